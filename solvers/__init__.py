@@ -1,0 +1,1 @@
+"""Numbers in, plans out: Bayplan's decision problems, their solvers, checkers and timelines, free of PyTorch."""

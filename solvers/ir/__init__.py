@@ -1,0 +1,74 @@
+"""The vocabulary: graphs, hardware, problems, plans, schedules, reports, and the files that hold them."""
+
+from solvers.ir.codec import PLANS, PROBLEMS, Plan, PlanFile, Problem
+from solvers.ir.errors import BayplanError, EngineMissing, InvalidInput, InvalidProblem
+from solvers.ir.graph import Op, OpGraph, Tensor
+from solvers.ir.hardware import Device, Hardware, Link
+from solvers.ir.partition import PartitionPlan, PartitionProblem
+from solvers.ir.recompute import (
+    LayerGroup,
+    LayerOp,
+    RecomputeGraphPlan,
+    RecomputeGraphProblem,
+    RecomputeLayerPlan,
+    RecomputeLayerProblem,
+    RecomputeOp,
+    Window,
+)
+from solvers.ir.replan import CurrentPipeline, CurrentState, NewPipeline, ReplanPlan, ReplanProblem, Transfer
+from solvers.ir.report import Report, Row, Span
+from solvers.ir.schedule import Action, Schedule, parse_action, parse_schedule
+from solvers.ir.solution import Limits, Solution, Solver, Status, Watch
+from solvers.ir.swap import Swap, SwapLink, SwapOp, SwapPlan, SwapProblem, SwapTensor
+
+__all__ = [
+    "PLANS",
+    "PROBLEMS",
+    "Action",
+    "BayplanError",
+    "CurrentPipeline",
+    "CurrentState",
+    "Device",
+    "EngineMissing",
+    "Hardware",
+    "InvalidInput",
+    "InvalidProblem",
+    "LayerGroup",
+    "LayerOp",
+    "Limits",
+    "Link",
+    "NewPipeline",
+    "Op",
+    "OpGraph",
+    "PartitionPlan",
+    "PartitionProblem",
+    "Plan",
+    "PlanFile",
+    "Problem",
+    "RecomputeGraphPlan",
+    "RecomputeGraphProblem",
+    "RecomputeLayerPlan",
+    "RecomputeLayerProblem",
+    "RecomputeOp",
+    "ReplanPlan",
+    "ReplanProblem",
+    "Report",
+    "Row",
+    "Schedule",
+    "Solution",
+    "Solver",
+    "Span",
+    "Status",
+    "Swap",
+    "SwapLink",
+    "SwapOp",
+    "SwapPlan",
+    "SwapProblem",
+    "SwapTensor",
+    "Tensor",
+    "Transfer",
+    "Watch",
+    "Window",
+    "parse_action",
+    "parse_schedule",
+]

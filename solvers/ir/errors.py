@@ -1,0 +1,17 @@
+"""What goes wrong, told in one sentence that holds the value, the limit and the remedy."""
+
+
+class BayplanError(Exception):
+    """Root of every error that Bayplan raises on purpose; its text is the sentence that the user reads."""
+
+
+class InvalidInput(BayplanError, ValueError):
+    """The input itself is wrong (exit code 2): a file, a flag, a name or a number that cannot mean anything."""
+
+
+class InvalidProblem(InvalidInput):
+    """A problem, graph, plan or schedule contradicts itself or the problem that it belongs to."""
+
+
+class EngineMissing(InvalidInput):
+    """A named optimization engine is not installed or cannot be used; engines are never swapped silently."""

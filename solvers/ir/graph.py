@@ -1,0 +1,90 @@
+"""One training step as operators and tensors: what a profile measures and what a problem is made from."""
+
+from typing import ClassVar, Literal
+
+from solvers.ir.fields import Bytes, Index, Microseconds, Record, TensorId, require, require_index, require_unique
+
+Phase = Literal["forward", "backward", "optimizer"]
+TensorKind = Literal["parameter", "gradient", "optimizer", "activation", "input", "other"]
+
+
+class Op(Record, frozen=True, kw_only=True):
+    """An operator that does work on the device.
+
+    `inputs` and `outputs` are tensor ids in flattened argument order (a tensor may repeat: two views of one storage).
+    `time_us` is the increment of the compute stream's clock; cumulative time is rounded, so rounding never adds up.
+    """
+
+    name: str
+    phase: Phase
+    time_us: Microseconds
+    inputs: tuple[TensorId, ...] = ()
+    outputs: tuple[TensorId, ...] = ()
+    kind: Literal["compute", "comm"] = "compute"
+    flops: Bytes | None = None
+    bytes: Bytes | None = None
+
+
+class Tensor(Record, frozen=True, kw_only=True):
+    """A storage, not a view.
+
+    `born` is the op that produced it (None: alive before the step), `uses` the ops that read or write it, in order;
+    `saved` whether autograd keeps it for the backward pass.
+    """
+
+    id: TensorId
+    bytes: Bytes
+    born: Index | None = None
+    uses: tuple[Index, ...] = ()
+    saved: bool = False
+    kind: TensorKind = "other"
+
+
+class OpGraph(Record, frozen=True, kw_only=True):
+    """The operators of one step in execution order, their tensors, and the memory in use during each (`bayplan-graph/1`).
+
+    `memory_bytes[j]` is the peak on the device while op j runs, everything included. `layer_of_op[j]` is the layer that
+    op j belongs to, where known. `source` says what measured or computed the numbers.
+    """
+
+    name: str
+    ops: tuple[Op, ...]
+    tensors: tuple[Tensor, ...]
+    memory_bytes: tuple[Bytes, ...]
+    source: str = ""
+    layer_of_op: tuple[Index | None, ...] | None = None
+    FORMAT: ClassVar[str] = "bayplan-graph/1"
+
+    def __post_init__(self) -> None:
+        """Refuse lists of unequal length, repeated ids and dangling references."""
+        count = len(self.ops)
+        require(count > 0, f"graph {self.name!r} has no ops: profile a step that does some work")
+        require(
+            len(self.memory_bytes) == count,
+            f"memory_bytes has {len(self.memory_bytes)} entries for {count} ops: give one each",
+        )
+        if self.layer_of_op is not None:
+            require(
+                len(self.layer_of_op) == count,
+                f"layer_of_op has {len(self.layer_of_op)} entries for {count} ops: give one each",
+            )
+        require_unique([tensor.id for tensor in self.tensors], "tensor")
+        self._check_tensors(count)
+        known = {tensor.id for tensor in self.tensors}
+        for number, op in enumerate(self.ops):
+            for name in (*op.inputs, *op.outputs):
+                require(
+                    name in known, f"ops[{number}] refers to tensor {name!r}, which is not listed under tensors: add it"
+                )
+
+    def _check_tensors(self, count: int) -> None:
+        for number, tensor in enumerate(self.tensors):
+            if tensor.born is not None:
+                require_index(tensor.born, count, f"tensors[{number}].born", "ops")
+            for use in tensor.uses:
+                require_index(use, count, f"tensors[{number}].uses", "ops")
+            require(list(tensor.uses) == sorted(tensor.uses), f"tensors[{number}].uses are not in order: sort them")
+
+    def tensor(self, name: TensorId) -> Tensor:
+        """The tensor of that id."""
+        return next(tensor for tensor in self.tensors if tensor.id == name)

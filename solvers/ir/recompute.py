@@ -1,0 +1,102 @@
+"""The kinds `recompute-graph` (Lynx-OPT, Checkmate) and `recompute-layer` (Lynx-HEU): what to keep, what to compute again."""
+
+from typing import ClassVar, Literal
+
+import msgspec
+
+from solvers.ir.fields import Bytes, Count, Index, Microseconds, Record, require
+
+
+class RecomputeOp(Record, frozen=True, kw_only=True):
+    """An operator of a graph; `inputs` are earlier op indices, `comm` marks communication (its time can hide recomputation)."""
+
+    name: str
+    time_us: Microseconds
+    output_bytes: Bytes
+    inputs: tuple[Index, ...]
+    comm: bool
+
+
+class RecomputeGraphProblem(Record, frozen=True, kw_only=True):
+    """Ops in execution order, op t running first in stage t; `static_bytes` holds parameters, gradients, optimizer states."""
+
+    name: str
+    budget_bytes: Bytes
+    static_bytes: Bytes
+    ops: tuple[RecomputeOp, ...]
+    KIND: ClassVar[str] = "recompute-graph"
+
+    def __post_init__(self) -> None:
+        """Refuse an empty graph and inputs that are not earlier ops (hence cycles)."""
+        require(bool(self.ops), "ops is empty: a recomputation problem needs at least one op")
+        require_earlier_inputs([op.inputs for op in self.ops])
+
+
+class RecomputeGraphPlan(Record, frozen=True, kw_only=True):
+    """`compute` lists the [stage, op] pairs with R = 1 (every [t, t] included), `keep` those with S = 1."""
+
+    compute: tuple[tuple[Index, Index], ...]
+    keep: tuple[tuple[Index, Index], ...]
+
+
+class Window(Record, frozen=True, kw_only=True):
+    """A communication or a stall in which recomputation is free, for each layer; `in` says in which pass it stands."""
+
+    name: str
+    phase: Literal["forward", "backward", "stall"] = msgspec.field(name="in")
+    time_us: Microseconds
+
+
+class LayerOp(Record, frozen=True, kw_only=True):
+    """An operator of one layer; empty `inputs` mean the layer input; `needed` whether some backward op reads its output."""
+
+    name: str
+    time_us: Microseconds
+    output_bytes: Bytes
+    inputs: tuple[Index, ...]
+    comm: bool
+    needed: bool
+
+
+class RecomputeLayerProblem(Record, frozen=True, kw_only=True):
+    """`layers` identical layers of one stage with `inflight_microbatches` in flight; windows stand in time order."""
+
+    name: str
+    layers: Count
+    inflight_microbatches: Count
+    last_stage: bool
+    budget_bytes: Bytes
+    static_bytes: Bytes
+    layer_input_bytes: Bytes
+    windows: tuple[Window, ...]
+    ops: tuple[LayerOp, ...]
+    KIND: ClassVar[str] = "recompute-layer"
+
+    def __post_init__(self) -> None:
+        """Refuse an empty layer and inputs that are not earlier ops (hence cycles)."""
+        require(bool(self.ops), "ops is empty: a layer needs at least one op")
+        require_earlier_inputs([op.inputs for op in self.ops])
+
+
+class LayerGroup(Record, frozen=True, kw_only=True):
+    """A policy for `layers` of the layers: op indices stored, and [op, window] pairs (window = len(windows): critical path)."""
+
+    layers: Count
+    stored: tuple[Index, ...]
+    recomputed: tuple[tuple[Index, Index], ...]
+
+
+class RecomputeLayerPlan(Record, frozen=True, kw_only=True):
+    """The groups' layer counts sum to the problem's layers."""
+
+    groups: tuple[LayerGroup, ...]
+
+
+def require_earlier_inputs(inputs: list[tuple[int, ...]]) -> None:
+    """Refuse an op that reads itself or a later op: ops stand in execution order, so the graph is acyclic."""
+    for number, sources in enumerate(inputs):
+        for source in sources:
+            require(
+                0 <= source < number,
+                f"ops[{number}] reads op {source}, which is not an earlier op: list ops in execution order, without cycles",
+            )

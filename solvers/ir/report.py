@@ -1,0 +1,50 @@
+"""What a schedule did or would do (`bayplan-report/1`), and one cell of an experiment (`bayplan-row/1`)."""
+
+from typing import Any, ClassVar, Literal
+
+from solvers.ir.fields import Bytes, Index, NonNegativeFloat, Record
+
+
+class Span(Record, frozen=True, kw_only=True):
+    """Start and end of one action, in microseconds since the step began."""
+
+    action: Index
+    lane: str
+    label: str
+    start_us: NonNegativeFloat
+    end_us: NonNegativeFloat
+
+
+class Report(Record, frozen=True, kw_only=True):
+    """One step, simulated or executed: the type is the same, so a model's error is a subtraction.
+
+    `source` says which and by what (hardware file or device). `memory` lists (time, bytes in use) at each change.
+    `stall_us` maps a cause (`swap_in`: compute waits for data; `swap_out`: it waits for memory) to its time.
+    """
+
+    FORMAT: ClassVar[str] = "bayplan-report/1"
+    name: str
+    how: Literal["simulated", "executed"]
+    source: str
+    makespan_us: NonNegativeFloat
+    base_us: NonNegativeFloat | None = None
+    budget_bytes: Bytes | None = None
+    peak_bytes: Bytes = 0
+    peak_at_us: NonNegativeFloat = 0.0
+    stall_us: dict[str, NonNegativeFloat] = {}
+    spans: tuple[Span, ...] = ()
+    memory: tuple[tuple[NonNegativeFloat, Bytes], ...] = ()
+
+
+class Row(Record, frozen=True, kw_only=True):
+    """One cell of an experiment: what was asked, how it ended, its figures, and where they come from."""
+
+    FORMAT: ClassVar[str] = "bayplan-row/1"
+    experiment: str
+    asked: dict[str, Any]
+    outcome: Literal["ok", "infeasible", "out-of-memory", "timeout", "error"]
+    figures: dict[str, Any]
+    provenance: str
+    commit: str | None
+    seed: int
+    reason: str | None = None

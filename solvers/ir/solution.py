@@ -1,0 +1,120 @@
+"""What a solver answers: a status that is a promise, a plan, and how far from the optimum it can be."""
+
+from collections.abc import Callable
+from enum import Enum
+from typing import Any, Generic, Protocol, TypeVar
+
+import msgspec
+
+from solvers.ir.errors import InvalidInput
+
+Watch = Callable[[float | None, float | None, float], bool]
+"""`watch(incumbent, bound, elapsed_s)` sees progress and stops the search by answering True."""
+
+
+class Status(Enum):
+    """A promise to the caller.
+
+    OPTIMAL: the plan's exact objective meets a valid bound. FEASIBLE: there is a plan. INFEASIBLE: a proof that there is
+    none. UNKNOWN: neither a plan nor a proof within the limits.
+    """
+
+    OPTIMAL = "optimal"
+    FEASIBLE = "feasible"
+    INFEASIBLE = "infeasible"
+    UNKNOWN = "unknown"
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """When to stop, the same for every engine.
+
+    `time_s` is wall clock; `work` is deterministic (CP-SAT deterministic time, Gurobi work, HiGHS nodes): same seed, same
+    work and `threads=1` give the same plan; `gap` is the relative gap at which the search may stop.
+    """
+
+    time_s: float = 60.0
+    work: float | None = None
+    gap: float = 0.0
+    threads: int = 1
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse limits that cannot mean anything."""
+        for name, value, least in (
+            ("time_s", self.time_s, 0),
+            ("work", self.work, 0),
+            ("gap", self.gap, 0),
+            ("threads", self.threads, 1),
+        ):
+            if value is not None and not value >= least:
+                raise InvalidInput(f"{name} is {value}, below {least}: give at least {least}")
+        if self.seed < 0 or self.seed >= 2**31:
+            raise InvalidInput(f"seed is {self.seed}, outside 0…{2**31 - 1}: choose one inside")
+
+
+PlanT = TypeVar("PlanT")
+
+
+class Solution(msgspec.Struct, Generic[PlanT], frozen=True, kw_only=True):
+    """A solver's answer.
+
+    `objective` is the plan's exact objective and `bound` a valid lower bound on the optimum (None: none known), both in
+    microseconds; `base` the objective with unlimited memory. `engine` names what computed it, `reason` says in a sentence
+    what the status does not, `least_budget_bytes` the least feasible budget (`reason` says exactly or at least).
+    """
+
+    status: Status
+    plan: PlanT | None
+    solver: str
+    engine: str | None = None
+    objective: int | None = None
+    bound: float | None = None
+    base: int | None = None
+    reason: str | None = None
+    least_budget_bytes: int | None = None
+    certificate: dict[str, Any] | None = None
+    seed: int = 0
+    solve_time_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        """A plan and its objective stand or fall with the status; OPTIMAL needs a bound that is met."""
+        has_plan = self.status in (Status.OPTIMAL, Status.FEASIBLE)
+        if has_plan != (self.plan is not None) or has_plan != (self.objective is not None):
+            raise ValueError(
+                f"{self.solver} answered {self.status.value} with plan {self.plan is not None}, objective {self.objective}"
+            )
+        if self.objective is not None and self.bound is not None and self.bound > self.objective:
+            raise ValueError(f"{self.solver} claims the bound {self.bound} above its own objective {self.objective}")
+        if self.status is Status.OPTIMAL and self.bound != self.objective:
+            raise ValueError(
+                f"{self.solver} answered optimal, but its bound {self.bound} is not its objective {self.objective}"
+            )
+
+    @property
+    def gap(self) -> float | None:
+        """(objective − bound) / objective; 0 where the objective is 0, None where unknown."""
+        if self.objective is None or self.bound is None:
+            return None
+        return 0.0 if self.objective == 0 else (self.objective - self.bound) / self.objective
+
+    @property
+    def overhead_gap(self) -> float | None:
+        """(objective − bound) / (objective − base), the honest figure; 0 where the bound is met, None where unknown."""
+        if self.objective is None or self.bound is None or self.base is None:
+            return None
+        if self.objective == self.bound:
+            return 0.0
+        overhead = self.objective - self.base
+        return (self.objective - self.bound) / overhead if overhead > 0 else None
+
+
+ProblemT = TypeVar("ProblemT", contravariant=True)
+AnswerT = TypeVar("AnswerT", covariant=True)
+
+
+class Solver(Protocol[ProblemT, AnswerT]):
+    """One method; a solver is a frozen dataclass whose fields are its parameters."""
+
+    def solve(self, problem: ProblemT, limits: Limits, watch: Watch | None = None) -> AnswerT:
+        """Answer the problem within the limits, never writing to it."""
+        ...

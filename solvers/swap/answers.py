@@ -1,0 +1,70 @@
+"""What every solver of this room answers alike: nothing to do, impossible, or a plan measured exactly."""
+
+import time
+from collections.abc import Sequence
+
+from solvers.ir.solution import Limits, Solution, Status
+from solvers.ir.swap import SwapPlan, SwapProblem
+from solvers.swap.evaluate import Choice, Instance, least_budget, plan_of
+
+
+def trivial(
+    problem: SwapProblem, given: Instance, solver: str, limits: Limits, began: float
+) -> Solution[SwapPlan] | None:
+    """The proof-free answers: an empty plan where everything fits, INFEASIBLE below the least budget (README, (L))."""
+    elapsed = time.perf_counter() - began
+    if not given.busy:
+        return Solution(
+            status=Status.OPTIMAL,
+            plan=SwapPlan(swaps=()),
+            solver=solver,
+            engine="closed form",
+            objective=given.base,
+            bound=given.base,
+            base=given.base,
+            reason="everything fits: nothing needs to leave the device",
+            least_budget_bytes=least_budget(problem),
+            seed=limits.seed,
+            solve_time_s=elapsed,
+        )
+    least = least_budget(problem)
+    if problem.budget_bytes >= least:
+        return None
+    return Solution(
+        status=Status.INFEASIBLE,
+        plan=None,
+        solver=solver,
+        engine="closed form",
+        reason=f"the budget is {problem.budget_bytes} bytes, but the least feasible one is exactly {least} bytes: raise it",
+        least_budget_bytes=least,
+        seed=limits.seed,
+        solve_time_s=elapsed,
+    )
+
+
+def feasible(
+    problem: SwapProblem,
+    given: Instance,
+    solver: str,
+    choices: Sequence[Choice],
+    makespan: int,
+    limits: Limits,
+    began: float,
+    bound: float | None = None,
+    engine: str | None = None,
+    reason: str | None = None,
+) -> Solution[SwapPlan]:
+    """A plan with its exact objective; OPTIMAL where the bound meets it."""
+    return Solution(
+        status=Status.OPTIMAL if bound == makespan else Status.FEASIBLE,
+        plan=plan_of(problem, choices),
+        solver=solver,
+        engine=engine,
+        objective=makespan,
+        bound=bound,
+        base=given.base,
+        reason=reason,
+        least_budget_bytes=least_budget(problem),
+        seed=limits.seed,
+        solve_time_s=time.perf_counter() - began,
+    )

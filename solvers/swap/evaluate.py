@@ -1,0 +1,147 @@
+"""The exact meaning of a swap plan: design §4, ops (i)-(iv), as a fast forward recursion.
+
+Every solver of this room measures its plans with it; the independent checker has its own.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from solvers.ir.swap import Swap, SwapPlan, SwapProblem
+
+Choice = tuple[int, int]
+"""(index of the tensor in the problem, op right before which its swap-in is issued)."""
+
+
+@dataclass(frozen=True)
+class Instance:
+    """A problem as plain lists, indexed by op or by tensor, with what every evaluation needs computed once.
+
+    `need[j]` is how many bytes must be absent during op j (0 where everything fits); `before[j]` the time of all ops
+    before j; `busy` the ops at which memory is short, in order.
+    """
+
+    time: list[int]
+    need: list[int]
+    before: list[int]
+    busy: list[int]
+    size: list[int]
+    first: list[int]
+    last: list[int]
+    out_us: list[int]
+    in_us: list[int]
+
+    @property
+    def base(self) -> int:
+        """Time of all ops: the objective with unlimited memory."""
+        return self.before[-1]
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """What a plan does. `ready`, `start` and `end` hold every op that was visited; transfers are indexed as the choices."""
+
+    makespan: int
+    ready: dict[int, int]
+    start: dict[int, int]
+    out_end: list[int]
+    in_end: list[int]
+    released: list[int]
+
+
+def instance(problem: SwapProblem) -> Instance:
+    """The problem as plain lists."""
+    time = [op.time_us for op in problem.ops]
+    need = [max(0, use - problem.budget_bytes) for use in problem.memory_bytes]
+    before = [0]
+    for step in time:
+        before.append(before[-1] + step)
+    return Instance(
+        time=time,
+        need=need,
+        before=before,
+        busy=[op for op, missing in enumerate(need) if missing > 0],
+        size=[tensor.bytes for tensor in problem.tensors],
+        first=[tensor.last_forward_use for tensor in problem.tensors],
+        last=[tensor.first_backward_use for tensor in problem.tensors],
+        out_us=[problem.link.out_us(tensor.bytes) for tensor in problem.tensors],
+        in_us=[problem.link.in_us(tensor.bytes) for tensor in problem.tensors],
+    )
+
+
+def least_budget(problem: SwapProblem) -> int:
+    """The least feasible budget: at each op, what remains when every tensor between its uses is absent."""
+    absent = [0] * (len(problem.ops) + 1)
+    for tensor in problem.tensors:
+        absent[tensor.last_forward_use + 1] += tensor.bytes
+        absent[tensor.first_backward_use] -= tensor.bytes
+    least = running = 0
+    for use, change in zip(problem.memory_bytes, absent, strict=False):
+        running += change
+        least = max(least, use - running)
+    return least
+
+
+def evaluate(given: Instance, choices: Sequence[Choice]) -> Timeline | None:
+    """Run the plan in list order; None where some op finds no time at which it fits."""
+    by_first, by_issue, by_last = _group(given, choices)
+    events = sorted({*given.busy, *by_first, *by_issue, *by_last})
+    count = len(choices)
+    out_end, in_end, released = [0] * count, [0] * count, [-1] * count
+    ready: dict[int, int] = {}
+    start: dict[int, int] = {}
+    queue: list[int] = []
+    done = absent = out_free = in_free = clock = 0
+    previous = -1
+    for op in events:
+        now = clock + given.before[op] - given.before[previous + 1]
+        issued = by_issue.get(op, ())
+        for choice in issued:
+            now = max(now, out_end[choice])
+        while done < len(queue) and out_end[queue[done]] <= now:
+            absent += given.size[choices[queue[done]][0]]
+            released[queue[done]] = op
+            done += 1
+        for choice in issued:
+            absent -= given.size[choices[choice][0]]
+        while absent < given.need[op]:
+            if done == len(queue):
+                return None
+            now = max(now, out_end[queue[done]])
+            absent += given.size[choices[queue[done]][0]]
+            released[queue[done]] = op
+            done += 1
+        ready[op] = now
+        for choice in issued:
+            in_free = in_end[choice] = max(in_free, now) + given.in_us[choices[choice][0]]
+        for choice in by_last.get(op, ()):
+            now = max(now, in_end[choice])
+        start[op] = now
+        clock = now + given.time[op]
+        for choice in by_first.get(op, ()):
+            out_free = out_end[choice] = max(out_free, clock) + given.out_us[choices[choice][0]]
+            queue.append(choice)
+        previous = op
+    makespan = clock + given.before[-1] - given.before[previous + 1]
+    return Timeline(makespan, ready, start, out_end, in_end, released)
+
+
+def _group(given: Instance, choices: Sequence[Choice]) -> tuple[dict[int, list[int]], ...]:
+    by_first: dict[int, list[int]] = {}
+    by_issue: dict[int, list[int]] = {}
+    by_last: dict[int, list[int]] = {}
+    for number, (tensor, issue) in enumerate(choices):
+        by_first.setdefault(given.first[tensor], []).append(number)
+        by_issue.setdefault(issue, []).append(number)
+        by_last.setdefault(given.last[tensor], []).append(number)
+    return by_first, by_issue, by_last
+
+
+def plan_of(problem: SwapProblem, choices: Sequence[Choice]) -> SwapPlan:
+    """The choices as a decision."""
+    return SwapPlan(swaps=tuple(Swap(tensor=problem.tensors[tensor].id, swap_in_at=issue) for tensor, issue in choices))
+
+
+def choices_of(problem: SwapProblem, plan: SwapPlan) -> list[Choice]:
+    """A decision as choices."""
+    index = {tensor.id: number for number, tensor in enumerate(problem.tensors)}
+    return [(index[swap.tensor], swap.swap_in_at) for swap in plan.swaps]

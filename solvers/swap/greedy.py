@@ -1,0 +1,168 @@
+"""`greedy-swap`: SmartSwap's policy generation (Algorithm 2), as printed or repaired."""
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+from solvers.ir.errors import InvalidInput
+from solvers.ir.solution import Limits, Solution, Status, Watch
+from solvers.ir.swap import SwapPlan, SwapProblem
+from solvers.swap.answers import feasible, trivial
+from solvers.swap.evaluate import Choice, Instance, evaluate, instance
+from solvers.swap.issue import issue_swap_ins
+from solvers.swap.layers import LogicalLayer, layer_of_op, logical_layers
+
+
+@dataclass(frozen=True)
+class GreedySwap:
+    """SmartSwap's heuristic: score the candidates, place each swap-in in a logical layer with time left, repeat.
+
+    `printed` follows the paper: equal operator times (Eq. 1), a swapped tensor relieves memory as soon as it is chosen,
+    whenever its swap-out may end, and a swap-in is issued at the start of its logical layer. The repaired form (default)
+    uses the operator times, prefers tensors whose swap-outs end before the peak, and issues the swap-ins in the order of
+    their use, as early as memory allows (or as placed, where that is better). `layers` logical layers a phase, `weight` is C of Eq. (2), `least_bytes`
+    leaves small tensors alone unless nothing else is left. FEASIBLE with bound None, as every heuristic.
+    """
+
+    layers: int = 32
+    weight: float = 1.0
+    least_bytes: int = 0
+    printed: bool = False
+    NAME = "greedy-swap"
+
+    def __post_init__(self) -> None:
+        """Refuse parameters that cannot mean anything."""
+        for name, value, least in (
+            ("layers", self.layers, 1),
+            ("weight", self.weight, 0),
+            ("least_bytes", self.least_bytes, 0),
+        ):
+            if not value >= least:
+                raise InvalidInput(f"{name} is {value}, below {least}: give at least {least}")
+
+    def solve(self, problem: SwapProblem, limits: Limits, watch: Watch | None = None) -> Solution[SwapPlan]:
+        """A plan in milliseconds; INFEASIBLE with the exact least budget where no plan exists."""
+        began = time.perf_counter()
+        given = instance(problem)
+        known = trivial(problem, given, self.NAME, limits, began)
+        if known is not None:
+            return known
+        generator = _Generator(problem, given, self)
+        choices = generator.policy()
+        if not self.printed:
+            issued = issue_swap_ins(given, [tensor for tensor, _ in choices])
+            choices = choices if issued is None else _better(given, choices, issued)
+        timeline = evaluate(given, choices)
+        if timeline is None:
+            reason = "the heuristic's swaps do not fit, though a plan exists: use milp-swap"
+            return Solution(
+                status=Status.UNKNOWN,
+                plan=None,
+                solver=self.NAME,
+                reason=reason,
+                base=given.base,
+                seed=limits.seed,
+                solve_time_s=time.perf_counter() - began,
+            )
+        return feasible(problem, given, self.NAME, choices, timeline.makespan, limits, began)
+
+
+def _better(given: Instance, first: list[Choice], second: list[Choice]) -> list[Choice]:
+    one, two = evaluate(given, first), evaluate(given, second)
+    if one is None or two is None:
+        return first if two is None else second
+    return first if one.makespan <= two.makespan else second
+
+
+class _Generator:
+    """One run of Algorithm 2 over the memory reduction list (MRL)."""
+
+    def __init__(self, problem: SwapProblem, given: Instance, options: GreedySwap) -> None:
+        self.given, self.options = given, options
+        self.layers = logical_layers(problem, options.layers, estimated=options.printed)
+        self.layer_of = layer_of_op(self.layers)
+        self.missing = np.array(given.need, dtype=np.int64)
+        self.peak = int(np.argmax(self.missing))
+        self.chosen: dict[int, Choice] = {}
+        self.first, self.last = np.array(given.first, dtype=np.int64), np.array(given.last, dtype=np.int64)
+        self.size = np.array(given.size, dtype=np.int64)
+
+    def policy(self) -> list[Choice]:
+        """Lines 1-8: until the MRL is empty, build the candidate list and simulate it."""
+        while self.missing.max() > 0:
+            candidates = self._candidates(self.options.least_bytes) or self._candidates(0)
+            if not candidates:
+                break
+            in_time = not self.options.printed and self._simulate(candidates, in_time=True)
+            if not in_time and not self._simulate(candidates, in_time=False):
+                self._force(candidates[0])
+        return sorted(self.chosen.values(), key=lambda choice: (choice[1], self.given.last[choice[0]]))
+
+    def _candidates(self, least_bytes: int) -> list[int]:
+        """Unchosen tensors that overlap the MRL, by descending Score = N_MRE + C·S, both normalised (Eq. 2)."""
+        covered = np.concatenate(([0], np.cumsum(self.missing > 0)))
+        entries = covered[self.last] - covered[np.minimum(self.first + 1, self.last)]
+        open_ = (entries > 0) & (self.size >= max(1, least_bytes))
+        open_[list(self.chosen)] = False
+        (found,) = np.nonzero(open_)
+        if not len(found):
+            return []
+        score = entries[found] / entries[found].max() + self.options.weight * self.size[found] / self.size[found].max()
+        return [int(tensor) for tensor in found[np.argsort(-score, kind="stable")]]
+
+    def _simulate(self, candidates: list[int], in_time: bool) -> bool:
+        """Place every candidate whose swap-in fits a layer after the peak, while the MRL has entries in its span.
+
+        `in_time` passes over those whose swap-out would end after the peak.
+        """
+        placed = False
+        for tensor in candidates:
+            if not (self.missing[self.first[tensor] + 1 : self.last[tensor]] > 0).any():
+                continue
+            layer = self._swap_in_layer(tensor)
+            if layer is not None and self._choose(tensor, layer.start, in_time):
+                layer.in_left_us -= self.given.in_us[tensor]
+                placed = True
+            if self.missing.max() <= 0:
+                break
+        return placed
+
+    def _swap_in_layer(self, tensor: int) -> LogicalLayer | None:
+        """§5.4.1: from the layer before the first backward use, back to the peak, the first with enough time left."""
+        for number in range(self.layer_of[self.given.last[tensor]] - 1, -1, -1):
+            layer = self.layers[number]
+            if layer.start <= max(self.peak, self.given.first[tensor]):
+                return None
+            if layer.in_left_us > self.given.in_us[tensor]:
+                return layer
+        return None
+
+    def _force(self, tensor: int) -> None:
+        """No candidate's transfer hides: take the best-scored one in the layer before its use and accept the delay."""
+        number = max(0, self.layer_of[self.given.last[tensor]] - 1)
+        issue = max(self.layers[number].start, self.given.first[tensor] + 1)
+        covered = (self.missing[self.given.first[tensor] + 1 : issue] > 0).any()
+        self.layers[number].in_left_us -= self.given.in_us[tensor]
+        self._choose(tensor, issue if covered else self.given.last[tensor], in_time=False)
+
+    def _choose(self, tensor: int, issue: int, in_time: bool) -> bool:
+        """Record the swap and relieve the MRL; False where the repaired form finds that the swap-out ends too late."""
+        if not self.options.printed:
+            landing = self._swap_out_layer(tensor)
+            if landing is not None:
+                landing.out_left_us -= self.given.out_us[tensor]
+            elif in_time:
+                return False
+        self.chosen[tensor] = (tensor, issue)
+        self.missing[self.given.first[tensor] + 1 : issue] -= self.given.size[tensor]
+        return True
+
+    def _swap_out_layer(self, tensor: int) -> LogicalLayer | None:
+        """§5.4.2, up to the peak: from the last forward use on, the first with enough time left in the out direction."""
+        for number in range(self.layer_of[self.given.first[tensor]], len(self.layers)):
+            if self.layers[number].start > self.peak:
+                return None
+            if self.layers[number].out_left_us > self.given.out_us[tensor]:
+                return self.layers[number]
+        return None

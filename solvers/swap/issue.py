@@ -1,0 +1,130 @@
+"""When swap-ins are issued, for a given set of swapped tensors: in the order of their use, as early as memory allows."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from solvers.swap.evaluate import Choice, Instance
+
+NOWHERE = 2**62
+
+
+def issue_swap_ins(given: Instance, selected: Sequence[int], eager: bool = True) -> list[Choice] | None:
+    """The choices, in list order, for a set of tensors; None where the set does not free enough memory.
+
+    Earliest due date first: swap-ins enter the lane in the order of their first backward use, each at the first op at
+    which the lane is about to run idle and the memory of all later ops allows it; at the latest at the use itself.
+    """
+    slack = _slack(given, selected)
+    if slack is None:
+        return None
+    state = _State(given, selected, slack, eager)
+    events = sorted(
+        {*given.busy, *(given.first[tensor] for tensor in selected), *(given.last[tensor] for tensor in selected)}
+    )
+    stop = len(given.time)
+    previous = -1
+    for op, following in zip(events, [*events[1:], stop], strict=True):
+        state.clock += given.before[op] - given.before[previous + 1]
+        if not state.run(op):
+            return None
+        previous = op
+        for idle in range(op + 1, following):
+            if not state.may_issue(idle):
+                break
+            state.run(idle)
+            previous = idle
+    return state.choices
+
+
+def _slack(given: Instance, selected: Sequence[int]) -> np.ndarray | None:
+    """Per op, the bytes that may return early: absent ones beyond the need (infinite where nothing is needed)."""
+    change = np.zeros(len(given.time) + 1, dtype=np.int64)
+    for tensor in selected:
+        change[given.first[tensor] + 1] += given.size[tensor]
+        change[given.last[tensor]] -= given.size[tensor]
+    need = np.array(given.need, dtype=np.int64)
+    slack = np.where(need > 0, np.cumsum(change)[: len(need)] - need, NOWHERE)
+    return None if slack.min(initial=0) < 0 else slack
+
+
+class _State:
+    """The lanes and the memory while the ops run once, front to back."""
+
+    def __init__(self, given: Instance, selected: Sequence[int], slack: np.ndarray, eager: bool) -> None:
+        self.given, self.slack, self.eager = given, slack, eager
+        self.pending = sorted(selected, key=lambda tensor: (given.last[tensor], -given.size[tensor]))
+        self.by_first: dict[int, list[int]] = {}
+        self.by_last: dict[int, list[int]] = {}
+        for tensor in self.pending:
+            self.by_first.setdefault(given.first[tensor], []).append(tensor)
+            self.by_last.setdefault(given.last[tensor], []).append(tensor)
+        self.next = self.done = self.absent = self.out_free = self.in_free = self.clock = 0
+        self.queue: list[int] = []
+        self.out_end: dict[int, int] = {}
+        self.in_end: dict[int, int] = {}
+        self.gone: set[int] = set()
+        self.choices: list[Choice] = []
+
+    def run(self, op: int) -> bool:
+        """Run one op: wait for memory, issue what is due and what may come early, compute, send what ends here."""
+        given, now = self.given, self.clock
+        while self.done < len(self.queue) and self.out_end[self.queue[self.done]] <= now:
+            self._leave()
+        due = self._due(op)
+        for tensor in due:
+            while tensor not in self.gone:
+                now = self._wait(now)
+            self.absent -= given.size[tensor]
+        while self.absent < given.need[op]:
+            if self.done == len(self.queue):
+                return False
+            now = self._wait(now)
+        for tensor in due:
+            self._issue(tensor, op, now)
+        while self.may_issue(op, now):
+            tensor = self.pending[self.next]
+            self.next += 1
+            self.absent -= given.size[tensor]
+            self.slack[op : given.last[tensor]] -= given.size[tensor]
+            self._issue(tensor, op, now)
+        for tensor in self.by_last.get(op, ()):
+            now = max(now, self.in_end[tensor])
+        self.clock = now + given.time[op]
+        for tensor in self.by_first.get(op, ()):
+            self.out_free = self.out_end[tensor] = max(self.out_free, self.clock) + given.out_us[tensor]
+            self.queue.append(tensor)
+        return True
+
+    def may_issue(self, op: int, now: int | None = None) -> bool:
+        """Whether the next pending tensor may come back right before this op."""
+        if not self.eager or self.next == len(self.pending):
+            return False
+        given, tensor = self.given, self.pending[self.next]
+        size, last, at = given.size[tensor], given.last[tensor], self.clock if now is None else now
+        if op >= last or op <= given.first[tensor] or self.in_free > at + given.time[op]:
+            return False
+        if tensor not in self.gone and self.out_end.get(tensor, NOWHERE) > at:
+            return False
+        return self.absent - size >= given.need[op] and int(self.slack[op:last].min()) >= size
+
+    def _due(self, op: int) -> list[int]:
+        start = self.next
+        while self.next < len(self.pending) and self.given.last[self.pending[self.next]] <= op:
+            self.next += 1
+        return self.pending[start : self.next]
+
+    def _leave(self) -> None:
+        tensor = self.queue[self.done]
+        self.absent += self.given.size[tensor]
+        self.gone.add(tensor)
+        self.done += 1
+
+    def _wait(self, now: int) -> int:
+        now = max(now, self.out_end[self.queue[self.done]])
+        self._leave()
+        return now
+
+    def _issue(self, tensor: int, op: int, now: int) -> None:
+        self.in_free = self.in_end[tensor] = max(self.in_free, now) + self.given.in_us[tensor]
+        self.choices.append((tensor, op))

@@ -92,7 +92,8 @@ def problem_from_raw(raw: Any, place: str = "the problem") -> Problem:
     """A problem from plain JSON values; raises `InvalidInput` naming the place."""
     body = _body(raw, PROBLEM_FORMAT, place)
     kind = _kind(body, place)
-    return _convert(body, PROBLEMS[kind], place)
+    problem: Problem = _convert(body, PROBLEMS[kind], place)
+    return problem
 
 
 def read_problem(path: Path) -> tuple[Problem, str]:
@@ -147,7 +148,8 @@ def document_to_raw(document: Document) -> dict[str, Any]:
 
 def document_from_raw(raw: Any, kind: type[DocumentT], place: str) -> DocumentT:
     """A graph, hardware, schedule, report or row from plain JSON values; raises `InvalidInput` naming the place."""
-    return _convert(_body(raw, kind.FORMAT, place), kind, place)
+    document: DocumentT = _convert(_body(raw, kind.FORMAT, place), kind, place)
+    return document
 
 
 def read_document(path: Path, kind: type[DocumentT]) -> DocumentT:

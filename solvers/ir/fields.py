@@ -1,4 +1,4 @@
-"""Field types shared by all records: JSON-safe non-negative integers, and the frozen record that refuses unknown keys."""
+"""Field types shared by all records: JSON-safe non-negative integers; the frozen record that refuses unknown keys."""
 
 from collections.abc import Sequence
 from typing import Annotated

@@ -41,7 +41,7 @@ class Tensor(Record, frozen=True, kw_only=True):
 
 
 class OpGraph(Record, frozen=True, kw_only=True):
-    """The operators of one step in execution order, their tensors, and the memory in use during each (`bayplan-graph/1`).
+    """The operators of one step in execution order, and their tensors (`bayplan-graph/1`).
 
     `memory_bytes[j]` is the peak on the device while op j runs, everything included. `layer_of_op[j]` is the layer that
     op j belongs to, where known. `source` says what measured or computed the numbers.

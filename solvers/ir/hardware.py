@@ -18,15 +18,16 @@ class Device(Record, frozen=True, kw_only=True):
 
     `flops_per_s` maps a dtype name (`float32`, `bfloat16`, …) to its peak rate; `bytes_per_s` is the device memory's
     bandwidth; `launch_us` what the host spends to launch one kernel; `efficiency` the fraction of the roofline that an
-    operator class reaches (`matmul`, `attention`, `convolution`, `elementwise`, `reduction`, `copy`, `other`), 1 if absent.
+    operator class reaches, 1 if absent (`matmul`, `attention`, `convolution`, `elementwise`, `reduction`, `copy`,
+    `other`).
     """
 
     name: str
     memory_bytes: Bytes
-    flops_per_s: dict[str, Rate] = {}
+    flops_per_s: dict[str, Rate] = msgspec.field(default_factory=dict)
     bytes_per_s: Rate = 1
     launch_us: NonNegativeFloat = 0.0
-    efficiency: dict[str, Efficiency] = {}
+    efficiency: dict[str, Efficiency] = msgspec.field(default_factory=dict)
 
     def reached(self, op_class: str) -> float:
         """Fraction of the roofline that this operator class reaches."""

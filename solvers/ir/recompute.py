@@ -1,4 +1,4 @@
-"""The kinds `recompute-graph` (Lynx-OPT, Checkmate) and `recompute-layer` (Lynx-HEU): what to keep, what to compute again."""
+"""The kinds `recompute-graph` (Lynx-OPT, Checkmate) and `recompute-layer` (Lynx-HEU): what to keep or compute again."""
 
 from typing import ClassVar, Literal
 
@@ -8,7 +8,7 @@ from solvers.ir.fields import Bytes, Count, Index, Microseconds, Record, require
 
 
 class RecomputeOp(Record, frozen=True, kw_only=True):
-    """An operator of a graph; `inputs` are earlier op indices, `comm` marks communication (its time can hide recomputation)."""
+    """An operator of a graph; `inputs` are earlier op indices, `comm` marks communication, hiding recomputation."""
 
     name: str
     time_us: Microseconds
@@ -18,7 +18,7 @@ class RecomputeOp(Record, frozen=True, kw_only=True):
 
 
 class RecomputeGraphProblem(Record, frozen=True, kw_only=True):
-    """Ops in execution order, op t running first in stage t; `static_bytes` holds parameters, gradients, optimizer states."""
+    """Ops in order, op t first in stage t; `static_bytes` is parameters, their gradients, optimizer states."""
 
     name: str
     budget_bytes: Bytes
@@ -48,7 +48,7 @@ class Window(Record, frozen=True, kw_only=True):
 
 
 class LayerOp(Record, frozen=True, kw_only=True):
-    """An operator of one layer; empty `inputs` mean the layer input; `needed` whether some backward op reads its output."""
+    """An operator of one layer; empty `inputs` mean the layer input; `needed`: some backward op reads its output."""
 
     name: str
     time_us: Microseconds
@@ -79,7 +79,7 @@ class RecomputeLayerProblem(Record, frozen=True, kw_only=True):
 
 
 class LayerGroup(Record, frozen=True, kw_only=True):
-    """A policy for `layers` of the layers: op indices stored, and [op, window] pairs (window = len(windows): critical path)."""
+    """A policy for `layers` of the layers: ops stored, and [op, window] pairs (len(windows) is the critical path)."""
 
     layers: Count
     stored: tuple[Index, ...]
@@ -98,5 +98,5 @@ def require_earlier_inputs(inputs: list[tuple[int, ...]]) -> None:
         for source in sources:
             require(
                 0 <= source < number,
-                f"ops[{number}] reads op {source}, which is not an earlier op: list ops in execution order, without cycles",
+                f"ops[{number}] reads op {source}, which is not an earlier op: list ops in execution order (no cycles)",
             )

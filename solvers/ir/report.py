@@ -2,6 +2,8 @@
 
 from typing import Any, ClassVar, Literal
 
+import msgspec
+
 from solvers.ir.fields import Bytes, Index, NonNegativeFloat, Record
 
 
@@ -31,7 +33,7 @@ class Report(Record, frozen=True, kw_only=True):
     budget_bytes: Bytes | None = None
     peak_bytes: Bytes = 0
     peak_at_us: NonNegativeFloat = 0.0
-    stall_us: dict[str, NonNegativeFloat] = {}
+    stall_us: dict[str, NonNegativeFloat] = msgspec.field(default_factory=dict)
     spans: tuple[Span, ...] = ()
     memory: tuple[tuple[NonNegativeFloat, Bytes], ...] = ()
 

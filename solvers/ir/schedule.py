@@ -2,11 +2,13 @@
 
 import re
 from collections.abc import Iterable
+from graphlib import CycleError, TopologicalSorter
+from heapq import heapify, heappop, heappush
 from typing import Annotated, ClassVar, Literal, get_args
 
 import msgspec
 
-from solvers.ir.errors import InvalidInput
+from solvers.ir.errors import InvalidInput, InvalidProblem
 from solvers.ir.fields import Bytes, Index, Record, TensorId, require, require_unique
 
 Do = Literal[
@@ -79,24 +81,30 @@ class Schedule(Record, frozen=True, kw_only=True):
 
     def order(self) -> list[Action]:
         """The actions in an order that respects lanes and waits; a cycle raises `InvalidProblem`."""
-        import networkx as nx
-
-        graph = nx.DiGraph()
-        graph.add_nodes_from(action.id for action in self.actions)
-        last: dict[str, int] = {}
-        for action in self.actions:
-            graph.add_edges_from((before, action.id) for before in action.after)
-            if action.lane in last:
-                graph.add_edge(last[action.lane], action.id)
-            last[action.lane] = action.id
-        by_id = {action.id: action for action in self.actions}
         place = {action.id: number for number, action in enumerate(self.actions)}
+        sorter: TopologicalSorter[int] = TopologicalSorter()
+        last: dict[str, int] = {}
+        for number, action in enumerate(self.actions):
+            sorter.add(number, *(place[before] for before in action.after))
+            if action.lane in last:
+                sorter.add(number, last[action.lane])
+            last[action.lane] = number
         try:
-            return [by_id[name] for name in nx.lexicographical_topological_sort(graph, key=place.__getitem__)]
-        except nx.NetworkXUnfeasible:
-            cycle = [edge[0] for edge in nx.find_cycle(graph)]
-            require(False, f"actions {cycle} wait for each other: break the cycle in after or in the lane order")
-            raise
+            sorter.prepare()
+        except CycleError as error:
+            cycle = [self.actions[number].id for number in error.args[1][1:]]
+            sentence = f"actions {cycle} wait for each other: break the cycle in after or in the lane order"
+            raise InvalidProblem(sentence) from error
+        order: list[Action] = []
+        ready = list(sorter.get_ready())
+        heapify(ready)
+        while ready:
+            number = heappop(ready)
+            order.append(self.actions[number])
+            sorter.done(number)
+            for unlocked in sorter.get_ready():
+                heappush(ready, unlocked)
+        return order
 
     def text(self) -> str:
         """The schedule, one action a line; `parse_schedule` is its inverse."""

@@ -15,8 +15,8 @@ Watch = Callable[[float | None, float | None, float], bool]
 class Status(Enum):
     """A promise to the caller.
 
-    OPTIMAL: the plan's exact objective meets a valid bound. FEASIBLE: there is a plan. INFEASIBLE: a proof that there is
-    none. UNKNOWN: neither a plan nor a proof within the limits.
+    OPTIMAL: the plan's exact objective meets a valid bound. FEASIBLE: there is a plan. INFEASIBLE: a proof that there
+    is none. UNKNOWN: neither a plan nor a proof within the limits.
     """
 
     OPTIMAL = "optimal"
@@ -28,8 +28,8 @@ class Status(Enum):
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """When to stop, the same for every engine.
 
-    `time_s` is wall clock; `work` is deterministic (CP-SAT deterministic time, Gurobi work, HiGHS nodes): same seed, same
-    work and `threads=1` give the same plan; `gap` is the relative gap at which the search may stop.
+    `time_s` is wall clock; `work` is deterministic (CP-SAT deterministic time, Gurobi work, HiGHS nodes): same seed,
+    same work and `threads=1` give the same plan; `gap` is the relative gap at which the search may stop.
     """
 
     time_s: float = 60.0
@@ -59,8 +59,8 @@ class Solution(msgspec.Struct, Generic[PlanT], frozen=True, kw_only=True):
     """A solver's answer.
 
     `objective` is the plan's exact objective and `bound` a valid lower bound on the optimum (None: none known), both in
-    microseconds; `base` the objective with unlimited memory. `engine` names what computed it, `reason` says in a sentence
-    what the status does not, `least_budget_bytes` the least feasible budget (`reason` says exactly or at least).
+    microseconds; `base` the objective with unlimited memory. `engine` names what computed it, `reason` says in a
+    sentence what the status does not, `least_budget_bytes` the least feasible budget (`reason`: exactly or at least).
     """
 
     status: Status
@@ -81,7 +81,8 @@ class Solution(msgspec.Struct, Generic[PlanT], frozen=True, kw_only=True):
         has_plan = self.status in (Status.OPTIMAL, Status.FEASIBLE)
         if has_plan != (self.plan is not None) or has_plan != (self.objective is not None):
             raise ValueError(
-                f"{self.solver} answered {self.status.value} with plan {self.plan is not None}, objective {self.objective}"
+                f"{self.solver} answered {self.status.value} with {'a' if self.plan is not None else 'no'} plan "
+                f"and objective {self.objective}"
             )
         if self.objective is not None and self.bound is not None and self.bound > self.objective:
             raise ValueError(f"{self.solver} claims the bound {self.bound} above its own objective {self.objective}")

@@ -51,7 +51,7 @@ class SwapLink(Record, frozen=True, kw_only=True):
 
 
 class SwapProblem(Record, frozen=True, kw_only=True):
-    """Keep the step's memory within `budget_bytes` by swapping; `memory_bytes[j]` is the use during op j with nothing swapped."""
+    """Keep the step within `budget_bytes` by swapping; `memory_bytes[j]` is in use during op j with nothing swapped."""
 
     name: str
     budget_bytes: Bytes
@@ -75,7 +75,7 @@ class SwapProblem(Record, frozen=True, kw_only=True):
             require_index(last, count, f"tensors[{number}].first_backward_use", "ops")
             require(
                 first < last,
-                f"tensors[{number}].last_forward_use is {first}, not before its first_backward_use {last}: correct the order",
+                f"tensors[{number}].last_forward_use is {first}, not before first_backward_use {last}: correct them",
             )
 
 

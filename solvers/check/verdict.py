@@ -1,0 +1,16 @@
+"""What a judge answers: the violations, and the objective that it computed itself."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """`violations` holds a sentence each (place, value, limit); `objective_us` is None where the decision has none."""
+
+    violations: tuple[str, ...]
+    objective_us: int | None = None
+
+    @property
+    def clean(self) -> bool:
+        """Whether nothing was found."""
+        return not self.violations

@@ -1,0 +1,200 @@
+"""`milp-swap`: near-optimal swap plans with a proven bound, exact on small instances."""
+
+import time
+from dataclasses import dataclass
+
+from solvers.engines import Answer, solve
+from solvers.ir.solution import Limits, Solution, Status, Watch
+from solvers.ir.swap import SwapPlan, SwapProblem
+from solvers.swap.answers import feasible, trivial
+from solvers.swap.evaluate import Instance, choices_of, instance
+from solvers.swap.exact import exact
+from solvers.swap.greedy import GreedySwap
+from solvers.swap.polish import Incumbent, polish, round_selection
+from solvers.swap.relaxation import fluid
+
+POLISH_ROUNDS = 400
+"""Rounds of local search a unit of `work`."""
+
+
+@dataclass(frozen=True)
+class MilpSwap:
+    """Selection and timing by a fluid relaxation, rounding and local search; small instances by an exact model.
+
+    The bound is the relaxation's (valid for every plan, README model F) or the exact model's. `engine` is `highs`,
+    `gurobi`, `cpsat` or `auto` (HiGHS for the relaxation, CP-SAT for the exact model; CP-SAT cannot solve the
+    relaxation, so with it large instances carry no bound). Instances of at most `exact_tensors` tensors and
+    `exact_ops` ops go to the exact model. `start` is a plan to begin from: the answer is never worse than it.
+    """
+
+    engine: str = "auto"
+    exact_tensors: int = 12
+    exact_ops: int = 48
+    start: SwapPlan | None = None
+    NAME = "milp-swap"
+
+    def solve(self, problem: SwapProblem, limits: Limits, watch: Watch | None = None) -> Solution[SwapPlan]:
+        """The best plan found and a valid bound; INFEASIBLE with the exact least budget where no plan exists."""
+        began = time.perf_counter()
+        given = instance(problem)
+        known = trivial(problem, given, self.NAME, limits, began)
+        return known if known is not None else _Search(self, problem, given, limits, watch, began).run()
+
+
+class _Search:
+    """One solve: incumbents first, then the bound, then whatever closes the gap."""
+
+    def __init__(
+        self,
+        options: MilpSwap,
+        problem: SwapProblem,
+        given: Instance,
+        limits: Limits,
+        watch: Watch | None,
+        began: float,
+    ) -> None:
+        self.options, self.problem, self.given = options, problem, given
+        self.limits, self.watch, self.began = limits, watch, began
+        self.best = Incumbent(given)
+        self.bound = float(given.base)
+        self.engines: list[str] = []
+        self.notes: list[str] = []
+        self.stopped = False
+
+    def run(self) -> Solution[SwapPlan]:
+        """All phases within the limits; Ctrl-C keeps what there is."""
+        try:
+            self._begin()
+            weights = self._relax()
+            if not self._done():
+                self._improve(weights)
+            if not self._done() and self._small():
+                self._prove()
+        except KeyboardInterrupt:
+            self.notes.append("stopped by the user: this is the best plan so far")
+        return self._answer()
+
+    def _begin(self) -> None:
+        """Plans to start from: all tensors (feasible whenever anything is), the given plan, the heuristics."""
+        self.best.offer_set(range(len(self.given.size)))
+        self.best.offer([(tensor, self.given.last[tensor]) for tensor in range(len(self.given.size))])
+        if self.options.start is not None:
+            self.best.offer(choices_of(self.problem, self.options.start))
+        for printed in (True, False):
+            plan = GreedySwap(printed=printed).solve(self.problem, self.limits).plan
+            if plan is not None:
+                self.best.offer(choices_of(self.problem, plan))
+
+    def _relax(self) -> list[float]:
+        """Model F: the bound, and the selection to round."""
+        chosen = {tensor for tensor, _ in self.best.choices}
+        weights = [float(tensor in chosen) for tensor in range(len(self.given.size))]
+        engine = {"auto": "highs"}.get(self.options.engine, self.options.engine)
+        if engine == "cpsat" or self._done():
+            return weights
+        assert self.best.makespan is not None
+        model = fluid(self.given, self.best.makespan)
+        answer = self._ask(model.model, engine, share=0.6)
+        if answer.x is not None:
+            weights = [float(answer.x[column]) for column in model.selection]
+        proven = model.model.dual_bound(answer.row_duals) if answer.row_duals is not None else None
+        if proven is not None:
+            self._raise_bound(model.bound_us(proven))
+        round_selection(self.given, weights, self.best)
+        self._report()
+        return weights
+
+    def _improve(self, weights: list[float]) -> None:
+        """Local search around the relaxation's selection, for half of the time that is left."""
+        rounds = None if self.limits.work is None else int(POLISH_ROUNDS * self.limits.work)
+        share = 0.3 if self._small() else 1.0
+        until = time.perf_counter() + share * self._left()
+        most = 200 if self._small() else rounds
+
+        def keep_going(number: int, makespan: int) -> bool:
+            if number % 64 == 0:
+                self._report()
+            return not self.stopped and time.perf_counter() < until and (most is None or number < most)
+
+        polish(self.given, self.best, weights, self.limits.seed, self._goal(), keep_going)
+
+    def _prove(self) -> None:
+        """Model X: optimality on a small instance."""
+        assert self.best.makespan is not None
+        engine = {"auto": "cpsat"}.get(self.options.engine, self.options.engine)
+        model = exact(self.given, self.best.makespan)
+        answer = self._ask(model.model, engine, share=1.0)
+        if answer.x is not None:
+            self.best.offer(model.choices(answer.x))
+        if answer.bound is not None:
+            self._raise_bound(answer.bound)
+
+    def _ask(self, model: object, engine: str, share: float) -> Answer:
+        limits = Limits(
+            time_s=max(0.01, share * self._left()),
+            work=self.limits.work,
+            gap=0.0,
+            threads=self.limits.threads,
+            seed=self.limits.seed,
+        )
+        answer = solve(model, engine, limits, self._watch_engine)
+        self.engines.append(answer.engine)
+        self.notes += [answer.fallback] if answer.fallback else []
+        return answer
+
+    def _watch_engine(self, incumbent: float | None, bound: float | None, elapsed_s: float) -> bool:
+        self._report()
+        return self.stopped
+
+    def _report(self) -> None:
+        if self.watch is not None and self.watch(self.best.makespan, self.bound, time.perf_counter() - self.began):
+            self.stopped = True
+
+    def _raise_bound(self, bound: float) -> None:
+        """Objectives are whole microseconds, so a bound rounds up; a plan's makespan caps it."""
+        import math
+
+        whole = math.ceil(bound - 1e-6 * max(1.0, abs(bound)) * 1e-3)
+        self.bound = max(self.bound, float(min(whole, self.best.makespan or whole)))
+
+    def _goal(self) -> float:
+        return self.bound + self.limits.gap * (self.best.makespan or 0)
+
+    def _done(self) -> bool:
+        return (
+            self.stopped or self._left() <= 0 or (self.best.makespan is not None and self.best.makespan <= self._goal())
+        )
+
+    def _left(self) -> float:
+        return self.limits.time_s - (time.perf_counter() - self.began)
+
+    def _small(self) -> bool:
+        return len(self.given.size) <= self.options.exact_tensors and len(self.given.time) <= self.options.exact_ops
+
+    def _answer(self) -> Solution[SwapPlan]:
+        engine, reason = " + ".join(dict.fromkeys(self.engines)) or None, " ".join(self.notes) or None
+        if self.best.makespan is None:
+            return Solution(
+                status=Status.UNKNOWN,
+                plan=None,
+                solver=MilpSwap.NAME,
+                engine=engine,
+                bound=self.bound,
+                base=self.given.base,
+                reason=reason or "no plan within the limits: give more time",
+                seed=self.limits.seed,
+                solve_time_s=time.perf_counter() - self.began,
+            )
+        bound = min(self.bound, float(self.best.makespan))
+        return feasible(
+            self.problem,
+            self.given,
+            MilpSwap.NAME,
+            self.best.choices,
+            self.best.makespan,
+            self.limits,
+            self.began,
+            bound=bound,
+            engine=engine,
+            reason=reason,
+        )

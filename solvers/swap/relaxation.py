@@ -1,0 +1,166 @@
+"""A lower bound, and a good guess at the selection: transfers as fluids (README, model F).
+
+Every plan of §4 gives a point of this model, so its optimum is a valid bound; the proof stands in the room's README.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from solvers.engines import LinearModel, ModelBuilder
+from solvers.swap.evaluate import Instance
+
+POINTS = 4000
+"""At most so many ops keep their own memory row; of a longer sequence the others' rows are dropped (still a relaxation)."""
+
+Array = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Fluid:
+    """The model, the columns of the selection, and the scale of its objective (microseconds a unit)."""
+
+    model: LinearModel
+    selection: Integers
+    unit_us: float
+
+    def bound_us(self, bound: float) -> float:
+        """A bound of the model in microseconds."""
+        return bound * self.unit_us
+
+
+def fluid(given: Instance, horizon: int, integral: bool = False) -> Fluid:
+    """Build model F; `horizon` is a makespan that some plan reaches, so no optimal time lies beyond it."""
+    return _Builder(given, horizon, integral).build()
+
+
+def _points(given: Instance) -> Integers:
+    uses = {*given.first, *given.last}
+    low, high = min(uses), max(uses)
+    if high - low < POINTS:
+        return np.arange(low, high + 1)
+    heaviest = sorted(given.busy, key=lambda op: -given.need[op])[:POINTS]
+    return np.array(sorted({*uses, *heaviest}))
+
+
+def _power_of_two(value: float) -> float:
+    """The scale is a power of two, so that scaled integers stay exact."""
+    return float(2.0 ** math.ceil(math.log2(max(1.0, value))))
+
+
+class _Builder:
+    """One column family and one row family a method, in the README's order."""
+
+    def __init__(self, given: Instance, horizon: int, integral: bool) -> None:
+        self.given, self.points = given, _points(given)
+        self.count = len(self.points)
+        self.builder = ModelBuilder("swap-fluid")
+        self.unit_bytes = _power_of_two(max(given.size))
+        self.unit_us = _power_of_two(max(given.out_us))
+        self.size = np.array(given.size) / self.unit_bytes
+        self.need = np.array(given.need)[self.points] / self.unit_bytes
+        self.before = np.array(given.before)[self.points] / self.unit_us
+        self.time = np.array(given.time)[self.points] / self.unit_us
+        self.out_rate = self._rate(given.out_us)
+        self.in_rate = self._rate(given.in_us)
+        total, last = float(self.size.sum()), horizon / self.unit_us
+        add = self.builder.columns
+        self.z = add(len(given.size), 0, 1, integer=integral, name="swap")
+        self.ready, self.start = (add(self.count, 0, last, name=name) for name in ("ready", "start"))
+        self.out_ready, self.out_end = (add(self.count, 0, total, name=name) for name in ("out_ready", "out_end"))
+        self.issued = add(self.count, 0, total, name="issued")
+        self.in_ready, self.in_start = (add(self.count, 0, total, name=name) for name in ("in_ready", "in_start"))
+        self.freed, self.due = (add(self.count, 0, total, name=name) for name in ("freed", "due"))
+
+    def build(self) -> Fluid:
+        self._clock()
+        self._volumes()
+        self._out_lane()
+        self._in_lane()
+        self._memory()
+        rest = self.given.base - self.given.before[int(self.points[-1])]
+        self.builder.add_cost([int(self.start[-1])], [1.0])
+        self.builder.add_offset(rest / self.unit_us)
+        return Fluid(self.builder.build(), self.z, self.unit_us)
+
+    def _rate(self, transfer_us: list[int]) -> float:
+        """The fastest that any tensor travels, rounded up."""
+        best = max(size / time for size, time in zip(self.given.size, transfer_us, strict=True))
+        return math.nextafter(best * self.unit_us / self.unit_bytes, math.inf)
+
+    def _rows(
+        self,
+        name: str,
+        terms: list[tuple[Integers, float | Array]],
+        lower: float | Array = -np.inf,
+        upper: float | Array = np.inf,
+    ) -> None:
+        """One row a point: Σ coefficient · column, for columns given as arrays of equal length."""
+        length = len(terms[0][0])
+        rows = np.concatenate([np.arange(length)] * len(terms))
+        values = np.concatenate([np.broadcast_to(np.asarray(value, dtype=np.float64), (length,)) for _, value in terms])
+        columns = np.concatenate([column for column, _ in terms])
+        self.builder.rows(rows, columns, values, lower, upper, name, count=length)
+
+    def _clock(self) -> None:
+        """(F1) An op starts when it is ready, and is ready when the ops before it have run."""
+        self._rows("start", [(self.start, 1.0), (self.ready, -1.0)], lower=0.0)
+        self._rows("first", [(self.ready[:1], 1.0)], lower=self.before[:1])
+        self._rows("next", [(self.ready[1:], 1.0), (self.start[:-1], -1.0)], lower=np.diff(self.before))
+
+    def _volumes(self) -> None:
+        """(F2) What has become free to leave before an op, and what is due at its start."""
+        place = np.searchsorted(self.points, np.array(self.given.first))
+        self._cumulate("freed", self.freed, place + 1)
+        self._cumulate("due", self.due, np.searchsorted(self.points, np.array(self.given.last)))
+
+    def _cumulate(self, name: str, total: Integers, place: Integers) -> None:
+        inside = place < self.count
+        rows = np.concatenate([np.arange(self.count), np.arange(1, self.count), place[inside]])
+        columns = np.concatenate([total, total[:-1], self.z[inside]])
+        values = np.concatenate([np.ones(self.count), -np.ones(self.count - 1), -self.size[inside]])
+        self.builder.rows(rows, columns, values, 0.0, 0.0, name, count=self.count)
+
+    def _out_lane(self) -> None:
+        """(F3) The out lane moves at most its rate, and only what was freed."""
+        rate = self.out_rate
+        self._rows(
+            "out_during",
+            [(self.out_end, 1.0), (self.out_ready, -1.0), (self.start, -rate), (self.ready, rate)],
+            upper=rate * self.time,
+        )
+        self._rows(
+            "out_between",
+            [(self.out_ready[1:], 1.0), (self.out_end[:-1], -1.0), (self.ready[1:], -rate), (self.start[:-1], rate)],
+            upper=-rate * self.time[:-1],
+        )
+        self._rows("out_freed_ready", [(self.out_ready, 1.0), (self.freed, -1.0)], upper=0.0)
+        self._rows("out_freed_end", [(self.out_end, 1.0), (self.freed, -1.0)], upper=0.0)
+
+    def _in_lane(self) -> None:
+        """(F4) The in lane moves at most its rate, only what was issued, and what an op reads before it starts."""
+        rate = self.in_rate
+        self._rows("in_first", [(self.in_ready[:1], 1.0)], upper=0.0)
+        self._rows("issue", [(self.issued[1:], 1.0), (self.issued[:-1], -1.0)], lower=0.0)
+        self._rows(
+            "in_between",
+            [(self.in_ready[1:], 1.0), (self.in_start[:-1], -1.0), (self.ready[1:], -rate), (self.start[:-1], rate)],
+            upper=0.0,
+        )
+        adjacent = np.diff(self.points) == 1
+        source = np.where(adjacent, self.issued[:-1], self.issued[1:])
+        self._rows("in_issued_ready", [(self.in_ready[1:], 1.0), (source, -1.0)], upper=0.0)
+        self._rows(
+            "in_during",
+            [(self.in_start, 1.0), (self.in_ready, -1.0), (self.start, -rate), (self.ready, rate)],
+            upper=0.0,
+        )
+        self._rows("in_issued_start", [(self.in_start, 1.0), (self.issued, -1.0)], upper=0.0)
+        self._rows("in_due", [(self.in_start, 1.0), (self.due, -1.0)], lower=0.0)
+
+    def _memory(self) -> None:
+        """(F5) When an op is ready, what has left and was not issued to return covers its need."""
+        self._rows("memory", [(self.out_ready, 1.0), (self.issued, -1.0)], lower=self.need)

@@ -4,7 +4,8 @@
 PyTorch's backend interface, which moves between releases, so it is built for one torch release only.
 
 The environment variable BAYPLAN_NATIVE says what a machine without a compiler means: unset, an install without the
-extensions and a sentence; `require`, a failed build; `skip` builds nothing, compiler or not. A compile error is never hidden.
+extensions and a sentence; `require`, a failed build. `skip` builds nothing, compiler or not. A compile error is never
+hidden.
 """
 
 import os
@@ -55,7 +56,10 @@ def extensions() -> list[Extension]:
     if torch.__version__.startswith(f"{SIM_TORCH}."):
         wanted["runtime._sim"] = sources("csrc/bindings_sim.cpp", "sim")
     else:
-        say(f"runtime._sim is skipped: the simulated accelerator is written for torch {SIM_TORCH}, this is {torch.__version__}.")
+        say(
+            f"runtime._sim is skipped: the simulated accelerator is written for torch {SIM_TORCH}, "
+            f"this is torch {torch.__version__}."
+        )
     # The C++ standard is left to torch's own flags: it differs between the releases that runtime._C supports.
     flags = ["-O2", "-g0", "-DNDEBUG", "-Wall", "-fvisibility=hidden", f'-DBAYPLAN_TORCH_VERSION="{torch.__version__}"']
     return [
@@ -70,7 +74,7 @@ def build_extension_command() -> type[Command]:
     from torch.utils.cpp_extension import BuildExtension
 
     class BuildNative(BuildExtension):
-        """In one folder the extensions would overwrite each other's ninja file and lose what ninja knows of the last build."""
+        """In one folder the extensions would overwrite each other's ninja file, and rebuild all each time."""
 
         def build_extension(self, ext: Extension) -> None:
             shared = self.build_temp
@@ -93,7 +97,10 @@ def native() -> dict[str, Any]:
     if compiler and NATIVE == "require":
         sys.exit(f"bayplan: no C++ compiler {compiler!r}, but BAYPLAN_NATIVE=require: install g++ or set CXX.")
     if compiler:
-        say(f"no C++ compiler {compiler!r}: installed without native extensions; install g++ or set CXX, then run `make build`.")
+        say(
+            f"no C++ compiler {compiler!r}: installed without native extensions; "
+            "install g++ or set CXX, then run `make build`."
+        )
         return {}
     put_ninja_on_path()
     return {"ext_modules": extensions(), "cmdclass": {"build_ext": build_extension_command()}}

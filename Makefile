@@ -1,0 +1,69 @@
+# Every target sets up .venv by itself. Variables, all optional:
+#   make demo PYTHON=python3.12        the interpreter that .venv is made from (>= 3.11)
+#   make demo TORCH_INDEX=URL          a package index to look for torch on, beside the usual one: PyTorch's install page
+#                                      names the address of its CPU builds, which are a tenth of the CUDA build's size
+#   make demo ARGS="budget=0.7"        overrides for the demo, or arguments for pytest in test and soak
+PYTHON ?= python3
+TORCH_INDEX ?=
+ARGS ?=
+MAX_JOBS ?= $(shell nproc)
+export MAX_JOBS
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+NATIVE_SOURCES := $(shell find csrc -name '*.cpp' -o -name '*.h' 2>/dev/null)
+NATIVE = $(BAYPLAN_NATIVE)
+BUILD = BAYPLAN_NATIVE=$(NATIVE) $(BIN)/python setup.py --quiet build_ext --inplace && touch $(VENV)/built
+
+.PHONY: help demo test soak lint bench build clean
+.DELETE_ON_ERROR:
+
+help:
+	@echo 'make demo    a GPT fails inside a memory budget, then trains inside it under a heuristic and an optimal plan'
+	@echo 'make test    the tests, native extensions required      make soak    the long ones'
+	@echo 'make lint    style, types, import contracts             make bench   speed of solvers and hooks'
+	@echo 'make build   .venv and native extensions, rebuilt       make clean   removes both, and what runs left behind'
+
+demo: $(VENV)/built
+	$(BIN)/bayplan compare experiment=demo $(ARGS)
+
+# What is asked of native code is decided per target: tests must not pass by skipping it.
+test soak: NATIVE := require
+
+test: $(VENV)/built
+	BAYPLAN_NATIVE=require $(BIN)/python -m pytest -m "not soak and not gpu" --durations=15 $(ARGS)
+
+soak: $(VENV)/built
+	BAYPLAN_NATIVE=require $(BIN)/python -m pytest -m soak --timeout=0 --durations=0 $(ARGS)
+
+lint: $(VENV)/ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(if $(NATIVE_SOURCES),$(BIN)/clang-format --dry-run -Werror $(NATIVE_SOURCES))
+
+bench: $(VENV)/built
+	$(BIN)/python -m experiments.bench $(ARGS)
+
+# Always asks the build, which compiles only what changed: sources, flags, or the torch underneath.
+build: $(VENV)/ready
+	$(BUILD)
+
+$(VENV)/built: $(VENV)/ready $(NATIVE_SOURCES)
+	$(BUILD)
+
+# Torch goes in first, so that the package is built against the torch it will run with and pip keeps no second one.
+# An interrupted install leaves no stamp, so the next run repairs it; a .venv that is already there is completed.
+$(VENV)/ready: pyproject.toml setup.py constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "bayplan needs Python 3.11 or newer: make PYTHON=python3.11")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) install -q -c constraints.txt $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) torch setuptools wheel ninja
+	BAYPLAN_NATIVE=skip $(PIP) install -q -c constraints.txt --no-build-isolation -e ".[dev]"
+	touch $@
+
+clean:
+	rm -rf $(VENV) build *.egg-info runs outputs multirun runtime/*.so
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find solvers runtime conf experiments tests -name __pycache__ -type d -prune -exec rm -rf {} +

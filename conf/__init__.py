@@ -1,0 +1,1 @@
+"""Hydra's configuration groups; `experiments/config.py` holds their types and ranges."""

@@ -1,0 +1,1 @@
+"""Entry points, configurations, rows, tables and pictures; nothing here decides or executes a plan itself."""

@@ -1,0 +1,1 @@
+"""PyTorch: profiles training, executes schedules, recovers from failures. Decides nothing."""

@@ -1,0 +1,176 @@
+"""From command-line overrides to settings: Hydra composes, this module judges and puts each fault into one sentence."""
+
+import dataclasses
+import difflib
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, cast
+
+from hydra import compose, initialize_config_module
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import ConfigCompositionException, HydraException, MissingConfigException, OverrideParseException
+from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from experiments.config import Settings, register
+from solvers.ir import InvalidInput
+
+SWEEP_PARAMS = "hydra.sweeper.params."
+
+
+class Composed(NamedTuple):
+    """Settings, the same as YAML text, and the grid that the experiment file asks for (axis → values as written)."""
+
+    settings: Settings
+    yaml: str
+    grid: dict[str, str]
+
+
+def read_settings(overrides: Sequence[str]) -> Composed:
+    """The settings that the overrides ask for; raises `InvalidInput` with one sentence for any fault."""
+    for override in overrides:
+        if override.lstrip("+~").startswith("hydra.") and not override.lstrip("+").startswith(SWEEP_PARAMS):
+            raise InvalidInput(f"{override!r} sets Hydra itself, which only chooses settings here: leave it out")
+    register()
+    # Another program's Hydra in this process would be in the way, and ours in its.
+    GlobalHydra.instance().clear()
+    with initialize_config_module("conf", version_base="1.3"):
+        try:
+            return _judge(compose("config", overrides=list(overrides), return_hydra_config=True))
+        except InvalidInput:
+            raise
+        except (HydraException, OmegaConfBaseException, ValueError) as error:
+            raise InvalidInput(_sentence(error)) from error
+
+
+def expand_grid(overrides: Sequence[str], grid: dict[str, str]) -> list[list[str]]:
+    """Every combination of the swept values, each as plain overrides; an override on the line beats the file's axis."""
+    try:
+        parsed = OverridesParser.create().parse_overrides(list(overrides))
+        axes = [_values(override) for override in parsed]
+        given = {override.key_or_group for override in parsed}
+        filed = [f"{key}={value}" for key, value in grid.items() if key not in given]
+        axes += [_values(override) for override in OverridesParser.create().parse_overrides(filed)]
+    except (HydraException, OmegaConfBaseException) as error:
+        raise InvalidInput(f"{_brief(error)}: write a sweep as key=value,value") from error
+    cells: list[list[str]] = [[]]
+    for values in axes:
+        cells = [[*cell, value] for cell in cells for value in values]
+    return cells
+
+
+def without_sweeps(overrides: Sequence[str]) -> list[str]:
+    """The overrides that hold for every cell of a sweep."""
+    return [text for text in overrides if not _is_sweep(text)]
+
+
+def _is_sweep(text: str) -> bool:
+    try:
+        return bool(OverridesParser.create().parse_override(text).is_sweep_override())
+    except HydraException:
+        return False  # composing it will say what is wrong
+
+
+def _values(override: Override) -> list[str]:
+    if not override.is_sweep_override():
+        return [str(override.input_line)]
+    key = override.get_key_element()
+    return [f"{key}={value}" for value in override.sweep_string_iterator()]
+
+
+def _judge(config: DictConfig) -> Composed:
+    params = config.hydra.sweeper.get("params")
+    grid = {str(key): str(value) for key, value in (params or {}).items()}
+    OmegaConf.set_struct(config, False)
+    OmegaConf.set_readonly(config, False)
+    config.pop("hydra")
+    _refuse_strangers(config, "")
+    absent = _missing_values(config, "")
+    if absent:
+        raise InvalidInput(f"{absent[0]} has no value: give {absent[0]}=…")
+    settings = OmegaConf.to_object(config)
+    return Composed(cast("Settings", settings), OmegaConf.to_yaml(config, resolve=True), grid)
+
+
+def _refuse_strangers(node: Any, place: str) -> None:
+    """`+key=…` opens Hydra's structs: so look again at every key, and at fields that `~key` took away."""
+    if isinstance(node, ListConfig) or not isinstance(node, DictConfig) or node._is_missing():
+        return
+    kind = OmegaConf.get_type(node)
+    if dataclasses.is_dataclass(kind):
+        fields = _names(kind)
+        for key in node:
+            if key not in fields:
+                raise InvalidInput(unknown(str(key), fields, "setting", place))
+        for name in fields:
+            if name not in node and not OmegaConf.is_missing(node, name):
+                raise InvalidInput(f"{place}{name} was removed, but it is needed: leave out ~{place}{name}")
+    for key in map(str, node):
+        if not OmegaConf.is_missing(node, key):
+            _refuse_strangers(node[key], f"{place}{key}.")
+
+
+def _missing_values(node: DictConfig, place: str) -> list[str]:
+    found: list[str] = []
+    for key in map(str, node):
+        if OmegaConf.is_missing(node, key):
+            found.append(f"{place}{key}")
+        elif isinstance(node[key], DictConfig):
+            found += _missing_values(node[key], f"{place}{key}.")
+    return found
+
+
+def unknown(name: str, known: Iterable[str], what: str, place: str = "") -> str:
+    """The sentence for a name (at `place`) that does not exist: the nearest one that does, or all of them."""
+    names = sorted(known)
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    remedy = f"did you mean {place + near[0]!r}?" if near else f"choose of {', '.join(names) or 'none'}"
+    return f"there is no {what} {place + name!r}: {remedy}"
+
+
+def _sentence(error: Exception) -> str:
+    """What went wrong in Hydra's or OmegaConf's many words, in one sentence of ours."""
+    if isinstance(error, MissingConfigException):
+        return _missing_choice(error)
+    if isinstance(error, OverrideParseException):
+        return f"cannot read the override {error.override!r}: write key=value"
+    if isinstance(error, ConfigCompositionException):
+        return _composition_fault(error)
+    place = getattr(error, "full_key", None)
+    return f"{place}: {_brief(error)}: correct the value" if place else f"{_brief(error)}: correct the overrides"
+
+
+def _missing_choice(error: MissingConfigException) -> str:
+    group, _, name = str(error.missing_cfg_file).rpartition("/")
+    options = error.options or (GlobalHydra.instance().config_loader().get_group_options(group) if group else [])
+    return unknown(name, [str(option) for option in options], group or "configuration")
+
+
+def _composition_fault(error: ConfigCompositionException) -> str:
+    cause = error.__cause__
+    text = _brief(error)
+    if text.startswith("Could not override"):
+        return _stranger(text.split("'")[1].partition("=")[0], cause)
+    if text.startswith("Ambiguous value for argument"):
+        return f"{text.removeprefix('Ambiguous value for argument ')} holds several values: add -m to sweep over them"
+    place = getattr(cause, "full_key", None)
+    return f"{place}: {_brief(cause)}: correct the value" if cause and place else f"{text}: correct the overrides"
+
+
+def _stranger(key: str, cause: BaseException | None) -> str:
+    """The sentence for a key that does not exist, with the nearest one that does."""
+    place = key.rpartition(".")[0]
+    kind = getattr(cause, "object_type", None)
+    if not dataclasses.is_dataclass(kind):
+        return f"there is no setting {key!r}: choose it through its group, such as {place or 'experiment'}=NAME"
+    known = _names(kind) if place else [*_names(kind), "experiment"]
+    return unknown(key.rpartition(".")[2], known, "setting", place and f"{place}.")
+
+
+def _names(kind: Any) -> list[str]:
+    return [entry.name for entry in dataclasses.fields(kind)]
+
+
+def _brief(error: BaseException) -> str:
+    return str(error).strip().split("\n")[0].strip().rstrip(".:")

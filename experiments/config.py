@@ -1,0 +1,211 @@
+"""Every setting of `compare` and `train`: its type, its range, and the sentence for a value outside it."""
+
+import math
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+
+from hydra.core.config_store import ConfigStore
+from omegaconf import MISSING
+
+from solvers.ir import InvalidInput
+
+# These classes are not frozen: Hydra fills their fields one override at a time. `compose.read_settings` hands them out
+# once, filled and judged, and nobody writes to them afterwards.
+
+
+class DeviceKind(Enum):
+    """Where the steps run: the simulated accelerator, or a real one."""
+
+    sim = "sim"
+    cuda = "cuda"
+
+
+class Baseline(Enum):
+    """What a plan is compared with.
+
+    `unlimited`: no budget. `none`: the budget and no plan. `recompute`: `torch.utils.checkpoint` around every block.
+    """
+
+    unlimited = "unlimited"
+    none = "none"
+    recompute = "recompute"
+
+
+@dataclass
+class HardwareConf:
+    """A hardware file (a name in `conf/hardware` or a path), perhaps with another rate for its host link."""
+
+    file: str = MISSING
+    link_gb_per_s: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a link without a rate."""
+        _within("hardware.link_gb_per_s", self.link_gb_per_s, least=1e-3, most=1e4)
+
+
+@dataclass
+class ModelConf:
+    """What is trained; each kind of model has its own fields."""
+
+    _target_: str = MISSING
+
+
+@dataclass
+class GptConf(ModelConf):
+    """The byte-level GPT of `experiments.models.gpt`."""
+
+    _target_: str = "experiments.models.GptShape"
+    layers: int = 4
+    width: int = 128
+    heads: int = 4
+    context: int = 128
+    batch: int = 16
+    dropout: float = 0.1
+    tied: bool = False
+    learning_rate: float = 1e-3
+    clip: float = 1.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse shapes that no GPT can have."""
+        for name in ("layers", "width", "heads", "context", "batch"):
+            _within(f"model.{name}", getattr(self, name), least=1, most=65_536)
+        _within("model.dropout", self.dropout, least=0, most=0.99)
+        _within("model.learning_rate", self.learning_rate, least=1e-9, most=10)
+        _within("model.clip", self.clip, least=1e-6, most=1e6)
+        _within("model.seed", self.seed, least=0, most=2**31 - 1)
+        if self.width % self.heads:
+            raise InvalidInput(
+                f"model.width is {self.width}, not a multiple of model.heads {self.heads}: choose a multiple"
+            )
+
+
+@dataclass
+class FactoryConf(ModelConf):
+    """One's own model: `MODULE:FACTORY`, callable(device) → (model, optimizer, step)."""
+
+    _target_: str = "experiments.policies.OwnModel"
+    factory: str = MISSING
+
+
+@dataclass
+class ProblemConf:
+    """The problem's kind, and its budget: a fraction of the peak without a plan, or bytes."""
+
+    kind: str = "swap"
+    budget_fraction: float | None = None
+    budget_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        """Exactly one way to say the budget, within its range."""
+        if self.kind != "swap":
+            raise InvalidInput(f"problem.kind is {self.kind!r}, but compare and train execute only 'swap': choose it")
+        if (self.budget_fraction is None) == (self.budget_bytes is None):
+            raise InvalidInput(
+                f"problem.budget_fraction is {self.budget_fraction} and problem.budget_bytes {self.budget_bytes}: "
+                "give exactly one of them, and null for the other"
+            )
+        _within("problem.budget_fraction", self.budget_fraction, least=0.01, most=2)
+        _within("problem.budget_bytes", self.budget_bytes, least=1, most=2**53)
+
+
+@dataclass
+class SolverConf:
+    """A solver; each one has its own fields."""
+
+    _target_: str = MISSING
+
+
+@dataclass
+class GreedySwapConf(SolverConf):
+    """SmartSwap's heuristic."""
+
+    _target_: str = "solvers.swap.GreedySwap"
+    printed: bool = False
+
+
+@dataclass
+class MilpSwapConf(SolverConf):
+    """The model with a proof."""
+
+    _target_: str = "solvers.swap.MilpSwap"
+    engine: str = "auto"
+
+
+@dataclass
+class LimitsConf:
+    """When a solver stops (`solvers.ir.Limits` checks the ranges)."""
+
+    time_s: float = 10.0
+    work: float | None = None
+    gap: float = 0.0
+    threads: int = 1
+    seed: int = 0
+
+
+@dataclass
+class RobustnessConf:
+    """Worlds other than the planner's in which each plan is executed too."""
+
+    noise: float = 0.1
+    noise_seeds: list[int] = field(default_factory=list)
+    hardware: str | None = None
+    steps: int = 1
+
+    def __post_init__(self) -> None:
+        """Refuse noise that could turn time back."""
+        _within("robustness.noise", self.noise, least=0, most=0.9)
+        _within("robustness.steps", self.steps, least=1, most=1000)
+        _each("robustness.noise_seeds", self.noise_seeds, least=0, most=2**31 - 1)
+
+
+@dataclass
+class Settings:
+    """One experiment."""
+
+    name: str = "custom"
+    device: DeviceKind = DeviceKind.sim
+    steps: int = 4
+    baselines: list[Baseline] = field(default_factory=lambda: list(Baseline))
+    hardware: HardwareConf = MISSING
+    model: ModelConf = MISSING
+    problem: ProblemConf = MISSING
+    solver: dict[str, SolverConf] = field(default_factory=dict)
+    limits: LimitsConf = field(default_factory=LimitsConf)
+    robustness: RobustnessConf = field(default_factory=RobustnessConf)
+    run_dir: str | None = None
+    plots: bool = True
+    cell_timeout_s: float = 600.0
+
+    def __post_init__(self) -> None:
+        """Refuse an experiment without steps or with a name that is no folder's."""
+        _within("steps", self.steps, least=1, most=1_000_000)
+        _within("cell_timeout_s", self.cell_timeout_s, least=1, most=1e6)
+        if not re.fullmatch(r"\w[\w.-]*", self.name):
+            raise InvalidInput(f"name is {self.name!r}, which names no folder: use letters, digits, - and _")
+
+
+def register() -> None:
+    """Make the types known to Hydra, in a group of their own so that no schema is offered as a choice."""
+    store = ConfigStore.instance()
+    store.store(group="schema", name="settings", node=Settings)
+    for group, types in (
+        ("hardware", {"file": HardwareConf}),
+        ("model", {"gpt": GptConf, "factory": FactoryConf}),
+        ("problem", {"problem": ProblemConf}),
+        ("solver", {"greedy-swap": GreedySwapConf, "milp-swap": MilpSwapConf}),
+    ):
+        for name, node in types.items():
+            store.store(group=f"schema/{group}", name=name, node=node)
+
+
+def _within(name: str, value: float | None, *, least: float, most: float) -> None:
+    if value is not None and not (math.isfinite(value) and least <= value <= most):
+        raise InvalidInput(f"{name} is {value}, outside {least:g}…{most:g}: choose a value inside")
+
+
+def _each(name: str, values: Iterable[float], *, least: float, most: float) -> None:
+    for number, value in enumerate(values):
+        _within(f"{name}[{number}]", value, least=least, most=most)

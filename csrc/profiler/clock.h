@@ -1,0 +1,37 @@
+// The clock of a step: the compute stream's on an accelerator, the host's on a CPU.
+#pragma once
+
+#include <c10/core/Event.h>
+
+#include <cstdint>
+#include <vector>
+
+namespace bayplan {
+
+// Marks moments and tells afterwards how far apart they were. On an accelerator a mark is a timing event on the current
+// stream: it neither waits nor allocates device memory. On a CPU it is the host's clock less the time that the profiler
+// itself has taken so far.
+class StepClock {
+ public:
+  explicit StepClock(c10::Device device) : device_(device) {}
+
+  // Marks the moment after the work issued so far; on a CPU, `host_ns`.
+  void mark(int64_t host_ns);
+
+  // Host time spent on bookkeeping, to be left out of the marks that follow.
+  void exclude(int64_t host_ns) { excluded_ns_ += host_ns; }
+
+  // Nanoseconds from the first mark to each later one; waits for the last one. Never decreasing.
+  std::vector<int64_t> elapsed_ns();
+
+ private:
+  c10::Device device_;
+  std::vector<c10::Event> events_;
+  std::vector<int64_t> host_ns_;
+  int64_t excluded_ns_ = 0;
+};
+
+// The host's monotonic clock.
+int64_t host_now_ns();
+
+}  // namespace bayplan

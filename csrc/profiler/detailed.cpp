@@ -1,0 +1,330 @@
+#include "profiler/detailed.h"
+
+#include "profiler/flops.h"
+
+#include <c10/core/CachingDeviceAllocator.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
+#include <torch/csrc/profiler/orchestration/observer.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <memory>
+#include <set>
+
+namespace bayplan {
+namespace {
+
+std::atomic<DetailedRecorder*> active{nullptr};
+std::atomic<uint64_t> session{0};
+
+struct ThreadState {
+  uint64_t session = 0;
+  FrameTracker tracker;
+  int64_t open = -1;                             // the operator that the thread is in
+  const at::RecordFunction* counting = nullptr;  // the frame whose arithmetic stands for all it calls
+  std::optional<uint32_t> gradient;              // a storage about to become some leaf's gradient
+};
+
+ThreadState& thread_state() {
+  thread_local ThreadState state;
+  const uint64_t now = session.load(std::memory_order_relaxed);
+  if (state.session != now) {
+    state = ThreadState{now, FrameTracker(), -1, nullptr, std::nullopt};
+  }
+  return state;
+}
+
+// Receives the allocators' reports. PyTorch's own code takes whatever sits in this slot for a ProfilerStateBase, so it
+// is one: disabled as a profiler of operators, enabled as one of memory.
+class MemoryReports final : public torch::profiler::impl::ProfilerStateBase {
+ public:
+  explicit MemoryReports(DetailedRecorder* recorder)
+      : ProfilerStateBase(torch::profiler::impl::ProfilerConfig(torch::profiler::impl::ProfilerState::Disabled)),
+        recorder_(recorder) {}
+
+  bool memoryProfilingEnabled() const override { return true; }
+  void reportMemoryUsage(void* block, int64_t bytes, size_t total, size_t /*reserved*/, c10::Device device) override {
+    if (active.load(std::memory_order_acquire) == recorder_) {  // a thread may outlive the recording
+      recorder_->on_memory(block, bytes, total, device);
+    }
+  }
+  torch::profiler::impl::ActiveProfilerType profilerType() override {
+    return torch::profiler::impl::ActiveProfilerType::NONE;
+  }
+
+ private:
+  DetailedRecorder* recorder_;
+};
+
+std::unique_ptr<at::ObserverContext> start_callback(const at::RecordFunction& frame) {
+  if (DetailedRecorder* recorder = active.load(std::memory_order_acquire)) {
+    recorder->on_start(frame);
+  }
+  return nullptr;
+}
+
+void end_callback(const at::RecordFunction& frame, at::ObserverContext* /*context*/) {
+  if (DetailedRecorder* recorder = active.load(std::memory_order_acquire)) {
+    recorder->on_end(frame);
+  }
+}
+
+template <typename Visit>
+void visit_tensors(const c10::IValue& value, Visit visit) {
+  if (value.isTensor()) {
+    visit(value.toTensor());
+  } else if (value.isTensorList()) {
+    for (const at::Tensor& tensor : value.toTensorList()) {
+      visit(tensor);
+    }
+  } else if (value.isList()) {  // Tensor?[], as in indexing
+    for (const c10::IValue& element : value.toListRef()) {
+      visit_tensors(element, visit);
+    }
+  }
+}
+
+bool is_compiled_region(const char* name) {
+  return std::strncmp(name, "Torch-Compiled Region", 21) == 0 || std::strncmp(name, "## Call CompiledFxGraph", 23) == 0;
+}
+
+bool contains(const std::vector<uint32_t>& values, uint32_t value) {
+  return std::find(values.begin(), values.end(), value) != values.end();
+}
+
+}  // namespace
+
+DetailedRecorder::DetailedRecorder(c10::Device device) : device_(device), storages_(device), clock_(device) {}
+
+DetailedRecorder::~DetailedRecorder() { stop(); }
+
+// ---- beginning and end ----------------------------------------------------------------------------------------------
+
+void DetailedRecorder::start(const std::vector<at::Tensor>& resident) {
+  TORCH_CHECK(!running_ && operators_.empty(), "this recorder has been used: make a new one for each step");
+  TORCH_CHECK(c10::ThreadLocalDebugInfo::get(c10::DebugInfoKind::PROFILER_STATE) == nullptr,
+              "a torch.profiler is running on this thread and takes the memory reports that this profiler needs: stop "
+              "it first");
+  if (device_.is_cpu()) {
+    std::set<const c10::StorageImpl*> seen;
+    for (const at::Tensor& tensor : resident) {
+      const c10::Storage* storage = storage_on(device_, tensor);
+      if (storage != nullptr && seen.insert(storage->unsafeGetStorageImpl()).second) {
+        resident_.emplace_back(storage->getWeakStorageImpl(), storage->unsafeGetStorageImpl());
+      }
+    }
+  } else {
+    constexpr auto all = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+    allocated_bytes_ =
+        c10::getDeviceAllocator(device_.type())->getDeviceStats(device_.index()).allocated_bytes[all].current;
+  }
+  DetailedRecorder* nobody = nullptr;
+  TORCH_CHECK(active.compare_exchange_strong(nobody, this), "a detailed recording is already running: stop it first");
+  running_ = true;
+  ++session;
+  c10::ThreadLocalDebugInfo::_push(c10::DebugInfoKind::PROFILER_STATE, std::make_shared<MemoryReports>(this));
+  using at::RecordScope;
+  handle_ = at::addThreadLocalCallback(
+      at::RecordFunctionCallback(start_callback, end_callback)
+          .needsInputs(true)
+          .needsOutputs(true)
+          .scopes({RecordScope::FUNCTION, RecordScope::BACKWARD_FUNCTION, RecordScope::USER_SCOPE}));
+  clock_.mark(host_now_ns());
+}
+
+void DetailedRecorder::stop() {
+  if (!running_) {
+    return;
+  }
+  running_ = false;
+  guarded([&] { clock_.mark(host_now_ns()); });
+  at::removeCallback(handle_);
+  active.store(nullptr, std::memory_order_release);
+  guarded([] { c10::ThreadLocalDebugInfo::_pop(c10::DebugInfoKind::PROFILER_STATE); });
+  resident_.clear();
+  if (!operators_.empty()) {  // what the tail of the step allocated belongs to its last operator
+    operators_.back().peak_bytes = std::max(operators_.back().peak_bytes, window_peak_bytes_);
+  }
+}
+
+template <typename Body>
+void DetailedRecorder::guarded(Body body) {
+  try {
+    body();
+  } catch (const std::exception& error) {
+    if (failure_.empty()) {
+      failure_ = error.what();
+    }
+  }
+}
+
+// ---- frames ---------------------------------------------------------------------------------------------------------
+
+void DetailedRecorder::on_start(const at::RecordFunction& frame) {
+  const int64_t entered = host_now_ns();
+  const std::lock_guard<std::mutex> lock(mutex_);
+  guarded([&] {
+    ThreadState& state = thread_state();
+    const bool accumulated = state.tracker.in_accumulation();
+    const Frame place = state.tracker.enter(frame);
+    if (place == Frame::kOutermost) {
+      begin_operator(frame);
+    } else if (place == Frame::kTransparent) {
+      compiled_ = compiled_ || is_compiled_region(frame.name());
+      if (!accumulated && state.tracker.in_accumulation()) {
+        begin_accumulation(frame);
+      }
+    }
+    if (place != Frame::kTransparent && state.counting == nullptr) {
+      const OperatorInfo* info = find_operator(frame);
+      if (info != nullptr && info->flop_rule != FlopRule::kNone) {
+        state.counting = &frame;
+        operators_[state.open].flops += count_flops(info->flop_rule, frame.inputs());
+      }
+    }
+  });
+  clock_.exclude(host_now_ns() - entered);
+}
+
+void DetailedRecorder::on_end(const at::RecordFunction& frame) {
+  const int64_t entered = host_now_ns();
+  const std::lock_guard<std::mutex> lock(mutex_);
+  guarded([&] {
+    ThreadState& state = thread_state();
+    if (state.counting == &frame) {
+      state.counting = nullptr;
+    }
+    const bool accumulated = state.tracker.in_accumulation();
+    if (state.tracker.leave(frame) == Frame::kOutermost && state.open >= 0) {
+      end_operator(frame, entered);
+    }
+    if (accumulated && !state.tracker.in_accumulation()) {
+      end_accumulation();
+    }
+  });
+  clock_.exclude(host_now_ns() - entered);
+}
+
+void DetailedRecorder::begin_operator(const at::RecordFunction& frame) {
+  ThreadState& state = thread_state();
+  const OperatorInfo* info = state.tracker.current();
+  state.open = static_cast<int64_t>(operators_.size());
+  ++open_;
+  operators_.push_back(
+      OperatorRecord{info, state.tracker.range(), state.tracker.in_accumulation(), frame.threadId(), frame.seqNr()});
+  touch_level();
+  operators_.back().live_start_bytes = level();
+  const auto arguments = frame.inputs();
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const bool written = i < info->writes.size() && info->writes[i];
+    visit_tensors(arguments[i], [&](const at::Tensor& tensor) { add_tensor(tensor, written, false); });
+  }
+}
+
+void DetailedRecorder::end_operator(const at::RecordFunction& frame, int64_t host_ns) {
+  ThreadState& state = thread_state();
+  clock_.mark(host_ns);
+  for (const c10::IValue& value : frame.outputs()) {
+    visit_tensors(value, [&](const at::Tensor& tensor) { add_tensor(tensor, false, true); });
+  }
+  OperatorRecord& record = operators_[state.open];
+  for (const uint32_t storage : record.written) {
+    if (!contains(record.outputs, storage)) {
+      record.outputs.push_back(storage);
+    }
+  }
+  settle_gradients(record);
+  record.peak_bytes = std::max(window_peak_bytes_, record.live_start_bytes);
+  record.live_end_bytes = level();
+  --open_;
+  window_peak_bytes_ = open_ > 0 ? record.live_end_bytes : 0;
+  state.open = -1;
+}
+
+void DetailedRecorder::add_tensor(const at::Tensor& tensor, bool written, bool result) {
+  const int64_t op = thread_state().open;
+  OperatorRecord& record = operators_[op];
+  const auto storage = storages_.number(tensor, op, result);
+  if (!storage.has_value()) {
+    return;
+  }
+  const auto size = static_cast<int64_t>(tensor.numel() * tensor.element_size());
+  const int64_t touched = std::min(size, storages_.records()[*storage].bytes);  // an expanded view is read once
+  record.bytes += written ? 2 * touched : touched;
+  if (result && contains(record.written, *storage)) {
+    record.bytes -= touched;  // already counted as written
+  }
+  (result ? record.outputs : record.inputs).push_back(*storage);
+  if (written) {
+    record.written.push_back(*storage);
+  }
+}
+
+// ---- gradients ------------------------------------------------------------------------------------------------------
+
+// Autograd either keeps the storage that it hands to the leaf's node, or runs an operator that copies it or adds to it.
+void DetailedRecorder::begin_accumulation(const at::RecordFunction& frame) {
+  ThreadState& state = thread_state();
+  state.gradient.reset();
+  for (const c10::IValue& value : frame.inputs()) {
+    if (value.isTensor()) {
+      state.gradient = storages_.number(value.toTensor(), static_cast<int64_t>(operators_.size()), false);
+    }
+  }
+}
+
+void DetailedRecorder::settle_gradients(OperatorRecord& record) {
+  if (!record.accumulation) {
+    return;
+  }
+  thread_state().gradient.reset();
+  for (const uint32_t storage : record.outputs) {
+    storages_.mark_gradient(storage);
+  }
+}
+
+void DetailedRecorder::end_accumulation() {
+  ThreadState& state = thread_state();
+  if (state.gradient.has_value()) {
+    storages_.mark_gradient(*state.gradient);
+    state.gradient.reset();
+  }
+}
+
+// ---- memory ---------------------------------------------------------------------------------------------------------
+
+void DetailedRecorder::on_memory(const void* block, int64_t bytes, size_t total_bytes, c10::Device device) {
+  if (device != device_) {
+    return;
+  }
+  const std::lock_guard<std::mutex> lock(mutex_);
+  guarded([&] {
+    if (bytes >= 0) {
+      const int64_t op = thread_state().open;
+      storages_.allocated(block, bytes, op < 0 ? std::nullopt : std::optional<int64_t>(op));
+      allocated_bytes_ = device_.is_cpu() ? allocated_bytes_ + bytes : static_cast<int64_t>(total_bytes);
+      touch_level();
+    } else {
+      const int64_t known = storages_.freed(block);
+      allocated_bytes_ = device_.is_cpu() ? allocated_bytes_ - known : static_cast<int64_t>(total_bytes);
+    }
+  });
+}
+
+int64_t DetailedRecorder::level() { return allocated_bytes_ + resident_bytes(); }
+
+void DetailedRecorder::touch_level() { window_peak_bytes_ = std::max(window_peak_bytes_, level()); }
+
+// CPU only. A storage that died, or was emptied in place, no longer counts.
+int64_t DetailedRecorder::resident_bytes() {
+  int64_t total = 0;
+  for (const auto& [reference, storage] : resident_) {
+    if (!reference.expired()) {
+      total += static_cast<int64_t>(storage->nbytes());
+    }
+  }
+  return total;
+}
+
+}  // namespace bayplan

@@ -1,0 +1,98 @@
+// The profiler's detailed mode: for each counted operator of one step its storages, arithmetic, time and memory.
+#pragma once
+
+#include "profiler/clock.h"
+#include "profiler/operators.h"
+#include "profiler/storages.h"
+
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace bayplan {
+
+// One counted operator. Lists are storage numbers in flattened argument order; a storage may repeat (two views of it).
+struct OperatorRecord {
+  const OperatorInfo* op;
+  Range range;
+  bool accumulation;  // ran while autograd stored a gradient into a leaf
+  uint64_t thread;    // PyTorch's own number of the thread
+  int64_t sequence;   // autograd's sequence number; −1 outside of autograd
+  int64_t flops = 0;  // by the rules of flops.h; 0 where there is none
+  int64_t bytes = 0;  // read and written, each argument and result counted once, a view by its own size
+  int64_t live_start_bytes = 0;
+  int64_t peak_bytes = 0;  // the most in use since the previous operator's end
+  int64_t live_end_bytes = 0;
+  std::vector<uint32_t> inputs;
+  std::vector<uint32_t> outputs;  // returned, then written without being returned
+  std::vector<uint32_t> written;  // inputs that the schema says are written to
+};
+
+// Records the thread that starts it and the autograd threads that work for it, until stopped. One at a time in a
+// process.
+//
+// Memory comes from the allocator's reports, which PyTorch delivers to the one profiler of a thread: so a
+// `torch.profiler` must not run at the same time. On a CPU the reports begin with the recording; what was there before
+// is the storages given to `start`, each until it is freed.
+class DetailedRecorder {
+ public:
+  explicit DetailedRecorder(c10::Device device);
+  ~DetailedRecorder();
+  DetailedRecorder(const DetailedRecorder&) = delete;
+  DetailedRecorder& operator=(const DetailedRecorder&) = delete;
+
+  // Throws if another recording or a torch.profiler runs. `resident`: tensors alive now; read on a CPU only.
+  void start(const std::vector<at::Tensor>& resident);
+
+  // Removes every trace of the recorder from the thread; safe to call twice. Call it from the thread of `start`.
+  void stop();
+
+  const std::vector<OperatorRecord>& operators() const { return operators_; }
+  const StorageTable& storages() const { return storages_; }
+
+  // Nanoseconds from the start to each operator's end, then to the stop.
+  std::vector<int64_t> elapsed_ns() { return clock_.elapsed_ns(); }
+
+  // What went wrong inside the recorder itself, or empty. PyTorch swallows a callback's exceptions, so they are kept.
+  const std::string& failure() const { return failure_; }
+
+  // Whether a compiled region ran, whose kernels never pass the dispatcher.
+  bool saw_compiled_code() const { return compiled_; }
+
+  // Called by PyTorch on any of the threads.
+  void on_start(const at::RecordFunction& frame);
+  void on_end(const at::RecordFunction& frame);
+  void on_memory(const void* block, int64_t bytes, size_t total_bytes, c10::Device device);
+
+ private:
+  void begin_operator(const at::RecordFunction& frame);
+  void end_operator(const at::RecordFunction& frame, int64_t host_ns);
+  void begin_accumulation(const at::RecordFunction& frame);
+  void end_accumulation();
+  void add_tensor(const at::Tensor& tensor, bool written, bool result);
+  void settle_gradients(OperatorRecord& record);
+  int64_t level();
+  int64_t resident_bytes();
+  void touch_level();
+
+  template <typename Body>
+  void guarded(Body body);
+
+  c10::Device device_;
+  std::mutex mutex_;
+  StorageTable storages_;
+  StepClock clock_;
+  std::vector<OperatorRecord> operators_;
+  std::vector<std::pair<c10::weak_intrusive_ptr<c10::StorageImpl>, const c10::StorageImpl*>> resident_;
+  int64_t allocated_bytes_ = 0;  // accelerator: in use; CPU: allocated since the start and not freed
+  int64_t window_peak_bytes_ = 0;
+  int open_ = 0;
+  std::string failure_;
+  bool compiled_ = false;
+  bool running_ = false;
+  at::CallbackHandle handle_ = at::INVALID_CALLBACK_HANDLE;
+};
+
+}  // namespace bayplan

@@ -1,0 +1,311 @@
+#include "profiler/operators.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/enum_tag.h>
+
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <mutex>
+#include <set>
+#include <string_view>
+#include <unordered_map>
+
+namespace bayplan {
+namespace {
+
+// ---- the rule: which operators do work ------------------------------------------------------------------------------
+
+// Views, allocations and bookkeeping whose schema does not say so.
+const std::set<std::string_view> kIdle = {
+    "aten::_backward",
+    "aten::_efficientzerotensor",
+    "aten::_fw_primal",
+    "aten::_make_dual",
+    "aten::_resize_output_",
+    "aten::_unsafe_view",
+    "aten::atleast_1d",
+    "aten::atleast_2d",
+    "aten::atleast_3d",
+    "aten::broadcast_tensors",
+    "aten::data",
+    "aten::lift",
+    "aten::meshgrid",
+    "aten::record_stream",
+    "aten::requires_grad_",
+    "aten::resize_",
+    "aten::resize_as_",
+    "aten::retain_grad",
+    "aten::set_",
+    "aten::set_data",
+    "aten::unsafe_chunk",
+    "aten::unsafe_split",
+    "aten::unsafe_split_with_sizes",
+};
+
+// Operators that return no tensor and write none, but read data. All others of that shape only ask for metadata.
+const std::set<std::string_view> kReaders = {
+    "aten::_assert_async",
+    "aten::_linalg_check_errors",
+    "aten::_local_scalar_dense",
+    "aten::allclose",
+    "aten::equal",
+    "aten::is_nonzero",
+    "aten::item",
+};
+
+bool starts_with(std::string_view text, std::string_view prefix) { return text.substr(0, prefix.size()) == prefix; }
+
+bool is_allocation(std::string_view name) {
+  return starts_with(name, "aten::empty") || starts_with(name, "aten::new_empty");
+}
+
+bool is_communication(std::string_view name) {
+  return starts_with(name, "c10d::") || starts_with(name, "_c10d_functional::") ||
+         starts_with(name, "_c10d_functional_autograd::");
+}
+
+bool holds_tensors(const c10::TypePtr& type) {
+  if (type->kind() == c10::TypeKind::TensorType) {
+    return true;
+  }
+  for (const auto& contained : type->containedTypes()) {
+    if (holds_tensors(contained)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+std::vector<bool> written_arguments(const c10::FunctionSchema& schema) {
+  std::vector<bool> writes;
+  for (const auto& argument : schema.arguments()) {
+    writes.push_back(argument.alias_info() != nullptr && argument.alias_info()->isWrite());
+  }
+  return writes;
+}
+
+bool returns_only_views(const c10::FunctionSchema& schema) {
+  for (const auto& value : schema.returns()) {
+    if (value.alias_info() == nullptr || value.alias_info()->isWrite()) {
+      return false;
+    }
+  }
+  return !schema.returns().empty();
+}
+
+bool returns_tensors(const c10::FunctionSchema& schema) {
+  for (const auto& value : schema.returns()) {
+    if (holds_tensors(value.type())) {
+      return true;
+    }
+  }
+  return false;
+}
+
+bool does_work(const c10::OperatorHandle& op, const std::vector<bool>& writes) {
+  const c10::FunctionSchema& schema = op.schema();
+  const std::string_view name = schema.name();
+  if (starts_with(name, "profiler::") || starts_with(name, "prim::")) {
+    return false;
+  }
+  if (is_communication(name)) {
+    return true;
+  }
+  if (op.hasTag(at::Tag::inplace_view) || kIdle.count(name) > 0 || is_allocation(name)) {
+    return false;
+  }
+  for (const bool written : writes) {
+    if (written) {
+      return true;
+    }
+  }
+  if (returns_only_views(schema)) {
+    return false;
+  }
+  return returns_tensors(schema) || kReaders.count(name) > 0;
+}
+
+// ---- arithmetic -----------------------------------------------------------------------------------------------------
+
+const std::unordered_map<std::string_view, FlopRule> kFlopRules = {
+    {"aten::mm", FlopRule::kProduct},
+    {"aten::mv", FlopRule::kProduct},
+    {"aten::dot", FlopRule::kProduct},
+    {"aten::bmm", FlopRule::kProduct},
+    {"aten::addmm", FlopRule::kAddedProduct},
+    {"aten::addmv", FlopRule::kAddedProduct},
+    {"aten::addmm_", FlopRule::kAddedProduct},
+    {"aten::_addmm_activation", FlopRule::kAddedProduct},
+    {"aten::baddbmm", FlopRule::kAddedProduct},
+    {"aten::baddbmm_", FlopRule::kAddedProduct},
+    {"aten::linear", FlopRule::kLinear},
+    {"aten::convolution", FlopRule::kConvolution},
+    {"aten::_convolution", FlopRule::kConvolution},
+    {"aten::convolution_backward", FlopRule::kConvolutionBackward},
+    {"aten::scaled_dot_product_attention", FlopRule::kAttention},
+    {"aten::_scaled_dot_product_flash_attention_for_cpu_backward", FlopRule::kAttentionBackward},
+    {"aten::_scaled_dot_product_flash_attention_backward", FlopRule::kAttentionBackward},
+    {"aten::_scaled_dot_product_efficient_attention_backward", FlopRule::kAttentionBackward},
+    {"aten::_scaled_dot_product_cudnn_attention_backward", FlopRule::kAttentionBackward},
+    {"aten::_scaled_dot_product_fused_attention_overrideable_backward", FlopRule::kAttentionBackward},
+};
+
+FlopRule flop_rule(std::string_view name) {
+  const auto found = kFlopRules.find(name);
+  return found == kFlopRules.end() ? FlopRule::kNone : found->second;
+}
+
+// ---- the registry ---------------------------------------------------------------------------------------------------
+
+struct Registry {
+  std::mutex mutex;
+  std::unordered_map<std::string, const OperatorInfo*> by_name;
+  std::vector<const OperatorInfo*> by_id;
+};
+
+Registry& registry() {
+  static auto* instance = new Registry();  // never destroyed: other threads may still run operators at exit
+  return *instance;
+}
+
+const OperatorInfo* describe(const c10::OperatorName& key) {
+  Registry& all = registry();
+  const std::string name = c10::toString(key);
+  const std::lock_guard<std::mutex> lock(all.mutex);
+  const auto found = all.by_name.find(name);
+  if (found != all.by_name.end()) {
+    return found->second;
+  }
+  const auto op = c10::Dispatcher::singleton().findSchema(key);
+  if (!op.has_value()) {
+    return nullptr;
+  }
+  const auto writes = written_arguments(op->schema());
+  const auto* info =
+      new OperatorInfo{static_cast<uint32_t>(all.by_id.size()), name,  does_work(*op, writes), is_communication(name),
+                       flop_rule(op->schema().name()),          writes};
+  all.by_name.emplace(name, info);
+  all.by_id.push_back(info);
+  return info;
+}
+
+// Cache: a schema's name is one character array for the life of the operator, so its address identifies the operator.
+// The text is compared too, because a library may unregister an operator and its memory be used for another's name.
+struct CacheEntry {
+  const char* key;
+  std::string text;
+  std::string overload;
+  const OperatorInfo* info;
+};
+
+constexpr size_t kSlots = 8192;  // a power of two; some 3,000 operators exist, a step uses about 100
+constexpr size_t kProbes = 4;
+std::array<std::atomic<const CacheEntry*>, kSlots> cache{};
+
+size_t slot_of(const char* key, size_t probe) {
+  const auto address = reinterpret_cast<uintptr_t>(key);
+  return ((address >> 4) ^ (address >> 17) ^ (probe * 0x9e5)) & (kSlots - 1);
+}
+
+bool matches(const CacheEntry& entry, const at::RecordFunction& frame, const char* key) {
+  return entry.key == key && std::strcmp(entry.text.c_str(), key) == 0 &&
+         std::strcmp(entry.overload.c_str(), frame.overload_name()) == 0;
+}
+
+const OperatorInfo* find_slowly(const at::RecordFunction& frame, const char* key) {
+  const auto name = frame.operator_name();
+  const OperatorInfo* info = name.has_value() ? describe(*name) : nullptr;
+  if (info == nullptr) {
+    return nullptr;  // not cached: the text of such a range may be gone after this call
+  }
+  const auto* entry = new CacheEntry{key, key, frame.overload_name(), info};
+  for (size_t probe = 0; probe < kProbes; ++probe) {
+    const CacheEntry* expected = nullptr;
+    auto& slot = cache[slot_of(key, probe)];
+    if (slot.compare_exchange_strong(expected, entry, std::memory_order_acq_rel) || expected->key == key) {
+      slot.store(entry, std::memory_order_release);  // replaced entries stay alive: another thread may be reading one
+      return info;
+    }
+  }
+  cache[slot_of(key, 0)].store(entry, std::memory_order_release);
+  return info;
+}
+
+constexpr std::string_view kEngine = "autograd::engine::";
+constexpr std::string_view kOptimizerStep = "Optimizer.step#";
+
+bool begins(const char* text, std::string_view prefix) { return std::strncmp(text, prefix.data(), prefix.size()) == 0; }
+
+}  // namespace
+
+const OperatorInfo* find_operator(const at::RecordFunction& frame) {
+  const char* key = frame.name();
+  for (size_t probe = 0; probe < kProbes; ++probe) {
+    const CacheEntry* entry = cache[slot_of(key, probe)].load(std::memory_order_acquire);
+    if (entry == nullptr) {
+      break;
+    }
+    if (matches(*entry, frame, key)) {
+      return entry->info;
+    }
+  }
+  return find_slowly(frame, key);
+}
+
+std::vector<std::string> operator_names() {
+  Registry& all = registry();
+  const std::lock_guard<std::mutex> lock(all.mutex);
+  std::vector<std::string> names;
+  for (const OperatorInfo* info : all.by_id) {
+    names.push_back(info->name);
+  }
+  return names;
+}
+
+// The counter of the range that a frame outside of counted operators opens or closes; null for a dispatcher operator.
+// Autograd's own frames surround every operator of the backward pass, also the sums of gradients between its nodes.
+int* FrameTracker::range_counter(const at::RecordFunction& frame) {
+  switch (frame.scope()) {
+    case at::RecordScope::BACKWARD_FUNCTION:
+      return std::strstr(frame.name(), "AccumulateGrad") != nullptr ? &accumulation_ : &backward_;
+    case at::RecordScope::USER_SCOPE:
+      return begins(frame.name(), kOptimizerStep) ? &optimizer_ : &ignored_;
+    default:
+      return begins(frame.name(), kEngine) ? &backward_ : nullptr;
+  }
+}
+
+Frame FrameTracker::enter(const at::RecordFunction& frame) {
+  if (outermost_ != nullptr) {
+    return Frame::kNested;
+  }
+  if (int* counter = range_counter(frame)) {
+    ++*counter;
+    return Frame::kTransparent;
+  }
+  const OperatorInfo* info = find_operator(frame);
+  if (info == nullptr || !info->counted) {
+    return Frame::kTransparent;
+  }
+  outermost_ = &frame;
+  operator_ = info;
+  return Frame::kOutermost;
+}
+
+Frame FrameTracker::leave(const at::RecordFunction& frame) {
+  if (&frame == outermost_) {
+    outermost_ = nullptr;
+    return Frame::kOutermost;
+  }
+  if (outermost_ != nullptr) {
+    return Frame::kNested;
+  }
+  int* counter = range_counter(frame);
+  if (counter != nullptr && *counter > 0) {  // a range may end on another thread than it began on
+    --*counter;
+  }
+  return Frame::kTransparent;
+}
+
+}  // namespace bayplan

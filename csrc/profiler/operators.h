@@ -1,0 +1,83 @@
+// What an operator is to Bayplan, and which operator a thread is in. The profiler and the swap executor both include
+// this header, so that "operator 17 of the step" means the same to the one that plans and to the one that executes.
+//
+// A *counted operator* is the outermost call on its thread, through PyTorch's dispatcher, of an operator that does work
+// (reads, writes or creates data). Frames that do none are transparent: they are not counted and what they call is.
+// `reshape` of a contiguous tensor therefore counts as nothing, and `reshape` of a transposed one as `aten::clone`.
+#pragma once
+
+#include <ATen/record_function.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace bayplan {
+
+// How to count the arithmetic of an operator; see flops.h.
+enum class FlopRule : uint8_t {
+  kNone,
+  kProduct,
+  kAddedProduct,
+  kLinear,
+  kConvolution,
+  kConvolutionBackward,
+  kAttention,
+  kAttentionBackward,
+};
+
+// What is known of an operator from its schema alone. One value for each operator and overload, alive until exit.
+struct OperatorInfo {
+  uint32_t id;        // dense, by first appearance in this process
+  std::string name;   // "aten::add.Tensor"
+  bool counted;       // does work: not a view, a metadata query or a bare allocation
+  bool communicates;  // a collective or a point-to-point transfer
+  FlopRule flop_rule;
+  std::vector<bool> writes;  // by argument: the schema says that it is written to
+};
+
+// The operator of this frame; null where the frame is no dispatcher operator (autograd's and the user's own ranges).
+const OperatorInfo* find_operator(const at::RecordFunction& frame);
+
+// The names of all operators seen so far; the index is the id.
+std::vector<std::string> operator_names();
+
+// Where a frame stands: in no counted operator, at the boundary of one, or inside one.
+enum class Frame : uint8_t { kTransparent, kOutermost, kNested };
+
+// What surrounds an operator. Outside of both ranges an operator is the forward pass's, or follows the backward pass:
+// only the whole step tells which.
+enum class Range : uint8_t { kOutside, kBackward, kOptimizer };
+
+// Follows the frames of one thread. Each observer keeps its own, `thread_local`, and hands it every frame of the scopes
+// that it subscribed to: FUNCTION always; BACKWARD_FUNCTION and USER_SCOPE too if it asks for `range()`.
+class FrameTracker {
+ public:
+  // To be called from the start callback. `kOutermost`: a counted operator begins here.
+  Frame enter(const at::RecordFunction& frame);
+
+  // To be called from the end callback, also when the operator threw. `kOutermost`: the counted operator ends here.
+  Frame leave(const at::RecordFunction& frame);
+
+  // The counted operator that the thread is in, or null.
+  const OperatorInfo* current() const { return outermost_ != nullptr ? operator_ : nullptr; }
+
+  Range range() const {
+    return optimizer_ > 0 ? Range::kOptimizer : backward_ > 0 ? Range::kBackward : Range::kOutside;
+  }
+
+  // Whether autograd is storing a gradient into a leaf's `.grad`.
+  bool in_accumulation() const { return accumulation_ > 0; }
+
+ private:
+  int* range_counter(const at::RecordFunction& frame);
+
+  const at::RecordFunction* outermost_ = nullptr;  // its address is its identity while it lives
+  const OperatorInfo* operator_ = nullptr;
+  int backward_ = 0;
+  int optimizer_ = 0;
+  int accumulation_ = 0;
+  int ignored_ = 0;  // the user's own ranges
+};
+
+}  // namespace bayplan

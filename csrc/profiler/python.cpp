@@ -1,0 +1,81 @@
+#include "profiler/python.h"
+
+#include "profiler/detailed.h"
+#include "profiler/light.h"
+
+#include <pybind11/stl.h>
+#include <torch/csrc/utils/pybind.h>
+
+namespace py = pybind11;
+
+namespace bayplan {
+namespace {
+
+const char* range_name(const OperatorRecord& record) {
+  switch (record.range) {
+    case Range::kBackward:
+      return "backward";
+    case Range::kOptimizer:
+      return "optimizer";
+    case Range::kOutside:
+      break;
+  }
+  return "outside";
+}
+
+void bind_records(py::module_& module) {
+  py::class_<OperatorRecord>(module, "OperatorRecord")
+      .def_property_readonly("id", [](const OperatorRecord& record) { return record.op->id; })
+      .def_property_readonly("name", [](const OperatorRecord& record) { return record.op->name; })
+      .def_property_readonly("communicates", [](const OperatorRecord& record) { return record.op->communicates; })
+      .def_property_readonly(
+          "has_flops",
+          [](const OperatorRecord& record) { return record.op->flop_rule != FlopRule::kNone || record.flops > 0; })
+      .def_property_readonly("range", &range_name)
+      .def_readonly("accumulation", &OperatorRecord::accumulation)
+      .def_readonly("thread", &OperatorRecord::thread)
+      .def_readonly("sequence", &OperatorRecord::sequence)
+      .def_readonly("flops", &OperatorRecord::flops)
+      .def_readonly("bytes", &OperatorRecord::bytes)
+      .def_readonly("live_start_bytes", &OperatorRecord::live_start_bytes)
+      .def_readonly("peak_bytes", &OperatorRecord::peak_bytes)
+      .def_readonly("live_end_bytes", &OperatorRecord::live_end_bytes)
+      .def_readonly("inputs", &OperatorRecord::inputs)
+      .def_readonly("outputs", &OperatorRecord::outputs)
+      .def_readonly("written", &OperatorRecord::written);
+  py::class_<StorageRecord>(module, "StorageRecord")
+      .def_readonly("bytes", &StorageRecord::bytes)
+      .def_readonly("born", &StorageRecord::born)
+      .def_readonly("gradient", &StorageRecord::gradient)
+      .def_readonly("leaf", &StorageRecord::leaf);
+}
+
+void bind_detailed(py::module_& module) {
+  py::class_<DetailedRecorder>(module, "DetailedRecorder")
+      .def(py::init<c10::Device>(), py::arg("device"))
+      .def("start", &DetailedRecorder::start, py::arg("resident"))
+      .def("stop", &DetailedRecorder::stop)
+      .def("operators", &DetailedRecorder::operators)
+      .def("storages", [](const DetailedRecorder& recorder) { return recorder.storages().records(); })
+      .def(
+          "storage_number",
+          [](const DetailedRecorder& recorder, uintptr_t address) {
+            return recorder.storages().find(reinterpret_cast<const void*>(address));
+          },
+          py::arg("address"))
+      .def("elapsed_ns", &DetailedRecorder::elapsed_ns, py::call_guard<py::gil_scoped_release>())
+      .def_property_readonly("failure", &DetailedRecorder::failure)
+      .def_property_readonly("saw_compiled_code", &DetailedRecorder::saw_compiled_code);
+}
+
+}  // namespace
+
+void bind_profiler(py::module_& module) {
+  module.def("operator_names", &operator_names);
+  module.def("start_light", &start_light, py::arg("capacity"));
+  module.def("stop_light", &stop_light);
+  bind_records(module);
+  bind_detailed(module);
+}
+
+}  // namespace bayplan

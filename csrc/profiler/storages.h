@@ -1,0 +1,68 @@
+// Names for storages. Views share their storage, so they share its number.
+//
+// Identity. The table holds a *weak* reference to every StorageImpl that it has numbered: the data is freed as early as
+// without a profiler, but the object's address is not reused while the table lives. So an address is an identity, and a
+// tensor that happens to get a dead tensor's memory gets a new number.
+//
+// Birth. The allocator reports every block that the step allocates. A storage first seen on such a block was born in
+// the operator that allocated it, or, allocated between operators (`torch.empty`), in the operator that first touches
+// it. A storage on any other block was alive before the step.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+namespace bayplan {
+
+struct StorageRecord {
+  int64_t bytes;                // the largest that it was seen with
+  std::optional<int64_t> born;  // operator, or nothing: alive before the step
+  bool gradient;                // autograd left it in a leaf's `.grad`
+  bool leaf;                    // seen as a leaf that requires a gradient
+};
+
+// The storage of a tensor that really holds data on the device; null for tensors that have none (undefined, sparse,
+// fake, a Python number) or elsewhere.
+const c10::Storage* storage_on(c10::Device device, const at::Tensor& tensor);
+
+class StorageTable {
+ public:
+  explicit StorageTable(c10::Device device) : device_(device) {}
+
+  // The number of the tensor's storage, in order of first appearance; nothing where `storage_on` finds none. `op` is
+  // the operator that touches the tensor, `produced` whether it returned it.
+  std::optional<uint32_t> number(const at::Tensor& tensor, int64_t op, bool produced);
+
+  // The number that a storage already has. `address` is that of its StorageImpl.
+  std::optional<uint32_t> find(const void* address) const;
+
+  // The allocator's reports: `op` is the operator that the thread is in, or nothing.
+  void allocated(const void* block, int64_t bytes, std::optional<int64_t> op);
+
+  // Returns the size of the block if the step allocated it, else 0.
+  int64_t freed(const void* block);
+
+  void mark_gradient(uint32_t storage) { records_[storage].gradient = true; }
+
+  const std::vector<StorageRecord>& records() const { return records_; }
+
+ private:
+  struct Block {
+    int64_t bytes;
+    std::optional<int64_t> op;
+  };
+
+  std::optional<int64_t> birth(const c10::StorageImpl& storage, int64_t op, bool produced) const;
+
+  c10::Device device_;
+  std::vector<StorageRecord> records_;
+  std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> identities_;
+  std::unordered_map<const void*, uint32_t> numbers_;
+  std::unordered_map<const void*, Block> blocks_;
+};
+
+}  // namespace bayplan

@@ -1,0 +1,86 @@
+"""Finds the user's model: `MODULE:FACTORY` names a function that builds a model, an optimizer and a training step."""
+
+import difflib
+import importlib
+import inspect
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import NamedTuple
+
+import torch
+
+from solvers.ir.errors import InvalidInput
+
+
+class Training(NamedTuple):
+    """What a factory returns. `step()` runs one full training step and returns the loss, a tensor."""
+
+    model: torch.nn.Module
+    optimizer: torch.optim.Optimizer
+    step: Callable[[], torch.Tensor]
+
+
+def load_factory(spec: str) -> Callable[[torch.device], Training]:
+    """The factory that `MODULE:FACTORY` names, looked up in the working directory and on Python's path.
+
+    The result takes a device, calls the user's function with it and checks what it returns. Raises `InvalidInput` if
+    there is no such module or function; what the user's code raises when called passes through.
+    """
+    module_name, separator, attribute = spec.partition(":")
+    if not separator or not module_name or not attribute:
+        raise InvalidInput(f"{spec!r} names no factory: write MODULE:FACTORY, as in my_package.training:build")
+    module = _import(module_name)
+    factory = getattr(module, attribute, None)
+    if factory is None:
+        near = difflib.get_close_matches(attribute, [name for name in dir(module) if not name.startswith("_")], 1, 0.0)
+        hint = f"did you mean {near[0]!r}?" if near else "it is empty"
+        raise InvalidInput(f"module {module_name!r} has no {attribute!r}: {hint}")
+    if not callable(factory):
+        raise InvalidInput(f"{spec!r} is a {type(factory).__name__}, not a function: name one that takes a device")
+    return lambda device: _checked(_call(factory, device, spec), spec)
+
+
+def _import(name: str) -> ModuleType:
+    folder = str(Path.cwd())
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (name == error.name or name.startswith(error.name + ".")):
+            raise InvalidInput(f"there is no module {name!r} in {folder} or on Python's path: correct it") from error
+        raise InvalidInput(f"module {name!r} needs {error.name!r}, which is not installed: install it") from error
+    except Exception as error:
+        raise InvalidInput(f"module {name!r} cannot be imported: {type(error).__name__}: {error}") from error
+
+
+def _call(factory: Callable[..., object], device: torch.device, spec: str) -> object:
+    signature = inspect.signature(factory)
+    for positional, keywords in (((), {"device": device}), ((device,), {})):
+        try:
+            signature.bind(*positional, **keywords)
+        except TypeError:
+            continue
+        return factory(*positional, **keywords)
+    raise InvalidInput(f"{spec!r} takes {signature}, but is called with a device: let it take `device` only")
+
+
+def _checked(returned: object, spec: str) -> Training:
+    if not isinstance(returned, tuple) or len(returned) != 3:
+        raise InvalidInput(f"{spec!r} returned {_described(returned)}: it must return (model, optimizer, step)")
+    model, optimizer, step = returned
+    if not isinstance(model, torch.nn.Module):
+        raise InvalidInput(f"{spec!r} returned {_described(model)} as model, not a torch.nn.Module")
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise InvalidInput(f"{spec!r} returned {_described(optimizer)} as optimizer, not a torch.optim.Optimizer")
+    if not callable(step):
+        raise InvalidInput(f"{spec!r} returned {_described(step)} as step, not a function without arguments")
+    return Training(model, optimizer, step)
+
+
+def _described(value: object) -> str:
+    if isinstance(value, tuple):
+        return f"a tuple of {len(value)}"
+    return f"a {type(value).__name__}"

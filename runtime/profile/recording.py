@@ -1,0 +1,82 @@
+"""The native recorders as context managers that always leave the thread as they found it."""
+
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+
+from runtime.native import core
+from solvers.ir.errors import BayplanError, InvalidInput
+
+LIGHT_CAPACITY = 1 << 20
+"""Operators that a light recording holds unless told otherwise: more than any single step runs."""
+
+
+class LightRecording:
+    """The operator ids of a light recording; `ids` is there once the recording has ended."""
+
+    def __init__(self) -> None:
+        self.ids: tuple[int, ...] = ()
+
+    def names(self) -> tuple[str, ...]:
+        """The operators' names, in order."""
+        known = core.operator_names()
+        return tuple(known[number] for number in self.ids)
+
+
+@contextmanager
+def light_recording(capacity: int = LIGHT_CAPACITY) -> Iterator[LightRecording]:
+    """Record one integer for each counted operator that runs inside.
+
+    A counted operator is the outermost dispatcher call that does work (csrc/profiler/operators.h). Raises
+    `InvalidInput` if another light recording runs, or if more than `capacity` operators did.
+    """
+    recording = LightRecording()
+    _start(lambda: core.start_light(capacity))
+    try:
+        yield recording
+    except BaseException:
+        core.stop_light()
+        raise
+    try:
+        recording.ids = tuple(core.stop_light())
+    except RuntimeError as error:
+        raise InvalidInput(_first_line(error)) from error
+
+
+@contextmanager
+def detailed_recording(device: torch.device) -> Iterator[core.DetailedRecorder]:
+    """Record storages, time and memory of each counted operator that runs inside; read the recorder afterwards.
+
+    `device` has an index, unless it is the CPU. Raises `InvalidInput` if a torch.profiler runs, because both need the
+    allocator's reports, and `BayplanError` if the recorder itself failed.
+    """
+    recorder = core.DetailedRecorder(device)
+    _start(lambda: recorder.start(live_tensors() if device.type == "cpu" else []))
+    try:
+        yield recorder
+    finally:
+        recorder.stop()
+    if recorder.failure:
+        raise BayplanError(f"the profiler lost track of the step: {_first_line(recorder.failure)}")
+
+
+def live_tensors() -> list[torch.Tensor]:
+    """Every tensor that Python can reach, and its gradient; storages repeat."""
+    tensors = [candidate for candidate in gc.get_objects() if issubclass(type(candidate), torch.Tensor)]
+    gradients = [tensor.grad for tensor in tensors if tensor.is_leaf]
+    return tensors + [gradient for gradient in gradients if gradient is not None]
+
+
+def _start(start: Callable[[], None]) -> None:
+    """Call a native start function; what it refuses is the caller's mistake."""
+    try:
+        start()
+    except RuntimeError as error:
+        raise InvalidInput(_first_line(error)) from error
+
+
+def _first_line(error: BaseException | str) -> str:
+    """The sentence of a native error, without the stack that torch appends."""
+    return str(error).split("\n", 1)[0]

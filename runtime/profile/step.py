@@ -1,0 +1,97 @@
+"""Profiles one training step and writes it down as an operator graph."""
+
+from collections.abc import Callable
+
+import torch
+
+from runtime.native import core
+from runtime.profile.phases import settle_phases
+from runtime.profile.recording import detailed_recording, light_recording
+from runtime.profile.tensors import graph_tensors, known_kinds
+from runtime.profile.timing import operator_times_us
+from solvers.ir.errors import InvalidInput
+from solvers.ir.graph import Op, OpGraph, Phase
+
+
+def profile_step(
+    step: Callable[[], object],
+    device: torch.device | str,
+    *,
+    name: str = "step",
+    model: torch.nn.Module | None = None,
+    optimizer: torch.optim.Optimizer | None = None,
+    warmup: int = 2,
+) -> OpGraph:
+    """The graph of one call of `step`, which trains for one step; it is called `warmup` times before.
+
+    The warm-up lets optimizers create their state and allocators settle; all calls train for real. `model` and
+    `optimizer` only tell parameters, gradients and states apart exactly, where the profiler would else infer them.
+    Memory is everything on the device. Raises `InvalidInput` if the step runs compiled code or a torch.profiler; what
+    `step` raises passes through, with the profiler removed.
+    """
+    place = torch.empty(0, device=device).device  # with its index; allocates nothing
+    remarks = []
+    for _ in range(warmup - 1):
+        step()
+    with light_recording() as before:
+        if warmup > 0:
+            step()
+    recorder, allocator_peak_bytes = _record(step, place)
+    if recorder.saw_compiled_code:
+        raise InvalidInput(
+            "the step runs code of torch.compile, whose kernels no profiler of operators sees: profile the eager model"
+        )
+    operators = recorder.operators()
+    if warmup > 0 and before.ids != tuple(record.id for record in operators):
+        remarks.append("the operator sequence differs from the step before")
+    memory = tuple(record.peak_bytes for record in operators)
+    if allocator_peak_bytes is not None and memory and allocator_peak_bytes != max(memory):
+        remarks.append(f"the allocator's own peak is {allocator_peak_bytes} bytes")
+    phases = settle_phases([record.range for record in operators])
+    return OpGraph(
+        name=name,
+        ops=_ops(operators, phases, operator_times_us(recorder.elapsed_ns())),
+        tensors=graph_tensors(
+            recorder.storages(), operators, phases, known_kinds(recorder.storage_number, model, optimizer)
+        ),
+        memory_bytes=memory,
+        source="; ".join([_source(place, warmup), *remarks]),
+    )
+
+
+def _record(step: Callable[[], object], device: torch.device) -> tuple[core.DetailedRecorder, int | None]:
+    """Run the step once under the recorder; the allocator's own peak, where the device has one."""
+    if device.type == "cpu":
+        with detailed_recording(device) as recorder:
+            step()
+        return recorder, None
+    torch.accelerator.synchronize(device)
+    torch.accelerator.reset_peak_memory_stats(device)
+    with detailed_recording(device) as recorder:
+        step()
+    return recorder, torch.accelerator.max_memory_allocated(device)
+
+
+def _ops(records: list[core.OperatorRecord], phases: tuple[Phase, ...], times_us: tuple[int, ...]) -> tuple[Op, ...]:
+    return tuple(
+        Op(
+            name=record.name,
+            phase=phase,
+            time_us=time_us,
+            inputs=tuple(record.inputs),
+            outputs=tuple(record.outputs),
+            kind="comm" if record.communicates else "compute",
+            flops=record.flops if record.has_flops else None,
+            bytes=record.bytes,
+        )
+        for record, phase, time_us in zip(records, phases, times_us, strict=True)
+    )
+
+
+def _source(device: torch.device, warmup: int) -> str:
+    clock = "host clock less the profiler's own time" if device.type == "cpu" else "events on the compute stream"
+    memory = "allocator reports on top of live tensors" if device.type == "cpu" else "allocator reports"
+    return (
+        f"one step profiled on {device} with torch {torch.__version__} after {warmup} warm-up steps; "
+        f"time by {clock}, memory by {memory}"
+    )

@@ -1,0 +1,31 @@
+"""The core of every timeline: lanes are FIFO resources; an action starts when its lane is free and its waits ended."""
+
+from collections.abc import Callable
+
+from solvers.ir.report import Span
+from solvers.ir.schedule import Action, Schedule
+
+
+def run_lanes(schedule: Schedule, duration_us: Callable[[Action], int]) -> dict[int, Span]:
+    """The span of every action, by action id: start = max(end of the one before in its lane, ends of `after`)."""
+    spans: dict[int, Span] = {}
+    free: dict[str, float] = {}
+    for action in schedule.order():
+        start = max([free.get(action.lane, 0), *(spans[before].end_us for before in action.after)])
+        end = free[action.lane] = start + duration_us(action)
+        spans[action.id] = Span(action=action.id, lane=action.lane, label=label(action), start_us=start, end_us=end)
+    return {action.id: spans[action.id] for action in schedule.actions}
+
+
+def makespan_us(spans: dict[int, Span]) -> float:
+    """The end of the last action of any lane; 0 for no actions."""
+    return max((span.end_us for span in spans.values()), default=0)
+
+
+def label(action: Action) -> str:
+    """A short name for drawings: what, its op or microbatch, and its tensors."""
+    parts: list[str] = [action.do]
+    parts += [f"op {action.op}"] if action.op is not None else []
+    parts += [f"microbatch {action.microbatch}"] if action.microbatch is not None else []
+    parts += [f"tensor {', '.join(str(name) for name in action.data)}"] if action.data else []
+    return " ".join(parts)

@@ -70,21 +70,6 @@ void end_callback(const at::RecordFunction& frame, at::ObserverContext* /*contex
   }
 }
 
-template <typename Visit>
-void visit_tensors(const c10::IValue& value, Visit visit) {
-  if (value.isTensor()) {
-    visit(value.toTensor());
-  } else if (value.isTensorList()) {
-    for (const at::Tensor& tensor : value.toTensorList()) {
-      visit(tensor);
-    }
-  } else if (value.isList()) {  // Tensor?[], as in indexing
-    for (const c10::IValue& element : value.toListRef()) {
-      visit_tensors(element, visit);
-    }
-  }
-}
-
 bool is_compiled_region(const char* name) {
   return std::strncmp(name, "Torch-Compiled Region", 21) == 0 || std::strncmp(name, "## Call CompiledFxGraph", 23) == 0;
 }
@@ -218,7 +203,7 @@ void DetailedRecorder::begin_operator(const at::RecordFunction& frame) {
   const auto arguments = frame.inputs();
   for (size_t i = 0; i < arguments.size(); ++i) {
     const bool written = i < info->writes.size() && info->writes[i];
-    visit_tensors(arguments[i], [&](const at::Tensor& tensor) { add_tensor(tensor, written, false); });
+    for_each_tensor(arguments[i], [&](const at::Tensor& tensor) { add_tensor(tensor, written, false); });
   }
 }
 
@@ -226,7 +211,7 @@ void DetailedRecorder::end_operator(const at::RecordFunction& frame, int64_t hos
   ThreadState& state = thread_state();
   clock_.mark(host_ns);
   for (const c10::IValue& value : frame.outputs()) {
-    visit_tensors(value, [&](const at::Tensor& tensor) { add_tensor(tensor, false, true); });
+    for_each_tensor(value, [&](const at::Tensor& tensor) { add_tensor(tensor, false, true); });
   }
   OperatorRecord& record = operators_[state.open];
   for (const uint32_t storage : record.written) {

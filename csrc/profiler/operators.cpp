@@ -253,6 +253,11 @@ const OperatorInfo* find_operator(const at::RecordFunction& frame) {
   return find_slowly(frame, key);
 }
 
+const OperatorInfo* find_operator(const std::string& name) {
+  const size_t dot = name.find('.');
+  return describe(c10::OperatorName(name.substr(0, dot), dot == std::string::npos ? "" : name.substr(dot + 1)));
+}
+
 std::vector<std::string> operator_names() {
   Registry& all = registry();
   const std::lock_guard<std::mutex> lock(all.mutex);

@@ -6,6 +6,7 @@
 // `reshape` of a contiguous tensor therefore counts as nothing, and `reshape` of a transposed one as `aten::clone`.
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <ATen/record_function.h>
 
 #include <cstdint>
@@ -39,8 +40,26 @@ struct OperatorInfo {
 // The operator of this frame; null where the frame is no dispatcher operator (autograd's and the user's own ranges).
 const OperatorInfo* find_operator(const at::RecordFunction& frame);
 
+// The operator with that full name ("aten::add.Tensor"), seen or not; null where no such operator is registered.
+const OperatorInfo* find_operator(const std::string& name);
+
 // The names of all operators seen so far; the index is the id.
 std::vector<std::string> operator_names();
+
+// Calls `visit(tensor)` for every defined tensor of an argument or result, in flattened order: Tensor, Tensor[] and
+// Tensor?[]. This order, less the tensors for which `storage_on` (storages.h) is null, is that of an operator's inputs.
+template <typename Visit>
+void for_each_tensor(const c10::IValue& value, const Visit& visit) {
+  if (value.isTensor()) {
+    if (value.toTensor().defined()) visit(value.toTensor());
+  } else if (value.isTensorList()) {
+    for (const at::Tensor& tensor : value.toTensorList()) {
+      if (tensor.defined()) visit(tensor);
+    }
+  } else if (value.isList()) {
+    for (const c10::IValue& element : value.toListRef()) for_each_tensor(element, visit);
+  }
+}
 
 // Where a frame stands: in no counted operator, at the boundary of one, or inside one.
 enum class Frame : uint8_t { kTransparent, kOutermost, kNested };

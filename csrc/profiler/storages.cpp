@@ -23,7 +23,7 @@ const c10::Storage* storage_on(c10::Device device, const at::Tensor& tensor) {
   if (impl == nullptr || impl->device() != device || impl->sym_nbytes().is_symbolic()) {
     return nullptr;
   }
-  return impl->nbytes() > 0 && block_of(*impl) == nullptr ? nullptr : &storage;
+  return &storage;
 }
 
 std::optional<uint32_t> StorageTable::number(const at::Tensor& tensor, int64_t op, bool produced) {
@@ -33,6 +33,9 @@ std::optional<uint32_t> StorageTable::number(const at::Tensor& tensor, int64_t o
   }
   const c10::StorageImpl* impl = storage->unsafeGetStorageImpl();
   const auto bytes = static_cast<int64_t>(impl->nbytes());
+  if (bytes > 0 && block_of(*impl) == nullptr) {
+    return std::nullopt;
+  }
   const auto [position, fresh] = numbers_.emplace(impl, static_cast<uint32_t>(records_.size()));
   if (fresh) {
     records_.push_back(StorageRecord{bytes, birth(*impl, op, produced), false, false});

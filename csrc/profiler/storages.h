@@ -25,8 +25,8 @@ struct StorageRecord {
   bool leaf;                    // seen as a leaf that requires a gradient
 };
 
-// The storage of a tensor that really holds data on the device; null for tensors that have none (undefined, sparse,
-// fake, a Python number) or elsewhere.
+// The storage of a tensor on that device, with data or swapped out; null for tensors that have none (undefined, sparse,
+// fake, a Python number) or have it elsewhere.
 const c10::Storage* storage_on(c10::Device device, const at::Tensor& tensor);
 
 class StorageTable {

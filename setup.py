@@ -61,7 +61,15 @@ def extensions() -> list[Extension]:
             f"this is torch {torch.__version__}."
         )
     # The C++ standard is left to torch's own flags: it differs between the releases that runtime._C supports.
-    flags = ["-O2", "-g0", "-DNDEBUG", "-Wall", "-fvisibility=hidden", f'-DBAYPLAN_TORCH_VERSION="{torch.__version__}"']
+    flags = [
+        "-O2",
+        "-g0",
+        "-DNDEBUG",
+        "-Wall",
+        "-Wno-interference-size",  # torch's own headers, in every file
+        "-fvisibility=hidden",
+        f'-DBAYPLAN_TORCH_VERSION="{torch.__version__}"',
+    ]
     return [
         CppExtension(name, files, include_dirs=[str(ROOT / "csrc")], extra_compile_args=flags, depends=["setup.py"])
         for name, files in wanted.items()

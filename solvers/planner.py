@@ -1,0 +1,185 @@
+"""The one facade over all solvers: by name, from a graph and its hardware to a schedule with a proof of its worth.
+
+    solution = planner("milp-swap")(graph, hardware, budget_bytes)
+
+A name stands for a kind of problem and a solver of it; nothing of a room is imported before one of its solvers is asked
+for. A new solver is one line of `SOLVERS`, a new kind that ends in a schedule one line of `ROOMS`.
+"""
+
+import dataclasses
+import math
+import re
+import types
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+import msgspec
+
+from solvers.ir.codec import PROBLEMS, Plan, Problem
+from solvers.ir.errors import InvalidInput
+from solvers.ir.graph import OpGraph
+from solvers.ir.hardware import Hardware
+from solvers.ir.names import unknown
+from solvers.ir.schedule import Schedule
+from solvers.ir.solution import Limits, Solution, Solver, Watch
+
+Planner = Callable[[OpGraph, Hardware, int], Solution[Schedule]]
+AnySolver = Solver[Any, Solution[Any]]
+
+
+@dataclass(frozen=True)
+class SolverEntry:
+    """A solver as users name it: the kind that it solves, its class as `module:Class`, what it is in one line."""
+
+    kind: str
+    target: str
+    about: str
+
+
+@dataclass(frozen=True)
+class Room:
+    """How a kind's problems are made from a graph, and how its plans become schedules; both as `module:function`."""
+
+    make: str
+    lower: str
+
+
+SOLVERS: dict[str, SolverEntry] = {
+    "greedy-swap": SolverEntry("swap", "solvers.swap:GreedySwap", "SmartSwap's heuristic, in milliseconds, no bound"),
+    "milp-swap": SolverEntry("swap", "solvers.swap.milp:MilpSwap", "near-optimal with a proven bound, exact if small"),
+}
+ROOMS: dict[str, Room] = {
+    "swap": Room("solvers.swap.make:make_swap_problem", "solvers.swap.lower:lower"),
+}
+
+
+def planner(
+    name: str,
+    parameters: Mapping[str, object] | None = None,
+    limits: Limits | None = None,
+    watch: Watch | None = None,
+) -> Planner:
+    """The planner of that name: makes the problem, solves it within `limits`, and lowers the plan to a schedule.
+
+    `parameters` are fields of the solver's class. Raises `InvalidInput` on an unknown name or parameter, at once.
+    """
+    entry, solver = solver_entry(name), build_solver(name, parameters or {})
+
+    def plan(graph: OpGraph, hardware: Hardware, budget_bytes: int) -> Solution[Schedule]:
+        problem = make_problem(entry.kind, graph, hardware, budget_bytes)
+        solution = solver.solve(problem, limits or Limits(), watch)
+        schedule = None if solution.plan is None else lower_plan(problem, solution.plan)
+        return msgspec.structs.replace(solution, plan=schedule)
+
+    return plan
+
+
+def solver_names(kind: str | None = None) -> list[str]:
+    """The names of all solvers, or of one kind's, in the order of the register."""
+    return [name for name, entry in SOLVERS.items() if kind in (None, entry.kind)]
+
+
+def solver_entry(name: str) -> SolverEntry:
+    """What the register says about a name; raises `InvalidInput` naming the nearest one."""
+    if name not in SOLVERS:
+        raise unknown("solver", name, SOLVERS)
+    return SOLVERS[name]
+
+
+def solver_parameters(name: str) -> dict[str, dataclasses.Field[Any]]:
+    """The fields of a solver's class, by name; this imports its room."""
+    return {field.name: field for field in dataclasses.fields(_found(solver_entry(name).target)) if field.init}
+
+
+def build_solver(name: str, parameters: Mapping[str, object]) -> AnySolver:
+    """The solver of that name with these fields; raises `InvalidInput` on an unknown field."""
+    known = solver_parameters(name)
+    for key in parameters:
+        if key not in known:
+            raise unknown(f"parameter of {name}", key, known)
+    solver: AnySolver = _found(SOLVERS[name].target)(**parameters)
+    return solver
+
+
+def read_parameter(name: str, key: str, text: str) -> object:
+    """A field of a solver from its text on a command line; raises `InvalidInput` where it has another type."""
+    known = solver_parameters(name)
+    if key not in known:
+        raise unknown(f"parameter of {name}", key, known)
+    expected = typing.get_type_hints(_found(SOLVERS[name].target))[key]
+    return _read(expected, text, f"{key} of {name}")
+
+
+def make_problem(kind: str, graph: OpGraph, hardware: Hardware, budget_bytes: int | None) -> Problem:
+    """The problem of that kind; without a budget, the device's memory. Raises `InvalidInput` where none can be made."""
+    problem: Problem = _found(_room(kind, "made from a graph").make)(graph, hardware, budget_bytes)
+    return problem
+
+
+def lower_plan(problem: Problem, plan: Plan) -> Schedule:
+    """The schedule that carries a plan out; raises `InvalidInput` where the kind has none or the plan is invalid."""
+    schedule: Schedule = _found(_room(problem.KIND, "turned into a schedule").lower)(problem, plan)
+    return schedule
+
+
+def require_room(kind: str) -> None:
+    """Refuse a kind whose problems cannot be made from a graph (`InvalidInput`)."""
+    _room(kind, "made from a graph")
+
+
+def _room(kind: str, what: str) -> Room:
+    if kind not in PROBLEMS:
+        raise unknown("kind", kind, PROBLEMS)
+    if kind not in ROOMS:
+        raise InvalidInput(f"{kind} problems cannot be {what}: this works for {', '.join(sorted(ROOMS))}")
+    return ROOMS[kind]
+
+
+def _found(target: str) -> Any:
+    module, _, attribute = target.partition(":")
+    return getattr(import_module(module), attribute)
+
+
+def _read(expected: Any, text: str, place: str) -> object:
+    options = typing.get_args(expected)
+    if typing.get_origin(expected) in (typing.Union, types.UnionType):
+        if type(None) in options and text.lower() == "none":
+            return None
+        options = tuple(option for option in options if option in _READERS)
+        expected = options[0] if len(options) == 1 else expected
+    if typing.get_origin(expected) is typing.Literal:
+        if text not in options:
+            raise unknown(f"choice for {place}", text, map(str, options))
+        return text
+    if expected not in _READERS:
+        raise InvalidInput(f"{place} cannot be set on the command line: set it from Python")
+    meaning, reader = _READERS[expected]
+    try:
+        return reader(text)
+    except (ValueError, KeyError, OverflowError) as error:
+        raise InvalidInput(f"{place} is {text!r}: give {meaning}") from error
+
+
+def _whole(text: str) -> int:
+    if not re.fullmatch(r"[+-]?\d{1,18}", text, re.ASCII):
+        raise ValueError(text)
+    return int(text)
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(text)
+    return value
+
+
+_TRUTH = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+_READERS: dict[Any, tuple[str, Callable[[str], object]]] = {
+    bool: ("true or false", lambda text: _TRUTH[text.lower()]),
+    int: ("a whole number", _whole),
+    float: ("a finite number", _finite),
+    str: ("a text", str),
+}

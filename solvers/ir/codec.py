@@ -19,6 +19,7 @@ from solvers.ir.recompute import RecomputeGraphPlan, RecomputeGraphProblem, Reco
 from solvers.ir.replan import ReplanPlan, ReplanProblem
 from solvers.ir.report import Report, Row
 from solvers.ir.schedule import Schedule
+from solvers.ir.sentences import one_line, sentence
 from solvers.ir.solution import Solution, Status
 from solvers.ir.swap import SwapPlan, SwapProblem
 
@@ -67,15 +68,17 @@ class PlanFile(Record, frozen=True, kw_only=True):
 def parse_json(text: str | bytes, place: str) -> Any:
     """JSON as plain values, refusing NaN, infinities and repeated keys."""
     try:
-        return json.loads(text, parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=_unique_keys)
+        raw = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=_unique_keys)
+        json.dumps(raw, ensure_ascii=False).encode("utf-8")  # half a surrogate pair has no UTF-8, hence no hash
+        return raw
     except (ValueError, RecursionError) as error:
-        raise InvalidInput(f"{place} is not valid JSON ({_one_line(error)}): repair or regenerate the file") from error
+        raise InvalidInput(f"{place} is not valid JSON ({one_line(error)}): repair or regenerate the file") from error
 
 
 def canonical_sha256(raw: Any) -> str:
     """sha256 of the canonical JSON: sorted keys, separators `,` and `:`, UTF-8 unescaped."""
     text = json.dumps(raw, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    return hashlib.sha256(text.encode("utf-8")).hexdigest()
 
 
 def problem_to_raw(problem: Problem) -> dict[str, Any]:
@@ -132,7 +135,8 @@ def plan_from_raw(raw: Any, place: str = "the plan") -> PlanFile:
     body = _body(raw, PLAN_FORMAT, place)
     _kind(body, place, keep=True)
     plan: PlanFile = _convert(body, PlanFile, place)
-    plan.plan()
+    if plan.decision is not None:
+        _convert(plan.decision, PLANS[plan.kind], f"{place}, decision")
     return plan
 
 
@@ -161,8 +165,8 @@ def read_text(path: Path) -> str:
     """A file's text; raises `InvalidInput` where it cannot be read."""
     try:
         return Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidInput(f"cannot read {path} ({_one_line(error)}): give a readable UTF-8 JSON file") from error
+    except (OSError, ValueError) as error:
+        raise InvalidInput(f"cannot read {path} ({one_line(error)}): give a readable UTF-8 JSON file") from error
 
 
 def write_json(path: Path, raw: Any) -> None:
@@ -180,10 +184,11 @@ def write_text(path: Path, text: str) -> None:
             file.write(text)
         os.chmod(temporary, 0o666 & ~_umask())
         os.replace(temporary, path)
-    except OSError as error:
+    except (OSError, ValueError) as error:
+        raise InvalidInput(f"cannot write {path} ({one_line(error)}): choose a writable place") from error
+    finally:
         if temporary is not None and os.path.exists(temporary):
             os.unlink(temporary)
-        raise InvalidInput(f"cannot write {path} ({_one_line(error)}): choose a writable place") from error
 
 
 def _umask() -> int:
@@ -214,7 +219,9 @@ def _convert(raw: Any, kind: type[Any], place: str) -> Any:
     try:
         return msgspec.convert(raw, kind)
     except msgspec.ValidationError as error:
-        raise InvalidInput(f"{place}: {_one_line(error)}") from error
+        raise InvalidInput(f"{place}: {sentence(error, raw)}") from error
+    except (OverflowError, RecursionError) as error:
+        raise InvalidInput(f"{place} cannot be held ({one_line(error)}): shorten the number or the nesting") from error
 
 
 def _refuse_constant(name: str) -> float:
@@ -234,7 +241,3 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         names = [key for key, _ in pairs]
         raise ValueError(f"the key {next(key for key in names if names.count(key) > 1)!r} appears twice")
     return found
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())

@@ -31,7 +31,7 @@ class CurrentState(Record, frozen=True, kw_only=True):
     failed: tuple[NodeId, ...]
 
     def __post_init__(self) -> None:
-        """Refuse a node in two places and failures of unknown nodes."""
+        """Refuse a node in two places and a failure told twice (a node that stood idle may fail too)."""
         nodes = [node for pipeline in self.pipelines for node in pipeline.nodes]
         require_unique(nodes, "node")
         require_unique(self.failed, "failed node")

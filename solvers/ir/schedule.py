@@ -25,7 +25,7 @@ Do = Literal[
     "evict",
     "update",
 ]
-LaneName = Annotated[str, msgspec.Meta(pattern=r"^[0-9]+\.(compute|out|in|comm|host)$")]
+LaneName = Annotated[str, msgspec.Meta(pattern=r"^[0-9]+\.(compute|out|in|comm|host)\Z")]
 ActionId = Index
 
 
@@ -132,7 +132,7 @@ def parse_action(line: str) -> Action:
 def parse_schedule(text: str) -> Schedule:
     """The schedule that `Schedule.text` wrote; raises `InvalidInput` naming the line."""
     first, *lines = text.strip().split("\n")
-    if not first.startswith("lanes "):
+    if first.split()[:1] != ["lanes"]:
         raise InvalidInput(f"the text begins with {first[:40]!r}: the first line must be 'lanes' and the lane names")
     return Schedule(lanes=tuple(first.split()[1:]), actions=tuple(parse_action(line) for line in lines if line.strip()))
 

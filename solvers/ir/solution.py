@@ -1,5 +1,6 @@
 """What a solver answers: a status that is a promise, a plan, and how far from the optimum it can be."""
 
+import math
 from collections.abc import Callable
 from enum import Enum
 from typing import Any, Generic, Protocol, TypeVar
@@ -84,6 +85,8 @@ class Solution(msgspec.Struct, Generic[PlanT], frozen=True, kw_only=True):
                 f"{self.solver} answered {self.status.value} with {'a' if self.plan is not None else 'no'} plan "
                 f"and objective {self.objective}"
             )
+        if self.bound is not None and not math.isfinite(self.bound):
+            raise ValueError(f"{self.solver} claims the bound {self.bound}, which says nothing: give None")
         if self.objective is not None and self.bound is not None and self.bound > self.objective:
             raise ValueError(f"{self.solver} claims the bound {self.bound} above its own objective {self.objective}")
         if self.status is Status.OPTIMAL and self.bound != self.objective:

@@ -2,5 +2,7 @@
 
 from solvers.swap.greedy import GreedySwap
 from solvers.swap.lower import lower
+from solvers.swap.make import make_swap_problem
+from solvers.swap.milp import MilpSwap
 
-__all__ = ["GreedySwap", "lower"]
+__all__ = ["GreedySwap", "MilpSwap", "lower", "make_swap_problem"]

@@ -35,7 +35,7 @@ def trivial(
         plan=None,
         solver=solver,
         engine="closed form",
-        reason=f"the budget is {problem.budget_bytes} bytes, but the least feasible one is exactly {least} bytes: raise it",
+        reason=f"the budget is {problem.budget_bytes} bytes, the least feasible one exactly {least} bytes: raise it",
         least_budget_bytes=least,
         seed=limits.seed,
         solve_time_s=elapsed,

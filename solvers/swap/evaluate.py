@@ -38,7 +38,10 @@ class Instance:
 
 @dataclass(frozen=True)
 class Timeline:
-    """What a plan does. `ready`, `start` and `end` hold every op that was visited; transfers are indexed as the choices."""
+    """What a plan does: `ready` and `start` of every op that was visited, and its transfers, indexed as the choices.
+
+    `released[i]` is the op before which the block of choice i is free again, −1 where nothing ever asked.
+    """
 
     makespan: int
     ready: dict[int, int]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from solvers.ir.errors import InvalidInput
-from solvers.ir.solution import Limits, Solution, Status, Watch
+from solvers.ir.solution import Limits, Solution, Watch
 from solvers.ir.swap import SwapPlan, SwapProblem
 from solvers.swap.answers import feasible, trivial
 from solvers.swap.evaluate import Choice, Instance, evaluate, instance
@@ -18,11 +18,12 @@ from solvers.swap.layers import LogicalLayer, layer_of_op, logical_layers
 class GreedySwap:
     """SmartSwap's heuristic: score the candidates, place each swap-in in a logical layer with time left, repeat.
 
-    `printed` follows the paper: equal operator times (Eq. 1), a swapped tensor relieves memory as soon as it is chosen,
-    whenever its swap-out may end, and a swap-in is issued at the start of its logical layer. The repaired form (default)
-    uses the operator times, prefers tensors whose swap-outs end before the peak, and issues the swap-ins in the order of
-    their use, as early as memory allows (or as placed, where that is better). `layers` logical layers a phase, `weight` is C of Eq. (2), `least_bytes`
-    leaves small tensors alone unless nothing else is left. FEASIBLE with bound None, as every heuristic.
+    `printed` follows the paper: equal operator times (Eq. 1), a swapped tensor relieves memory as soon as it is
+    chosen, whenever its swap-out may end, and a swap-in is issued at the start of its logical layer. The repaired form
+    (default) uses the operator times, prefers tensors whose swap-outs end before the peak, and issues the swap-ins in
+    the order of their use, as early as memory allows (or as placed, where that is better). `layers` logical layers a
+    phase; `weight` is C of Eq. (2); tensors below `least_bytes` wait until nothing else is left. FEASIBLE with bound
+    None, as every heuristic.
     """
 
     layers: int = 32
@@ -53,19 +54,13 @@ class GreedySwap:
         if not self.printed:
             issued = issue_swap_ins(given, [tensor for tensor, _ in choices])
             choices = choices if issued is None else _better(given, choices, issued)
-        timeline = evaluate(given, choices)
+        timeline, reason = evaluate(given, choices), None
         if timeline is None:
-            reason = "the heuristic's swaps do not fit, though a plan exists: use milp-swap"
-            return Solution(
-                status=Status.UNKNOWN,
-                plan=None,
-                solver=self.NAME,
-                reason=reason,
-                base=given.base,
-                seed=limits.seed,
-                solve_time_s=time.perf_counter() - began,
-            )
-        return feasible(problem, given, self.NAME, choices, timeline.makespan, limits, began)
+            reason = "the heuristic's own swaps leave an op without memory, so every candidate is swapped"
+            choices = [(tensor, given.last[tensor]) for tensor in range(len(given.size))]
+            timeline = evaluate(given, choices)
+        assert timeline is not None, "above the least budget, swapping everything is always possible"
+        return feasible(problem, given, self.NAME, choices, timeline.makespan, limits, began, reason=reason)
 
 
 def _better(given: Instance, first: list[Choice], second: list[Choice]) -> list[Choice]:
@@ -159,9 +154,9 @@ class _Generator:
         return True
 
     def _swap_out_layer(self, tensor: int) -> LogicalLayer | None:
-        """§5.4.2, up to the peak: from the last forward use on, the first with enough time left in the out direction."""
-        for number in range(self.layer_of[self.given.first[tensor]], len(self.layers)):
-            if self.layers[number].start > self.peak:
+        """§5.4.2, up to the peak: after the last forward use, the first layer with enough time left to send it."""
+        for number in range(self.layer_of[self.given.first[tensor] + 1], len(self.layers)):
+            if self.layers[number].stop > self.peak:
                 return None
             if self.layers[number].out_left_us > self.given.out_us[tensor]:
                 return self.layers[number]

@@ -6,6 +6,7 @@ tensors for its backward pass; the budget and the host link are arguments.
 """
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 from solvers.ir.graph import Phase
 from solvers.ir.swap import SwapLink, SwapOp, SwapProblem, SwapTensor
@@ -21,7 +22,7 @@ SOFTMAX = TOKENS * HEADS * 4
 
 @dataclass(frozen=True)
 class LayerStep:
-    """One forward operator of a layer: its work, the bytes that it leaves for the backward pass, how many backward ops it has."""
+    """One forward operator of a layer: its work, what it leaves for the backward pass, its number of backward ops."""
 
     name: str
     flops: float
@@ -72,7 +73,7 @@ def _whole(times_us: list[float]) -> list[int]:
     for time in times_us:
         total += time
         rounded.append(max(rounded[-1] + 1, round(total)))
-    return [after - before for before, after in zip(rounded, rounded[1:], strict=False)]
+    return [after - before for before, after in pairwise(rounded)]
 
 
 def llama2(
@@ -99,7 +100,8 @@ def llama2(
         ]
     optimizer = [("optimizer", _microseconds(0, static_bytes))]
     ops = forward + backward + optimizer
-    phases: list[Phase] = ["forward"] * len(forward) + ["backward"] * len(backward) + ["optimizer"]
+    passes: list[tuple[Phase, int]] = [("forward", len(forward)), ("backward", len(backward)), ("optimizer", 1)]
+    phases = [phase for phase, count in passes for _ in range(count)]
     tensors, memory = _tensors(steps, starts, len(ops), static_bytes)
     times = _whole([time for _, time in ops])
     return SwapProblem(

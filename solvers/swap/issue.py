@@ -1,4 +1,4 @@
-"""When swap-ins are issued, for a given set of swapped tensors: in the order of their use, as early as memory allows."""
+"""When the swap-ins of a set of tensors are issued: in the order of their use, as early as memory allows."""
 
 from collections.abc import Sequence
 

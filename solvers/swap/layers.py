@@ -1,6 +1,7 @@
 """Logical layers: evenly sized groups of operators, the grain of SmartSwap's policy generator (§4.1)."""
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 from solvers.ir.graph import Phase
 from solvers.ir.swap import SwapProblem
@@ -28,7 +29,7 @@ def logical_layers(problem: SwapProblem, per_phase: int, estimated: bool) -> lis
     for start, stop, phase in _phase_runs(problem):
         count = min(per_phase, stop - start)
         edges = [start + (stop - start) * part // count for part in range(count + 1)]
-        for left, right in zip(edges, edges[1:], strict=False):
+        for left, right in pairwise(edges):
             time = mean * (right - left) if estimated else float(sum(op.time_us for op in problem.ops[left:right]))
             layers.append(LogicalLayer(left, right, phase, time, time, time))
     return layers

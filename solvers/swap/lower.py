@@ -1,7 +1,7 @@
-"""From a swap plan to a schedule: when each transfer is issued, where each block is released, and who waits for whom."""
+"""From a swap plan to a schedule: when transfers are issued, where blocks are released, and who waits for whom."""
 
 from solvers.ir.errors import InvalidProblem
-from solvers.ir.schedule import Action, Schedule
+from solvers.ir.schedule import Action, Do, Schedule
 from solvers.ir.swap import SwapPlan, SwapProblem
 from solvers.swap.evaluate import Timeline, choices_of, evaluate, instance
 
@@ -25,7 +25,7 @@ def lower(problem: SwapProblem, plan: SwapPlan) -> Schedule:
 
 
 class _Lowering:
-    """One pass over the ops; clocks[action] says, per lane, how many of its actions surely ended before this one starts."""
+    """One pass over the ops; `clocks[action]` says how many actions of each lane surely ended before it starts."""
 
     def __init__(self, problem: SwapProblem, plan: SwapPlan, timeline: Timeline) -> None:
         self.problem, self.plan = problem, plan
@@ -40,17 +40,15 @@ class _Lowering:
 
     def schedule(self) -> Schedule:
         """Walk the ops in order: releases, swap-ins, the op itself, swap-outs."""
-        swaps = self.plan.swaps
-        releases, issues, uses, leaves = ({}, {}, {}, {})  # type: tuple[dict[int, list[int]], ...]
-        for number, (swap, tensor) in enumerate(zip(swaps, self.tensors, strict=True)):
-            releases.setdefault(self.released[number], []).append(number)
-            issues.setdefault(swap.swap_in_at, []).append(number)
-            uses.setdefault(tensor.first_backward_use, []).append(number)
-            leaves.setdefault(tensor.last_forward_use, []).append(number)
+        tensors, swaps = self.tensors, self.plan.swaps
+        releases = _by_op(self.released)
+        issues = _by_op([swap.swap_in_at for swap in swaps])
+        uses = _by_op([tensor.first_backward_use for tensor in tensors])
+        leaves = _by_op([tensor.last_forward_use for tensor in tensors])
         outs: dict[int, int] = {}
         ins: dict[int, int] = {}
         for op in range(len(self.problem.ops)):
-            for number in sorted(releases.get(op, ()), key=lambda number: outs[number], reverse=True):
+            for number in sorted(releases.get(op, ()), key=outs.__getitem__, reverse=True):
                 self._add("0.compute", "release", op, number, [outs[number]])
             before = self.latest.get("0.compute", _NEVER)
             for number in issues.get(op, ()):
@@ -60,7 +58,7 @@ class _Lowering:
                 outs[number] = self._add("0.out", "swap_out", op, number, [compute])
         return Schedule(lanes=LANES, actions=tuple(self.actions))
 
-    def _add(self, lane: str, do: str, op: int, number: int | None, waits: list[int]) -> int:
+    def _add(self, lane: str, do: Do, op: int, number: int | None, waits: list[int]) -> int:
         name = len(self.actions)
         clock = dict(self.clocks[self.latest[lane]]) if lane in self.latest else dict.fromkeys(LANES, 0)
         after = []
@@ -76,5 +74,13 @@ class _Lowering:
         self.clocks[name], self.place[name], self.latest[lane] = clock, (lane, self.counts[lane]), name
         tensor = None if number is None else self.tensors[number]
         data, size = ((), 0) if tensor is None else ((tensor.id,), tensor.bytes)
-        self.actions.append(Action(id=name, lane=lane, do=do, op=op, data=data, bytes=size, after=tuple(sorted(after))))  # type: ignore[arg-type]
+        self.actions.append(Action(id=name, lane=lane, do=do, op=op, data=data, bytes=size, after=tuple(sorted(after))))
         return name
+
+
+def _by_op(ops: list[int]) -> dict[int, list[int]]:
+    """The places of a list by the op that they hold, in list order."""
+    places: dict[int, list[int]] = {}
+    for place, op in enumerate(ops):
+        places.setdefault(op, []).append(place)
+    return places

@@ -20,8 +20,8 @@ def make_swap_problem(
 ) -> SwapProblem:
     """The swap problem of one step; problem ops are the graph's ops, index by index.
 
-    Candidates are the activations with a gap between a forward and a backward use. `budget_bytes` is the device's memory
-    unless given. The link is the pair of directions between `device` (the first one unless named) and the host.
+    Candidates are the activations with a gap between a forward and a backward use. `budget_bytes` is the device's
+    memory unless given. The link is the pair of directions between `device` (the first one unless named) and the host.
     """
     budget = hardware.device(device).memory_bytes if budget_bytes is None else budget_bytes
     tensors = [found for found in (_candidate(graph, tensor) for tensor in graph.tensors) if found is not None]
@@ -41,14 +41,15 @@ def swap_link(hardware: Hardware, device: str | None = None) -> SwapLink:
     out, back = hardware.link(name, HOST), hardware.link(HOST, name)
     if out is back and out.duplex == "half":
         raise InvalidProblem(
-            f"the link between {name!r} and the host is half duplex, which the swap kind cannot state: use its full-duplex rate"
+            f"the link between {name!r} and the host is half duplex, which the swap kind cannot state: "
+            "give each direction as a simplex link"
         )
     latency = math.ceil(max(out.latency_us, back.latency_us))
     return SwapLink(out_bytes_per_s=out.bytes_per_s, in_bytes_per_s=back.bytes_per_s, latency_us=latency)
 
 
 def _candidate(graph: OpGraph, tensor: Tensor) -> SwapTensor | None:
-    """A tensor's last forward and first backward use, or None where it is not an activation that waits between the two."""
+    """A tensor's last forward and first backward use; None where it is no activation that waits between the two."""
     if tensor.kind not in ("activation", "other") or tensor.bytes == 0:
         return None
     touched = sorted({*tensor.uses, *(() if tensor.born is None else (tensor.born,))})

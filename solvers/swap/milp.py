@@ -1,9 +1,10 @@
 """`milp-swap`: near-optimal swap plans with a proven bound, exact on small instances."""
 
+import math
 import time
 from dataclasses import dataclass
 
-from solvers.engines import Answer, solve
+from solvers.engines import Answer, LinearModel, solve
 from solvers.ir.solution import Limits, Solution, Status, Watch
 from solvers.ir.swap import SwapPlan, SwapProblem
 from solvers.swap.answers import feasible, trivial
@@ -129,7 +130,7 @@ class _Search:
         if answer.bound is not None:
             self._raise_bound(answer.bound)
 
-    def _ask(self, model: object, engine: str, share: float) -> Answer:
+    def _ask(self, model: LinearModel, engine: str, share: float) -> Answer:
         limits = Limits(
             time_s=max(0.01, share * self._left()),
             work=self.limits.work,
@@ -137,7 +138,7 @@ class _Search:
             threads=self.limits.threads,
             seed=self.limits.seed,
         )
-        answer = solve(model, engine, limits, self._watch_engine)
+        answer = solve(model, limits, engine, self._watch_engine)
         self.engines.append(answer.engine)
         self.notes += [answer.fallback] if answer.fallback else []
         return answer
@@ -152,8 +153,6 @@ class _Search:
 
     def _raise_bound(self, bound: float) -> None:
         """Objectives are whole microseconds, so a bound rounds up; a plan's makespan caps it."""
-        import math
-
         whole = math.ceil(bound - 1e-6 * max(1.0, abs(bound)) * 1e-3)
         self.bound = max(self.bound, float(min(whole, self.best.makespan or whole)))
 

@@ -13,7 +13,7 @@ from solvers.engines import LinearModel, ModelBuilder
 from solvers.swap.evaluate import Instance
 
 POINTS = 4000
-"""At most so many ops keep their own memory row; of a longer sequence the others' rows are dropped (still a relaxation)."""
+"""At most so many ops keep their own rows; of a longer sequence the others are dropped (still a relaxation)."""
 
 Array = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]

@@ -1,0 +1,68 @@
+"""SmartSwap's heuristic: what it does on a story, as printed and repaired, and what it never does."""
+
+import pytest
+
+from solvers.ir import InvalidInput, Limits, Status, SwapLink, SwapOp, SwapProblem, SwapTensor
+from solvers.swap import GreedySwap
+from solvers.swap.evaluate import least_budget
+from solvers.swap.instances import llama2
+from tests.solvers.swap.brute_force import meaning, optimum, random_problem
+
+
+def late_outs() -> SwapProblem:
+    """Two equal tensors span the peak at ops 3 and 4; the one that is free first can leave in time, the other cannot.
+
+    Ops of 12 us; 10 bytes at 1 byte/us take 10 us. `early` is last read by op 0 (leaves 12…22), `late` by op 2 (36…46).
+    One of them must be gone at op 3, ready at 36: with `early` nothing waits; with `late` op 3 waits until 46.
+    """
+    return SwapProblem(
+        name="late outs",
+        budget_bytes=20,
+        ops=tuple(SwapOp(name=f"op{j}", time_us=12, phase="forward" if j < 4 else "backward") for j in range(8)),
+        memory_bytes=(10, 10, 20, 30, 30, 20, 20, 10),
+        tensors=(
+            SwapTensor(id="late", bytes=10, last_forward_use=2, first_backward_use=7),
+            SwapTensor(id="early", bytes=10, last_forward_use=0, first_backward_use=7),
+        ),
+        link=SwapLink(out_bytes_per_s=1_000_000, in_bytes_per_s=1_000_000, latency_us=0),
+    )
+
+
+def test_the_repaired_form_takes_the_tensor_that_leaves_in_time() -> None:
+    # Both tensors cover the two needy ops alike and are equally large: the score ties and takes the first listed.
+    printed = GreedySwap(printed=True, layers=8).solve(late_outs(), Limits())
+    repaired = GreedySwap(layers=8).solve(late_outs(), Limits())
+    assert printed.objective == 106  # op 3 waits for the late swap-out: 8 · 12 + 10
+    assert repaired.objective == 96
+    assert repaired.base == 96
+    assert repaired.bound is None
+    assert repaired.status is Status.FEASIBLE
+
+
+def test_every_answer_is_a_plan_of_the_stated_objective_or_a_proof() -> None:
+    for seed in range(120):
+        problem = random_problem(seed)
+        for solver in (GreedySwap(), GreedySwap(printed=True), GreedySwap(layers=1, weight=0.0)):
+            answer = solver.solve(problem, Limits())
+            if answer.status is Status.INFEASIBLE:
+                assert optimum(problem) is None
+                assert answer.least_budget_bytes == least_budget(problem) > problem.budget_bytes
+                continue
+            assert answer.plan is not None, answer.reason
+            index = {tensor.id: number for number, tensor in enumerate(problem.tensors)}
+            listed = tuple((index[swap.tensor], swap.swap_in_at) for swap in answer.plan.swaps)
+            assert meaning(problem, listed) == answer.objective
+
+
+def test_everything_that_fits_stays() -> None:
+    answer = GreedySwap().solve(llama2(layers=2, budget_fraction=1.0), Limits())
+    assert answer.status is Status.OPTIMAL
+    assert answer.plan is not None
+    assert answer.plan.swaps == ()
+    assert answer.objective == answer.base == answer.bound
+
+
+@pytest.mark.parametrize("options", [{"layers": 0}, {"weight": -1.0}, {"weight": float("nan")}, {"least_bytes": -1}])
+def test_meaningless_parameters_are_refused(options: dict[str, float]) -> None:
+    with pytest.raises(InvalidInput, match="give at least"):
+        GreedySwap(**options)  # type: ignore[arg-type]

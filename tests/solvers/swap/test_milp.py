@@ -1,0 +1,117 @@
+"""`milp-swap`: the optimum on tiny instances, a valid bound on all, never worse than what it starts from."""
+
+import msgspec
+import pytest
+
+from solvers.ir import Limits, Status, SwapPlan
+from solvers.swap import GreedySwap, MilpSwap
+from solvers.swap.evaluate import instance, least_budget
+from solvers.swap.exact import exact
+from solvers.swap.instances import llama2
+from solvers.swap.relaxation import fluid
+from tests.solvers.swap.brute_force import optimum, random_problem
+
+TINY = 300
+QUICK = Limits(time_s=20.0)
+
+
+def test_the_exact_answer_equals_trying_everything() -> None:
+    searched = 0
+    for seed in range(TINY):
+        problem = random_problem(seed, max_tensors=3 + (seed % 25 == 0))
+        best, answer = optimum(problem), MilpSwap().solve(problem, QUICK)
+        if best is None:
+            assert answer.status is Status.INFEASIBLE
+            assert answer.least_budget_bytes == least_budget(problem)
+            continue
+        assert (answer.status, answer.objective, answer.bound) == (Status.OPTIMAL, best, best), seed
+        searched += "CP-SAT" in (answer.engine or "")
+    assert searched > 120
+
+
+@pytest.mark.parametrize("engine", ["highs", "cpsat", "gurobi"])
+def test_every_engine_proves_the_same_optimum(engine: str) -> None:
+    pytest.importorskip("gurobipy" if engine == "gurobi" else "scipy")
+    from solvers.engines import solve
+
+    for seed in range(12):
+        problem = random_problem(seed, max_ops=6)
+        best, given = optimum(problem), instance(problem)
+        if best is None or not given.busy:
+            continue
+        model = exact(given, 2 * best)
+        answer = solve(model.model, QUICK, engine)
+        assert answer.status is Status.OPTIMAL
+        assert answer.objective == best, (engine, seed)
+
+
+def test_the_fluid_bound_never_exceeds_the_optimum() -> None:
+    from solvers.engines import solve
+
+    bound_says_something = 0
+    for seed in range(TINY):
+        problem = random_problem(seed)
+        best, given = optimum(problem), instance(problem)
+        if best is None or not given.busy:
+            continue
+        relaxation = fluid(given, best)
+        answer = solve(relaxation.model, QUICK, "highs")
+        assert answer.row_duals is not None
+        bound = relaxation.bound_us(relaxation.model.dual_bound(answer.row_duals))
+        assert bound <= best + 1e-6, seed
+        bound_says_something += bound > given.base
+    assert bound_says_something > 20
+
+
+def test_a_given_plan_is_never_worsened() -> None:
+    problem = llama2(layers=2, budget_fraction=0.4, link_bytes_per_s=8_000_000_000)
+    good = MilpSwap().solve(problem, Limits(time_s=3.0, work=1.0))
+    start = good.plan
+    assert isinstance(start, SwapPlan)
+    again = MilpSwap(start=start).solve(problem, Limits(time_s=3.0, work=0.01))
+    assert again.objective is not None
+    assert good.objective is not None
+    assert again.objective <= good.objective
+
+
+def test_same_seed_and_work_give_the_same_plan() -> None:
+    problem = llama2(layers=2, budget_fraction=0.5, link_bytes_per_s=8_000_000_000)
+    first, second = (MilpSwap().solve(problem, Limits(time_s=60.0, work=0.5, seed=7)) for _ in range(2))
+    assert first.plan == second.plan
+    assert (first.objective, first.bound) == (second.objective, second.bound)
+
+
+def test_watch_sees_progress_and_stops_the_search() -> None:
+    seen: list[tuple[float | None, float | None]] = []
+
+    def watch(incumbent: float | None, bound: float | None, elapsed_s: float) -> bool:
+        seen.append((incumbent, bound))
+        return len(seen) >= 3
+
+    problem = llama2(layers=4, budget_fraction=0.4, link_bytes_per_s=8_000_000_000)
+    answer = MilpSwap().solve(problem, Limits(time_s=120.0), watch)
+    assert len(seen) == 3
+    assert answer.plan is not None
+    assert answer.solve_time_s < 100
+
+
+def test_the_large_instance_has_a_small_gap_and_beats_the_heuristic() -> None:
+    problem = llama2(layers=8, budget_fraction=0.5)
+    greedy, answer = GreedySwap().solve(problem, QUICK), MilpSwap().solve(problem, Limits(time_s=6.0))
+    assert answer.objective is not None
+    assert greedy.objective is not None
+    assert answer.objective <= greedy.objective
+    assert answer.gap is not None
+    assert answer.gap <= 0.01
+
+
+def test_a_looser_budget_or_a_faster_link_never_hurts_when_seeded_with_the_neighbour() -> None:
+    problem = llama2(layers=2, budget_fraction=0.35, link_bytes_per_s=8_000_000_000)
+    plan, previous = None, None
+    for fraction in (0.0, 0.1, 0.3):
+        extra = int(fraction * (max(problem.memory_bytes) - problem.budget_bytes))
+        looser = msgspec.structs.replace(problem, budget_bytes=problem.budget_bytes + extra)
+        answer = MilpSwap(start=plan).solve(looser, Limits(time_s=5.0, work=0.1))
+        assert answer.objective is not None
+        assert previous is None or answer.objective <= previous
+        plan, previous = answer.plan, answer.objective

@@ -1,10 +1,36 @@
-"""Random small instances of every kind, shared by all tests: valid by construction, shrinking towards the plainest."""
+"""Random small problems and plans of every kind, shared by all tests: well-formed, shrinking towards the plainest."""
 
-from typing import Any
+from itertools import pairwise
+from typing import Any, Literal
 
 from hypothesis import strategies as st
 
-from solvers.ir import Swap, SwapLink, SwapOp, SwapPlan, SwapProblem, SwapTensor
+from solvers.ir import (
+    CurrentPipeline,
+    CurrentState,
+    LayerGroup,
+    LayerOp,
+    NewPipeline,
+    PartitionPlan,
+    PartitionProblem,
+    Plan,
+    Problem,
+    RecomputeGraphPlan,
+    RecomputeGraphProblem,
+    RecomputeLayerPlan,
+    RecomputeLayerProblem,
+    RecomputeOp,
+    ReplanPlan,
+    ReplanProblem,
+    Swap,
+    SwapLink,
+    SwapOp,
+    SwapPlan,
+    SwapProblem,
+    SwapTensor,
+    Transfer,
+    Window,
+)
 from solvers.ir.graph import Phase
 
 names = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), max_size=8)
@@ -70,3 +96,200 @@ def swap_plans(draw: st.DrawFn, problem: SwapProblem) -> SwapPlan:
             for t in chosen
         )
     )
+
+
+@st.composite
+def partition_problems(draw: st.DrawFn, max_stages: int = 4, max_layers: int = 6) -> PartitionProblem:
+    """Cost tables with and without nulls; some have no valid partition."""
+    stages, layers = draw(st.integers(1, max_stages)), draw(st.integers(1, max_layers))
+    row = st.lists(st.none() | st.integers(0, 20), min_size=layers + 1, max_size=layers + 1).map(tuple)
+    return PartitionProblem(
+        name=draw(names),
+        stages=stages,
+        layers=layers,
+        cost_us=tuple(draw(st.lists(row, min_size=stages, max_size=stages))),
+    )
+
+
+def partition_plans(problem: PartitionProblem) -> st.SearchStrategy[PartitionPlan]:
+    """Counts for each stage; they need not sum to the problem's layers, nor fit."""
+    counts = st.lists(st.integers(1, problem.layers), min_size=problem.stages, max_size=problem.stages)
+    return counts.map(lambda layers: PartitionPlan(layers=tuple(layers)))
+
+
+def _earlier(index: int) -> st.SearchStrategy[tuple[int, ...]]:
+    if index == 0:
+        return st.just(())
+    return st.lists(st.integers(0, index - 1), max_size=2, unique=True).map(tuple)
+
+
+@st.composite
+def recompute_graph_problems(draw: st.DrawFn, max_ops: int = 5) -> RecomputeGraphProblem:
+    """Small graphs with communication; budgets from too small to ample."""
+    count = draw(st.integers(1, max_ops))
+    ops = tuple(
+        RecomputeOp(
+            name=draw(names),
+            time_us=draw(st.integers(0, 9)),
+            output_bytes=draw(st.integers(0, 5)),
+            inputs=draw(_earlier(index)),
+            comm=draw(st.booleans()),
+        )
+        for index in range(count)
+    )
+    static, total = draw(st.integers(0, 3)), sum(op.output_bytes for op in ops)
+    budget = static + draw(st.integers(0, total + 1))
+    return RecomputeGraphProblem(name=draw(names), budget_bytes=budget, static_bytes=static, ops=ops)
+
+
+@st.composite
+def recompute_graph_plans(draw: st.DrawFn, problem: RecomputeGraphProblem) -> RecomputeGraphPlan:
+    """Any lower-triangular pair of matrices with the diagonal computed."""
+    pairs = [(t, i) for t in range(len(problem.ops)) for i in range(t)]
+    choice = [draw(st.sampled_from(["compute", "keep", "neither"])) for _ in pairs]
+    diagonal = [(t, t) for t in range(len(problem.ops))]
+    return RecomputeGraphPlan(
+        compute=tuple(diagonal + [pair for pair, how in zip(pairs, choice, strict=True) if how == "compute"]),
+        keep=tuple(pair for pair, how in zip(pairs, choice, strict=True) if how == "keep"),
+    )
+
+
+@st.composite
+def recompute_layer_problems(draw: st.DrawFn, max_ops: int = 5, max_windows: int = 3) -> RecomputeLayerProblem:
+    """A small layer with any number of windows; budgets from too small to ample."""
+    phases: list[Literal["forward", "backward", "stall"]] = ["forward", "backward", "stall"]
+    windows = st.builds(Window, name=names, phase=st.sampled_from(phases), time_us=st.integers(0, 9))
+    ops = tuple(
+        LayerOp(
+            name=draw(names),
+            time_us=draw(st.integers(0, 9)),
+            output_bytes=draw(st.integers(0, 5)),
+            inputs=draw(_earlier(index)),
+            comm=draw(st.booleans()),
+            needed=draw(st.booleans()),
+        )
+        for index in range(draw(st.integers(1, max_ops)))
+    )
+    return RecomputeLayerProblem(
+        name=draw(names),
+        layers=draw(st.integers(1, 4)),
+        inflight_microbatches=draw(st.integers(1, 3)),
+        last_stage=draw(st.booleans()),
+        budget_bytes=draw(st.integers(0, 200)),
+        static_bytes=draw(st.integers(0, 3)),
+        layer_input_bytes=draw(st.integers(0, 3)),
+        windows=tuple(draw(st.lists(windows, max_size=max_windows))),
+        ops=ops,
+    )
+
+
+@st.composite
+def recompute_layer_plans(draw: st.DrawFn, problem: RecomputeLayerProblem) -> RecomputeLayerPlan:
+    """One or two groups; each op stored, recomputed somewhere, or neither."""
+    parts = [problem.layers]
+    if problem.layers > 1 and draw(st.booleans()):
+        first = draw(st.integers(1, problem.layers - 1))
+        parts = [first, problem.layers - first]
+    return RecomputeLayerPlan(groups=tuple(draw(_layer_groups(problem, count)) for count in parts))
+
+
+@st.composite
+def _layer_groups(draw: st.DrawFn, problem: RecomputeLayerProblem, layers: int) -> LayerGroup:
+    place = [draw(st.integers(-2, len(problem.windows))) for _ in problem.ops]
+    return LayerGroup(
+        layers=layers,
+        stored=tuple(i for i, w in enumerate(place) if w == -1),
+        recomputed=tuple((i, w) for i, w in enumerate(place) if w >= 0),
+    )
+
+
+@st.composite
+def splits(draw: st.DrawFn, total: int, parts: int) -> tuple[int, ...]:
+    """`total` in `parts` positive parts, in order."""
+    cuts = sorted(draw(st.lists(st.integers(1, total - 1), min_size=parts - 1, max_size=parts - 1, unique=True)))
+    return tuple(after - before for before, after in pairwise([0, *cuts, total]))
+
+
+@st.composite
+def replan_problems(draw: st.DrawFn, failure: bool | None = None) -> ReplanProblem:
+    """Small clusters, with (`failure=True`), without, or either; the current pipelines are alike or not."""
+    layers, microbatches = draw(st.integers(2, 6)), draw(st.integers(2, 6))
+    extras = st.tuples(st.integers(0, 3), st.integers(0, 3))
+    fails = draw(st.booleans()) if failure is None else failure
+    current = draw(_current_states(layers, microbatches)) if fails else None
+    alive = 0 if current is None else sum(len(p.nodes) for p in current.pipelines) - len(current.failed)
+    return ReplanProblem(
+        name=draw(names),
+        nodes=max(1, alive + draw(st.integers(0, 2))) if fails else draw(st.integers(1, 6)),
+        microbatches=microbatches,
+        layers=layers,
+        forward_us=draw(st.integers(1, 5)),
+        backward_us=draw(st.integers(1, 9)),
+        first_extra_us=draw(extras),
+        last_extra_us=draw(extras),
+        p2p_us=draw(st.integers(0, 2)),
+        sync_us=draw(st.integers(0, 5)),
+        memory_bytes=draw(st.integers(0, 300)),
+        layer_static_bytes=draw(st.integers(0, 9)),
+        layer_activation_bytes=draw(st.integers(0, 3)),
+        first_static_bytes=draw(st.integers(0, 3)),
+        last_static_bytes=draw(st.integers(0, 3)),
+        max_depth=draw(st.integers(1, 4)),
+        data_parallel=draw(st.none() | st.integers(1, 3)),
+        current=current,
+        restart_us=draw(st.integers(0, 50)) if fails else None,
+        bytes_per_s=draw(st.integers(1, 4).map(lambda rate: rate * 1_000_000)) if fails else None,
+        expected_interval_us=draw(st.integers(1, 500)) if fails else None,
+    )
+
+
+@st.composite
+def _current_states(draw: st.DrawFn, layers: int, microbatches: int) -> CurrentState:
+    degree = draw(st.integers(1, min(2, microbatches)))
+    shares = draw(splits(microbatches, degree))
+    shape = draw(splits(layers, draw(st.integers(1, min(3, layers)))))
+    alike = draw(st.booleans())
+    pipelines: list[CurrentPipeline] = []
+    free = 0
+    for share in shares:
+        stages = shape if alike else draw(splits(layers, draw(st.integers(1, min(3, layers)))))
+        nodes = tuple(range(free, free + len(stages)))
+        pipelines.append(CurrentPipeline(layers=stages, nodes=nodes, microbatches=share))
+        free += len(stages)
+    failed = draw(st.lists(st.integers(0, free - 1), max_size=2, unique=True))
+    return CurrentState(pipelines=tuple(pipelines), failed=tuple(failed))
+
+
+@st.composite
+def replan_plans(draw: st.DrawFn, problem: ReplanProblem) -> ReplanPlan:
+    """Either policy; pipelines of any depth on any nodes, transfers at random."""
+    if draw(st.booleans()):
+        return ReplanPlan(policy="reroute", pipelines=(), transfers=None)
+    degree = draw(st.integers(1, min(2, problem.microbatches)))
+    pipelines = []
+    for share in draw(splits(problem.microbatches, degree)):
+        stages = draw(splits(problem.layers, draw(st.integers(1, min(3, problem.layers)))))
+        nodes = st.lists(st.integers(0, 8), min_size=len(stages), max_size=len(stages), unique=True).map(tuple)
+        pipelines.append(NewPipeline(layers=stages, microbatches=share, nodes=draw(st.none() | nodes)))
+    transfer = st.builds(
+        Transfer, layer=st.integers(0, problem.layers - 1), source=st.integers(0, 8), target=st.integers(0, 8)
+    )
+    transfers = st.none() | st.lists(transfer, max_size=3).map(tuple)
+    return ReplanPlan(policy="dynamic", pipelines=tuple(pipelines), transfers=draw(transfers))
+
+
+problems: st.SearchStrategy[Problem] = st.one_of(
+    swap_problems(), recompute_graph_problems(), recompute_layer_problems(), partition_problems(), replan_problems()
+)
+"""A problem of any kind."""
+
+
+def plans(problem: Problem) -> st.SearchStrategy[Plan]:
+    """A well-formed plan of the problem's kind, valid or not."""
+    if isinstance(problem, SwapProblem):
+        return swap_plans(problem)
+    if isinstance(problem, RecomputeGraphProblem):
+        return recompute_graph_plans(problem)
+    if isinstance(problem, RecomputeLayerProblem):
+        return recompute_layer_plans(problem)
+    return partition_plans(problem) if isinstance(problem, PartitionProblem) else replan_plans(problem)

@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from solvers.ir.codec import PROBLEMS, Plan, Problem
-from solvers.ir.errors import InvalidInput
+from solvers.ir.errors import EngineMissing, InvalidInput
 from solvers.ir.graph import OpGraph
 from solvers.ir.hardware import Hardware
 from solvers.ir.names import unknown
@@ -111,6 +111,19 @@ def read_parameter(name: str, key: str, text: str) -> object:
         raise unknown(f"parameter of {name}", key, known)
     expected = typing.get_type_hints(_found(SOLVERS[name].target))[key]
     return _read(expected, text, f"{key} of {name}")
+
+
+def require_engine(name: str, engine: str) -> None:
+    """Refuse an engine that is unknown or unused by the solver (`InvalidInput`), or absent (`EngineMissing`)."""
+    from solvers.engines.choice import NAMES, PACKAGES, is_present
+
+    if "engine" not in solver_parameters(name):
+        raise InvalidInput(f"{name} uses no engine, so {engine!r} means nothing to it: leave the engine out")
+    if engine not in NAMES:
+        raise unknown("engine", engine, NAMES)
+    if engine != "auto" and not is_present(engine):
+        package = PACKAGES[engine]
+        raise EngineMissing(f"engine {engine} needs {package}, which is not installed: pip install {package}")
 
 
 def make_problem(kind: str, graph: OpGraph, hardware: Hardware, budget_bytes: int | None) -> Problem:

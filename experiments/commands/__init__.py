@@ -1,0 +1,1 @@
+"""The commands of `bayplan`, one a file; each module's `command` is imported only when it runs."""

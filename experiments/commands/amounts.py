@@ -1,0 +1,45 @@
+"""Amounts as people write them on a command line, exact to the byte."""
+
+import re
+from decimal import Decimal
+
+from solvers.ir.errors import InvalidInput
+from solvers.ir.fields import LARGEST
+
+UNITS = {
+    "B": 1,
+    **{f"{letter}B": 1000**power for power, letter in enumerate("KMGT", 1)},
+    **{f"{letter}iB": 1024**power for power, letter in enumerate("KMGT", 1)},
+}
+"""Bytes of each suffix: `GB` is 10⁹, `GiB` is 2³⁰."""
+BYTES_HELP = "bytes, perhaps with a suffix (KB MB GB TB: powers of 1000; KiB MiB GiB TiB: powers of 1024)"
+
+
+def parse_bytes(text: str, place: str) -> int:
+    """A number of bytes such as `8589934592`, `8GiB` or `1.5GB`, rounded down; raises `InvalidInput`."""
+    found = re.fullmatch(r"(\d{1,18}(?:\.\d{1,18})?)\s*([A-Za-z]*)", text.strip(), re.ASCII)
+    units = {name.lower(): size for name, size in UNITS.items()}
+    if not found or (found[2] and found[2].lower() not in units):
+        raise InvalidInput(f"{place} is {text!r}: give {BYTES_HELP}, as in 8GiB")
+    if "." in found[1] and not found[2]:
+        raise InvalidInput(f"{place} is {text!r}, which is not a whole number of bytes: give whole bytes or a suffix")
+    amount = int(Decimal(found[1]) * units[found[2].lower() or "b"])
+    if amount > LARGEST:
+        raise InvalidInput(f"{place} is {text!r}, more than 2^53 bytes: give less")
+    return amount
+
+
+def parse_budget(text: str, peak_bytes: int, place: str = "--budget") -> int:
+    """A number of bytes, or a percentage of `peak_bytes`, rounded down; raises `InvalidInput`."""
+    found = re.fullmatch(r"(\d{1,6}(?:\.\d{1,12})?)\s*%", text.strip(), re.ASCII)
+    return int(Decimal(found[1]) * peak_bytes / 100) if found else parse_bytes(text, place)
+
+
+def show_bytes(amount: int | None) -> str:
+    """Exact bytes, and a size that one can read: `8589934592 bytes (8.00 GiB)`."""
+    if amount is None:
+        return "unknown"
+    for unit in ("TiB", "GiB", "MiB", "KiB"):
+        if amount >= UNITS[unit]:
+            return f"{amount} bytes ({amount / UNITS[unit]:.2f} {unit})"
+    return f"{amount} bytes"

@@ -1,0 +1,23 @@
+"""Commands whose arguments are Hydra's: everything behind the name goes on to it, `--help` too."""
+
+from collections.abc import Callable
+from importlib import import_module
+
+import click
+
+
+def hydra_command(name: str, about: str) -> click.Command:
+    """The command that hands its arguments to `experiments.<name>.main(argv) -> exit code`."""
+
+    @click.command(
+        name,
+        help=about,
+        add_help_option=False,
+        context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+    )
+    @click.argument("overrides", nargs=-1, type=click.UNPROCESSED)
+    def command(overrides: tuple[str, ...]) -> int:
+        main: Callable[[list[str]], int] = import_module(f"experiments.{name}").main
+        return main(list(overrides))
+
+    return command

@@ -1,0 +1,30 @@
+"""Ctrl-C as a wish to stop, not as an accident: the first one asks, the second one ends."""
+
+import signal
+import threading
+from types import FrameType, TracebackType
+from typing import Any
+
+SIGNALS = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
+
+
+class Interrupts:
+    """While it is entered, the first Ctrl-C (or SIGTERM) sets `asked_by`; a second one raises KeyboardInterrupt."""
+
+    def __init__(self) -> None:
+        self.asked_by: str | None = None
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> "Interrupts":
+        if threading.current_thread() is threading.main_thread():  # Python allows handlers nowhere else
+            self._before = {number: signal.signal(number, self._on_signal) for number in SIGNALS}
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if self.asked_by is not None:
+            raise KeyboardInterrupt
+        self.asked_by = SIGNALS[signal.Signals(number)]

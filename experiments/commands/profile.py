@@ -1,0 +1,85 @@
+"""`bayplan profile`: one real training step of the user's model as a graph file."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import click
+
+from experiments.commands.amounts import show_bytes
+from experiments.commands.devices import DEVICE_HELP, SIM_HARDWARE, ready, require_device
+from experiments.commands.outputs import writable
+from experiments.commands.show import print_figures, show_us
+from solvers.ir.codec import document_to_raw, write_json
+from solvers.ir.errors import BayplanError, InvalidInput
+from solvers.ir.graph import OpGraph
+
+HELP = """Profile one training step of MODULE:FACTORY, a function of yours.
+
+FACTORY takes a device and returns (model, optimizer, step); step() trains for one step and returns the loss. MODULE is
+looked up in the working directory and on Python's path. The step runs a few times before it is profiled."""
+ResultT = TypeVar("ResultT")
+
+
+@click.command("profile", help=HELP)
+@click.argument("factory", metavar="MODULE:FACTORY")
+@click.option("--device", metavar="D", help=DEVICE_HELP)
+@click.option(
+    "--hardware", metavar="H", help=f"What device sim models: a file or a name in conf/hardware ({SIM_HARDWARE})."
+)
+@click.option("--out", type=click.Path(path_type=Path), metavar="G.json", help="Where to write the graph.")
+def command(factory: str, device: str | None, hardware: str | None, out: Path | None) -> int:
+    """See HELP."""
+    require_device(device, hardware)
+    place = None if out is None else writable(out, "--out")
+    from runtime.profile import load_factory, profile_step
+
+    build = load_factory(factory)
+    target = ready(device, hardware)
+    training = _theirs(lambda: build(target), factory)
+    step = training.step
+    graph = profile_step(
+        lambda: _theirs(step, f"the step of {factory}"),
+        target,
+        name=factory,
+        model=training.model,
+        optimizer=training.optimizer,
+    )
+    if place is not None:
+        write_json(place, document_to_raw(graph))
+    _print(graph, str(target), out)
+    return 0
+
+
+def _theirs(call: Callable[[], ResultT], what: str) -> ResultT:
+    """Call the user's code; what it raises becomes a sentence that names the user's line."""
+    try:
+        return call()
+    except BayplanError:
+        raise
+    except Exception as error:
+        place = error.__traceback__
+        while place is not None and place.tb_next is not None and "site-packages" not in _file(place.tb_next.tb_frame):
+            place = place.tb_next
+        where = "" if place is None else f" at {Path(_file(place.tb_frame)).name}:{place.tb_lineno}"
+        raise InvalidInput(f"{what} raised {type(error).__name__}{where} ({error}): correct it") from error
+
+
+def _file(frame: object) -> str:
+    return str(getattr(getattr(frame, "f_code", None), "co_filename", ""))
+
+
+def _print(graph: OpGraph, device: str, out: Path | None) -> None:
+    figures: list[tuple[str, str | None]] = [
+        ("device", device),
+        ("operators", str(len(graph.ops))),
+        (
+            "tensors",
+            f"{len(graph.tensors)}, of them saved for backward {sum(tensor.saved for tensor in graph.tensors)}",
+        ),
+        ("time", show_us(sum(op.time_us for op in graph.ops))),
+        ("peak", show_bytes(max(graph.memory_bytes))),
+        ("source", graph.source),
+        ("written to", "nowhere: give --out G.json to keep it" if out is None else str(out)),
+    ]
+    print_figures(graph.name, figures)

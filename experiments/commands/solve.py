@@ -1,0 +1,142 @@
+"""`bayplan solve`: a problem file in, the answer on the screen and the plan in a file."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from experiments.commands.amounts import show_bytes
+from experiments.commands.interrupts import Interrupts
+from experiments.commands.outputs import writable
+from experiments.commands.progress import Progress
+from experiments.commands.show import print_figures, show_seconds, show_share, show_us
+from solvers.ir.codec import Problem, plan_file, plan_to_raw, read_problem, write_json
+from solvers.ir.errors import InvalidInput
+from solvers.ir.solution import Limits, Solution
+from solvers.planner import AnySolver, build_solver, read_parameter, require_engine, solver_entry, solver_names
+
+HELP = """Solve PROBLEM and print status, objective, bound, gap, overhead gap and time.
+
+Objectives are in microseconds. The gap is (objective - bound) / objective; the overhead gap is
+(objective - bound) / (objective - base), base being the objective with unlimited memory. Ctrl-C keeps the best plan so
+far. Exit code 1: no plan (infeasible, or none within the limits); --out is written nevertheless."""
+
+
+@click.command("solve", help=HELP)
+@click.argument("problem", type=click.Path(path_type=Path))
+@click.option("--solver", "name", metavar="NAME", help="A name of `bayplan solvers`, of the problem's kind.")
+@click.option("--set", "settings", multiple=True, metavar="K=V", help="Set a parameter of the solver; repeatable.")
+@click.option("--time-limit", type=float, metavar="S", default=60.0, show_default=True, help="Seconds of wall clock.")
+@click.option("--work", type=float, metavar="W", help="Deterministic work limit: same seed and work, same plan.")
+@click.option("--gap", type=float, metavar="G", default=0.0, show_default=True, help="Stop at this relative gap.")
+@click.option("--threads", type=int, metavar="N", default=1, show_default=True, help="Threads of the engine.")
+@click.option("--seed", type=int, metavar="N", default=0, show_default=True, help="Seed of all that is random.")
+@click.option("--engine", metavar="E", help="highs, cpsat, gurobi or auto (the default of solvers that use one).")
+@click.option("--out", type=click.Path(path_type=Path), metavar="PLAN.json", help="Where to write the plan.")
+def command(
+    problem: Path,
+    name: str | None,
+    settings: tuple[str, ...],
+    time_limit: float,
+    work: float | None,
+    gap: float,
+    threads: int,
+    seed: int,
+    engine: str | None,
+    out: Path | None,
+) -> int:
+    """See HELP."""
+    limits = _limits(time_limit, work, gap, threads, seed)
+    asked, sha256 = read_problem(problem)
+    name = _require_solver(name, asked.KIND)
+    solver = _build(name, settings, engine)
+    place = None if out is None else writable(out, "--out", inputs=(problem,))
+    solution, stopped = _solve(solver, asked, limits, name)
+    if stopped:
+        solution = msgspec.structs.replace(solution, reason=_with_stop(solution.reason, stopped))
+    if place is not None:
+        write_json(place, plan_to_raw(plan_file(solution, asked.KIND, sha256)))
+    _print(solution, asked.name, out, stopped)
+    return 0 if solution.plan is not None else 1
+
+
+def _limits(time_limit: float, work: float | None, gap: float, threads: int, seed: int) -> Limits:
+    """The limits; a fault names the flag."""
+    for flag, value in (("--time-limit", time_limit), ("--work", work), ("--gap", gap)):
+        if value is not None and not math.isfinite(value):
+            raise InvalidInput(f"{flag} is {value}: give a finite number")
+    try:
+        return Limits(time_s=time_limit, work=work, gap=gap, threads=threads, seed=seed)
+    except InvalidInput as error:
+        field, _, rest = str(error).partition(" ")
+        raise InvalidInput(f"{'--time-limit' if field == 'time_s' else f'--{field}'} {rest}") from error
+
+
+def _require_solver(name: str | None, kind: str) -> str:
+    fitting = solver_names(kind)
+    if not fitting:
+        raise InvalidInput(f"there is no solver for {kind} problems: `bayplan solvers` lists the kinds that have one")
+    if name is None:
+        raise InvalidInput(f"no solver is given: choose --solver {' or '.join(fitting)}")
+    if solver_entry(name).kind != kind:
+        raise InvalidInput(
+            f"{name} solves {solver_entry(name).kind} problems, but this is a {kind} one: choose {' or '.join(fitting)}"
+        )
+    return name
+
+
+def _build(name: str, settings: Sequence[str], engine: str | None) -> AnySolver:
+    """The solver with its parameters; `--engine E` is the parameter `engine`."""
+    pairs = [(text.partition("=")[0].strip(), text.partition("=")[2].strip()) for text in settings]
+    for text, (key, _) in zip(settings, pairs, strict=True):
+        if "=" not in text or not key:
+            raise InvalidInput(f"--set is {text!r}: write --set parameter=value")
+    if engine is not None:
+        require_engine(name, engine)
+        pairs.append(("engine", engine))
+    keys = [key for key, _ in pairs]
+    for key in keys:
+        if keys.count(key) > 1:
+            raise InvalidInput(f"{key} is set {keys.count(key)} times: set it once")
+    parameters = {key: read_parameter(name, key, text) for key, text in pairs}
+    if "engine" in parameters:
+        require_engine(name, str(parameters["engine"]))
+    return build_solver(name, parameters)
+
+
+def _solve(solver: AnySolver, problem: Problem, limits: Limits, name: str) -> tuple[Solution[Any], str | None]:
+    """The answer, and what asked the solver to stop early (None: nothing did)."""
+    with Interrupts() as interrupts, Progress(name, interrupts) as progress:
+        solution = solver.solve(problem, limits, progress)
+    return solution, interrupts.asked_by
+
+
+def _with_stop(reason: str | None, stopped: str) -> str:
+    said = f"stopped by {stopped}: the best so far"
+    return said if reason is None else f"{reason}; {said}"
+
+
+def _print(solution: Solution[Any], problem: str, out: Path | None, stopped: str | None) -> None:
+    """The answer; a plan that is written nowhere is said to be lost."""
+    written = "nowhere: give --out PLAN.json to keep it" if out is None else str(out)
+    figures = [
+        ("status", solution.status.value),
+        ("objective", show_us(solution.objective)),
+        ("bound", show_us(solution.bound)),
+        ("gap", show_share(solution.gap)),
+        ("overhead gap", show_share(solution.overhead_gap)),
+        ("base", show_us(solution.base)),
+        ("time", show_seconds(solution.solve_time_s)),
+        ("solver", solution.solver),
+        ("engine", solution.engine or "none"),
+        ("least budget", show_bytes(solution.least_budget_bytes)),
+    ]
+    figures += [("reason", solution.reason)] if solution.reason else []
+    figures += [("written to", written)]
+    print_figures(problem, figures)
+    if stopped:
+        kept = "the best plan so far is kept" if solution.plan is not None else "there was no plan yet"
+        click.echo(f"bayplan: stopped by {stopped}: {kept}, written {'to ' if out else ''}{written}", err=True)

@@ -1,0 +1,96 @@
+// runtime._sim: the Python face of the simulated accelerator (glue only; runtime/_sim.pyi describes it).
+#include <pybind11/stl.h>
+#include <torch/extension.h>
+
+#include "sim/device_memory.h"
+#include "sim/machine.h"
+#include "sim/pinned.h"
+#include "sim/registration.h"
+
+namespace py = pybind11;
+using namespace py::literals;
+using sim::Machine;
+
+namespace {
+
+sim::DeviceModel model_of(const py::dict& numbers) {
+  sim::DeviceModel model;
+  for (const auto& [dtype, rate] : numbers["flops_per_s"].cast<std::map<std::string, double>>()) {
+    const auto known = c10::getStringToDtypeMap().find(dtype);
+    if (known != c10::getStringToDtypeMap().end()) model.flops_per_s[known->second] = rate;
+  }
+  model.bytes_per_s = numbers["bytes_per_s"].cast<double>();
+  model.launch_ns = numbers["launch_ns"].cast<int64_t>();
+  const auto efficiency = numbers["efficiency"].cast<std::map<std::string, double>>();
+  for (size_t i = 0; i < model.efficiency.size(); ++i)
+    model.efficiency[i] = efficiency.at(sim::name_of(static_cast<sim::OpClass>(i)));
+  const auto links = numbers["links"].cast<std::array<std::pair<uint64_t, int64_t>, 2>>();
+  for (size_t i = 0; i < links.size(); ++i) model.link[i] = {links[i].first, links[i].second};
+  model.half_duplex = numbers["half_duplex"].cast<bool>();
+  model.noise = numbers["noise"].cast<double>();
+  model.seed = numbers["seed"].cast<uint64_t>();
+  return model;
+}
+
+py::tuple access_of(const sim::Access& access) {
+  return py::make_tuple(access.op, access.write, access.stream, access.tick, access.begin, access.end, access.label);
+}
+
+py::list races() {
+  std::lock_guard<std::recursive_mutex> held(Machine::get().lock);
+  py::list all;
+  for (const sim::Race& race : Machine::get().races.found())
+    all.append(py::make_tuple(access_of(race.first), access_of(race.second), race.block, race.sentence()));
+  return all;
+}
+
+py::list trace() {
+  std::lock_guard<std::recursive_mutex> held(Machine::get().lock);
+  py::list all;
+  for (const sim::TraceRecord& r : Machine::get().trace)
+    all.append(py::make_tuple(r.stream, r.op, r.label, r.kind, r.start, r.end, r.bytes));
+  return all;
+}
+
+py::dict counters() {
+  std::lock_guard<std::recursive_mutex> held(Machine::get().lock);
+  const sim::Counters& c = Machine::get().counters;
+  const auto pinned = sim::PinnedAllocator::get().bytes();
+  return py::dict("kernels"_a = c.kernels, "fallbacks"_a = c.fallbacks, "bytes_to_device"_a = c.bytes_to_device,
+                  "bytes_to_host"_a = c.bytes_to_host, "pinned_bytes"_a = pinned.current,
+                  "pinned_peak_bytes"_a = pinned.peak);
+}
+
+void set_races(const std::string& mode) {
+  const std::map<std::string, sim::RaceMode> modes = {
+      {"off", sim::RaceMode::kOff}, {"record", sim::RaceMode::kRecord}, {"raise", sim::RaceMode::kRaise}};
+  std::lock_guard<std::recursive_mutex> held(Machine::get().lock);
+  Machine::get().races.set_mode(modes.at(mode));
+}
+
+void reset() {
+  Machine::get().reset();
+  sim::DeviceMemory::get().reset();
+  sim::PinnedAllocator::get().reset_accumulated_stats();
+  sim::PinnedAllocator::get().reset_peak_stats();
+}
+
+}  // namespace
+
+PYBIND11_MODULE(_sim, m) {
+  m.attr("torch_version") = BAYPLAN_TORCH_VERSION;
+  m.def("register_device", &sim::register_device);
+  m.def("configure", [](const py::dict& numbers) { Machine::get().configure(model_of(numbers)); });
+  m.def("reset", &reset);
+  m.def("set_capacity", [](size_t bytes) { sim::DeviceMemory::get().set_capacity(bytes); });
+  m.def("capacity", [] { return sim::DeviceMemory::get().capacity(); });
+  m.def("bytes_in_use", [] { return sim::DeviceMemory::get().in_use(); });
+  m.def("host_ns", [] { return Machine::get().host_now(); });
+  m.def("stream_ns", [](size_t stream) { return Machine::get().stream_now(stream); });
+  m.def("set_races", &set_races);
+  m.def("races", &races);
+  m.def("set_tracing", [](bool on) { Machine::get().tracing = on; });
+  m.def("trace", &trace);
+  m.def("counters", &counters);
+  m.def("exchange_label", [](const std::string& label) { return sim::exchange_label(sim::intern(label)); });
+}

@@ -1,0 +1,115 @@
+#include "sim/addresses.h"
+
+#include <c10/util/Exception.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+
+namespace sim {
+namespace {
+
+constexpr size_t kMostReserved = size_t{1} << 42;  // 4 TiB of addresses; halved until the system grants it.
+constexpr size_t kLeastReserved = size_t{1} << 34;
+constexpr size_t kDirtyAllowed = size_t{512} << 20;  // Free pages kept beyond the bytes in use.
+constexpr size_t kPage = 4096;
+
+}  // namespace
+
+AddressSpace::AddressSpace() {
+  for (reserved_ = kMostReserved; reserved_ >= kLeastReserved; reserved_ /= 2) {
+    void* at = mmap(nullptr, reserved_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (at != MAP_FAILED) {
+      base_ = static_cast<char*>(at);
+      return;
+    }
+  }
+  TORCH_CHECK(false, "device sim cannot reserve ", kLeastReserved, " bytes of virtual addresses: raise `ulimit -v`");
+}
+
+void AddressSpace::insert(size_t offset, Range range) {
+  free_[offset] = range;
+  by_size_.insert({range.owner, range.bytes, offset});
+  if (range.dirty) dirty_ += range.bytes;
+}
+
+AddressSpace::Ranges::iterator AddressSpace::erase(Ranges::iterator at) {
+  by_size_.erase({at->second.owner, at->second.bytes, at->first});
+  if (at->second.dirty) dirty_ -= at->second.bytes;
+  return free_.erase(at);
+}
+
+bool AddressSpace::take_from(int64_t owner, size_t bytes, size_t* offset) {
+  auto best = by_size_.lower_bound({owner, bytes, 0});
+  if (best == by_size_.end() || std::get<0>(*best) != owner) return false;
+  auto at = free_.find(std::get<2>(*best));
+  *offset = at->first;
+  const Range range = at->second;
+  erase(at);
+  if (range.bytes > bytes) insert(*offset + bytes, {range.bytes - bytes, owner, range.dirty});
+  return true;
+}
+
+size_t AddressSpace::take(size_t bytes, size_t stream) {
+  in_use_ += bytes;
+  size_t offset = 0;
+  if (take_from(static_cast<int64_t>(stream), bytes, &offset) || take_from(kAnyone, bytes, &offset)) return offset;
+  TORCH_CHECK(tail_ + bytes <= reserved_, "device sim ran out of its ", reserved_,
+              " bytes of virtual addresses: call torch.accelerator.empty_cache()");
+  offset = tail_;
+  tail_ += bytes;
+  return offset;
+}
+
+void AddressSpace::give_back(size_t offset, size_t bytes, size_t stream) {
+  in_use_ -= bytes;
+  Range range{bytes, static_cast<int64_t>(stream), true};
+  auto joins = [&](const Range& other) { return other.owner == range.owner; };
+  auto next = free_.lower_bound(offset);
+  if (next != free_.end() && next->first == offset + bytes && joins(next->second)) {
+    range.bytes += next->second.bytes;
+    next = erase(next);
+  }
+  if (next != free_.begin()) {
+    auto previous = std::prev(next);
+    if (previous->first + previous->second.bytes == offset && joins(previous->second)) {
+      offset = previous->first;
+      range.bytes += previous->second.bytes;
+      erase(previous);
+    }
+  }
+  insert(offset, range);
+  if (dirty_ > in_use_ + kDirtyAllowed) drop_pages();
+}
+
+void AddressSpace::drop_pages() {
+  for (auto& [offset, range] : free_) {
+    if (!range.dirty) continue;
+    const size_t first = (offset + kPage - 1) / kPage * kPage, last = (offset + range.bytes) / kPage * kPage;
+    if (last > first) madvise(base_ + first, last - first, MADV_DONTNEED);
+    range.dirty = false;
+  }
+  dirty_ = 0;
+}
+
+void AddressSpace::settle_all() {
+  drop_pages();
+  const Ranges before = std::move(free_);
+  free_.clear();
+  by_size_.clear();
+  Range joined{0, kAnyone, false};
+  size_t begin = 0;
+  for (const auto& [offset, range] : before) {
+    if (joined.bytes != 0 && begin + joined.bytes != offset) {
+      insert(begin, joined);
+      joined.bytes = 0;
+    }
+    if (joined.bytes == 0) begin = offset;
+    joined.bytes += range.bytes;
+  }
+  if (joined.bytes != 0 && begin + joined.bytes == tail_)
+    tail_ = begin;
+  else if (joined.bytes != 0)
+    insert(begin, joined);
+}
+
+}  // namespace sim

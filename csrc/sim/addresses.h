@@ -1,0 +1,52 @@
+// The device's address space: a reserved range of virtual memory that real pages fill as kernels touch them.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <set>
+#include <tuple>
+
+namespace sim {
+
+// Gives out byte ranges. How many bytes may be in use is the allocator's business: here there is always room, because
+// the range is far larger than any device, so that fragmentation never fails an allocation.
+class AddressSpace {
+ public:
+  AddressSpace();
+  bool owns(const void* address) const {
+    const char* at = static_cast<const char*>(address);
+    return at >= base_ && at < base_ + reserved_;
+  }
+  char* at(size_t offset) const { return base_ + offset; }
+  size_t offset_of(const void* address) const { return static_cast<size_t>(static_cast<const char*>(address) - base_); }
+
+  // A range that this stream gave back before (the best fit), else one that is free for all, else a fresh one.
+  size_t take(size_t bytes, size_t stream);
+  // The range is free again, for this stream only: others are not ordered after its last use.
+  void give_back(size_t offset, size_t bytes, size_t stream);
+  // Frees all free ranges for every stream and returns their pages to the system. The device must be idle.
+  void settle_all();
+
+ private:
+  static constexpr int64_t kAnyone = -1;
+  struct Range {
+    size_t bytes;
+    int64_t owner;
+    bool dirty;  // May hold real pages.
+  };
+  using Ranges = std::map<size_t, Range>;
+  void insert(size_t offset, Range range);
+  Ranges::iterator erase(Ranges::iterator at);
+  bool take_from(int64_t owner, size_t bytes, size_t* offset);
+  void drop_pages();
+
+  char* base_ = nullptr;
+  size_t reserved_ = 0;
+  size_t tail_ = 0;  // Nothing beyond was ever given out.
+  size_t in_use_ = 0;
+  size_t dirty_ = 0;  // Bytes of free ranges that may hold real pages.
+  Ranges free_;
+  std::set<std::tuple<int64_t, size_t, size_t>> by_size_;  // Owner, bytes, offset.
+};
+
+}  // namespace sim

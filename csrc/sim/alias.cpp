@@ -1,0 +1,140 @@
+#include "sim/alias.h"
+
+#include <c10/core/CPUAllocator.h>
+
+#include <cstring>
+
+#include "sim/device_memory.h"
+
+namespace sim {
+namespace {
+
+thread_local bool tls_in_kernel = false;
+
+class KernelAllocator final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(size_t bytes) override {
+    if (!tls_in_kernel) return host_->allocate(bytes);
+    c10::DataPtr data = DeviceMemory::get().allocate(bytes);
+    data.unsafe_set_device(c10::Device(c10::kCPU));
+    return data;
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &release; }
+  void copy_data(void* to, const void* from, size_t bytes) const override { std::memcpy(to, from, bytes); }
+
+ private:
+  static void release(void* address) {
+    if (!address) return;
+    if (DeviceMemory::get().owns(address))
+      DeviceMemory::get().free(address);
+    else
+      c10::GetDefaultCPUAllocator()->raw_deleter()(address);
+  }
+  c10::Allocator* host_ = c10::GetDefaultCPUAllocator();
+};
+
+at::Tensor alias_over(void* data, size_t bytes, const at::Tensor& like) {
+  c10::Storage storage(c10::Storage::use_byte_size_t(), bytes, c10::DataPtr(data, c10::Device(c10::kCPU)),
+                       InKernel::allocator(), /*resizable=*/true);
+  auto alias = at::detail::make_tensor<c10::TensorImpl>(std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU),
+                                                        like.dtype());
+  c10::TensorImpl* impl = alias.unsafeGetTensorImpl();
+  impl->set_sizes_and_strides(like.sizes(), like.strides(), like.storage_offset());
+  if (like.unsafeGetTensorImpl()->is_wrapped_number()) impl->set_wrapped_number(true);
+  if (like.is_conj()) impl->_set_conj(true);
+  if (like.is_neg()) impl->_set_neg(true);
+  return alias;
+}
+
+}  // namespace
+
+InKernel::InKernel() : outer_(tls_in_kernel) { tls_in_kernel = true; }
+InKernel::~InKernel() { tls_in_kernel = outer_; }
+
+c10::Allocator* InKernel::allocator() {
+  static auto* allocator = new KernelAllocator();
+  return allocator;
+}
+
+at::Tensor make_sim(c10::Storage storage, caffe2::TypeMeta dtype, c10::IntArrayRef sizes, c10::IntArrayRef strides,
+                    int64_t offset, bool view) {
+  const c10::DispatchKeySet keys(c10::DispatchKey::PrivateUse1);
+  auto tensor = view ? at::detail::make_tensor<c10::TensorImpl>(c10::TensorImpl::VIEW, std::move(storage), keys, dtype)
+                     : at::detail::make_tensor<c10::TensorImpl>(std::move(storage), keys, dtype);
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides, offset);
+  return tensor;
+}
+
+at::Tensor cpu_alias(const at::Tensor& tensor) {
+  c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
+  void* data = const_cast<void*>(storage->data());  // Throws with the owner's own message if it was swapped out.
+  TORCH_CHECK(data || tensor.numel() == 0, "a kernel of device sim touches a tensor of ", tensor.numel(),
+              " elements whose storage holds no memory: resize its storage before using it");
+  return alias_over(data, storage->nbytes(), tensor);
+}
+
+at::Tensor unowned_alias(const at::Tensor& tensor) {
+  c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
+  return alias_over(const_cast<void*>(storage->data()), storage->nbytes(), tensor);
+}
+
+at::Tensor Aliases::enter(const at::Tensor& tensor, uint8_t use) {
+  if (!on_sim(tensor)) return tensor;
+  for (Operand& operand : operands_) {
+    if (!operand.sim.is_same(tensor)) continue;
+    operand.use |= use;
+    return operand.cpu;
+  }
+  operands_.push_back({tensor, cpu_alias(tensor), use});
+  return operands_.back().cpu;
+}
+
+void Aliases::write_back() {
+  for (Operand& operand : operands_) {
+    c10::StorageImpl* cpu = operand.cpu.storage().unsafeGetStorageImpl();
+    c10::StorageImpl* sim = operand.sim.storage().unsafeGetStorageImpl();
+    if (cpu->_mutable_data_ptr_no_checks().get_context()) {  // Not the alias's borrowed memory any more.
+      c10::DataPtr data = cpu->set_data_ptr(c10::DataPtr(nullptr, c10::Device(c10::kCPU)));
+      data.unsafe_set_device(sim_device());
+      cpu->set_data_ptr_noswap(c10::DataPtr(data.get(), c10::Device(c10::kCPU)));
+      sim->set_data_ptr_noswap(std::move(data));
+      sim->set_nbytes(cpu->nbytes());
+    }
+    if (operand.sim.sizes() != operand.cpu.sizes() || operand.sim.strides() != operand.cpu.strides())
+      operand.sim.unsafeGetTensorImpl()->set_sizes_and_strides(operand.cpu.sizes(), operand.cpu.strides(),
+                                                               operand.cpu.storage_offset());
+  }
+}
+
+c10::Storage Aliases::steal(const c10::Storage& storage) {
+  c10::StorageImpl* fresh = storage.unsafeGetStorageImpl();
+  for (auto& [from, stolen] : stolen_)
+    if (from == fresh) return stolen;
+  const size_t bytes = fresh->nbytes();
+  c10::DataPtr data;
+  if (!fresh->data() || (fresh->resizable() && DeviceMemory::get().owns(fresh->data()))) {
+    data = fresh->set_data_ptr(c10::DataPtr(nullptr, c10::Device(c10::kCPU)));
+    data.unsafe_set_device(sim_device());
+  } else {  // Allocated by another thread, or a constant of the kernel's.
+    data = DeviceMemory::get().allocate(bytes);
+    std::memcpy(data.get(), fresh->data(), bytes);
+  }
+  c10::Storage stolen(c10::Storage::use_byte_size_t(), bytes, std::move(data), &DeviceMemory::get(),
+                      /*resizable=*/true);
+  stolen_.emplace_back(fresh, stolen);
+  return stolen;
+}
+
+at::Tensor Aliases::leave(const at::Tensor& result) {
+  if (!result.defined() || !result.device().is_cpu()) return result;
+  for (const Operand& operand : operands_)
+    if (operand.cpu.is_same(result)) return operand.sim;
+  for (const Operand& operand : operands_)
+    if (operand.cpu.storage().unsafeGetStorageImpl() == result.storage().unsafeGetStorageImpl())
+      return make_sim(operand.sim.storage(), result.dtype(), result.sizes(), result.strides(), result.storage_offset(),
+                      true);
+  return make_sim(steal(result.storage()), result.dtype(), result.sizes(), result.strides(), result.storage_offset(),
+                  false);
+}
+
+}  // namespace sim

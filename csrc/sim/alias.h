@@ -1,0 +1,56 @@
+// Two faces of one memory: a tensor of device sim, and the CPU tensor over the same bytes that CPU kernels work on.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <optional>
+
+#include "sim/machine.h"
+
+namespace sim {
+
+// While it lives, CPU allocations of this thread come from the device's memory, as a device kernel's would.
+class InKernel {
+ public:
+  InKernel();
+  ~InKernel();
+  InKernel(const InKernel&) = delete;
+  InKernel& operator=(const InKernel&) = delete;
+  static c10::Allocator* allocator();  // The CPU allocator that knows about it.
+
+ private:
+  bool outer_;
+};
+
+inline bool on_sim(const at::Tensor& tensor) { return tensor.defined() && tensor.device().type() == kSim; }
+
+at::Tensor make_sim(c10::Storage storage, caffe2::TypeMeta dtype, c10::IntArrayRef sizes, c10::IntArrayRef strides,
+                    int64_t offset, bool view);
+// A CPU tensor over the bytes of a tensor of sim. Throws if the storage's memory was taken away.
+at::Tensor cpu_alias(const at::Tensor& tensor);
+// The same for a host tensor whose memory somebody else keeps alive.
+at::Tensor unowned_alias(const at::Tensor& tensor);
+
+// The aliases of one kernel's operands, and the way back from its results.
+class Aliases {
+ public:
+  struct Operand {
+    at::Tensor sim;
+    at::Tensor cpu;
+    uint8_t use;  // Bits of Use.
+  };
+  // The alias of an operand; tensors of other devices pass through.
+  at::Tensor enter(const at::Tensor& tensor, uint8_t use);
+  // Carries what the kernel did to its operands' storage and shape back to them (out=, resizes).
+  void write_back();
+  // The tensor of sim for a result: the operand itself, a view of one, or the stolen memory of a fresh tensor.
+  at::Tensor leave(const at::Tensor& result);
+  const c10::SmallVectorImpl<Operand>& operands() const { return operands_; }
+
+ private:
+  c10::Storage steal(const c10::Storage& storage);
+
+  c10::SmallVector<Operand, 8> operands_;
+  c10::SmallVector<std::pair<c10::StorageImpl*, c10::Storage>, 4> stolen_;
+};
+
+}  // namespace sim

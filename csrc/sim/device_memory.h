@@ -1,0 +1,83 @@
+// The device's memory: capacity, blocks, statistics, and when freed bytes may be used again.
+#pragma once
+#include <c10/core/CachingDeviceAllocator.h>
+#include <c10/util/flat_hash_map.h>
+
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "sim/addresses.h"
+#include "sim/machine.h"
+
+namespace sim {
+
+struct Block {
+  size_t offset;
+  size_t bytes;  // Rounded up to 512.
+  size_t requested;
+  size_t stream;                         // The allocating one; the bytes are its own again once freed.
+  c10::SmallVector<size_t, 2> recorded;  // Others that record_stream named.
+  Shadow shadow;
+};
+
+// Stream-ordered and exact: any request fits while the bytes in use leave room for it, wherever they lie.
+class DeviceMemory final : public c10::DeviceAllocator {
+ public:
+  static DeviceMemory& get();
+
+  c10::DataPtr allocate(size_t bytes) override;
+  c10::DeleterFnPtr raw_deleter() const override;
+  void copy_data(void* to, const void* from, size_t bytes) const override;
+  bool initialized() override { return true; }
+  void emptyCache(c10::MempoolId_t pool) override;
+  void recordStream(const c10::DataPtr& data, c10::Stream stream) override;
+  c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex device) override;
+  void resetAccumulatedStats(c10::DeviceIndex device) override;
+  void resetPeakStats(c10::DeviceIndex device) override;
+  std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex device) override;
+
+  void free(void* address);
+  bool owns(const void* address) const { return addresses_.owns(address); }
+  // The block that starts at this address, or null.
+  Block* find(const void* address);
+
+  size_t capacity() const { return capacity_; }
+  size_t in_use() const { return static_cast<size_t>(active_.current); }
+  void set_capacity(size_t bytes);
+  // Zeroes the statistics; what is in use stays counted as in use.
+  void reset();
+
+ private:
+  struct Deferred {
+    std::unique_ptr<Block> block;
+    std::vector<Point> uses;  // Ends of the recorded streams at the time of the free.
+  };
+  // An access to a freed block by a stream that its owner was not ordered after.
+  struct Suspect {
+    size_t owner;
+    Access access;
+    size_t block_bytes;
+  };
+  bool fits(size_t bytes) const { return in_use() + bytes <= capacity_; }
+  void make_room(size_t bytes);
+  bool release_completed();
+  bool release_next();
+  void release(Deferred& deferred);
+  void recycle(std::unique_ptr<Block> block);
+  void refuse(size_t requested, size_t rounded);
+  void check_reuse(const Access& allocation);
+  void count(const Block& block, int sign);
+  size_t reserved() const { return static_cast<size_t>(active_.current); }
+
+  AddressSpace addresses_;
+  ska::flat_hash_map<size_t, std::unique_ptr<Block>> blocks_;  // By offset.
+  std::deque<Deferred> deferred_;
+  std::vector<Suspect> suspects_;
+  size_t capacity_ = 0;
+  c10::CachingDeviceAllocator::Stat allocations_, allocated_, requested_, active_blocks_, active_;
+  int64_t ooms_ = 0;
+  int64_t retries_ = 0;
+};
+
+}  // namespace sim

@@ -1,0 +1,222 @@
+#include "sim/fallback.h"
+
+#include <ATen/core/stack.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/record_function.h>
+
+#include <memory>
+#include <unordered_map>
+
+#include "sim/alias.h"
+#include "sim/generator.h"
+#include "sim/kernel_call.h"
+#include "sim/op_info.h"
+#include "sim/ops.h"
+
+namespace sim {
+namespace {
+
+using Stack = torch::jit::Stack;
+
+template <typename F>
+void for_each_tensor(const c10::IValue& value, F&& visit) {
+  if (value.isTensor()) {
+    visit(value.toTensor());
+  } else if (value.isTensorList()) {
+    for (const at::Tensor& tensor : value.toTensorList()) visit(tensor);
+  } else if (value.isOptionalTensorList()) {
+    for (const std::optional<at::Tensor>& tensor : value.toOptionalTensorList())
+      if (tensor) visit(*tensor);
+  }
+}
+
+template <typename F>
+void replace_tensors(c10::IValue& value, F&& replaced) {
+  if (value.isTensor()) {
+    if (value.toTensor().defined()) value = replaced(value.toTensor());
+  } else if (value.isTensorList()) {
+    auto list = value.toTensorVector();
+    for (at::Tensor& tensor : list) tensor = replaced(tensor);
+    value = c10::IValue(std::move(list));
+  } else if (value.isOptionalTensorList()) {
+    c10::List<std::optional<at::Tensor>> list;
+    for (const std::optional<at::Tensor>& tensor : value.toOptionalTensorVector())
+      list.push_back(tensor && tensor->defined() ? std::optional<at::Tensor>(replaced(*tensor)) : tensor);
+    value = c10::IValue(std::move(list));
+  }
+}
+
+// One call of one operator.
+class Call {
+ public:
+  Call(const OpInfo& info, const c10::OperatorHandle& op, Stack* stack)
+      : info_(info), op_(op), stack_(stack), arguments_(op.schema().arguments().size()) {}
+
+  void run() {
+    ++Machine::get().counters.fallbacks;
+    refuse_other_devices();
+    if (info_.view) {
+      alias();
+      run_on_cpu();
+      leave();
+      return;
+    }
+    KernelCall kernel(info_.name, Machine::current_stream());
+    enter(kernel);
+    kernel.check();
+    std::vector<c10::IValue> before;
+    if (info_.flops) before.assign(stack_->end() - static_cast<ptrdiff_t>(arguments_), stack_->end());
+    alias();
+    run_on_cpu();
+    leave();
+    finish(kernel, before);
+  }
+
+ private:
+  c10::IValue& argument(size_t i) { return (*stack_)[stack_->size() - arguments_ + i]; }
+
+  // A device kernel gets 0-dimensional host tensors by value; any other host operand it cannot reach.
+  void refuse_other_devices() {
+    bool any_sim = false;
+    const at::Tensor* foreign = nullptr;
+    for (size_t i = 0; i < arguments_; ++i)
+      for_each_tensor(argument(i), [&](const at::Tensor& tensor) {
+        if (!tensor.defined()) return;
+        if (tensor.device().type() == kSim)
+          any_sim = true;
+        else if (tensor.dim() != 0 || (info_.uses[i] & kWrite))
+          foreign = &tensor;
+      });
+    if (!foreign || !any_sim) return;
+    if (info_.takes_host_indices) return move_indices();
+    TORCH_CHECK(false, "Expected all tensors to be on the same device, but found at least two devices, sim:0 and ",
+                foreign->device(), ", in the operator ", info_.name, ": move them with .to('sim')");
+  }
+
+  // Indexing accepts indices on the host, as on CUDA, and copies them to the device first.
+  void move_indices() {
+    for (size_t i = 0; i < arguments_; ++i) {
+      if (!argument(i).isOptionalTensorList()) continue;
+      replace_tensors(argument(i), [](const at::Tensor& index) { return on_sim(index) ? index : to_sim(index); });
+    }
+    for (size_t i = 0; i < arguments_; ++i)
+      for_each_tensor(argument(i), [&](const at::Tensor& tensor) {
+        TORCH_CHECK(!tensor.defined() || on_sim(tensor) || tensor.dim() == 0,
+                    "Expected all tensors to be on the same device, but found at least two devices, sim:0 and ",
+                    tensor.device(), ", in the operator ", info_.name, ": move them with .to('sim')");
+      });
+  }
+
+  void enter(KernelCall& kernel) {
+    for (size_t i = 0; i < arguments_; ++i)
+      for_each_tensor(argument(i), [&](const at::Tensor& tensor) {
+        if (on_sim(tensor)) kernel.touch(tensor, info_.uses[i]);
+      });
+  }
+
+  void alias() {
+    for (size_t i = 0; i < arguments_; ++i) {
+      c10::IValue& value = argument(i);
+      if (value.isDevice()) {
+        if (value.toDevice().type() == kSim) value = c10::Device(c10::kCPU);
+      } else if (value.isGenerator()) {
+        value = cpu_generator(value.toGenerator());
+      } else {
+        replace_tensors(value, [&](const at::Tensor& tensor) { return aliases_.enter(tensor, info_.uses[i]); });
+      }
+    }
+  }
+
+  void run_on_cpu() {
+    InKernel in_kernel;
+    at::DisableRecordFunctionGuard silent;  // The kernel's own calls are no operators of the program.
+    op_.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack_);
+  }
+
+  void leave() {
+    if (op_.schema().is_mutable()) aliases_.write_back();
+    for (size_t i = stack_->size() - results().size(); i < stack_->size(); ++i)
+      replace_tensors((*stack_)[i], [&](const at::Tensor& tensor) { return aliases_.leave(tensor); });
+  }
+
+  c10::ArrayRef<c10::IValue> results() const {
+    const size_t count = op_.schema().returns().size();
+    return c10::ArrayRef<c10::IValue>(stack_->data() + (stack_->size() - count), count);
+  }
+
+  bool is_operand(const at::Tensor& tensor) const {
+    for (const Aliases::Operand& operand : aliases_.operands())
+      if (operand.sim.is_same(tensor)) return true;
+    return false;
+  }
+
+  void finish(KernelCall& kernel, const std::vector<c10::IValue>& before) {
+    int64_t written = 0;
+    c10::ScalarType dtype = c10::ScalarType::Undefined;
+    for (const c10::IValue& value : results())
+      for_each_tensor(value, [&](const at::Tensor& tensor) {
+        if (!on_sim(tensor) || is_operand(tensor)) return;
+        kernel.touch(tensor, kWrite);
+        written += bytes_of(tensor);
+      });
+    int64_t bytes = written;
+    bool first = true;
+    for (const Aliases::Operand& operand : aliases_.operands()) {
+      const int64_t size = bytes_of(operand.sim);
+      if (operand.use & kRead) bytes += info_.gathers && first ? std::min(size, written) : size;
+      if (operand.use & kWrite) bytes += size;
+      if (dtype == c10::ScalarType::Undefined) dtype = operand.sim.scalar_type();
+      first = false;
+    }
+    const int64_t flops = info_.flops ? info_.flops(before, results()) : 0;
+    kernel.finish(info_.op_class, dtype, flops, bytes);
+    if (info_.waits) Machine::get().host_wait(Machine::get().tail(kernel.stream()));
+  }
+
+  const OpInfo& info_;
+  const c10::OperatorHandle& op_;
+  Stack* stack_;
+  size_t arguments_;
+  Aliases aliases_;
+};
+
+class OpKernel final : public c10::OperatorKernel {
+ public:
+  explicit OpKernel(const c10::OperatorHandle& op) : info_(op) {}
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, Stack* stack) {
+    Call(info_, op, stack).run();
+  }
+
+ private:
+  OpInfo info_;
+};
+
+class AnyKernel final : public c10::OperatorKernel {
+ public:
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, Stack* stack) {
+    Call(info(op), op, stack).run();
+  }
+
+ private:
+  const OpInfo& info(const c10::OperatorHandle& op) {
+    std::lock_guard<std::mutex> held(guard_);
+    auto& known = infos_[op.operator_name()];
+    if (!known) known = std::make_unique<OpInfo>(op);
+    return *known;
+  }
+
+  std::mutex guard_;
+  std::unordered_map<c10::OperatorName, std::unique_ptr<OpInfo>> infos_;
+};
+
+}  // namespace
+
+torch::CppFunction fallback_for(const c10::OperatorHandle& op) {
+  return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<OpKernel>(op));
+}
+
+torch::CppFunction fallback_for_any() {
+  return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<AnyKernel>());
+}
+
+}  // namespace sim

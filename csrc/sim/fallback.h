@@ -1,0 +1,12 @@
+// Runs any operator that has a CPU kernel on tensors of device sim.
+#pragma once
+#include <torch/library.h>
+
+namespace sim {
+
+// A boxed kernel for this operator.
+torch::CppFunction fallback_for(const c10::OperatorHandle& op);
+// One for operators that nobody listed; looks up what it knows at each call.
+torch::CppFunction fallback_for_any();
+
+}  // namespace sim

@@ -1,0 +1,105 @@
+#include "sim/guard.h"
+
+#include <ATen/Parallel.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+
+#include <thread>
+
+#include "sim/device_memory.h"
+#include "sim/machine.h"
+
+namespace sim {
+namespace {
+
+struct Event {
+  Point point;
+};
+
+size_t index_of(const c10::Stream& stream) { return static_cast<size_t>(stream.id()); }
+
+c10::Stream stream_of(size_t index) {
+  return c10::Stream(c10::Stream::UNSAFE, sim_device(), static_cast<c10::StreamId>(index));
+}
+
+Machine& machine() { return Machine::get(); }
+
+class Guard final : public c10::impl::DeviceGuardImplInterface {
+ public:
+  c10::DeviceType type() const override { return kSim; }
+  c10::DeviceIndex deviceCount() const noexcept override { return 1; }
+  c10::Device getDevice() const override { return sim_device(); }
+  c10::Device exchangeDevice(c10::Device device) const override {
+    setDevice(device);
+    return sim_device();
+  }
+  void setDevice(c10::Device device) const override {
+    TORCH_CHECK(device.index() <= 0, "there is one device sim, not ", device, ": use sim:0");
+  }
+  void uncheckedSetDevice(c10::Device /*device*/) const noexcept override {}
+  c10::DeviceCapability getDeviceCapability(c10::Device /*device*/) const override { return {}; }
+
+  c10::Stream getStream(c10::Device /*device*/) const override { return stream_of(Machine::current_stream()); }
+  c10::Stream getDefaultStream(c10::Device /*device*/) const override { return stream_of(0); }
+  c10::Stream getStreamFromGlobalPool(c10::Device /*device*/, bool /*high_priority*/) const override {
+    return stream_of(machine().new_stream());
+  }
+  c10::Stream getNewStream(c10::Device /*device*/, int /*priority*/) const override {
+    return stream_of(machine().new_stream());
+  }
+  c10::Stream exchangeStream(c10::Stream stream) const override {
+    machine().check_stream(index_of(stream));
+    follow_thread_count();
+    return stream_of(Machine::exchange_stream(index_of(stream)));
+  }
+  void* getStreamNativeHandle(const c10::Stream stream) const override {
+    return reinterpret_cast<void*>(static_cast<uintptr_t>(stream.id()));
+  }
+  bool queryStream(const c10::Stream& stream) const override {
+    return machine().host_query(machine().tail(index_of(stream)));
+  }
+  void synchronizeStream(const c10::Stream& stream) const override {
+    machine().host_wait(machine().tail(index_of(stream)));
+  }
+  void synchronizeDevice(c10::DeviceIndex /*device*/) const override { machine().host_wait_all(); }
+  void recordDataPtrOnStream(const c10::DataPtr& data, const c10::Stream& stream) const override {
+    DeviceMemory::get().recordStream(data, stream);
+  }
+
+  void record(void** event, const c10::Stream& stream, c10::DeviceIndex /*device*/,
+              c10::EventFlag /*flag*/) const override {
+    if (!*event) *event = new Event();
+    static_cast<Event*>(*event)->point = machine().record(index_of(stream));
+  }
+  void destroyEvent(void* event, c10::DeviceIndex /*device*/) const noexcept override {
+    delete static_cast<Event*>(event);
+  }
+  void block(void* event, const c10::Stream& stream) const override {
+    if (event) machine().wait(index_of(stream), static_cast<Event*>(event)->point);
+  }
+  bool queryEvent(void* event) const override {
+    return !event || machine().host_query(static_cast<Event*>(event)->point);
+  }
+  void synchronizeEvent(void* event) const override {
+    if (event) machine().host_wait(static_cast<Event*>(event)->point);
+  }
+  double elapsedTime(void* first, void* second, c10::DeviceIndex /*device*/) const override {
+    TORCH_CHECK(first && second, "elapsed time needs two recorded events: record both on a stream first");
+    const Point &from = static_cast<Event*>(first)->point, &to = static_cast<Event*>(second)->point;
+    return static_cast<double>(machine().time_of(to) - machine().time_of(from)) * 1e-6;
+  }
+
+ private:
+  // The autograd engine's device thread keeps the thread count that it began with; CPU kernels split sums by that
+  // count, so that set_num_threads after the first backward would change last bits. The engine sets the stream of every
+  // node here.
+  void follow_thread_count() const {
+    if (std::this_thread::get_id() != registrar_) at::init_num_threads();
+  }
+  const std::thread::id registrar_ = std::this_thread::get_id();
+};
+
+}  // namespace
+
+void register_guard() { c10::impl::DeviceGuardImplRegistrar registrar(kSim, new Guard()); }
+
+}  // namespace sim

@@ -1,0 +1,33 @@
+// One kernel or copy on the modelled device, from its issue to its end.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include "sim/machine.h"
+#include "sim/op_info.h"
+
+namespace sim {
+
+// Bytes that a tensor's elements occupy, each counted once however often it is broadcast.
+int64_t bytes_of(const at::Tensor& tensor);
+
+// Order of calls: construct, touch the operands, `check`, do the work, touch fresh results, `finish` or `finish_copy`.
+class KernelCall {
+ public:
+  KernelCall(const char* op, size_t stream);
+  void touch(const at::Tensor& tensor, uint8_t use);
+  // Throws in mode raise if an access so far races.
+  void check();
+  void finish(OpClass op_class, c10::ScalarType dtype, int64_t flops, int64_t bytes);
+  void finish_copy(Direction direction, size_t bytes);
+  uint64_t tick() const { return tick_; }
+  size_t stream() const { return stream_; }
+
+ private:
+  void enter(const at::Tensor& tensor, bool write);
+
+  const char* op_;
+  size_t stream_;
+  uint64_t tick_ = 0;
+};
+
+}  // namespace sim

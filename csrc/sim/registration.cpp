@@ -1,0 +1,95 @@
+#include "sim/registration.h"
+
+#include <ATen/core/CachingHostAllocator.h>
+#include <ATen/detail/PrivateUse1HooksInterface.h>
+#include <c10/core/CPUAllocator.h>
+#include <torch/library.h>
+
+#include <string>
+#include <unordered_set>
+
+#include "sim/alias.h"
+#include "sim/device_memory.h"
+#include "sim/fallback.h"
+#include "sim/generator.h"
+#include "sim/guard.h"
+#include "sim/ops.h"
+#include "sim/pinned.h"
+
+namespace sim {
+namespace {
+
+class Hooks final : public at::PrivateUse1HooksInterface {
+ public:
+  void init() const override {}
+  bool isBuilt() const override { return true; }
+  bool isAvailable() const override { return true; }
+  bool hasPrimaryContext(c10::DeviceIndex /*device*/) const override { return true; }
+  c10::DeviceIndex deviceCount() const override { return 1; }
+  void setCurrentDevice(c10::DeviceIndex /*device*/) const override {}
+  c10::DeviceIndex getCurrentDevice() const override { return 0; }
+  c10::DeviceIndex exchangeDevice(c10::DeviceIndex /*device*/) const override { return 0; }
+  c10::DeviceIndex maybeExchangeDevice(c10::DeviceIndex /*device*/) const override { return 0; }
+  at::Allocator* getPinnedMemoryAllocator() const override { return &PinnedAllocator::get(); }
+  bool isPinnedPtr(const void* address) const override { return PinnedAllocator::get().owns(address); }
+  at::Device getDeviceFromPtr(void* address) const override {
+    return DeviceMemory::get().owns(address) ? sim_device() : at::Device(at::kCPU);
+  }
+  const at::Generator& getDefaultGenerator(c10::DeviceIndex /*device*/) const override { return default_generator(); }
+  at::Generator getNewGenerator(c10::DeviceIndex /*device*/) const override { return new_generator(); }
+  void resizePrivateUse1Bytes(const c10::Storage& storage, size_t bytes) const override {
+    resize_storage(storage, bytes);
+  }
+};
+
+// Operators without a CPU kernel of their own, whose general implementation picks one by the device's type.
+const std::unordered_set<std::string>& composites() {
+  static const auto* names =
+      new std::unordered_set<std::string>{"aten::convolution", "aten::_convolution", "aten::convolution_backward",
+                                          "aten::convolution_overrideable", "aten::convolution_backward_overrideable"};
+  return *names;
+}
+
+bool runs_on_cpu(const c10::OperatorHandle& op) {
+  if (op.hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1)) return false;
+  return op.hasKernelForDispatchKey(c10::DispatchKey::CPU) || composites().count(op.operator_name().name) > 0;
+}
+
+// An explicit registration wins over the general (CompositeExplicit) kernels, so that the sequence of operators is the
+// CPU's.
+size_t register_fallbacks(torch::Library& device) {
+  size_t count = 0;
+  auto& dispatcher = c10::Dispatcher::singleton();
+  for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
+    if (name.getNamespace() != std::optional<std::string_view>("aten")) continue;
+    auto op = dispatcher.findSchema(name);
+    if (!op || !runs_on_cpu(*op)) continue;
+    std::string local = name.name.substr(sizeof("aten::") - 1);
+    if (!name.overload_name.empty()) local += "." + name.overload_name;
+    device.impl(local.c_str(), fallback_for(*op));
+    ++count;
+  }
+  return count;
+}
+
+torch::Library& library(const char* space, c10::DispatchKey key) {
+  return *new torch::Library(torch::Library::IMPL, space, key, __FILE__, __LINE__);
+}
+
+}  // namespace
+
+size_t register_device() {
+  register_guard();
+  at::RegisterPrivateUse1HooksInterface(new Hooks());
+  c10::SetAllocator(kSim, &DeviceMemory::get());
+  at::setHostAllocator(kSim, &PinnedAllocator::get());
+  c10::SetCPUAllocator(InKernel::allocator(), 1);
+  torch::Library& device = library("aten", c10::DispatchKey::PrivateUse1);
+  register_ops(device, library("aten", c10::DispatchKey::AutogradPrivateUse1));
+  const size_t count = register_fallbacks(device);
+  library("_", c10::DispatchKey::PrivateUse1).fallback(fallback_for_any());
+  library("_", c10::DispatchKey::AutocastPrivateUse1).fallback(torch::CppFunction::makeFallthrough());
+  return count;
+}
+
+}  // namespace sim

@@ -1,0 +1,107 @@
+#include "sim/transfer.h"
+
+#include <ATen/ops/_local_scalar_dense.h>
+#include <ATen/ops/copy.h>
+#include <ATen/record_function.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include <cstring>
+
+#include "sim/alias.h"
+#include "sim/kernel_call.h"
+#include "sim/pinned.h"
+
+namespace sim {
+namespace {
+
+// Within it, calls on CPU tensors go straight to the CPU kernels: no autograd, autocast, modes or profiler.
+class Below {
+ public:
+  Below()
+      : keys_(c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset |
+              c10::DispatchKeySet({c10::DispatchKey::Python, c10::DispatchKey::PythonTLSSnapshot})) {}
+
+ private:
+  c10::impl::ExcludeDispatchKeyGuard keys_;
+  at::DisableRecordFunctionGuard silent_;
+};
+
+bool same_layout(const at::Tensor& a, const at::Tensor& b) {
+  return a.dtype() == b.dtype() && a.sizes() == b.sizes() && a.strides() == b.strides() &&
+         a.is_non_overlapping_and_dense() && a.is_conj() == b.is_conj() && a.is_neg() == b.is_neg();
+}
+
+void move_bytes(const at::Tensor& source, const at::Tensor& target) {
+  if (same_layout(source, target)) {
+    const size_t bytes = source.numel() * source.itemsize();
+    std::memcpy(target.mutable_data_ptr(), source.const_data_ptr(), bytes);
+    return;
+  }
+  Below below;
+  target.copy_(source);
+}
+
+void copy_on_device(const at::Tensor& source, const at::Tensor& target) {
+  KernelCall kernel("copy", Machine::current_stream());
+  kernel.touch(source, kRead);
+  kernel.touch(target, kWrite);
+  kernel.check();
+  move_bytes(cpu_alias(source), cpu_alias(target));
+  kernel.finish(OpClass::kCopy, source.scalar_type(), 0, bytes_of(source) + bytes_of(target));
+}
+
+void copy_later(const KernelCall& call, const at::Tensor& source, const at::Tensor& target, char* pinned) {
+  PinnedAllocator::get().hold(pinned);
+  Machine::get().copies.add(call.stream(), call.tick(), [source, target, pinned] {
+    move_bytes(source, target);
+    PinnedAllocator::get().drop(pinned);
+  });
+}
+
+}  // namespace
+
+at::Tensor copy_from(const at::Tensor& source, const at::Tensor& target, bool non_blocking) {
+  if (target.numel() == 0) return target;
+  const bool from_sim = on_sim(source), to_device = on_sim(target);
+  if (from_sim && to_device) {
+    copy_on_device(source, target);
+    return target;
+  }
+  const at::Tensor& host = from_sim ? target : source;
+  TORCH_CHECK(host.is_cpu(), "device sim copies to and from the host only, not ", host.device());
+  Machine& machine = Machine::get();
+  std::lock_guard<std::recursive_mutex> held(machine.lock);
+  char* pinned = non_blocking ? PinnedAllocator::get().start_of(host.storage().data()) : nullptr;
+  KernelCall call(to_device ? "copy to device" : "copy to host", Machine::current_stream());
+  call.touch(source, kRead);
+  call.touch(target, kWrite);
+  call.check();
+  const Direction direction = to_device ? Direction::kToDevice : Direction::kToHost;
+  call.finish_copy(direction, static_cast<size_t>(bytes_of(source)));
+  const at::Tensor from = from_sim ? cpu_alias(source) : source, to = to_device ? cpu_alias(target) : target;
+  if (pinned) {
+    copy_later(call, from_sim ? from : unowned_alias(from), to_device ? to : unowned_alias(to), pinned);
+  } else {
+    move_bytes(from, to);
+    machine.host_wait(machine.tail(call.stream()));
+  }
+  return target;
+}
+
+at::Tensor copy_from_and_resize(const at::Tensor& source, const at::Tensor& target) {
+  target.resize_(source.sizes());
+  return copy_from(source, target, false);
+}
+
+at::Scalar local_scalar(const at::Tensor& tensor) {
+  Machine& machine = Machine::get();
+  KernelCall call("item", Machine::current_stream());
+  call.touch(tensor, kRead);
+  call.check();
+  call.finish_copy(Direction::kToHost, static_cast<size_t>(bytes_of(tensor)));
+  machine.host_wait(machine.tail(call.stream()));
+  Below below;
+  return at::_local_scalar_dense(cpu_alias(tensor));
+}
+
+}  // namespace sim

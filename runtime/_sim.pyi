@@ -1,0 +1,51 @@
+"""The simulated accelerator, built from csrc/sim; `runtime.device` is its face for everyone else."""
+
+from typing import Any
+
+torch_version: str
+"""The torch that this extension was built for."""
+
+Access = tuple[str, bool, int, int, int, int, str]
+"""Operator, whether it writes, stream, its number in the stream, first byte, end byte, label."""
+
+def register_device() -> int:
+    """Makes device `sim` known to PyTorch, once per process; returns the number of operators behind the fallback."""
+
+def configure(numbers: dict[str, Any]) -> None:
+    """Sets the modelled hardware: rates, launch and latency times in nanoseconds, noise, seed."""
+
+def reset() -> None:
+    """Waits for everything, then zeroes clocks, counters, races, traces and statistics."""
+
+def set_capacity(bytes: int) -> None:
+    """Sets the device's memory; refuses less than is in use."""
+
+def capacity() -> int:
+    """The device's memory in bytes."""
+
+def bytes_in_use() -> int:
+    """Bytes of blocks that are alive, or freed and still waiting for a recorded stream."""
+
+def host_ns() -> int:
+    """The host's virtual clock."""
+
+def stream_ns(stream: int) -> int:
+    """The virtual time at which a stream ends what it holds; 0 is the default stream."""
+
+def set_races(mode: str) -> None:
+    """`raise`, `record` or `off`."""
+
+def races() -> list[tuple[Access, Access, str, str]]:
+    """Earlier access, later access, the block, the sentence."""
+
+def set_tracing(on: bool) -> None:
+    """Whether every kernel and copy leaves a record."""
+
+def trace() -> list[tuple[int, str, str, str, int, int, int]]:
+    """Stream, operator, label, kind, start and end in nanoseconds, bytes."""
+
+def counters() -> dict[str, int]:
+    """Kernels, fallbacks, bytes over the link by direction, pinned bytes now and at most."""
+
+def exchange_label(label: str) -> str:
+    """Sets the thread's label and returns the one before."""

@@ -1,0 +1,164 @@
+"""Devices: the simulated accelerator behind one call, and what measures a device of any kind.
+
+`use_sim` registers the device type `sim` (csrc/README.md says what it models) at its first call, never on import: it
+takes PyTorch's one slot for foreign accelerators, and PyTorch then prefers it to CUDA.
+"""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import torch
+
+from runtime.native import load
+from runtime.simulated import (
+    Counters,
+    Race,
+    RaceMode,
+    SimDevice,
+    Touch,
+    TraceRecord,
+    plain_numbers,
+    registered_native,
+)
+from solvers.ir.codec import read_document
+from solvers.ir.errors import InvalidInput
+from solvers.ir.hardware import HOST, Device, Hardware, Link
+
+__all__ = [
+    "DEFAULT_HARDWARE",
+    "Counters",
+    "MemoryStats",
+    "Race",
+    "RaceMode",
+    "SimDevice",
+    "Touch",
+    "TraceRecord",
+    "accelerator",
+    "clock",
+    "memory_stats",
+    "reset_peak_memory",
+    "use_sim",
+]
+
+DEFAULT_HARDWARE = Hardware(
+    name="sim-default",
+    source="round numbers, no real device",
+    devices=(
+        Device(
+            name="0",
+            memory_bytes=4 << 30,
+            flops_per_s={"float32": 10_000_000_000_000, "bfloat16": 40_000_000_000_000},
+            bytes_per_s=500_000_000_000,
+            launch_us=5.0,
+            efficiency={"matmul": 0.6, "other": 0.8},
+        ),
+    ),
+    links=(Link(a="0", b=HOST, bytes_per_s=16_000_000_000, latency_us=10.0),),
+)
+"""What `use_sim` models where nothing is said."""
+
+
+def use_sim(
+    hardware: Hardware | Path | str | None = None,
+    *,
+    capacity_bytes: int | None = None,
+    noise: float = 0.0,
+    seed: int = 0,
+    races: RaceMode = "raise",
+) -> SimDevice:
+    """Sets up the simulated accelerator: registers it at the first call, reconfigures and resets it later.
+
+    `hardware` is a `bayplan-hardware/1` value or file (its first device, and that device's links with the host);
+    `capacity_bytes` replaces its memory; `noise` multiplies every kernel's time by a seeded uniform factor of
+    [1 − noise, 1 + noise]; `races` says what to do with one: raise at once, record, or not look.
+
+    Raises:
+        InvalidInput: the extension is missing or torch is not 2.13, another backend has PyTorch's slot, autograd
+            already runs without the device, or a number makes no sense.
+    """
+    if isinstance(hardware, str | Path):
+        hardware = read_document(Path(hardware), Hardware)
+    hardware = hardware or DEFAULT_HARDWARE
+    numbers = plain_numbers(hardware, noise, seed)
+    if races not in ("raise", "record", "off"):
+        raise InvalidInput(f"races={races!r} is unknown: choose of 'raise', 'record', 'off'")
+    native = registered_native()
+    device = SimDevice(native, hardware)
+    native.reset()
+    device.set_capacity(hardware.device().memory_bytes if capacity_bytes is None else capacity_bytes)
+    native.configure(numbers)
+    native.set_races(races)
+    return device
+
+
+class MemoryStats(NamedTuple):
+    """Device memory in bytes: in use by tensors, the most of it, held by the allocator, and its failures."""
+
+    allocated_bytes: int
+    peak_bytes: int
+    reserved_bytes: int
+    reserved_peak_bytes: int
+    ooms: int
+    retries: int
+
+
+def accelerator(name: Literal["sim", "cuda", "cpu"]) -> torch.device:
+    """The device of that name, ready to use; raises `InvalidInput` where it is not there."""
+    if name == "sim":
+        if torch._C._get_privateuse1_backend_name() != "sim":
+            use_sim()
+        return torch.device("sim", 0)
+    if name == "cuda":
+        if not torch.cuda.is_available():
+            raise InvalidInput("device cuda is not available in this process: use sim or cpu")
+        return torch.device("cuda", torch.cuda.current_device())
+    if name == "cpu":
+        return torch.device("cpu")
+    raise InvalidInput(f"device {name!r} is unknown: choose of 'sim', 'cuda', 'cpu'")
+
+
+def clock(device: torch.device) -> Callable[[], int]:
+    """A clock in nanoseconds that first waits for the device: virtual on sim, the machine's elsewhere."""
+    if device.type == "sim":
+        native = load("runtime._sim")
+
+        def virtual() -> int:
+            torch.accelerator.synchronize()
+            return int(native.host_ns())
+
+        return virtual
+    if device.type == "cpu":
+        return time.perf_counter_ns
+
+    def real() -> int:
+        torch.accelerator.synchronize(device)
+        return time.perf_counter_ns()
+
+    return real
+
+
+def memory_stats(device: torch.device) -> MemoryStats:
+    """The allocator's statistics of an accelerator; raises `InvalidInput` for the CPU, which has none."""
+    _require_accelerator(device)
+    raw = torch.accelerator.memory_stats(device)
+    return MemoryStats(
+        allocated_bytes=raw["allocated_bytes.all.current"],
+        peak_bytes=raw["allocated_bytes.all.peak"],
+        reserved_bytes=raw["reserved_bytes.all.current"],
+        reserved_peak_bytes=raw["reserved_bytes.all.peak"],
+        ooms=raw["num_ooms"],
+        retries=raw["num_alloc_retries"],
+    )
+
+
+def reset_peak_memory(device: torch.device) -> None:
+    """Lets the peak start again from what is in use now."""
+    _require_accelerator(device)
+    torch.accelerator.reset_peak_memory_stats(device)
+
+
+def _require_accelerator(device: torch.device) -> None:
+    if device.type == "cpu":
+        raise InvalidInput("device cpu keeps no memory statistics: use sim or cuda")

@@ -29,8 +29,8 @@ class MilpSwap:
     """
 
     engine: str = "auto"
-    exact_tensors: int = 12
-    exact_ops: int = 48
+    exact_tensors: int = 24
+    exact_ops: int = 64
     start: SwapPlan | None = None
     NAME = "milp-swap"
 

@@ -1,0 +1,21 @@
+"""What every solver of every kind must promise; a new kind adds one `KindContract`, a new solver just its name."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tests.solvers.swap import brute_force as swap
+
+
+@dataclass(frozen=True)
+class KindContract:
+    """Tiny instances of a kind, their optimum by trying everything (None: infeasible), and which solvers are exact."""
+
+    tiny: Callable[[int], Any]
+    optimum: Callable[[Any], int | None]
+    exact: frozenset[str]
+
+
+CONTRACTS: dict[str, KindContract] = {
+    "swap": KindContract(swap.random_problem, swap.optimum, frozenset({"milp-swap"})),
+}

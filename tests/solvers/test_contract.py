@@ -1,0 +1,82 @@
+"""One contract for all solvers: plans pass the checker, bounds are bounds, exact means exact, inputs stay untouched."""
+
+import pytest
+
+from solvers.check import check_plan
+from solvers.ir import Limits, Solution, Status
+from solvers.ir.codec import plan_file, plan_from_raw, plan_to_raw, problem_sha256, problem_to_raw
+from solvers.planner import SOLVERS, build_solver, solver_names
+from tests.contract import CONTRACTS
+
+SEEDS = range(0, 60)
+LIMITS = Limits(time_s=20.0, work=1.0, seed=3)
+
+
+def kind_of(name: str) -> str:
+    return SOLVERS[name].kind
+
+
+def answer(name: str, seed: int) -> tuple[object, Solution[object]]:
+    problem = CONTRACTS[kind_of(name)].tiny(seed)
+    return problem, build_solver(name, {}).solve(problem, LIMITS)
+
+
+@pytest.mark.parametrize("name", solver_names())
+def test_plans_pass_the_checker_as_files(name: str) -> None:
+    plans = 0
+    for seed in SEEDS:
+        problem, solution = answer(name, seed)
+        raw = plan_to_raw(plan_file(solution, kind_of(name), problem_sha256(problem)))  # type: ignore[arg-type]
+        verdict = check_plan(problem, plan_from_raw(raw))  # type: ignore[arg-type]
+        if solution.plan is None:
+            assert [sentence for sentence in verdict.violations if "no decision" not in sentence] == []
+            continue
+        assert verdict.violations == (), seed
+        assert verdict.objective_us == solution.objective
+        plans += 1
+    assert plans > len(SEEDS) // 2
+
+
+@pytest.mark.parametrize("name", solver_names())
+def test_bounds_and_statuses_are_true(name: str) -> None:
+    contract = CONTRACTS[kind_of(name)]
+    for seed in SEEDS:
+        problem, solution = answer(name, seed)
+        best = contract.optimum(problem)
+        if best is None:
+            assert solution.status in (Status.INFEASIBLE, Status.UNKNOWN), seed
+            continue
+        assert solution.status is not Status.INFEASIBLE, seed
+        assert solution.bound is None or solution.bound <= best, seed
+        assert solution.objective is None or solution.objective >= best, seed
+        if solution.status is Status.OPTIMAL:
+            assert solution.objective == best, seed
+        if name in contract.exact:
+            assert solution.objective == best, seed
+
+
+@pytest.mark.parametrize("name", solver_names())
+def test_exact_solvers_are_never_worse_than_this_one(name: str) -> None:
+    for exact in CONTRACTS[kind_of(name)].exact:
+        for seed in SEEDS:
+            _, solution = answer(name, seed)
+            _, best = answer(exact, seed)
+            if solution.objective is not None:
+                assert best.objective is not None
+                assert best.objective <= solution.objective, seed
+
+
+@pytest.mark.parametrize("name", solver_names())
+def test_same_seed_and_work_give_the_same_plan(name: str) -> None:
+    for seed in list(SEEDS)[:20]:
+        (_, first), (_, second) = answer(name, seed), answer(name, seed)
+        assert (first.plan, first.status, first.bound) == (second.plan, second.status, second.bound), seed
+
+
+@pytest.mark.parametrize("name", solver_names())
+def test_inputs_are_never_written_to(name: str) -> None:
+    for seed in list(SEEDS)[:10]:
+        problem = CONTRACTS[kind_of(name)].tiny(seed)
+        before = problem_to_raw(problem)
+        build_solver(name, {}).solve(problem, LIMITS)
+        assert problem_to_raw(problem) == before

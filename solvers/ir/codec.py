@@ -121,7 +121,7 @@ def plan_file(solution: Solution[Any], kind: str, sha256: str | None) -> PlanFil
         solve_time_s=solution.solve_time_s,
         reason=solution.reason,
         certificate=solution.certificate,
-        decision=None if solution.plan is None else msgspec.to_builtins(solution.plan),
+        decision=None if solution.plan is None else msgspec.json.decode(msgspec.json.encode(solution.plan)),
     )
 
 

@@ -75,15 +75,19 @@ def bayplan() -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; the result is the exit code. Nothing but a bug's traceback (asked for) is ever raised."""
+    """Run one command of `bayplan`; the result is the exit code."""
+    return run(bayplan, "bayplan", list(sys.argv[1:] if argv is None else argv))
+
+
+def run(command: click.Command, name: str, arguments: list[str]) -> int:
+    """Run a command line; every fault becomes a line of stderr and an exit code, unless BAYPLAN_TRACEBACK is set."""
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:  # a terminal without µ still gets its answer
             reconfigure(errors="backslashreplace")
-    arguments = list(sys.argv[1:] if argv is None else argv)
     try:
-        with bayplan.make_context("bayplan", arguments) as context:
-            code = bayplan.invoke(context)
+        with command.make_context(name, arguments) as context:
+            code = command.invoke(context)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except click.exceptions.Exit as error:

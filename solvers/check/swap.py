@@ -21,10 +21,11 @@ def base_us(problem: SwapProblem) -> int:
 
 def least_budget_bytes(problem: SwapProblem) -> int:
     """The least feasible budget: every tensor absent whenever it may be."""
-    return max(
+    needed = (
         memory - sum(t.bytes for t in problem.tensors if t.last_forward_use < j < t.first_backward_use)
         for j, memory in enumerate(problem.memory_bytes)
     )
+    return max(0, *needed)
 
 
 def _pairs(problem: SwapProblem, plan: SwapPlan) -> list[tuple[Swap, SwapTensor]]:

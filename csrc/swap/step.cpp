@@ -1,0 +1,392 @@
+#include "swap/step.h"
+
+#include <c10/core/CachingDeviceAllocator.h>
+
+#include <algorithm>
+#include <atomic>
+#include <utility>
+
+#include "profiler/storages.h"
+#include "swap/guard.h"
+
+namespace bayplan::swap {
+namespace {
+
+using Lock = std::lock_guard<std::recursive_mutex>;
+
+std::atomic<Step*> active_step{nullptr};
+
+c10::CachingDeviceAllocator::DeviceStats memory_of(c10::Device device) {
+  return c10::getDeviceAllocator(device.type())->getDeviceStats(device.index());
+}
+
+constexpr auto kAll = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+
+StoreCounts difference(const StoreCounts& now, const StoreCounts& before) {
+  return StoreCounts{
+      now.swapped_out - before.swapped_out, now.swapped_in - before.swapped_in, now.fetched - before.fetched,
+      now.cancelled - before.cancelled,     now.early - before.early,           now.died - before.died,
+      now.out_bytes - before.out_bytes,     now.in_bytes - before.in_bytes};
+}
+
+}  // namespace
+
+Step::Step(Program program, c10::Device device, bool traced)
+    : program_(std::move(program)), device_(device), traced_(traced), store_(Store::get()), tape_(device.type()) {}
+
+Step::~Step() {
+  if (active() == this) end();
+}
+
+Step* Step::active() { return active_step.load(std::memory_order_acquire); }
+
+// ---- beginning and end ----------------------------------------------------------------------------------------------
+
+void Step::begin() {
+  const Lock held(store_.lock);
+  TORCH_CHECK(active() == nullptr, "a swap schedule is being executed already: end that step first");
+  reset();
+  compute_ = current_stream(device_);
+  counts_before_ = store_.counts();
+  store_.host().reset_peak();
+  c10::getDeviceAllocator(device_.type())->resetPeakStats(device_.index());
+  tape_.mark(*compute_);
+  active_step.store(this, std::memory_order_release);
+  refresh_guard();
+}
+
+void Step::reset() {
+  tape_.rewind();
+  slots_.assign(program_.slots.size(), std::nullopt);
+  done_.assign(program_.actions, nullptr);
+  known_.resize(program_.rows.size(), nullptr);
+  row_ = nullptr;
+  frame_ = nullptr;
+  inner_.clear();
+  open_ = 0;
+  last_mark_ = 0;
+  outcome_ = Outcome();
+  error_ = nullptr;
+  spans_.clear();
+  stalls_.clear();
+  memory_.clear();
+}
+
+Outcome Step::end() {
+  const Lock held(store_.lock);
+  if (active() != this) return outcome_;
+  active_step.store(nullptr, std::memory_order_release);
+  try {
+    outcome_.peak_bytes = static_cast<uint64_t>(memory_of(device_).allocated_bytes[kAll].peak);
+    last_mark_ = tape_.mark(*compute_);
+    bring_back();
+    tape_.wait(last_mark_);
+    record_on(lanes_of(device_).out)->synchronize();
+    record_on(lanes_of(device_).in)->synchronize();
+  } catch (...) {
+    keep_error(std::current_exception());
+  }
+  slots_.clear();
+  done_.clear();
+  outcome_.host_peak_bytes = store_.host().stats().peak_held_bytes;
+  outcome_.counts = difference(store_.counts(), counts_before_);
+  refresh_guard();
+  return outcome_;
+}
+
+// A plan brings everything back in time; this is for plans that were wrong and steps that failed.
+void Step::bring_back() {
+  for (uint32_t slot = 0; slot < slots_.size(); ++slot) {
+    const auto storage = storage_of(slot);
+    if (storage == nullptr) continue;
+    try {
+      store_.ensure_in(*storage);
+    } catch (const c10::OutOfMemoryError&) {
+      ++outcome_.left_out;  // the guard stays on and tries again when the tensor is used
+    }
+  }
+}
+
+void Step::raise_error() {
+  if (error_ != nullptr) std::rethrow_exception(std::exchange(error_, nullptr));
+}
+
+void Step::keep_error(std::exception_ptr error) {
+  const Lock held(store_.lock);
+  if (error_ == nullptr) error_ = std::move(error);
+}
+
+// ---- following the operators ----------------------------------------------------------------------------------------
+
+void Step::on_operator(const at::RecordFunction& frame, const OperatorInfo& info) {
+  const Lock held(store_.lock);
+  ++open_;
+  ++outcome_.operators;
+  if (outcome_.departure.has_value() || next() == program_.rows.size()) return;
+  if (row_ != nullptr) {
+    depart("operators run on two threads at once");
+  } else if (matches(info)) {
+    begin_row(frame);
+  }
+}
+
+void Step::on_operator_end(const at::RecordFunction& frame) {
+  const Lock held(store_.lock);
+  if (open_ > 0) --open_;  // an operator may have begun before the step
+  if (&frame != frame_) return;
+  if (!outcome_.departure.has_value()) end_row(frame);
+  row_ = nullptr;
+  frame_ = nullptr;
+  inner_.clear();
+}
+
+void Step::on_nested_end(const at::RecordFunction& frame) {
+  const Lock held(store_.lock);
+  if (row_ == nullptr || row_->hidden.empty()) return;
+  for (const c10::IValue& value : frame.outputs()) {
+    for_each_tensor(value, [&](const at::Tensor& tensor) {
+      if (const c10::Storage* storage = storage_on(device_, tensor)) inner_.push_back(storage->getWeakStorageImpl());
+    });
+  }
+}
+
+bool Step::matches(const OperatorInfo& info) {
+  const OpRow& row = program_.rows[next()];
+  const OperatorInfo*& known = known_[next()];
+  if (known != &info) {
+    if (info.name != row.name) {
+      depart("the plan has " + row.name + ", " + info.name + " ran");
+      return false;
+    }
+    known = &info;
+  }
+  if (current_stream(device_) != *compute_) {
+    depart(row.name + " runs on another stream than the step began on");
+    return false;
+  }
+  return true;
+}
+
+void Step::begin_row(const at::RecordFunction& frame) {
+  const OpRow& row = program_.rows[next()];
+  locate(row.arguments, frame.inputs(), "argument");
+  if (outcome_.departure.has_value()) return;
+  row_ = &row;
+  frame_ = &frame;
+  act_before(row);
+  wait_on_compute(row.waits, StallCause::kSwapIn);
+  for (const uint32_t slot : row.arrivals) {
+    const auto storage = storage_of(slot);
+    const Entry* entry = storage == nullptr ? nullptr : Store::entry_of(*storage);
+    if (entry != nullptr && entry->place == Place::kComing) store_.install(*storage);
+  }
+  row_mark_ = mark(*compute_);
+}
+
+void Step::end_row(const at::RecordFunction& frame) {
+  const OpRow& row = *row_;
+  if (traced_) {
+    spans_.push_back({row.id, Lane::kCompute, row_mark_, mark(*compute_)});
+    sample_memory();
+  }
+  if (row.awaited) done_[row.id] = record_on(*compute_);
+  locate(row.results, frame.outputs(), "result");
+  locate_hidden(frame);
+  if (outcome_.departure.has_value()) return;
+  act_after(row);
+  ++outcome_.followed;
+}
+
+void Step::locate(const std::vector<Locator>& locators, c10::ArrayRef<c10::IValue> values, const char* where) {
+  if (locators.empty()) return;
+  uint32_t position = 0;
+  auto wanted = locators.begin();  // in order of position
+  const auto visit = [&](const at::Tensor& tensor) {
+    const c10::Storage* found = storage_on(device_, tensor);
+    c10::StorageImpl* storage = found == nullptr ? nullptr : found->unsafeGetStorageImpl();
+    const bool stand_in = storage != nullptr && storage->nbytes() > 0 &&
+                          storage->_mutable_data_ptr_no_checks().get() == nullptr &&
+                          Store::entry_of(*storage) == nullptr;
+    if (storage == nullptr || stand_in) return;
+    for (; wanted != locators.end() && wanted->position == position; ++wanted) {
+      const Slot& slot = program_.slots[wanted->slot];
+      if (storage->nbytes() != slot.bytes) {
+        depart(std::string(where) + " " + std::to_string(position) + " of " + program_.rows[next()].name + " has " +
+               std::to_string(storage->nbytes()) + " bytes, tensor " + slot.label + " has " +
+               std::to_string(slot.bytes));
+      }
+      slots_[wanted->slot] = found->getWeakStorageImpl();
+    }
+    ++position;
+  };
+  for (const c10::IValue& value : values) for_each_tensor(value, visit);
+  if (wanted != locators.end()) {
+    depart(program_.rows[next()].name + " has no " + where + " " + std::to_string(wanted->position) +
+           ", where tensor " + program_.slots[wanted->slot].label + " should be");
+  }
+}
+
+bool Step::assigned(const c10::StorageImpl* storage) const {
+  for (uint32_t slot = 0; slot < slots_.size(); ++slot) {
+    if (storage_of(slot).get() == storage) return true;
+  }
+  return false;
+}
+
+// Some operators keep what they do not return: dropout its mask, cross-entropy its log-probabilities. Whatever an
+// operator inside returned, that lives on, is not a result and has the size, is taken to be it: in order, if several
+// are.
+void Step::locate_hidden(const at::RecordFunction& frame) {
+  std::vector<const c10::StorageImpl*> results;
+  for (const c10::IValue& value : row_->hidden.empty() ? std::vector<c10::IValue>() : frame.outputs()) {
+    for_each_tensor(value, [&](const at::Tensor& tensor) {
+      if (const c10::Storage* storage = storage_on(device_, tensor)) results.push_back(storage->unsafeGetStorageImpl());
+    });
+  }
+  for (const uint32_t slot : row_->hidden) {
+    const auto fits = [&](const WeakStorage& weak) {
+      const auto storage = weak.lock();
+      return storage != nullptr && storage->nbytes() == program_.slots[slot].bytes &&
+             std::find(results.begin(), results.end(), storage.get()) == results.end() && !assigned(storage.get());
+    };
+    const auto found = std::find_if(inner_.begin(), inner_.end(), fits);
+    if (found == inner_.end()) {
+      return depart(row_->name + " keeps nothing of " + std::to_string(program_.slots[slot].bytes) +
+                    " bytes, as tensor " + program_.slots[slot].label + " would be");
+    }
+    slots_[slot] = *found;
+  }
+}
+
+void Step::depart(std::string how) {
+  if (!outcome_.departure.has_value()) {
+    outcome_.departure = "operator " + std::to_string(next()) + ": " + std::move(how);
+  }
+}
+
+c10::intrusive_ptr<c10::StorageImpl> Step::storage_of(uint32_t slot) const {
+  return slots_.at(slot).has_value() ? slots_[slot]->lock() : c10::intrusive_ptr<c10::StorageImpl>();
+}
+
+// ---- the actions ----------------------------------------------------------------------------------------------------
+
+// All blocks are allocated before the first copy is queued: then the first wait on "now" covers them all, and a plan
+// need not repeat it for the copies behind in the lane.
+void Step::act_before(const OpRow& row) {
+  std::vector<std::pair<const Action*, Arrivals>> due;
+  for (const Action& action : row.before) {
+    if (action.deed == Deed::kRelease) {
+      release(action);
+    } else {
+      due.emplace_back(&action, allocate(action));
+    }
+  }
+  for (auto& [action, arrivals] : due) swap_in(*action, std::move(arrivals));
+}
+
+void Step::act_after(const OpRow& row) {
+  for (const Action& action : row.after) {
+    if (!outcome_.departure.has_value()) swap_out(action);
+  }
+}
+
+void Step::wait_for(const std::vector<Wait>& waits, c10::Stream waiter) {
+  for (const Wait& wait : waits) {
+    if (wait.frontier) {
+      record_on(*compute_)->block(waiter);
+    } else if (const EventPtr& event = done_.at(wait.action)) {  // null: the action found nothing to do
+      event->block(waiter);
+    }
+  }
+}
+
+void Step::wait_on_compute(const std::vector<Wait>& waits, StallCause cause) {
+  if (waits.empty()) return;
+  const uint32_t begin = mark(*compute_);
+  wait_for(waits, *compute_);
+  if (traced_) stalls_.push_back({cause, begin, mark(*compute_)});
+}
+
+void Step::release(const Action& action) {
+  wait_on_compute(action.waits, StallCause::kSwapOut);
+  const uint32_t now = mark(*compute_);
+  for (const uint32_t slot : action.slots) {
+    if (const auto storage = storage_of(slot)) store_.release(*storage);
+  }
+  if (action.awaited) done_[action.id] = record_on(*compute_);
+  if (traced_) {
+    spans_.push_back({action.id, Lane::kCompute, now, now});
+    sample_memory();
+  }
+}
+
+Step::Arrivals Step::allocate(const Action& action) {
+  Arrivals arrivals;
+  for (const uint32_t slot : action.slots) {
+    auto storage = storage_of(slot);
+    const Entry* entry = storage == nullptr ? nullptr : Store::entry_of(*storage);
+    if (entry == nullptr || entry->place != Place::kAway) continue;
+    try {
+      c10::DataPtr block = store_.allocate(*entry);
+      arrivals.emplace_back(std::move(storage), std::move(block));
+    } catch (const c10::OutOfMemoryError&) {
+      ++outcome_.postponed;  // the guard tries again when the tensor is used
+    }
+  }
+  return arrivals;
+}
+
+void Step::swap_in(const Action& action, Arrivals arrivals) {
+  if (arrivals.empty()) return;
+  const c10::Stream lane = lanes_of(device_).in;
+  wait_for(action.waits, lane);
+  const uint32_t begin = mark(lane);
+  for (auto& [storage, block] : arrivals) store_.swap_in(*storage, std::move(block));
+  if (action.awaited) done_[action.id] = record_on(lane);
+  if (traced_) {
+    spans_.push_back({action.id, Lane::kIn, begin, mark(lane)});
+    sample_memory();
+  }
+}
+
+void Step::swap_out(const Action& action) {
+  std::vector<c10::intrusive_ptr<c10::StorageImpl>> leaving;
+  for (const uint32_t slot : action.slots) {
+    auto storage = storage_of(slot);
+    // While another thread is inside an operator, that operator may hold the bare address of this storage.
+    if (storage == nullptr || open_ > 0 || Store::why_it_stays(*storage) != nullptr) {
+      ++outcome_.refused;
+    } else {
+      leaving.push_back(std::move(storage));
+    }
+  }
+  if (leaving.empty()) return;
+  const c10::Stream lane = lanes_of(device_).out;
+  wait_for(action.waits, lane);
+  const uint32_t begin = mark(lane);
+  try {
+    for (const auto& storage : leaving) store_.swap_out(*storage, *compute_);
+  } catch (const HostMemoryShort& error) {
+    depart(error.what());
+    throw;
+  }
+  if (action.awaited) done_[action.id] = record_on(lane);
+  if (traced_) spans_.push_back({action.id, Lane::kOut, begin, mark(lane)});
+}
+
+void Step::demand(c10::StorageImpl& storage) {
+  const Lock held(store_.lock);
+  const bool ours = traced_ && storage.device() == device_;
+  const c10::Stream reader = current_stream(storage.device());
+  const uint32_t begin = ours ? mark(reader) : 0;
+  if (store_.ensure_in(storage) != Arrival::kPresent && ours) {
+    stalls_.push_back({StallCause::kOnDemand, begin, mark(reader)});
+  }
+}
+
+void Step::sample_memory() {
+  const auto bytes = memory_of(device_).allocated_bytes[kAll];
+  memory_.push_back({tape_.mark(*compute_), static_cast<uint64_t>(bytes.current), static_cast<uint64_t>(bytes.peak)});
+}
+
+}  // namespace bayplan::swap

@@ -1,0 +1,53 @@
+"""Tensors by hand: bring them back where PyTorch reads memory without an operator, or send them away."""
+
+from collections.abc import Iterator, Mapping
+
+import torch
+
+from runtime.native import core
+
+
+def ensure_in(*values: object) -> None:
+    """Bring back the storages of tensors, also those inside modules, optimizers, mappings, lists and tuples.
+
+    Operators do this by themselves. Call it before what reads memory past them: `torch.save`, `copy.deepcopy`,
+    `numpy()`, `torch.to_dlpack`, `data_ptr()`, or a kernel that is called directly. Raises `torch.OutOfMemoryError`.
+    """
+    for tensor in _tensors_in(values):
+        core.ensure_in(tensor)
+
+
+def swap_out(tensor: torch.Tensor) -> None:
+    """Move the tensor's storage, with all its views, to host memory, and free its device memory at once.
+
+    It comes back when an operator uses it. Raises `RuntimeError` where it cannot leave, and
+    `runtime.swap.HostMemoryShort` where the host has no room.
+    """
+    core.swap_out(tensor)
+
+
+def is_swapped_out(tensor: torch.Tensor) -> bool:
+    """Whether the tensor's storage is on the host, or on its way out or back."""
+    return core.is_out(tensor)
+
+
+def release_host_memory() -> None:
+    """Give idle page-locked memory back to the system; it is kept for the next step otherwise."""
+    core.trim_host()
+
+
+def _tensors_in(value: object) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        if value.layout is torch.strided and not value.is_cpu:
+            yield value
+        if value.is_leaf and value.grad is not None:
+            yield from _tensors_in(value.grad)
+    elif isinstance(value, torch.nn.Module):
+        yield from _tensors_in([*value.parameters(), *value.buffers()])
+    elif isinstance(value, torch.optim.Optimizer):
+        yield from _tensors_in([value.state, value.param_groups])
+    elif isinstance(value, Mapping):
+        yield from _tensors_in(list(value.values()))
+    elif isinstance(value, list | tuple | set):
+        for element in value:
+            yield from _tensors_in(element)

@@ -1,0 +1,120 @@
+"""Runs training steps under a swap schedule."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import torch
+
+from runtime.native import core
+from runtime.swap.outcome import SwapCounts, counts_of, report_of
+from runtime.swap.program import host_need_bytes, swap_program
+from solvers.ir.errors import BayplanError, InvalidInput
+from solvers.ir.graph import OpGraph
+from solvers.ir.report import Report
+from solvers.ir.schedule import Schedule
+
+T = TypeVar("T")
+
+
+class HostMemoryShort(BayplanError, MemoryError):
+    """The host has no room for a tensor that should leave; the step itself has gone on without swapping."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Executed(Generic[T]):
+    """One executed step: what the step function returned, how it went, and when."""
+
+    value: T
+    counts: SwapCounts
+    report: Report
+
+
+class StepRun:
+    """A step in progress; `counts` and `report` are there once its context has ended without an error."""
+
+    counts: SwapCounts
+    report: Report
+
+
+class SwapExecutor:
+    """Executes one schedule, step after step, on the graph that it was planned for.
+
+    `device` is the current accelerator unless given. `host_limit_bytes` bounds the page-locked memory of all executors
+    while this one's steps run. `trace=False` leaves spans, stalls and memory out of the report, and their events out of
+    the streams. Raises `InvalidInput` where there is no accelerator or the schedule needs more of the host than the
+    limit, `InvalidProblem` where the schedule is not one of this graph.
+    """
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        graph: OpGraph,
+        device: torch.device | str | None = None,
+        host_limit_bytes: int | None = None,
+        *,
+        trace: bool = True,
+    ) -> None:
+        self.schedule = schedule
+        self.graph = graph
+        self.device = _accelerator(device)
+        self.host_limit_bytes = host_limit_bytes
+        program = swap_program(schedule, graph)
+        need = host_need_bytes(schedule, graph)
+        if host_limit_bytes is not None and need > host_limit_bytes:
+            raise InvalidInput(
+                f"the schedule keeps {need} bytes on the host at once, host_limit_bytes is {host_limit_bytes}: "
+                "raise the limit or plan to swap less"
+            )
+        self._trace = trace
+        self._step = core.SwapStep(program, self.device, trace)
+
+    def run(self, step: Callable[[], T]) -> Executed[T]:
+        """Call `step`, which trains for one step, under the schedule; see `step` for what it may raise."""
+        with self.step() as run:
+            value = step()
+        return Executed(value=value, counts=run.counts, report=run.report)
+
+    @contextmanager
+    def step(self) -> Iterator[StepRun]:
+        """Execute the schedule on what runs inside, which is one training step.
+
+        The device is idle before and after. Whatever happens inside, all storages are back at the end (or, where memory
+        is short, come back when they are used). Raises what the step raises; `torch.OutOfMemoryError` where a storage
+        could not come back, and `HostMemoryShort`. `RuntimeError` if a step is being executed already.
+        """
+        run = StepRun()
+        torch.accelerator.synchronize(self.device)
+        core.set_host_limit(self.host_limit_bytes)
+        self._step.begin()
+        try:
+            yield run
+        except BaseException as error:
+            self._step.end()
+            if isinstance(error, RuntimeError):  # perhaps only because a storage could not come back: say that
+                self._raise_kept(error)
+            raise
+        outcome = self._step.end()
+        self._raise_kept(None)
+        run.counts = counts_of(outcome, self.schedule, len(self.graph.ops))
+        run.report = report_of(self._step, outcome, self.schedule, self.graph.name, f"runtime.swap on {self.device}")
+
+    def _raise_kept(self, cause: BaseException | None) -> None:
+        """Raise the first error of the engine: PyTorch swallows what its observers throw, so the engine keeps it."""
+        try:
+            self._step.raise_error()
+        except core.HostMemoryShort as error:
+            raise HostMemoryShort(str(error)) from cause
+        except RuntimeError as error:
+            raise error from cause
+
+
+def _accelerator(device: torch.device | str | None) -> torch.device:
+    found = torch.accelerator.current_accelerator() if device is None else torch.device(device)
+    if found is None or found.type == "cpu":
+        raise InvalidInput(
+            f"device {found or 'cpu'} has no streams to copy on: execute on an accelerator, such as sim or cuda"
+        )
+    without_index = str(found) == found.type
+    return torch.device(found.type, torch.accelerator.current_device_index()) if without_index else found

@@ -3,6 +3,7 @@
 #include <torch/extension.h>
 
 #include "sim/device_memory.h"
+#include "sim/kernel_call.h"
 #include "sim/machine.h"
 #include "sim/pinned.h"
 #include "sim/registration.h"
@@ -79,7 +80,8 @@ void reset() {
 
 PYBIND11_MODULE(_sim, m) {
   m.attr("torch_version") = BAYPLAN_TORCH_VERSION;
-  m.def("register_device", &sim::register_device);
+  m.attr("handover_observer") = py::capsule(reinterpret_cast<void*>(&sim::hand_over), "bayplan.handover");
+  m.def("register_device", &sim::register_device, py::call_guard<py::gil_scoped_release>());
   m.def("configure", [](const py::dict& numbers) { Machine::get().configure(model_of(numbers)); });
   m.def("reset", &reset);
   m.def("set_capacity", [](size_t bytes) { sim::DeviceMemory::get().set_capacity(bytes); });

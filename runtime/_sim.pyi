@@ -5,6 +5,9 @@ from typing import Any
 torch_version: str
 """The torch that this extension was built for."""
 
+handover_observer: object
+"""What `runtime._C.set_handover_observer` takes: the swap engine tells it of every storage that leaves the device."""
+
 Access = tuple[str, bool, int, int, int, int, str]
 """Operator, whether it writes, stream, its number in the stream, first byte, end byte, label."""
 

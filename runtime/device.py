@@ -75,8 +75,8 @@ def use_sim(
     [1 − noise, 1 + noise]; `races` says what to do with one: raise at once, record, or not look.
 
     Raises:
-        InvalidInput: the extension is missing or torch is not 2.13, another backend has PyTorch's slot, autograd
-            already runs without the device, or a number makes no sense.
+        InvalidInput: the extension is missing or torch is not 2.13, another backend has PyTorch's slot, more memory is
+            in use than the capacity, or a number makes no sense.
     """
     if isinstance(hardware, str | Path):
         hardware = read_document(Path(hardware), Hardware)

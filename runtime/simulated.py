@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from types import ModuleType, TracebackType
 from typing import Any, Literal, NamedTuple
 
@@ -11,7 +12,7 @@ import torch
 from torch.utils.backend_registration import generate_methods_for_privateuse1_backend, rename_privateuse1_backend
 
 from runtime import torch_sim
-from runtime.native import load
+from runtime.native import load, why_missing
 from solvers.ir.errors import InvalidInput
 from solvers.ir.hardware import HOST, Hardware
 
@@ -169,33 +170,26 @@ def plain_numbers(hardware: Hardware, noise: float, seed: int) -> dict[str, Any]
     }
 
 
+@cache
 def registered_native() -> ModuleType:
     """The extension, its device registered with PyTorch."""
     native = load("runtime._sim")
     holder = torch._C._get_privateuse1_backend_name()
-    if holder == "sim":
-        return native
-    if holder != "privateuseone":
+    if holder not in ("privateuseone", "sim"):
         raise InvalidInput(
             f"device sim needs PyTorch's slot for foreign accelerators, which {holder!r} holds in this process: "
             "start a process that does not load it (TORCH_DEVICE_BACKEND_AUTOLOAD=0)"
         )
-    rename_privateuse1_backend("sim")
-    native.register_device()
-    torch._register_device_module("sim", torch_sim.build())  # type: ignore[no-untyped-call]
-    generate_methods_for_privateuse1_backend(for_tensor=True, for_module=True, for_storage=True)
-    native.set_capacity(1 << 20)
-    _try_autograd()
+    if holder == "privateuseone":
+        rename_privateuse1_backend("sim")
+        native.register_device()
+        torch._register_device_module("sim", torch_sim.build())  # type: ignore[no-untyped-call]
+        generate_methods_for_privateuse1_backend(for_tensor=True, for_module=True, for_storage=True)
+    _observe_swaps(native)
     return native
 
 
-def _try_autograd() -> None:
-    """Runs one tiny backward: the autograd engine fixes the devices it serves when it first runs."""
-    weight = torch.ones(1, device="sim", requires_grad=True)
-    try:
-        (weight * 2).sum().backward()  # type: ignore[no-untyped-call]
-    except RuntimeError as error:
-        raise InvalidInput(
-            "device sim was set up after the first backward pass of this process, and autograd serves only devices "
-            "that it knew then: call use_sim before any backward"
-        ) from error
+def _observe_swaps(native: ModuleType) -> None:
+    """Lets the race check know which blocks the swap engine takes away from the program."""
+    if why_missing("runtime._C") is None:
+        load("runtime._C").set_handover_observer(native.handover_observer)

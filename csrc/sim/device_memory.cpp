@@ -35,12 +35,12 @@ c10::DataPtr DeviceMemory::allocate(size_t bytes) {
   {
     std::lock_guard<std::recursive_mutex> held(machine.lock);
     release_completed();
-    if (!fits(block->bytes)) make_room(block->bytes);
-    if (!fits(block->bytes)) refuse(bytes, block->bytes);
+    if (!fits(block->bytes, block->stream)) make_room(block->bytes, block->stream);
+    if (!fits(block->bytes, block->stream)) refuse(bytes, block->bytes);
+    take_freed(*block);
     block->offset = addresses_.take(block->bytes, block->stream);
     if (machine.races.on()) {
       const Access allocation = machine.access(block->stream, "allocation", true, 0, block->bytes);
-      check_reuse(allocation);
       if (machine.host_past().of(block->stream) < allocation.tick) block->shadow.reset(allocation);
     }
     count(*block, 1);
@@ -74,6 +74,7 @@ void DeviceMemory::free(void* address) {
   count(*block, -1);
   Deferred deferred{std::move(block), {}};
   for (size_t stream : deferred.block->recorded) deferred.uses.push_back(machine.record(stream));
+  check_free(*deferred.block, deferred.uses);
   if (deferred.uses.empty())
     recycle(std::move(deferred.block));
   else
@@ -83,71 +84,80 @@ void DeviceMemory::free(void* address) {
   c10::reportMemoryUsageToProfiler(address, -bytes, allocated, reserved(), sim_device());
 }
 
+// The freeing of a block counts as a write on its own stream, whose next allocation may be these bytes.
+// What recorded streams did is excused: the block waits for them.
+void DeviceMemory::check_free(Block& block, const std::vector<Point>& uses) {
+  Machine& machine = Machine::get();
+  if (!machine.races.on()) return;
+  VectorClock past = machine.past(block.stream);
+  for (const Point& use : uses) past.join(use.past);
+  const Access free = machine.access(block.stream, "free", true, 0, block.bytes);
+  machine.races.enter(block.shadow, free, past, "device", block.requested);
+}
+
 void DeviceMemory::recycle(std::unique_ptr<Block> block) {
   Machine& machine = Machine::get();
-  const VectorClock past = machine.past(block->stream);
-  if (machine.races.on()) {
-    block->shadow.for_each([&](const Access& access) {
-      if (access.stream != block->stream && past.of(access.stream) < access.tick)
-        suspects_.push_back({block->stream, access, block->bytes});
-    });
-  }
   active_blocks_.decrease(1);
   active_.decrease(block->bytes);
+  if (freed_.size() <= block->stream) freed_.resize(block->stream + 1);
+  freed_[block->stream] = {freed_[block->stream].bytes + block->bytes, machine.issued(block->stream),
+                           machine.moment(block->stream)};
   addresses_.give_back(block->offset, block->bytes, block->stream);
 }
 
-void DeviceMemory::release(Deferred& deferred) {
-  Machine& machine = Machine::get();
-  std::vector<Access> unrecorded;
-  for (const Point& use : deferred.uses) machine.copies.settle(use.past);
-  deferred.block->shadow.for_each([&](const Access& access) {
-    for (const Point& use : deferred.uses)
-      if (use.past.of(access.stream) >= access.tick) return;
-    unrecorded.push_back(access);
-  });
-  deferred.block->shadow.reset();
-  std::vector<Access> none;
-  for (const Access& access : unrecorded) deferred.block->shadow.enter(access, {}, none);
-  recycle(std::move(deferred.block));
+void DeviceMemory::take_freed(const Block& block) {
+  if (block.stream >= freed_.size()) return;
+  Freed& own = freed_[block.stream];
+  own.bytes -= std::min(own.bytes, block.bytes);
 }
 
-bool DeviceMemory::release_completed() {
-  Machine& machine = Machine::get();
-  bool any = false;
-  auto done = [&](const Deferred& d) {
-    return std::all_of(d.uses.begin(), d.uses.end(), [&](const Point& use) { return machine.reached(use); });
-  };
+size_t DeviceMemory::held_by_others(size_t stream) const {
+  const Machine& machine = Machine::get();
+  size_t bytes = 0;
+  for (size_t other = 0; other < freed_.size(); ++other) {
+    const Freed& freed = freed_[other];
+    if (other == stream || freed.bytes == 0 || machine.reached(freed.point)) continue;
+    if (machine.past(stream).of(other) < freed.tick) bytes += freed.bytes;
+  }
+  return bytes;
+}
+
+void DeviceMemory::release_completed() {
+  const Machine& machine = Machine::get();
   for (auto at = deferred_.begin(); at != deferred_.end();) {
-    if (!done(*at)) {
+    const bool done = std::all_of(at->uses.begin(), at->uses.end(), [&](const Point& p) { return machine.reached(p); });
+    if (!done) {
       ++at;
       continue;
     }
-    release(*at);
+    for (const Point& use : at->uses) Machine::get().copies.settle(use.past);
+    recycle(std::move(at->block));
     at = deferred_.erase(at);
-    any = true;
   }
-  return any;
 }
 
-bool DeviceMemory::release_next() {
+bool DeviceMemory::jump_to_next_end(size_t stream) {
   Machine& machine = Machine::get();
-  auto end_of = [&](const Deferred& d) {
-    Nanoseconds last = 0;
-    for (const Point& use : d.uses) last = std::max(last, machine.time_of(use));
-    return last;
-  };
-  auto next = std::min_element(deferred_.begin(), deferred_.end(),
-                               [&](const Deferred& a, const Deferred& b) { return end_of(a) < end_of(b); });
-  if (next == deferred_.end()) return false;
-  for (const Point& use : next->uses) machine.host_jump(use);
-  return release_completed();
+  std::vector<Point> ends;
+  for (const Deferred& deferred : deferred_)
+    ends.push_back(*std::max_element(deferred.uses.begin(), deferred.uses.end(), [&](const Point& a, const Point& b) {
+      return machine.time_of(a) < machine.time_of(b);
+    }));
+  for (size_t other = 0; other < freed_.size(); ++other)
+    if (other != stream && freed_[other].bytes > 0) ends.push_back(freed_[other].point);
+  const Point* next = nullptr;
+  for (const Point& end : ends)
+    if (!machine.reached(end) && (!next || machine.time_of(end) < machine.time_of(*next))) next = &end;
+  if (!next) return false;
+  machine.host_jump(*next);
+  release_completed();
+  return true;
 }
 
-void DeviceMemory::make_room(size_t bytes) {
-  if (deferred_.empty()) return;
+void DeviceMemory::make_room(size_t bytes, size_t stream) {
+  if (!jump_to_next_end(stream)) return;
   ++retries_;
-  while (!fits(bytes) && release_next()) {
+  while (!fits(bytes, stream) && jump_to_next_end(stream)) {
   }
 }
 
@@ -160,21 +170,6 @@ void DeviceMemory::refuse(size_t requested, size_t rounded_bytes) {
                    rounded_bytes, " rounded up) does not fit, ", used, " of ", capacity_, " bytes are in use and ",
                    used > capacity_ ? 0 : capacity_ - used,
                    " are free: raise capacity_bytes, lower the batch size, or swap or recompute tensors");
-}
-
-// In this allocator any bytes may become any block, so that the streams which may still use a freed block of the
-// allocating stream race with its next allocation, wherever that lands.
-void DeviceMemory::check_reuse(const Access& allocation) {
-  if (suspects_.empty()) return;
-  Machine& machine = Machine::get();
-  const VectorClock past = machine.past(allocation.stream);
-  auto settled = [&](const Suspect& suspect) {
-    if (suspect.owner != allocation.stream) return false;
-    if (past.of(suspect.access.stream) < suspect.access.tick)
-      machine.races.add(suspect.access, allocation, "freed device", suspect.block_bytes);
-    return true;
-  };
-  suspects_.erase(std::remove_if(suspects_.begin(), suspects_.end(), settled), suspects_.end());
 }
 
 Block* DeviceMemory::find(const void* address) {
@@ -199,7 +194,6 @@ void DeviceMemory::emptyCache(c10::MempoolId_t /*pool*/) {
   std::lock_guard<std::recursive_mutex> held(machine.lock);
   machine.host_wait_all();
   release_completed();
-  suspects_.clear();
   addresses_.settle_all();
 }
 
@@ -244,7 +238,6 @@ void DeviceMemory::set_capacity(size_t bytes) {
 void DeviceMemory::reset() {
   std::lock_guard<std::recursive_mutex> held(Machine::get().lock);
   release_completed();
-  suspects_.clear();
   resetAccumulatedStats(0);
   resetPeakStats(0);
 }

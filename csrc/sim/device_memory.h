@@ -53,27 +53,30 @@ class DeviceMemory final : public c10::DeviceAllocator {
     std::unique_ptr<Block> block;
     std::vector<Point> uses;  // Ends of the recorded streams at the time of the free.
   };
-  // An access to a freed block by a stream that its owner was not ordered after.
-  struct Suspect {
-    size_t owner;
-    Access access;
-    size_t block_bytes;
+  // Bytes that a stream freed and has not allocated again. Another stream may have them once it is ordered after the
+  // latest of these frees, or the host's clock has passed it.
+  struct Freed {
+    size_t bytes = 0;
+    uint64_t tick = 0;
+    Point point;
   };
-  bool fits(size_t bytes) const { return in_use() + bytes <= capacity_; }
-  void make_room(size_t bytes);
-  bool release_completed();
-  bool release_next();
-  void release(Deferred& deferred);
+  bool fits(size_t bytes, size_t stream) const { return in_use() + held_by_others(stream) + bytes <= capacity_; }
+  size_t held_by_others(size_t stream) const;
+  // Lets the host's clock jump, end by end, until the bytes fit or nothing is left to wait for.
+  void make_room(size_t bytes, size_t stream);
+  bool jump_to_next_end(size_t stream);
+  void release_completed();
   void recycle(std::unique_ptr<Block> block);
   void refuse(size_t requested, size_t rounded);
-  void check_reuse(const Access& allocation);
+  void check_free(Block& block, const std::vector<Point>& uses);
+  void take_freed(const Block& block);
   void count(const Block& block, int sign);
   size_t reserved() const { return static_cast<size_t>(active_.current); }
 
   AddressSpace addresses_;
   ska::flat_hash_map<size_t, std::unique_ptr<Block>> blocks_;  // By offset.
   std::deque<Deferred> deferred_;
-  std::vector<Suspect> suspects_;
+  std::vector<Freed> freed_;  // By stream.
   size_t capacity_ = 0;
   c10::CachingDeviceAllocator::Stat allocations_, allocated_, requested_, active_blocks_, active_;
   int64_t ooms_ = 0;

@@ -59,8 +59,12 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   }
   void synchronizeStream(const c10::Stream& stream) const override {
     machine().host_wait(machine().tail(index_of(stream)));
+    machine().races.raise_found();
   }
-  void synchronizeDevice(c10::DeviceIndex /*device*/) const override { machine().host_wait_all(); }
+  void synchronizeDevice(c10::DeviceIndex /*device*/) const override {
+    machine().host_wait_all();
+    machine().races.raise_found();
+  }
   void recordDataPtrOnStream(const c10::DataPtr& data, const c10::Stream& stream) const override {
     DeviceMemory::get().recordStream(data, stream);
   }
@@ -81,6 +85,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   }
   void synchronizeEvent(void* event) const override {
     if (event) machine().host_wait(static_cast<Event*>(event)->point);
+    machine().races.raise_found();
   }
   double elapsedTime(void* first, void* second, c10::DeviceIndex /*device*/) const override {
     TORCH_CHECK(first && second, "elapsed time needs two recorded events: record both on a stream first");

@@ -56,25 +56,21 @@ KernelCall::KernelCall(const char* op, size_t stream) : op_(op), stream_(stream)
   tick_ = Machine::get().issue(stream_);
 }
 
+// A write stands for the read of the same bytes.
 void KernelCall::touch(const at::Tensor& tensor, uint8_t use) {
-  if (!Machine::get().races.on() || !tensor.defined() || tensor.numel() == 0) return;
-  enter(tensor, (use & kWrite) != 0);  // A write stands for the read of the same bytes.
-}
-
-void KernelCall::enter(const at::Tensor& tensor, bool write) {
   Machine& machine = Machine::get();
+  if (!machine.races.on() || !tensor.defined() || tensor.numel() == 0) return;
   std::lock_guard<std::recursive_mutex> held(machine.lock);
-  Access access = machine.access(stream_, op_, write, 0, 0);
+  Access access = machine.access(stream_, op_, (use & kWrite) != 0, 0, 0);
   access.tick = tick_;
   const void* data = tensor.storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks().get();
-  const VectorClock past = machine.past(stream_);
   if (Block* block = DeviceMemory::get().find(data)) {
     locate(access, tensor, 0);
-    machine.races.enter(block->shadow, access, past, "device", block->requested);
+    machine.races.enter(block->shadow, access, machine.issue_past(stream_), "device", block->requested);
   } else if (char* start = PinnedAllocator::get().start_of(data)) {
     locate(access, tensor, static_cast<size_t>(static_cast<const char*>(data) - start));
     PinnedBlock& pinned = PinnedAllocator::get().block(start);
-    machine.races.enter(pinned.shadow, access, past, "pinned", pinned.bytes);
+    machine.races.enter(pinned.shadow, access, machine.issue_past(stream_), "pinned", pinned.bytes);
   }
 }
 
@@ -88,6 +84,19 @@ void KernelCall::finish(OpClass op_class, c10::ScalarType dtype, int64_t flops, 
 
 void KernelCall::finish_copy(Direction direction, size_t bytes) {
   Machine::get().run_copy(stream_, op_, direction, bytes);
+}
+
+void hand_over(const void* address, size_t bytes, int64_t stream) {
+  Machine& machine = Machine::get();
+  std::lock_guard<std::recursive_mutex> held(machine.lock);
+  Block* block = DeviceMemory::get().find(address);
+  if (!block || !machine.races.on()) return;
+  const auto index = static_cast<size_t>(stream);
+  machine.check_stream(index);
+  Access access = machine.access(index, "hand-over", true, 0, bytes);
+  ++access.tick;
+  machine.races.enter(block->shadow, access, machine.past(index), "device", block->requested);
+  machine.races.raise_found();
 }
 
 }  // namespace sim

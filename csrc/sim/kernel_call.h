@@ -23,11 +23,13 @@ class KernelCall {
   size_t stream() const { return stream_; }
 
  private:
-  void enter(const at::Tensor& tensor, bool write);
-
   const char* op_;
   size_t stream_;
   uint64_t tick_ = 0;
 };
+
+// The next operation of the stream takes the block at this address away from the program: it must come after every
+// earlier access, reads too, though it only reads itself.
+void hand_over(const void* address, size_t bytes, int64_t stream);
 
 }  // namespace sim

@@ -107,10 +107,12 @@ Point Machine::tail(size_t stream) {
   return {streams_[stream].free_at, past(stream), generation_};
 }
 
+Point Machine::moment(size_t stream) const { return {std::max(streams_[stream].free_at, host_now_), {}, generation_}; }
+
 Point Machine::record(size_t stream) {
   std::lock_guard<std::recursive_mutex> held(lock);
-  Point point = tail(stream);
-  point.time = std::max(point.time, host_now_);
+  Point point = moment(stream);
+  point.past = past(stream);
   return point;
 }
 

@@ -59,8 +59,9 @@ class Machine {
   Span run_kernel(size_t stream, const char* op, OpClass op_class, Nanoseconds duration, int64_t bytes);
   Span run_copy(size_t stream, const char* op, Direction direction, size_t bytes);
 
-  Point record(size_t stream);  // An event: not before the host issued it.
-  Point tail(size_t stream);    // The end of what the stream holds.
+  Point record(size_t stream);        // An event: not before the host issued it.
+  Point moment(size_t stream) const;  // The same without what happened before.
+  Point tail(size_t stream);          // The end of what the stream holds.
   void wait(size_t stream, const Point& point);
   void host_wait(const Point& point);   // The host's clock jumps there, and knows what happened before.
   bool host_query(const Point& point);  // True if the host's clock is there; a false answer costs the host a poll.
@@ -74,6 +75,8 @@ class Machine {
   uint64_t issued(size_t stream) const { return streams_.at(stream).issued; }
   // What happens before the next operation of a stream.
   VectorClock past(size_t stream) const;
+  // What happened before its latest one.
+  const VectorClock& issue_past(size_t stream) const { return streams_[stream].past; }
   const VectorClock& host_past() const { return host_past_; }
 
   Access access(size_t stream, const char* op, bool write, size_t begin, size_t end) const;

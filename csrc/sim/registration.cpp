@@ -9,6 +9,7 @@
 #include <unordered_set>
 
 #include "sim/alias.h"
+#include "sim/autograd.h"
 #include "sim/device_memory.h"
 #include "sim/fallback.h"
 #include "sim/generator.h"
@@ -89,6 +90,7 @@ size_t register_device() {
   const size_t count = register_fallbacks(device);
   library("_", c10::DispatchKey::PrivateUse1).fallback(fallback_for_any());
   library("_", c10::DispatchKey::AutocastPrivateUse1).fallback(torch::CppFunction::makeFallthrough());
+  serve_registered_devices();
   return count;
 }
 

@@ -91,8 +91,10 @@ def solve_cpsat(model: CpModel, limits: Limits, watch: Watch | None = None) -> C
     finished = follow(run, run.stop, watch)
     status, objective, bound = finished.result, run.objective(finished.result), run.bound(finished.result)
     reason = finished.stopped or "the time or work limit was reached"
-    if objective is not None and bound is not None and bound >= objective:
-        status, bound, reason = Status.OPTIMAL, objective, ""
+    if objective is not None and bound == objective:
+        status, reason = Status.OPTIMAL, ""
+    elif objective is not None and bound is not None and bound > objective:
+        status, bound, reason = Status.FEASIBLE, None, f"its bound {bound} contradicts its solution of {objective}"
     elif status is Status.OPTIMAL:
         status, reason = Status.FEASIBLE, "it stopped at the gap asked for"
     elif status is Status.INFEASIBLE:
@@ -204,8 +206,8 @@ def _least_objective(model: CpModel) -> int:
     objective, variables = model.proto.objective, model.proto.variables
     total = round(objective.offset)
     for variable, cost in zip(objective.vars, objective.coeffs, strict=True):
-        domain = variables[variable].domain
-        total += int(cost) * int(domain[0] if cost > 0 else domain[-1])
+        domain = list(variables[variable].domain)  # as it stands, its [-1] reads what lies before it in memory
+        total += cost * (domain[0] if cost > 0 else domain[-1])
     return total
 
 

@@ -48,13 +48,15 @@ class LicenceRefused(BayplanError):
 def solve(model: LinearModel, limits: Limits, watch: Watch | None = None, start: FloatArray | None = None) -> Answer:
     """Solve on Gurobi; `limits.work` is Gurobi's own work unit. Raises LicenceRefused."""
     try:
-        with _environment(limits) as environment, _Native(environment, model) as native:
-            native.start_at(start)
-            finished = follow(native.run, native.stop, watch)
-            claim = finished.result
-            if finished.stopped is not None and claim.verdict is Verdict.STOPPED:
-                claim = replace(claim, why=f"{ENGINE}: {finished.stopped}")
-            return judge(model, claim, start, native.with_integers_fixed)
+        native = _Native(_environment(limits), model)
+        native.start_at(start)
+        finished = follow(native.run, native.stop, watch)
+        claim = finished.result
+        if finished.stopped is not None and claim.verdict is Verdict.STOPPED:
+            claim = replace(claim, why=f"{ENGINE}: {finished.stopped}")
+        answer = judge(model, claim, start, native.with_integers_fixed)
+        native.dispose()  # not when `follow` raised: Gurobi may still run then, and would crash without its model
+        return answer
     except gurobipy.GurobiError as error:
         raise _translated(error, model) from error
 
@@ -84,6 +86,7 @@ class _Native:
         from scipy.sparse import csr_array  # a tenth of a second that only Gurobi's users pay
 
         self._model, self._stopped, self._reported = model, threading.Event(), 0.0
+        self._environment = environment
         self._gurobi: Any = gurobipy.Model(model.name, env=environment)
         kinds = np.where(model.integer, GRB.INTEGER, GRB.CONTINUOUS)
         self._x: Any = self._gurobi.addMVar(
@@ -100,11 +103,10 @@ class _Native:
             self._add(matrix, ~equal & np.isfinite(model.row_upper), "<", model.row_upper),
         ]
 
-    def __enter__(self) -> "_Native":
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def dispose(self) -> None:
+        """Free Gurobi's memory now; a licence seat is returned with the environment."""
         self._gurobi.dispose()
+        self._environment.dispose()
 
     def start_at(self, start: FloatArray | None) -> None:
         """Give the known columns of a first solution."""
@@ -123,8 +125,8 @@ class _Native:
         if gurobi.Status == GRB.INF_OR_UNBD:
             gurobi.Params.DualReductions = 0
             gurobi.optimize(self._callback(report))
-        if gurobi.Status == GRB.UNBOUNDED and gurobi.IsMIP and not self._is_feasible():
-            return Claim(engine=ENGINE, verdict=Verdict.INFEASIBLE)
+        if gurobi.Status == GRB.UNBOUNDED and gurobi.IsMIP:
+            return Claim(engine=ENGINE, verdict=Verdict.UNBOUNDED if self._is_feasible() else Verdict.INFEASIBLE)
         return self._claim()
 
     def with_integers_fixed(self, x: FloatArray) -> Claim:

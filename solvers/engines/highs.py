@@ -35,9 +35,9 @@ def solve(model: LinearModel, limits: Limits, watch: Watch | None = None, start:
     process = POOL.borrow()
     run = _Run(process, model, limits, start)
     try:
-        finished = follow(run, run.stop, watch)
+        finished = follow(run, run.stop, watch, process.terminate)
     except BaseException:
-        process.kill()  # the engine may still run: a fresh child is cheaper than a confused one
+        process.kill()  # it may still search: a fresh child is cheaper than a confused one
         raise
     POOL.give_back(process)
     claim = finished.result
@@ -122,7 +122,7 @@ class _Run:
             message = self._process.receive(0.5)
             if message is None:
                 if time.monotonic() > self._deadline:
-                    self._process.kill()
+                    self._process.terminate()
                     raise ProcessDied("HiGHS overran its time limit and its process was ended")
                 continue
             kind, number, *rest = message

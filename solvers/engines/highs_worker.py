@@ -1,8 +1,9 @@
 """The child process that holds HiGHS: highspy and ortools ship clashing libraries and cannot live in one process.
 
 Run as a script with the number of an inherited socket. It imports nothing of Bayplan, so that ortools never gets in.
-Messages, both ways pickled tuples: in ("solve", id, job), ("stop", id); out ("ready", version), ("unusable", text),
-("progress", id, incumbent, bound, x or None), ("done", id, result), ("failed", id, text). End of file ends the process.
+Messages, both ways pickled tuples. In: ("solve", id, job), ("stop", id), ("ping",). Out: ("ready", version) or
+("unusable", text) once, then ("pong",), ("progress", id, incumbent, bound, x or None), ("done", id, result) and
+("failed", id, text). End of file ends the process.
 """
 
 import os
@@ -128,6 +129,8 @@ class Worker:
             message = self._connection.recv()
             if message[0] == "solve":
                 threading.Thread(target=self._solve, args=message[1:], daemon=True).start()
+            elif message[0] == "ping":
+                self._send("pong")
             elif self._current is not None and self._current[0] == message[1]:
                 self._current[1].stop()
 

@@ -19,6 +19,9 @@ SCRIPT = Path(__file__).with_name("highs_worker.py")
 START_S = 60.0
 """How long a child may take to import its libraries; on a busy machine that is seconds."""
 
+PING_S = 5.0
+"""How long an idle child may take to answer before it is replaced."""
+
 
 class ProcessDied(Exception):
     """The child ended while it was needed; the text says how."""
@@ -56,6 +59,17 @@ class HighsProcess:
         """Whether the child still runs."""
         return self._process.poll() is None
 
+    def responds(self) -> bool:
+        """Whether the child answers; one that was killed a moment ago still counts as alive for the kernel."""
+        try:
+            self.send("ping")
+            while (message := self.receive(PING_S)) is not None:
+                if message[0] == "pong":
+                    return True
+        except ProcessDied:
+            pass
+        return False
+
     def send(self, *message: Any) -> None:
         """Send one message; raises ProcessDied."""
         try:
@@ -74,11 +88,15 @@ class HighsProcess:
         except (EOFError, OSError) as error:
             raise ProcessDied(self._epitaph()) from error
 
-    def kill(self) -> None:
-        """End the child and collect it, so that no zombie stays."""
-        self._connection.close()
+    def terminate(self) -> None:
+        """End the child at once; whoever listens to it sees that. Callable from any thread."""
         self._process.kill()
         self._process.wait()
+
+    def kill(self) -> None:
+        """End the child and collect it, so that no zombie stays; nobody may be listening any more."""
+        self.terminate()
+        self._connection.close()
         self._errors.close()
 
     def _greeting(self) -> str:
@@ -121,7 +139,7 @@ class HighsPool:
             self._forget_if_forked()
             while self._idle:
                 process = self._idle.pop()
-                if process.alive():
+                if process.responds():
                     return process
                 process.kill()
         return HighsProcess()

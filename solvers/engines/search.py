@@ -13,6 +13,11 @@ from solvers.ir.solution import Watch
 HEARTBEAT_S = 0.2
 """How long `watch` waits at most for its next call when the engine has no news."""
 
+PATIENCE_S = 5.0
+"""How long an abandoned engine is waited for."""
+
+INTERRUPTED = "stopped by Ctrl-C"
+
 ResultT = TypeVar("ResultT")
 
 
@@ -41,12 +46,18 @@ class _Ended(Generic[ResultT]):
     error: BaseException | None
 
 
-def follow(run: Callable[[Report], ResultT], stop: Callable[[], None], watch: Watch | None) -> Finished[ResultT]:
+def follow(
+    run: Callable[[Report], ResultT],
+    stop: Callable[[], None],
+    watch: Watch | None,
+    abandon: Callable[[], None] | None = None,
+) -> Finished[ResultT]:
     """Run an engine to its end, or until `watch` answers True or Ctrl-C is pressed; then its best solution is kept.
 
     `run` is called in a thread with a function that takes progress; `stop` must make it return soon, from any thread.
-    `watch` is called here, in the caller's thread. A second Ctrl-C gives up at once (KeyboardInterrupt). Another
-    exception of `watch` stops the engine and goes to the caller.
+    `watch` is called here, in the caller's thread. A second Ctrl-C gives up (KeyboardInterrupt), and so does any other
+    exception of `watch`: the engine is abandoned (by `stop` if no better way is given) and waited for a little, since
+    memory must not be freed under it.
     """
     news: queue.SimpleQueue[Progress | _Ended[ResultT]] = queue.SimpleQueue()
 
@@ -57,15 +68,27 @@ def follow(run: Callable[[Report], ResultT], stop: Callable[[], None], watch: Wa
             news.put(_Ended(None, error))
 
     thread = threading.Thread(target=work, daemon=True, name="engine")
-    started = time.monotonic()
     thread.start()
-    best, stopped = Progress(None, None), None
+    try:
+        ended, stopped = _watched(news, stop, watch)
+    except BaseException:
+        (abandon or stop)()
+        thread.join(PATIENCE_S)
+        raise
+    thread.join()
+    return Finished(_result(ended), stopped)
+
+
+def _watched(
+    news: "queue.SimpleQueue[Progress | _Ended[ResultT]]", stop: Callable[[], None], watch: Watch | None
+) -> tuple[_Ended[ResultT], str | None]:
+    """Take news until the run ends; answers its end and why the caller ended it, if so."""
+    best, stopped, started = Progress(None, None), None, time.monotonic()
     while True:
         try:
             item = _next(news)
             if isinstance(item, _Ended):
-                thread.join()
-                return Finished(_result(item), stopped)
+                return item, stopped
             best = _merged(best, item)
             if not news.empty():
                 continue  # the latest news will do
@@ -77,12 +100,6 @@ def follow(run: Callable[[Report], ResultT], stop: Callable[[], None], watch: Wa
                 raise
             stopped = INTERRUPTED
             stop()
-        except BaseException:
-            stop()
-            raise
-
-
-INTERRUPTED = "stopped by Ctrl-C"
 
 
 def _next(news: "queue.SimpleQueue[Progress | _Ended[ResultT]]") -> Progress | _Ended[ResultT] | None:

@@ -6,6 +6,7 @@ from itertools import chain, combinations, product
 
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from solvers.check.recompute_graph import base_us, judge_recompute_graph
@@ -169,8 +170,23 @@ def optimum_us(problem: RecomputeGraphProblem) -> float:
     return min(best.values(), default=float("inf"))
 
 
-@settings(max_examples=40)
-@given(recompute_graph_problems(max_ops=4))
+@st.composite
+def tight_problems(draw: st.DrawFn) -> RecomputeGraphProblem:
+    """Forward 0, 1; then 2 reads 1 and 3 reads 0, like a backward pass: at a tight budget op 0 must be run again."""
+    inputs = [(), (0,), draw(st.sampled_from([(1,), (0, 1)])), draw(st.sampled_from([(0,), (0, 2), (0, 1)]))]
+    sizes = [draw(st.integers(1, 5)), draw(st.integers(1, 3)), draw(st.integers(2, 5)), draw(st.integers(0, 2))]
+    ops = tuple(op(draw(st.integers(1, 4)), size, *inputs[t], comm=draw(_rarely)) for t, size in enumerate(sizes))
+    needed = sizes[1] + sizes[2]
+    return RecomputeGraphProblem(
+        name="tight", budget_bytes=needed + draw(st.integers(0, sizes[0])), static_bytes=0, ops=ops
+    )
+
+
+_rarely = st.sampled_from([False, False, True])
+
+
+@settings(max_examples=60)
+@given(recompute_graph_problems(max_ops=4) | tight_problems())
 def test_the_best_clean_plan_is_the_best_walk_through_memory_states(problem: RecomputeGraphProblem) -> None:
     verdicts = (judge_recompute_graph(problem, candidate) for candidate in every_plan(len(problem.ops)))
     clean = [verdict.objective_us for verdict in verdicts if verdict.objective_us is not None]

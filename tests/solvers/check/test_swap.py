@@ -102,7 +102,7 @@ def test_broken_plans_are_refused_with_place_value_and_limit(swaps: list[tuple[s
     assert verdict.objective_us is None
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=250)
 @given(st.data())
 def test_the_judge_agrees_with_a_ticking_clock(data: st.DataObject) -> None:
     problem = data.draw(swap_problems(max_ops=7, max_tensors=5))
@@ -110,7 +110,7 @@ def test_the_judge_agrees_with_a_ticking_clock(data: st.DataObject) -> None:
     assert judge_swap(problem, decision).objective_us == naive_objective_us(problem, decision)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80)
 @given(st.data())
 def test_any_single_fault_in_a_valid_plan_is_found(data: st.DataObject) -> None:
     problem = data.draw(swap_problems())
@@ -143,7 +143,7 @@ def optimum_us(problem: SwapProblem) -> float:
     return min((value for value in found if value is not None), default=float("inf"))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(swap_problems(max_ops=5, max_tensors=3))
 def test_the_least_feasible_budget_is_the_closed_form(problem: SwapProblem) -> None:
     least = max(0, least_budget_bytes(problem))
@@ -152,7 +152,7 @@ def test_the_least_feasible_budget_is_the_closed_form(problem: SwapProblem) -> N
         assert optimum_us(replace(problem, budget_bytes=least - 1)) == float("inf")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(swap_problems(max_ops=5, max_tensors=3), st.integers(0, 5), st.integers(0, 3_000_000), st.integers(0, 3_000_000))
 def test_more_budget_or_bandwidth_never_hurts_the_optimum(
     problem: SwapProblem, more: int, faster_out: int, faster_in: int

@@ -1,8 +1,7 @@
 """From command-line overrides to settings: Hydra composes, this module judges and puts each fault into one sentence."""
 
 import dataclasses
-import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
 
 from hydra import compose, initialize_config_module
@@ -15,6 +14,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from experiments.config import Settings, register
 from solvers.ir import InvalidInput
+from solvers.ir.names import unknown
 
 SWEEP_PARAMS = "hydra.sweeper.params."
 
@@ -41,7 +41,7 @@ def read_settings(overrides: Sequence[str]) -> Composed:
         except InvalidInput:
             raise
         except (HydraException, OmegaConfBaseException, ValueError) as error:
-            raise InvalidInput(_sentence(error)) from error
+            raise _fault(error) from error
 
 
 def expand_grid(overrides: Sequence[str], grid: dict[str, str]) -> list[list[str]]:
@@ -102,7 +102,7 @@ def _refuse_strangers(node: Any, place: str) -> None:
         fields = _names(kind)
         for key in node:
             if key not in fields:
-                raise InvalidInput(unknown(str(key), fields, "setting", place))
+                raise unknown(_kind_of_setting(place[:-1]), str(key), fields)
         for name in fields:
             if name not in node and not OmegaConf.is_missing(node, name):
                 raise InvalidInput(f"{place}{name} was removed, but it is needed: leave out ~{place}{name}")
@@ -121,51 +121,50 @@ def _missing_values(node: DictConfig, place: str) -> list[str]:
     return found
 
 
-def unknown(name: str, known: Iterable[str], what: str, place: str = "") -> str:
-    """The sentence for a name (at `place`) that does not exist: the nearest one that does, or all of them."""
-    names = sorted(known)
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    remedy = f"did you mean {place + near[0]!r}?" if near else f"choose of {', '.join(names) or 'none'}"
-    return f"there is no {what} {place + name!r}: {remedy}"
-
-
-def _sentence(error: Exception) -> str:
+def _fault(error: Exception) -> InvalidInput:
     """What went wrong in Hydra's or OmegaConf's many words, in one sentence of ours."""
     if isinstance(error, MissingConfigException):
         return _missing_choice(error)
     if isinstance(error, OverrideParseException):
-        return f"cannot read the override {error.override!r}: write key=value"
+        return InvalidInput(f"cannot read the override {error.override!r}: write key=value")
     if isinstance(error, ConfigCompositionException):
         return _composition_fault(error)
-    place = getattr(error, "full_key", None)
-    return f"{place}: {_brief(error)}: correct the value" if place else f"{_brief(error)}: correct the overrides"
+    return _wrong_value(error) or InvalidInput(f"{_brief(error)}: correct the overrides")
 
 
-def _missing_choice(error: MissingConfigException) -> str:
+def _missing_choice(error: MissingConfigException) -> InvalidInput:
     group, _, name = str(error.missing_cfg_file).rpartition("/")
     options = error.options or (GlobalHydra.instance().config_loader().get_group_options(group) if group else [])
-    return unknown(name, [str(option) for option in options], group or "configuration")
+    return unknown(group or "configuration", name, map(str, options))
 
 
-def _composition_fault(error: ConfigCompositionException) -> str:
-    cause = error.__cause__
+def _composition_fault(error: ConfigCompositionException) -> InvalidInput:
     text = _brief(error)
     if text.startswith("Could not override"):
-        return _stranger(text.split("'")[1].partition("=")[0], cause)
+        return _stranger(text.split("'")[1].partition("=")[0], error.__cause__)
     if text.startswith("Ambiguous value for argument"):
-        return f"{text.removeprefix('Ambiguous value for argument ')} holds several values: add -m to sweep over them"
-    place = getattr(cause, "full_key", None)
-    return f"{place}: {_brief(cause)}: correct the value" if cause and place else f"{text}: correct the overrides"
+        override = text.removeprefix("Ambiguous value for argument ")
+        return InvalidInput(f"{override} holds several values: add -m to sweep over them")
+    return _wrong_value(error.__cause__) or InvalidInput(f"{text}: correct the overrides")
 
 
-def _stranger(key: str, cause: BaseException | None) -> str:
+def _wrong_value(error: BaseException | None) -> InvalidInput | None:
+    place = getattr(error, "full_key", None)
+    return InvalidInput(f"{place}: {_brief(error)}: correct the value") if error is not None and place else None
+
+
+def _stranger(key: str, cause: BaseException | None) -> InvalidInput:
     """The sentence for a key that does not exist, with the nearest one that does."""
-    place = key.rpartition(".")[0]
+    place, _, name = key.rpartition(".")
     kind = getattr(cause, "object_type", None)
     if not dataclasses.is_dataclass(kind):
-        return f"there is no setting {key!r}: choose it through its group, such as {place or 'experiment'}=NAME"
+        return InvalidInput(f"{key!r} is no setting, or one of a group: choose groups by name, as in solver=milp-swap")
     known = _names(kind) if place else [*_names(kind), "experiment"]
-    return unknown(key.rpartition(".")[2], known, "setting", place and f"{place}.")
+    return unknown(_kind_of_setting(place), name, known)
+
+
+def _kind_of_setting(place: str) -> str:
+    return f"setting of {place}" if place else "setting"
 
 
 def _names(kind: Any) -> list[str]:

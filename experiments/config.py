@@ -57,11 +57,11 @@ class GptConf(ModelConf):
     """The byte-level GPT of `experiments.models.gpt`."""
 
     _target_: str = "experiments.models.GptShape"
-    layers: int = 4
+    layers: int = 8
     width: int = 128
     heads: int = 4
     context: int = 128
-    batch: int = 16
+    batch: int = 8
     dropout: float = 0.1
     tied: bool = False
     learning_rate: float = 1e-3
@@ -86,8 +86,9 @@ class GptConf(ModelConf):
 class FactoryConf(ModelConf):
     """One's own model: `MODULE:FACTORY`, callable(device) → (model, optimizer, step)."""
 
-    _target_: str = "experiments.policies.OwnModel"
+    _target_: str = "experiments.models.OwnModel"
     factory: str = MISSING
+    seed: int = 0
 
 
 @dataclass
@@ -123,6 +124,9 @@ class GreedySwapConf(SolverConf):
     """SmartSwap's heuristic."""
 
     _target_: str = "solvers.swap.GreedySwap"
+    layers: int = 32
+    weight: float = 1.0
+    least_bytes: int = 0
     printed: bool = False
 
 
@@ -132,6 +136,8 @@ class MilpSwapConf(SolverConf):
 
     _target_: str = "solvers.swap.MilpSwap"
     engine: str = "auto"
+    exact_tensors: int = 12
+    exact_ops: int = 48
 
 
 @dataclass
@@ -168,7 +174,7 @@ class Settings:
     name: str = "custom"
     device: DeviceKind = DeviceKind.sim
     steps: int = 4
-    baselines: list[Baseline] = field(default_factory=lambda: list(Baseline))
+    baselines: list[Baseline] = field(default_factory=lambda: [Baseline.none, Baseline.unlimited])
     hardware: HardwareConf = MISSING
     model: ModelConf = MISSING
     problem: ProblemConf = MISSING

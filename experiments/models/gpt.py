@@ -1,6 +1,7 @@
 """A byte-level GPT (pre-LN, GELU, causal scaled-dot-product attention) and its training step."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import nn
@@ -18,16 +19,21 @@ VOCABULARY = 256
 class GptShape:
     """A GPT and the batches that it sees; the defaults are the demo's, whose activations outweigh its parameters."""
 
-    layers: int = 4
+    layers: int = 8
     width: int = 128
     heads: int = 4
     context: int = 128
-    batch: int = 16
+    batch: int = 8
     dropout: float = 0.1
     tied: bool = False
     learning_rate: float = 1e-3
     clip: float = 1.0
     seed: int = 0
+    recomputes: ClassVar[bool] = True
+
+    def build(self, device: torch.device, *, recompute: bool = False) -> Workload:
+        """The model of this shape on a device, ready to train."""
+        return build_gpt(self, device, recompute=recompute)
 
 
 class Block(nn.Module):

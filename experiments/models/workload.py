@@ -1,7 +1,7 @@
 """What a model brings to Bayplan: itself, its optimizer, and a function that does one training step."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple, Protocol
 
 import torch
 
@@ -17,5 +17,14 @@ class Workload(NamedTuple):
     step: Step
 
 
-Factory = Callable[[torch.device], Workload]
-"""Builds the same workload again and again: same weights, same data, same random numbers."""
+class Model(Protocol):
+    """Something that can be built again and again: same weights, same data, same random numbers.
+
+    `recomputes` says whether it has a variant that recomputes its activations instead of keeping them.
+    """
+
+    recomputes: ClassVar[bool]
+
+    def build(self, device: torch.device, *, recompute: bool = False) -> Workload:
+        """The model on a device, ready to train."""
+        ...

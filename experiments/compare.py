@@ -1,0 +1,167 @@
+"""`bayplan compare`: one experiment, every policy planned, checked, executed and written down; with `-m` a grid."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+from rich.console import Console
+
+from experiments.compose import Composed, read_settings
+from experiments.config import Settings
+from experiments.execution import execute
+from experiments.outcomes import Bench, Outcome, make_model, run_baseline, run_plan
+from experiments.page import html_page
+from experiments.pictures import LANES
+from experiments.planning import Prepared, best_start, make_limits, make_problem, make_solvers, prepare
+from experiments.plots import Curve, Panel, lanes_figure, memory_figure, png_bytes, svg_text
+from experiments.progress import Stages, stages
+from experiments.rows import commit
+from experiments.run_directory import CONFIG, RunDirectory, open_run_directory
+from experiments.tables import Table, policy_tables, to_markdown, to_terminal, to_text
+from experiments.worlds import World, load_hardware
+from solvers.ir import InvalidInput, Row, SwapPlan
+from solvers.ir.codec import document_to_raw, plan_to_raw, problem_to_raw
+from solvers.timeline import chrome_trace
+
+USAGE = """bayplan compare [experiment=NAME] [key=value …] [-m]
+
+Trains a model under every chosen policy and compares them. Settings are Hydra's: groups hardware, model, problem,
+solver and experiment stand in conf/; any setting can be overridden, as in steps=8 or solver=[milp-swap].
+  -m, --multirun   sweep over key=value,value lists and over the grid that the experiment file names; a sweep that is
+                   given an earlier one's folder (run_dir=…) goes on where that ended
+"""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command; 0: done, 1: no solver has a plan that trained. Raises `InvalidInput` on a bad command line."""
+    words, flags = split_flags(argv, {"-m", "--multirun", "-h", "--help"})
+    if flags & {"-h", "--help"}:
+        print(USAGE, end="")
+        return 0
+    if flags:
+        from experiments.sweep import run_sweep
+
+        return run_sweep(words)
+    composed = read_settings(words)
+    directory = open_run_directory(composed.settings.name, composed.settings.run_dir)
+    rows = run_experiment(composed, directory)
+    print_rows(Console(), rows, policy_tables(rows), directory)
+    return exit_code(rows)
+
+
+def print_rows(console: Console, rows: Sequence[Row], tables: Sequence[Table], directory: RunDirectory) -> None:
+    """The tables, what each row has to say, and where the files are."""
+    to_terminal(console, tables)
+    for row in rows:
+        if row.reason:
+            console.print(f"{row.asked['policy']}: {row.reason}", markup=False, highlight=False, soft_wrap=True)
+    console.print(f"written to {directory.path}", markup=False, highlight=False, soft_wrap=True)
+
+
+def split_flags(argv: Sequence[str], known: set[str]) -> tuple[list[str], set[str]]:
+    """Overrides and flags apart; raises `InvalidInput` on any other flag."""
+    words = [word for word in argv if not word.startswith("-")]
+    flags = {word for word in argv if word.startswith("-")}
+    for flag in sorted(flags - known):
+        raise InvalidInput(
+            f"there is no flag {flag!r}: write settings as key=value; flags are {', '.join(sorted(known))}"
+        )
+    return words, flags
+
+
+def exit_code(rows: Sequence[Row]) -> int:
+    """1 where solvers were asked and none has a plan that trained."""
+    solved = [row for row in rows if "status" in row.figures]
+    return 0 if not solved or any(row.outcome == "ok" for row in solved) else 1
+
+
+def run_experiment(
+    composed: Composed, directory: RunDirectory, starts: Mapping[str, SwapPlan] | None = None
+) -> list[Row]:
+    """All policies of one experiment; every row is on disk before the next policy begins.
+
+    `starts` are plans of other problems: solvers that can begin from a plan get the best of those valid here.
+    """
+    settings = composed.settings
+    torch.set_num_threads(1)  # before the first backward pass, whose thread keeps what it finds; two runs then agree
+    directory.text(CONFIG, composed.yaml)
+    with stages(2 + len(settings.baselines) + 2 * len(settings.solver)) as shown:
+        with shown.stage("training with unlimited memory"):
+            bench = make_bench(settings, shown.say)
+        directory.json("graph.json", document_to_raw(bench.graph))
+        directory.json("problem.json", problem_to_raw(bench.problem))
+        outcomes = _run_policies(bench, directory, shown, starts or {})
+        with shown.stage("drawing"):
+            _write_pages(composed, directory, outcomes, bench)
+    return [outcome.row for outcome in outcomes]
+
+
+def make_bench(settings: Settings, tell: Callable[[str], None]) -> Bench:
+    """Train with all memory, profile a step, and state the problem."""
+    world = World(settings.device, load_hardware(settings.hardware))
+    model = make_model(settings.model)
+    unlimited = execute(
+        model, world, settings.steps, profile=settings.name, tell=lambda text: tell(f"unlimited memory: {text}")
+    )
+    if unlimited.graph is None:
+        raise InvalidInput(f"the model does not even fit the whole device ({unlimited.reason}): make it smaller")
+    problem = make_problem(settings.problem, unlimited.graph, world.hardware)
+    return Bench(settings, world, model, unlimited, unlimited.graph, problem, tell)
+
+
+def _run_policies(
+    bench: Bench, directory: RunDirectory, shown: Stages, starts: Mapping[str, SwapPlan]
+) -> list[Outcome]:
+    outcomes: list[Outcome] = []
+    for baseline in bench.settings.baselines:
+        with shown.stage(f"executing {baseline.value}"):
+            outcomes.append(run_baseline(bench, baseline))
+        directory.rows([outcome.row for outcome in outcomes])
+    limits = make_limits(bench.settings.limits)
+    for name, solver in make_solvers(bench.settings, best_start(bench.problem, starts)).items():
+        with shown.stage(f"solving {name}"):
+            prepared = prepare(solver, bench.problem, bench.graph, limits, shown.watch(f"solving {name}"))
+        _write_plan(directory, name, prepared)
+        with shown.stage(f"executing {name}"):
+            outcomes.append(run_plan(bench, name, prepared))
+        directory.rows([outcome.row for outcome in outcomes])
+    return outcomes
+
+
+def _write_plan(directory: RunDirectory, name: str, prepared: Prepared) -> None:
+    directory.json(f"plans/{name}.json", plan_to_raw(prepared.file))
+    if prepared.planned is None or prepared.predicted is None:
+        return
+    directory.json(f"schedules/{name}.json", document_to_raw(prepared.planned.schedule))
+    directory.json(f"reports/{name}.simulated.json", document_to_raw(prepared.predicted))
+
+
+def _write_pages(composed: Composed, directory: RunDirectory, outcomes: Sequence[Outcome], bench: Bench) -> None:
+    for outcome in outcomes:
+        if outcome.report is not None:
+            name = outcome.row.asked["policy"]
+            directory.json(f"reports/{name}.executed.json", document_to_raw(outcome.report))
+            directory.json(f"traces/{name}.json", chrome_trace(outcome.report))
+    rows = [outcome.row for outcome in outcomes]
+    tables = policy_tables(rows)
+    directory.text("table.txt", to_text(tables))
+    directory.text("table.md", to_markdown(tables))
+    svgs = _write_pictures(directory, outcomes, bench) if bench.settings.plots else []
+    source = f"{bench.world.name}; commit {commit() or 'unknown'}"
+    directory.text("report.html", html_page(f"bayplan: {bench.settings.name}", source, tables, svgs, composed.yaml))
+
+
+def _write_pictures(directory: RunDirectory, outcomes: Sequence[Outcome], bench: Bench) -> list[str]:
+    curves: list[Curve] = [outcome.curve for outcome in outcomes if outcome.curve is not None]
+    panels: list[Panel] = [outcome.panel for outcome in outcomes if outcome.panel is not None]
+    place = f"{bench.settings.name} ({bench.world.name})"
+    figures = {}
+    if curves:
+        figures["memory"] = memory_figure(curves, bench.budget_bytes, f"Device memory during one step of {place}")
+    if panels:
+        figures["lanes"] = lanes_figure(panels, LANES, f"Lanes during one step of {place}")
+    svgs = []
+    for name, figure in figures.items():
+        svgs.append(svg_text(figure))
+        directory.text(f"{name}.svg", svgs[-1])
+        directory.binary(f"{name}.png", png_bytes(figure))
+    return svgs

@@ -1,0 +1,140 @@
+"""Training for a few steps in a world, with or without a plan: what it computed, how long it took, what it needed."""
+
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from experiments.models import Model, Step, Workload
+from experiments.worlds import World
+from runtime.device import clock, memory_stats
+from runtime.profile import profile_step
+from runtime.swap import SwapExecutor
+from solvers.ir import OpGraph, Report, Schedule, SwapProblem
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A plan that is ready to execute."""
+
+    graph: OpGraph
+    problem: SwapProblem
+    schedule: Schedule
+
+
+@dataclass(frozen=True)
+class Execution:
+    """What a policy did. `reason` says why it did not finish; then there are no steps, or fewer than asked for.
+
+    `step_us` holds every step's time on the device's clock; `report` is the last planned step's, and `departure` says
+    where that one did not follow its plan.
+    """
+
+    losses: torch.Tensor
+    parameters: tuple[torch.Tensor, ...] = ()
+    gradients: tuple[torch.Tensor | None, ...] = ()
+    step_us: tuple[float, ...] = ()
+    peak_bytes: int = 0
+    report: Report | None = None
+    departure: str | None = None
+    graph: OpGraph | None = None
+    reason: str | None = None
+
+    @property
+    def typical_step_us(self) -> float | None:
+        """The median of the steps after the first, which creates the optimizer's states."""
+        return statistics.median(self.step_us[1:] or self.step_us) if self.step_us else None
+
+    def equals(self, other: "Execution") -> tuple[bool, bool, bool]:
+        """Whether losses, parameters and gradients are torch.equal to another run's."""
+        return (
+            torch.equal(self.losses, other.losses),
+            _all_equal(self.parameters, other.parameters),
+            _all_equal(self.gradients, other.gradients),
+        )
+
+
+def execute(
+    model: Model,
+    world: World,
+    steps: int,
+    *,
+    capacity_bytes: int | None = None,
+    recompute: bool = False,
+    planned: Planned | None = None,
+    profile: str | None = None,
+    tell: Callable[[str], None] = lambda text: None,
+) -> Execution:
+    """Build the model in the world and train it; out of memory is an answer, not an error.
+
+    With a name as `profile`, one further step is recorded as a graph of that name, after everything else.
+    """
+    try:
+        device = world.open(capacity_bytes)
+        done = _train(model.build(device, recompute=recompute), device, steps, planned, profile, tell)
+    except torch.OutOfMemoryError as error:
+        reason = str(error).strip().split("\n")[0]
+        done = None
+    if done is not None:
+        return done
+    return Execution(losses=torch.empty(0), peak_bytes=memory_stats(device).peak_bytes, reason=reason)
+
+
+def _train(
+    workload: Workload,
+    device: torch.device,
+    steps: int,
+    planned: Planned | None,
+    profile: str | None,
+    tell: Callable[[str], None],
+) -> Execution:
+    now_ns = clock(device)
+    follower = _Follower(planned, device)
+    losses, times, peaks = [], [], []
+    for number in range(steps):
+        began = now_ns()
+        losses.append(follower.run(workload.step))
+        times.append((now_ns() - began) / 1e3)
+        peaks.append(memory_stats(device).peak_bytes)  # of this step: an executor starts each step's peak anew
+        tell(f"step {number + 1} of {steps}")
+    parameters = tuple(workload.model.parameters())
+    return Execution(
+        losses=torch.stack(losses).cpu(),
+        parameters=tuple(one.detach().cpu().clone() for one in parameters),
+        gradients=tuple(None if one.grad is None else one.grad.detach().cpu().clone() for one in parameters),
+        step_us=tuple(times),
+        peak_bytes=max(peaks),
+        report=follower.report,
+        departure=follower.departure,
+        graph=_profile(workload, device, profile) if profile is not None else None,
+    )
+
+
+class _Follower:
+    """Runs steps under a plan, or plainly where there is none; `report` is the last planned step's."""
+
+    def __init__(self, planned: Planned | None, device: torch.device) -> None:
+        self.report: Report | None = None
+        self.departure: str | None = None
+        self._executor = None if planned is None else SwapExecutor(planned.schedule, planned.graph, device)
+
+    def run(self, step: Step) -> torch.Tensor:
+        """One step's loss."""
+        if self._executor is None:
+            return step()
+        done = self._executor.run(step)
+        self.report = done.report
+        self.departure = None if done.counts.as_planned else done.counts.departure or f"not as planned: {done.counts}"
+        return done.value
+
+
+def _profile(workload: Workload, device: torch.device, name: str) -> OpGraph:
+    return profile_step(workload.step, device, name=name, model=workload.model, optimizer=workload.optimizer, warmup=1)
+
+
+def _all_equal(ours: tuple[torch.Tensor | None, ...], theirs: tuple[torch.Tensor | None, ...]) -> bool:
+    return len(ours) == len(theirs) and all(
+        torch.equal(one, other) if one is not None and other is not None else one is other
+        for one, other in zip(ours, theirs, strict=True)
+    )

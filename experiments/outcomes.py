@@ -1,0 +1,203 @@
+"""Every policy of one experiment, executed and written down."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, cast
+
+import hydra.utils
+from omegaconf import OmegaConf
+
+from experiments.config import Baseline, ModelConf, Settings
+from experiments.execution import Execution, execute
+from experiments.figures import Figures
+from experiments.models import Model
+from experiments.pictures import curve_of_graph, curve_of_report, panel_of_report
+from experiments.planning import Prepared
+from experiments.plots import Curve, Panel
+from experiments.rows import commit
+from experiments.worlds import World, hardware_file
+from solvers.ir import OpGraph, Report, Row, Status, SwapProblem
+
+Answer = Literal["ok", "infeasible", "out-of-memory", "timeout", "error"]
+NO_PLAN: dict[Status, Answer] = {Status.INFEASIBLE: "infeasible", Status.UNKNOWN: "timeout"}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One policy's row, and what there is to draw of it."""
+
+    row: Row
+    curve: Curve | None = None
+    panel: Panel | None = None
+    report: Report | None = None
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What all policies of an experiment share: the world, the model, the unlimited run, its graph, the problem."""
+
+    settings: Settings
+    world: World
+    model: Model
+    unlimited: Execution
+    graph: OpGraph
+    problem: SwapProblem
+    tell: Callable[[str], None]
+
+    @property
+    def budget_bytes(self) -> int:
+        """The device memory that a policy may use."""
+        return self.problem.budget_bytes
+
+    def row(self, policy: str, outcome: Answer, figures: Figures, reason: str | None = None) -> Row:
+        """A row of this experiment."""
+        settings = self.settings
+        asked: dict[str, Any] = {
+            "policy": policy,
+            "model": OmegaConf.to_container(OmegaConf.structured(settings.model)),
+            "hardware": self.world.hardware.name,
+            "device": settings.device.value,
+            "problem": settings.problem.kind,
+            "budget_bytes": self.budget_bytes,
+            "steps": settings.steps,
+        }
+        return Row(
+            experiment=settings.name,
+            asked=asked,
+            outcome=outcome,
+            figures=figures.to_raw(),
+            provenance=self.world.name,
+            commit=commit(),
+            seed=settings.limits.seed,
+            reason=reason,
+        )
+
+
+def make_model(conf: ModelConf) -> Model:
+    """The model that the settings describe."""
+    return cast("Model", hydra.utils.instantiate(OmegaConf.structured(conf)))
+
+
+def run_baseline(bench: Bench, baseline: Baseline) -> Outcome:
+    """One of the policies that need no solver."""
+    if baseline is Baseline.unlimited:
+        figures = replace(_executed(bench, bench.unlimited), budget_bytes=None)
+        curve = curve_of_graph("unlimited", bench.graph)
+        return Outcome(bench.row("unlimited", "ok", figures), curve)
+    recompute = baseline is Baseline.recompute
+    done = execute(
+        bench.model,
+        bench.world,
+        bench.settings.steps,
+        capacity_bytes=bench.budget_bytes,
+        recompute=recompute,
+        profile=baseline.value if recompute else None,
+        tell=lambda text: bench.tell(f"{baseline.value}: {text}"),
+    )
+    outcome: Answer = "ok" if done.reason is None else "out-of-memory"
+    row = bench.row(baseline.value, outcome, _executed(bench, done), done.reason)
+    return Outcome(row, None if done.graph is None else curve_of_graph(baseline.value, done.graph))
+
+
+def run_plan(bench: Bench, name: str, prepared: Prepared) -> Outcome:
+    """A solver's plan, executed as planned and in the other worlds."""
+    figures = _solved(bench, prepared)
+    if prepared.planned is None or prepared.predicted is None:
+        status = prepared.solution.status
+        return Outcome(bench.row(name, NO_PLAN[status], figures, prepared.solution.reason))
+    done = execute(
+        bench.model,
+        bench.world,
+        bench.settings.steps,
+        capacity_bytes=bench.budget_bytes,
+        planned=prepared.planned,
+        tell=lambda text: bench.tell(f"{name}: {text}"),
+    )
+    figures = figures.joined(_executed(bench, done))
+    if done.report is None or done.typical_step_us is None:
+        return Outcome(bench.row(name, "out-of-memory", figures, done.reason))
+    figures = replace(
+        figures,
+        stall_us=float(sum(done.report.stall_us.values())),
+        predicted_us=prepared.predicted.makespan_us,
+        predicted_peak_bytes=prepared.predicted.peak_bytes,
+        deviation=1 - prepared.predicted.makespan_us / done.typical_step_us,
+    ).joined(_stalls_elsewhere(bench, prepared))
+    return Outcome(
+        bench.row(name, "ok", figures, done.departure),
+        curve_of_report(name, done.report),
+        panel_of_report(name, done.report, prepared.planned),
+        done.report,
+    )
+
+
+def _executed(bench: Bench, done: Execution) -> Figures:
+    losses, parameters, gradients = done.equals(bench.unlimited)
+    finished = done.reason is None
+    return Figures(
+        budget_bytes=bench.budget_bytes,
+        peak_bytes=done.peak_bytes,
+        step_us=done.typical_step_us,
+        unlimited_us=bench.unlimited.typical_step_us,
+        losses=done.losses.tolist() if finished else None,
+        equal_losses=losses if finished else None,
+        equal_parameters=parameters if finished else None,
+        equal_gradients=gradients if finished else None,
+    )
+
+
+def _solved(bench: Bench, prepared: Prepared) -> Figures:
+    solution = prepared.solution
+    sizes = {tensor.id: tensor.bytes for tensor in bench.problem.tensors}
+    return Figures(
+        budget_bytes=bench.budget_bytes,
+        unlimited_us=bench.unlimited.typical_step_us,
+        status=solution.status.value,
+        engine=solution.engine,
+        objective_us=solution.objective,
+        bound_us=solution.bound,
+        base_us=solution.base,
+        gap=solution.gap,
+        overhead_gap=solution.overhead_gap,
+        solve_time_s=solution.solve_time_s,
+        least_budget_bytes=solution.least_budget_bytes,
+        swapped_bytes=None if solution.plan is None else sum(sizes[swap.tensor] for swap in solution.plan.swaps),
+    )
+
+
+def _noisy(bench: Bench) -> list[World]:
+    robustness = bench.settings.robustness
+    return [replace(bench.world, noise=robustness.noise, seed=seed) for seed in robustness.noise_seeds]
+
+
+def _foreign(bench: Bench) -> list[World]:
+    name = bench.settings.robustness.hardware
+    return [] if name is None else [replace(bench.world, hardware=hardware_file(name))]
+
+
+def _stalls_elsewhere(bench: Bench, prepared: Prepared) -> Figures:
+    noisy = _all_known([_stall(bench, prepared, world) for world in _noisy(bench)])
+    foreign = _all_known([_stall(bench, prepared, world) for world in _foreign(bench)])
+    return Figures(
+        noise_stall_us=sum(noisy) / len(noisy) if noisy else None,
+        noise_worst_us=max(noisy, default=None),
+        other_stall_us=max(foreign, default=None),
+    )
+
+
+def _all_known(values: Sequence[float | None]) -> list[float]:
+    """The values, or none of them where one is missing: a mean over those that finished would flatter."""
+    known = [value for value in values if value is not None]
+    return known if len(known) == len(values) else []
+
+
+def _stall(bench: Bench, prepared: Prepared, world: World) -> float | None:
+    """The stall of the plan's last step in another world; None where it does not finish there."""
+    done = execute(
+        bench.model,
+        world,
+        1 + bench.settings.robustness.steps,
+        capacity_bytes=bench.budget_bytes,
+        planned=prepared.planned,
+    )
+    return None if done.report is None or done.reason else float(sum(done.report.stall_us.values()))

@@ -1,0 +1,186 @@
+"""Pictures of memory over time and of the lanes; the same input gives the same bytes."""
+
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+MIB = 2**20
+STYLE: dict[str, Any] = {
+    "svg.hashsalt": "bayplan",  # ids in an SVG are random without it
+    "font.size": 9.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlesize": 10.5,
+    "axes.titlelocation": "left",
+    "legend.frameon": False,
+    "figure.dpi": 100,
+}
+COLOURS = {"unlimited": "#7f7f7f", "recompute": "#9467bd", "greedy-swap": "#ff7f0e", "milp-swap": "#1f77b4"}
+"""Policies keep their colours from picture to picture."""
+OTHER_COLOURS = ("#2ca02c", "#8c564b", "#17becf", "#bcbd22")
+BARS = {
+    "forward": ("#4c9ed9", "forward"),
+    "backward": ("#1f5f99", "backward"),
+    "optimizer": ("#7b6fae", "optimizer"),
+    "swap_out": ("#e8963c", "swap out"),
+    "swap_in": ("#4aa564", "swap in"),
+    "stall": ("#d62728", "stall"),
+}
+"""What a bar in a lane is: its colour and its name in the legend."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Bytes in use over time, as steps: each value holds until the next time."""
+
+    name: str
+    points: Sequence[tuple[float, int]]
+    end_us: float
+    peak_bytes: int
+
+
+@dataclass(frozen=True)
+class Bar:
+    """Something that a lane does; `kind` is a key of `BARS`."""
+
+    lane: str
+    kind: str
+    start_us: float
+    end_us: float
+
+
+@dataclass(frozen=True)
+class Panel:
+    """The lanes of one policy."""
+
+    title: str
+    bars: Sequence[Bar]
+    end_us: float
+
+
+def memory_figure(curves: Sequence[Curve], budget_bytes: int, title: str) -> Figure:
+    """Memory in use during one step, a curve for each policy, with the budget as a line."""
+    with rc_context(cast(Any, STYLE)):
+        figure = Figure(figsize=(8.6, 3.9), layout="constrained")
+        axes = figure.add_subplot()
+        for number, curve in enumerate(curves):
+            times = [time / 1e3 for time, _ in curve.points] + [curve.end_us / 1e3]
+            sizes = [size / MIB for _, size in curve.points]
+            label = f"{curve.name}: peak {curve.peak_bytes / MIB:.1f} MiB, {curve.end_us / 1e3:.2f} ms"
+            colour = _colour(curve.name, number)
+            axes.step(times, [*sizes, *sizes[-1:]], where="post", lw=1.5, color=colour, label=label)
+        line = budget_bytes / MIB
+        axes.axhline(line, color="#d62728", lw=1.2, ls=(0, (6, 3)), label=f"budget: {line:.1f} MiB")
+        axes.set(xlabel="virtual time since the step began (ms)", ylabel="device memory in use (MiB)", title=title)
+        axes.set_xlim(left=0)
+        top = max([line, *(curve.peak_bytes / MIB for curve in curves)])
+        axes.set_ylim(0, top * 1.06)
+        axes.grid(axis="y", color="#e5e5e5", lw=0.7)
+        axes.set_axisbelow(True)
+        axes.legend(loc="upper left", bbox_to_anchor=(0, -0.2), ncols=2, borderaxespad=0)
+        return _settled(figure)
+
+
+def lanes_figure(panels: Sequence[Panel], lanes: Sequence[str], title: str) -> Figure:
+    """What each lane does over time, a panel for each policy, on one time axis."""
+    with rc_context(cast(Any, STYLE)):
+        figure = Figure(figsize=(8.6, 0.9 + 1.45 * len(panels)), layout="constrained")
+        rows = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
+        for axes, panel in zip(rows, panels, strict=True):
+            _draw_panel(axes, panel, lanes)
+        rows[-1].set_xlabel("virtual time since the step began (ms)")
+        rows[-1].set_xlim(0, max(panel.end_us for panel in panels) / 1e3 * 1.005)
+        used = [kind for kind in BARS if any(bar.kind == kind for panel in panels for bar in panel.bars)]
+        patches = [Patch(color=BARS[kind][0], label=BARS[kind][1]) for kind in used]
+        figure.legend(handles=patches, loc="outside lower center", ncols=len(patches))
+        figure.suptitle(title, fontsize=10.5, x=0.01, ha="left")
+        return _settled(figure)
+
+
+def loss_figure(losses: Mapping[str, Sequence[float]], title: str) -> Figure:
+    """A curve of losses for each policy; equal ones lie on top of each other, so later ones are dashed."""
+    with rc_context(cast(Any, STYLE)):
+        figure = Figure(figsize=(8.6, 3.4), layout="constrained")
+        axes = figure.add_subplot()
+        for number, (name, values) in enumerate(losses.items()):
+            style: dict[str, Any] = {"lw": 1.6, "ls": (0, (4, 2 + 2 * number))} if number else {"lw": 4, "alpha": 0.45}
+            axes.plot(range(1, len(values) + 1), values, color=_colour(name, number), label=name, **style)
+        axes.set(xlabel="training step", ylabel="loss (nats per byte)", title=title)
+        axes.grid(axis="y", color="#e5e5e5", lw=0.7)
+        axes.legend(loc="upper right")
+        return _settled(figure)
+
+
+def svg_text(figure: Figure) -> str:
+    """The figure as SVG, the same bytes each time."""
+    with rc_context(cast(Any, STYLE)):
+        buffer = io.StringIO()
+        figure.savefig(buffer, format="svg", metadata={"Date": None})
+        return buffer.getvalue()
+
+
+def png_bytes(figure: Figure) -> bytes:
+    """The figure as PNG."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=130, metadata={"Software": None})
+    return buffer.getvalue()
+
+
+def joined(bars: Sequence[Bar], within_us: float) -> list[Bar]:
+    """Kernels of one kind that are closer than `within_us` as one bar: hundreds of kernels, few shapes."""
+    found: list[Bar] = []
+    last: dict[str, int] = {}
+    for bar in sorted(bars, key=lambda bar: (bar.start_us, bar.end_us)):
+        place = last.get(bar.lane)
+        if place is not None and _continues(found[place], bar, within_us):
+            before = found[place]
+            found[place] = Bar(bar.lane, bar.kind, before.start_us, max(before.end_us, bar.end_us))
+        else:
+            last[bar.lane] = len(found)
+            found.append(bar)
+    return found
+
+
+def _colour(name: str, number: int) -> str:
+    return COLOURS.get(name, OTHER_COLOURS[number % len(OTHER_COLOURS)])
+
+
+def _continues(before: Bar, bar: Bar, within_us: float) -> bool:
+    """Transfers stay apart: how many there are is worth seeing."""
+    alike = before.kind == bar.kind and not bar.kind.startswith("swap")
+    return alike and bar.start_us - before.end_us <= within_us
+
+
+def _settled(figure: Figure) -> Figure:
+    """The layout computed once: each further pass would shift it by a hair, and change the bytes."""
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    return figure
+
+
+def _draw_panel(axes: Axes, panel: Panel, lanes: Sequence[str]) -> None:
+    for kind, (colour, _) in BARS.items():
+        for number, lane in enumerate(lanes):
+            spans = [
+                (bar.start_us / 1e3, (bar.end_us - bar.start_us) / 1e3)
+                for bar in panel.bars
+                if bar.kind == kind and bar.lane == lane
+            ]
+            # A white edge tells one transfer from the next.
+            edge = {"edgecolor": "white", "linewidth": 0.4} if kind.startswith("swap") else {"linewidth": 0}
+            axes.broken_barh(spans, (number - 0.38, 0.76), facecolors=colour, **edge)
+    axes.axvline(panel.end_us / 1e3, color="black", lw=0.8)
+    axes.set_yticks(range(len(lanes)), [lane.partition(".")[2] for lane in lanes])
+    axes.set_ylim(len(lanes) - 0.45, -0.55)
+    axes.tick_params(axis="y", length=0)
+    axes.set_title(panel.title)

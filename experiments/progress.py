@@ -1,0 +1,51 @@
+"""What a run is doing right now, for the terminal: a spinner and the clock; nothing at all where stderr is a file."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from solvers.ir import Watch
+
+
+class Stages:
+    """The stages of one run; `total` of them."""
+
+    def __init__(self, progress: Progress, total: int | None) -> None:
+        self._progress = progress
+        self._task = progress.add_task("", total=total)
+
+    @contextmanager
+    def stage(self, what: str) -> Iterator[None]:
+        """Say what goes on inside."""
+        self.say(what)
+        yield
+        self._progress.advance(self._task)
+
+    def say(self, what: str) -> None:
+        """Say what goes on now."""
+        self._progress.update(self._task, description=escape(what))
+
+    def watch(self, what: str) -> Watch:
+        """A solver's watch: its incumbent and bound, live; it never stops the solver."""
+
+        def show(incumbent: float | None, bound: float | None, elapsed_s: float) -> bool:
+            best = "no plan yet" if incumbent is None else f"{incumbent:,.0f} µs"
+            known = "" if bound is None else f", bound {bound:,.0f} µs"
+            self.say(f"{what}: {best}{known}")
+            return False
+
+        return show
+
+
+@contextmanager
+def stages(total: int | None = None, console: Console | None = None) -> Iterator[Stages]:
+    """A live line on stderr while the block runs."""
+    console = console or Console(stderr=True)
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(24), MofNCompleteColumn())
+    with Progress(
+        *columns, TimeElapsedColumn(), console=console, transient=True, disable=not console.is_terminal
+    ) as progress:
+        yield Stages(progress, total)

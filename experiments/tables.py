@@ -1,0 +1,229 @@
+"""Tables from rows: for a terminal, as plain text and as Markdown, with the same cells."""
+
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import rich.box
+from rich.console import Console
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from experiments.figures import Figures, figures_of
+from solvers.ir import Row
+
+MIB = 2**20
+NOTHING = "–"
+Shown = Callable[[Row, Figures], str]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Cells as text; the first column names the row, the others are aligned to the right."""
+
+    title: str
+    head: tuple[str, ...]
+    body: tuple[tuple[str, ...], ...]
+    note: str = ""
+
+
+def policy_tables(rows: Sequence[Row]) -> list[Table]:
+    """What happened, what the solvers answered, and what other worlds did to the plans: one row per policy."""
+    solved = [row for row in rows if figures_of(row.figures).status is not None]
+    tried = [row for row in rows if figures_of(row.figures).noise_stall_us is not None or _other(row) is not None]
+    tables = [_table("What happened", HAPPENED, rows, PROVENANCE)]
+    if solved:
+        tables.append(_table("What the solvers answered", ANSWERED, solved, BOUNDS))
+    if tried:
+        tables.append(_table("The same plans in other worlds", ELSEWHERE, tried, WORLDS))
+    return tables
+
+
+def sweep_tables(rows: Sequence[Row], axes: Sequence[str]) -> list[Table]:
+    """One line per cell and policy; with two axes also a grid of each solver's step time over the unlimited one's."""
+    columns: list[tuple[str, Shown]] = [(axis.rpartition(".")[2], _asked(axis)) for axis in axes]
+    columns += [("policy", _policy), *HAPPENED[1:7], ("objective (µs)", _objective), ("overhead gap", _overhead_gap)]
+    columns += [("least budget", _least_budget)]
+    tables = [_table("All cells", columns, rows, PROVENANCE)]
+    if len(axes) == 2:
+        solvers = list(dict.fromkeys(_policy(row, Figures()) for row in rows if "status" in row.figures))
+        tables += [_grid(solver, rows, axes) for solver in solvers]
+    return tables
+
+
+def to_terminal(console: Console, tables: Sequence[Table]) -> None:
+    """Print the tables; a console narrower than a table gets it unwrapped all the same."""
+    for table in tables:
+        drawn = RichTable(title=Text(table.title), box=rich.box.SIMPLE_HEAD, title_justify="left", title_style="bold")
+        for number, name in enumerate(table.head):
+            drawn.add_column(Text(name), justify="right" if number else "left", no_wrap=True)
+        for line in table.body:
+            drawn.add_row(*(Text(cell) for cell in line))
+        # Piped into a file or a narrow terminal, a cut table would be worse than a wide one.
+        console.width = max(console.width, console.measure(drawn, options=console.options.update(width=400)).maximum)
+        console.print(drawn)
+        if table.note:
+            console.print(Text(table.note, style="dim"))
+
+
+def to_text(tables: Sequence[Table]) -> str:
+    """The tables as plain text."""
+    console = Console(file=io.StringIO(), width=240, color_system=None, force_terminal=False)
+    with console.capture() as capture:
+        to_terminal(console, tables)
+    return "\n".join(line.rstrip() for line in capture.get().splitlines()).strip() + "\n"
+
+
+def to_markdown(tables: Sequence[Table]) -> str:
+    """The tables as Markdown."""
+    return "\n".join(_markdown(table) for table in tables)
+
+
+def _markdown(table: Table) -> str:
+    lines = [f"**{table.title}**", "", _markdown_line(table.head)]
+    lines.append("|" + "|".join("---:" if number else "---" for number in range(len(table.head))) + "|")
+    lines += [_markdown_line(line) for line in table.body]
+    lines += ["", table.note] if table.note else []
+    return "\n".join(lines) + "\n"
+
+
+def _markdown_line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _table(title: str, columns: Sequence[tuple[str, Shown]], rows: Sequence[Row], note: str) -> Table:
+    figures = [figures_of(row.figures) for row in rows]
+    body = tuple(tuple(show(row, one) for _, show in columns) for row, one in zip(rows, figures, strict=True))
+    return Table(title, tuple(name for name, _ in columns), body, note)
+
+
+def _grid(solver: str, rows: Sequence[Row], axes: Sequence[str]) -> Table:
+    """Step time over the unlimited one; the second axis goes across."""
+    down, across = (list(dict.fromkeys(row.asked.get(axis) for row in rows)) for axis in axes)
+    found = {(row.asked.get(axes[0]), row.asked.get(axes[1])): row for row in rows if _policy(row, Figures()) == solver}
+    body = tuple((str(one), *(_grid_cell(found.get((one, other))) for other in across)) for one in down)
+    head = (f"{axes[0].rpartition('.')[2]} \\ {axes[1].rpartition('.')[2]}", *map(str, across))
+    return Table(f"{solver}: step time over unlimited", head, body)
+
+
+def _grid_cell(row: Row | None) -> str:
+    if row is None:
+        return NOTHING
+    figures = figures_of(row.figures)
+    return row.outcome if figures.ratio is None else f"{figures.ratio:.3f}"
+
+
+def _policy(row: Row, _: Figures) -> str:
+    return str(row.asked.get("policy", NOTHING))
+
+
+def _asked(axis: str) -> Shown:
+    return lambda row, _: str(row.asked.get(axis, NOTHING))
+
+
+def _mib(size: int | None) -> str:
+    return NOTHING if size is None else f"{size / MIB:.1f}"
+
+
+def _ms(time_us: float | None, sign: str = "") -> str:
+    return NOTHING if time_us is None else f"{time_us / 1e3:{sign}.3f}"
+
+
+def _percent(share: float | None, digits: int = 1, sign: str = "") -> str:
+    return NOTHING if share is None else f"{100 * share:{sign}.{digits}f} %"
+
+
+def _count(value: float | None) -> str:
+    return NOTHING if value is None else f"{value:,.0f}"
+
+
+def _objective(_: Row, figures: Figures) -> str:
+    return _count(figures.objective_us)
+
+
+def _overhead_gap(_: Row, figures: Figures) -> str:
+    return _percent(figures.overhead_gap)
+
+
+def _least_budget(_: Row, figures: Figures) -> str:
+    return _mib(figures.least_budget_bytes)
+
+
+def _other(row: Row) -> float | None:
+    return figures_of(row.figures).other_stall_us
+
+
+def _equal(_: Row, figures: Figures) -> str:
+    """The losses' equality; parameters and gradients are mentioned only where they disagree with it."""
+    if figures.equal_losses is None:
+        return NOTHING
+    if not figures.equal_losses:
+        return "no"
+    worse = [
+        name
+        for name, same in (("parameters", figures.equal_parameters), ("gradients", figures.equal_gradients))
+        if same is False
+    ]
+    return "losses only" if worse else "yes"
+
+
+def _peak(figures: Figures) -> int | None:
+    """The peak of a run that finished: how far a failing one came says nothing."""
+    return figures.peak_bytes if figures.step_us is not None else None
+
+
+def _share(part: int | None, whole: int | None) -> float | None:
+    return part / whole if part is not None and whole else None
+
+
+def _growth(stall: float | None, figures: Figures) -> str:
+    if stall is None or figures.stall_us is None:
+        return NOTHING
+    return f"{_ms(stall - figures.stall_us, '+')} ({_percent(_stall_growth_share(stall, figures), 1, '+')})"
+
+
+def _stall_growth_share(stall: float, figures: Figures) -> float | None:
+    if figures.stall_us is None or not figures.unlimited_us:
+        return None
+    return (stall - figures.stall_us) / figures.unlimited_us
+
+
+HAPPENED: list[tuple[str, Shown]] = [
+    ("policy", _policy),
+    ("outcome", lambda row, _: row.outcome),
+    ("peak (MiB)", lambda _, figures: _mib(_peak(figures))),
+    ("of budget", lambda _, figures: _percent(_share(_peak(figures), figures.budget_bytes))),
+    ("step (ms)", lambda _, figures: _ms(figures.step_us)),
+    ("× unlimited", lambda _, figures: NOTHING if figures.ratio is None else f"{figures.ratio:.3f}"),
+    ("stall", lambda _, figures: _percent(figures.stall_share)),
+    ("bit-equal", _equal),
+    ("vs predicted", lambda _, figures: _percent(figures.deviation, 2, "+")),
+]
+ANSWERED: list[tuple[str, Shown]] = [
+    ("policy", _policy),
+    ("status", lambda _, figures: figures.status or NOTHING),
+    ("objective (µs)", _objective),
+    ("bound (µs)", lambda _, figures: _count(figures.bound_us)),
+    ("gap", lambda _, figures: _percent(figures.gap, 2)),
+    ("overhead gap", _overhead_gap),
+    ("solver (s)", lambda _, figures: NOTHING if figures.solve_time_s is None else f"{figures.solve_time_s:.3f}"),
+    ("swapped (MiB)", lambda _, figures: _mib(figures.swapped_bytes)),
+    ("least (MiB)", _least_budget),
+    ("engine", lambda _, figures: figures.engine or NOTHING),
+]
+ELSEWHERE: list[tuple[str, Shown]] = [
+    ("policy", _policy),
+    ("stall as planned (ms)", lambda _, figures: _ms(figures.stall_us)),
+    ("growth under noise (ms)", lambda _, figures: _growth(figures.noise_stall_us, figures)),
+    ("at worst (ms)", lambda _, figures: _growth(figures.noise_worst_us, figures)),
+    ("growth on other hardware (ms)", lambda _, figures: _growth(figures.other_stall_us, figures)),
+]
+PROVENANCE = (
+    "Peak and step: executed. Stall: the compute lane waits for transfers, over the unlimited step. Bit-equal: losses, "
+    "gradients, parameters torch.equal to the unlimited run's. Vs predicted: (executed − simulated step) / executed."
+)
+BOUNDS = (
+    "Objective: predicted step time. Gap: (objective − bound) / objective; overhead gap: (objective − bound) / "
+    "(objective − base), base: the step without a budget. Least: the least feasible budget."
+)
+WORLDS = "Growth: stall there less stall as planned, in brackets over the unlimited step as planned."

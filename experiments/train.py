@@ -1,0 +1,77 @@
+"""`bayplan train`: the same training with unlimited memory and under each chosen solver's plan."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from rich.console import Console
+
+from experiments.compare import exit_code, print_rows, run_experiment, split_flags
+from experiments.compose import read_settings
+from experiments.config import Baseline, RobustnessConf
+from experiments.figures import figures_of
+from experiments.plots import loss_figure, png_bytes, svg_text
+from experiments.run_directory import RunDirectory, open_run_directory
+from experiments.tables import Table, policy_tables, to_markdown, to_terminal
+from solvers.ir import InvalidInput, Row
+
+USAGE = """bayplan train [experiment=NAME] [key=value …]
+
+Trains a model for `steps` steps with unlimited memory, and again within the budget under each chosen solver's plan:
+losses, step time, peak, and whether they are equal bit for bit. Settings are those of `bayplan compare`.
+"""
+LINES = 12
+"""Steps that the table of losses shows at most; losses.csv holds all."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command; 0: done, 1: no solver has a plan that trained. Raises `InvalidInput` on a bad command line."""
+    words, flags = split_flags(argv, {"-h", "--help"})
+    if flags:
+        print(USAGE, end="")
+        return 0
+    composed = read_settings(words)
+    if not composed.settings.solver:
+        raise InvalidInput("no solver is chosen, but training needs a plan: choose one, as in solver=milp-swap")
+    # Training compares with the unlimited run only, in the planner's own world: compare does the rest.
+    settings = replace(composed.settings, baselines=[Baseline.unlimited], robustness=RobustnessConf())
+    directory = open_run_directory(settings.name, settings.run_dir)
+    rows = run_experiment(composed._replace(settings=settings), directory)
+    _write_losses(directory, rows)
+    console = Console()
+    to_terminal(console, [loss_table(rows)])
+    print_rows(console, rows, policy_tables(rows), directory)
+    return exit_code(rows)
+
+
+def loss_table(rows: Sequence[Row]) -> Table:
+    """The loss of some steps, first and last among them, a column for each policy."""
+    losses = _losses(rows)
+    count = max(map(len, losses.values()), default=0)
+    stride = max(1, -(-count // LINES))
+    shown = sorted({*range(0, count, stride), count - 1} if count else ())
+    body = tuple((str(number + 1), *(f"{values[number]:.6f}" for values in losses.values())) for number in shown)
+    return Table("Loss (nats per byte)", ("step", *losses), body)
+
+
+def losses_csv(rows: Sequence[Row]) -> str:
+    """Every step's loss, a column for each policy, with all digits."""
+    losses = _losses(rows)
+    lines = [",".join(["step", *losses])]
+    lines += [
+        ",".join([str(number), *map(repr, values)])
+        for number, values in enumerate(zip(*losses.values(), strict=True), 1)
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _losses(rows: Sequence[Row]) -> dict[str, list[float]]:
+    known = {str(row.asked["policy"]): figures_of(row.figures).losses for row in rows}
+    return {name: values for name, values in known.items() if values}
+
+
+def _write_losses(directory: RunDirectory, rows: Sequence[Row]) -> None:
+    directory.text("losses.csv", losses_csv(rows))
+    directory.text("losses.md", to_markdown([loss_table(rows)]))
+    figure = loss_figure(_losses(rows), "Training loss under each policy")
+    directory.text("losses.svg", svg_text(figure))
+    directory.binary("losses.png", png_bytes(figure))

@@ -1,0 +1,77 @@
+"""Worlds in which a policy is executed: a device, its hardware, and how noisy it is."""
+
+import gc
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import torch
+
+from experiments.config import DeviceKind, HardwareConf
+from runtime.device import accelerator, reset_peak_memory, use_sim
+from solvers.ir import Hardware, InvalidInput
+from solvers.ir.codec import read_document
+from solvers.ir.names import unknown
+
+CONF_HARDWARE = Path(__file__).parent.parent / "conf" / "hardware"
+GB = 10**9
+
+
+@dataclass(frozen=True)
+class World:
+    """One device as a run finds it. `noise` varies each kernel's time by up to that fraction (`sim` only)."""
+
+    kind: DeviceKind
+    hardware: Hardware
+    noise: float = 0.0
+    seed: int = 0
+
+    def open(self, capacity_bytes: int | None = None) -> torch.device:
+        """The device with so much memory (all that its hardware has, unless given), its clocks and peaks at zero.
+
+        What an earlier run left unreachable is freed first. A CUDA device keeps its own clock and noise, and its
+        allocator refuses what would go beyond the capacity.
+        """
+        gc.collect()
+        if self.kind is DeviceKind.sim:
+            return use_sim(self.hardware, capacity_bytes=capacity_bytes, noise=self.noise, seed=self.seed).device
+        device = accelerator("cuda")
+        total = torch.cuda.get_device_properties(device).total_memory
+        torch.cuda.empty_cache()
+        share = 1.0 if capacity_bytes is None else min(1.0, capacity_bytes / total)
+        torch.cuda.set_per_process_memory_fraction(share, device)
+        reset_peak_memory(device)
+        return device
+
+    @property
+    def name(self) -> str:
+        """What executed, for provenance."""
+        noise = f", noise ±{self.noise:.0%} with seed {self.seed}" if self.noise else ""
+        if self.kind is DeviceKind.cuda:
+            return f"executed on {torch.cuda.get_device_name()}, torch {torch.__version__}"
+        return f"sim-executed, hardware {self.hardware.name}{noise}, torch {torch.__version__}"
+
+
+def load_hardware(conf: HardwareConf) -> Hardware:
+    """The hardware that the settings name, with their link rate; raises `InvalidInput` where there is no such file."""
+    hardware = hardware_file(conf.file)
+    if conf.link_gb_per_s is None:
+        return hardware
+    if not hardware.links:
+        raise InvalidInput(f"hardware {hardware.name!r} has no link whose rate could be set: leave out link_gb_per_s")
+    return with_link(hardware, conf.link_gb_per_s)
+
+
+def with_link(hardware: Hardware, gb_per_s: float) -> Hardware:
+    """The same hardware with all links at another rate, and a name that says so."""
+    links = tuple(msgspec.structs.replace(link, bytes_per_s=round(gb_per_s * GB)) for link in hardware.links)
+    return msgspec.structs.replace(hardware, name=f"{hardware.name}, link {gb_per_s:g} GB/s", links=links)
+
+
+def hardware_file(name: str) -> Hardware:
+    """A file by its name in `conf/hardware` or by its path."""
+    known = {path.stem: path for path in CONF_HARDWARE.glob("*.json")}
+    path = known.get(name, Path(name))
+    if path.suffix != ".json" and not path.exists():
+        raise unknown("hardware", name, known)
+    return read_document(path, Hardware)

@@ -1,7 +1,6 @@
 """Child processes that hold HiGHS: started when first needed, kept for the next solve, replaced when they die."""
 
 import atexit
-import importlib.util
 import os
 import subprocess
 import sys
@@ -33,8 +32,6 @@ class HighsProcess:
     def __init__(self) -> None:
         from multiprocessing import Pipe  # ten milliseconds that only HiGHS's users pay
 
-        if importlib.util.find_spec("highspy") is None:
-            raise EngineMissing("engine highs needs the package highspy, which is not installed: pip install highspy")
         ours, theirs = Pipe(duplex=True)
         self._connection: Connection[Any, Any] = ours
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the child

@@ -49,7 +49,7 @@ def integer_model(model: LinearModel) -> IntegerModel:
     _refuse_continuous(model)
     lower, upper = _ranges(model)
     rows = [_row(model, row, lower, upper) for row in range(model.rows)]
-    cost, scale = _scaled([Fraction(value) for value in model.cost.tolist()])
+    cost, scale = _scaled(model.cost.tolist())
     reach = sum(abs(c) * max(abs(low), abs(high)) for c, low, high in zip(cost, lower, upper, strict=True))
     if reach > LIMIT:
         raise NotIntegral(
@@ -115,7 +115,7 @@ def _ranges(model: LinearModel) -> tuple[list[int], list[int]]:
 def _row(model: LinearModel, row: int, lower: list[int], upper: list[int]) -> IntegerRow:
     entries = slice(model.row_start[row], model.row_start[row + 1])
     columns = model.row_index[entries].tolist()
-    values, scale = _scaled([Fraction(value) for value in model.row_value[entries].tolist()])
+    values, scale = _scaled(model.row_value[entries].tolist())
     least = sum(min(v * lower[j], v * upper[j]) for v, j in zip(values, columns, strict=True))
     most = sum(max(v * lower[j], v * upper[j]) for v, j in zip(values, columns, strict=True))
     if max(abs(least), abs(most), sum(map(abs, values))) > LIMIT:
@@ -132,11 +132,12 @@ def _row(model: LinearModel, row: int, lower: list[int], upper: list[int]) -> In
     )
 
 
-def _scaled(values: list[Fraction]) -> tuple[list[int], Fraction]:
+def _scaled(values: list[float]) -> tuple[list[int], Fraction]:
     """The values times one positive factor that makes them the smallest integers possible, and the factor."""
-    scale = Fraction(math.lcm(*(value.denominator for value in values)) if values else 1)
-    whole = [int(value * scale) for value in values]
+    ratios = [value.as_integer_ratio() for value in values]
+    scale = math.lcm(*(below for _, below in ratios))
+    whole = [above * (scale // below) for above, below in ratios]
     shared = math.gcd(*whole) if whole else 0
     if shared > 1:
-        return [value // shared for value in whole], scale / shared
-    return whole, scale
+        return [value // shared for value in whole], Fraction(scale, shared)
+    return whole, Fraction(scale)

@@ -41,13 +41,14 @@ def test_random_integer_programs_equal_brute_force(engine: str, program: Program
 
 @st.composite
 def linear_programs(draw: st.DrawFn) -> LinearModel:
-    """Bounded continuous problems with quarters for coefficients, some rows ranges and some equalities."""
+    """Bounded continuous problems with quarters for coefficients: range rows, equalities, columns without an end."""
     quarters = st.integers(-20, 20).map(lambda n: n / 4)
     builder = ModelBuilder("lp")
     columns = draw(st.integers(1, 5))
     for _ in range(columns):
-        low = draw(quarters)
-        builder.column(low, low + draw(st.integers(0, 40)) / 4, cost=draw(quarters))
+        low, cost = draw(quarters), draw(quarters)
+        endless = cost >= 0 and draw(st.booleans())
+        builder.column(low, np.inf if endless else low + draw(st.integers(0, 40)) / 4, cost=cost)
     for _ in range(draw(st.integers(0, 4))):
         low = draw(st.integers(-60, 20)) / 4
         width = draw(st.sampled_from([0.0, 2.5, 10.0, np.inf]))
@@ -131,6 +132,11 @@ def test_time_is_kept_and_the_bound_is_true(engine: str) -> None:
     assert "time" in answer.reason
     assert answer.x is not None
     assert HARD.violations(answer.x) == ()
+
+
+@every_engine
+def test_no_limit_is_a_limit_too(engine: str) -> None:
+    assert solve(knapsack(), Limits(time_s=np.inf), engine=engine).objective == -355
 
 
 @every_engine

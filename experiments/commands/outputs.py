@@ -20,7 +20,7 @@ def writable(path: Path, flag: str, inputs: tuple[Path, ...] = ()) -> Path:
         for source in inputs:
             if source.exists() and place.exists() and place.samefile(source):
                 raise InvalidInput(f"{flag} {path} would write over the input {source}: choose another place")
-        with tempfile.TemporaryFile(dir=place.parent):
+        with tempfile.NamedTemporaryFile(dir=place.parent, prefix=f".{place.name}."):  # as the codec will write it
             pass
     except (OSError, ValueError) as error:
         if isinstance(error, InvalidInput):

@@ -1,0 +1,44 @@
+"""Bytes as text: exact, and read back as written."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from experiments.commands.amounts import UNITS, parse_budget, parse_bytes, show_bytes
+from solvers.ir import InvalidInput
+
+
+@given(st.integers(0, 10**6), st.sampled_from(sorted(UNITS)))
+def test_a_whole_number_of_units_is_exact(count: int, unit: str) -> None:
+    amount = count * UNITS[unit]
+    if amount > 2**53:
+        with pytest.raises(InvalidInput, match="more than 2"):
+            parse_bytes(f"{count}{unit}", "--budget")
+    else:
+        assert parse_bytes(f"{count}{unit}", "--budget") == amount
+
+
+@given(st.integers(0, 2**53), st.integers(0, 10_000))
+def test_a_percentage_rounds_down(peak: int, hundredths: int) -> None:
+    text = f"{hundredths // 100}.{hundredths % 100:02d}%"
+    assert parse_budget(text, peak) == peak * hundredths // 10_000
+
+
+@given(st.integers(0, 2**53))
+def test_what_is_shown_begins_with_the_exact_amount(amount: int) -> None:
+    assert parse_bytes(show_bytes(amount).split(" bytes")[0], "x") == amount
+
+
+@given(st.text(max_size=12))
+def test_any_text_is_an_amount_or_a_sentence(text: str) -> None:
+    try:
+        assert 0 <= parse_budget(text, 2**53) <= 2**53 * 10_000
+    except InvalidInput as error:
+        assert repr(text) in str(error)
+
+
+def test_readable_sizes() -> None:
+    assert show_bytes(None) == "unknown"
+    assert show_bytes(1023) == "1023 bytes"
+    assert show_bytes(1536) == "1536 bytes (1.50 KiB)"
+    assert show_bytes(8 << 30) == "8589934592 bytes (8.00 GiB)"

@@ -1,0 +1,83 @@
+"""Ctrl-C during a solve, in processes of their own: the first keeps the best plan, the second ends it."""
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+from tests.experiments.commands.console import LLAMA, Outcome, call, start, write_problem
+
+PATIENCE_S = 60.0
+
+
+def _wait_for(path: Path, process: "subprocess.Popen[str]") -> None:
+    ends = time.monotonic() + PATIENCE_S
+    while not path.exists():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < ends
+        time.sleep(0.02)
+
+
+def _wait_for_handler(process: "subprocess.Popen[str]") -> None:
+    """Until the process catches SIGTERM, which it does only while it solves (Python always catches SIGINT)."""
+    ends = time.monotonic() + PATIENCE_S
+    while True:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < ends
+        status = Path(f"/proc/{process.pid}/status").read_text()
+        caught = int(next(line for line in status.splitlines() if line.startswith("SigCgt:")).split()[1], 16)
+        if caught >> (signal.SIGTERM - 1) & 1:
+            return
+        time.sleep(0.02)
+
+
+def _end(process: "subprocess.Popen[str]") -> Outcome:
+    out, err = process.communicate(timeout=PATIENCE_S)
+    return Outcome(process.returncode, out, err)
+
+
+def _slow(folder: Path, *settings: str) -> tuple["subprocess.Popen[str]", Path]:
+    problem, begun = write_problem(folder / "p.json"), folder / "begun"
+    sets = [word for setting in (f"begun={begun}", "seconds=60", *settings) for word in ("--set", setting)]
+    process = start("solve", problem, "--solver", "slow-swap", *sets, "--out", folder / "plan.json", cwd=folder)
+    _wait_for(begun, process)
+    return process, folder / "plan.json"
+
+
+def test_the_best_plan_is_kept_written_and_told(tmp_path: Path) -> None:
+    for number, name in ((signal.SIGINT, "Ctrl-C"), (signal.SIGTERM, "SIGTERM")):
+        folder = tmp_path / name
+        folder.mkdir()
+        process, plan = _slow(folder)
+        process.send_signal(number)
+        outcome = _end(process)
+        assert outcome.code == 0
+        assert outcome.figure("reason") == f"stopped by {name}: the best so far"
+        told = f"bayplan: stopped by {name}: the best plan so far is kept, written to {plan}\n"
+        assert outcome.err == told
+        assert call("check", folder / "p.json", plan).code == 0
+
+
+def test_a_second_one_ends_a_solver_that_does_not_listen(tmp_path: Path) -> None:
+    process, plan = _slow(tmp_path, "stubborn=true")
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.2)
+    assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    assert _end(process) == Outcome(130, "", "bayplan: interrupted\n")
+    assert not plan.exists()
+
+
+def test_a_terminals_ctrl_c_reaches_the_engines_process_too_and_spoils_nothing(tmp_path: Path) -> None:
+    """A terminal sends the signal to every process of the group; HiGHS works in a child."""
+    plan = tmp_path / "plan.json"
+    process = start("solve", LLAMA, "--solver", "milp-swap", "--time-limit", 120, "--out", plan, cwd=tmp_path)
+    _wait_for_handler(process)
+    time.sleep(1.0)
+    os.killpg(process.pid, signal.SIGINT)
+    outcome = _end(process)
+    assert outcome.code == 0, outcome
+    assert "stopped by Ctrl-C" in outcome.figure("reason")
+    assert outcome.err.startswith("bayplan: stopped by Ctrl-C: the best plan so far is kept")
+    assert call("check", LLAMA, plan).code == 0

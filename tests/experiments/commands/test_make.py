@@ -1,0 +1,104 @@
+"""`bayplan make`: budgets as people write them, machines by name or path."""
+
+from pathlib import Path
+
+import pytest
+
+from experiments.hardware import SHIPPED, hardware_names
+from solvers.ir import SwapProblem
+from solvers.ir.codec import read_problem
+from tests.experiments.commands.console import Outcome, call, refused, write_graph
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> Path:
+    return write_graph(tmp_path / "g.json")
+
+
+def make(graph: Path, *arguments: str, hardware: str = "sim-small") -> Outcome:
+    out = graph.with_name("p.json")
+    return call("make", "swap", "--graph", graph, "--hardware", hardware, "--out", out, *arguments)
+
+
+def made(graph: Path) -> SwapProblem:
+    problem, _ = read_problem(graph.with_name("p.json"))
+    assert isinstance(problem, SwapProblem)
+    return problem
+
+
+@pytest.mark.parametrize(
+    ("budget", "amount"),
+    [
+        ("150000000", 150_000_000),
+        ("150MB", 150_000_000),
+        ("150 mb", 150_000_000),
+        ("0.15GB", 150_000_000),
+        ("1.5KiB", 1536),
+        ("8GiB", 8 << 30),
+        ("1TiB", 1 << 40),
+        ("7B", 7),
+        ("0", 0),
+        ("75%", 150_000_000),
+        ("100 %", 200_000_000),
+        ("33.333333333%", 66_666_666),
+        ("120%", 240_000_000),
+    ],
+)
+def test_budgets(graph: Path, budget: str, amount: int) -> None:
+    outcome = make(graph, "--budget", budget)
+    assert (outcome.code, outcome.err) == (0, "")
+    assert made(graph).budget_bytes == amount
+    assert outcome.figure("budget").startswith(f"{amount} bytes")
+    assert outcome.figure("peak of the graph") == "200000000 bytes (190.73 MiB)"
+
+
+@pytest.mark.parametrize(
+    "budget", ["", "-5", "8G", "8XB", "many", "1.5", "55%%", "-3%", "1e9", "٣", "99999TiB", "9" * 30]
+)
+def test_budgets_that_mean_nothing(graph: Path, budget: str) -> None:
+    said = refused(make(graph, "--budget", budget))
+    assert f"--budget is {budget!r}" in said
+    assert not graph.with_name("p.json").exists()
+
+
+def test_without_a_budget_it_is_the_devices_memory(graph: Path) -> None:
+    assert make(graph).code == 0
+    assert made(graph).budget_bytes == 4 << 30
+
+
+def test_every_shipped_hardware_is_found_by_name_and_by_path(graph: Path) -> None:
+    assert "sim-small" in hardware_names()
+    for name in hardware_names():
+        assert make(graph, "--budget", "75%", hardware=name).figure("hardware") == name
+        by_name = made(graph)
+        assert make(graph, "--budget", "75%", hardware=str(SHIPPED / f"{name}.json")).code == 0
+        assert made(graph) == by_name
+
+
+def test_hardware_that_is_not_there(graph: Path, tmp_path: Path) -> None:
+    assert refused(make(graph, hardware="sim-smal")) == "there is no hardware 'sim-smal': did you mean 'sim-small'?"
+    assert "cannot read" in refused(make(graph, hardware=str(tmp_path / "h.json")))
+    assert "'bayplan-hardware/1' is expected here" in refused(make(graph, hardware=str(graph)))
+
+
+def test_kinds_that_are_made_otherwise_or_not_at_all(graph: Path) -> None:
+    rest = ["--graph", graph, "--hardware", "sim-small", "--out", graph.with_name("p.json")]
+    said = refused(call("make", "replan", *rest))
+    assert said == "replan problems cannot be made from a graph: this works for swap"
+    assert refused(call("make", "swop", *rest)) == "there is no kind 'swop': did you mean 'swap'?"
+
+
+def test_an_output_over_an_input_is_refused(graph: Path) -> None:
+    before = graph.read_text()
+    said = refused(call("make", "swap", "--graph", graph, "--hardware", "sim-small", "--out", graph))
+    assert "would write over the input" in said
+    assert graph.read_text() == before
+
+
+def test_from_graph_to_timeline(graph: Path, tmp_path: Path) -> None:
+    """The tiny step in megabytes at 12 GB/s: 60 MB leave and return in 5,008 us each, hidden behind 10 ms ops."""
+    assert make(graph, "--budget", "150MB").code == 0
+    problem, plan = tmp_path / "p.json", tmp_path / "plan.json"
+    assert call("solve", problem, "--solver", "milp-swap", "--out", plan).figure("objective") == "60000 µs"
+    assert call("check", problem, plan).code == 0
+    assert call("simulate", problem, plan).figure("makespan") == "60000 µs"

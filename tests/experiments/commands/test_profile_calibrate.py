@@ -1,0 +1,125 @@
+"""`bayplan profile` and `calibrate`: the user's model, the user's mistakes, and the whole way to a timeline."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from experiments.hardware import read_hardware
+from solvers.ir import Hardware, OpGraph
+from solvers.ir.codec import read_document
+from tests.experiments.commands.console import Outcome, call, refused, start
+
+OWN = """
+import torch
+
+
+def build(device):
+    torch.manual_seed(0)
+    wide = lambda: [torch.nn.Linear(64, 256), torch.nn.Tanh(), torch.nn.Linear(256, 64)]
+    model = torch.nn.Sequential(*(layer for _ in range(6) for layer in wide())).to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    data = torch.randn(2048, 64).to(device)
+
+    def step():
+        optimizer.zero_grad()
+        loss = model(data).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return model, optimizer, step
+
+
+def number(device):
+    return 3
+
+
+def unlucky(device):
+    raise ValueError("no\\nluck")
+
+
+def stumbling(device):
+    model, optimizer, _ = build(device)
+
+    def step():
+        return model(torch.zeros(1, 3, device=device))
+
+    return model, optimizer, step
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "own_model.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "own_model", raising=False)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["own_model:bild"], "module 'own_model' has no 'bild': did you mean 'build'?"),
+        (["no_model:build"], "there is no module 'no_model'"),
+        (["own_model"], "'own_model' names no factory: write MODULE:FACTORY"),
+        (["own_model:number", "--device", "cpu"], "it must return (model, optimizer, step)"),
+        (["own_model:unlucky", "--device", "cpu"], "own_model:unlucky raised ValueError at own_model.py:27 (no luck)"),
+        (
+            ["own_model:stumbling", "--device", "cpu"],
+            "the step of own_model:stumbling raised RuntimeError at own_model.py:",
+        ),
+        (["own_model:build", "--device", "tpu"], "there is no device 'tpu'"),
+        (["own_model:build", "--device", "cpu", "--hardware", "sim-small"], "leave one of them out"),
+        (["own_model:build", "--device", "sim", "--hardware", "sim-smal"], "did you mean 'sim-small'?"),
+    ],
+)
+def test_the_users_mistakes_are_told_in_the_users_words(folder: Path, arguments: list[str], sentence: str) -> None:
+    assert sentence in refused(call("profile", *arguments, "--out", "g.json"))
+    assert not Path("g.json").exists()
+
+
+def test_a_place_that_cannot_be_written_is_told_before_the_model_is_built(folder: Path) -> None:
+    said = refused(call("profile", "own_model:unlucky", "--out", "no/g.json"))
+    assert "which is no folder: create it first" in said
+    assert "which is no folder" in refused(call("calibrate", "--out", "no/h.json"))
+
+
+def test_a_step_on_the_cpu(folder: Path) -> None:
+    outcome = call("profile", "own_model:build", "--device", "cpu", "--out", "g.json")
+    assert (outcome.code, outcome.err) == (0, "")
+    graph = read_document(Path("g.json"), OpGraph)
+    assert graph.name == "own_model:build"
+    assert outcome.figure("operators") == str(len(graph.ops))
+    assert outcome.figure("peak").startswith(f"{max(graph.memory_bytes)} bytes")
+    assert {op.phase for op in graph.ops} == {"forward", "backward", "optimizer"}
+
+
+def _ran(folder: Path, *arguments: object) -> Outcome:
+    """In a process of its own: the simulated device takes PyTorch's slot for good."""
+    process = start(*arguments, cwd=folder)
+    out, err = process.communicate(timeout=120)
+    return Outcome(process.returncode, out, err)
+
+
+def test_from_ones_own_model_to_a_timeline_on_the_simulated_device(folder: Path) -> None:
+    profiled = _ran(folder, "profile", "own_model:build", "--device", "sim", "--out", "g.json")
+    assert (profiled.code, profiled.err) == (0, "")
+    assert profiled.figure("device") == "sim:0"
+    made = call("make", "swap", "--graph", "g.json", "--hardware", "sim-small", "--budget", "60%", "--out", "p.json")
+    assert made.code == 0
+    solved = call("solve", "p.json", "--solver", "milp-swap", "--time-limit", "5", "--out", "plan.json")
+    assert solved.code == 0, solved
+    assert json.loads(Path("plan.json").read_text())["decision"]["swaps"]
+    assert call("check", "p.json", "plan.json").code == 0
+    assert call("simulate", "p.json", "plan.json").figure("makespan") == solved.figure("objective")
+
+
+def test_calibrating_the_simulation_finds_its_hardware_file(folder: Path) -> None:
+    outcome = _ran(folder, "calibrate", "--device", "sim", "--hardware", "sim-other", "--out", "h.json")
+    assert (outcome.code, outcome.err) == (0, "")
+    measured, modelled = read_document(Path("h.json"), Hardware), read_hardware("sim-other")
+    found, true = (machine.link(machine.device().name, "host").bytes_per_s for machine in (measured, modelled))
+    assert found == pytest.approx(true, rel=0.01)

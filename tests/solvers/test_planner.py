@@ -1,0 +1,140 @@
+"""The facade: names lead to solvers, a graph and its hardware to a schedule."""
+
+import dataclasses
+import importlib
+
+import pytest
+
+from solvers import planner as facade
+from solvers.ir import (
+    Device,
+    EngineMissing,
+    Hardware,
+    InvalidInput,
+    Limits,
+    Link,
+    Op,
+    OpGraph,
+    Schedule,
+    Status,
+    Tensor,
+)
+from solvers.ir.codec import PROBLEMS
+from solvers.planner import (
+    ROOMS,
+    SOLVERS,
+    build_solver,
+    lower_plan,
+    make_problem,
+    planner,
+    read_parameter,
+    solver_names,
+)
+
+MEGABYTE = 1_000_000
+HARDWARE = Hardware(
+    name="hand-made",
+    devices=(Device(name="0", memory_bytes=1000 * MEGABYTE),),
+    links=(Link(a="0", b="host", bytes_per_s=3_000 * MEGABYTE),),
+)
+GRAPH = OpGraph(
+    name="six ops",
+    ops=tuple(
+        Op(name=f"op{number}", phase="forward" if number < 3 else "backward", time_us=10_000) for number in range(6)
+    ),
+    tensors=(Tensor(id="A", bytes=60 * MEGABYTE, born=0, uses=(5,), saved=True, kind="activation"),),
+    memory_bytes=tuple(size * MEGABYTE for size in (100, 150, 200, 200, 150, 100)),
+)
+"""A leaves in 20 ms (10-30 ms), so op 2 waits 10 ms; A returns at op 4 (50-70 ms), so op 5 runs at 70-80 ms."""
+
+
+@pytest.mark.parametrize("name", sorted(SOLVERS))
+def test_every_name_leads_to_a_frozen_solver_of_its_own_name_and_kind(name: str) -> None:
+    entry = SOLVERS[name]
+    solver = build_solver(name, {})
+    assert dataclasses.is_dataclass(solver)
+    assert solver.__dataclass_params__.frozen
+    assert name == solver.NAME  # type: ignore[attr-defined]
+    assert entry.kind in PROBLEMS
+    assert len(entry.about) <= 60
+
+
+@pytest.mark.parametrize("kind", sorted(ROOMS))
+def test_every_room_has_its_functions(kind: str) -> None:
+    for target in dataclasses.astuple(ROOMS[kind]):
+        module, _, attribute = target.partition(":")
+        assert callable(getattr(importlib.import_module(module), attribute))
+
+
+@pytest.mark.parametrize("name", solver_names("swap"))
+def test_from_graph_to_schedule(name: str) -> None:
+    solution = planner(name, limits=Limits(time_s=10, seed=3))(GRAPH, HARDWARE, 150 * MEGABYTE)
+    assert (solution.objective, solution.base, solution.solver, solution.seed) == (80_000, 60_000, name, 3)
+    assert isinstance(solution.plan, Schedule)
+    assert [action.do for action in solution.plan.actions if action.data] == ["swap_out", "release", "swap_in"]
+
+
+def test_an_infeasible_budget_has_no_schedule_but_the_least_budget() -> None:
+    solution = planner("greedy-swap")(GRAPH, HARDWARE, 139 * MEGABYTE)
+    assert (solution.status, solution.plan) == (Status.INFEASIBLE, None)
+    assert solution.least_budget_bytes == 140 * MEGABYTE
+
+
+def test_the_watch_sees_the_search() -> None:
+    seen: list[float | None] = []
+
+    def watch(incumbent: float | None, bound: float | None, elapsed_s: float) -> bool:
+        seen.append(incumbent)
+        return False
+
+    planner("milp-swap", watch=watch)(GRAPH, HARDWARE, 150 * MEGABYTE)
+    assert 80_000 in seen
+
+
+def test_without_a_budget_it_is_the_devices_memory() -> None:
+    problem = make_problem("swap", GRAPH, HARDWARE, None)
+    assert problem.budget_bytes == 1000 * MEGABYTE  # type: ignore[union-attr]
+
+
+def test_unknown_names_are_refused_at_once_with_the_nearest() -> None:
+    with pytest.raises(InvalidInput, match="no solver 'milp-swpa': did you mean 'milp-swap'"):
+        planner("milp-swpa")
+    with pytest.raises(InvalidInput, match="no parameter of milp-swap 'engin': did you mean 'engine'"):
+        planner("milp-swap", {"engin": "highs"})
+    with pytest.raises(InvalidInput, match="no parameter of milp-swap 'engin'"):
+        read_parameter("milp-swap", "engin", "highs")
+    with pytest.raises(InvalidInput, match="no kind 'swop': did you mean 'swap'"):
+        make_problem("swop", GRAPH, HARDWARE, None)
+    with pytest.raises(InvalidInput, match="partition problems cannot be made from a graph: this works for swap"):
+        make_problem("partition", GRAPH, HARDWARE, None)
+
+
+def test_an_invalid_plan_has_no_schedule() -> None:
+    from solvers.ir import SwapPlan
+
+    with pytest.raises(InvalidInput):
+        lower_plan(make_problem("swap", GRAPH, HARDWARE, 150 * MEGABYTE), SwapPlan(swaps=()))
+
+
+def test_engines(monkeypatch: pytest.MonkeyPatch) -> None:
+    facade.require_engine("milp-swap", "auto")
+    with pytest.raises(InvalidInput, match="greedy-swap uses no engine"):
+        facade.require_engine("greedy-swap", "highs")
+    monkeypatch.setattr("solvers.engines.choice.is_present", lambda engine: False)
+    facade.require_engine("milp-swap", "auto")
+    with pytest.raises(EngineMissing, match="engine highs needs highspy, which is not installed: pip install highspy"):
+        facade.require_engine("milp-swap", "highs")
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "value"),
+    [
+        ("printed", "On", True),
+        ("printed", "0", False),
+        ("layers", "+12", 12),
+        ("weight", "1e-3", 0.001),
+    ],
+)
+def test_values_have_the_types_of_their_fields(key: str, text: str, value: object) -> None:
+    found = read_parameter("greedy-swap", key, text)
+    assert (found, type(found)) == (value, type(value))

@@ -2,6 +2,7 @@
 
 #include "profiler/flops.h"
 
+#include <c10/core/CPUAllocator.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 #include <torch/csrc/profiler/orchestration/observer.h>
@@ -22,6 +23,7 @@ struct ThreadState {
   uint64_t session = 0;
   FrameTracker tracker;
   int64_t open = -1;                             // the operator that the thread is in
+  int64_t flops = 0;                             // of the operator that the thread is in
   const at::RecordFunction* counting = nullptr;  // the frame whose arithmetic stands for all it calls
   std::optional<uint32_t> gradient;              // a storage about to become some leaf's gradient
 };
@@ -30,7 +32,7 @@ ThreadState& thread_state() {
   thread_local ThreadState state;
   const uint64_t now = session.load(std::memory_order_relaxed);
   if (state.session != now) {
-    state = ThreadState{now, FrameTracker(), -1, nullptr, std::nullopt};
+    state = ThreadState{now, FrameTracker(), -1, 0, nullptr, std::nullopt};
   }
   return state;
 }
@@ -91,17 +93,9 @@ void DetailedRecorder::start(const std::vector<at::Tensor>& resident) {
   TORCH_CHECK(c10::ThreadLocalDebugInfo::get(c10::DebugInfoKind::PROFILER_STATE) == nullptr,
               "a torch.profiler is running on this thread and takes the memory reports that this profiler needs: stop "
               "it first");
-  if (device_.is_cpu()) {
-    std::set<const c10::StorageImpl*> seen;
-    for (const at::Tensor& tensor : resident) {
-      const c10::Storage* storage = storage_on(device_, tensor);
-      if (storage != nullptr && seen.insert(storage->unsafeGetStorageImpl()).second) {
-        resident_.emplace_back(storage->getWeakStorageImpl(), storage->unsafeGetStorageImpl());
-      }
-    }
-  } else {
+  if (!device_.is_cpu()) {
     constexpr auto all = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
-    allocated_bytes_ =
+    level_bytes_ =
         c10::getDeviceAllocator(device_.type())->getDeviceStats(device_.index()).allocated_bytes[all].current;
   }
   DetailedRecorder* nobody = nullptr;
@@ -109,6 +103,7 @@ void DetailedRecorder::start(const std::vector<at::Tensor>& resident) {
   running_ = true;
   ++session;
   c10::ThreadLocalDebugInfo::_push(c10::DebugInfoKind::PROFILER_STATE, std::make_shared<MemoryReports>(this));
+  if (device_.is_cpu()) register_resident(resident);
   using at::RecordScope;
   handle_ = at::addThreadLocalCallback(
       at::RecordFunctionCallback(start_callback, end_callback)
@@ -116,6 +111,22 @@ void DetailedRecorder::start(const std::vector<at::Tensor>& resident) {
           .needsOutputs(true)
           .scopes({RecordScope::FUNCTION, RecordScope::BACKWARD_FUNCTION, RecordScope::USER_SCOPE}));
   clock_.mark(host_now_ns());
+}
+
+// The CPU's reporter knows only the blocks that were allocated while somebody listened. Told of the older ones, it
+// reports their end like any other's.
+void DetailedRecorder::register_resident(const std::vector<at::Tensor>& resident) {
+  std::set<void*> seen;
+  registering_ = true;
+  for (const at::Tensor& tensor : resident) {
+    const c10::Storage* storage = storage_on(device_, tensor);
+    if (storage == nullptr || storage->nbytes() == 0) continue;
+    void* block = storage->unsafeGetStorageImpl()->_mutable_data_ptr_no_checks().get();
+    if (block != nullptr && seen.insert(block).second) {
+      c10::profiledCPUMemoryReporter().New(block, storage->nbytes());
+    }
+  }
+  registering_ = false;
 }
 
 void DetailedRecorder::stop() {
@@ -127,7 +138,6 @@ void DetailedRecorder::stop() {
   at::removeCallback(handle_);
   active.store(nullptr, std::memory_order_release);
   guarded([] { c10::ThreadLocalDebugInfo::_pop(c10::DebugInfoKind::PROFILER_STATE); });
-  resident_.clear();
   if (!operators_.empty()) {  // what the tail of the step allocated belongs to its last operator
     operators_.back().peak_bytes = std::max(operators_.back().peak_bytes, window_peak_bytes_);
   }
@@ -147,64 +157,63 @@ void DetailedRecorder::guarded(Body body) {
 // ---- frames ---------------------------------------------------------------------------------------------------------
 
 void DetailedRecorder::on_start(const at::RecordFunction& frame) {
+  ThreadState& state = thread_state();
+  if (state.tracker.within(frame)) {  // most frames: no lock, no clock
+    if (state.counting == nullptr) count_arithmetic(frame, find_operator(frame));
+    return;
+  }
   const int64_t entered = host_now_ns();
   const std::lock_guard<std::mutex> lock(mutex_);
   guarded([&] {
-    ThreadState& state = thread_state();
     const bool accumulated = state.tracker.in_accumulation();
-    const Frame place = state.tracker.enter(frame);
-    if (place == Frame::kOutermost) {
+    if (state.tracker.enter(frame) == Frame::kOutermost) {
       begin_operator(frame);
-    } else if (place == Frame::kTransparent) {
-      compiled_ = compiled_ || is_compiled_region(frame.name());
-      if (!accumulated && state.tracker.in_accumulation()) {
-        begin_accumulation(frame);
-      }
+      return;
     }
-    if (place != Frame::kTransparent && state.counting == nullptr) {
-      const OperatorInfo* info = find_operator(frame);
-      if (info != nullptr && info->flop_rule != FlopRule::kNone) {
-        state.counting = &frame;
-        operators_[state.open].flops += count_flops(info->flop_rule, frame.inputs());
-      }
-    }
+    compiled_ = compiled_ || is_compiled_region(frame.name());
+    if (!accumulated && state.tracker.in_accumulation()) begin_accumulation(frame);
   });
   clock_.exclude(host_now_ns() - entered);
 }
 
 void DetailedRecorder::on_end(const at::RecordFunction& frame) {
+  ThreadState& state = thread_state();
+  if (state.counting == &frame) state.counting = nullptr;
+  if (state.tracker.within(frame)) return;
   const int64_t entered = host_now_ns();
   const std::lock_guard<std::mutex> lock(mutex_);
   guarded([&] {
-    ThreadState& state = thread_state();
-    if (state.counting == &frame) {
-      state.counting = nullptr;
-    }
     const bool accumulated = state.tracker.in_accumulation();
-    if (state.tracker.leave(frame) == Frame::kOutermost && state.open >= 0) {
-      end_operator(frame, entered);
-    }
-    if (accumulated && !state.tracker.in_accumulation()) {
-      end_accumulation();
-    }
+    if (state.tracker.leave(frame) == Frame::kOutermost && state.open >= 0) end_operator(frame, entered);
+    if (accumulated && !state.tracker.in_accumulation()) end_accumulation();
   });
   clock_.exclude(host_now_ns() - entered);
+}
+
+// The outermost frame with a rule stands for all that it calls.
+void DetailedRecorder::count_arithmetic(const at::RecordFunction& frame, const OperatorInfo* info) {
+  ThreadState& state = thread_state();
+  if (info == nullptr || info->flop_rule == FlopRule::kNone) return;
+  state.counting = &frame;
+  state.flops += count_flops(info->flop_rule, frame.inputs());
 }
 
 void DetailedRecorder::begin_operator(const at::RecordFunction& frame) {
   ThreadState& state = thread_state();
   const OperatorInfo* info = state.tracker.current();
   state.open = static_cast<int64_t>(operators_.size());
+  state.flops = 0;
   ++open_;
   operators_.push_back(
       OperatorRecord{info, state.tracker.range(), state.tracker.in_accumulation(), frame.threadId(), frame.seqNr()});
-  touch_level();
-  operators_.back().live_start_bytes = level();
+  window_peak_bytes_ = std::max(window_peak_bytes_, level_bytes_);
+  operators_.back().live_start_bytes = level_bytes_;
   const auto arguments = frame.inputs();
   for (size_t i = 0; i < arguments.size(); ++i) {
     const bool written = i < info->writes.size() && info->writes[i];
     for_each_tensor(arguments[i], [&](const at::Tensor& tensor) { add_tensor(tensor, written, false); });
   }
+  count_arithmetic(frame, info);
 }
 
 void DetailedRecorder::end_operator(const at::RecordFunction& frame, int64_t host_ns) {
@@ -220,8 +229,9 @@ void DetailedRecorder::end_operator(const at::RecordFunction& frame, int64_t hos
     }
   }
   settle_gradients(record);
+  record.flops = state.flops;
   record.peak_bytes = std::max(window_peak_bytes_, record.live_start_bytes);
-  record.live_end_bytes = level();
+  record.live_end_bytes = level_bytes_;
   --open_;
   window_peak_bytes_ = open_ > 0 ? record.live_end_bytes : 0;
   state.open = -1;
@@ -285,31 +295,18 @@ void DetailedRecorder::on_memory(const void* block, int64_t bytes, size_t total_
   }
   const std::lock_guard<std::mutex> lock(mutex_);
   guarded([&] {
-    if (bytes >= 0) {
-      const int64_t op = thread_state().open;
+    const int64_t op = thread_state().open;
+    int64_t change = bytes;
+    if (registering_) {
+      storages_.resident(block, bytes);
+    } else if (bytes >= 0) {
       storages_.allocated(block, bytes, op < 0 ? std::nullopt : std::optional<int64_t>(op));
-      allocated_bytes_ = device_.is_cpu() ? allocated_bytes_ + bytes : static_cast<int64_t>(total_bytes);
-      touch_level();
     } else {
-      const int64_t known = storages_.freed(block);
-      allocated_bytes_ = device_.is_cpu() ? allocated_bytes_ - known : static_cast<int64_t>(total_bytes);
+      change = -storages_.freed(block);  // the CPU's reporter may remember another block's size
     }
+    level_bytes_ = device_.is_cpu() ? level_bytes_ + change : static_cast<int64_t>(total_bytes);
+    if (bytes >= 0) window_peak_bytes_ = std::max(window_peak_bytes_, level_bytes_);
   });
-}
-
-int64_t DetailedRecorder::level() { return allocated_bytes_ + resident_bytes(); }
-
-void DetailedRecorder::touch_level() { window_peak_bytes_ = std::max(window_peak_bytes_, level()); }
-
-// CPU only. A storage that died, or was emptied in place, no longer counts.
-int64_t DetailedRecorder::resident_bytes() {
-  int64_t total = 0;
-  for (const auto& [reference, storage] : resident_) {
-    if (!reference.expired()) {
-      total += static_cast<int64_t>(storage->nbytes());
-    }
-  }
-  return total;
 }
 
 }  // namespace bayplan

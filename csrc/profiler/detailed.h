@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <mutex>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace bayplan {
@@ -67,15 +66,14 @@ class DetailedRecorder {
   void on_memory(const void* block, int64_t bytes, size_t total_bytes, c10::Device device);
 
  private:
+  void register_resident(const std::vector<at::Tensor>& resident);
   void begin_operator(const at::RecordFunction& frame);
   void end_operator(const at::RecordFunction& frame, int64_t host_ns);
+  void count_arithmetic(const at::RecordFunction& frame, const OperatorInfo* info);
   void begin_accumulation(const at::RecordFunction& frame);
   void end_accumulation();
   void add_tensor(const at::Tensor& tensor, bool written, bool result);
   void settle_gradients(OperatorRecord& record);
-  int64_t level();
-  int64_t resident_bytes();
-  void touch_level();
 
   template <typename Body>
   void guarded(Body body);
@@ -85,8 +83,8 @@ class DetailedRecorder {
   StorageTable storages_;
   StepClock clock_;
   std::vector<OperatorRecord> operators_;
-  std::vector<std::pair<c10::weak_intrusive_ptr<c10::StorageImpl>, const c10::StorageImpl*>> resident_;
-  int64_t allocated_bytes_ = 0;  // accelerator: in use; CPU: allocated since the start and not freed
+  int64_t level_bytes_ = 0;  // in use now
+  bool registering_ = false;
   int64_t window_peak_bytes_ = 0;
   int open_ = 0;
   std::string failure_;

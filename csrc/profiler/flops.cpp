@@ -34,16 +34,16 @@ int64_t linear(Arguments arguments) {
   return input == nullptr || weight == nullptr || weight->dim() == 0 ? 0 : 2 * input->numel() * weight->size(0);
 }
 
-// Products of queries (…, l, d) with keys (…, s, d) and of the weights with values (…, s, e).
-int64_t attention(Arguments arguments, size_t first) {
+// Products of widths d (queries and keys) and e (values) over all pairs of a query and a key.
+int64_t attention(Arguments arguments, size_t first, int64_t of_d, int64_t of_e) {
   const at::Tensor* query = tensor_at(arguments, first);
   const at::Tensor* key = tensor_at(arguments, first + 1);
   const at::Tensor* value = tensor_at(arguments, first + 2);
   if (query == nullptr || key == nullptr || value == nullptr || query->dim() < 2 || query->size(-1) == 0) {
     return 0;
   }
-  const int64_t rows = query->numel() / query->size(-1);
-  return 2 * rows * key->size(-2) * (query->size(-1) + value->size(-1));
+  const int64_t pairs = query->numel() / query->size(-1) * key->size(-2);
+  return 2 * pairs * (of_d * query->size(-1) + of_e * value->size(-1));
 }
 
 int64_t integer_at(Arguments arguments, size_t index, size_t position) {
@@ -114,9 +114,9 @@ int64_t count_flops(FlopRule rule, Arguments arguments) {
     case FlopRule::kConvolutionBackward:
       return convolution_backward(arguments);
     case FlopRule::kAttention:
-      return attention(arguments, 0);
-    case FlopRule::kAttentionBackward:  // five products for the forward pass's two
-      return attention(arguments, 1) / 2 * 5;
+      return attention(arguments, 0, 1, 1);
+    case FlopRule::kAttentionBackward:  // scores again, two gradients of width d, two products of width e
+      return attention(arguments, 1, 3, 2);
     case FlopRule::kNone:
       break;
   }

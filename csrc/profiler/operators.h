@@ -81,6 +81,9 @@ class FrameTracker {
   // The counted operator that the thread is in, or null.
   const OperatorInfo* current() const { return outermost_ != nullptr ? operator_ : nullptr; }
 
+  // Whether the frame lies within the counted operator that the thread is in; nothing to do for most observers.
+  bool within(const at::RecordFunction& frame) const { return outermost_ != nullptr && outermost_ != &frame; }
+
   Range range() const {
     return optimizer_ > 0 ? Range::kOptimizer : backward_ > 0 ? Range::kBackward : Range::kOutside;
   }

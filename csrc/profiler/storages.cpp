@@ -53,7 +53,7 @@ std::optional<uint32_t> StorageTable::find(const void* address) const {
 }
 
 void StorageTable::allocated(const void* block, int64_t bytes, std::optional<int64_t> op) {
-  blocks_[block] = Block{bytes, op};
+  blocks_[block] = Block{bytes, op, false};
 }
 
 int64_t StorageTable::freed(const void* block) {
@@ -71,7 +71,7 @@ std::optional<int64_t> StorageTable::birth(const c10::StorageImpl& storage, int6
     return produced ? std::optional<int64_t>(op) : std::nullopt;
   }
   const auto found = blocks_.find(block_of(storage));
-  if (found == blocks_.end()) {
+  if (found == blocks_.end() || found->second.resident) {
     return std::nullopt;
   }
   return found->second.op.value_or(op);

@@ -43,7 +43,10 @@ class StorageTable {
   // The allocator's reports: `op` is the operator that the thread is in, or nothing.
   void allocated(const void* block, int64_t bytes, std::optional<int64_t> op);
 
-  // Returns the size of the block if the step allocated it, else 0.
+  // A block that is older than the recording.
+  void resident(const void* block, int64_t bytes) { blocks_[block] = Block{bytes, std::nullopt, true}; }
+
+  // Forgets the block; its size if it was known, else 0.
   int64_t freed(const void* block);
 
   void mark_gradient(uint32_t storage) { records_[storage].gradient = true; }
@@ -54,6 +57,7 @@ class StorageTable {
   struct Block {
     int64_t bytes;
     std::optional<int64_t> op;
+    bool resident;
   };
 
   std::optional<int64_t> birth(const c10::StorageImpl& storage, int64_t op, bool produced) const;

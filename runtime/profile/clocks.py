@@ -1,0 +1,74 @@
+"""How long one call of something takes, on the clock that its device keeps."""
+
+import statistics
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+
+TRIALS = 3
+
+
+class CallClock(Protocol):
+    """Measures calls on one device."""
+
+    @property
+    def shortest_s(self) -> float:
+        """A call shorter than this says more of launching, or of the host's caches, than of the device."""
+        ...
+
+    def per_call_s(self, work: Callable[[], object], repeats: int, trials: int = TRIALS) -> float:
+        """Seconds that each further call of `work` takes when calls follow each other."""
+        ...
+
+
+class EventClock:
+    """An accelerator's clock: timing events on the current stream.
+
+    The time of a call is the slope between two runs of different length, so what starts and ends a run does not count.
+    """
+
+    shortest_s = 50e-6
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+
+    def per_call_s(self, work: Callable[[], object], repeats: int, trials: int = TRIALS) -> float:
+        """Seconds of a call, the median of the slopes."""
+        work()
+        slopes = [(self._run_s(work, 2 * repeats) - self._run_s(work, repeats)) / repeats for _ in range(trials)]
+        return max(statistics.median(slopes), 1e-9)
+
+    def _run_s(self, work: Callable[[], object], calls: int) -> float:
+        """Seconds from an idle device to the end of that many calls."""
+        torch.accelerator.synchronize(self._device)
+        begin, end = (torch.Event(self._device, enable_timing=True) for _ in range(2))
+        begin.record()
+        for _ in range(calls):
+            work()
+        end.record()
+        end.synchronize()
+        return begin.elapsed_time(end) / 1000
+
+
+class HostClock:
+    """The host's clock, for work that is done when the call returns."""
+
+    shortest_s = 5e-3
+
+    def per_call_s(self, work: Callable[[], object], repeats: int, trials: int = TRIALS) -> float:
+        """Seconds of a call, the least of the runs: a busy machine only ever adds."""
+        work()
+        return max(min(self._run_s(work, repeats) for _ in range(trials)) / repeats, 1e-9)
+
+    def _run_s(self, work: Callable[[], object], calls: int) -> float:
+        begin = time.perf_counter()
+        for _ in range(calls):
+            work()
+        return time.perf_counter() - begin
+
+
+def clock_of(device: torch.device) -> CallClock:
+    """The clock that the device keeps."""
+    return HostClock() if device.type == "cpu" else EventClock(device)

@@ -1,0 +1,111 @@
+"""Kernels of known size that show how fast a device computes and moves its memory."""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+
+from runtime.profile.clocks import CallClock
+
+MOST_WALL_S = 0.1
+"""Sizes stop growing when one call takes this long on the wall's clock: the simulated device really computes."""
+REPEATS = 2
+GAIN = 1.02
+"""A larger size is worth its time while it raises the rate by this factor."""
+
+
+class Work(NamedTuple):
+    """A call whose arithmetic or memory traffic is known; the other one must be negligible on any device."""
+
+    call: Callable[[], object]
+    amount: int
+
+
+def rate_per_s(build: Callable[[int], Work], clock: CallClock, sizes: Sequence[int]) -> int:
+    """Work per second at the first of the growing sizes that keeps the device busy and gains no more."""
+    best = 0.0
+    for size in sizes:
+        work = build(size)
+        begin = time.perf_counter()
+        work.call()
+        wall_s = time.perf_counter() - begin
+        seconds = clock.per_call_s(work.call, REPEATS, trials=1)
+        rate = work.amount / seconds
+        if wall_s > MOST_WALL_S or (seconds >= clock.shortest_s and rate < GAIN * best):
+            break
+        best = max(best, rate)
+    return max(round(work.amount / clock.per_call_s(work.call, REPEATS)), 1)
+
+
+def matmul(device: torch.device, dtype: torch.dtype) -> Callable[[int], Work]:
+    """Square matrix products: operations."""
+
+    def build(size: int) -> Work:
+        left, right, out = (torch.ones(size, size, device=device, dtype=dtype) for _ in range(3))
+        return Work(lambda: torch.mm(left, right, out=out), 2 * size**3)
+
+    return build
+
+
+def matrix_vector(device: torch.device) -> Callable[[int], Work]:
+    """A matrix times a vector: bytes, nearly all of the matrix."""
+
+    def build(size: int) -> Work:
+        matrix, vector = torch.ones(size, 1024, device=device), torch.ones(1024, device=device)
+        out = torch.ones(size, device=device)
+        return Work(lambda: torch.mv(matrix, vector, out=out), 4 * (size * 1024 + 1024 + size))
+
+    return build
+
+
+def attention(device: torch.device) -> Callable[[int], Work]:
+    """Attention without a mask: operations."""
+
+    def build(size: int) -> Work:
+        query, key, value = (torch.ones(1, 4, size, 128, device=device) for _ in range(3))
+        return Work(lambda: F.scaled_dot_product_attention(query, key, value), 4 * 4 * size * size * 128)
+
+    return build
+
+
+def convolution(device: torch.device) -> Callable[[int], Work]:
+    """A 3 × 3 convolution that keeps its size: operations."""
+
+    def build(size: int) -> Work:
+        image = torch.ones(1, 128, size, size, device=device)
+        kernel = torch.ones(128, 128, 3, 3, device=device)
+        return Work(lambda: F.conv2d(image, kernel, padding=1), 2 * size * size * 128 * 128 * 9)
+
+    return build
+
+
+def elementwise(device: torch.device) -> Callable[[int], Work]:
+    """A product in place: bytes read and written."""
+
+    def build(size: int) -> Work:
+        values, factors = (torch.ones(size, device=device) for _ in range(2))
+        return Work(lambda: values.mul_(factors), 3 * 4 * size)
+
+    return build
+
+
+def reduction(device: torch.device) -> Callable[[int], Work]:
+    """A sum over rows: bytes read."""
+
+    def build(size: int) -> Work:
+        values, out = torch.ones(size // 1024, 1024, device=device), torch.ones(size // 1024, device=device)
+        return Work(lambda: torch.sum(values, 1, out=out), 4 * (size + size // 1024))
+
+    return build
+
+
+def copy(device: torch.device) -> Callable[[int], Work]:
+    """A copy within the device: bytes read and written."""
+
+    def build(size: int) -> Work:
+        source, target = (torch.ones(size, device=device) for _ in range(2))
+        return Work(lambda: target.copy_(source), 2 * 4 * size)
+
+    return build

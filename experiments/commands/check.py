@@ -31,11 +31,12 @@ def command(problem: Path, plan: Path) -> int:
         ("bound, claimed", show_us(answer.bound_us)),
     ]
     if answer.certificate is not None:
-        figures.append(("certificate", _certificate(verdict.violations)))
+        foreign = answer.kind != asked.KIND or answer.problem_sha256 not in (None, sha256)
+        figures.append(("certificate", "not judged" if foreign else _certificate(verdict.violations)))
     print_figures(asked.name, figures)
     return 0 if verdict.clean else 1
 
 
 def _certificate(violations: tuple[str, ...]) -> str:
     wrong = any("certificate" in violation for violation in violations)
-    return "does not hold" if wrong else "added up again: it proves the bound"
+    return "does not hold" if wrong else "added up again: it holds"

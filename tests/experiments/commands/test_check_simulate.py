@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from solvers.check.plan import CERTIFICATES
 from tests.experiments.commands.console import call, refused, write_problem
 
 
@@ -54,11 +55,18 @@ def test_another_problems_plan_is_a_violation(problem: Path, plan: Path) -> None
     assert call("check", problem, plan).code == 0
 
 
-def test_an_unknown_certificate_does_not_hold(problem: Path, plan: Path) -> None:
+def test_a_certificate_holds_does_not_or_is_another_problems(
+    problem: Path, plan: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     _edit(plan, certificate={"form": "trust me"})
     outcome = call("check", problem, plan)
     assert outcome.code == 1
     assert outcome.figure("certificate") == "does not hold"
+    form: dict[str, Any] = {"trust me": lambda problem, certificate: ([], 80.0)}
+    monkeypatch.setitem(CERTIFICATES, "swap", form)
+    assert call("check", problem, plan).figure("certificate") == "added up again: it holds"
+    _edit(plan, problem_sha256="0" * 64)
+    assert call("check", problem, plan).figure("certificate") == "not judged"
 
 
 def test_an_infeasible_answer_has_no_decision_to_judge(tmp_path: Path) -> None:

@@ -128,6 +128,19 @@ def evaluate(given: Instance, choices: Sequence[Choice]) -> Timeline | None:
     return Timeline(makespan, ready, start, out_end, in_end, released)
 
 
+def memory_waits(given: Instance, choices: Sequence[Choice]) -> list[int]:
+    """The ops that a valid plan makes wait for memory, the longest wait first."""
+    timeline = evaluate(given, choices)
+    if timeline is None:
+        return []
+    waits: dict[int, int] = {}
+    clock, previous = 0, -1
+    for op, ready in timeline.ready.items():
+        waits[op] = ready - clock - (given.before[op] - given.before[previous + 1])
+        clock, previous = timeline.start[op] + given.time[op], op
+    return sorted((op for op, wait in waits.items() if wait > 0), key=lambda op: -waits[op])
+
+
 def _group(given: Instance, choices: Sequence[Choice]) -> tuple[dict[int, list[int]], ...]:
     by_first: dict[int, list[int]] = {}
     by_issue: dict[int, list[int]] = {}

@@ -8,12 +8,15 @@ from solvers.engines import Answer, LinearModel, solve
 from solvers.ir.solution import Limits, Solution, Status, Watch
 from solvers.ir.swap import SwapPlan, SwapProblem
 from solvers.swap.answers import feasible, trivial
-from solvers.swap.evaluate import Instance, choices_of, instance
+from solvers.swap.discrete import discrete
+from solvers.swap.evaluate import Instance, choices_of, instance, memory_waits
 from solvers.swap.exact import exact
 from solvers.swap.greedy import GreedySwap
 from solvers.swap.polish import Incumbent, polish, round_selection
 from solvers.swap.relaxation import fluid
 
+SLACK = 1e-6
+"""The relative tolerance of the float engines' integer searches."""
 POLISH_ROUNDS = 400
 """Rounds of local search a unit of `work`."""
 
@@ -22,15 +25,17 @@ POLISH_ROUNDS = 400
 class MilpSwap:
     """Selection and timing by a fluid relaxation, rounding and local search; small instances by an exact model.
 
-    The bound is the relaxation's (valid for every plan, README model F) or the exact model's. `engine` is `highs`,
-    `gurobi`, `cpsat` or `auto` (HiGHS for the relaxation, CP-SAT for the exact model; CP-SAT cannot solve the
-    relaxation, so with it large instances carry no bound). Instances of at most `exact_tensors` tensors and
-    `exact_ops` ops go to the exact model. `start` is a plan to begin from: the answer is never worse than it.
+    The bound is the relaxation's (valid for every plan, README models F and D) or the exact model's. `engine` is
+    `highs`, `gurobi`, `cpsat` or `auto` (HiGHS for the relaxations, CP-SAT for the exact model; CP-SAT cannot solve the
+    relaxations, so with it large instances carry no bound beyond the base). Instances of at most `exact_tensors` tensors
+    and `exact_ops` ops go to the exact model, others of at most `whole_tensors` to model D, which tightens the bound.
+    `start` is a plan to begin from: the answer is never worse than it.
     """
 
     engine: str = "auto"
     exact_tensors: int = 24
     exact_ops: int = 64
+    whole_tensors: int = 200
     start: SwapPlan | None = None
     NAME = "milp-swap"
 
@@ -67,6 +72,8 @@ class _Search:
         try:
             self._begin()
             weights = self._relax()
+            if not self._done() and not self._small():
+                weights = self._tighten(weights)
             if not self._done():
                 self._improve(weights)
             if not self._done() and self._small():
@@ -105,6 +112,33 @@ class _Search:
         self._report()
         return weights
 
+    def _tighten(self, weights: list[float]) -> list[float]:
+        """Model D, where it is small enough: a higher bound and a better selection."""
+        if self.options.engine == "cpsat" or len(weights) > self.options.whole_tensors:
+            return weights
+        assert self.best.makespan is not None
+        model = discrete(self.given, self.best.makespan, self._watched())
+        if model is None:
+            return weights
+        engine = {"auto": "highs"}.get(self.options.engine, self.options.engine)
+        answer = self._ask(model.model, engine, share=0.4)
+        if answer.bound is not None:
+            self._raise_bound(model.bound_us(answer.bound), SLACK)
+        if answer.x is None:
+            return weights
+        weights = [float(answer.x[column]) for column in model.selection]
+        round_selection(self.given, weights, self.best)
+        self._report()
+        return weights
+
+    def _watched(self) -> list[int]:
+        """The op of the largest need, then those that wait for memory in the best plan, then those before the turn."""
+        need, busy = self.given.need, self.given.busy
+        turn = min(self.given.last)
+        waits = memory_waits(self.given, self.best.choices)
+        order = [max(busy, key=need.__getitem__), *waits, *(op for op in busy if op < turn)]
+        return list(dict.fromkeys(order))
+
     def _improve(self, weights: list[float]) -> None:
         """Local search around the relaxation's selection, for half of the time that is left."""
         rounds = None if self.limits.work is None else int(POLISH_ROUNDS * self.limits.work)
@@ -128,7 +162,7 @@ class _Search:
         if answer.x is not None:
             self.best.offer(model.choices(answer.x))
         if answer.bound is not None:
-            self._raise_bound(answer.bound)
+            self._raise_bound(answer.bound, SLACK)
 
     def _ask(self, model: LinearModel, engine: str, share: float) -> Answer:
         limits = Limits(
@@ -151,9 +185,13 @@ class _Search:
         if self.watch is not None and self.watch(self.best.makespan, self.bound, time.perf_counter() - self.began):
             self.stopped = True
 
-    def _raise_bound(self, bound: float) -> None:
-        """Objectives are whole microseconds, so a bound rounds up; a plan's makespan caps it."""
-        whole = math.ceil(bound - 1e-6 * max(1.0, abs(bound)) * 1e-3)
+    def _raise_bound(self, bound: float, slack: float = 1e-9) -> None:
+        """Objectives are whole microseconds, so a bound rounds up; a plan's makespan caps it.
+
+        `slack` is what a bound may err by, relative to itself: nothing to speak of for re-added duals, the engine's own
+        tolerance for a float engine's integer search.
+        """
+        whole = math.ceil(bound - slack * max(1.0, abs(bound)))
         self.bound = max(self.bound, float(min(whole, self.best.makespan or whole)))
 
     def _goal(self) -> float:

@@ -34,7 +34,7 @@ class Fluid:
 
 def fluid(given: Instance, horizon: int, integral: bool = False) -> Fluid:
     """Build model F; `horizon` is a makespan that some plan reaches, so no optimal time lies beyond it."""
-    return _Builder(given, horizon, integral).build()
+    return FluidBuilder(given, horizon, integral).build()
 
 
 def _points(given: Instance) -> Integers:
@@ -51,7 +51,7 @@ def _power_of_two(value: float) -> float:
     return float(2.0 ** math.ceil(math.log2(max(1.0, value))))
 
 
-class _Builder:
+class FluidBuilder:
     """One column family and one row family a method, in the README's order."""
 
     def __init__(self, given: Instance, horizon: int, integral: bool) -> None:
@@ -76,6 +76,7 @@ class _Builder:
         self.freed, self.due = (add(self.count, 0, total, name=name) for name in ("freed", "due"))
 
     def build(self) -> Fluid:
+        """All rows, and the objective: the start of the last op and what follows it."""
         self._clock()
         self._volumes()
         self._out_lane()

@@ -115,3 +115,24 @@ def test_a_looser_budget_or_a_faster_link_never_hurts_when_seeded_with_the_neigh
         assert answer.objective is not None
         assert previous is None or answer.objective <= previous
         plan, previous = answer.plan, answer.objective
+
+
+def test_the_bound_with_whole_tensors_is_valid_and_at_least_the_fluid_one() -> None:
+    from solvers.engines import solve
+    from solvers.swap.discrete import discrete
+
+    higher = 0
+    for seed in range(80):
+        problem = random_problem(seed, max_ops=8)
+        best, given = optimum(problem), instance(problem)
+        if best is None or not given.busy:
+            continue
+        whole, plain = discrete(given, best, given.busy), fluid(given, best)
+        assert whole is not None
+        tight, loose = (solve(model.model, QUICK, "highs").bound for model in (whole, plain))
+        assert tight is not None
+        assert loose is not None
+        assert whole.bound_us(tight) <= best + 1e-4, seed
+        assert whole.bound_us(tight) >= plain.bound_us(loose) - 1e-4, seed
+        higher += whole.bound_us(tight) > plain.bound_us(loose) + 0.5
+    assert higher > 5

@@ -4,6 +4,7 @@
 
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/CachingDeviceAllocator.h>
+#include <c10/util/Logging.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 #include <torch/csrc/profiler/orchestration/observer.h>
 
@@ -15,6 +16,8 @@
 
 namespace bayplan {
 namespace {
+
+constexpr int kErrorsOnly = 2;  // c10's own numbering
 
 std::atomic<DetailedRecorder*> active{nullptr};
 std::atomic<uint64_t> session{0};
@@ -103,7 +106,11 @@ void DetailedRecorder::start(const std::vector<at::Tensor>& resident) {
   running_ = true;
   ++session;
   c10::ThreadLocalDebugInfo::_push(c10::DebugInfoKind::PROFILER_STATE, std::make_shared<MemoryReports>(this));
-  if (device_.is_cpu()) register_resident(resident);
+  log_level_ = FLAGS_caffe2_log_level;
+  if (device_.is_cpu()) {
+    register_resident(resident);
+    FLAGS_caffe2_log_level = std::max(log_level_, kErrorsOnly);  // no warning for older blocks that it was not told of
+  }
   using at::RecordScope;
   handle_ = at::addThreadLocalCallback(
       at::RecordFunctionCallback(start_callback, end_callback)
@@ -137,6 +144,7 @@ void DetailedRecorder::stop() {
   guarded([&] { clock_.mark(host_now_ns()); });
   at::removeCallback(handle_);
   active.store(nullptr, std::memory_order_release);
+  FLAGS_caffe2_log_level = log_level_;
   guarded([] { c10::ThreadLocalDebugInfo::_pop(c10::DebugInfoKind::PROFILER_STATE); });
   if (!operators_.empty()) {  // what the tail of the step allocated belongs to its last operator
     operators_.back().peak_bytes = std::max(operators_.back().peak_bytes, window_peak_bytes_);

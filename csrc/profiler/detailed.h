@@ -90,6 +90,7 @@ class DetailedRecorder {
   std::string failure_;
   bool compiled_ = false;
   bool running_ = false;
+  int log_level_ = 0;  // the process's own, while the recorder has another
   at::CallbackHandle handle_ = at::INVALID_CALLBACK_HANDLE;
 };
 

@@ -1,8 +1,9 @@
 """The native recorders as context managers that always leave the thread as they found it."""
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 import torch
 
@@ -46,14 +47,20 @@ def light_recording(capacity: int = LIGHT_CAPACITY) -> Iterator[LightRecording]:
 
 
 @contextmanager
-def detailed_recording(device: torch.device) -> Iterator[core.DetailedRecorder]:
+def detailed_recording(
+    device: torch.device, resident: Sequence[torch.Tensor] | None = None
+) -> Iterator[core.DetailedRecorder]:
     """Record storages, time and memory of each counted operator that runs inside; read the recorder afterwards.
 
-    `device` has an index, unless it is the CPU. Raises `InvalidInput` if a torch.profiler runs, because both need the
+    `device` has an index, unless it is the CPU; `resident` are the tensors to count from the start on a CPU, by default
+    all that Python can reach. Raises `InvalidInput` if a torch.profiler runs, because both need the
     allocator's reports, and `BayplanError` if the recorder itself failed.
     """
     recorder = core.DetailedRecorder(device)
-    _start(lambda: recorder.start(live_tensors() if device.type == "cpu" else []))
+    if resident is None:
+        resident = live_tensors() if device.type == "cpu" else ()
+    _start(partial(recorder.start, resident))
+    del resident  # the step may free them
     try:
         yield recorder
     finally:

@@ -148,7 +148,7 @@ class _Judge:
         """What is released before op j and comes back only before a later op is absent during op j."""
         absent = [0] * (len(self.problem.ops) + 1)
         for tensor, release, back in swapped:
-            if release.op is not None and back.op is not None and release.op < back.op:
+            if release.op is not None and back.op is not None:
                 absent[release.op] += tensor.bytes
                 absent[back.op] -= tensor.bytes
         found, gone = [], 0

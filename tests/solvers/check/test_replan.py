@@ -162,6 +162,15 @@ def test_an_idle_node_may_join() -> None:
     )
 
 
+def test_the_busiest_node_may_be_a_receiver() -> None:
+    """Nodes 2, 3 failed; idle node 4 receives layers 0, 1 from node 0 (100 + 30, 100) and 2, 3 from node 1 (240).
+
+    It receives for 470 us, more than either sends: T_trans = 520, and 43 · 1000 / 480 = 89.58….
+    """
+    moved = dynamic(*REPLANNED[:1], ((4,), 3, (4,)), transfers=[(0, 0, 4), (1, 0, 4), (2, 1, 4), (3, 1, 4)])
+    assert judge_replan(failure(2, 3, nodes=3), moved).objective_us == 90
+
+
 @pytest.mark.parametrize(
     ("pipelines", "transfers", "words"),
     [

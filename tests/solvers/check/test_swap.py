@@ -107,6 +107,13 @@ def test_broken_plans_are_refused_with_place_value_and_limit(swaps: list[tuple[s
 def test_the_judge_agrees_with_a_ticking_clock(data: st.DataObject) -> None:
     problem = data.draw(swap_problems(max_ops=7, max_tensors=5))
     decision = data.draw(swap_plans(problem))
+    if data.draw(st.booleans()):  # a budget that this plan just meets, or just not
+        bytes_of = {tensor.id: (tensor.last_forward_use, tensor.bytes) for tensor in problem.tensors}
+        needed = (
+            memory - sum(bytes_of[s.tensor][1] for s in decision.swaps if bytes_of[s.tensor][0] < j < s.swap_in_at)
+            for j, memory in enumerate(problem.memory_bytes)
+        )
+        problem = replace(problem, budget_bytes=max(0, max(needed) + data.draw(st.integers(-1, 2))))
     assert judge_swap(problem, decision).objective_us == naive_objective_us(problem, decision)
 
 

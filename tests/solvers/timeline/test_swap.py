@@ -22,12 +22,13 @@ def test_the_story_by_hand() -> None:
     report = simulate(STORY, parse_schedule(GOOD))
     assert [report.makespan_us, report.base_us] == [67, 50]
     assert report.stall_us == {"swap_in": 17, "swap_out": 0}
-    assert list(report.memory) == [(0, 6), (10, 10), (20, 10), (30, 8), (40, 8)]
-    assert [report.peak_bytes, report.peak_at_us, report.budget_bytes] == [10, 10, 10]
-    ends = {span.action: (span.lane, span.start_us, span.end_us) for span in report.spans}
-    assert ends[1] == ("0.out", 10, 19)
-    assert ends[3] == ("0.compute", 20, 20)
-    assert ends[6] == ("0.in", 40, 57)
+    levels = [(0, 6), (10, 10), (20, 10), (30, 8), (40, 8)]
+    assert list(report.memory) == levels
+    assert report.budget_bytes == 10
+    assert report.peak_bytes == 10
+    assert report.peak_at_us == 10
+    lines = [f"{s.action} {s.lane} {s.start_us:.0f}-{s.end_us:.0f}" for s in report.spans if s.action in (1, 3, 6)]
+    assert lines == ["1 0.out 10-19", "3 0.compute 20-20", "6 0.in 40-57"]
 
 
 def test_a_slow_swap_out_stalls_the_op_that_needs_the_room() -> None:
@@ -37,6 +38,29 @@ def test_a_slow_swap_out_stalls_the_op_that_needs_the_room() -> None:
     assert report.stall_us == {"swap_in": 17, "swap_out": 31}
     assert report.makespan_us == 50 + 31 + 17
     assert list(report.memory) == [(0, 6), (10, 10), (51, 10), (61, 8), (71, 8)]
+
+
+def test_between_two_releases_the_op_before_still_counts() -> None:
+    """Both leave after op 0 (7 bytes), x at 19, y at 26; only then op 1's 8 bytes count, both back in them."""
+    both = replace(
+        STORY,
+        ops=STORY.ops[:2],
+        memory_bytes=(7, 8),
+        tensors=tuple(replace(tensor, last_forward_use=0, first_backward_use=1) for tensor in STORY.tensors),
+    )
+    text = """\
+lanes 0.compute 0.out 0.in
+0 0.compute compute op=0
+1 0.out swap_out op=0 data="x" bytes=4 after=0
+2 0.out swap_out op=0 data="y" bytes=3
+3 0.compute release op=1 data="x" bytes=4 after=1
+4 0.compute release op=1 data="y" bytes=3 after=2
+5 0.in swap_in op=1 data="x" bytes=4 after=4
+6 0.in swap_in op=1 data="y" bytes=3
+7 0.compute compute op=1 after=6"""
+    report = simulate(both, parse_schedule(text))
+    assert list(report.memory) == [(0, 7), (19, 3), (26, 8)]
+    assert report.stall_us == {"swap_out": 16, "swap_in": 30}
 
 
 @settings(max_examples=120)

@@ -81,6 +81,20 @@ def test_a_tensor_cannot_return_before_it_has_left() -> None:
     assert judge_swap(replace(STORY, budget_bytes=14), plan(("x", 1))).objective_us == 59
 
 
+def test_what_returns_before_an_op_is_not_absent_during_it() -> None:
+    """x out 10-19, y 19-26. Op 1 needs 12 − 3 (y) ≤ 10: x, which returns before it, is no help, so it waits until 26.
+
+    x is back 26-43, op 1 runs 26-36, y is issued at 36 and back 43-56, op 2 runs 56-66.
+    """
+    both = replace(
+        STORY,
+        ops=STORY.ops[:3],
+        memory_bytes=(7, 12, 8),
+        tensors=tuple(replace(tensor, last_forward_use=0, first_backward_use=2) for tensor in STORY.tensors),
+    )
+    assert judge_swap(both, plan(("x", 1), ("y", 2))).objective_us == 66
+
+
 def test_no_swaps_take_the_base() -> None:
     assert judge_swap(replace(STORY, budget_bytes=14), plan()).objective_us == base_us(STORY) == 50
 

@@ -33,16 +33,21 @@ class KernelAllocator final : public c10::Allocator {
   c10::Allocator* host_ = c10::GetDefaultCPUAllocator();
 };
 
+// Gives a fresh tensor the shape of another, and its lazy conjugation and negation.
+at::Tensor shaped_like(const at::Tensor& like, at::Tensor tensor) {
+  c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  impl->set_sizes_and_strides(like.sizes(), like.strides(), like.storage_offset());
+  if (impl->is_conj() != like.is_conj()) impl->_set_conj(like.is_conj());
+  if (impl->is_neg() != like.is_neg()) impl->_set_neg(like.is_neg());
+  return tensor;
+}
+
 at::Tensor alias_over(void* data, size_t bytes, const at::Tensor& like) {
   c10::Storage storage(c10::Storage::use_byte_size_t(), bytes, c10::DataPtr(data, c10::Device(c10::kCPU)),
                        InKernel::allocator(), /*resizable=*/true);
-  auto alias = at::detail::make_tensor<c10::TensorImpl>(std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU),
-                                                        like.dtype());
-  c10::TensorImpl* impl = alias.unsafeGetTensorImpl();
-  impl->set_sizes_and_strides(like.sizes(), like.strides(), like.storage_offset());
-  if (like.unsafeGetTensorImpl()->is_wrapped_number()) impl->set_wrapped_number(true);
-  if (like.is_conj()) impl->_set_conj(true);
-  if (like.is_neg()) impl->_set_neg(true);
+  auto alias = shaped_like(like, at::detail::make_tensor<c10::TensorImpl>(
+                                     std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU), like.dtype()));
+  if (like.unsafeGetTensorImpl()->is_wrapped_number()) alias.unsafeGetTensorImpl()->set_wrapped_number(true);
   return alias;
 }
 
@@ -54,15 +59,6 @@ InKernel::~InKernel() { tls_in_kernel = outer_; }
 c10::Allocator* InKernel::allocator() {
   static auto* allocator = new KernelAllocator();
   return allocator;
-}
-
-at::Tensor make_sim(c10::Storage storage, caffe2::TypeMeta dtype, c10::IntArrayRef sizes, c10::IntArrayRef strides,
-                    int64_t offset, bool view) {
-  const c10::DispatchKeySet keys(c10::DispatchKey::PrivateUse1);
-  auto tensor = view ? at::detail::make_tensor<c10::TensorImpl>(c10::TensorImpl::VIEW, std::move(storage), keys, dtype)
-                     : at::detail::make_tensor<c10::TensorImpl>(std::move(storage), keys, dtype);
-  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides, offset);
-  return tensor;
 }
 
 at::Tensor cpu_alias(const at::Tensor& tensor) {
@@ -131,10 +127,12 @@ at::Tensor Aliases::leave(const at::Tensor& result) {
     if (operand.cpu.is_same(result)) return operand.sim;
   for (const Operand& operand : operands_)
     if (operand.cpu.storage().unsafeGetStorageImpl() == result.storage().unsafeGetStorageImpl())
-      return make_sim(operand.sim.storage(), result.dtype(), result.sizes(), result.strides(), result.storage_offset(),
-                      true);
-  return make_sim(steal(result.storage()), result.dtype(), result.sizes(), result.strides(), result.storage_offset(),
-                  false);
+      return shaped_like(
+          result, at::detail::make_tensor<c10::TensorImpl>(c10::TensorImpl::VIEW, c10::Storage(operand.sim.storage()),
+                                                           operand.sim.key_set(), result.dtype()));
+  return shaped_like(result,
+                     at::detail::make_tensor<c10::TensorImpl>(
+                         steal(result.storage()), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), result.dtype()));
 }
 
 }  // namespace sim

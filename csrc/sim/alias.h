@@ -23,8 +23,6 @@ class InKernel {
 
 inline bool on_sim(const at::Tensor& tensor) { return tensor.defined() && tensor.device().type() == kSim; }
 
-at::Tensor make_sim(c10::Storage storage, caffe2::TypeMeta dtype, c10::IntArrayRef sizes, c10::IntArrayRef strides,
-                    int64_t offset, bool view);
 // A CPU tensor over the bytes of a tensor of sim. Throws if the storage's memory was taken away.
 at::Tensor cpu_alias(const at::Tensor& tensor);
 // The same for a host tensor whose memory somebody else keeps alive.

@@ -90,6 +90,9 @@ size_t register_device() {
   const size_t count = register_fallbacks(device);
   library("_", c10::DispatchKey::PrivateUse1).fallback(fallback_for_any());
   library("_", c10::DispatchKey::AutocastPrivateUse1).fallback(torch::CppFunction::makeFallthrough());
+  // Resolving a lazy conjugate or negative copies it; resolving it before that copy would never end.
+  for (auto lazy : {c10::DispatchKey::Conjugate, c10::DispatchKey::Negative})
+    library("aten", lazy).impl("_copy_from", torch::CppFunction::makeFallthrough());
   serve_registered_devices();
   return count;
 }

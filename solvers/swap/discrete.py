@@ -52,10 +52,10 @@ class _DiscreteBuilder(FluidBuilder):
                 self._prefix(op, tensors, left)
 
     def _whole_memory(self, op: int, tensors: Integers, left: Integers) -> None:
-        """(D1) Whole tensors that have left, less the bytes that were issued to return, cover the need."""
+        """(D1) Whole tensors that have left cover the need and the bytes issued to return but not yet due."""
         place = int(np.searchsorted(self.points, op))
-        columns = np.concatenate([left, [self.issued[place]]])
-        values = np.concatenate([self.size[tensors], [-1.0]])
+        columns = np.concatenate([left, [self.issued[place], self.due[place]]])
+        values = np.concatenate([self.size[tensors], [-1.0, 1.0]])
         self.builder.row(columns, values, lower=float(self.need[place]), name="whole_memory")
 
     def _whole_lane(self, op: int, tensors: Integers, left: Integers) -> None:

@@ -17,6 +17,8 @@ from solvers.swap.relaxation import fluid
 
 SLACK = 1e-6
 """The relative tolerance of the float engines' integer searches."""
+TIGHTENINGS, WAITS = 3, 8
+"""Model D is built at most so often, again while one of the first so many watched ops is new."""
 POLISH_ROUNDS = 400
 """Rounds of local search a unit of `work`."""
 
@@ -27,8 +29,9 @@ class MilpSwap:
 
     The bound is the relaxation's (valid for every plan, README models F and D) or the exact model's. `engine` is
     `highs`, `gurobi`, `cpsat` or `auto` (HiGHS for the relaxations, CP-SAT for the exact model; CP-SAT cannot solve the
-    relaxations, so with it large instances carry no bound beyond the base). Instances of at most `exact_tensors` tensors
-    and `exact_ops` ops go to the exact model, others of at most `whole_tensors` to model D, which tightens the bound.
+    relaxations, so with it large instances carry no bound beyond the base). Instances of at most `exact_tensors`
+    tensors and `exact_ops` ops go to the exact model, others of at most `whole_tensors` to model D, which tightens the
+    bound.
     `start` is a plan to begin from: the answer is never worse than it.
     """
 
@@ -72,8 +75,8 @@ class _Search:
         try:
             self._begin()
             weights = self._relax()
-            if not self._done() and not self._small():
-                weights = self._tighten(weights)
+            if not self._small():
+                weights = self._tighten_again(weights)
             if not self._done():
                 self._improve(weights)
             if not self._done() and self._small():
@@ -110,6 +113,17 @@ class _Search:
             self._raise_bound(model.bound_us(proven))
         round_selection(self.given, weights, self.best)
         self._report()
+        return weights
+
+    def _tighten_again(self, weights: list[float]) -> list[float]:
+        """Model D until the best plan waits nowhere that was not watched."""
+        watched: list[int] = []
+        for _ in range(TIGHTENINGS):
+            now = self._watched()
+            if self._done() or set(now[:WAITS]) <= set(watched):
+                break
+            watched = now
+            weights = self._tighten(weights)
         return weights
 
     def _tighten(self, weights: list[float]) -> list[float]:

@@ -17,6 +17,7 @@
 namespace bayplan {
 namespace {
 
+constexpr char kBusy[] = "a detailed recording is already running in this process: stop it first";
 constexpr int kErrorsOnly = 2;  // c10's own numbering
 
 std::atomic<DetailedRecorder*> active{nullptr};
@@ -93,6 +94,7 @@ DetailedRecorder::~DetailedRecorder() { stop(); }
 
 void DetailedRecorder::start(const std::vector<at::Tensor>& resident) {
   TORCH_CHECK(!running_ && operators_.empty(), "this recorder has been used: make a new one for each step");
+  TORCH_CHECK(active.load() == nullptr, kBusy);
   TORCH_CHECK(c10::ThreadLocalDebugInfo::get(c10::DebugInfoKind::PROFILER_STATE) == nullptr,
               "a torch.profiler is running on this thread and takes the memory reports that this profiler needs: stop "
               "it first");
@@ -102,7 +104,7 @@ void DetailedRecorder::start(const std::vector<at::Tensor>& resident) {
         c10::getDeviceAllocator(device_.type())->getDeviceStats(device_.index()).allocated_bytes[all].current;
   }
   DetailedRecorder* nobody = nullptr;
-  TORCH_CHECK(active.compare_exchange_strong(nobody, this), "a detailed recording is already running: stop it first");
+  TORCH_CHECK(active.compare_exchange_strong(nobody, this), kBusy);
   running_ = true;
   ++session;
   c10::ThreadLocalDebugInfo::_push(c10::DebugInfoKind::PROFILER_STATE, std::make_shared<MemoryReports>(this));

@@ -58,7 +58,7 @@ def measure_way(device: torch.device, clock: EventClock, *, inward: bool) -> Way
 
 def _buffers(device: torch.device, size: int, inward: bool) -> tuple[torch.Tensor, torch.Tensor]:
     """Source and target of a transfer."""
-    host = torch.zeros(size, dtype=torch.uint8).pin_memory(device)
+    host = torch.zeros(size, dtype=torch.uint8).pin_memory()
     there = torch.zeros(size, dtype=torch.uint8, device=device)
     return (host, there) if inward else (there, host)
 

@@ -1,0 +1,20 @@
+"""A simulated accelerator with round numbers, fresh for each test."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from runtime.device import SimDevice, use_sim
+from tests.accelerators import prepare_sim
+from tests.csrc.sim.conftest import ROUND
+
+REFUSED = prepare_sim()  # while tests are collected: before any backward pass
+
+
+@pytest.fixture
+def sim() -> Iterator[SimDevice]:
+    if REFUSED is not None:
+        pytest.skip(REFUSED)
+    device = use_sim(ROUND)
+    yield device
+    device.close()

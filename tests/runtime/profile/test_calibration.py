@@ -1,0 +1,96 @@
+"""Calibration recovers what the simulated device was told to be, and says of a CPU what it can."""
+
+import msgspec
+import pytest
+
+from runtime.device import SimDevice, use_sim
+from runtime.profile.calibration import calibrate
+from runtime.profile.links import measure_links
+from solvers.ir.codec import document_to_raw, read_document, write_json
+from solvers.ir.hardware import Device, Hardware, Link
+
+MODEST = Hardware(
+    name="modest",
+    devices=(
+        Device(
+            name="0",
+            memory_bytes=1 << 30,
+            flops_per_s={"float32": 2_000_000_000_000, "bfloat16": 3_000_000_000_000},
+            bytes_per_s=150_000_000_000,
+            launch_us=3.0,
+            efficiency={
+                "matmul": 0.7,
+                "attention": 0.5,
+                "convolution": 0.6,
+                "elementwise": 0.9,
+                "reduction": 0.75,
+                "copy": 0.85,
+            },
+        ),
+    ),
+    links=(Link(a="0", b="host", bytes_per_s=8_000_000_000, latency_us=9.0),),
+)
+
+
+def with_links(*links: Link) -> Hardware:
+    return msgspec.structs.replace(MODEST, links=links)
+
+
+@pytest.mark.usefixtures("sim")
+def test_the_simulated_device_is_recovered_within_two_percent() -> None:
+    use_sim(MODEST)
+    measured, true = calibrate("sim"), MODEST.device()
+    device = measured.device()
+    for dtype, rate in true.flops_per_s.items():
+        assert device.flops_per_s[dtype] * device.reached("matmul") == pytest.approx(rate * 0.7, rel=0.02)
+    for op_class in ("matmul", "elementwise", "reduction", "copy"):
+        expected = true.bytes_per_s * true.reached(op_class)
+        assert device.bytes_per_s * device.reached(op_class) == pytest.approx(expected, rel=0.02)
+    for op_class in ("attention", "convolution"):
+        expected = true.flops_per_s["float32"] * true.reached(op_class)
+        assert device.flops_per_s["float32"] * device.reached(op_class) == pytest.approx(expected, rel=0.02)
+    assert device.launch_us == pytest.approx(3.0, rel=0.02)
+    assert device.memory_bytes == true.memory_bytes
+    (link,) = measured.links
+    assert link.bytes_per_s == pytest.approx(8_000_000_000, rel=0.02)
+    assert link.latency_us == pytest.approx(9.0, rel=0.02)
+    assert link.duplex == "full"
+    assert "sim:0" in measured.source
+
+
+@pytest.mark.usefixtures("sim")
+def test_a_link_that_both_directions_share_is_half_duplex(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("runtime.profile.links.LARGE_BYTES", 4 << 20)
+    device = use_sim(with_links(Link(a="0", b="host", bytes_per_s=8_000_000_000, duplex="half"))).device
+    (link,) = measure_links(device, "sim")
+    assert link.duplex == "half"
+
+
+@pytest.mark.usefixtures("sim")
+def test_unequal_directions_are_two_links() -> None:
+    slow = Link(a="0", b="host", bytes_per_s=5_000_000_000, latency_us=7.0, duplex="simplex")
+    fast = Link(a="host", b="0", bytes_per_s=8_000_000_000, latency_us=9.0, duplex="simplex")
+    device = use_sim(with_links(slow, fast)).device
+    measured = Hardware(name="sim", devices=MODEST.devices, links=measure_links(device, "0"))
+    for told in (slow, fast):
+        found = measured.link(told.a, told.b)
+        assert found.bytes_per_s == pytest.approx(told.bytes_per_s, rel=0.02)
+        assert found.latency_us == pytest.approx(told.latency_us, rel=0.02)
+
+
+def test_a_cpu_has_rates_but_no_link(tmp_path_factory: pytest.TempPathFactory) -> None:
+    measured = calibrate("cpu", name="this-machine")
+    device = measured.device()
+    assert measured.links == ()
+    assert "no links: a CPU's memory is the host's" in measured.source
+    assert device.flops_per_s["float32"] > 1_000_000_000
+    assert device.bytes_per_s > 100_000_000
+    assert device.memory_bytes > 1 << 28
+    path = tmp_path_factory.mktemp("hardware") / "h.json"
+    write_json(path, document_to_raw(measured))
+    assert read_document(path, Hardware) == measured
+
+
+def test_what_was_measured_configures_the_simulator(sim: SimDevice) -> None:
+    again = use_sim(calibrate("sim"))
+    assert again.capacity_bytes == sim.capacity_bytes

@@ -12,7 +12,7 @@ namespace bayplan::swap {
 namespace {
 
 at::CallbackHandle handle = at::INVALID_CALLBACK_HANDLE;  // under the store's lock
-bool with_results = false;                                // likewise
+std::atomic<bool> with_results{false};
 std::atomic<bool> held_on{false};
 std::atomic<uint64_t> session{0};  // a new one forgets what the threads believe to be in
 
@@ -87,7 +87,7 @@ void on_end(const at::RecordFunction& frame, at::ObserverContext* /*context*/) {
     const Frame place = tracker().leave(frame);
     if (step == nullptr) return;
     if (place == Frame::kOutermost) step->on_operator_end(frame);
-    if (place == Frame::kNested && with_results) step->on_nested_end(frame);
+    if (place == Frame::kNested && with_results.load(std::memory_order_relaxed)) step->on_nested_end(frame);
   });
 }
 
@@ -96,7 +96,7 @@ void subscribe(bool results) {
                                      .needsInputs(true)
                                      .needsOutputs(results)
                                      .scopes({at::RecordScope::FUNCTION}));
-  with_results = results;
+  with_results.store(results);
   ++session;
 }
 
@@ -115,7 +115,7 @@ void refresh_guard() {
   const bool wanted = step != nullptr || store.absent() > 0 || held_on.load();
   const bool on = handle != at::INVALID_CALLBACK_HANDLE;
   const bool results = step != nullptr && step->program().needs_results();
-  if (on && (!wanted || (results && !with_results))) unsubscribe();
+  if (on && (!wanted || (results && !with_results.load()))) unsubscribe();
   if (wanted && handle == at::INVALID_CALLBACK_HANDLE) subscribe(results);
 }
 

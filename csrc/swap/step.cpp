@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <iterator>
 #include <utility>
 
 #include "profiler/storages.h"
@@ -58,6 +59,7 @@ void Step::begin() {
 void Step::reset() {
   tape_.rewind();
   slots_.assign(program_.slots.size(), std::nullopt);
+  flights_.assign(program_.slots.size(), nullptr);
   done_.assign(program_.actions, nullptr);
   known_.resize(program_.rows.size(), nullptr);
   row_ = nullptr;
@@ -87,6 +89,7 @@ Outcome Step::end() {
     keep_error(std::current_exception());
   }
   slots_.clear();
+  flights_.clear();
   done_.clear();
   outcome_.host_peak_bytes = store_.host().stats().peak_held_bytes;
   outcome_.counts = difference(store_.counts(), counts_before_);
@@ -113,7 +116,9 @@ void Step::raise_error() {
 
 void Step::keep_error(std::exception_ptr error) {
   const Lock held(store_.lock);
-  if (error_ == nullptr) error_ = std::move(error);
+  if (error_ != nullptr) return;
+  error_ = std::move(error);
+  depart("the swap engine failed");
 }
 
 // ---- following the operators ----------------------------------------------------------------------------------------
@@ -176,9 +181,7 @@ void Step::begin_row(const at::RecordFunction& frame) {
   act_before(row);
   wait_on_compute(row.waits, StallCause::kSwapIn);
   for (const uint32_t slot : row.arrivals) {
-    const auto storage = storage_of(slot);
-    const Entry* entry = storage == nullptr ? nullptr : Store::entry_of(*storage);
-    if (entry != nullptr && entry->place == Place::kComing) store_.install(*storage);
+    if (const auto storage = flying(slot, Place::kComing)) store_.install(*storage);
   }
   row_mark_ = mark(*compute_);
 }
@@ -268,6 +271,15 @@ c10::intrusive_ptr<c10::StorageImpl> Step::storage_of(uint32_t slot) const {
   return slots_.at(slot).has_value() ? slots_[slot]->lock() : c10::intrusive_ptr<c10::StorageImpl>();
 }
 
+// The slot's storage if it is out because this slot's swap-out sent it out, and has got to that place. A wrong plan may
+// have two slots find one storage; each then acts on its own swap-out only, since it waits for nothing else.
+c10::intrusive_ptr<c10::StorageImpl> Step::flying(uint32_t slot, Place place) const {
+  auto storage = storage_of(slot);
+  const Entry* entry = storage == nullptr ? nullptr : Store::entry_of(*storage);
+  const bool own = entry != nullptr && entry->copied_out == flights_[slot] && entry->place == place;
+  return own ? std::move(storage) : c10::intrusive_ptr<c10::StorageImpl>();
+}
+
 // ---- the actions ----------------------------------------------------------------------------------------------------
 
 // All blocks are allocated before the first copy is queued: then the first wait on "now" covers them all, and a plan
@@ -311,7 +323,7 @@ void Step::release(const Action& action) {
   wait_on_compute(action.waits, StallCause::kSwapOut);
   const uint32_t now = mark(*compute_);
   for (const uint32_t slot : action.slots) {
-    if (const auto storage = storage_of(slot)) store_.release(*storage);
+    if (const auto storage = flying(slot, Place::kLeaving)) store_.release(*storage);
   }
   if (action.awaited) done_[action.id] = record_on(*compute_);
   if (traced_) {
@@ -323,11 +335,10 @@ void Step::release(const Action& action) {
 Step::Arrivals Step::allocate(const Action& action) {
   Arrivals arrivals;
   for (const uint32_t slot : action.slots) {
-    auto storage = storage_of(slot);
-    const Entry* entry = storage == nullptr ? nullptr : Store::entry_of(*storage);
-    if (entry == nullptr || entry->place != Place::kAway) continue;
+    auto storage = flying(slot, Place::kAway);
+    if (storage == nullptr) continue;
     try {
-      c10::DataPtr block = store_.allocate(*entry);
+      c10::DataPtr block = store_.allocate(*Store::entry_of(*storage));
       arrivals.emplace_back(std::move(storage), std::move(block));
     } catch (const c10::OutOfMemoryError&) {
       ++outcome_.postponed;  // the guard tries again when the tensor is used
@@ -349,26 +360,26 @@ void Step::swap_in(const Action& action, Arrivals arrivals) {
   }
 }
 
+// While another thread is inside an operator, that operator may hold the bare address of a storage that should leave.
+bool Step::may_leave(uint32_t slot) const {
+  const auto storage = storage_of(slot);
+  return storage != nullptr && open_ == 0 && Store::why_it_stays(*storage) == nullptr;
+}
+
 void Step::swap_out(const Action& action) {
-  std::vector<c10::intrusive_ptr<c10::StorageImpl>> leaving;
-  for (const uint32_t slot : action.slots) {
-    auto storage = storage_of(slot);
-    // While another thread is inside an operator, that operator may hold the bare address of this storage.
-    if (storage == nullptr || open_ > 0 || Store::why_it_stays(*storage) != nullptr) {
-      ++outcome_.refused;
-    } else {
-      leaving.push_back(std::move(storage));
-    }
-  }
+  std::vector<uint32_t> leaving;
+  std::copy_if(action.slots.begin(), action.slots.end(), std::back_inserter(leaving),
+               [this](uint32_t slot) { return may_leave(slot); });
+  outcome_.refused += static_cast<uint32_t>(action.slots.size() - leaving.size());
   if (leaving.empty()) return;
   const c10::Stream lane = lanes_of(device_).out;
   wait_for(action.waits, lane);
   const uint32_t begin = mark(lane);
-  try {
-    for (const auto& storage : leaving) store_.swap_out(*storage, *compute_);
-  } catch (const HostMemoryShort& error) {
-    depart(error.what());
-    throw;
+  for (const uint32_t slot : leaving) {
+    const auto storage = storage_of(slot);
+    if (Store::entry_of(*storage) != nullptr) continue;  // two slots, one storage: it has just left
+    store_.swap_out(*storage, *compute_);
+    flights_[slot] = Store::entry_of(*storage)->copied_out;
   }
   if (action.awaited) done_[action.id] = record_on(lane);
   if (traced_) spans_.push_back({action.id, Lane::kOut, begin, mark(lane)});

@@ -113,6 +113,8 @@ class Step {
   void sample_memory();
   uint32_t mark(c10::Stream stream) { return traced_ ? tape_.mark(stream) : 0; }
   c10::intrusive_ptr<c10::StorageImpl> storage_of(uint32_t slot) const;
+  c10::intrusive_ptr<c10::StorageImpl> flying(uint32_t slot, Place place) const;
+  bool may_leave(uint32_t slot) const;
   uint32_t next() const { return outcome_.followed; }
 
   Program program_;
@@ -122,6 +124,7 @@ class Step {
   Tape tape_;
   std::optional<c10::Stream> compute_;
   std::vector<std::optional<WeakStorage>> slots_;
+  std::vector<EventPtr> flights_;              // by slot: the end of its swap-out
   std::vector<EventPtr> done_;                 // by action of the schedule
   std::vector<const OperatorInfo*> known_;     // by row: the operator that its name turned out to mean
   const OpRow* row_ = nullptr;                 // of the operator that runs

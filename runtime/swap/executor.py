@@ -86,8 +86,8 @@ class SwapExecutor:
         """
         run = StepRun()
         torch.accelerator.synchronize(self.device)
-        core.set_host_limit(self.host_limit_bytes)
         self._step.begin()
+        core.set_host_limit(self.host_limit_bytes)
         try:
             yield run
         except BaseException as error:

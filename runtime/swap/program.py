@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from runtime.native import core
 from solvers.ir.errors import InvalidProblem
-from solvers.ir.fields import require
+from solvers.ir.fields import TensorId, require
 from solvers.ir.graph import OpGraph
 from solvers.ir.schedule import Action, Schedule
 
@@ -84,6 +84,7 @@ class _Writer:
         self.index = {action.id: index for index, action in enumerate(schedule.actions)}
         self.by_id = {action.id: action for action in schedule.actions}
         self._check_order(schedule)
+        self._check_flights()
         self.compute_lane = next(action.lane for action in self.actions if action.do == "compute")
         self.frontier = self._frontiers()
         self.awaited = {
@@ -142,6 +143,18 @@ class _Writer:
                     f"({earlier.do} at op {earlier.op}), which is issued later: correct the ops or the order",
                 )
             last[action.lane] = action
+
+    def _check_flights(self) -> None:
+        """A tensor leaves once, and is released and swapped in only then, in this order."""
+        flights: dict[TensorId, list[str]] = defaultdict(list)
+        for action in self.issued:
+            for name in action.data:
+                flights[name].append(action.do)
+        for name, deeds in flights.items():
+            require(
+                deeds in (["swap_out"], ["swap_out", "release"], ["swap_out", "release", "swap_in"]),
+                f"tensor {name!r} goes through {', '.join(deeds)}: let it go out, be released and come in, once",
+            )
 
     def _frontiers(self) -> dict[int, int | None]:
         """For each action the last action of the compute lane that is issued before it."""

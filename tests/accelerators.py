@@ -1,0 +1,34 @@
+"""The accelerators that tests of the runtime run on: the simulated one here, CUDA where there is one."""
+
+import pytest
+import torch
+
+from runtime.device import accelerator, use_sim
+from runtime.native import why_missing
+
+ON_EACH = pytest.mark.parametrize("device", ["sim", pytest.param("cuda", marks=pytest.mark.gpu)], indirect=True)
+
+
+def prepare_sim() -> str | None:
+    """Registers the simulated accelerator, which must precede the first backward pass; the reason if it cannot be.
+
+    A process has one accelerator, so a machine with CUDA runs the tests marked `gpu` and skips those on sim.
+    """
+    if torch.cuda.is_available():
+        return "this process has CUDA, and PyTorch serves one kind of accelerator only"
+    missing = why_missing("runtime._sim")
+    if missing is None:
+        use_sim()
+    return missing
+
+
+def prepared(name: str) -> torch.device:
+    """The device of that name, reset; skips the test where it is not there."""
+    if name == "cuda":
+        if not torch.cuda.is_available():
+            pytest.skip("there is no CUDA device")
+        return accelerator("cuda")
+    reason = prepare_sim()
+    if reason is not None:
+        pytest.skip(reason)
+    return use_sim(races="raise").device

@@ -8,7 +8,7 @@ torch_version: str
 handover_observer: object
 """What `runtime._C.set_handover_observer` takes: the swap engine tells it of every storage that leaves the device."""
 
-Access = tuple[str, bool, int, int, int, int, str]
+_Access = tuple[str, bool, int, int, int, int, str]
 """Operator, whether it writes, stream, its number in the stream, first byte, end byte, label."""
 
 def register_device() -> int:
@@ -38,7 +38,7 @@ def stream_ns(stream: int) -> int:
 def set_races(mode: str) -> None:
     """`raise`, `record` or `off`."""
 
-def races() -> list[tuple[Access, Access, str, str]]:
+def races() -> list[tuple[_Access, _Access, str, str]]:
     """Earlier access, later access, the block, the sentence."""
 
 def set_tracing(on: bool) -> None:

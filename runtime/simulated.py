@@ -1,6 +1,8 @@
 """The simulated accelerator's Python face: set-up, virtual clocks, races, traces and counters."""
 
+import atexit
 import math
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +19,10 @@ from solvers.ir.errors import InvalidInput
 from solvers.ir.hardware import HOST, Hardware
 
 RaceMode = Literal["raise", "record", "off"]
+EXIT_PAUSE_S = 0.05
+"""After a backward, autograd's device thread still wants the interpreter's lock once, to drop the finished graph. A
+process that ends within the 5 ms in which Python would give it away aborts, on any accelerator; the pause gives it away
+before that."""
 OP_CLASSES = ("matmul", "attention", "convolution", "elementwise", "reduction", "copy", "other")
 
 
@@ -51,6 +57,11 @@ class TraceRecord(NamedTuple):
     start_ns: int
     end_ns: int
     bytes: int
+
+    @property
+    def name(self) -> str:
+        """The operator, after the label that the program gave, if any."""
+        return f"{self.label}: {self.op}" if self.label else self.op
 
 
 @dataclass(frozen=True)
@@ -186,6 +197,7 @@ def registered_native() -> ModuleType:
         torch._register_device_module("sim", torch_sim.build())  # type: ignore[no-untyped-call]
         generate_methods_for_privateuse1_backend(for_tensor=True, for_module=True, for_storage=True)
     _observe_swaps(native)
+    atexit.register(time.sleep, EXIT_PAUSE_S)
     return native
 
 

@@ -74,15 +74,40 @@ at::Tensor unowned_alias(const at::Tensor& tensor) {
   return alias_over(const_cast<void*>(storage->data()), storage->nbytes(), tensor);
 }
 
+void Aliases::Index::add(const void* key, size_t operand) {
+  if (few_.size() < kFew) {
+    few_.push_back(key);
+  } else {
+    many_.emplace(key, operand);
+  }
+}
+
+std::optional<size_t> Aliases::Index::find(const void* key) const {
+  for (size_t i = 0; i < few_.size(); ++i)
+    if (few_[i] == key) return i;
+  if (few_.size() < kFew) return std::nullopt;
+  auto at = many_.find(key);
+  return at == many_.end() ? std::nullopt : std::optional<size_t>(at->second);
+}
+
+const Aliases::Operand* Aliases::find(const Index& index, const void* key) const {
+  const auto at = index.find(key);
+  return at ? &operands_[*at] : nullptr;
+}
+
 at::Tensor Aliases::enter(const at::Tensor& tensor, uint8_t use) {
   if (!on_sim(tensor)) return tensor;
-  for (Operand& operand : operands_) {
-    if (!operand.sim.is_same(tensor)) continue;
-    operand.use |= use;
-    return operand.cpu;
+  if (const auto known = by_sim_.find(tensor.unsafeGetTensorImpl())) {
+    operands_[*known].use |= use;
+    return operands_[*known].cpu;
   }
-  operands_.push_back({tensor, cpu_alias(tensor), use});
-  return operands_.back().cpu;
+  at::Tensor cpu = cpu_alias(tensor);
+  const size_t number = operands_.size();
+  by_sim_.add(tensor.unsafeGetTensorImpl(), number);
+  by_cpu_.add(cpu.unsafeGetTensorImpl(), number);
+  by_storage_.add(cpu.storage().unsafeGetStorageImpl(), number);
+  operands_.push_back({tensor, cpu, use});
+  return cpu;
 }
 
 void Aliases::write_back() {
@@ -123,13 +148,11 @@ c10::Storage Aliases::steal(const c10::Storage& storage) {
 
 at::Tensor Aliases::leave(const at::Tensor& result) {
   if (!result.defined() || !result.device().is_cpu()) return result;
-  for (const Operand& operand : operands_)
-    if (operand.cpu.is_same(result)) return operand.sim;
-  for (const Operand& operand : operands_)
-    if (operand.cpu.storage().unsafeGetStorageImpl() == result.storage().unsafeGetStorageImpl())
-      return shaped_like(
-          result, at::detail::make_tensor<c10::TensorImpl>(c10::TensorImpl::VIEW, c10::Storage(operand.sim.storage()),
-                                                           operand.sim.key_set(), result.dtype()));
+  if (const Operand* same = find(by_cpu_, result.unsafeGetTensorImpl())) return same->sim;
+  if (const Operand* base = find(by_storage_, result.storage().unsafeGetStorageImpl()))
+    return shaped_like(
+        result, at::detail::make_tensor<c10::TensorImpl>(c10::TensorImpl::VIEW, c10::Storage(base->sim.storage()),
+                                                         base->sim.key_set(), result.dtype()));
   return shaped_like(result,
                      at::detail::make_tensor<c10::TensorImpl>(
                          steal(result.storage()), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), result.dtype()));

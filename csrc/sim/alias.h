@@ -1,6 +1,7 @@
 // Two faces of one memory: a tensor of device sim, and the CPU tensor over the same bytes that CPU kernels work on.
 #pragma once
 #include <ATen/core/Tensor.h>
+#include <c10/util/flat_hash_map.h>
 
 #include <optional>
 
@@ -43,11 +44,25 @@ class Aliases {
   // The tensor of sim for a result: the operand itself, a view of one, or the stolen memory of a fresh tensor.
   at::Tensor leave(const at::Tensor& result);
   const c10::SmallVectorImpl<Operand>& operands() const { return operands_; }
+  bool has(const at::Tensor& tensor) const { return find(by_sim_, tensor.unsafeGetTensorImpl()) != nullptr; }
 
  private:
+  // Finds an operand by one of its addresses. Most calls have a handful of operands, a foreach call hundreds.
+  class Index {
+   public:
+    void add(const void* key, size_t operand);
+    std::optional<size_t> find(const void* key) const;
+
+   private:
+    static constexpr size_t kFew = 8;
+    c10::SmallVector<const void*, kFew> few_;
+    ska::flat_hash_map<const void*, size_t> many_;
+  };
+  const Operand* find(const Index& index, const void* key) const;
   c10::Storage steal(const c10::Storage& storage);
 
   c10::SmallVector<Operand, 8> operands_;
+  Index by_sim_, by_cpu_, by_storage_;  // Tensors of sim, their aliases, the aliases' storages.
   c10::SmallVector<std::pair<c10::StorageImpl*, c10::Storage>, 4> stolen_;
 };
 

@@ -53,7 +53,7 @@ class Call {
       : info_(info), op_(op), stack_(stack), arguments_(op.schema().arguments().size()) {}
 
   void run() {
-    ++Machine::get().counters.fallbacks;
+    count();
     refuse_other_devices();
     if (info_.view) {
       alias();
@@ -74,6 +74,12 @@ class Call {
 
  private:
   c10::IValue& argument(size_t i) { return (*stack_)[stack_->size() - arguments_ + i]; }
+
+  static void count() {
+    Machine& machine = Machine::get();
+    std::lock_guard<std::recursive_mutex> held(machine.lock);
+    ++machine.counters.fallbacks;
+  }
 
   // A device kernel gets 0-dimensional host tensors by value; any other host operand it cannot reach.
   void refuse_other_devices() {
@@ -144,18 +150,12 @@ class Call {
     return c10::ArrayRef<c10::IValue>(stack_->data() + (stack_->size() - count), count);
   }
 
-  bool is_operand(const at::Tensor& tensor) const {
-    for (const Aliases::Operand& operand : aliases_.operands())
-      if (operand.sim.is_same(tensor)) return true;
-    return false;
-  }
-
   void finish(KernelCall& kernel, const std::vector<c10::IValue>& before) {
     int64_t written = 0;
     c10::ScalarType dtype = c10::ScalarType::Undefined;
     for (const c10::IValue& value : results())
       for_each_tensor(value, [&](const at::Tensor& tensor) {
-        if (!on_sim(tensor) || is_operand(tensor)) return;
+        if (!on_sim(tensor) || aliases_.has(tensor)) return;
         kernel.touch(tensor, kWrite);
         written += bytes_of(tensor);
       });

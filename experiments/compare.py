@@ -1,5 +1,6 @@
 """`bayplan compare`: one experiment, every policy planned, checked, executed and written down; with `-m` a grid."""
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 
 import torch
@@ -8,6 +9,7 @@ from rich.console import Console
 from experiments.compose import Composed, read_settings
 from experiments.config import Settings
 from experiments.execution import execute
+from experiments.hardware import read_hardware
 from experiments.outcomes import Bench, Outcome, make_model, run_baseline, run_plan
 from experiments.page import html_page
 from experiments.pictures import LANES
@@ -42,10 +44,28 @@ def main(argv: Sequence[str]) -> int:
 
         return run_sweep(words)
     composed = read_settings(words)
+    require_parts(composed.settings)
     directory = open_run_directory(composed.settings.name, composed.settings.run_dir)
-    rows = run_experiment(composed, directory)
+    try:
+        rows = run_experiment(composed, directory)
+    except KeyboardInterrupt:
+        return interrupted(directory)
     print_rows(Console(), rows, policy_tables(rows), directory)
     return exit_code(rows)
+
+
+def interrupted(directory: RunDirectory) -> int:
+    """What Ctrl-C leaves behind, in one line of stderr; the exit code."""
+    print(f"bayplan: interrupted: what was done so far is in {directory.path}", file=sys.stderr)
+    return 130
+
+
+def require_parts(settings: Settings) -> None:
+    """Refuse solvers, engines and hardware that are not there, before anything is written or trained."""
+    make_solvers(settings)
+    load_hardware(settings.hardware)
+    if settings.robustness.hardware is not None:
+        read_hardware(settings.robustness.hardware)
 
 
 def print_rows(console: Console, rows: Sequence[Row], tables: Sequence[Table], directory: RunDirectory) -> None:

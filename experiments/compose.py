@@ -1,8 +1,8 @@
 """From command-line overrides to settings: Hydra composes, this module judges and puts each fault into one sentence."""
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Any, NamedTuple, cast
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar, cast
 
 from hydra import compose, initialize_config_module
 from hydra.core.global_hydra import GlobalHydra
@@ -17,18 +17,28 @@ from solvers.ir import InvalidInput
 from solvers.ir.names import unknown
 
 SWEEP_PARAMS = "hydra.sweeper.params."
+T = TypeVar("T")
 
 
 class Composed(NamedTuple):
-    """Settings, the same as YAML text, and the grid that the experiment file asks for (axis → values as written)."""
+    """Settings, and the same as YAML text."""
 
     settings: Settings
     yaml: str
-    grid: dict[str, str]
 
 
 def read_settings(overrides: Sequence[str]) -> Composed:
     """The settings that the overrides ask for; raises `InvalidInput` with one sentence for any fault."""
+    return _composed(overrides, _judge)
+
+
+def read_grid(overrides: Sequence[str]) -> dict[str, str]:
+    """The grid that the chosen experiment's file asks for: axis → values as written there."""
+    return _composed([text for text in overrides if not _is_sweep(text)], _file_grid)
+
+
+def _composed(overrides: Sequence[str], use: Callable[[DictConfig], T]) -> T:
+    """What `use` makes of the composed settings, every fault in one sentence."""
     for override in overrides:
         if override.lstrip("+~").startswith("hydra.") and not override.lstrip("+").startswith(SWEEP_PARAMS):
             raise InvalidInput(f"{override!r} sets Hydra itself, which only chooses settings here: leave it out")
@@ -37,7 +47,7 @@ def read_settings(overrides: Sequence[str]) -> Composed:
     GlobalHydra.instance().clear()
     with initialize_config_module("conf", version_base="1.3"):
         try:
-            return _judge(compose("config", overrides=list(overrides), return_hydra_config=True))
+            return use(compose("config", overrides=list(overrides), return_hydra_config=True))
         except InvalidInput:
             raise
         except (HydraException, OmegaConfBaseException, ValueError) as error:
@@ -60,11 +70,6 @@ def expand_grid(overrides: Sequence[str], grid: dict[str, str]) -> list[list[str
     return cells
 
 
-def without_sweeps(overrides: Sequence[str]) -> list[str]:
-    """The overrides that hold for every cell of a sweep."""
-    return [text for text in overrides if not _is_sweep(text)]
-
-
 def _is_sweep(text: str) -> bool:
     try:
         return bool(OverridesParser.create().parse_override(text).is_sweep_override())
@@ -80,8 +85,6 @@ def _values(override: Override) -> list[str]:
 
 
 def _judge(config: DictConfig) -> Composed:
-    params = config.hydra.sweeper.get("params")
-    grid = {str(key): str(value) for key, value in (params or {}).items()}
     OmegaConf.set_struct(config, False)
     OmegaConf.set_readonly(config, False)
     config.pop("hydra")
@@ -90,7 +93,12 @@ def _judge(config: DictConfig) -> Composed:
     if absent:
         raise InvalidInput(f"{absent[0]} has no value: give {absent[0]}=…")
     settings = OmegaConf.to_object(config)
-    return Composed(cast("Settings", settings), OmegaConf.to_yaml(config, resolve=True), grid)
+    return Composed(cast("Settings", settings), OmegaConf.to_yaml(config, resolve=True))
+
+
+def _file_grid(config: DictConfig) -> dict[str, str]:
+    params = config.hydra.sweeper.get("params")
+    return {str(key): str(value) for key, value in (params or {}).items()}
 
 
 def _refuse_strangers(node: Any, place: str) -> None:

@@ -1,15 +1,20 @@
 """Every setting of `compare` and `train`: its type, its range, and the sentence for a value outside it."""
 
+import dataclasses
 import math
 import re
+import typing
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
+from importlib import import_module
+from typing import Any
 
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING
 
 from solvers.ir import InvalidInput
+from solvers.planner import solver_entry, solver_names
 
 # These classes are not frozen: Hydra fills their fields one override at a time. `compose.read_settings` hands them out
 # once, filled and judged, and nobody writes to them afterwards.
@@ -114,30 +119,9 @@ class ProblemConf:
 
 @dataclass
 class SolverConf:
-    """A solver; each one has its own fields."""
+    """A solver; each one has its own fields (`solver_schema`)."""
 
     _target_: str = MISSING
-
-
-@dataclass
-class GreedySwapConf(SolverConf):
-    """SmartSwap's heuristic."""
-
-    _target_: str = "solvers.swap.GreedySwap"
-    layers: int = 32
-    weight: float = 1.0
-    least_bytes: int = 0
-    printed: bool = False
-
-
-@dataclass
-class MilpSwapConf(SolverConf):
-    """The model with a proof."""
-
-    _target_: str = "solvers.swap.MilpSwap"
-    engine: str = "auto"
-    exact_tensors: int = 12
-    exact_ops: int = 48
 
 
 @dataclass
@@ -201,10 +185,31 @@ def register() -> None:
         ("hardware", {"file": HardwareConf}),
         ("model", {"gpt": GptConf, "factory": FactoryConf}),
         ("problem", {"problem": ProblemConf}),
-        ("solver", {"greedy-swap": GreedySwapConf, "milp-swap": MilpSwapConf}),
+        ("solver", {name: solver_schema(name) for name in solver_names("swap")}),
     ):
         for name, node in types.items():
             store.store(group=f"schema/{group}", name=name, node=node)
+
+
+def solver_schema(name: str) -> type[SolverConf]:
+    """The settings of a solver: its class, and of its parameters those that a setting can hold, with their defaults."""
+    kind = solver_class(name)
+    hints = typing.get_type_hints(kind)
+    held = [entry for entry in dataclasses.fields(kind) if entry.init and hints[entry.name] in (int, float, str, bool)]
+    fields: list[tuple[str, Any, Any]] = [("_target_", str, f"{kind.__module__}.{kind.__qualname__}")]
+    fields += [(entry.name, hints[entry.name], entry.default) for entry in held]
+    return dataclasses.make_dataclass(
+        f"{kind.__name__}Conf",
+        [(key, hint, field(default=default)) for key, hint, default in fields],
+        bases=(SolverConf,),
+    )
+
+
+def solver_class(name: str) -> type[Any]:
+    """The class behind a solver's name; this imports its room."""
+    module, _, attribute = solver_entry(name).target.partition(":")
+    found: type[Any] = getattr(import_module(module), attribute)
+    return found
 
 
 def _within(name: str, value: float | None, *, least: float, most: float) -> None:

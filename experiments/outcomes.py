@@ -7,15 +7,16 @@ from typing import Any, Literal, cast
 import hydra.utils
 from omegaconf import OmegaConf
 
-from experiments.config import Baseline, ModelConf, Settings
+from experiments.config import Baseline, DeviceKind, ModelConf, Settings
 from experiments.execution import Execution, execute
 from experiments.figures import Figures
+from experiments.hardware import read_hardware
 from experiments.models import Model
 from experiments.pictures import curve_of_graph, curve_of_report, panel_of_report
 from experiments.planning import Prepared
 from experiments.plots import Curve, Panel
 from experiments.rows import commit
-from experiments.worlds import World, hardware_file
+from experiments.worlds import World
 from solvers.ir import OpGraph, Report, Row, Status, SwapProblem
 
 Answer = Literal["ok", "infeasible", "out-of-memory", "timeout", "error"]
@@ -56,6 +57,7 @@ class Bench:
             "policy": policy,
             "model": OmegaConf.to_container(OmegaConf.structured(settings.model)),
             "hardware": self.world.hardware.name,
+            "link_bytes_per_s": self.problem.link.out_bytes_per_s,
             "device": settings.device.value,
             "problem": settings.problem.kind,
             "budget_bytes": self.budget_bytes,
@@ -167,12 +169,18 @@ def _solved(bench: Bench, prepared: Prepared) -> Figures:
 
 def _noisy(bench: Bench) -> list[World]:
     robustness = bench.settings.robustness
+    if bench.world.kind is not DeviceKind.sim:
+        return []  # a real device has the noise that it has
     return [replace(bench.world, noise=robustness.noise, seed=seed) for seed in robustness.noise_seeds]
 
 
 def _foreign(bench: Bench) -> list[World]:
     name = bench.settings.robustness.hardware
-    return [] if name is None else [replace(bench.world, hardware=hardware_file(name))]
+    return (
+        []
+        if name is None or bench.world.kind is not DeviceKind.sim
+        else [replace(bench.world, hardware=read_hardware(name))]
+    )
 
 
 def _stalls_elsewhere(bench: Bench, prepared: Prepared) -> Figures:

@@ -25,6 +25,7 @@ from solvers.ir import (
     Watch,
 )
 from solvers.ir.codec import plan_file, problem_sha256
+from solvers.planner import require_engine
 from solvers.swap import lower, make_swap_problem
 from solvers.timeline import simulate
 
@@ -52,7 +53,14 @@ def make_problem(conf: ProblemConf, graph: OpGraph, hardware: Hardware) -> SwapP
 
 
 def make_solvers(settings: Settings, start: SwapPlan | None = None) -> dict[str, SwapSolver]:
-    """The chosen solvers by name; those that can begin from a plan are given `start`."""
+    """The chosen solvers by name; those that can begin from a plan are given `start`.
+
+    Raises `InvalidInput` on an unknown engine, `EngineMissing` on one that is not installed.
+    """
+    for name, conf in settings.solver.items():
+        engine = getattr(conf, "engine", None)
+        if engine is not None:
+            require_engine(name, engine)
     return {name: _solver(conf, start) for name, conf in settings.solver.items()}
 
 

@@ -68,6 +68,15 @@ class Panel:
     end_us: float
 
 
+@dataclass(frozen=True)
+class Line:
+    """One policy over a swept axis, at one value of the other axis (its group)."""
+
+    policy: str
+    group: str
+    points: tuple[tuple[float, float], ...]
+
+
 def memory_figure(curves: Sequence[Curve], budget_bytes: int, title: str) -> Figure:
     """Memory in use during one step, a curve for each policy, with the budget as a line."""
     with rc_context(cast(Any, STYLE)):
@@ -118,6 +127,31 @@ def loss_figure(losses: Mapping[str, Sequence[float]], title: str) -> Figure:
         axes.set(xlabel="training step", ylabel="loss (nats per byte)", title=title)
         axes.grid(axis="y", color="#e5e5e5", lw=0.7)
         axes.legend(loc="upper right")
+        return _settled(figure)
+
+
+def sweep_figure(lines: Sequence[Line], axis: str, title: str) -> Figure:
+    """Step time over the unlimited one; a colour for each group, the last policy as solid lines."""
+    groups, policies = (
+        [*dict.fromkeys(names)] for names in zip(*((one.group, one.policy) for one in lines), strict=True)
+    )
+    with rc_context(cast(Any, STYLE)):
+        figure = Figure(figsize=(8.6, 3.9), layout="constrained")
+        axes = figure.add_subplot()
+        colours = matplotlib.colormaps["viridis"]
+        for line in lines:
+            axes.plot(
+                *zip(*line.points, strict=True),
+                color=colours(0.9 * groups.index(line.group) / max(1, len(groups) - 1)),
+                ls=("-", "--", ":", "-.")[policies.index(line.policy) % 4],
+                marker="o",
+                ms=3.5,
+                lw=1.4,
+                label=f"{line.policy}, {line.group}",
+            )
+        axes.set(xlabel=axis, ylabel="step time over unlimited", title=title)
+        axes.grid(color="#e5e5e5", lw=0.7)
+        axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
         return _settled(figure)
 
 

@@ -2,7 +2,6 @@
 
 import datetime
 import os
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,13 +36,12 @@ class RunDirectory:
     def binary(self, name: str, content: bytes) -> Path:
         """Write a binary file; folders in the name are made."""
         place = self._place(name)
+        temporary = place.parent / f".{place.name}.{os.getpid()}"
         try:
-            handle, temporary = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name}.")
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-            os.chmod(temporary, 0o644)
-            os.replace(temporary, place)
+            temporary.write_bytes(content)
+            temporary.replace(place)
         except OSError as error:
+            temporary.unlink(missing_ok=True)
             raise InvalidInput(f"cannot write {place} ({error.strerror}): choose a writable place") from error
         return place
 

@@ -1,11 +1,14 @@
 """`bayplan compare -m`: a grid of experiments, each cell in a process of its own, none able to spoil another."""
 
+import hashlib
 import multiprocessing
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +16,16 @@ import msgspec
 from omegaconf import OmegaConf
 from rich.console import Console
 
-from experiments.compare import print_rows, run_experiment
-from experiments.compose import Composed, expand_grid, read_settings, without_sweeps
+from experiments.compare import interrupted, print_rows, run_experiment
+from experiments.compose import Composed, expand_grid, read_grid, read_settings
 from experiments.config import Settings
+from experiments.plots import png_bytes, svg_text, sweep_figure
 from experiments.progress import stages
 from experiments.rows import commit, read_rows
 from experiments.run_directory import CONFIG, ROWS, RunDirectory, open_run_directory
+from experiments.sweep_rows import monotony, sweep_lines
 from experiments.tables import sweep_tables, to_markdown, to_text
-from solvers.ir import BayplanError, Row, SwapPlan
+from solvers.ir import BayplanError, InvalidInput, Row, SwapPlan
 from solvers.ir.codec import read_plan, read_text
 
 LOG = "log.txt"
@@ -45,34 +50,61 @@ class Cell:
 
 def run_sweep(overrides: Sequence[str]) -> int:
     """Run every cell that is not there yet, write all rows and one table; 0, whatever the cells say."""
-    shared = read_settings(without_sweeps(overrides))
-    cells_overrides = expand_grid(overrides, shared.grid)
-    directory = open_run_directory(shared.settings.name, shared.settings.run_dir)
-    cells = sorted((_cell(words, directory) for words in cells_overrides), key=lambda cell: cell.hardness)
+    grid = [(words, read_settings(words)) for words in expand_grid(overrides, read_grid(overrides))]
+    name, directory = _shared(grid)
+    common = set.intersection(*(set(words) for words, _ in grid))
+    cells = [_cell(words, one, directory.path / "cells" / _folder(words, common)) for words, one in grid]
+    cells.sort(key=lambda cell: cell.hardness)
     axes = _axes(cells)
+    try:
+        rows = _run_cells(cells, axes, directory)
+    except KeyboardInterrupt:
+        return interrupted(directory)
+    tables = sweep_tables(rows, axes, monotony(rows))
+    directory.text("table.txt", to_text(tables))
+    directory.text("table.md", to_markdown(tables))
+    if len(axes) == 2:
+        figure = sweep_figure(sweep_lines(rows, axes), axes[0], f"{name}: step time of the plans")
+        directory.text("sweep.svg", svg_text(figure))
+        directory.binary("sweep.png", png_bytes(figure))
+    print_rows(Console(), [row for row in rows if row.outcome == "error"], tables, directory)
+    return 0
+
+
+def _run_cells(cells: Sequence[Cell], axes: Sequence[str], directory: RunDirectory) -> list[Row]:
     rows: list[Row] = []
     with stages(len(cells)) as shown:
         for cell in cells:
             with shown.stage(f"{cell.folder.path.name} ({len(rows)} rows so far)"):
                 rows += [_with_values(row, cell, axes) for row in _rows_of(cell, cells)]
             directory.rows(rows)
-    tables = sweep_tables(rows, axes)
-    directory.text("table.txt", to_text(tables))
-    directory.text("table.md", to_markdown(tables))
-    print_rows(Console(), rows, tables, directory)
-    return 0
+    return rows
 
 
-def _cell(overrides: Sequence[str], directory: RunDirectory) -> Cell:
-    composed = read_settings(overrides)
+def _shared(grid: Sequence[tuple[Sequence[str], Composed]]) -> tuple[str, RunDirectory]:
+    """The sweep's name and folder; raises `InvalidInput` where the cells do not agree on them."""
+    named = {(one.settings.name, one.settings.run_dir) for _, one in grid}
+    if len(named) > 1:
+        raise InvalidInput(f"name and run_dir hold {len(named)} values, but a sweep has one folder: give one of each")
+    ((name, run_dir),) = named
+    return name, open_run_directory(name, run_dir)
+
+
+def _folder(overrides: Sequence[str], common: Collection[str]) -> str:
+    """A name that people can read, of what is not common to all cells, and a hash that keeps two cells apart."""
+    shown = ",".join(word for word in overrides if word not in common)
+    digest = hashlib.sha256("\n".join(overrides).encode()).hexdigest()[:8]
+    return f"{re.sub('[^A-Za-z0-9.=,_-]+', '_', shown)[:100] or 'all'}-{digest}"
+
+
+def _cell(overrides: Sequence[str], composed: Composed, folder: Path) -> Cell:
     values = {}
     config = OmegaConf.create(composed.yaml)
     for override in overrides:
         key, _, value = override.lstrip("+").partition("=")
         found = OmegaConf.select(config, key)
         values[key] = found if isinstance(found, bool | int | float | str) else value
-    name = re.sub(r"[^\w.=,-]+", "_", ",".join(overrides)) or "all"
-    return Cell(tuple(overrides), composed, values, RunDirectory(directory.path / "cells" / name[:200]))
+    return Cell(tuple(overrides), composed, values, RunDirectory(folder))
 
 
 def _axes(cells: Sequence[Cell]) -> list[str]:
@@ -91,7 +123,7 @@ def _rows_of(cell: Cell, cells: Sequence[Cell]) -> list[Row]:
     if known is not None:
         return known
     plans = [str(path) for other in cells for path in sorted((other.folder.path / "plans").glob("*.json"))]
-    process = multiprocessing.get_context("spawn").Process(
+    process = _fresh_processes().Process(
         target=run_cell, args=(cell.overrides, str(cell.folder.path), plans), daemon=True
     )
     process.start()
@@ -106,6 +138,14 @@ def _rows_of(cell: Cell, cells: Sequence[Cell]) -> list[Row]:
     if process.exitcode != 0:
         return [_failed(cell, "error", f"the cell's process ended with {process.exitcode}: see {LOG} in its folder")]
     return read_rows(cell.folder.path / ROWS)
+
+
+@cache
+def _fresh_processes() -> ForkServerContext:
+    """Processes that begin with everything imported and nothing run: no device, no thread, no state of another cell."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["experiments.sweep", "torch._dynamo"])
+    return context
 
 
 def _known_rows(cell: Cell) -> list[Row] | None:

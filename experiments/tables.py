@@ -39,12 +39,13 @@ def policy_tables(rows: Sequence[Row]) -> list[Table]:
     return tables
 
 
-def sweep_tables(rows: Sequence[Row], axes: Sequence[str]) -> list[Table]:
-    """One line per cell and policy; with two axes also a grid of each solver's step time over the unlimited one's."""
+def sweep_tables(rows: Sequence[Row], axes: Sequence[str], note: str) -> list[Table]:
+    """One line per cell and solver; with two axes also a grid of each solver's step time over the unlimited one's."""
     columns: list[tuple[str, Shown]] = [(axis.rpartition(".")[2], _asked(axis)) for axis in axes]
-    columns += [("policy", _policy), *HAPPENED[1:7], ("objective (µs)", _objective), ("overhead gap", _overhead_gap)]
-    columns += [("least budget", _least_budget)]
-    tables = [_table("All cells", columns, rows, PROVENANCE)]
+    columns += [("policy", _policy), *HAPPENED[1:8], ("objective (µs)", _objective), ("overhead gap", _overhead_gap)]
+    columns += [("least (MiB)", _least_budget)]
+    shown = [row for row in rows if "status" in row.figures or row.outcome not in ("ok", "out-of-memory")]
+    tables = [_table("All cells", columns, shown, f"{PROVENANCE} {note}")]
     if len(axes) == 2:
         solvers = list(dict.fromkeys(_policy(row, Figures()) for row in rows if "status" in row.figures))
         tables += [_grid(solver, rows, axes) for solver in solvers]
@@ -110,6 +111,8 @@ def _grid_cell(row: Row | None) -> str:
     if row is None:
         return NOTHING
     figures = figures_of(row.figures)
+    if row.outcome == "infeasible":
+        return f"needs {_mib(figures.least_budget_bytes)} MiB"
     return row.outcome if figures.ratio is None else f"{figures.ratio:.3f}"
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from experiments.compare import exit_code, print_rows, run_experiment, split_flags
+from experiments.compare import exit_code, interrupted, print_rows, require_parts, run_experiment, split_flags
 from experiments.compose import read_settings
 from experiments.config import Baseline, RobustnessConf
 from experiments.figures import figures_of
@@ -34,8 +34,12 @@ def main(argv: Sequence[str]) -> int:
         raise InvalidInput("no solver is chosen, but training needs a plan: choose one, as in solver=milp-swap")
     # Training compares with the unlimited run only, in the planner's own world: compare does the rest.
     settings = replace(composed.settings, baselines=[Baseline.unlimited], robustness=RobustnessConf())
+    require_parts(settings)
     directory = open_run_directory(settings.name, settings.run_dir)
-    rows = run_experiment(composed._replace(settings=settings), directory)
+    try:
+        rows = run_experiment(composed._replace(settings=settings), directory)
+    except KeyboardInterrupt:
+        return interrupted(directory)
     _write_losses(directory, rows)
     console = Console()
     to_terminal(console, [loss_table(rows)])

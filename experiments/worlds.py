@@ -2,18 +2,15 @@
 
 import gc
 from dataclasses import dataclass
-from pathlib import Path
 
 import msgspec
 import torch
 
 from experiments.config import DeviceKind, HardwareConf
+from experiments.hardware import read_hardware
 from runtime.device import accelerator, reset_peak_memory, use_sim
 from solvers.ir import Hardware, InvalidInput
-from solvers.ir.codec import read_document
-from solvers.ir.names import unknown
 
-CONF_HARDWARE = Path(__file__).parent.parent / "conf" / "hardware"
 GB = 10**9
 
 
@@ -54,7 +51,7 @@ class World:
 
 def load_hardware(conf: HardwareConf) -> Hardware:
     """The hardware that the settings name, with their link rate; raises `InvalidInput` where there is no such file."""
-    hardware = hardware_file(conf.file)
+    hardware = read_hardware(conf.file)
     if conf.link_gb_per_s is None:
         return hardware
     if not hardware.links:
@@ -66,12 +63,3 @@ def with_link(hardware: Hardware, gb_per_s: float) -> Hardware:
     """The same hardware with all links at another rate, and a name that says so."""
     links = tuple(msgspec.structs.replace(link, bytes_per_s=round(gb_per_s * GB)) for link in hardware.links)
     return msgspec.structs.replace(hardware, name=f"{hardware.name}, link {gb_per_s:g} GB/s", links=links)
-
-
-def hardware_file(name: str) -> Hardware:
-    """A file by its name in `conf/hardware` or by its path."""
-    known = {path.stem: path for path in CONF_HARDWARE.glob("*.json")}
-    path = known.get(name, Path(name))
-    if path.suffix != ".json" and not path.exists():
-        raise unknown("hardware", name, known)
-    return read_document(path, Hardware)

@@ -1,0 +1,57 @@
+"""Every file under conf/ composes, decodes, and means what its types say."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from experiments.compose import read_grid, read_settings
+from experiments.config import GptConf
+from experiments.hardware import hardware_names, read_hardware
+from experiments.models import GptShape
+from experiments.planning import make_solvers
+from experiments.worlds import load_hardware
+from solvers.ir.hardware import HOST
+from solvers.planner import build_solver, solver_names, solver_parameters
+
+CONF = Path(__file__).parent.parent.parent / "conf"
+GROUPS = sorted(path.name for path in CONF.iterdir() if path.is_dir() and not path.name.startswith("__"))
+CHOICES = [f"{group}={path.stem}" for group in GROUPS for path in sorted((CONF / group).glob("*.yaml"))]
+EXTRA = {"model=own": ["model.factory=a:b"]}
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+def test_every_choice_composes(choice: str) -> None:
+    settings = read_settings([choice, *EXTRA.get(choice, [])]).settings
+    assert load_hardware(settings.hardware).link(HOST, load_hardware(settings.hardware).device().name).bytes_per_s > 0
+
+
+def test_no_group_is_an_empty_shell() -> None:
+    assert all(any((CONF / group).glob("*.yaml")) for group in GROUPS)
+
+
+def test_every_hardware_yaml_names_its_json_and_the_other_way_round() -> None:
+    assert sorted(path.stem for path in (CONF / "hardware").glob("*.yaml")) == hardware_names()
+    for name in hardware_names():
+        assert read_hardware(name).name == name
+        assert read_settings([f"hardware={name}"]).settings.hardware.file == name
+
+
+@pytest.mark.parametrize("name", solver_names("swap"))
+def test_solver_settings_are_the_solvers_parameters_with_their_defaults(name: str) -> None:
+    settings = read_settings([f"solver={name}"]).settings
+    ours = {key: value for key, value in dataclasses.asdict(settings.solver[name]).items() if key != "_target_"}
+    theirs = {key: value.default for key, value in solver_parameters(name).items()}
+    theirs.pop("start", None)  # a plan, which no setting can hold
+    assert ours == theirs
+    assert make_solvers(settings) == {name: build_solver(name, {})}
+
+
+def test_model_settings_are_the_shapes_fields_with_their_defaults() -> None:
+    ours = {key: value for key, value in dataclasses.asdict(GptConf()).items() if key != "_target_"}
+    assert ours == dataclasses.asdict(GptShape())
+
+
+def test_the_sweep_of_the_demo_covers_the_asked_grid() -> None:
+    grid = read_grid(["experiment=demo_sweep"])
+    assert grid == {"problem.budget_fraction": "0.4,0.5,0.6,0.7,0.8,0.9", "hardware.link_gb_per_s": "4,8,16,32"}

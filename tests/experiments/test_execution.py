@@ -1,0 +1,91 @@
+"""Policies executed in worlds: out of memory is an answer, and nothing of a run outlives it."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from experiments.config import DeviceKind, HardwareConf
+from experiments.execution import Execution, execute
+from experiments.models import GptShape
+from experiments.worlds import World, load_hardware
+from runtime.native import why_missing
+from solvers.ir import InvalidInput
+from tests.experiments.tiny import tiny_hardware
+
+BUILT = pytest.mark.skipif(why_missing("runtime._sim") is not None, reason="the simulated device is not built")
+SHAPE = GptShape(layers=1, width=32, heads=2, context=32, batch=8)
+
+
+def world() -> World:
+    return World(DeviceKind.sim, tiny_hardware("sim-small"))
+
+
+@BUILT
+def test_training_twice_gives_the_same_bits_times_and_peaks() -> None:
+    one, two = (execute(SHAPE, world(), 3, profile="g") for _ in range(2))
+    assert one.equals(two) == (True, True, True)
+    assert one.step_us == two.step_us and one.peak_bytes == two.peak_bytes
+    assert one.graph == two.graph
+    assert len(one.losses) == 3 and one.reason is None
+
+
+@BUILT
+def test_a_device_that_is_too_small_is_an_answer_and_the_next_run_begins_afresh() -> None:
+    before = execute(SHAPE, world(), 2)
+    failed = execute(SHAPE, world(), 2, capacity_bytes=before.peak_bytes // 2)
+    assert failed.reason is not None and "\n" not in failed.reason
+    assert failed.typical_step_us is None and failed.peak_bytes <= before.peak_bytes // 2
+    assert failed.equals(before)[0] is False
+    again = execute(SHAPE, world(), 2)
+    assert again.equals(before) == (True, True, True)
+    assert again.peak_bytes == before.peak_bytes
+
+
+@BUILT
+def test_noise_changes_times_and_nothing_else() -> None:
+    plain = execute(SHAPE, world(), 2)
+    noisy, again = (execute(SHAPE, replace(world(), noise=0.1, seed=3), 2) for _ in range(2))
+    assert noisy.equals(plain) == (True, True, True)
+    assert noisy.step_us == again.step_us != plain.step_us
+
+
+@BUILT
+def test_each_step_is_told() -> None:
+    told: list[str] = []
+    execute(SHAPE, world(), 2, tell=told.append)
+    assert told == ["step 1 of 2", "step 2 of 2"]
+
+
+def test_the_first_step_is_not_typical() -> None:
+    assert Execution(losses=torch.empty(0), step_us=(9.0, 2.0, 4.0, 3.0)).typical_step_us == 3.0
+    assert Execution(losses=torch.empty(0), step_us=(9.0,)).typical_step_us == 9.0
+    assert Execution(losses=torch.empty(0)).typical_step_us is None
+
+
+@pytest.mark.parametrize("place", ["losses", "parameters", "gradients"])
+def test_equality_is_seen_in_every_part(place: str) -> None:
+    one = Execution(losses=torch.ones(2), parameters=(torch.ones(2),), gradients=(torch.ones(2), None))
+    other = {
+        "losses": replace(one, losses=torch.zeros(2)),
+        "parameters": replace(one, parameters=(torch.zeros(2),)),
+        "gradients": replace(one, gradients=(torch.zeros(2), None)),
+    }[place]
+    names = ("losses", "parameters", "gradients")
+    assert dict(zip(names, one.equals(other), strict=True)) == {name: name != place for name in names}
+    assert one.equals(replace(one, gradients=(torch.ones(2), torch.ones(2))))[2] is False
+
+
+def test_the_link_of_a_machine_can_be_replaced() -> None:
+    hardware = load_hardware(HardwareConf(file="sim-small", link_gb_per_s=4))
+    assert [link.bytes_per_s for link in hardware.links] == [4 * 10**9]
+    assert hardware.name == "sim-small, link 4 GB/s"
+    assert load_hardware(HardwareConf(file="sim-small")).name == "sim-small"
+
+
+def test_a_machine_without_a_link_has_none_to_replace(tmp_path: object) -> None:
+    path = f"{tmp_path}/h.json"
+    with open(path, "w") as file:
+        file.write('{"format": "bayplan-hardware/1", "name": "h", "devices": [{"name": "d", "memory_bytes": 1}]}')
+    with pytest.raises(InvalidInput, match="leave out link_gb_per_s"):
+        load_hardware(HardwareConf(file=path, link_gb_per_s=4))

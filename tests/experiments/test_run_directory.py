@@ -1,0 +1,47 @@
+"""A run's folder: whole files, a new folder for each run, one sentence where nothing can be written."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from experiments.run_directory import open_run_directory
+from solvers.ir import InvalidInput
+
+
+def test_two_runs_of_one_second_have_folders_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    first, second = open_run_directory("demo", None), open_run_directory("demo", None)
+    assert first.path != second.path
+    assert first.path.parent == second.path.parent == Path("runs/demo")
+
+
+def test_files_are_written_whole_and_leave_nothing_else(tmp_path: Path) -> None:
+    directory = open_run_directory("demo", str(tmp_path / "here"))
+    directory.text("a/b.txt", "é")
+    directory.json("c.json", {"x": 1})
+    directory.binary("d.bin", b"\0")
+    found = sorted(str(path.relative_to(directory.path)) for path in directory.path.rglob("*") if path.is_file())
+    assert found == ["a/b.txt", "c.json", "d.bin"]
+    assert (directory.path / "a/b.txt").read_text(encoding="utf-8") == "é"
+
+
+def test_a_place_below_a_file_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InvalidInput, match=r"cannot make the folder .*file/run"):
+        open_run_directory("demo", str(tmp_path / "file" / "run"))
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_read_only_place_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(InvalidInput, match="choose a writable"):
+        open_run_directory("demo", str(tmp_path))
+
+
+def test_a_file_that_cannot_be_written_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
+    directory = open_run_directory("demo", str(tmp_path))
+    (tmp_path / "taken").mkdir()
+    with pytest.raises(InvalidInput, match="cannot write"):
+        directory.binary("taken", b"x")
+    assert [path.name for path in tmp_path.iterdir()] == ["taken"]

@@ -19,7 +19,7 @@ SLACK = 1e-6
 """The relative tolerance of the float engines' integer searches."""
 TIGHTENINGS, WAITS = 3, 8
 """Model D is built at most so often, again while one of the first so many watched ops is new."""
-POLISH_ROUNDS = 400
+POLISH_ROUNDS = 1000
 """Rounds of local search a unit of `work`."""
 
 
@@ -154,18 +154,19 @@ class _Search:
         return list(dict.fromkeys(order))
 
     def _improve(self, weights: list[float]) -> None:
-        """Local search around the relaxation's selection, for half of the time that is left."""
-        rounds = None if self.limits.work is None else int(POLISH_ROUNDS * self.limits.work)
-        share = 0.3 if self._small() else 1.0
-        until = time.perf_counter() + share * self._left()
-        most = 200 if self._small() else rounds
+        """Annealing around the relaxation's selection, for the time that is left, or as many rounds as `work` buys."""
+        began, time_s = time.perf_counter(), (0.3 if self._small() else 1.0) * self._left()
+        rounds = None if self.limits.work is None else max(1, int(POLISH_ROUNDS * self.limits.work))
 
-        def keep_going(number: int, makespan: int) -> bool:
+        def progress(number: int) -> float:
             if number % 64 == 0:
                 self._report()
-            return not self.stopped and time.perf_counter() < until and (most is None or number < most)
+            spent = (time.perf_counter() - began) / time_s
+            if self.stopped or spent >= 1.0:
+                return 1.0
+            return spent if rounds is None else number / rounds
 
-        polish(self.given, self.best, weights, self.limits.seed, self._goal(), keep_going)
+        polish(self.given, self.best, weights, self.limits.seed, self._goal(), progress)
 
     def _prove(self) -> None:
         """Model X: optimality on a small instance."""

@@ -1,7 +1,7 @@
 """From a fractional selection to a plan, and from a plan to a better one: local search with the exact recursion."""
 
+import math
 import random
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -9,6 +9,9 @@ from solvers.swap.evaluate import Choice, Instance, evaluate
 from solvers.swap.issue import issue_swap_ins
 
 THRESHOLDS = (0.5, 0.3, 0.1, 0.01, 0.0)
+HEAT = 0.04
+"""The first temperature of the annealing, as a share of the overhead."""
+SHIFT_EVERY = 5
 
 
 @dataclass
@@ -24,9 +27,13 @@ class Incumbent:
         if choices is None:
             return False
         timeline = evaluate(self.given, choices)
-        if timeline is None or (self.makespan is not None and timeline.makespan >= self.makespan):
+        return timeline is not None and self.take(choices, timeline.makespan)
+
+    def take(self, choices: Sequence[Choice], makespan: int) -> bool:
+        """Keep choices of this makespan where it is better; True where it was."""
+        if self.makespan is not None and makespan >= self.makespan:
             return False
-        self.makespan, self.choices = timeline.makespan, list(choices)
+        self.makespan, self.choices = makespan, list(choices)
         return True
 
     def offer_set(self, selected: Sequence[int]) -> bool:
@@ -66,34 +73,68 @@ def polish(
     weights: Sequence[float],
     seed: int,
     goal: float,
-    keep_going: Callable[[int, int], bool],
+    progress: Callable[[int], float],
 ) -> None:
-    """Local search until `keep_going(round, makespan)` says no or the makespan reaches `goal`.
+    """Simulated annealing over the set of swapped tensors, until `progress(round)` reaches 1 or the makespan `goal`.
 
-    A move drops a tensor, takes one, or exchanges two, preferring those on which the relaxation was undecided; or it
-    changes one tensor's issue or list place. Deterministic for a seed and a number of rounds.
+    A move drops a tensor, takes one, or exchanges some, preferring those on which the relaxation was undecided; a worse
+    set is accepted with a probability that falls with progress. Every fifth move changes one issue op or list place of
+    the best plan instead. Deterministic for a seed where `progress` depends on the round alone.
     """
     source = random.Random(seed)
-    count = len(given.size)
-    undecided = [tensor for tensor in range(count) if 0.001 < weights[tensor] < 0.999] or list(range(count))
-    best = {tensor for tensor, _ in incumbent.choices}
+    moves = _Moves(given, weights, source)
+    current = {tensor for tensor, _ in incumbent.choices}
+    makespan = incumbent.makespan
+    if makespan is None:
+        return
+    hottest = HEAT * max(1, makespan - given.base)
     rounds = 0
-    while incumbent.makespan is not None and incumbent.makespan > goal and keep_going(rounds, incumbent.makespan):
+    while incumbent.makespan > goal and (done := progress(rounds)) < 1.0:  # type: ignore[operator]
         rounds += 1
-        if source.random() < 0.25:
+        if rounds % SHIFT_EVERY == 0:
             incumbent.offer(_shifted(given, incumbent.choices, source))
             continue
-        pool = undecided if source.random() < 0.5 else range(count)
-        candidate = _exchanged(best, pool, source)
-        if candidate and _fits(given, list(candidate)) and incumbent.offer_set(sorted(candidate)):
-            best = candidate
+        candidate = moves.neighbour(current)
+        value = _makespan(given, candidate, incumbent)
+        if value is not None and _accepts(value - makespan, hottest * (1 - done) ** 2, source):
+            current, makespan = candidate, value
 
 
-def _exchanged(chosen: set[int], pool: Sequence[int], source: random.Random) -> set[int]:
-    changed = set(chosen)
-    for _ in range(source.choice((1, 2, 2, 3))):
-        changed ^= {source.choice(pool)}
-    return changed
+def _makespan(given: Instance, selected: set[int], incumbent: Incumbent) -> int | None:
+    """The makespan of a set with its issue rule, offered to the incumbent; None where memory does not fit."""
+    if not _fits(given, list(selected)):
+        return None
+    choices = issue_swap_ins(given, sorted(selected))
+    timeline = None if choices is None else evaluate(given, choices)
+    if timeline is None or choices is None:
+        return None
+    incumbent.take(choices, timeline.makespan)
+    return timeline.makespan
+
+
+def _accepts(worsening: int, temperature: float, source: random.Random) -> bool:
+    return worsening <= 0 or (temperature > 0 and source.random() < math.exp(-worsening / temperature))
+
+
+class _Moves:
+    """Neighbours of a set of tensors."""
+
+    def __init__(self, given: Instance, weights: Sequence[float], source: random.Random) -> None:
+        self.all = list(range(len(given.size)))
+        self.undecided = [tensor for tensor in self.all if 0.001 < weights[tensor] < 0.999] or self.all
+        self.source = source
+
+    def neighbour(self, current: set[int]) -> set[int]:
+        """The set with one tensor more or less, one exchanged for another, or two to four flipped."""
+        source, kind = self.source, self.source.random()
+        if 0.25 <= kind < 0.75 and 0 < len(current) < len(self.all):
+            changed = set(current)
+            changed.discard(source.choice(sorted(current)))
+            changed.add(source.choice([tensor for tensor in self.all if tensor not in current]))
+            return changed
+        pool = self.undecided if source.random() < 0.5 else self.all
+        flips = 1 if kind < 0.25 else source.choice((2, 3, 4))
+        return current ^ {source.choice(pool) for _ in range(flips)}
 
 
 def _shifted(given: Instance, choices: Sequence[Choice], source: random.Random) -> list[Choice]:
@@ -108,8 +149,3 @@ def _shifted(given: Instance, choices: Sequence[Choice], source: random.Random) 
         other = source.randrange(len(changed))
         changed[place], changed[other] = changed[other], changed[place]
     return changed
-
-
-def now() -> float:
-    """The clock of the limits."""
-    return time.perf_counter()

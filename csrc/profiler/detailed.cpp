@@ -254,8 +254,10 @@ void DetailedRecorder::add_tensor(const at::Tensor& tensor, bool written, bool r
   if (!storage.has_value()) {
     return;
   }
-  const auto size = static_cast<int64_t>(tensor.numel() * tensor.element_size());
-  const int64_t touched = std::min(size, storages_.records()[*storage].bytes);  // an expanded view is read once
+  const int64_t whole = storages_.records()[*storage].bytes;
+  const bool sized = !tensor.is_nested() && !tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides();
+  const auto size = sized ? static_cast<int64_t>(tensor.numel() * tensor.element_size()) : whole;
+  const int64_t touched = std::min(size, whole);  // an expanded view is read once
   record.bytes += written ? 2 * touched : touched;
   if (result && contains(record.written, *storage)) {
     record.bytes -= touched;  // already counted as written

@@ -3,6 +3,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/enum_tag.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstring>
@@ -268,16 +269,26 @@ std::vector<std::string> operator_names() {
   return names;
 }
 
-// The counter of the range that a frame outside of counted operators opens or closes; null for a dispatcher operator.
-// Autograd's own frames surround every operator of the backward pass, also the sums of gradients between its nodes.
-int* FrameTracker::range_counter(const at::RecordFunction& frame) {
+// Autograd's own frames surround every operator of the backward pass, also the sums of gradients between its nodes. A
+// range may end on another thread than it began on, so none is closed that is not open.
+bool FrameTracker::move_range(const at::RecordFunction& frame, int step) {
+  const auto move = [step](int& depth) { depth = std::max(depth + step, 0); };
   switch (frame.scope()) {
     case at::RecordScope::BACKWARD_FUNCTION:
-      return std::strstr(frame.name(), "AccumulateGrad") != nullptr ? &accumulation_ : &backward_;
+      if (std::strstr(frame.name(), "AccumulateGrad") != nullptr) move(accumulation_);
+      return true;
     case at::RecordScope::USER_SCOPE:
-      return begins(frame.name(), kOptimizerStep) ? &optimizer_ : &ignored_;
+      if (!begins(frame.name(), kOptimizerStep)) return true;
+      if (step > 0) {
+        optimizers_.push_back(backward_);
+      } else if (!optimizers_.empty()) {
+        optimizers_.pop_back();
+      }
+      return true;
     default:
-      return begins(frame.name(), kEngine) ? &backward_ : nullptr;
+      if (!begins(frame.name(), kEngine)) return false;
+      move(backward_);
+      return true;
   }
 }
 
@@ -285,8 +296,7 @@ Frame FrameTracker::enter(const at::RecordFunction& frame) {
   if (outermost_ != nullptr) {
     return Frame::kNested;
   }
-  if (int* counter = range_counter(frame)) {
-    ++*counter;
+  if (move_range(frame, +1)) {
     return Frame::kTransparent;
   }
   const OperatorInfo* info = find_operator(frame);
@@ -306,10 +316,7 @@ Frame FrameTracker::leave(const at::RecordFunction& frame) {
   if (outermost_ != nullptr) {
     return Frame::kNested;
   }
-  int* counter = range_counter(frame);
-  if (counter != nullptr && *counter > 0) {  // a range may end on another thread than it began on
-    --*counter;
-  }
+  move_range(frame, -1);
   return Frame::kTransparent;
 }
 

@@ -84,22 +84,24 @@ class FrameTracker {
   // Whether the frame lies within the counted operator that the thread is in; nothing to do for most observers.
   bool within(const at::RecordFunction& frame) const { return outermost_ != nullptr && outermost_ != &frame; }
 
+  // The innermost range: an optimizer may run inside the backward pass, and a backward pass inside an optimizer's step.
   Range range() const {
-    return optimizer_ > 0 ? Range::kOptimizer : backward_ > 0 ? Range::kBackward : Range::kOutside;
+    if (backward_ > (optimizers_.empty() ? 0 : optimizers_.back())) return Range::kBackward;
+    return optimizers_.empty() ? Range::kOutside : Range::kOptimizer;
   }
 
   // Whether autograd is storing a gradient into a leaf's `.grad`.
   bool in_accumulation() const { return accumulation_ > 0; }
 
  private:
-  int* range_counter(const at::RecordFunction& frame);
+  // Opens (+1) or closes (−1) the range that a frame outside of counted operators stands for; false if it is none.
+  bool move_range(const at::RecordFunction& frame, int step);
 
   const at::RecordFunction* outermost_ = nullptr;  // its address is its identity while it lives
   const OperatorInfo* operator_ = nullptr;
   int backward_ = 0;
-  int optimizer_ = 0;
   int accumulation_ = 0;
-  int ignored_ = 0;  // the user's own ranges
+  std::vector<int> optimizers_;  // for each optimizer's step that is open, the depth of backward ranges around it
 };
 
 }  // namespace bayplan

@@ -46,6 +46,7 @@ void bind_records(py::module_& module) {
   py::class_<StorageRecord>(module, "StorageRecord")
       .def_readonly("bytes", &StorageRecord::bytes)
       .def_readonly("born", &StorageRecord::born)
+      .def_readonly("dtype", &StorageRecord::dtype)
       .def_readonly("gradient", &StorageRecord::gradient)
       .def_readonly("leaf", &StorageRecord::leaf);
 }

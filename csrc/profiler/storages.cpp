@@ -38,7 +38,7 @@ std::optional<uint32_t> StorageTable::number(const at::Tensor& tensor, int64_t o
   }
   const auto [position, fresh] = numbers_.emplace(impl, static_cast<uint32_t>(records_.size()));
   if (fresh) {
-    records_.push_back(StorageRecord{bytes, birth(*impl, op, produced), false, false});
+    records_.push_back(StorageRecord{bytes, birth(*impl, op, produced), tensor.scalar_type(), false, false});
     identities_.push_back(storage->getWeakStorageImpl());
   }
   StorageRecord& record = records_[position->second];

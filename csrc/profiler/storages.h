@@ -21,6 +21,7 @@ namespace bayplan {
 struct StorageRecord {
   int64_t bytes;                // the largest that it was seen with
   std::optional<int64_t> born;  // operator, or nothing: alive before the step
+  c10::ScalarType dtype;        // of the tensor that it was first seen through
   bool gradient;                // autograd left it in a leaf's `.grad`
   bool leaf;                    // seen as a leaf that requires a gradient
 };

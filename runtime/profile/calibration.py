@@ -8,6 +8,7 @@ import torch
 from runtime.profile import kernels
 from runtime.profile.clocks import CallClock, clock_of
 from runtime.profile.links import measure_links
+from runtime.profile.place import place_of
 from solvers.ir.hardware import Device, Hardware, Link
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
@@ -26,7 +27,7 @@ def calibrate(device: torch.device | str, *, name: str | None = None) -> Hardwar
     that, and `flops_per_s` is scaled so that rate times efficiency is what matrix products reached. `other` is the
     least of the classes whose time is memory traffic. A CPU has no link: its memory is the host's.
     """
-    place = torch.empty(0, device=device).device
+    place = place_of(device)
     clock = clock_of(place)
     label = name or place.type
     with torch.no_grad():

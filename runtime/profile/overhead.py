@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import torch
 
+from runtime.profile.place import place_of
 from runtime.profile.recording import detailed_recording, light_recording
 
 ROUNDS = 15
@@ -46,7 +47,7 @@ def measure_overhead(step: Callable[[], object], device: torch.device | str = "c
 
     Time is the process's, so a busy machine counts little; a round's ratio compares neighbours in time.
     """
-    place = torch.empty(0, device=device).device
+    place = place_of(device)
     modes: tuple[Callable[[], AbstractContextManager[object]], ...] = (
         nullcontext,
         light_recording,

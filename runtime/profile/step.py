@@ -6,6 +6,7 @@ import torch
 
 from runtime.native import core
 from runtime.profile.phases import settle_phases
+from runtime.profile.place import place_of
 from runtime.profile.recording import detailed_recording, light_recording
 from runtime.profile.tensors import graph_tensors, known_kinds
 from runtime.profile.timing import operator_times_us
@@ -29,7 +30,7 @@ def profile_step(
     Memory is everything on the device. Raises `InvalidInput` if the step runs compiled code or a torch.profiler; what
     `step` raises passes through, with the profiler removed.
     """
-    place = torch.empty(0, device=device).device  # with its index; allocates nothing
+    place = place_of(device)
     remarks = []
     for _ in range(warmup - 1):
         step()

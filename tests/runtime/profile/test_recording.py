@@ -111,6 +111,13 @@ def test_a_block_reused_for_a_new_tensor_is_another_storage() -> None:
     assert [storage.born for storage in recorder.storages()] == [0, 1, 2, 3, 4]
 
 
+def test_a_storage_has_the_type_that_it_was_first_seen_with() -> None:
+    with detailed_recording(CPU) as recorder:
+        torch.ones(4, dtype=torch.bfloat16).view(torch.int16).add_(1)
+        torch.arange(3)
+    assert [storage.dtype for storage in recorder.storages()] == [torch.bfloat16, torch.int64]
+
+
 def test_recording_neither_keeps_tensors_alive_nor_their_memory() -> None:
     with detailed_recording(CPU) as recorder:
         first = torch.ones(1000)

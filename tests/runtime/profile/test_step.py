@@ -165,6 +165,33 @@ def test_compiled_code_is_refused_in_one_sentence() -> None:
         profile_step(step, "cpu")
 
 
+@pytest.mark.parametrize("device", ["cpu", "sim"])
+@pytest.mark.usefixtures("sim")
+def test_the_innermost_of_optimizer_and_backward_counts(device: str) -> None:
+    model = torch.nn.Linear(4, 4, bias=False).to(device)
+    batch = torch.ones(2, 4).to(device)
+    inner = torch.optim.SGD(model.parameters(), lr=0.1, foreach=True)
+    model.weight.register_post_accumulate_grad_hook(lambda _: inner.step())
+    searching = torch.optim.LBFGS([torch.zeros(1, requires_grad=True)], max_iter=1)
+
+    def evaluate() -> float:
+        torch.autograd.backward(model(batch).sum())
+        return 0.0
+
+    graph = profile_step(lambda: searching.step(evaluate), device)
+    phases = {op.name.removeprefix("aten::"): op.phase for op in graph.ops}
+    assert phases["linear"] == "optimizer"  # inside the search
+    assert phases["mm"] == "backward"  # inside the backward pass inside the search
+    assert phases["_foreach_add_.List"] == "optimizer"  # inside that again
+
+
+@pytest.mark.parametrize("device", ["nowhere", "meta:x", "xpu"])
+def test_a_device_that_is_not_there_is_told_in_one_sentence(device: str) -> None:
+    with pytest.raises(InvalidInput, match="cannot be used in this process") as raised:
+        profile_step(lambda: None, device)
+    assert "\n" not in str(raised.value)
+
+
 def test_a_step_that_does_nothing_is_refused() -> None:
     with pytest.raises(InvalidInput, match="profile a step that does some work"):
         profile_step(lambda: None, "cpu")

@@ -162,6 +162,20 @@ def test_a_hidden_result_is_born_where_it_was_computed() -> None:
     assert all(tensor.saved for tensor in hidden)
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_nested_tensors_count_by_their_buffer() -> None:
+    module = torch.nn.Linear(4, 4)
+    rows = [torch.ones(2, 4), torch.ones(3, 4)]
+
+    def forward() -> torch.Tensor:
+        ragged = torch.nested.as_nested_tensor([module(row) for row in rows])
+        padded: torch.Tensor = torch.nested.to_padded_tensor(torch.relu(ragged), 0.0)
+        return padded
+
+    graph = graph_of(trainable(module, forward))
+    assert produced_by(graph, "relu").bytes == 5 * 4 * 4
+
+
 def test_sparse_fake_and_empty_tensors_do_no_harm() -> None:
     from torch._subclasses.fake_tensor import FakeTensorMode
 

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "profiler/operators.h"
+#include "swap/reading.h"
 #include "swap/step.h"
 #include "swap/store.h"
 
@@ -41,20 +42,21 @@ void bring_in(c10::StorageImpl& storage) {
     step != nullptr ? step->demand(storage) : static_cast<void>(store.ensure_in(storage));
   } catch (const std::exception& error) {  // the operator will find the storage out, and say why
     const std::string reason = std::string(error.what()).substr(0, std::string(error.what()).find('\n'));
-    storage.release_data_and_set_meta_custom_data_ptr_error_msg_(
-        "this tensor's storage is swapped out to the host and could not be brought back: " + reason);
+    forbid_reading(storage,
+                   "this tensor's storage is swapped out to the host and could not be brought back: " + reason);
     throw;
   }
 }
 
+// Most operators meet nothing that is out, so what kind of operator it is, is asked last.
 void bring_in_arguments(const at::RecordFunction& frame) {
-  const OperatorInfo* info = find_operator(frame);
-  if (info == nullptr || !touches_data(*info)) return;
   for (const c10::IValue& value : frame.inputs()) {
-    for_each_tensor(value, [](const at::Tensor& tensor) {
+    for_each_tensor(value, [&](const at::Tensor& tensor) {
       if (!tensor.unsafeGetTensorImpl()->has_storage()) return;
       c10::StorageImpl* storage = tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
-      if (storage != nullptr && Store::entry_of(*storage) != nullptr) bring_in(*storage);
+      if (storage == nullptr || Store::entry_of(*storage) == nullptr) return;
+      const OperatorInfo* info = find_operator(frame);
+      if (info != nullptr && touches_data(*info)) bring_in(*storage);
     });
   }
 }
@@ -70,11 +72,12 @@ void guarded(Body body) {
 }
 
 std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& frame) {
-  guarded([&] {
-    Step* step = Step::active();
-    FrameTracker& frames = tracker();
-    if (frames.enter(frame) == Frame::kOutermost && step != nullptr) step->on_operator(frame, *frames.current());
-  });
+  if (Step* step = Step::active()) {
+    guarded([&] {
+      FrameTracker& frames = tracker();
+      if (frames.enter(frame) == Frame::kOutermost) step->on_operator(frame, *frames.current());
+    });
+  }
   if (Store::get().absent() > 0 || held_on.load(std::memory_order_relaxed)) {
     guarded([&] { bring_in_arguments(frame); });
   }
@@ -82,10 +85,10 @@ std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& frame) {
 }
 
 void on_end(const at::RecordFunction& frame, at::ObserverContext* /*context*/) {
+  Step* step = Step::active();
+  if (step == nullptr) return;
   guarded([&] {
-    Step* step = Step::active();
     const Frame place = tracker().leave(frame);
-    if (step == nullptr) return;
     if (place == Frame::kOutermost) step->on_operator_end(frame);
     if (place == Frame::kNested && with_results.load(std::memory_order_relaxed)) step->on_nested_end(frame);
   });
@@ -97,7 +100,6 @@ void subscribe(bool results) {
                                      .needsOutputs(results)
                                      .scopes({at::RecordScope::FUNCTION}));
   with_results.store(results);
-  ++session;
 }
 
 void unsubscribe() {
@@ -118,6 +120,8 @@ void refresh_guard() {
   if (on && (!wanted || (results && !with_results.load()))) unsubscribe();
   if (wanted && handle == at::INVALID_CALLBACK_HANDLE) subscribe(results);
 }
+
+void forget_frames() { ++session; }
 
 void hold_guard(bool hold) {
   held_on.store(hold);

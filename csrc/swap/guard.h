@@ -7,6 +7,9 @@ namespace bayplan::swap {
 // Subscribes or unsubscribes, as the store and the active step require.
 void refresh_guard();
 
+// A step begins: no thread is in an operator of it.
+void forget_frames();
+
 // Keeps the guard subscribed, and looking at every argument, though nothing is out: what `make bench` measures.
 void hold_guard(bool hold);
 

@@ -17,12 +17,6 @@ using Lock = std::lock_guard<std::recursive_mutex>;
 
 std::atomic<Step*> active_step{nullptr};
 
-c10::CachingDeviceAllocator::DeviceStats memory_of(c10::Device device) {
-  return c10::getDeviceAllocator(device.type())->getDeviceStats(device.index());
-}
-
-constexpr auto kAll = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
-
 StoreCounts difference(const StoreCounts& now, const StoreCounts& before) {
   return StoreCounts{
       now.swapped_out - before.swapped_out, now.swapped_in - before.swapped_in, now.fetched - before.fetched,
@@ -52,6 +46,7 @@ void Step::begin() {
   store_.host().reset_peak();
   c10::getDeviceAllocator(device_.type())->resetPeakStats(device_.index());
   tape_.mark(*compute_);
+  forget_frames();
   active_step.store(this, std::memory_order_release);
   refresh_guard();
 }
@@ -79,7 +74,7 @@ Outcome Step::end() {
   if (active() != this) return outcome_;
   active_step.store(nullptr, std::memory_order_release);
   try {
-    outcome_.peak_bytes = static_cast<uint64_t>(memory_of(device_).allocated_bytes[kAll].peak);
+    outcome_.peak_bytes = static_cast<uint64_t>(allocated().peak);
     last_mark_ = tape_.mark(*compute_);
     bring_back();
     tape_.wait(last_mark_);
@@ -278,126 +273,6 @@ c10::intrusive_ptr<c10::StorageImpl> Step::flying(uint32_t slot, Place place) co
   const Entry* entry = storage == nullptr ? nullptr : Store::entry_of(*storage);
   const bool own = entry != nullptr && entry->copied_out == flights_[slot] && entry->place == place;
   return own ? std::move(storage) : c10::intrusive_ptr<c10::StorageImpl>();
-}
-
-// ---- the actions ----------------------------------------------------------------------------------------------------
-
-// All blocks are allocated before the first copy is queued: then the first wait on "now" covers them all, and a plan
-// need not repeat it for the copies behind in the lane.
-void Step::act_before(const OpRow& row) {
-  std::vector<std::pair<const Action*, Arrivals>> due;
-  for (const Action& action : row.before) {
-    if (action.deed == Deed::kRelease) {
-      release(action);
-    } else {
-      due.emplace_back(&action, allocate(action));
-    }
-  }
-  for (auto& [action, arrivals] : due) swap_in(*action, std::move(arrivals));
-}
-
-void Step::act_after(const OpRow& row) {
-  for (const Action& action : row.after) {
-    if (!outcome_.departure.has_value()) swap_out(action);
-  }
-}
-
-void Step::wait_for(const std::vector<Wait>& waits, c10::Stream waiter) {
-  for (const Wait& wait : waits) {
-    if (wait.frontier) {
-      record_on(*compute_)->block(waiter);
-    } else if (const EventPtr& event = done_.at(wait.action)) {  // null: the action found nothing to do
-      event->block(waiter);
-    }
-  }
-}
-
-void Step::wait_on_compute(const std::vector<Wait>& waits, StallCause cause) {
-  if (waits.empty()) return;
-  const uint32_t begin = mark(*compute_);
-  wait_for(waits, *compute_);
-  if (traced_) stalls_.push_back({cause, begin, mark(*compute_)});
-}
-
-void Step::release(const Action& action) {
-  wait_on_compute(action.waits, StallCause::kSwapOut);
-  const uint32_t now = mark(*compute_);
-  for (const uint32_t slot : action.slots) {
-    if (const auto storage = flying(slot, Place::kLeaving)) store_.release(*storage);
-  }
-  if (action.awaited) done_[action.id] = record_on(*compute_);
-  if (traced_) {
-    spans_.push_back({action.id, Lane::kCompute, now, now});
-    sample_memory();
-  }
-}
-
-Step::Arrivals Step::allocate(const Action& action) {
-  Arrivals arrivals;
-  for (const uint32_t slot : action.slots) {
-    auto storage = flying(slot, Place::kAway);
-    if (storage == nullptr) continue;
-    try {
-      c10::DataPtr block = store_.allocate(*Store::entry_of(*storage));
-      arrivals.emplace_back(std::move(storage), std::move(block));
-    } catch (const c10::OutOfMemoryError&) {
-      ++outcome_.postponed;  // the guard tries again when the tensor is used
-    }
-  }
-  return arrivals;
-}
-
-void Step::swap_in(const Action& action, Arrivals arrivals) {
-  if (arrivals.empty()) return;
-  const c10::Stream lane = lanes_of(device_).in;
-  wait_for(action.waits, lane);
-  const uint32_t begin = mark(lane);
-  for (auto& [storage, block] : arrivals) store_.swap_in(*storage, std::move(block));
-  if (action.awaited) done_[action.id] = record_on(lane);
-  if (traced_) {
-    spans_.push_back({action.id, Lane::kIn, begin, mark(lane)});
-    sample_memory();
-  }
-}
-
-// While another thread is inside an operator, that operator may hold the bare address of a storage that should leave.
-bool Step::may_leave(uint32_t slot) const {
-  const auto storage = storage_of(slot);
-  return storage != nullptr && open_ == 0 && Store::why_it_stays(*storage) == nullptr;
-}
-
-void Step::swap_out(const Action& action) {
-  std::vector<uint32_t> leaving;
-  std::copy_if(action.slots.begin(), action.slots.end(), std::back_inserter(leaving),
-               [this](uint32_t slot) { return may_leave(slot); });
-  outcome_.refused += static_cast<uint32_t>(action.slots.size() - leaving.size());
-  if (leaving.empty()) return;
-  const c10::Stream lane = lanes_of(device_).out;
-  wait_for(action.waits, lane);
-  const uint32_t begin = mark(lane);
-  for (const uint32_t slot : leaving) {
-    const auto storage = storage_of(slot);
-    if (Store::entry_of(*storage) != nullptr) continue;  // two slots, one storage: it has just left
-    store_.swap_out(*storage, *compute_);
-    flights_[slot] = Store::entry_of(*storage)->copied_out;
-  }
-  if (action.awaited) done_[action.id] = record_on(lane);
-  if (traced_) spans_.push_back({action.id, Lane::kOut, begin, mark(lane)});
-}
-
-void Step::demand(c10::StorageImpl& storage) {
-  const Lock held(store_.lock);
-  const bool ours = traced_ && storage.device() == device_;
-  const c10::Stream reader = current_stream(storage.device());
-  const uint32_t begin = ours ? mark(reader) : 0;
-  if (store_.ensure_in(storage) != Arrival::kPresent && ours) {
-    stalls_.push_back({StallCause::kOnDemand, begin, mark(reader)});
-  }
-}
-
-void Step::sample_memory() {
-  const auto bytes = memory_of(device_).allocated_bytes[kAll];
-  memory_.push_back({tape_.mark(*compute_), static_cast<uint64_t>(bytes.current), static_cast<uint64_t>(bytes.peak)});
 }
 
 }  // namespace bayplan::swap

@@ -3,6 +3,7 @@
 // another tensor) it stops swapping out; what is out already comes back when an operator asks for it.
 #pragma once
 
+#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/StorageImpl.h>
 
 #include <exception>
@@ -110,6 +111,7 @@ class Step {
   void wait_on_compute(const std::vector<Wait>& waits, StallCause cause);
   void depart(std::string how);
   void bring_back();
+  c10::CachingAllocator::Stat allocated() const;
   void sample_memory();
   uint32_t mark(c10::Stream stream) { return traced_ ? tape_.mark(stream) : 0; }
   c10::intrusive_ptr<c10::StorageImpl> storage_of(uint32_t slot) const;

@@ -6,6 +6,8 @@
 #include <c10/core/impl/COW.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include "swap/reading.h"
+
 namespace bayplan::swap {
 namespace {
 
@@ -72,7 +74,7 @@ void Store::swap_out(c10::StorageImpl& storage, c10::Stream home) {
   counts_.out_bytes += entry->bytes;
   Entry& kept = *entry;
   kept.block = storage.set_data_ptr(c10::DataPtr(nullptr, entry.release(), &Store::drop, device));
-  storage.release_data_and_set_meta_custom_data_ptr_error_msg_(absence_message(kept.bytes));
+  forbid_reading(storage, absence_message(kept.bytes));
   change_absent(1);
 }
 
@@ -115,7 +117,7 @@ void Store::restore(c10::StorageImpl& storage, Entry& entry) {
   entry.host = {};
   c10::DataPtr block = std::move(entry.block);
   entry.block.clear();  // a moved-from pointer still shows the address
-  storage.clear_data_ptr_access_error_msg_();
+  allow_reading(storage);
   storage.set_data_ptr_noswap(std::move(block));
 }
 

@@ -18,8 +18,8 @@ from typing import Any
 
 import msgspec
 
-from solvers.ir.codec import PROBLEMS, Plan, Problem
-from solvers.ir.errors import EngineMissing, InvalidInput
+from solvers.ir.codec import PROBLEMS, Plan, Problem, plan_file
+from solvers.ir.errors import BayplanError, EngineMissing, InvalidInput
 from solvers.ir.graph import OpGraph
 from solvers.ir.hardware import Hardware
 from solvers.ir.names import unknown
@@ -62,7 +62,7 @@ def planner(
     limits: Limits | None = None,
     watch: Watch | None = None,
 ) -> Planner:
-    """The planner of that name: makes the problem, solves it within `limits`, and lowers the plan to a schedule.
+    """The planner of that name: makes the problem, solves it within `limits`, lowers the plan, and has both judged.
 
     `parameters` are fields of the solver's class. Raises `InvalidInput` on an unknown name or parameter, at once.
     """
@@ -72,9 +72,24 @@ def planner(
         problem = make_problem(entry.kind, graph, hardware, budget_bytes)
         solution = solver.solve(problem, limits or Limits(), watch)
         schedule = None if solution.plan is None else lower_plan(problem, solution.plan)
+        _require_clean(problem, solution, schedule)
         return msgspec.structs.replace(solution, plan=schedule)
 
     return plan
+
+
+def _require_clean(problem: Problem, solution: Solution[Any], schedule: Schedule | None) -> None:
+    """Have the independent judge look at the plan and its schedule; a fault of ours must never be executed."""
+    from solvers.check import check_plan, check_schedule
+
+    if schedule is None:
+        return
+    found = check_plan(problem, plan_file(solution, problem.KIND, None)).violations
+    found += check_schedule(problem, schedule).violations
+    if found:
+        raise BayplanError(
+            f"{solution.solver} answered with a faulty plan ({found[0]}): report this and choose another solver"
+        )
 
 
 def solver_names(kind: str | None = None) -> list[str]:

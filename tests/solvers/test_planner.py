@@ -3,6 +3,7 @@
 import dataclasses
 import importlib
 
+import msgspec
 import pytest
 
 from solvers import planner as facade
@@ -114,6 +115,17 @@ def test_an_invalid_plan_has_no_schedule() -> None:
 
     with pytest.raises(InvalidInput):
         lower_plan(make_problem("swap", GRAPH, HARDWARE, 150 * MEGABYTE), SwapPlan(swaps=()))
+
+
+def test_a_faulty_plan_is_never_handed_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    from solvers.ir import BayplanError
+    from solvers.swap import GreedySwap
+
+    honest = GreedySwap().solve(make_problem("swap", GRAPH, HARDWARE, 150 * MEGABYTE), Limits())  # type: ignore[arg-type]
+    false = msgspec.structs.replace(honest, objective=70_000)
+    monkeypatch.setattr(GreedySwap, "solve", lambda *_: false)
+    with pytest.raises(BayplanError, match="faulty plan"):
+        planner("greedy-swap")(GRAPH, HARDWARE, 150 * MEGABYTE)
 
 
 def test_engines(monkeypatch: pytest.MonkeyPatch) -> None:

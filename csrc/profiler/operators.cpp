@@ -3,7 +3,6 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/enum_tag.h>
 
-#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstring>
@@ -233,11 +232,6 @@ const OperatorInfo* find_slowly(const at::RecordFunction& frame, const char* key
   return info;
 }
 
-constexpr std::string_view kEngine = "autograd::engine::";
-constexpr std::string_view kOptimizerStep = "Optimizer.step#";
-
-bool begins(const char* text, std::string_view prefix) { return std::strncmp(text, prefix.data(), prefix.size()) == 0; }
-
 }  // namespace
 
 const OperatorInfo* find_operator(const at::RecordFunction& frame) {
@@ -267,57 +261,6 @@ std::vector<std::string> operator_names() {
     names.push_back(info->name);
   }
   return names;
-}
-
-// Autograd's own frames surround every operator of the backward pass, also the sums of gradients between its nodes. A
-// range may end on another thread than it began on, so none is closed that is not open.
-bool FrameTracker::move_range(const at::RecordFunction& frame, int step) {
-  const auto move = [step](int& depth) { depth = std::max(depth + step, 0); };
-  switch (frame.scope()) {
-    case at::RecordScope::BACKWARD_FUNCTION:
-      if (std::strstr(frame.name(), "AccumulateGrad") != nullptr) move(accumulation_);
-      return true;
-    case at::RecordScope::USER_SCOPE:
-      if (!begins(frame.name(), kOptimizerStep)) return true;
-      if (step > 0) {
-        optimizers_.push_back(backward_);
-      } else if (!optimizers_.empty()) {
-        optimizers_.pop_back();
-      }
-      return true;
-    default:
-      if (!begins(frame.name(), kEngine)) return false;
-      move(backward_);
-      return true;
-  }
-}
-
-Frame FrameTracker::enter(const at::RecordFunction& frame) {
-  if (outermost_ != nullptr) {
-    return Frame::kNested;
-  }
-  if (move_range(frame, +1)) {
-    return Frame::kTransparent;
-  }
-  const OperatorInfo* info = find_operator(frame);
-  if (info == nullptr || !info->counted) {
-    return Frame::kTransparent;
-  }
-  outermost_ = &frame;
-  operator_ = info;
-  return Frame::kOutermost;
-}
-
-Frame FrameTracker::leave(const at::RecordFunction& frame) {
-  if (&frame == outermost_) {
-    outermost_ = nullptr;
-    return Frame::kOutermost;
-  }
-  if (outermost_ != nullptr) {
-    return Frame::kNested;
-  }
-  move_range(frame, -1);
-  return Frame::kTransparent;
 }
 
 }  // namespace bayplan

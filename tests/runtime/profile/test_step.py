@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from itertools import pairwise
+from typing import Any
 
 import pytest
 import torch
@@ -171,8 +172,9 @@ def test_the_innermost_of_optimizer_and_backward_counts(device: str) -> None:
     model = torch.nn.Linear(4, 4, bias=False).to(device)
     batch = torch.ones(2, 4).to(device)
     inner = torch.optim.SGD(model.parameters(), lr=0.1, foreach=True)
-    model.weight.register_post_accumulate_grad_hook(lambda _: inner.step())
-    searching = torch.optim.LBFGS([torch.zeros(1, requires_grad=True)], max_iter=1)
+    hooked: Any = model.weight
+    hooked.register_post_accumulate_grad_hook(lambda _: inner.step())
+    searching: Any = torch.optim.LBFGS([torch.zeros(1, requires_grad=True)], max_iter=1)
 
     def evaluate() -> float:
         torch.autograd.backward(model(batch).sum())

@@ -61,9 +61,9 @@ def interrupted(directory: RunDirectory) -> int:
 
 
 def require_parts(settings: Settings) -> None:
-    """Refuse solvers, engines and hardware that are not there, before anything is written or trained."""
+    """Refuse solvers, engines, hardware and devices that are not there, before anything is written or trained."""
     make_solvers(settings)
-    load_hardware(settings.hardware)
+    World(settings.device, load_hardware(settings.hardware)).require()
     if settings.robustness.hardware is not None:
         read_hardware(settings.robustness.hardware)
 

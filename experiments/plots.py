@@ -132,9 +132,8 @@ def loss_figure(losses: Mapping[str, Sequence[float]], title: str) -> Figure:
 
 def sweep_figure(lines: Sequence[Line], axis: str, title: str) -> Figure:
     """Step time over the unlimited one; a colour for each group, the last policy as solid lines."""
-    groups, policies = (
-        [*dict.fromkeys(names)] for names in zip(*((one.group, one.policy) for one in lines), strict=True)
-    )
+    groups = list(dict.fromkeys(line.group for line in lines))
+    policies = list(dict.fromkeys(line.policy for line in reversed(lines)))
     with rc_context(cast(Any, STYLE)):
         figure = Figure(figsize=(8.6, 3.9), layout="constrained")
         axes = figure.add_subplot()

@@ -24,7 +24,7 @@ from experiments.progress import stages
 from experiments.rows import commit, read_rows
 from experiments.run_directory import CONFIG, ROWS, RunDirectory, open_run_directory
 from experiments.sweep_rows import monotony, sweep_lines
-from experiments.tables import sweep_tables, to_markdown, to_text
+from experiments.tables import axis_name, sweep_tables, to_markdown, to_text
 from solvers.ir import BayplanError, InvalidInput, Row, SwapPlan
 from solvers.ir.codec import read_plan, read_text
 
@@ -63,8 +63,9 @@ def run_sweep(overrides: Sequence[str]) -> int:
     tables = sweep_tables(rows, axes, monotony(rows))
     directory.text("table.txt", to_text(tables))
     directory.text("table.md", to_markdown(tables))
-    if len(axes) == 2:
-        figure = sweep_figure(sweep_lines(rows, axes), axes[0], f"{name}: step time of the plans")
+    lines = sweep_lines(rows, axes) if len(axes) == 2 else []
+    if lines:
+        figure = sweep_figure(lines, axis_name(axes[0]), f"{name}: step time of the plans")
         directory.text("sweep.svg", svg_text(figure))
         directory.binary("sweep.png", png_bytes(figure))
     print_rows(Console(), [row for row in rows if row.outcome == "error"], tables, directory)

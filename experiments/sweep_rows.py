@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from experiments.figures import figures_of
 from experiments.plots import Line
+from experiments.tables import axis_name, shown
 from solvers.ir import Row
 
 
@@ -44,14 +45,17 @@ def sweep_lines(rows: Sequence[Row], axes: Sequence[str]) -> list[Line]:
     for row in rows:
         ratio, place = figures_of(row.figures).ratio, row.asked.get(axes[0])
         if "status" in row.figures and ratio is not None and isinstance(place, int | float):
-            key = (str(row.asked["policy"]), f"{axes[1].rpartition('.')[2]} {row.asked.get(axes[1])}")
+            key = (str(row.asked["policy"]), f"{axis_name(axes[1])} {shown(row.asked.get(axes[1]))}")
             found.setdefault(key, []).append((float(place), ratio))
     return [Line(policy, group, tuple(sorted(points))) for (policy, group), points in found.items()]
 
 
 def _point(row: Row) -> Point | None:
     figures = figures_of(row.figures)
-    if figures.status is None or (figures.bound_us is None and row.outcome != "infeasible"):
+    if row.outcome == "infeasible":
+        objective = math.inf
+    elif figures.bound_us is not None and figures.objective_us is not None:
+        objective = float(figures.objective_us)
+    else:
         return None
-    objective = math.inf if row.outcome == "infeasible" else float(figures.objective_us or 0)
     return Point(int(row.asked["budget_bytes"]), int(row.asked["link_bytes_per_s"]), objective)

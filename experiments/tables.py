@@ -14,6 +14,8 @@ from solvers.ir import Row
 
 MIB = 2**20
 NOTHING = "–"
+AXES = {"problem.budget_fraction": "budget / peak", "hardware.link_gb_per_s": "link GB/s"}
+"""Short names of settings that are often swept."""
 Shown = Callable[[Row, Figures], str]
 
 
@@ -41,15 +43,25 @@ def policy_tables(rows: Sequence[Row]) -> list[Table]:
 
 def sweep_tables(rows: Sequence[Row], axes: Sequence[str], note: str) -> list[Table]:
     """One line per cell and solver; with two axes also a grid of each solver's step time over the unlimited one's."""
-    columns: list[tuple[str, Shown]] = [(axis.rpartition(".")[2], _asked(axis)) for axis in axes]
+    columns: list[tuple[str, Shown]] = [(axis_name(axis), _asked(axis)) for axis in axes]
     columns += [("policy", _policy), *HAPPENED[1:8], ("objective (µs)", _objective), ("overhead gap", _overhead_gap)]
     columns += [("least (MiB)", _least_budget)]
-    shown = [row for row in rows if "status" in row.figures or row.outcome not in ("ok", "out-of-memory")]
-    tables = [_table("All cells", columns, shown, f"{PROVENANCE} {note}")]
+    worth = [row for row in rows if "status" in row.figures or row.outcome not in ("ok", "out-of-memory")]
+    tables = [_table("All cells", columns, worth, f"{PROVENANCE} {note}")]
     if len(axes) == 2:
         solvers = list(dict.fromkeys(_policy(row, Figures()) for row in rows if "status" in row.figures))
         tables += [_grid(solver, rows, axes) for solver in solvers]
     return tables
+
+
+def axis_name(setting: str) -> str:
+    """A swept setting as a heading."""
+    return AXES.get(setting, setting.rpartition(".")[2])
+
+
+def shown(value: object) -> str:
+    """A swept value without needless zeros."""
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def to_terminal(console: Console, tables: Sequence[Table]) -> None:
@@ -102,8 +114,8 @@ def _grid(solver: str, rows: Sequence[Row], axes: Sequence[str]) -> Table:
     """Step time over the unlimited one; the second axis goes across."""
     down, across = (list(dict.fromkeys(row.asked.get(axis) for row in rows)) for axis in axes)
     found = {(row.asked.get(axes[0]), row.asked.get(axes[1])): row for row in rows if _policy(row, Figures()) == solver}
-    body = tuple((str(one), *(_grid_cell(found.get((one, other))) for other in across)) for one in down)
-    head = (f"{axes[0].rpartition('.')[2]} \\ {axes[1].rpartition('.')[2]}", *map(str, across))
+    body = tuple((shown(one), *(_grid_cell(found.get((one, other))) for other in across)) for one in down)
+    head = (f"{axis_name(axes[0])} \\ {axis_name(axes[1])}", *map(shown, across))
     return Table(f"{solver}: step time over unlimited", head, body)
 
 
@@ -121,7 +133,7 @@ def _policy(row: Row, _: Figures) -> str:
 
 
 def _asked(axis: str) -> Shown:
-    return lambda row, _: str(row.asked.get(axis, NOTHING))
+    return lambda row, _: shown(row.asked.get(axis, NOTHING))
 
 
 def _mib(size: int | None) -> str:

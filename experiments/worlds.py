@@ -9,6 +9,7 @@ import torch
 from experiments.config import DeviceKind, HardwareConf
 from experiments.hardware import read_hardware
 from runtime.device import accelerator, reset_peak_memory, use_sim
+from runtime.native import load
 from solvers.ir import Hardware, InvalidInput
 
 GB = 10**9
@@ -39,6 +40,13 @@ class World:
         torch.cuda.set_per_process_memory_fraction(share, device)
         reset_peak_memory(device)
         return device
+
+    def require(self) -> None:
+        """Refuse a device that is not there, without touching it; raises `InvalidInput`."""
+        if self.kind is DeviceKind.sim:
+            load("runtime._sim")
+        else:
+            accelerator("cuda")
 
     @property
     def name(self) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+import torch
 
 from experiments.compare import main
 from experiments.figures import Figures, figures_of
@@ -205,7 +206,7 @@ def test_a_run_on_cuda_never_loads_the_simulated_device(tmp_path: Path) -> None:
     program = (
         "import sys\n"
         "from experiments.cli import main\n"
-        f"code = main(['compare', 'device=cuda', 'steps=1', 'model=gpt-tiny', r'run_dir={tmp_path}'])\n"
+        f"code = main(['compare', 'device=cuda', 'steps=1', 'model=gpt-tiny', r'run_dir={tmp_path / 'run'}'])\n"
         "import torch\n"
         "assert 'runtime._sim' not in sys.modules\n"
         "assert torch._C._get_privateuse1_backend_name() == 'privateuseone'\n"
@@ -214,6 +215,9 @@ def test_a_run_on_cuda_never_loads_the_simulated_device(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
     assert len(done.stderr.splitlines()) <= 1
+    if not torch.cuda.is_available():
+        assert "device cuda is not available" in done.stderr
+        assert not (tmp_path / "run").exists()
 
 
 def test_help_is_help(capsys: pytest.CaptureFixture[str]) -> None:

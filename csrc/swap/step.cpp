@@ -77,9 +77,7 @@ Outcome Step::end() {
     outcome_.peak_bytes = static_cast<uint64_t>(allocated().peak);
     last_mark_ = tape_.mark(*compute_);
     bring_back();
-    tape_.wait(last_mark_);
-    record_on(lanes_of(device_).out)->synchronize();
-    record_on(lanes_of(device_).in)->synchronize();
+    for (uint32_t mark = 0; mark < tape_.size(); ++mark) tape_.wait(mark);  // on whichever streams they are
   } catch (...) {
     keep_error(std::current_exception());
   }

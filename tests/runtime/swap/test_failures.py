@@ -232,3 +232,45 @@ def test_tensors_that_die_while_they_are_out_leave_nothing_behind(device: torch.
     torch.accelerator.synchronize()
     del data
     assert torch.accelerator.memory_allocated() <= in_use
+
+
+def forward_only(trainee: Trainee, data: torch.Tensor) -> torch.Tensor:
+    trainee.optimizer.zero_grad(set_to_none=True)
+    torch.manual_seed(5)
+    return nn.functional.cross_entropy(trainee.model(data), data)
+
+
+def gradients(trainee: Trainee) -> list[torch.Tensor]:
+    return [parameter.grad.cpu() for parameter in trainee.model.parameters() if parameter.grad is not None]
+
+
+def test_a_step_that_is_left_in_the_middle_leaves_everything_in_place(device: torch.device) -> None:
+    graph = graph_of(small, device)
+    executor = SwapExecutor(schedule_of(graph, sensible(graph, 1024)), graph, device)
+    trainee, data = warm(small, device), torch.randint(64, (48,)).to(device)
+    forward_only(trainee, data).backward()  # type: ignore[no-untyped-call]
+    expected = gradients(trainee)
+    with executor.step() as run:
+        loss = forward_only(trainee, data)
+    assert run.counts.swapped_out > 0
+    assert run.counts.left_out == core.swapped_out_storages() == 0
+    loss.backward()  # type: ignore[no-untyped-call]
+    assert all(map(torch.equal, gradients(trainee), expected))
+
+
+def test_what_does_not_fit_at_the_end_stays_out_until_it_is_used(device: torch.device) -> None:
+    graph = graph_of(small, device)
+    executor = SwapExecutor(schedule_of(graph, sensible(graph, 1024)), graph, device)
+    trainee, data = warm(small, device), torch.randint(64, (48,)).to(device)
+    forward_only(trainee, data).backward()  # type: ignore[no-untyped-call]
+    expected = gradients(trainee)
+    with executor.step() as run:
+        loss = forward_only(trainee, data)
+        torch.accelerator.synchronize()
+        sim = use_sim(capacity_bytes=torch.accelerator.memory_allocated())
+    assert run.counts.left_out == core.swapped_out_storages() > 0
+    assert core.swap_guard_is_on()
+    sim.set_capacity(1 << 28)
+    loss.backward()  # type: ignore[no-untyped-call]
+    assert all(map(torch.equal, gradients(trainee), expected))
+    del loss

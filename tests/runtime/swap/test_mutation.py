@@ -12,7 +12,7 @@ from solvers.ir.solution import Limits
 from solvers.swap import GreedySwap, MilpSwap
 from solvers.swap.lower import lower
 from tests.runtime.swap.test_executor import gpt, tight
-from tests.runtime.swap.training import Trainee, graph_of, small, warm
+from tests.runtime.swap.training import Trainee, graph_of, schedule_of, sensible, small, warm
 
 
 def races(schedule: Schedule, graph: OpGraph, trainee: Trainee, device: torch.device) -> int:
@@ -34,6 +34,20 @@ def without(schedule: Schedule, action: int, wait: int) -> Schedule:
             for each in schedule.actions
         ),
     )
+
+
+def test_a_race_inside_the_engine_is_raised_when_the_step_ends(device: torch.device) -> None:
+    """PyTorch swallows what an observer throws; the executor keeps it."""
+    graph = graph_of(small, device)
+    schedule = schedule_of(graph, sensible(graph, 1024))
+    release = next(action for action in schedule.actions if action.do == "release")
+    executor = SwapExecutor(without(schedule, release.id, release.after[0]), graph, device)
+    trainee = warm(small, device)
+    use_sim(races="raise")
+    with pytest.raises(RuntimeError, match="race"):
+        executor.run(trainee.step)
+    use_sim(races="off")
+    SwapExecutor(schedule, graph, device).run(trainee.step)
 
 
 @pytest.mark.parametrize("make", [gpt, small])

@@ -2,7 +2,7 @@
 #   make demo PYTHON=python3.12        the interpreter that .venv is made from (>= 3.11)
 #   make demo TORCH_INDEX=URL          a package index to look for torch on, beside the usual one: PyTorch's install page
 #                                      names the address of its CPU builds, which are a tenth of the CUDA build's size
-#   make demo ARGS="budget=0.7"        overrides for the demo, or arguments for pytest in test and soak
+#   make demo ARGS="problem.budget_fraction=0.7"  overrides for the demo, or arguments for pytest in test and soak
 PYTHON ?= python3
 TORCH_INDEX ?=
 ARGS ?=

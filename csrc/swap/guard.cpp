@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <atomic>
 #include <string>
+#include <utility>
 
 #include "profiler/operators.h"
 #include "swap/reading.h"
 #include "swap/step.h"
 #include "swap/store.h"
+#include "swap/threads.h"
 
 namespace bayplan::swap {
 namespace {
@@ -20,13 +22,14 @@ std::atomic<uint64_t> session{0};  // a new one forgets what the threads believe
 struct ThreadState {
   uint64_t session = 0;
   FrameTracker tracker;
+  bool abroad = false;  // in an operator on the step's device that is not the step's
 };
 
-FrameTracker& tracker() {
+ThreadState& thread_state() {
   thread_local ThreadState state;
   const uint64_t now = session.load(std::memory_order_relaxed);
   if (state.session != now) state = ThreadState{now, FrameTracker()};
-  return state.tracker;
+  return state;
 }
 
 // Counted operators touch data. Of the others only those that resize or re-point a storage do, and `record_stream`.
@@ -74,8 +77,13 @@ void guarded(Body body) {
 std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& frame) {
   if (Step* step = Step::active()) {
     guarded([&] {
-      FrameTracker& frames = tracker();
-      if (frames.enter(frame) == Frame::kOutermost) step->on_operator(frame, *frames.current());
+      ThreadState& state = thread_state();
+      if (state.tracker.enter(frame) != Frame::kOutermost) return;
+      if (joined_step() == step->number()) {
+        step->on_operator(frame, *state.tracker.current());
+      } else {
+        state.abroad = step->on_foreign_operator(frame);
+      }
     });
   }
   if (Store::get().absent() > 0 || held_on.load(std::memory_order_relaxed)) {
@@ -88,9 +96,17 @@ void on_end(const at::RecordFunction& frame, at::ObserverContext* /*context*/) {
   Step* step = Step::active();
   if (step == nullptr) return;
   guarded([&] {
-    const Frame place = tracker().leave(frame);
-    if (place == Frame::kOutermost) step->on_operator_end(frame);
-    if (place == Frame::kNested && with_results.load(std::memory_order_relaxed)) step->on_nested_end(frame);
+    ThreadState& state = thread_state();
+    const Frame place = state.tracker.leave(frame);
+    if (place == Frame::kNested && with_results.load(std::memory_order_relaxed) && joined_step() == step->number()) {
+      step->on_nested_end(frame);
+    }
+    if (place != Frame::kOutermost) return;
+    if (std::exchange(state.abroad, false)) {
+      step->on_foreign_operator_end();
+    } else {
+      step->on_operator_end(frame);
+    }
   });
 }
 

@@ -9,6 +9,7 @@
 
 #include "profiler/storages.h"
 #include "swap/guard.h"
+#include "swap/threads.h"
 
 namespace bayplan::swap {
 namespace {
@@ -16,6 +17,7 @@ namespace {
 using Lock = std::lock_guard<std::recursive_mutex>;
 
 std::atomic<Step*> active_step{nullptr};
+uint64_t steps_begun = 0;  // under the store's lock
 
 StoreCounts difference(const StoreCounts& now, const StoreCounts& before) {
   return StoreCounts{
@@ -41,12 +43,14 @@ void Step::begin() {
   const Lock held(store_.lock);
   TORCH_CHECK(active() == nullptr, "a swap schedule is being executed already: end that step first");
   reset();
+  number_ = ++steps_begun;
   compute_ = current_stream(device_);
   counts_before_ = store_.counts();
   store_.host().reset_peak();
   c10::getDeviceAllocator(device_.type())->resetPeakStats(device_.index());
   tape_.mark(*compute_);
   forget_frames();
+  join_step(number_);
   active_step.store(this, std::memory_order_release);
   refresh_guard();
 }
@@ -73,6 +77,7 @@ Outcome Step::end() {
   const Lock held(store_.lock);
   if (active() != this) return outcome_;
   active_step.store(nullptr, std::memory_order_release);
+  leave_step(number_);
   try {
     outcome_.peak_bytes = static_cast<uint64_t>(allocated().peak);
     last_mark_ = tape_.mark(*compute_);
@@ -130,12 +135,27 @@ void Step::on_operator(const at::RecordFunction& frame, const OperatorInfo& info
 
 void Step::on_operator_end(const at::RecordFunction& frame) {
   const Lock held(store_.lock);
-  if (open_ > 0) --open_;  // an operator may have begun before the step
+  if (open_ > 0) --open_;
   if (&frame != frame_) return;
   if (!outcome_.departure.has_value()) end_row(frame);
   row_ = nullptr;
   frame_ = nullptr;
   inner_.clear();
+}
+
+bool Step::on_foreign_operator(const at::RecordFunction& frame) {
+  bool here = false;
+  for (const c10::IValue& value : frame.inputs()) {
+    for_each_tensor(value, [&](const at::Tensor& tensor) { here = here || storage_on(device_, tensor) != nullptr; });
+  }
+  const Lock held(store_.lock);
+  open_ += here ? 1 : 0;
+  return here;
+}
+
+void Step::on_foreign_operator_end() {
+  const Lock held(store_.lock);
+  if (open_ > 0) --open_;
 }
 
 void Step::on_nested_end(const at::RecordFunction& frame) {

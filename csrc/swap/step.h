@@ -73,6 +73,8 @@ class Step {
   Outcome end();
   // The first error inside a callback (PyTorch swallows those), rethrown; nothing if there was none.
   void raise_error();
+  // Tells this run of the step from all others.
+  uint64_t number() const { return number_; }
   bool failed() const { return error_ != nullptr; }
 
   double makespan_us() const { return tape_.at_us(last_mark_); }
@@ -86,6 +88,9 @@ class Step {
   // storage that an operator needs.
   void on_operator(const at::RecordFunction& frame, const OperatorInfo& info);
   void on_operator_end(const at::RecordFunction& frame);
+  // Operators of threads that do not work for the step; returns whether this one touches the step's device.
+  bool on_foreign_operator(const at::RecordFunction& frame);
+  void on_foreign_operator_end();
   void on_nested_end(const at::RecordFunction& frame);
   void demand(c10::StorageImpl& storage);
   void keep_error(std::exception_ptr error);
@@ -133,7 +138,8 @@ class Step {
   const at::RecordFunction* frame_ = nullptr;  // likewise
   uint32_t row_mark_ = 0;
   std::vector<WeakStorage> inner_;  // what the operators inside it returned, where the row asks for it
-  uint32_t open_ = 0;               // outermost operators that run now, on any thread
+  uint64_t number_ = 0;
+  uint32_t open_ = 0;  // outermost operators that run now, on any thread
   uint32_t last_mark_ = 0;
   Outcome outcome_;
   StoreCounts counts_before_;

@@ -10,6 +10,7 @@ from runtime.native import core
 from runtime.swap import release_host_memory
 from tests.accelerators import prepare_sim, prepared
 
+gc.freeze()  # what the imports made stays anyway, and would make each collection below slow
 prepare_sim()  # while tests are collected: before any backward pass
 
 

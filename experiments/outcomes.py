@@ -201,6 +201,7 @@ def _all_known(values: Sequence[float | None]) -> list[float]:
 
 def _stall(bench: Bench, prepared: Prepared, world: World) -> float | None:
     """The stall of the plan's last step in another world; None where it does not finish there."""
+    bench.tell(f"{prepared.solution.solver}: {world.name}")
     done = execute(
         bench.model,
         world,

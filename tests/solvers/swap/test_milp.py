@@ -1,9 +1,12 @@
 """`milp-swap`: the optimum on tiny instances, a valid bound on all, never worse than what it starts from."""
 
+from pathlib import Path
+
 import msgspec
 import pytest
 
-from solvers.ir import Limits, Status, SwapPlan
+from solvers.ir import Limits, Status, SwapPlan, SwapProblem
+from solvers.ir.codec import read_problem
 from solvers.swap import GreedySwap, MilpSwap
 from solvers.swap.evaluate import instance, least_budget
 from solvers.swap.exact import exact
@@ -136,3 +139,29 @@ def test_the_bound_with_whole_tensors_is_valid_and_at_least_the_fluid_one() -> N
         assert whole.bound_us(tight) >= plain.bound_us(loose) - 1e-4, seed
         higher += whole.bound_us(tight) > plain.bound_us(loose) + 0.5
     assert higher > 5
+
+
+@pytest.mark.soak
+def test_thousands_of_instances_are_solved_as_by_trying_everything() -> None:
+    for seed in range(10_000, 10_060):
+        problem = random_problem(seed, max_ops=9, max_tensors=4)
+        best, answer = optimum(problem), MilpSwap().solve(problem, QUICK)
+        expected = (Status.INFEASIBLE, None) if best is None else (Status.OPTIMAL, best)
+        assert (answer.status, answer.objective) == expected, seed
+
+
+@pytest.mark.soak
+def test_the_shipped_instance_has_the_promised_gaps() -> None:
+    path = Path(__file__).parents[3] / "experiments" / "instances" / "swap-llama2-32l.json"
+    problem, _ = read_problem(path)
+    assert isinstance(problem, SwapProblem)
+    answer = MilpSwap().solve(problem, Limits(time_s=10.0))
+    assert answer.gap is not None
+    assert answer.overhead_gap is not None
+    assert answer.base is not None
+    assert answer.bound is not None
+    assert answer.gap <= 0.01
+    assert answer.overhead_gap <= 0.05
+    assert answer.bound >= 1.05 * answer.base, (
+        "the optimum's overhead is at least 5 % of the base, so the gap says something"
+    )

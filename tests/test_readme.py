@@ -1,0 +1,59 @@
+"""What the README tells a stranger to type works: its commands and its Python, run outside the repository."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+TESTED = re.compile(r"<!-- tested -->\n```(bash|python)\n(.*?)```", re.DOTALL)
+BLOCKS = TESTED.findall(README)
+
+
+def run(command: list[str], folder: Path) -> str:
+    """The output of a command that must succeed, with this Python's scripts first on the path."""
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.timeout(600)
+def test_the_commands_lead_from_a_model_to_a_checked_plan(tmp_path: Path) -> None:
+    (script,) = [text for language, text in BLOCKS if language == "bash"]
+    output = run(["bash", "-euo", "pipefail", "-c", script], tmp_path)
+    assert "no violations" in output
+    assert {path.name for path in tmp_path.iterdir()} >= {
+        "graph.json",
+        "problem.json",
+        "greedy.json",
+        "plan.json",
+        "trace.json",
+    }
+
+
+@pytest.mark.timeout(600)
+def test_ones_own_model_trains_inside_its_budget(tmp_path: Path) -> None:
+    (program,) = [text for language, text in BLOCKS if language == "python"]
+    (tmp_path / "own.py").write_text(program, encoding="utf-8")
+    lines = run([sys.executable, "own.py"], tmp_path).splitlines()
+    losses = [line for line in lines if line.startswith("loss")]
+    assert len(losses) == 3
+    for line in losses:
+        peak, budget = map(int, re.findall(r"(\d+) of (\d+) bytes", line)[0])
+        assert 0 < peak <= budget
+
+
+def test_make_demo_is_the_command_that_the_readme_explains() -> None:
+    planned = run(["make", "-n", "demo"], ROOT)
+    assert "bayplan compare experiment=demo" in planned
+
+
+def test_links_lead_to_files_and_no_placeholder_is_left() -> None:
+    for target in re.findall(r"\]\((?!https?://)([^)#]+)\)", README):
+        assert (ROOT / target).exists(), target
+    assert not re.search(r"\b[A-Z]+-HERE\b", README)

@@ -42,13 +42,17 @@ at::Tensor shaped_like(const at::Tensor& like, at::Tensor tensor) {
   return tensor;
 }
 
-at::Tensor alias_over(void* data, size_t bytes, const at::Tensor& like) {
-  c10::Storage storage(c10::Storage::use_byte_size_t(), bytes, c10::DataPtr(data, c10::Device(c10::kCPU)),
-                       InKernel::allocator(), /*resizable=*/true);
+at::Tensor alias_in(c10::Storage storage, const at::Tensor& like) {
   auto alias = shaped_like(like, at::detail::make_tensor<c10::TensorImpl>(
                                      std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU), like.dtype()));
   if (like.unsafeGetTensorImpl()->is_wrapped_number()) alias.unsafeGetTensorImpl()->set_wrapped_number(true);
   return alias;
+}
+
+at::Tensor alias_over(void* data, size_t bytes, const at::Tensor& like) {
+  return alias_in(c10::Storage(c10::Storage::use_byte_size_t(), bytes, c10::DataPtr(data, c10::Device(c10::kCPU)),
+                               InKernel::allocator(), /*resizable=*/true),
+                  like);
 }
 
 }  // namespace
@@ -67,6 +71,11 @@ at::Tensor cpu_alias(const at::Tensor& tensor) {
   TORCH_CHECK(data || tensor.numel() == 0, "a kernel of device sim touches a tensor of ", tensor.numel(),
               " elements whose storage holds no memory: resize its storage before using it");
   return alias_over(data, storage->nbytes(), tensor);
+}
+
+at::Tensor shape_alias(const at::Tensor& tensor) {
+  c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
+  return alias_over(storage->_mutable_data_ptr_no_checks().get(), storage->nbytes(), tensor);
 }
 
 at::Tensor unowned_alias(const at::Tensor& tensor) {
@@ -95,17 +104,22 @@ const Aliases::Operand* Aliases::find(const Index& index, const void* key) const
   return at ? &operands_[*at] : nullptr;
 }
 
-at::Tensor Aliases::enter(const at::Tensor& tensor, uint8_t use) {
+at::Tensor Aliases::enter(const at::Tensor& tensor, uint8_t use, bool touched) {
   if (!on_sim(tensor)) return tensor;
   if (const auto known = by_sim_.find(tensor.unsafeGetTensorImpl())) {
     operands_[*known].use |= use;
     return operands_[*known].cpu;
   }
-  at::Tensor cpu = cpu_alias(tensor);
+  const void* storage = tensor.storage().unsafeGetStorageImpl();
+  const Operand* sibling = find(by_sim_storage_, storage);
+  at::Tensor cpu = sibling   ? alias_in(sibling->cpu.storage(), tensor)
+                   : touched ? cpu_alias(tensor)
+                             : shape_alias(tensor);
   const size_t number = operands_.size();
   by_sim_.add(tensor.unsafeGetTensorImpl(), number);
   by_cpu_.add(cpu.unsafeGetTensorImpl(), number);
-  by_storage_.add(cpu.storage().unsafeGetStorageImpl(), number);
+  by_sim_storage_.add(storage, number);
+  by_cpu_storage_.add(cpu.storage().unsafeGetStorageImpl(), number);
   operands_.push_back({tensor, cpu, use});
   return cpu;
 }
@@ -149,7 +163,7 @@ c10::Storage Aliases::steal(const c10::Storage& storage) {
 at::Tensor Aliases::leave(const at::Tensor& result) {
   if (!result.defined() || !result.device().is_cpu()) return result;
   if (const Operand* same = find(by_cpu_, result.unsafeGetTensorImpl())) return same->sim;
-  if (const Operand* base = find(by_storage_, result.storage().unsafeGetStorageImpl()))
+  if (const Operand* base = find(by_cpu_storage_, result.storage().unsafeGetStorageImpl()))
     return shaped_like(
         result, at::detail::make_tensor<c10::TensorImpl>(c10::TensorImpl::VIEW, c10::Storage(base->sim.storage()),
                                                          base->sim.key_set(), result.dtype()));

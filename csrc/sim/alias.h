@@ -26,6 +26,8 @@ inline bool on_sim(const at::Tensor& tensor) { return tensor.defined() && tensor
 
 // A CPU tensor over the bytes of a tensor of sim. Throws if the storage's memory was taken away.
 at::Tensor cpu_alias(const at::Tensor& tensor);
+// The same for making views, which touch no byte: the memory may be away.
+at::Tensor shape_alias(const at::Tensor& tensor);
 // The same for a host tensor whose memory somebody else keeps alive.
 at::Tensor unowned_alias(const at::Tensor& tensor);
 
@@ -37,8 +39,9 @@ class Aliases {
     at::Tensor cpu;
     uint8_t use;  // Bits of Use.
   };
-  // The alias of an operand; tensors of other devices pass through.
-  at::Tensor enter(const at::Tensor& tensor, uint8_t use);
+  // The alias of an operand; tensors of other devices pass through. Operands of one storage get aliases of one storage,
+  // so that kernels see where what they write overlaps what they read, and refuse it. `touched`: not only viewed.
+  at::Tensor enter(const at::Tensor& tensor, uint8_t use, bool touched = true);
   // Carries what the kernel did to its operands' storage and shape back to them (out=, resizes).
   void write_back();
   // The tensor of sim for a result: the operand itself, a view of one, or the stolen memory of a fresh tensor.
@@ -62,7 +65,8 @@ class Aliases {
   c10::Storage steal(const c10::Storage& storage);
 
   c10::SmallVector<Operand, 8> operands_;
-  Index by_sim_, by_cpu_, by_storage_;  // Tensors of sim, their aliases, the aliases' storages.
+  Index by_sim_, by_cpu_;                  // Tensors of sim, their aliases.
+  Index by_sim_storage_, by_cpu_storage_;  // Their storages; the first operand of each.
   c10::SmallVector<std::pair<c10::StorageImpl*, c10::Storage>, 4> stolen_;
 };
 

@@ -128,7 +128,8 @@ class Call {
       } else if (value.isGenerator()) {
         value = cpu_generator(value.toGenerator());
       } else {
-        replace_tensors(value, [&](const at::Tensor& tensor) { return aliases_.enter(tensor, info_.uses[i]); });
+        replace_tensors(value,
+                        [&](const at::Tensor& tensor) { return aliases_.enter(tensor, info_.uses[i], !info_.view); });
       }
     }
   }

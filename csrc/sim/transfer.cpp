@@ -31,8 +31,9 @@ bool same_layout(const at::Tensor& a, const at::Tensor& b) {
          a.is_non_overlapping_and_dense() && a.is_conj() == b.is_conj() && a.is_neg() == b.is_neg();
 }
 
+// Of tensors that share a storage the kernel knows whether they overlap, and refuses that.
 void move_bytes(const at::Tensor& source, const at::Tensor& target) {
-  if (same_layout(source, target)) {
+  if (same_layout(source, target) && !source.is_alias_of(target)) {
     const size_t bytes = source.numel() * source.itemsize();
     std::memcpy(target.mutable_data_ptr(), source.const_data_ptr(), bytes);
     return;
@@ -46,7 +47,9 @@ void copy_on_device(const at::Tensor& source, const at::Tensor& target) {
   kernel.touch(source, kRead);
   kernel.touch(target, kWrite);
   kernel.check();
-  move_bytes(cpu_alias(source), cpu_alias(target));
+  Aliases aliases;
+  const at::Tensor from = aliases.enter(source, kRead);
+  move_bytes(from, aliases.enter(target, kWrite));
   kernel.finish(OpClass::kCopy, source.scalar_type(), 0, bytes_of(source) + bytes_of(target));
 }
 

@@ -53,6 +53,32 @@ def test_operators_do_what_the_cpu_does(sim: SimDevice, operation: object) -> No
     assert torch.equal(on_sim.cpu(), on_cpu)
 
 
+@pytest.mark.parametrize(
+    "operation",
+    [
+        lambda a: torch.add(a[:-1], 1, out=a[1:]),
+        lambda a: a[1:].add_(a[:-1]),
+        lambda a: a.view(12)[:9].view(3, 3).mul_(a.view(12)[:9].view(3, 3).t()),
+        lambda a: a[1:].copy_(a[:-1]),
+        lambda a: a.view(12)[:9].view(3, 3).copy_(a.view(12)[:9].view(3, 3).t()),
+    ],
+)
+def test_writing_what_the_operator_reads_elsewhere_is_refused_as_on_the_cpu(sim: SimDevice, operation: object) -> None:
+    assert callable(operation)
+    for device in ("cpu", "sim"):
+        with pytest.raises(RuntimeError, match="refer to a single memory location"):
+            operation(grid().to(device))
+
+
+def test_a_tensor_may_be_its_own_operand(sim: SimDevice) -> None:
+    a, b = grid(), grid().to("sim")
+    for each in (a, b):
+        each.copy_(each)
+        each.mul_(each).add_(each.view(12).view(3, 4))
+        torch._foreach_add_([each[0], each[1]], [each[2], each[2]])
+    assert torch.equal(a, b.cpu())
+
+
 def test_out_arguments_grow(sim: SimDevice) -> None:
     out = torch.empty(2, device="sim")
     with pytest.warns(UserWarning, match="resized"):

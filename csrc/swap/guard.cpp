@@ -42,7 +42,7 @@ void bring_in(c10::StorageImpl& storage) {
   Store& store = Store::get();
   try {
     Step* step = Step::active();
-    step != nullptr ? step->demand(storage) : static_cast<void>(store.ensure_in(storage));
+    step != nullptr ? step->demand(storage) : static_cast<void>(store.ensure_in(storage, Users::kAnyStream));
   } catch (const std::exception& error) {  // the operator will find the storage out, and say why
     const std::string reason = std::string(error.what()).substr(0, std::string(error.what()).find('\n'));
     forbid_reading(storage,

@@ -149,8 +149,9 @@ void set_observer(const std::optional<py::capsule>& capsule) {
 }
 
 void bind_store(py::module_& module) {
-  module.def("ensure_in", torch::wrap_pybind_function_no_gil(
-                              [](const at::Tensor& tensor) { Store::get().ensure_in(storage_of(tensor)); }));
+  module.def("ensure_in", torch::wrap_pybind_function_no_gil([](const at::Tensor& tensor) {
+               Store::get().ensure_in(storage_of(tensor), Users::kAnyStream);
+             }));
   module.def("swap_out", torch::wrap_pybind_function_no_gil([](const at::Tensor& tensor) {
                refresh_guard();
                Store::get().park(storage_of(tensor));

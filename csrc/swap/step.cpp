@@ -65,6 +65,7 @@ void Step::reset() {
   frame_ = nullptr;
   inner_.clear();
   open_ = 0;
+  users_ = Users::kAsker;
   last_mark_ = 0;
   outcome_ = Outcome();
   error_ = nullptr;
@@ -101,7 +102,7 @@ void Step::bring_back() {
     const auto storage = storage_of(slot);
     if (storage == nullptr) continue;
     try {
-      store_.ensure_in(*storage);
+      store_.ensure_in(*storage, Users::kAnyStream);
     } catch (const c10::OutOfMemoryError&) {
       ++outcome_.left_out;  // the guard stays on and tries again when the tensor is used
     }
@@ -125,6 +126,7 @@ void Step::on_operator(const at::RecordFunction& frame, const OperatorInfo& info
   const Lock held(store_.lock);
   ++open_;
   ++outcome_.operators;
+  if (current_stream(device_) != *compute_) meet_other_stream();
   if (outcome_.departure.has_value() || next() == program_.rows.size()) return;
   if (row_ != nullptr) {
     depart("operators run on two threads at once");
@@ -150,7 +152,14 @@ bool Step::on_foreign_operator(const at::RecordFunction& frame) {
   }
   const Lock held(store_.lock);
   open_ += here ? 1 : 0;
+  if (here && current_stream(device_) != *compute_) meet_other_stream();
   return here;
+}
+
+// The program orders that stream behind what made a tensor, not behind the copies that bring it back: from now on the
+// host waits for those.
+void Step::meet_other_stream() {
+  if (std::exchange(users_, Users::kAnyStream) == Users::kAsker) record_on(lanes_of(device_).in)->synchronize();
 }
 
 void Step::on_foreign_operator_end() {

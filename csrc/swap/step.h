@@ -101,6 +101,7 @@ class Step {
 
   void reset();
   bool matches(const OperatorInfo& info);
+  void meet_other_stream();
   void locate(const std::vector<Locator>& locators, c10::ArrayRef<c10::IValue> values, const char* where);
   void locate_hidden(const at::RecordFunction& frame);
   bool assigned(const c10::StorageImpl* storage) const;
@@ -139,7 +140,8 @@ class Step {
   uint32_t row_mark_ = 0;
   std::vector<WeakStorage> inner_;  // what the operators inside it returned, where the row asks for it
   uint64_t number_ = 0;
-  uint32_t open_ = 0;  // outermost operators that run now, on any thread
+  uint32_t open_ = 0;            // outermost operators that run now, on any thread
+  Users users_ = Users::kAsker;  // of what comes back on demand
   uint32_t last_mark_ = 0;
   Outcome outcome_;
   StoreCounts counts_before_;

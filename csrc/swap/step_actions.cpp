@@ -118,7 +118,7 @@ void Step::demand(c10::StorageImpl& storage) {
   const bool ours = traced_ && storage.device() == device_;
   const c10::Stream reader = current_stream(storage.device());
   const uint32_t begin = ours ? mark(reader) : 0;
-  if (store_.ensure_in(storage) != Arrival::kPresent && ours) {
+  if (store_.ensure_in(storage, users_) != Arrival::kPresent && ours) {
     stalls_.push_back({StallCause::kOnDemand, begin, mark(reader)});
   }
 }

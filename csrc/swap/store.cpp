@@ -41,7 +41,11 @@ const char* Store::why_it_stays(c10::StorageImpl& storage) {
   if (c10::impl::cow::is_cow_data_ptr(data)) {
     return "it shares its data copy-on-write";
   }
-  return storage.received_cuda() ? "it belongs to another process" : nullptr;
+  if (storage.received_cuda()) {
+    return "it belongs to another process";
+  }
+  const bool own = data.get_deleter() == c10::GetAllocator(storage.device_type())->raw_deleter();
+  return own ? nullptr : "its memory is not the allocator's own";
 }
 
 void Store::change_absent(int64_t by) {
@@ -85,6 +89,8 @@ void Store::release(c10::StorageImpl& storage) {
     return;
   }
   entry->place = Place::kAway;
+  // Told of its own stream an allocator does nothing; a block of another stream's pool must wait for the copy too.
+  c10::impl::VirtualGuardImpl(entry->device.type()).recordDataPtrOnStream(entry->block, entry->home);
   entry->block.clear();
 }
 
@@ -128,18 +134,28 @@ void Store::install(c10::StorageImpl& storage) {
   restore(storage, *entry);
 }
 
-Arrival Store::ensure_in(c10::StorageImpl& storage) {
+// Orders the users behind the last copy. A block used on another stream than its pool's is recorded there, as the
+// program may have done with the block that left.
+void Store::hand_back(c10::StorageImpl& storage, Entry& entry, c10::Event& copied, Users users) {
+  const c10::Stream reader = current_stream(entry.device);
+  copied.block(reader);
+  if (users == Users::kAnyStream) copied.synchronize();
+  if (reader != entry.home) {
+    c10::impl::VirtualGuardImpl(entry.device.type()).recordDataPtrOnStream(entry.block, reader);
+  }
+  restore(storage, entry);
+}
+
+Arrival Store::ensure_in(c10::StorageImpl& storage, Users users) {
   const Lock held(lock);
   Entry* entry = entry_of(storage);
   if (entry == nullptr) {
     return Arrival::kPresent;
   }
-  const c10::Stream reader = current_stream(entry->device);
   Arrival how = Arrival::kEarly;
   if (entry->place == Place::kLeaving) {
-    entry->copied_out->block(reader);  // the operator may write where the copy still reads
     ++counts_.cancelled;
-    restore(storage, *entry);
+    hand_back(storage, *entry, *EventPtr(entry->copied_out), users);  // users may write where the copy still reads
     return Arrival::kCancelled;
   }
   if (entry->place == Place::kAway) {
@@ -151,8 +167,7 @@ Arrival Store::ensure_in(c10::StorageImpl& storage) {
     how = Arrival::kFetched;
   }
   ++(how == Arrival::kFetched ? counts_.fetched : counts_.early);
-  entry->copied_in->block(reader);
-  restore(storage, *entry);
+  hand_back(storage, *entry, *EventPtr(entry->copied_in), users);
   return how;
 }
 

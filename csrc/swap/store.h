@@ -37,6 +37,10 @@ struct Entry {
   EventPtr copied_in = nullptr;
 };
 
+// Which streams may use a storage that comes back: the one that asks, which is told to wait, or any. Others know
+// nothing of the copy, so for them the host waits.
+enum class Users : uint8_t { kAsker, kAnyStream };
+
 // How a storage that an operator wanted was found.
 enum class Arrival : uint8_t { kPresent, kCancelled, kEarly, kFetched };
 
@@ -63,8 +67,8 @@ class Store {
   // The entry that stands in for the storage's data, or null.
   static Entry* entry_of(c10::StorageImpl& storage);
 
-  // Why a storage cannot leave, or null: it is out already, empty, shared copy-on-write or borrowed from another
-  // process.
+  // Why a storage cannot leave, or null: it is out already, empty, shared copy-on-write, from another process, or in
+  // memory that is not the allocator's, which somebody else may know by its address.
   static const char* why_it_stays(c10::StorageImpl& storage);
 
   // Queues the copy out on the lane and hands the storage over; its block stays allocated until `release`.
@@ -78,8 +82,9 @@ class Store {
   // Gives a coming storage its data. The compute stream must have been told to wait for the copy.
   void install(c10::StorageImpl& storage);
 
-  // Makes a storage readable for whatever is queued next on the calling thread's current stream, wherever its data is.
-  Arrival ensure_in(c10::StorageImpl& storage);
+  // Makes a storage readable for whatever is queued next on the calling thread's current stream, or on any stream,
+  // wherever its data is.
+  Arrival ensure_in(c10::StorageImpl& storage, Users users);
   // Swaps out with every wait that this needs, and releases the block at once.
   void park(c10::StorageImpl& storage);
 
@@ -98,6 +103,7 @@ class Store {
   static void drop(void* entry);
   void settle(Entry& entry);
   void restore(c10::StorageImpl& storage, Entry& entry);
+  void hand_back(c10::StorageImpl& storage, Entry& entry, c10::Event& copied, Users users);
   void change_absent(int64_t by);
 
   HostPool host_;

@@ -87,14 +87,16 @@ class SwapExecutor:
         run = StepRun()
         torch.accelerator.synchronize(self.device)
         self._step.begin()
-        core.set_host_limit(self.host_limit_bytes)
         try:
+            core.set_host_limit(self.host_limit_bytes)
             yield run
         except BaseException as error:
             self._step.end()
             if isinstance(error, RuntimeError):  # perhaps only because a storage could not come back: say that
                 self._raise_kept(error)
             raise
+        finally:
+            core.set_host_limit(None)
         outcome = self._step.end()
         self._raise_kept(None)
         run.counts = counts_of(outcome, self.schedule, len(self.graph.ops))

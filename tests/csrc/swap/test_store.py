@@ -3,6 +3,7 @@
 import gc
 import io
 import threading
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -50,6 +51,27 @@ def test_views_follow_their_storage(device: torch.device) -> None:
     assert is_swapped_out(made_while_out)
     assert torch.equal(made_while_out.cpu(), expected.t()[5:9].unsqueeze(0))
     assert torch.equal(row.cpu(), expected[3])
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda a: a.unfold(0, 4, 2),
+        lambda a: torch.view_as_complex(a.view(256, 128, 2)).conj(),
+        lambda a: a.view(torch.int32),
+        lambda a: a.diagonal(),
+        lambda a: a.as_strided((3, 5), (1, 7), 2),
+        lambda a: a.split([100, 156])[1].expand(3, 156, 256),
+    ],
+)
+def test_every_kind_of_view_is_made_while_out(
+    device: torch.device, view: Callable[[torch.Tensor], torch.Tensor]
+) -> None:
+    tensor, expected = square(device)
+    swap_out(tensor)
+    made = view(tensor)
+    assert is_swapped_out(tensor)
+    assert torch.equal(made.cpu(), view(expected))
 
 
 def test_reading_past_the_guard_throws_a_sentence(device: torch.device) -> None:
@@ -189,6 +211,60 @@ def test_storages_that_cannot_leave_are_refused(device: torch.device) -> None:
     with pytest.raises(RuntimeError, match="it has no data"):
         swap_out(torch.empty(0, device=device))
     ensure_in(tensor)
+
+
+def test_memory_that_is_not_the_allocator_s_is_left_alone(device: torch.device) -> None:
+    tensor, expected = square(device)
+    borrowed = torch._C._construct_storage_from_data_pointer(tensor.data_ptr(), device, tensor.nbytes)
+    other = torch.empty(0, device=device).set_(borrowed, 0, (256, 256), (256, 1))
+    with pytest.raises(RuntimeError, match="its memory is not the allocator's own"):
+        swap_out(other)
+    other.add_(1)
+    assert torch.equal(tensor.cpu(), expected + 1)
+
+
+@ON_EACH
+def test_a_stream_that_knows_only_the_maker_finds_what_another_brought_back(device: torch.device) -> None:
+    """The program's event is older than the copy back; races are raised on sim."""
+    side, made = torch.Stream(device=device), torch.Event(device=device)
+    tensor, expected = square(device)
+    tensor.add_(1)
+    made.record()
+    swap_out(tensor)
+    here = tensor * 2
+    side.wait_event(made)
+    with side:
+        there = tensor * 3
+    torch.accelerator.current_stream().wait_stream(side)
+    assert torch.equal(here.cpu(), (expected + 1) * 2)
+    assert torch.equal(there.cpu(), (expected + 1) * 3)
+
+
+def test_a_block_fetched_on_another_stream_waits_for_it_when_freed(device: torch.device) -> None:
+    side = torch.Stream(device=device)
+    tensor, expected = square(device)
+    host = torch.empty(256, 256, pin_memory=True)
+    swap_out(tensor)
+    with side:
+        host.copy_(tensor, non_blocking=True)
+    del tensor  # sim raises a race where the block goes back to its pool too early
+    overwriting = torch.zeros(256, 256, device=device)
+    side.synchronize()
+    assert torch.equal(host, expected)
+    assert overwriting.sum().item() == 0
+
+
+def test_a_block_of_another_stream_s_pool_is_free_after_the_copy_out_only(device: torch.device) -> None:
+    side = torch.Stream(device=device)
+    with side:
+        tensor, expected = square(device)
+    torch.accelerator.synchronize()
+    swap_out(tensor)
+    with side:
+        overwriting = torch.zeros(256, 256, device=device)
+    side.synchronize()
+    assert torch.equal(tensor.cpu(), expected)
+    assert overwriting.sum().item() == 0
 
 
 def test_a_clone_on_write_is_left_alone(device: torch.device) -> None:

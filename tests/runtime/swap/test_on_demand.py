@@ -5,6 +5,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 import torch
+from torch import nn
 from torch.nn import functional
 
 from runtime.swap import Executed, SwapExecutor
@@ -12,6 +13,7 @@ from solvers.ir.graph import OpGraph
 from tests.accelerators import ON_EACH
 from tests.runtime.swap.training import (
     Move,
+    Residual,
     Trainee,
     candidates,
     graph_of,
@@ -206,3 +208,41 @@ def test_a_step_on_another_stream_is_a_departure(device: torch.device) -> None:
     counts = swapped(graph, sensible(graph, 1024), device, elsewhere).counts
     assert counts.departure is not None
     assert "runs on another stream" in counts.departure
+
+
+@ON_EACH
+def test_another_stream_finds_what_came_back_for_the_first(device: torch.device) -> None:
+    """The stream waits for an event from before the swap, as the plain program needs no later one."""
+    graph = graph_of(small, device)
+    side = torch.Stream(device=device)
+
+    def looked_at(trainee: Trainee) -> torch.Tensor:
+        made, kept = torch.Event(device=device), list[torch.Tensor]()
+        sums = list[torch.Tensor]()
+
+        def keep(layer: nn.Module, inputs: object, output: torch.Tensor) -> None:
+            kept.append(output.detach())
+            made.record()
+
+        def look(loss: torch.Tensor) -> None:
+            sums.append(kept[0].sum())
+            side.wait_event(made)
+            with side:
+                sums.append(kept[0].sum() + kept[1].sum())
+            torch.accelerator.current_stream().wait_stream(side)
+
+        model = trainee.model
+        assert isinstance(model, Residual)
+        hooks = [layer.register_forward_hook(keep) for layer in model.wide]
+        hooks.append(model.register_forward_hook(lambda model, inputs, output: look(output)))
+        try:
+            total = trainee.step() + sums[0] + sums[1]
+            torch.accelerator.synchronize()  # before the side stream's memory goes back
+            return total
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+    counts = swapped(graph, sensible(graph, 1024), device, looked_at).counts
+    assert counts.departure is not None
+    assert counts.on_demand > 0

@@ -133,6 +133,14 @@ at::Tensor attention(const at::Tensor& query, const at::Tensor& key, const at::T
       at::_scaled_dot_product_attention_math(query, key, value, added, dropout, causal, std::nullopt, scale, grouped));
 }
 
+// The bytes at the begin of a storage, to name them to the race check.
+at::Tensor first_bytes(const c10::Storage& storage, size_t bytes) {
+  auto tensor =
+      at::detail::make_tensor<c10::TensorImpl>(c10::Storage(storage), kKeys, caffe2::TypeMeta::Make<uint8_t>());
+  tensor.unsafeGetTensorImpl()->set_sizes_contiguous({static_cast<int64_t>(bytes)});
+  return tensor;
+}
+
 }  // namespace
 
 at::Tensor to_sim(const at::Tensor& host) {
@@ -147,6 +155,8 @@ void resize_storage(const c10::Storage& storage, size_t bytes) {
   const size_t kept = std::min(bytes, impl->nbytes());
   if (kept > 0 && impl->data()) {
     KernelCall kernel("resize", Machine::current_stream());
+    kernel.touch(first_bytes(storage, kept), kRead);
+    kernel.check();
     std::memcpy(data.get(), impl->data(), kept);
     kernel.finish(OpClass::kCopy, c10::ScalarType::Byte, 0, static_cast<int64_t>(2 * kept));
   }

@@ -160,14 +160,14 @@ void bind_store(py::module_& module) {
     return tensor.unsafeGetTensorImpl()->has_storage() && Store::entry_of(storage_of(tensor)) != nullptr;
   });
   module.def("swapped_out_storages", [] { return Store::get().absent(); });
-  module.def("set_host_limit", [](std::optional<uint64_t> bytes) {
-    const std::lock_guard<std::recursive_mutex> held(Store::get().lock);
-    Store::get().host().set_limit(bytes);
-  });
-  module.def("host_stats", [] {
-    const std::lock_guard<std::recursive_mutex> held(Store::get().lock);
-    return Store::get().host().stats();
-  });
+  module.def("set_host_limit", torch::wrap_pybind_function_no_gil([](std::optional<uint64_t> bytes) {
+               const std::lock_guard<std::recursive_mutex> held(Store::get().lock);
+               Store::get().host().set_limit(bytes);
+             }));
+  module.def("host_stats", torch::wrap_pybind_function_no_gil([] {
+               const std::lock_guard<std::recursive_mutex> held(Store::get().lock);
+               return HostStats(Store::get().host().stats());
+             }));
   module.def("trim_host", torch::wrap_pybind_function_no_gil([] {
                const std::lock_guard<std::recursive_mutex> held(Store::get().lock);
                Store::get().host().trim();

@@ -172,6 +172,17 @@ def test_freeing_with_care_is_none(recording: SimDevice, how: str) -> None:
     assert recording.races() == []
 
 
+def test_resizing_a_storage_reads_it(recording: SimDevice) -> None:
+    data, side = torch.zeros(1024, device="sim"), torch.Stream(device="sim")
+    torch.accelerator.synchronize()
+    with side:
+        data.add_(1)
+    data.record_stream(side)  # excuses the free, not the read
+    data.untyped_storage().resize_(8192)
+    (race,) = recording.races()
+    assert (race.first.op, race.second.op, race.second.write) == ("add_", "resize", False)
+
+
 def test_record_stream_excuses_only_the_recorded_stream(recording: SimDevice) -> None:
     x, recorded, forgotten = device_bytes(), torch.Stream(device="sim"), torch.Stream(device="sim")
     torch.accelerator.synchronize()

@@ -20,8 +20,8 @@ def ensure_in(*values: object) -> None:
 def swap_out(tensor: torch.Tensor) -> None:
     """Move the tensor's storage, with all its views, to host memory, and free its device memory at once.
 
-    It comes back when an operator uses it. Raises `RuntimeError` where it cannot leave, and
-    `runtime.swap.HostMemoryShort` where the host has no room.
+    It comes back when an operator uses it. Other streams must be done with it, or the current one wait for them. Raises
+    `RuntimeError` where it cannot leave or the host has no room.
     """
     core.swap_out(tensor)
 

@@ -50,13 +50,16 @@ def main(argv: Sequence[str]) -> int:
         rows = run_experiment(composed, directory)
     except KeyboardInterrupt:
         return interrupted(directory)
+    finally:
+        directory.remove_if_empty()
     print_rows(Console(), rows, policy_tables(rows), directory)
     return exit_code(rows)
 
 
 def interrupted(directory: RunDirectory) -> int:
     """What Ctrl-C leaves behind, in one line of stderr; the exit code."""
-    print(f"bayplan: interrupted: what was done so far is in {directory.path}", file=sys.stderr)
+    kept = any(directory.path.iterdir())
+    print(f"bayplan: interrupted{f': what was done so far is in {directory.path}' if kept else ''}", file=sys.stderr)
     return 130
 
 
@@ -103,10 +106,10 @@ def run_experiment(
     """
     settings = composed.settings
     torch.set_num_threads(1)  # before the first backward pass, whose thread keeps what it finds; two runs then agree
-    directory.text(CONFIG, composed.yaml)
     with stages(2 + len(settings.baselines) + 2 * len(settings.solver)) as shown:
         with shown.stage("training with unlimited memory"):
             bench = make_bench(settings, shown.say)
+        directory.text(CONFIG, composed.yaml)  # from here on the input is known to be good
         directory.json("graph.json", document_to_raw(bench.graph))
         directory.json("problem.json", problem_to_raw(bench.problem))
         outcomes = _run_policies(bench, directory, shown, starts or {})
@@ -124,6 +127,12 @@ def make_bench(settings: Settings, tell: Callable[[str], None]) -> Bench:
     )
     if unlimited.graph is None:
         raise InvalidInput(f"the model does not even fit the whole device ({unlimited.reason}): make it smaller")
+    wild = (~unlimited.losses.isfinite()).nonzero().flatten().tolist()
+    if wild:
+        raise InvalidInput(
+            f"the loss of step {wild[0] + 1} is {unlimited.losses[wild[0]].item()} with unlimited memory, so nothing "
+            "can be compared with it: correct the model, lower its learning rate, or train for fewer steps"
+        )
     problem = make_problem(settings.problem, unlimited.graph, world.hardware)
     return Bench(settings, world, model, unlimited, unlimited.graph, problem, tell)
 

@@ -100,7 +100,7 @@ def _train(
         tell(f"step {number + 1} of {steps}")
     parameters = tuple(workload.model.parameters())
     return Execution(
-        losses=torch.stack(losses).cpu(),
+        losses=torch.stack(losses).flatten().cpu(),
         parameters=tuple(one.detach().cpu().clone() for one in parameters),
         gradients=tuple(None if one.grad is None else one.grad.detach().cpu().clone() for one in parameters),
         step_us=tuple(times),

@@ -141,7 +141,7 @@ def _executed(bench: Bench, done: Execution) -> Figures:
         peak_bytes=done.peak_bytes,
         step_us=done.typical_step_us,
         unlimited_us=bench.unlimited.typical_step_us,
-        losses=done.losses.tolist() if finished else None,
+        losses=done.losses.tolist() if finished and bool(done.losses.isfinite().all()) else None,
         equal_losses=losses if finished else None,
         equal_parameters=parameters if finished else None,
         equal_gradients=gradients if finished else None,

@@ -1,5 +1,6 @@
 """The folder that a run leaves behind: every file whole or absent."""
 
+import contextlib
 import datetime
 import os
 from collections.abc import Sequence
@@ -48,6 +49,11 @@ class RunDirectory:
     def rows(self, rows: Sequence[Row]) -> Path:
         """Write all rows; called after each new one, so that nothing computed is lost."""
         return self.text(ROWS, rows_to_text(rows))
+
+    def remove_if_empty(self) -> None:
+        """Bad input that showed late leaves no folder behind; one with anything in it stays."""
+        with contextlib.suppress(OSError):
+            self.path.rmdir()
 
     def _place(self, name: str) -> Path:
         place = self.path / name

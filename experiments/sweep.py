@@ -162,6 +162,7 @@ def run_cell(overrides: Sequence[str], folder: str, plans: Sequence[str]) -> Non
 
     torch.set_num_threads(1)
     composed, directory = read_settings(overrides), RunDirectory(Path(folder))
+    (directory.path / "done").unlink(missing_ok=True)  # an earlier run's, with other settings
     directory.text(LOG, "")
     with open(Path(folder) / LOG, "w") as log:
         os.dup2(log.fileno(), sys.stdout.fileno())

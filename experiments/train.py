@@ -40,6 +40,8 @@ def main(argv: Sequence[str]) -> int:
         rows = run_experiment(composed._replace(settings=settings), directory)
     except KeyboardInterrupt:
         return interrupted(directory)
+    finally:
+        directory.remove_if_empty()
     _write_losses(directory, rows)
     console = Console()
     to_terminal(console, [loss_table(rows)])

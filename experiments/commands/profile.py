@@ -1,8 +1,6 @@
 """`bayplan profile`: one real training step of the user's model as a graph file."""
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
 
 import click
 
@@ -11,14 +9,13 @@ from experiments.commands.devices import DEVICE_HELP, SIM_HARDWARE, ready, requi
 from experiments.commands.outputs import writable
 from experiments.commands.show import print_figures, show_us
 from solvers.ir.codec import document_to_raw, write_json
-from solvers.ir.errors import BayplanError, InvalidInput
+from solvers.ir.errors import InvalidInput
 from solvers.ir.graph import OpGraph
 
 HELP = """Profile one training step of MODULE:FACTORY, a function of yours.
 
 FACTORY takes a device and returns (model, optimizer, step); step() trains for one step and returns the loss. MODULE is
 looked up in the working directory and on Python's path. The step runs a few times before it is profiled."""
-ResultT = TypeVar("ResultT")
 
 
 @click.command("profile", help=HELP)
@@ -32,41 +29,30 @@ def command(factory: str, device: str | None, hardware: str | None, out: Path | 
     """See HELP."""
     require_device(device, hardware)
     place = None if out is None else writable(out, "--out")
-    from runtime.profile import load_factory, profile_step
-
-    build = load_factory(factory)
-    target = ready(device, hardware)
-    training = _theirs(lambda: build(target), factory)
-    step = training.step
-    graph = profile_step(
-        lambda: _theirs(step, f"the step of {factory}"),
-        target,
-        name=factory,
-        model=training.model,
-        optimizer=training.optimizer,
-    )
+    graph, target = _profiled(factory, device, hardware)
     if place is not None:
         write_json(place, document_to_raw(graph))
-    _print(graph, str(target), out)
+    _print(graph, target, out)
     return 0
 
 
-def _theirs(call: Callable[[], ResultT], what: str) -> ResultT:
-    """Call the user's code; what it raises becomes a sentence that names the user's line."""
+def _profiled(factory: str, device: str | None, hardware: str | None) -> tuple[OpGraph, str]:
+    """The graph of one step, and the device's name."""
+    from torch import OutOfMemoryError
+
+    from runtime.profile import call_theirs, load_factory, profile_step
+
+    build = load_factory(factory)
+    target = ready(device, hardware)
     try:
-        return call()
-    except BayplanError:
-        raise
-    except Exception as error:
-        place = error.__traceback__
-        while place is not None and place.tb_next is not None and "site-packages" not in _file(place.tb_next.tb_frame):
-            place = place.tb_next
-        where = "" if place is None else f" at {Path(_file(place.tb_frame)).name}:{place.tb_lineno}"
-        raise InvalidInput(f"{what} raised {type(error).__name__}{where} ({error}): correct it") from error
-
-
-def _file(frame: object) -> str:
-    return str(getattr(getattr(frame, "f_code", None), "co_filename", ""))
+        model, optimizer, step = call_theirs(lambda: build(target), factory)
+        graph = profile_step(
+            lambda: call_theirs(step, f"the step of {factory}"), target, name=factory, model=model, optimizer=optimizer
+        )
+    except OutOfMemoryError as error:
+        reason = str(error).strip().split("\n")[0]
+        raise InvalidInput(f"{factory} does not fit the whole device ({reason}): make it smaller") from error
+    return graph, str(target)
 
 
 def _print(graph: OpGraph, device: str, out: Path | None) -> None:

@@ -6,12 +6,14 @@ import inspect
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
-from typing import NamedTuple
+from types import FrameType, ModuleType
+from typing import NamedTuple, TypeVar
 
 import torch
 
-from solvers.ir.errors import InvalidInput
+from solvers.ir.errors import BayplanError, InvalidInput
+
+ResultT = TypeVar("ResultT")
 
 
 class Training(NamedTuple):
@@ -40,6 +42,27 @@ def load_factory(spec: str) -> Callable[[torch.device], Training]:
     if not callable(factory):
         raise InvalidInput(f"{spec!r} is a {type(factory).__name__}, not a function: name one that takes a device")
     return lambda device: _checked(_call(factory, device, spec), spec)
+
+
+def call_theirs(call: Callable[[], ResultT], what: str) -> ResultT:
+    """Call the user's code; what it raises becomes an `InvalidInput` that names `what` and the user's line.
+
+    Out of memory passes through: it is an answer about a budget, not a fault of the code.
+    """
+    try:
+        return call()
+    except (BayplanError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:
+        place = error.__traceback__
+        while place is not None and place.tb_next is not None and "site-packages" not in _file(place.tb_next.tb_frame):
+            place = place.tb_next
+        where = "" if place is None else f" at {Path(_file(place.tb_frame)).name}:{place.tb_lineno}"
+        raise InvalidInput(f"{what} raised {type(error).__name__}{where} ({error}): correct it") from error
+
+
+def _file(frame: FrameType) -> str:
+    return frame.f_code.co_filename
 
 
 def _import(name: str) -> ModuleType:

@@ -122,6 +122,34 @@ def test_the_settings_of_a_run_are_written_with_it(demo: Path) -> None:
     assert "budget_fraction: 0.55" in (demo / "config.yaml").read_text()
 
 
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [("float('nan')", "the loss of step 1 is nan"), ("[][0]", "raised IndexError at their_wild_model.py:7")],
+)
+def test_a_model_that_cannot_be_compared_is_refused_and_leaves_nothing(
+    fault: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = [
+        "import torch",
+        "def build(device):",
+        "    model = torch.nn.Linear(4, 4).to(device)",
+        "    optimizer = torch.optim.SGD(model.parameters(), 0.1)",
+        "    def step():",
+        "        loss = model(torch.ones(4, 4, device=device)).sum()",
+        f"        loss = loss * {fault}",
+        "        loss.backward()",
+        "        return loss.detach()",
+        "    return model, optimizer, step",
+    ]
+    (tmp_path / "their_wild_model.py").write_text("\n".join(lines))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "their_wild_model", raising=False)
+    run = tmp_path / "run"
+    with pytest.raises(InvalidInput, match=message):
+        main(["model=own", "model.factory=their_wild_model:build", "steps=2", "baselines=[none]", f"run_dir={run}"])
+    assert not run.exists()
+
+
 def test_a_budget_below_the_least_is_a_row_with_the_least_one_and_exit_code_1(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

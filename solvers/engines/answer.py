@@ -20,7 +20,7 @@ class Answer:
     x: the solution, integral where the model asks; read-only.
     row_duals, reduced_costs: of a pure LP solved to optimality; `LinearModel.dual_bound(row_duals)` re-adds the proof.
     engine: what computed it, with version. reason: a sentence on what the status does not say. fallback: a sentence if
-        another engine was asked for and refused its licence.
+        another engine was asked for and refused its licence. interrupted: Ctrl-C ended it, the caller should too.
     """
 
     status: Status
@@ -33,6 +33,7 @@ class Answer:
     reduced_costs: FloatArray | None = None
     fallback: str | None = None
     solve_time_s: float = 0.0
+    interrupted: bool = False
 
     @property
     def gap(self) -> float | None:

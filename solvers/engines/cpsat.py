@@ -6,7 +6,7 @@ interval models with `CpModel` from here and hand them to `solve_cpsat`, and no 
 
 import importlib.metadata
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
@@ -66,6 +66,7 @@ class CpAnswer:
     reason: str | None
     engine: str
     solve_time_s: float
+    interrupted: bool
     _solver: CpSolver
 
     def value(self, expression: LinearExprT) -> int:
@@ -106,6 +107,7 @@ def solve_cpsat(model: CpModel, limits: Limits, watch: Watch | None = None) -> C
         reason=f"{ENGINE}: {reason}" if reason else None,
         engine=ENGINE,
         solve_time_s=run.solver.wall_time,
+        interrupted=finished.interrupted,
         _solver=run.solver,
     )
 
@@ -124,7 +126,7 @@ def solve(model: LinearModel, limits: Limits, watch: Watch | None = None, start:
     claim = Claim(
         engine=ENGINE, verdict=verdicts.get(answer.status, Verdict.STOPPED), x=x, bound=bound, why=answer.reason
     )
-    return judge(model, claim, start)
+    return replace(judge(model, claim, start), interrupted=answer.interrupted)
 
 
 class _Run:

@@ -52,11 +52,12 @@ def solve(model: LinearModel, limits: Limits, watch: Watch | None = None, start:
         native.start_at(start)
         finished = follow(native.run, native.stop, watch)
         claim = finished.result
+        by_gurobi = finished.stopped is None and native.was_interrupted()  # its own handler saw Ctrl-C before ours
         if finished.stopped is not None and claim.verdict is Verdict.STOPPED:
             claim = replace(claim, why=f"{ENGINE}: {finished.stopped}")
         answer = judge(model, claim, start, native.with_integers_fixed)
         native.dispose()  # not when `follow` raised: Gurobi may still run then, and would crash without its model
-        return answer
+        return replace(answer, interrupted=finished.interrupted or by_gurobi)
     except gurobipy.GurobiError as error:
         raise _translated(error, model) from error
 
@@ -117,6 +118,10 @@ class _Native:
         """End the search soon."""
         self._stopped.set()
         self._gurobi.terminate()
+
+    def was_interrupted(self) -> bool:
+        """Whether the last search was ended from outside."""
+        return bool(self._gurobi.Status == GRB.INTERRUPTED)
 
     def run(self, report: Report) -> Claim:
         """Optimise; tell an unbounded model from an infeasible one."""

@@ -43,7 +43,8 @@ def solve(model: LinearModel, limits: Limits, watch: Watch | None = None, start:
     claim = finished.result
     if finished.stopped is not None and claim.verdict is Verdict.STOPPED:
         claim = replace(claim, why=f"{claim.engine}: {finished.stopped}")
-    return judge(model, claim, start, lambda x: _with_integers_fixed(model, limits, x))
+    answer = judge(model, claim, start, lambda x: _with_integers_fixed(model, limits, x))
+    return replace(answer, interrupted=finished.interrupted)
 
 
 def _with_integers_fixed(model: LinearModel, limits: Limits, x: FloatArray) -> Claim:

@@ -129,12 +129,16 @@ class LinearModel:
         duals and reduced costs up to `noise · max(1, |c|)` count as zero (a float engine's rounding), larger ones give
         −inf.
         """
-        reduced = self.reduced_costs(row_duals)
         limits = np.where(row_duals > 0, self.row_lower, self.row_upper)
-        corners = np.where(reduced > 0, self.lower, self.upper)
         scale = noise * max(1.0, float(np.abs(self.cost).max(initial=0.0)))
-        free_rows, free_columns = np.isinf(limits), np.isinf(corners)
-        if np.any(np.abs(row_duals[free_rows]) > scale) or np.any(np.abs(reduced[free_columns]) > scale):
+        free_rows = np.isinf(limits)
+        if np.any(np.abs(row_duals[free_rows]) > scale):
+            return -np.inf
+        row_duals = np.where(free_rows, 0.0, row_duals)  # before the reduced costs, which must be those of the sum
+        reduced = self.reduced_costs(row_duals)
+        corners = np.where(reduced > 0, self.lower, self.upper)
+        free_columns = np.isinf(corners)
+        if np.any(np.abs(reduced[free_columns]) > scale):
             return -np.inf
         rows = dot(row_duals[~free_rows], limits[~free_rows], self.offset)
         return dot(reduced[~free_columns], corners[~free_columns], rows)

@@ -39,6 +39,11 @@ class Finished(Generic[ResultT]):
     result: ResultT
     stopped: str | None
 
+    @property
+    def interrupted(self) -> bool:
+        """Whether it was Ctrl-C: the keystroke is used up, so the caller must be told."""
+        return self.stopped == INTERRUPTED
+
 
 @dataclass(frozen=True, slots=True)
 class _Ended(Generic[ResultT]):

@@ -6,7 +6,10 @@ Every solver of this room measures its plans with it; the independent checker ha
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from solvers.ir.errors import InvalidProblem
 from solvers.ir.swap import Swap, SwapPlan, SwapProblem
+
+_REMEDY = "give a plan of this problem"
 
 Choice = tuple[int, int]
 """(index of the tensor in the problem, op right before which its swap-in is issued)."""
@@ -158,6 +161,18 @@ def plan_of(problem: SwapProblem, choices: Sequence[Choice]) -> SwapPlan:
 
 
 def choices_of(problem: SwapProblem, plan: SwapPlan) -> list[Choice]:
-    """A decision as choices."""
+    """A decision as choices; raises `InvalidProblem` where it names foreign tensors, one twice, or a < k ≤ b fails."""
     index = {tensor.id: number for number, tensor in enumerate(problem.tensors)}
-    return [(index[swap.tensor], swap.swap_in_at) for swap in plan.swaps]
+    choices: dict[int, int] = {}
+    for swap in plan.swaps:
+        number = index.get(swap.tensor)
+        if number is None:
+            raise InvalidProblem(f"the plan swaps tensor {swap.tensor!r}, which the problem lacks: {_REMEDY}")
+        if number in choices:
+            raise InvalidProblem(f"the plan swaps tensor {swap.tensor!r} twice: {_REMEDY}")
+        first, last = problem.tensors[number].last_forward_use, problem.tensors[number].first_backward_use
+        if not first < swap.swap_in_at <= last:
+            place = f"{swap.swap_in_at}, outside {first + 1}…{last}"
+            raise InvalidProblem(f"the plan has swap_in_at {place}, for tensor {swap.tensor!r}: {_REMEDY}")
+        choices[number] = swap.swap_in_at
+    return list(choices.items())

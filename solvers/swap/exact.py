@@ -29,6 +29,15 @@ def exact(given: Instance, horizon: int) -> Exact:
     return _Builder(given, horizon).build()
 
 
+def largest_number(given: Instance, horizon: int) -> int:
+    """No coefficient or limit of model X, nor the sum of two, lies beyond it."""
+    return max(4 * _big(given, horizon), *given.size, *given.need)
+
+
+def _big(given: Instance, horizon: int) -> int:
+    return horizon + max([*given.out_us, *given.in_us, *given.time])
+
+
 class _Builder:
     """One constraint family a method, numbered as in the README."""
 
@@ -36,7 +45,7 @@ class _Builder:
         self.given = given
         self.builder = ModelBuilder("swap-exact")
         self.ops, self.tensors = len(given.time), len(given.size)
-        self.big = horizon + max([*given.out_us, *given.in_us, *given.time])
+        self.big = _big(given, horizon)
         integers = self.builder.columns
         self.ready = integers(self.ops, 0, horizon, integer=True, name="ready")
         self.start = integers(self.ops, 0, horizon, integer=True, name="start")

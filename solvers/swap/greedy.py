@@ -80,6 +80,7 @@ class _Generator:
         self.missing = np.array(given.need, dtype=np.int64)
         self.peak = int(np.argmax(self.missing))
         self.chosen: dict[int, Choice] = {}
+        self.hopeless = np.zeros(len(given.size), dtype=bool)
         self.first, self.last = np.array(given.first, dtype=np.int64), np.array(given.last, dtype=np.int64)
         self.size = np.array(given.size, dtype=np.int64)
 
@@ -109,18 +110,21 @@ class _Generator:
     def _simulate(self, candidates: list[int], in_time: bool) -> bool:
         """Place every candidate whose swap-in fits a layer after the peak, while the MRL has entries in its span.
 
-        `in_time` passes over those whose swap-out would end after the peak.
+        `in_time` passes over those whose swap-out would end after the peak. What no layer has time for now, none will
+        have time for later, since time left only shrinks: such tensors are not asked again.
         """
         placed = False
-        for tensor in candidates:
+        for tensor in [tensor for tensor, lost in zip(candidates, self.hopeless[candidates], strict=True) if not lost]:
             if not (self.missing[self.first[tensor] + 1 : self.last[tensor]] > 0).any():
                 continue
             layer = self._swap_in_layer(tensor)
-            if layer is not None and self._choose(tensor, layer.start, in_time):
+            if layer is None:
+                self.hopeless[tensor] = True
+            elif self._choose(tensor, layer.start, in_time):
                 layer.in_left_us -= self.given.in_us[tensor]
                 placed = True
-            if self.missing.max() <= 0:
-                break
+                if self.missing.max() <= 0:
+                    break
         return placed
 
     def _swap_in_layer(self, tensor: int) -> LogicalLayer | None:

@@ -10,17 +10,22 @@ from solvers.ir.swap import SwapPlan, SwapProblem
 from solvers.swap.answers import feasible, trivial
 from solvers.swap.discrete import discrete
 from solvers.swap.evaluate import Instance, choices_of, instance, memory_waits
-from solvers.swap.exact import exact
+from solvers.swap.exact import exact, largest_number
 from solvers.swap.greedy import GreedySwap
 from solvers.swap.polish import Incumbent, polish, round_selection
 from solvers.swap.relaxation import fluid
 
 SLACK = 1e-6
 """The relative tolerance of the float engines' integer searches."""
+INTERRUPTED = "stopped by the user: this is the best plan so far"
+EXACT_FLOATS = 2**53
+"""Model X is not built where its coefficients would lie beyond: floats hold no larger integers exactly."""
 TIGHTENINGS, WAITS = 3, 8
 """Model D is built at most so often, again while one of the first so many watched ops is new."""
 POLISH_ROUNDS = 1000
 """Rounds of local search a unit of `work`."""
+SMALL_ROUNDS = 500
+"""Rounds at most where the exact model comes next: it needs a fair plan, not the best one."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +37,8 @@ class MilpSwap:
     relaxations, so with it large instances carry no bound beyond the base). Instances of at most `exact_tensors`
     tensors and `exact_ops` ops go to the exact model, others of at most `whole_tensors` to model D, which tightens the
     bound.
-    `start` is a plan to begin from: the answer is never worse than it.
+    `start` is a plan of this problem to begin from: where valid, the answer is never worse; `InvalidProblem`
+    where it is another problem's.
     """
 
     engine: str = "auto"
@@ -65,7 +71,7 @@ class _Search:
         self.options, self.problem, self.given = options, problem, given
         self.limits, self.watch, self.began = limits, watch, began
         self.best = Incumbent(given)
-        self.bound = float(given.base)
+        self.bound = given.base
         self.engines: list[str] = []
         self.notes: list[str] = []
         self.stopped = False
@@ -82,7 +88,7 @@ class _Search:
             if not self._done() and self._small():
                 self._prove()
         except KeyboardInterrupt:
-            self.notes.append("stopped by the user: this is the best plan so far")
+            self.notes.append(INTERRUPTED)
         return self._answer()
 
     def _begin(self) -> None:
@@ -92,6 +98,8 @@ class _Search:
         if self.options.start is not None:
             self.best.offer(choices_of(self.problem, self.options.start))
         for printed in (True, False):
+            if self._left() <= 0:
+                break
             plan = GreedySwap(printed=printed).solve(self.problem, self.limits).plan
             if plan is not None:
                 self.best.offer(choices_of(self.problem, plan))
@@ -155,8 +163,10 @@ class _Search:
 
     def _improve(self, weights: list[float]) -> None:
         """Annealing around the relaxation's selection, for the time that is left, or as many rounds as `work` buys."""
-        began, time_s = time.perf_counter(), (0.3 if self._small() else 1.0) * self._left()
+        began, time_s = time.perf_counter(), max(1e-6, (0.3 if self._small() else 1.0) * self._left())
         rounds = None if self.limits.work is None else max(1, int(POLISH_ROUNDS * self.limits.work))
+        if self._small():
+            rounds = SMALL_ROUNDS if rounds is None else min(rounds, SMALL_ROUNDS)
 
         def progress(number: int) -> float:
             if number % 64 == 0:
@@ -172,12 +182,15 @@ class _Search:
         """Model X: optimality on a small instance."""
         assert self.best.makespan is not None
         engine = {"auto": "cpsat"}.get(self.options.engine, self.options.engine)
+        if largest_number(self.given, self.best.makespan) > EXACT_FLOATS:
+            self.notes.append("the sizes or times are too large for the exact model: give them in coarser units")
+            return
         model = exact(self.given, self.best.makespan)
         answer = self._ask(model.model, engine, share=1.0)
         if answer.x is not None:
             self.best.offer(model.choices(answer.x))
         if answer.bound is not None:
-            self._raise_bound(answer.bound, SLACK)
+            self._raise_bound(answer.bound, 0.0 if answer.engine.startswith("CP-SAT") else SLACK)
 
     def _ask(self, model: LinearModel, engine: str, share: float) -> Answer:
         limits = Limits(
@@ -190,6 +203,9 @@ class _Search:
         answer = solve(model, limits, engine, self._watch_engine)
         self.engines.append(answer.engine)
         self.notes += [answer.fallback] if answer.fallback else []
+        if answer.interrupted:
+            self.stopped = True
+            self.notes.append(INTERRUPTED)
         return answer
 
     def _watch_engine(self, incumbent: float | None, bound: float | None, elapsed_s: float) -> bool:
@@ -204,10 +220,10 @@ class _Search:
         """Objectives are whole microseconds, so a bound rounds up; a plan's makespan caps it.
 
         `slack` is what a bound may err by, relative to itself: nothing to speak of for re-added duals, the engine's own
-        tolerance for a float engine's integer search.
+        tolerance for a float engine's integer search, 0 for CP-SAT.
         """
         whole = math.ceil(bound - slack * max(1.0, abs(bound)))
-        self.bound = max(self.bound, float(min(whole, self.best.makespan or whole)))
+        self.bound = max(self.bound, min(whole, self.best.makespan or whole))
 
     def _goal(self) -> float:
         return self.bound + self.limits.gap * (self.best.makespan or 0)
@@ -237,7 +253,6 @@ class _Search:
                 seed=self.limits.seed,
                 solve_time_s=time.perf_counter() - self.began,
             )
-        bound = min(self.bound, float(self.best.makespan))
         return feasible(
             self.problem,
             self.given,
@@ -246,7 +261,7 @@ class _Search:
             self.best.makespan,
             self.limits,
             self.began,
-            bound=bound,
+            bound=min(self.bound, self.best.makespan),
             engine=engine,
             reason=reason,
         )

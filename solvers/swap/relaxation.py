@@ -88,8 +88,8 @@ class FluidBuilder:
         return Fluid(self.builder.build(), self.z, self.unit_us)
 
     def _rate(self, transfer_us: list[int]) -> float:
-        """The fastest that any tensor travels, rounded up."""
-        best = max(size / time for size, time in zip(self.given.size, transfer_us, strict=True))
+        """The fastest that any tensor travels, rounded up; one that takes no time has no bytes."""
+        best = max(size / time for size, time in zip(self.given.size, transfer_us, strict=True) if time)
         return math.nextafter(best * self.unit_us / self.unit_bytes, math.inf)
 
     def _rows(

@@ -23,7 +23,8 @@ def watch(incumbent, bound, elapsed_s):
 
 answer = solve(HARD, Limits(time_s=60), engine=ENGINE, watch=watch)
 print(json.dumps([answer.status.value, answer.objective, answer.bound, answer.reason, answer.solve_time_s,
-                  HARD.violations(answer.x) == (), solve(knapsack(), engine=ENGINE).objective]))
+                  HARD.violations(answer.x) == (), solve(knapsack(), engine=ENGINE).objective,
+                  answer.interrupted]))
 """
 
 
@@ -35,8 +36,8 @@ def test_ctrl_c_keeps_the_best_solution(engine: str) -> None:
     os.killpg(child.pid, signal.SIGINT)
     output, errors = child.communicate(timeout=60)
     assert child.returncode == 0, errors
-    status, objective, bound, reason, seconds, clean, afterwards = last_json(output)
-    assert (status, clean, afterwards) == ("feasible", True, -355)
+    status, objective, bound, reason, seconds, clean, afterwards, interrupted = last_json(output)
+    assert (status, clean, afterwards, interrupted) == ("feasible", True, -355, True)
     assert bound < objective < 0
     assert seconds < 30
     assert "Ctrl-C" in reason or "interrupted" in reason

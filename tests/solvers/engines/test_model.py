@@ -90,6 +90,14 @@ def test_any_duals_give_a_valid_bound() -> None:
     assert model.reduced_costs(np.array([0.5])).tolist() == [0.5, 0.0]
 
 
+def test_a_dual_that_counts_as_zero_counts_so_everywhere() -> None:
+    """min 0·x, x ≥ 0 (as a row), 0 ≤ x ≤ 10¹²: the optimum is 0; noise in the dual must not shift it by 10³."""
+    builder = ModelBuilder()
+    builder.columns(1, 0, 1e12)
+    builder.row([0], [1], lower=0)
+    assert builder.build().dual_bound(np.array([-1e-9])) == 0
+
+
 @given(programs(), st.lists(st.integers(-3, 3), min_size=3, max_size=3))
 def test_no_dual_bound_exceeds_a_feasible_objective(program: Program, duals: list[int]) -> None:
     _, ranges, rows, _ = program

@@ -87,6 +87,7 @@ def test_ctrl_c_keeps_the_result() -> None:
 
     finished = follow(engine, engine.stop, watch)
     assert finished.stopped == INTERRUPTED
+    assert finished.interrupted
     assert calls == [1]
     assert finished.result <= 10
 

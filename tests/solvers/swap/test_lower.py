@@ -1,11 +1,12 @@
 """A lowered schedule does exactly what the plan says, whatever order is looked at, and every wait in it is needed."""
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from solvers.check import check_schedule
-from solvers.ir import Limits, Schedule, SwapProblem
+from solvers.ir import InvalidProblem, Limits, Schedule, Swap, SwapPlan, SwapProblem
 from solvers.swap import GreedySwap, lower
 from solvers.swap.evaluate import choices_of, evaluate, instance
 from solvers.timeline import simulate
@@ -26,6 +27,12 @@ def test_the_timeline_of_a_schedule_is_the_plan_s(data: st.DataObject) -> None:
     schedule = lower(problem, plan)
     assert check_schedule(problem, schedule).violations == ()
     assert simulate(problem, schedule).makespan_us == timeline.makespan
+
+
+def test_a_plan_of_another_problem_is_refused() -> None:
+    for swap in (Swap(tensor="nobody's", swap_in_at=3), Swap(tensor="t0", swap_in_at=99)):
+        with pytest.raises(InvalidProblem, match="give a plan of this problem"):
+            lower(random_problem(0), SwapPlan(swaps=(swap,)))
 
 
 def without(schedule: Schedule, action: int, wait: int) -> Schedule:

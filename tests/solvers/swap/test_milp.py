@@ -1,11 +1,14 @@
 """`milp-swap`: the optimum on tiny instances, a valid bound on all, never worse than what it starts from."""
 
+import signal
+import threading
+import time
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from solvers.ir import Limits, Status, SwapPlan, SwapProblem
+from solvers.ir import InvalidProblem, Limits, Status, Swap, SwapPlan, SwapProblem, SwapTensor
 from solvers.ir.codec import read_problem
 from solvers.swap import GreedySwap, MilpSwap
 from solvers.swap.evaluate import instance, least_budget
@@ -82,6 +85,96 @@ def test_same_seed_and_work_give_the_same_plan() -> None:
     first, second = (MilpSwap().solve(problem, Limits(time_s=60.0, work=0.5, seed=7)) for _ in range(2))
     assert first.plan == second.plan
     assert (first.objective, first.bound) == (second.objective, second.bound)
+
+
+@pytest.mark.parametrize(
+    ("swaps", "named"),
+    [
+        ([("nobody's", 3)], "lacks"),
+        ([("0.norm1.square.0", 0)], "outside 2…84"),
+        ([("0.norm1.square.0", 85)], "outside 2…84"),
+        ([("0.norm1.square.0", 84), ("0.norm1.square.0", 84)], "twice"),
+    ],
+)
+def test_a_start_that_is_no_plan_of_the_problem_is_refused(swaps: list[tuple[str, int]], named: str) -> None:
+    problem = llama2(layers=2, budget_fraction=0.4, link_bytes_per_s=8_000_000_000)
+    start = SwapPlan(swaps=tuple(Swap(tensor=tensor, swap_in_at=at) for tensor, at in swaps))
+    with pytest.raises(InvalidProblem, match=named):
+        MilpSwap(start=start).solve(problem, Limits(time_s=2.0, work=0.01))
+
+
+def contended(scale: int) -> SwapProblem:
+    """An instance whose optimum needs the exact model, with all its times so many times longer."""
+    problem = random_problem(next(seed for seed in range(TINY) if _is_searched(random_problem(seed))))
+    ops = tuple(msgspec.structs.replace(op, time_us=op.time_us * scale) for op in problem.ops)
+    rates = {side: max(1, getattr(problem.link, side) // scale) for side in ("out_bytes_per_s", "in_bytes_per_s")}
+    link = msgspec.structs.replace(problem.link, latency_us=problem.link.latency_us * scale, **rates)
+    return msgspec.structs.replace(problem, ops=ops, link=link)
+
+
+def _is_searched(problem: SwapProblem) -> bool:
+    return "CP-SAT" in (MilpSwap().solve(problem, QUICK).engine or "")
+
+
+def test_small_instances_of_seconds_are_proven_too() -> None:
+    # 10⁻⁶ of a makespan of seconds is microseconds: CP-SAT's exact bound must not lose them.
+    problem = contended(1_000_000)
+    answer = MilpSwap().solve(problem, QUICK)
+    assert (answer.status, answer.objective) == (Status.OPTIMAL, optimum(problem))
+    assert answer.objective is not None
+    assert answer.objective > 10_000_000
+
+
+def test_a_small_instance_takes_no_share_of_a_long_time_limit() -> None:
+    answer = MilpSwap().solve(contended(1), Limits(time_s=600.0))
+    assert answer.status is Status.OPTIMAL
+    assert answer.solve_time_s < 20.0
+
+
+def test_times_beyond_exact_floats_are_bounded_but_not_proven() -> None:
+    problem = contended(2**49)
+    answer, best = MilpSwap().solve(problem, Limits(time_s=1.0)), optimum(problem)
+    assert best is not None
+    assert answer.bound is not None
+    assert answer.bound <= best
+    assert answer.status is Status.FEASIBLE
+    assert "too large for the exact model" in (answer.reason or "")
+
+
+def test_an_empty_tensor_on_a_link_without_latency_takes_no_time() -> None:
+    problem = contended(1)
+    empty = SwapTensor(id="empty", bytes=0, last_forward_use=0, first_backward_use=len(problem.ops) - 1)
+    link = msgspec.structs.replace(problem.link, latency_us=0)
+    problem = msgspec.structs.replace(
+        problem, tensors=(*problem.tensors, empty), link=link, budget_bytes=least_budget(problem)
+    )
+    assert instance(problem).busy
+    best = optimum(problem)
+    assert best is not None
+    assert MilpSwap().solve(problem, QUICK).objective == best
+    relaxed = MilpSwap(exact_tensors=0).solve(problem, Limits(time_s=1.0)).bound
+    assert relaxed is not None
+    assert relaxed <= best
+
+
+def test_the_time_limit_holds_from_the_start() -> None:
+    problem = llama2(layers=64, budget_fraction=0.4, link_bytes_per_s=8_000_000_000)
+    began = time.perf_counter()
+    answer = MilpSwap().solve(problem, Limits(time_s=0.0))
+    assert answer.plan is not None
+    assert time.perf_counter() - began < 1.0
+
+
+@pytest.mark.parametrize("after_s", [0.02, 0.7])
+def test_ctrl_c_ends_the_whole_search_and_keeps_the_plan(after_s: float) -> None:
+    problem = llama2(layers=40, budget_fraction=0.4, link_bytes_per_s=8_000_000_000)
+    timer = threading.Timer(after_s, signal.raise_signal, [signal.SIGINT])
+    began = time.perf_counter()
+    timer.start()
+    answer = MilpSwap().solve(problem, Limits(time_s=60.0))
+    assert time.perf_counter() - began < 20.0
+    assert answer.plan is not None
+    assert answer.reason == "stopped by the user: this is the best plan so far"
 
 
 def test_watch_sees_progress_and_stops_the_search() -> None:

@@ -27,7 +27,7 @@ class Point(NamedTuple):
 
 
 def monotony(rows: Sequence[Row]) -> str:
-    """Whether the optimal step time never falls as the budget shrinks or the link slows, in one sentence.
+    """Whether the step time of the best plans never falls as the budget shrinks or the link slows, in one sentence.
 
     Judged on the objectives of the solvers that know a bound: they begin from the plans of harder cells.
     """
@@ -35,8 +35,8 @@ def monotony(rows: Sequence[Row]) -> str:
     for easy in points:
         for hard in points:
             if hard.harder(easy) and hard.objective_us < easy.objective_us:
-                return f"The optimal step time falls from {easy} to {hard}: run the sweep again in a new folder."
-    return "The optimal step time never falls as the budget shrinks or the link slows."
+                return f"The best plans' step time falls from {easy} to {hard}: run the sweep again in a new folder."
+    return "The best plans' step time never falls as the budget shrinks or the link slows."
 
 
 def sweep_lines(rows: Sequence[Row], axes: Sequence[str]) -> list[Line]:

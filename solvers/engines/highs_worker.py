@@ -43,7 +43,15 @@ class Solving:
         result = self._run()
         if result["status"] == "kUnboundedOrInfeasible" or (result["status"] == "kUnbounded" and self._is_mip):
             result["status"] = "kUnbounded" if self._feasible() else "kInfeasible"
+        elif result["status"] == "kInfeasible":
+            result = self._without_presolve()
         return result
+
+    def _without_presolve(self) -> dict[str, Any]:
+        """A second opinion: HiGHS 1.15.1's presolve was seen to call a feasible model infeasible."""
+        self._solver.setOptionValue("presolve", "off")
+        self._solver.clearSolver()
+        return self._run()
 
     def _set_options(self) -> None:
         for name, value in self._job["options"].items():

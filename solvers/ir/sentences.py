@@ -20,7 +20,8 @@ def sentence(error: msgspec.ValidationError, raw: Any) -> str:
     what = text[: found.start()] if found else text
     place = path.removeprefix(".") or "the top level"
     if what.startswith("Expected "):
-        return f"{place} is {_value_at(raw, path)}, but {what.removeprefix('Expected ')} is needed here: correct it"
+        needed = what.removeprefix("Expected ").partition(", got ")[0]
+        return f"{place} is {_value_at(raw, path)}, but {needed} is needed here: correct it"
     if what.startswith("Object contains unknown field "):
         return f"{place} has the unknown key {what.rsplit(' ', 1)[1]}: remove it or correct its name"
     if what.startswith("Object missing required field "):

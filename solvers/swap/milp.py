@@ -20,6 +20,10 @@ SLACK = 1e-6
 INTERRUPTED = "stopped by the user: this is the best plan so far"
 EXACT_FLOATS = 2**53
 """Model X is not built where its coefficients would lie beyond: floats hold no larger integers exactly."""
+NO_RELAXATION = (
+    "CP-SAT cannot solve the relaxation, whose flows are fractional, so the plan is annealed, the bound is the base: "
+    "use highs or gurobi for a better bound"
+)
 TIGHTENINGS, WAITS = 3, 8
 """Model D is built at most so often, again while one of the first so many watched ops is new."""
 POLISH_ROUNDS = 1000
@@ -109,6 +113,8 @@ class _Search:
         chosen = {tensor for tensor, _ in self.best.choices}
         weights = [float(tensor in chosen) for tensor in range(len(self.given.size))]
         engine = {"auto": "highs"}.get(self.options.engine, self.options.engine)
+        if engine == "cpsat" and not self._small():
+            self.notes.append(NO_RELAXATION)
         if engine == "cpsat" or self._done():
             return weights
         assert self.best.makespan is not None
@@ -240,7 +246,8 @@ class _Search:
         return len(self.given.size) <= self.options.exact_tensors and len(self.given.time) <= self.options.exact_ops
 
     def _answer(self) -> Solution[SwapPlan]:
-        engine, reason = " + ".join(dict.fromkeys(self.engines)) or None, " ".join(self.notes) or None
+        engine = " + ".join(dict.fromkeys(self.engines)) or None
+        reason = "; ".join(dict.fromkeys(self.notes)) or None
         if self.best.makespan is None:
             return Solution(
                 status=Status.UNKNOWN,

@@ -35,4 +35,4 @@ def test_the_whole_grid_keeps_its_budgets_and_its_order(tmp_path: Path, capsys: 
         if row.outcome == "ok" and figures.budget_bytes is not None and figures.peak_bytes is not None:
             assert figures.peak_bytes <= figures.budget_bytes
             assert figures.equal_losses
-    assert "The optimal step time never falls as the budget shrinks or the link slows." in capsys.readouterr().out
+    assert "The best plans' step time never falls as the budget shrinks or the link slows." in capsys.readouterr().out

@@ -258,3 +258,11 @@ def test_the_shipped_instance_has_the_promised_gaps() -> None:
     assert answer.bound >= 1.05 * answer.base, (
         "the optimum's overhead is at least 5 % of the base, so the gap says something"
     )
+
+
+def test_an_engine_that_cannot_bound_a_large_instance_says_so() -> None:
+    problem = llama2(layers=4, budget_fraction=0.5)
+    answer = MilpSwap(engine="cpsat").solve(problem, Limits(time_s=5.0, work=0.05))
+    assert answer.bound == answer.base
+    assert answer.reason is not None
+    assert "CP-SAT cannot solve the relaxation" in answer.reason

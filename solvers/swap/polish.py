@@ -12,6 +12,8 @@ THRESHOLDS = (0.5, 0.3, 0.1, 0.01, 0.0)
 HEAT = 0.04
 """The first temperature of the annealing, as a share of the overhead."""
 SHIFT_EVERY = 5
+CYCLES, COOLER = 4, 0.2
+"""The annealing starts again from the best set so often, each time at this share of the temperature."""
 
 
 @dataclass
@@ -78,8 +80,8 @@ def polish(
     """Simulated annealing over the set of swapped tensors, until `progress(round)` reaches 1 or the makespan `goal`.
 
     A move drops a tensor, takes one, or exchanges some, preferring those on which the relaxation was undecided; a worse
-    set is accepted with a probability that falls with progress. Every fifth move changes one issue op or list place of
-    the best plan instead. Deterministic for a seed where `progress` depends on the round alone.
+    set is accepted with a probability that falls with progress, and some times it starts again from the best set. Every
+    fifth move changes one issue op or list place of the best plan instead. Deterministic for a seed where `progress` depends on the round alone.
     """
     source = random.Random(seed)
     moves = _Moves(given, weights, source)
@@ -88,15 +90,19 @@ def polish(
     if makespan is None:
         return
     hottest = HEAT * max(1, makespan - given.base)
-    rounds = 0
+    rounds = cycle = 0
     while incumbent.makespan > goal and (done := progress(rounds)) < 1.0:  # type: ignore[operator]
         rounds += 1
         if rounds % SHIFT_EVERY == 0:
             incumbent.offer(_shifted(given, incumbent.choices, source))
             continue
+        if int(done * CYCLES) > cycle:  # a new cycle begins from the best set, cooler
+            cycle = int(done * CYCLES)
+            current, makespan = {tensor for tensor, _ in incumbent.choices}, incumbent.makespan or makespan
+        temperature = hottest * COOLER**cycle * (1 - done * CYCLES % 1)
         candidate = moves.neighbour(current)
         value = _makespan(given, candidate, incumbent)
-        if value is not None and _accepts(value - makespan, hottest * (1 - done) ** 2, source):
+        if value is not None and _accepts(value - makespan, temperature, source):
             current, makespan = candidate, value
 
 

@@ -57,3 +57,13 @@ def test_links_lead_to_files_and_no_placeholder_is_left() -> None:
     for target in re.findall(r"\]\((?!https?://)([^)#]+)\)", README):
         assert (ROOT / target).exists(), target
     assert not re.search(r"\b[A-Z]+-HERE\b", README)
+
+
+def test_the_tables_shown_are_those_of_the_kept_results() -> None:
+    shown = re.findall(r"<!-- (experiments/results/\S+) -->\n(.*?)\n<!-- end of \1 -->", README, re.DOTALL)
+    assert {name for name, _ in shown} == {
+        "experiments/results/demo/table.md",
+        "experiments/results/demo_sweep/table.md",
+    }
+    for name, text in shown:
+        assert text.strip() in (ROOT / name).read_text(encoding="utf-8")

@@ -81,7 +81,8 @@ def polish(
 
     A move drops a tensor, takes one, or exchanges some, preferring those on which the relaxation was undecided; a worse
     set is accepted with a probability that falls with progress, and some times it starts again from the best set. Every
-    fifth move changes one issue op or list place of the best plan instead. Deterministic for a seed where `progress` depends on the round alone.
+    fifth move changes one issue op or list place of the best plan instead. Deterministic for a seed where `progress`
+    depends on the round alone.
     """
     source = random.Random(seed)
     moves = _Moves(given, weights, source)

@@ -62,9 +62,13 @@ def test_the_demos_optimal_plan_stalls_enough_to_tell_it_from_the_heuristics() -
 
 
 def test_the_sweep_is_complete_within_budgets_and_monotone() -> None:
-    assert len({tuple(row.asked[axis] for axis in AXES) for row in SWEEP}) == 24
+    assert len({tuple(row.asked[axis] for axis in AXES) for row in SWEEP}) == 28
     for row in SWEEP:
         found = figures_of(row.figures)
+        if row.asked[AXES[0]] == 0.3 and row.asked["policy"] != "unlimited":
+            assert row.outcome == "infeasible"
+            assert (found.least_budget_bytes or 0) > (found.budget_bytes or 0)
+            continue
         assert row.outcome == "ok" and found.equal_losses
         assert found.budget_bytes is None or (found.peak_bytes or 0) <= found.budget_bytes
     assert "never falls" in monotony(SWEEP)

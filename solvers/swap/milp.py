@@ -219,7 +219,11 @@ class _Search:
         return self.stopped
 
     def _report(self) -> None:
-        if self.watch is not None and self.watch(self.best.makespan, self.bound, time.perf_counter() - self.began):
+        if (
+            self.watch is not None
+            and not self.stopped
+            and self.watch(self.best.makespan, self.bound, time.perf_counter() - self.began)
+        ):
             self.stopped = True
 
     def _raise_bound(self, bound: float, slack: float = 1e-9) -> None:

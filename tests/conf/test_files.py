@@ -54,4 +54,4 @@ def test_model_settings_are_the_shapes_fields_with_their_defaults() -> None:
 
 def test_the_sweep_of_the_demo_covers_the_asked_grid() -> None:
     grid = read_grid(["experiment=demo_sweep"])
-    assert grid == {"problem.budget_fraction": "0.4,0.5,0.6,0.7,0.8,0.9", "hardware.link_gb_per_s": "4,8,16,32"}
+    assert grid == {"problem.budget_fraction": "0.3,0.4,0.5,0.6,0.7,0.8,0.9", "hardware.link_gb_per_s": "4,8,16,32"}

@@ -1,7 +1,24 @@
 """What a schedule would do: lanes, memory over time, stalls by cause, and a trace to look at."""
 
 from solvers.timeline.lanes import makespan_us, run_lanes
+from solvers.timeline.pipeline import PipelineTimes, pipeline, pipeline_makespan_us
+from solvers.timeline.pipeline_memory import StageBytes, StageMemory, hiding_fits, stage_memory
+from solvers.timeline.pipeline_picture import pipeline_report, pipeline_schedule
 from solvers.timeline.simulate import simulate
 from solvers.timeline.trace import chrome_trace
 
-__all__ = ["chrome_trace", "makespan_us", "run_lanes", "simulate"]
+__all__ = [
+    "PipelineTimes",
+    "StageBytes",
+    "StageMemory",
+    "chrome_trace",
+    "hiding_fits",
+    "makespan_us",
+    "pipeline",
+    "pipeline_makespan_us",
+    "pipeline_report",
+    "pipeline_schedule",
+    "run_lanes",
+    "simulate",
+    "stage_memory",
+]

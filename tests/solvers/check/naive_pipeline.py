@@ -4,7 +4,7 @@
 def naive_pipeline_us(times: list[tuple[int, int]], microbatches: int, p2p_us: int) -> int:
     """The end of the last backward pass of (forward, backward) stage times, one microsecond at a time."""
     depth = len(times)
-    orders = [_order(depth - stage, microbatches) for stage in range(depth)]
+    orders = [limited_order(depth - stage, microbatches) for stage in range(depth)]
     done_at: dict[tuple[str, int, int], int] = {}
     busy_until = [0] * depth
     now = 0
@@ -22,7 +22,7 @@ def naive_pipeline_us(times: list[tuple[int, int]], microbatches: int, p2p_us: i
     return max(done_at.values())
 
 
-def _order(in_flight: int, microbatches: int) -> list[tuple[str, int]]:
+def limited_order(in_flight: int, microbatches: int) -> list[tuple[str, int]]:
     """At most `in_flight` forwards ahead of their backwards; whenever the limit is reached, a backward comes first."""
     order: list[tuple[str, int]] = []
     forwards = backwards = 0

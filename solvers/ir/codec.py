@@ -6,7 +6,7 @@ import math
 import os
 import tempfile
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import msgspec
 
@@ -39,7 +39,15 @@ PLANS: dict[str, type[Plan]] = {
 }
 PROBLEM_FORMAT = "bayplan-problem/1"
 PLAN_FORMAT = "bayplan-plan/1"
-DocumentT = TypeVar("DocumentT", OpGraph, Hardware, Schedule, Report, Row)
+
+
+class Headed(Protocol):
+    """A record whose files begin with `"format"`: those of this room, and those that other rooms have of their own."""
+
+    FORMAT: ClassVar[str]
+
+
+DocumentT = TypeVar("DocumentT", bound=Headed)
 
 
 class PlanFile(Record, frozen=True, kw_only=True):
@@ -145,8 +153,8 @@ def read_plan(path: Path) -> PlanFile:
     return plan_from_raw(parse_json(read_text(path), str(path)), str(path))
 
 
-def document_to_raw(document: Document) -> dict[str, Any]:
-    """A graph, hardware, schedule, report or row as plain JSON values with its header."""
+def document_to_raw(document: Headed) -> dict[str, Any]:
+    """A graph, hardware, schedule, report, row or model shape as plain JSON values with its header."""
     return {"format": document.FORMAT, **msgspec.to_builtins(document)}
 
 

@@ -1,6 +1,7 @@
 """From a model's shape and a cluster to operators, bytes and microseconds, by formulas and a roofline (README.md)."""
 
 from solvers.workload.costs import BackwardOp, ForwardOp, LayerCosts
+from solvers.workload.graph import live_bytes, stage_graph
 from solvers.workload.links import (
     all_gather_us,
     all_reduce_us,
@@ -11,6 +12,7 @@ from solvers.workload.links import (
 )
 from solvers.workload.megatron import megatron_layer
 from solvers.workload.shape import ModelShape, Parallelism
+from solvers.workload.stage import StageExtra, embedding_extra, head_extra, inflight, stage_extras, static_bytes
 
 __all__ = [
     "BackwardOp",
@@ -18,11 +20,19 @@ __all__ = [
     "LayerCosts",
     "ModelShape",
     "Parallelism",
+    "StageExtra",
     "all_gather_us",
     "all_reduce_us",
     "bus_bytes_per_s",
+    "embedding_extra",
+    "head_extra",
+    "inflight",
+    "live_bytes",
     "megatron_layer",
     "p2p_us",
     "reduce_scatter_us",
+    "stage_extras",
+    "stage_graph",
+    "static_bytes",
     "tensor_group",
 ]

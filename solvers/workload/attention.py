@@ -112,6 +112,7 @@ def linear_backward(
     sizes: tuple[int, int, int],
     gathered: str | None = None,
     weights: int = 1,
+    bias: bool = True,
 ) -> list[Kernel]:
     """Gradients of a product's input, weights and bias; `gathered`: the input is gathered anew along the sequence."""
     rows, inner, columns = sizes
@@ -121,7 +122,7 @@ def linear_backward(
     read = again[-1].name if again else source
     kernels = [towards_input, *again]
     kernels += [x.weight_gradient(f"{name} weight gradient", (gradient, read), sizes, group, weights)]
-    if x.shape.bias:
+    if x.shape.bias and bias:
         kernels += [x.kernel(f"{name} bias gradient", (gradient,), 0, HALF * rows * columns, "reduction", group)]
     return kernels
 

@@ -116,11 +116,12 @@ def _visible_bytes(forward: list[Unit], backward: list[Unit]) -> list[int]:
 
 def _rounded(units: list[Unit], device: Device) -> list[int]:
     """Each unit's increment of the rounded cumulative time."""
-    ends = accumulate(sum(_kernel_us(device, kernel) for kernel in unit) for unit in units)
+    ends = accumulate(sum(kernel_us(device, kernel) for kernel in unit) for unit in units)
     return [after - before for before, after in pairwise([0, *map(round, ends)])]
 
 
-def _kernel_us(device: Device, kernel: Kernel) -> float:
+def kernel_us(device: Device, kernel: Kernel) -> float:
+    """A collective's own time, or the roofline's."""
     if kernel.comm_us is not None:
         return kernel.comm_us
     return roofline_us(device, kernel.op_class, kernel.flops, kernel.traffic)

@@ -28,6 +28,7 @@ COMMANDS = {
     "solvers": "Solvers by kind of problem, and engines present.",
     "compare": "One experiment: every solver planned, checked, executed.",
     "train": "Real training under a plan, and the same without.",
+    "table": "The papers' tables and figures beside ours.",
 }
 """What `bayplan --help` says of each command, so that it imports none of them."""
 

@@ -22,7 +22,15 @@ class Stages:
         """Say what goes on inside."""
         self.say(what)
         yield
+        self.advance()
+
+    def advance(self) -> None:
+        """One more is done."""
         self._progress.advance(self._task)
+
+    def expect(self, total: int | None) -> None:
+        """Begin anew, with this many stages."""
+        self._progress.reset(self._task, total=total)
 
     def say(self, what: str) -> None:
         """Say what goes on now."""

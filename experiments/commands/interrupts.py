@@ -9,9 +9,13 @@ SIGNALS = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
 
 
 class Interrupts:
-    """While it is entered, the first Ctrl-C (or SIGTERM) sets `asked_by`; a second one raises KeyboardInterrupt."""
+    """While it is entered, the first Ctrl-C (or SIGTERM) sets `asked_by`; a second one raises KeyboardInterrupt.
 
-    def __init__(self) -> None:
+    With `patient=False` the first one raises as well: `asked_by` then tells who caught it on the way.
+    """
+
+    def __init__(self, patient: bool = True) -> None:
+        self.patient = patient
         self.asked_by: str | None = None
         self._before: dict[int, Any] = {}
 
@@ -25,6 +29,7 @@ class Interrupts:
             signal.signal(number, handler)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        if self.asked_by is not None:
+        again = self.asked_by is not None
+        self.asked_by = self.asked_by or SIGNALS[signal.Signals(number)]
+        if again or not self.patient:
             raise KeyboardInterrupt
-        self.asked_by = SIGNALS[signal.Signals(number)]

@@ -15,7 +15,10 @@ from solvers.ir.hardware import HOST
 from solvers.planner import build_solver, solver_names, solver_parameters
 
 CONF = Path(__file__).parent.parent.parent / "conf"
-GROUPS = sorted(path.name for path in CONF.iterdir() if path.is_dir() and not path.name.startswith("__"))
+# conf/table holds the papers' values (tests/experiments/reproduction), no settings of an experiment.
+GROUPS = sorted(
+    path.name for path in CONF.iterdir() if path.is_dir() and path.name != "table" and not path.name.startswith("__")
+)
 CHOICES = [f"{group}={path.stem}" for group in GROUPS for path in sorted((CONF / group).glob("*.yaml"))]
 EXTRA = {"model=own": ["model.factory=a:b"]}
 

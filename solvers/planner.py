@@ -50,6 +50,9 @@ class Room:
 SOLVERS: dict[str, SolverEntry] = {
     "greedy-swap": SolverEntry("swap", "solvers.swap:GreedySwap", "SmartSwap's heuristic, in milliseconds, no bound"),
     "milp-swap": SolverEntry("swap", "solvers.swap.milp:MilpSwap", "near-optimal with a proven bound, exact if small"),
+    "dp": SolverEntry("partition", "solvers.partition:Dp", "the least slowest stage, exactly"),
+    "greedy-lynx": SolverEntry("partition", "solvers.partition:GreedyLynx", "Lynx's loop: slowest stage to fastest"),
+    "balanced": SolverEntry("partition", "solvers.partition:Balanced", "the layers as evenly as possible"),
 }
 ROOMS: dict[str, Room] = {
     "swap": Room("solvers.swap.make:make_swap_problem", "solvers.swap.lower:lower"),

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from tests.solvers.partition import brute_force as partition
 from tests.solvers.swap import brute_force as swap
 
 
@@ -18,4 +19,5 @@ class KindContract:
 
 CONTRACTS: dict[str, KindContract] = {
     "swap": KindContract(swap.random_problem, swap.optimum, frozenset({"milp-swap"})),
+    "partition": KindContract(partition.random_problem, partition.optimum, frozenset({"dp"})),
 }

@@ -10,6 +10,7 @@ from solvers.workload.links import (
     reduce_scatter_us,
     tensor_group,
 )
+from solvers.workload.measured import layer_from_graph
 from solvers.workload.megatron import megatron_layer
 from solvers.workload.shape import ModelShape, Parallelism
 from solvers.workload.stage import StageExtra, embedding_extra, head_extra, inflight, stage_extras, static_bytes
@@ -27,6 +28,7 @@ __all__ = [
     "embedding_extra",
     "head_extra",
     "inflight",
+    "layer_from_graph",
     "live_bytes",
     "megatron_layer",
     "p2p_us",

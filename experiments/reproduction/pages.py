@@ -13,28 +13,28 @@ HEAD = ("quantity or claim", "place", "paper", "ours", "deviation", "verdict")
 
 
 def tables_of(outcome: Outcome) -> list[Table]:
-    """The verdicts, then every value of the result."""
+    """The verdicts with their reasons, then every value of the result."""
     return [verdict_table(outcome), *value_tables(outcome)]
 
 
 def verdict_table(outcome: Outcome) -> Table:
     """One line for each quantity and claim; reasons are numbered and stand below."""
-    reasons = list(dict.fromkeys(one.reason for one in outcome.rows if one.reason is not None))
+    reasons = _reasons(outcome.rows)
     body = tuple(_line(one, reasons) for one in outcome.rows)
-    note = " ".join(f"[{number}] {_sentence(reason)}" for number, reason in enumerate(reasons, 1))
     entry = outcome.entry
-    return Table(f"{outcome.name}: {entry.title} ({entry.place}; {entry.how})", HEAD, body, note)
+    return Table(f"{outcome.name}: {entry.title} ({entry.place}; {entry.how})", HEAD, body, _listed(reasons))
 
 
 def value_tables(outcome: Outcome) -> list[Table]:
-    """All series that are more than one figure, those with the same labels side by side."""
+    """All series that are more than one figure, those with the same labels side by side; then what no row shows."""
     if outcome.result is None:
         return []
     groups: dict[tuple[str, ...], list[Series]] = {}
     for series in outcome.result.series:
         if tuple(series.points) != (series.name,):
             groups.setdefault(tuple(series.points), []).append(series)
-    scalars = [series for series in outcome.result.series if tuple(series.points) == (series.name,)]
+    shown = {one.of for one in outcome.entry.quantities}
+    scalars = [one for one in outcome.result.series if tuple(one.points) == (one.name,) and one.name not in shown]
     tables = [_values(f"{outcome.name}: values", labels, group) for labels, group in groups.items()]
     if scalars:
         body = tuple((one.name, show_value(one.points[one.name], one.unit)) for one in scalars)
@@ -59,11 +59,9 @@ def difference_table(outcomes: Sequence[Outcome]) -> Table | None:
     wrong = [(outcome, one) for outcome in outcomes for one in outcome.rows if one.verdict in (DIFFERS, FAILED)]
     if not wrong:
         return None
-    body = tuple(
-        (outcome.name, one.name, show_claim(one.paper, one.unit), _ours(one), one.verdict, one.reason or NOTHING)
-        for outcome, one in wrong
-    )
-    return Table("What differs, and why", ("entry", "quantity or claim", "paper", "ours", "verdict", "reason"), body)
+    reasons = _reasons([one for _, one in wrong])
+    body = tuple((outcome.name, *_line(one, reasons)) for outcome, one in wrong)
+    return Table("What differs, and why", ("entry", *HEAD), body, _listed(reasons))
 
 
 def page(outcome: Outcome) -> str:
@@ -111,6 +109,14 @@ def show_claim(claim: Claim | None, unit: str) -> str:
         word, end = ("at most", claim.high) if claim.high is not None else ("at least", claim.low)
         return f"{word} {_with_unit(show_number(end or 0.0), unit)}"
     return show_interval((claim.low, claim.high), unit)
+
+
+def _reasons(rows: Sequence[Judged]) -> list[str]:
+    return list(dict.fromkeys(one.reason for one in rows if one.reason is not None))
+
+
+def _listed(reasons: Sequence[str]) -> str:
+    return " ".join(f"[{number}] {_sentence(reason)}" for number, reason in enumerate(reasons, 1))
 
 
 def _line(judged: Judged, reasons: Sequence[str]) -> tuple[str, ...]:

@@ -20,7 +20,10 @@ def squares(cells: Cells, *, upto: int, log: str = "") -> Result:
     cells.total(upto)
     points = {f"n {number}": cells.get({"n": number}, _square, number, log) for number in range(upto)}
     total = scalar("sum", "", sum(value for value in points.values() if value is not None))
-    return Result(series=(Series(name="squares", unit="m²", points=points), total), notes=("Worked out by hand.",))
+    return Result(
+        series=(Series(name="squares", unit="m²", points=points), total, scalar("count", "", upto)),
+        notes=("Worked out by hand.",),
+    )
 
 
 def _square(number: int, log: str) -> float:

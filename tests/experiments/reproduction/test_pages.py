@@ -28,7 +28,7 @@ def test_a_line_for_each_quantity_and_claim(squares: Outcome) -> None:
     assert verdicts.note == "[1] They cannot add. [2] an image."
     assert values.head == ("", "squares (m²)")
     assert values.body == (("n 0", "0"), ("n 1", "1"), ("n 2", "4"))
-    assert singles.body == (("sum", "5"),)
+    assert singles.body == (("count", "3"),)
 
 
 def test_a_page_tells_how_it_was_made(squares: Outcome, tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_the_summary_counts_and_lists_what_differs(squares: Outcome, tmp_path: P
     assert "| squares | Figure 1 | arithmetic | 1 | 1 | 1 | 1 | 1 |" in text
     assert "| stumbling | Figure 1 | arithmetic | – | – | – | – | 1 |" in text
     assert "6 in all" in text
-    assert "| squares | sum | 10 | 5 | differs | They cannot add |" in text
+    assert "| squares | sum | Table 1 | 10 | 5 | -50.0 % | differs [1] |" in text
     assert "b is 0, below 1: raise it" in page(stumbling)
 
 

@@ -53,6 +53,7 @@ SOLVERS: dict[str, SolverEntry] = {
     "dp": SolverEntry("partition", "solvers.partition:Dp", "the least slowest stage, exactly"),
     "greedy-lynx": SolverEntry("partition", "solvers.partition:GreedyLynx", "Lynx's loop: slowest stage to fastest"),
     "balanced": SolverEntry("partition", "solvers.partition:Balanced", "the layers as evenly as possible"),
+    "heu": SolverEntry("recompute-layer", "solvers.recompute.layer:Heu", "Lynx-HEU: the best policy for all layers"),
 }
 ROOMS: dict[str, Room] = {
     "swap": Room("solvers.swap.make:make_swap_problem", "solvers.swap.lower:lower"),

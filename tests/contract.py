@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.solvers.partition import brute_force as partition
+from tests.solvers.recompute.layer import brute_force as layer
 from tests.solvers.swap import brute_force as swap
 
 
@@ -18,6 +19,7 @@ class KindContract:
 
 
 CONTRACTS: dict[str, KindContract] = {
+    "recompute-layer": KindContract(layer.random_problem, layer.optimum, frozenset()),
     "swap": KindContract(swap.random_problem, swap.optimum, frozenset({"milp-swap"})),
     "partition": KindContract(partition.random_problem, partition.optimum, frozenset({"dp"})),
 }

@@ -1,0 +1,110 @@
+"""What all solvers of `recompute-layer` share: measured plans, answers, and the proof that none exists."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from solvers.ir.recompute import LayerGroup, RecomputeLayerPlan, RecomputeLayerProblem
+from solvers.ir.solution import Limits, Solution, Status
+from solvers.recompute.layer.layer import Layer
+
+
+@dataclass(frozen=True)
+class Ask:
+    """One call of a solver: the problem, who answers, within which limits, since when."""
+
+    problem: RecomputeLayerProblem
+    solver: str
+    limits: Limits
+    began: float
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the call."""
+        return time.perf_counter() - self.began
+
+    @property
+    def room_bytes(self) -> int:
+        """What static bytes and the kept layer inputs leave of the budget."""
+        return self.problem.budget_bytes - fixed_bytes(self.problem)
+
+    def feasible(
+        self,
+        groups: Sequence[LayerGroup],
+        bound: int | None = None,
+        engine: str | None = None,
+        reason: str | None = None,
+        least_budget_bytes: int | None = None,
+    ) -> Solution[RecomputeLayerPlan]:
+        """A plan with its exact time; OPTIMAL where the bound meets it."""
+        objective = plan_us(self.problem, groups)
+        bound = 0 if objective == 0 else bound
+        return Solution(
+            status=Status.OPTIMAL if bound == objective else Status.FEASIBLE,
+            plan=RecomputeLayerPlan(groups=tuple(groups)),
+            solver=self.solver,
+            engine=engine,
+            objective=objective,
+            bound=bound,
+            base=0,
+            reason=reason,
+            least_budget_bytes=least_budget_bytes,
+            seed=self.limits.seed,
+            solve_time_s=self.elapsed_s,
+        )
+
+    def infeasible(self, least: int, exact: bool = True, engine: str | None = None) -> Solution[RecomputeLayerPlan]:
+        """No plan of any kind fits; `least` is the least budget, or a lower bound on it."""
+        how = "exactly" if exact else "at least"
+        return Solution(
+            status=Status.INFEASIBLE,
+            plan=None,
+            solver=self.solver,
+            engine=engine,
+            reason=f"the budget is {self.problem.budget_bytes} bytes, the least feasible one {how} {least} bytes: "
+            "raise it",
+            least_budget_bytes=least,
+            seed=self.limits.seed,
+            solve_time_s=self.elapsed_s,
+        )
+
+    def unknown(self, reason: str, bound: int | None = None, engine: str | None = None) -> Solution[RecomputeLayerPlan]:
+        """Neither a plan nor a proof."""
+        return Solution(
+            status=Status.UNKNOWN,
+            plan=None,
+            solver=self.solver,
+            engine=engine,
+            bound=bound,
+            base=0,
+            reason=reason,
+            seed=self.limits.seed,
+            solve_time_s=self.elapsed_s,
+        )
+
+
+def fixed_bytes(problem: RecomputeLayerProblem) -> int:
+    """Static bytes and every layer's input, kept for every microbatch in flight."""
+    return problem.static_bytes + problem.inflight_microbatches * problem.layers * problem.layer_input_bytes
+
+
+def plan_us(problem: RecomputeLayerProblem, groups: Sequence[LayerGroup]) -> int:
+    """The objective: recomputation on the critical path, over all layers."""
+    critical = len(problem.windows)
+    return sum(
+        group.layers * sum(problem.ops[i].time_us for i, w in group.recomputed if w == critical) for group in groups
+    )
+
+
+def plan_bytes(problem: RecomputeLayerProblem, groups: Sequence[LayerGroup]) -> int:
+    """The least budget under which the groups fit."""
+    layer = Layer.of(problem)
+    size = [op.output_bytes for op in problem.ops]
+    shared = working = 0
+    for group in groups:
+        parts = [(size[i], layer.unit(w)) for i, w in group.recomputed]
+        stored = sum(size[i] for i in group.stored)
+        forward = sum(amount * unit for amount, (unit, _) in parts)
+        shared += group.layers * (problem.inflight_microbatches * stored + forward)
+        working = max(working, sum(amount * unit for amount, (_, unit) in parts))
+    return fixed_bytes(problem) + shared + working

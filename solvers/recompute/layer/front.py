@@ -1,0 +1,118 @@
+"""A layer's nondominated policies, made once; each (layers, microbatches in flight, memory) is then a look-up."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from solvers.ir.recompute import LayerGroup
+from solvers.recompute.layer.enumerate import ABSENT, STORED, Policies, TooManyStates, enumerate_policies
+from solvers.recompute.layer.layer import Layer
+from solvers.recompute.layer.pareto import IntArray
+
+MAX_STATES = 400_000
+"""Partial policies that an enumeration may make: beyond, the layer is left to the integer programme."""
+LARGEST = 2**62
+
+__all__ = ["Choice", "Front", "Policy", "TooManyStates"]
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What is done with one layer: ops stored, and [op, window] pairs (the number of windows is the critical path)."""
+
+    stored: tuple[int, ...]
+    recomputed: tuple[tuple[int, int], ...]
+
+    def group(self, layers: int) -> LayerGroup:
+        """The policy for so many layers."""
+        return LayerGroup(layers=layers, stored=self.stored, recomputed=self.recomputed)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One policy for all layers: its number in the front, time on the critical path of one layer, and memory."""
+
+    number: int
+    time_us: int
+    memory_bytes: int
+
+
+@dataclass(frozen=True, eq=False)
+class Front:
+    """Policies by ascending time on the critical path; bytes are those of one layer.
+
+    `inflight` None: the front serves every number of microbatches in flight; a number: only that one (smaller, faster).
+    `share_bytes` = inflight·stored + forward bytes where `inflight` is given.
+    """
+
+    layer: Layer
+    inflight: int | None
+    policies: Policies
+    order: IntArray
+    time_us: IntArray
+    stored_bytes: IntArray | None
+    forward_bytes: IntArray | None
+    share_bytes: IntArray | None
+    working_bytes: IntArray
+
+    @classmethod
+    def of(
+        cls,
+        layer: Layer,
+        inflight: int | None = None,
+        max_states: int = MAX_STATES,
+        stop: Callable[[], bool] = lambda: False,
+    ) -> "Front":
+        """Enumerate. Raises `TooManyStates` (also where `stop` says so) and OverflowError beyond 64 bits."""
+        weights = [[1, 0, 0], [1, 1, 0], [1, 1, 1]] if inflight is None else [[inflight, 1, 0], [inflight, 1, 1]]
+        policies = enumerate_policies(layer, weights, max_states, stop)
+        order = np.lexsort(policies.coordinates[::-1])
+        time_us, *memory = policies.coordinates[:, order]
+        working = memory[-1] - memory[-2]
+        if inflight is None:
+            return cls(layer, None, policies, order, time_us, memory[0], memory[1] - memory[0], None, working)
+        return cls(layer, inflight, policies, order, time_us, None, None, memory[0], working)
+
+    def __len__(self) -> int:
+        return len(self.time_us)
+
+    def share(self, inflight: int) -> IntArray:
+        """Bytes that each layer of a policy adds: inflight·stored + forward."""
+        if self.inflight is None:
+            assert self.stored_bytes is not None
+            assert self.forward_bytes is not None
+            return inflight * self.stored_bytes + self.forward_bytes
+        if inflight != self.inflight:
+            raise ValueError(f"this front serves {self.inflight} microbatches in flight, not {inflight}")
+        assert self.share_bytes is not None
+        return self.share_bytes
+
+    def best(self, layers: int, inflight: int, room_bytes: int) -> Choice | None:
+        """The policy of least time for `layers` layers within `room_bytes`; None where no policy fits.
+
+        `room_bytes` is what budget, static bytes and the kept layer inputs leave: budget − static −
+        inflight·layers·layer_input. Of equally fast policies the first in the front's order.
+        """
+        memory = layers * self.share(inflight) + self.working_bytes
+        fits = memory <= room_bytes
+        number = int(fits.argmax())
+        return Choice(number, int(self.time_us[number]), int(memory[number])) if fits[number] else None
+
+    def least_memory(self, layers: int, inflight: int) -> int:
+        """The least bytes of any policy (and of any mix: README, L) for so many layers."""
+        return int((layers * self.share(inflight) + self.working_bytes).min())
+
+    def policy(self, number: int) -> Policy:
+        """What the policy of that number does."""
+        choices = self.policies.choices(int(self.order[number]))
+        stored = tuple(i for i, choice in sorted(choices.items()) if choice == STORED)
+        recomputed = tuple((i, choice) for i, choice in sorted(choices.items()) if choice not in (STORED, ABSENT))
+        return Policy(stored, recomputed)
+
+
+@lru_cache(maxsize=64)
+def front_of(layer: Layer, inflight: int | None = None) -> Front:
+    """The front of a layer, remembered."""
+    return Front.of(layer, inflight)

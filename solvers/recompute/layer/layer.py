@@ -1,0 +1,61 @@
+"""What of a layer matters to recomputation: the ops that a backward op depends on, and the windows that are open."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from solvers.ir.recompute import LayerOp, RecomputeLayerProblem, Window
+
+HIDDEN_COPIES = 2
+"""Bytes that an op recomputed in a backward or stall window counts, in outputs: two layers' worth may be alive."""
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A layer's ops and windows, as every query about it shares them (README, Front).
+
+    `last_stage` closes the forward windows. Ops are kept under their own numbers.
+    """
+
+    ops: tuple[LayerOp, ...]
+    windows: tuple[Window, ...]
+    last_stage: bool = False
+
+    @classmethod
+    def of(cls, problem: RecomputeLayerProblem) -> "Layer":
+        """The layer of a problem."""
+        return cls(problem.ops, problem.windows, problem.last_stage)
+
+    @property
+    def critical(self) -> int:
+        """The number of the critical path among the windows."""
+        return len(self.windows)
+
+    @cached_property
+    def useful(self) -> tuple[int, ...]:
+        """Ops that are needed or that a needed op is computed from: no other op is ever stored or recomputed."""
+        wanted = [op.needed for op in self.ops]
+        for i in range(len(self.ops) - 1, -1, -1):
+            if wanted[i]:
+                for j in self.ops[i].inputs:
+                    wanted[j] = True
+        return tuple(i for i, useful in enumerate(wanted) if useful)
+
+    @cached_property
+    def readers(self) -> tuple[tuple[int, ...], ...]:
+        """For each op the useful ops that read its output."""
+        return tuple(tuple(i for i in self.useful if j in self.ops[i].inputs) for j in range(len(self.ops)))
+
+    @cached_property
+    def open(self) -> tuple[int, ...]:
+        """Windows in which something may be recomputed."""
+        return tuple(w for w, window in enumerate(self.windows) if not (self.last_stage and window.phase == "forward"))
+
+    def fits(self, i: int, w: int) -> bool:
+        """Whether op i alone may be recomputed in window w."""
+        return w in self.open and not self.ops[i].comm and self.ops[i].time_us <= self.windows[w].time_us
+
+    def unit(self, w: int) -> tuple[int, int]:
+        """(forward bytes, working bytes) of one byte recomputed in window w, or on the critical path."""
+        if w == self.critical:
+            return 0, 1
+        return (1, 0) if self.windows[w].phase == "forward" else (0, HIDDEN_COPIES)

@@ -1,0 +1,123 @@
+"""Design §4's meaning of a layer policy, written again as plainly as possible, and optima by trying everything."""
+
+import random
+from functools import cache
+from itertools import combinations_with_replacement, product
+from typing import Final, Literal
+
+from solvers.ir import LayerOp, RecomputeLayerProblem, Window
+
+ABSENT: Final = "absent"
+STORED: Final = "stored"
+Place = int | Literal["absent", "stored"]
+"""A window's number (their number: the critical path), stored, or absent."""
+Figures = tuple[int, int, int, int]
+"""(time on the critical path, stored, forward, working bytes) of one layer."""
+
+
+def figures(problem: RecomputeLayerProblem, places: tuple[Place, ...]) -> Figures | None:
+    """What a policy costs one layer; None where it is invalid."""
+    critical = len(problem.windows)
+    spent = [0] * (critical + 1)
+    stored = forward = working = 0
+    for op, place in zip(problem.ops, places, strict=True):
+        if place == ABSENT:
+            if op.needed:
+                return None
+        elif place == STORED:
+            stored += op.output_bytes
+        else:
+            assert isinstance(place, int)
+            for source in op.inputs:
+                there = places[source]
+                if there == ABSENT or (there != STORED and there > place):
+                    return None
+            spent[place] += op.time_us
+            phase = "critical" if place == critical else problem.windows[place].phase
+            if phase != "critical" and (op.comm or (phase == "forward" and problem.last_stage)):
+                return None
+            forward += op.output_bytes if phase == "forward" else 0
+            working += op.output_bytes * {"forward": 0, "backward": 2, "stall": 2, "critical": 1}[phase]
+    if any(spent[w] > window.time_us for w, window in enumerate(problem.windows)):
+        return None
+    return spent[critical], stored, forward, working
+
+
+def all_policies(problem: RecomputeLayerProblem) -> set[Figures]:
+    """The figures of every valid policy."""
+    choices: list[Place] = [ABSENT, STORED, *range(len(problem.windows) + 1)]
+    found = (figures(problem, places) for places in product(choices, repeat=len(problem.ops)))
+    return {each for each in found if each is not None}
+
+
+def memory(problem: RecomputeLayerProblem, mix: tuple[Figures, ...]) -> int:
+    """The bytes of a policy for each layer."""
+    held = sum(stored + problem.layer_input_bytes for _, stored, _, _ in mix)
+    waiting = sum(forward for _, _, forward, _ in mix)
+    return problem.static_bytes + problem.inflight_microbatches * held + waiting + max(working for *_, working in mix)
+
+
+@cache
+def mixes(problem: RecomputeLayerProblem, most: int | None = None) -> tuple[int | None, int]:
+    """(the least time within the budget with at most so many policies, the least budget)."""
+    best, least = None, None
+    for mix in combinations_with_replacement(sorted(all_policies(problem)), problem.layers):
+        if most is not None and len(set(mix)) > most:
+            continue
+        needed = memory(problem, mix)
+        least = needed if least is None else min(least, needed)
+        time_us = sum(each[0] for each in mix)
+        if needed <= problem.budget_bytes and (best is None or time_us < best):
+            best = time_us
+    assert least is not None, "storing everything is always a policy"
+    return best, least
+
+
+def optimum(problem: RecomputeLayerProblem) -> int | None:
+    """The least objective of any decision, whatever its number of groups; None where none fits."""
+    return mixes(problem)[0]
+
+
+def random_problem(seed: int, max_ops: int = 4, max_windows: int = 2, max_layers: int = 3) -> RecomputeLayerProblem:
+    """A tiny stage with contention: chains that branch, windows that some ops fit, a budget that binds."""
+    source = random.Random(seed)
+    windows = [
+        Window(name=f"w{k}", phase=source.choice(["forward", "backward", "stall"]), time_us=source.randint(0, 8))
+        for k in range(source.randint(0, max_windows))
+    ]
+    ops = [
+        LayerOp(
+            name=f"op {i}",
+            time_us=source.randint(0, 6),
+            output_bytes=source.randint(0, 6),
+            inputs=tuple(sorted(source.sample(range(i), min(i, source.choice([0, 1, 1, 2]))))),
+            comm=source.random() < 0.2,
+            needed=source.random() < 0.7,
+        )
+        for i in range(source.randint(1, max_ops))
+    ]
+    layers, inflight = source.randint(1, max_layers), source.randint(1, 3)
+    problem = RecomputeLayerProblem(
+        name=f"tiny {seed}",
+        layers=layers,
+        inflight_microbatches=inflight,
+        last_stage=source.random() < 0.25,
+        budget_bytes=0,
+        static_bytes=source.randint(0, 3),
+        layer_input_bytes=source.randint(0, 3),
+        windows=tuple(windows),
+        ops=tuple(ops),
+    )
+    return with_budget(problem, source)
+
+
+def with_budget(problem: RecomputeLayerProblem, source: random.Random) -> RecomputeLayerProblem:
+    """The problem with a budget between a little too small and ample."""
+    every = sum(op.output_bytes for op in problem.ops if op.needed)
+    ample = problem.static_bytes + problem.inflight_microbatches * problem.layers * (problem.layer_input_bytes + every)
+    least = min(memory(problem, (policy,) * problem.layers) for policy in all_policies(problem))
+    low, high = max(0, least - 1), max(least, ample)
+    budget = min(source.randint(low, high), source.randint(low, high))
+    return RecomputeLayerProblem(
+        **{field: getattr(problem, field) for field in problem.__struct_fields__} | {"budget_bytes": budget}
+    )

@@ -1,44 +1,144 @@
-"""`bayplan make`: a problem file from a graph, a machine and a budget."""
+"""`bayplan make`: a problem file from a measured graph or a model's shape, a machine and a budget."""
 
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import click
+import msgspec
 
 from experiments.commands.amounts import BYTES_HELP, parse_budget, show_bytes
 from experiments.commands.outputs import writable
 from experiments.commands.show import print_figures
 from experiments.hardware import read_hardware
-from solvers.ir.codec import problem_to_raw, read_document, write_json
+from experiments.shapes import read_shape
+from experiments.stages import Stage
+from solvers.ir.codec import Problem, document_to_raw, problem_to_raw, read_document, write_json
+from solvers.ir.errors import InvalidInput
 from solvers.ir.graph import OpGraph
+from solvers.ir.hardware import Hardware
 from solvers.planner import make_problem, require_room
+from solvers.workload import Parallelism
 
-HELP = f"""Make a problem of KIND from a graph.
+HELP = f"""Make a problem of KIND from a graph, or from one stage of a model given by its shape.
 
-A budget is {BYTES_HELP}, or a percentage of the graph's peak, as in 55%."""
+A measured graph: --graph. A computed one: --shape with --microbatch, and how the model is cut. recompute-layer looks at
+one layer, with all microbatches that the stage holds under 1F1B; all other kinds see one microbatch's forward and
+backward pass through the stage's layers. KIND graph writes that graph itself.
+
+A budget is {BYTES_HELP}, or a percentage, as in 55%, of the peak without any plan."""
+
+GRAPH, LAYER = "graph", "recompute-layer"
+"""What is not made from a whole graph: the graph itself, and the problem of one layer."""
+
+
+class Made(NamedTuple):
+    """What is written: its name, its JSON, and the peak that a percentage refers to."""
+
+    name: str
+    raw: dict[str, Any]
+    figures: list[tuple[str, str | None]]
 
 
 @click.command("make", help=HELP)
 @click.argument("kind")
-@click.option("--graph", required=True, type=click.Path(path_type=Path), metavar="G.json", help="The step's graph.")
+@click.option("--graph", type=click.Path(path_type=Path), metavar="G.json", help="The step's graph.")
+@click.option("--shape", metavar="NAME", help="A shape file, or a name in conf/model/shapes.")
+@click.option("--tensor", type=click.IntRange(1), help="Devices that share each layer.  [default: 1]")
+@click.option("--pipeline", type=click.IntRange(1), help="Stages.  [default: 1]")
+@click.option("--microbatch", type=click.IntRange(1), help="Samples of one pass; needed with --shape.")
+@click.option("--microbatches", type=click.IntRange(1), help="Passes of a step.  [default: as many as stages]")
+@click.option("--stage", type=click.IntRange(0), help="Which stage, from 0.  [default: 0]")
+@click.option("--layers", type=click.IntRange(1), help="Its layers.  [default: an even share]")
+@click.option("--sequence", type=click.IntRange(1), help="Tokens of a sample.  [default: the shape's]")
+@click.option("--sequence-parallel", is_flag=True, default=None, help="Cut norms and dropouts along the sequence.")
+@click.option("--ungrouped", is_flag=True, default=None, help="Leave small operators apart.")
+@click.option("--stall-us", type=click.IntRange(0), help="Idle time a layer in the cool-down.  [default: 0]")
 @click.option("--hardware", required=True, metavar="H", help="A hardware file, or a name in conf/hardware.")
 @click.option("--budget", metavar="B", help="Bytes, 8GiB, or 55%; the device's memory unless given.")
 @click.option("--out", required=True, type=click.Path(path_type=Path), metavar="P.json", help="Where to write it.")
-def command(kind: str, graph: Path, hardware: str, budget: str | None, out: Path) -> int:
+def command(
+    kind: str, graph: Path | None, shape: str | None, hardware: str, budget: str | None, out: Path, **cut: Any
+) -> int:
     """See HELP."""
-    require_room(kind)
-    step = read_document(graph, OpGraph)
+    if kind != GRAPH and not (kind == LAYER and shape is not None):
+        require_room(kind)
+    if (graph is None) == (shape is None):
+        raise InvalidInput("give either --graph G.json or --shape NAME: one of them tells what is to be planned")
     machine = read_hardware(hardware)
-    peak = max(step.memory_bytes)
-    amount = machine.device().memory_bytes if budget is None else parse_budget(budget, peak)
-    place = writable(out, "--out", inputs=(graph, Path(hardware)))
-    problem = make_problem(kind, step, machine, amount)
-    write_json(place, problem_to_raw(problem))
-    figures: list[tuple[str, str | None]] = [
-        ("kind", kind),
-        ("hardware", machine.name),
-        ("budget", show_bytes(amount)),
-        ("peak of the graph", show_bytes(peak)),
-        ("written to", str(out)),
-    ]
-    print_figures(problem.name, figures)
+    if graph is not None:
+        made = _from_graph(kind, graph, machine, budget, cut)
+    else:
+        made = _from_shape(kind, _stage(str(shape), machine, cut), budget, cut)
+    place = writable(out, "--out", inputs=tuple(Path(name) for name in (graph, shape, hardware) if name is not None))
+    write_json(place, made.raw)
+    print_figures(made.name, [("kind", kind), ("hardware", machine.name), *made.figures, ("written to", str(out))])
     return 0
+
+
+def _from_graph(kind: str, graph: Path, machine: Hardware, budget: str | None, cut: dict[str, Any]) -> Made:
+    for option, value in cut.items():
+        if value is not None:
+            flag = f"--{option.replace('_', '-')}"
+            raise InvalidInput(f"{flag} says how a --shape is cut, but --graph is a measured step: leave it out")
+    if kind == GRAPH:
+        raise InvalidInput(f"{graph} is a graph already: give --shape to compute one, or another kind")
+    step = read_document(graph, OpGraph)
+    peak = max(step.memory_bytes)
+    amount = _amount(budget, peak, machine)
+    return _problem(make_problem(kind, step, machine, amount), amount, ("peak of the graph", show_bytes(peak)))
+
+
+def _from_shape(kind: str, stage: Stage, budget: str | None, cut: dict[str, Any]) -> Made:
+    if kind == LAYER:
+        return _layer(stage, budget, cut["stall_us"] or 0)
+    graph = stage.graph
+    peak = max(graph.memory_bytes)
+    if kind == GRAPH:
+        figures = [("ops", str(len(graph.ops))), ("peak of the graph", show_bytes(peak))]
+        return Made(graph.name, document_to_raw(graph), [*figures])
+    amount = _amount(budget, peak, stage.cluster)
+    problem = make_problem(kind, graph, stage.cluster, amount)
+    return _problem(problem, amount, ("peak of the graph", show_bytes(peak)))
+
+
+def _layer(stage: Stage, budget: str | None, stall_us: int) -> Made:
+    from solvers.recompute.layer.make import layer_problem
+
+    peak = stage.unlimited_bytes
+    amount = _amount(budget, peak, stage.cluster)
+    problem = layer_problem(
+        stage.costs,
+        layers=stage.layers,
+        inflight_microbatches=stage.inflight,
+        last_stage=stage.is_last,
+        budget_bytes=amount,
+        static_bytes=stage.fixed_bytes,
+        stall_us=stall_us,
+    )
+    return _problem(problem, amount, ("memory where nothing is recomputed", show_bytes(peak)))
+
+
+def _problem(problem: Problem, amount: int, peak: tuple[str, str]) -> Made:
+    return Made(problem.name, problem_to_raw(problem), [("budget", show_bytes(amount)), peak])
+
+
+def _stage(shape: str, machine: Hardware, cut: dict[str, Any]) -> Stage:
+    """The stage that the options describe; raises `InvalidInput` where one is missing or means nothing."""
+    if cut["microbatch"] is None:
+        raise InvalidInput("--shape needs --microbatch, the samples of one pass: give it, as in --microbatch 8")
+    stages = cut["pipeline"] or 1
+    model = read_shape(shape)
+    if cut["sequence"] is not None:
+        model = msgspec.structs.replace(model, sequence=cut["sequence"])
+    parallelism = Parallelism(
+        tensor=cut["tensor"] or 1,
+        pipeline=stages,
+        sequence_parallel=bool(cut["sequence_parallel"]),
+        microbatch=cut["microbatch"],
+        microbatches=cut["microbatches"] or stages,
+    )
+    return Stage(model, parallelism, machine, cut["stage"] or 0, cut["layers"], not cut["ungrouped"])
+
+
+def _amount(budget: str | None, peak: int, machine: Hardware) -> int:
+    return machine.device().memory_bytes if budget is None else parse_budget(budget, peak)

@@ -10,7 +10,7 @@ from solvers.workload.links import (
     reduce_scatter_us,
     tensor_group,
 )
-from solvers.workload.measured import layer_from_graph
+from solvers.workload.measured import layer_from_graph, measured_layers, measured_static_bytes
 from solvers.workload.megatron import megatron_layer
 from solvers.workload.shape import ModelShape, Parallelism
 from solvers.workload.stage import StageExtra, embedding_extra, head_extra, inflight, stage_extras, static_bytes
@@ -30,6 +30,8 @@ __all__ = [
     "inflight",
     "layer_from_graph",
     "live_bytes",
+    "measured_layers",
+    "measured_static_bytes",
     "megatron_layer",
     "p2p_us",
     "reduce_scatter_us",

@@ -31,7 +31,7 @@ def layer_from_graph(graph: OpGraph) -> LayerCosts:
     up). An op's output are the storages that it makes or writes and that a later op reads; gradients of parameters
     are static memory. Raises `InvalidInput` where no layer has both passes, or a pass does not end in one tensor.
     """
-    layer_of_op = graph.layer_of_op if graph.layer_of_op is not None else repeated_layers(graph)
+    layer_of_op = _layer_of_op(graph)
     alike = _alike(graph, layer_of_op)
     chosen = sorted(alike)[len(alike) // 2]
     reader = _Reader(graph, layer_of_op)
@@ -39,6 +39,30 @@ def layer_from_graph(graph: OpGraph) -> LayerCosts:
     forward = _times(graph, [one.forward for one in alike.values()], alike[chosen].forward)
     backward = _times(graph, [one.backward for one in alike.values()], alike[chosen].backward)
     return reader.costs(chosen, layer, {**forward, **backward})
+
+
+def measured_layers(graph: OpGraph) -> int:
+    """How many layers of a measured graph are alike; raises `InvalidInput` where there are none."""
+    return len(_alike(graph, _layer_of_op(graph)))
+
+
+def measured_static_bytes(graph: OpGraph) -> int:
+    """What no decision about those layers changes: parameters, their gradients, optimizer states, and the step's input.
+
+    What other forward ops (embedding, head, layers of another kind) keep for the backward pass counts too.
+    """
+    layer_of_op = _layer_of_op(graph)
+    alike = _alike(graph, layer_of_op)
+    total = 0
+    for tensor in graph.tensors:
+        outside = tensor.born is None or layer_of_op[tensor.born] not in alike
+        fixed = tensor.kind in ("parameter", "gradient", "optimizer") or tensor.born is None
+        total += tensor.bytes if fixed or (tensor.saved and outside) else 0
+    return total
+
+
+def _layer_of_op(graph: OpGraph) -> Sequence[int | None]:
+    return graph.layer_of_op if graph.layer_of_op is not None else repeated_layers(graph)
 
 
 def _alike(graph: OpGraph, layer_of_op: Sequence[int | None]) -> dict[int, _Layer]:

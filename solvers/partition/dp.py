@@ -15,7 +15,7 @@ from solvers.partition.answers import why_infeasible, with_plan, without_plan
 from solvers.partition.balanced import even_split
 from solvers.partition.table import UNFIT, IntArray, cost_array, costs_of, restricted
 
-Ties = Literal["total", "first"]
+Ties = Literal["even", "total"]
 Table = npt.NDArray[Any]
 BLOCK = 1 << 18
 """Entries of the recursion that are computed at once, between two looks at the clock."""
@@ -29,12 +29,12 @@ class _Stopped(Exception):
 class Dp:
     """The least possible largest stage cost, exactly: OPTIMAL, or INFEASIBLE with the reason.
 
-    `ties`: of all optimal partitions take the one with the smallest sum of stage costs, which fills and drains a
-    pipeline fastest (`total`), or the lexicographically first one (`first`). Where the time ends first, the even
-    partition answers with the bound max over stages of the cheapest count.
+    `ties`: of all optimal partitions take the one nearest to even (`even`), or with the smallest sum of stage costs
+    (`total`); of equals the one with more layers on earlier stages. Where the time ends first, the even partition
+    answers with the bound max over stages of the cheapest count.
     """
 
-    ties: Ties = "total"
+    ties: Ties = "even"
     NAME = "dp"
 
     def __post_init__(self) -> None:
@@ -86,27 +86,25 @@ def _stopped_early(
     return without_plan(solver, Status.UNKNOWN, f"{reason}, and the even partition does not fit", limits, began, bound)
 
 
-def best_split(
-    costs: IntArray, ties: Ties = "total", pause: Callable[[], None] | None = None
-) -> tuple[int, ...] | None:
+def best_split(costs: IntArray, ties: Ties = "even", pause: Callable[[], None] | None = None) -> tuple[int, ...] | None:
     """The layers of each stage that minimise the largest `costs[p, n]` (n = 0…layers, UNFIT where it does not fit).
 
     None where no partition fits. `pause` is called between blocks of work and may raise to end it.
     """
     costs = restricted(costs)
-    if costs.shape[1] - 1 < costs.shape[0]:
+    stages, layers = costs.shape[0], costs.shape[1] - 1
+    if layers < stages:
         return None
-    tables = _tables(costs, np.maximum, pause)
-    best = int(tables[0][-1])
+    best = int(_tables(costs, np.maximum, pause)[0][-1])
     if best >= UNFIT:
         return None
-    if ties == "first":
-        return _trace(tables, costs, np.maximum)
-    if best * len(costs) < UNFIT:
-        costs = np.where(costs <= best, costs, UNFIT)
-    else:  # sums that int64 may not hold: Python's whole numbers instead
-        costs = np.where(costs <= best, costs.astype(object), UNFIT * len(costs))
-    return _trace(_tables(costs, np.add, pause), costs, np.add)
+    weights: Table = costs
+    if ties == "even":
+        weights = np.broadcast_to((stages * np.arange(layers + 1) - layers) ** 2, costs.shape)
+    if int(weights[costs <= best].max()) * stages >= UNFIT:  # sums that int64 may not hold: Python's whole numbers
+        weights = weights.astype(object)
+    weights = np.where(costs <= best, weights, UNFIT * stages if weights.dtype == object else UNFIT)
+    return _trace(_tables(weights, np.add, pause), weights)
 
 
 def _tables(costs: Table, combine: np.ufunc, pause: Callable[[], None] | None) -> list[Table]:
@@ -138,15 +136,14 @@ def _tables(costs: Table, combine: np.ufunc, pause: Callable[[], None] | None) -
     return tables[::-1]
 
 
-def _trace(tables: list[Table], costs: Table, combine: np.ufunc) -> tuple[int, ...]:
-    """The lexicographically first layers that reach the optimum: of sums the rest's own, of maxima the whole's."""
-    left = costs.shape[1] - 1
+def _trace(sums: list[Table], weights: Table) -> tuple[int, ...]:
+    """The layers that reach the least sum of weights, lexicographically the last of them."""
+    left = weights.shape[1] - 1
     layers = []
-    for stage, row in enumerate(costs):
+    for stage, row in enumerate(weights):
         counts = np.arange(1, left + 1)
-        values = combine(row[counts], tables[stage + 1][left - counts])
-        goal = tables[stage][left] if combine is np.add else tables[0][-1]
-        count = int(counts[np.flatnonzero(values <= goal)[0]])
+        values = row[counts] + sums[stage + 1][left - counts]
+        count = int(counts[np.flatnonzero(values <= sums[stage][left])[-1]])
         layers.append(count)
         left -= count
     return tuple(layers)

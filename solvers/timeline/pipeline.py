@@ -67,6 +67,23 @@ class PipelineTimes:
         arrival = self.backward_end_us[..., 1:, :] + self.p2p_us[..., None]
         return np.concatenate((arrival, self.forward_end_us[..., -1:, :]), axis=-2)
 
+    @property
+    def before_us(self) -> IntArray:
+        """When the pass right before each backward pass ended on its stage: from then on it could recompute."""
+        last = self.forward_end_us[..., -1:]
+        if self.order == "gpipe":
+            return np.concatenate((self.backward_end_us[..., 1:], last), axis=-1)
+        previous = np.concatenate((last, self.backward_end_us[..., :-1]), axis=-1)
+        served = np.arange(self.microbatches) + self.stages - 1 - np.arange(self.stages)[:, None]
+        served = np.broadcast_to(np.minimum(served, self.microbatches - 1), previous.shape)
+        paired = np.take_along_axis(self.forward_end_us, served, axis=-1)
+        return np.asarray(np.where(cool_down(self.stages, self.microbatches, self.order), previous, paired))
+
+    @property
+    def waited_us(self) -> IntArray:
+        """How long each backward pass's gradient is awaited, (…, P, M): the stall that recomputation can hide in."""
+        return np.maximum(self.gradient_us - self.before_us, 0)
+
     @cached_property
     def makespan_us(self) -> IntArray:
         """The end of the last pass, of shape (…): a scalar array for one pipeline."""

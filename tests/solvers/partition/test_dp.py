@@ -51,8 +51,8 @@ def test_nulls_and_costs_in_any_order(problem: PartitionProblem) -> None:
         assert [sentence for sentence in verdict.violations if "no decision" not in sentence] == []
 
 
-def test_ties_go_to_the_smallest_total_or_to_the_first() -> None:
-    """Among the optimal partitions `total` has the least sum and `first` is lexicographically the first."""
+def test_ties_go_to_the_most_even_or_to_the_smallest_total() -> None:
+    """Then to the one with more layers on earlier stages: of equals, the lexicographically last."""
     different = 0
     for seed in range(300):
         problem = random_problem(seed)
@@ -64,11 +64,14 @@ def test_ties_go_to_the_smallest_total_or_to_the_first() -> None:
         def total(layers: tuple[int, ...], problem: PartitionProblem = problem) -> int:
             return sum(problem.cost_us[stage][count] or 0 for stage, count in enumerate(layers))
 
+        def squares(layers: tuple[int, ...]) -> int:
+            return sum(count**2 for count in layers)
+
         costs = cost_array(problem)
-        assert best_split(costs, "first") == min(optimal), seed
-        least = min(total(layers) for layers in optimal)
-        assert best_split(costs, "total") == min(layers for layers in optimal if total(layers) == least), seed
-        different += total(min(optimal)) > least
+        most_even, least = min(map(squares, optimal)), min(map(total, optimal))
+        assert best_split(costs) == max(layers for layers in optimal if squares(layers) == most_even), seed
+        assert best_split(costs, "total") == max(layers for layers in optimal if total(layers) == least), seed
+        different += best_split(costs) != best_split(costs, "total")
     assert different > 10
 
 
@@ -78,9 +81,9 @@ def test_sums_beyond_int64_are_exact() -> None:
     costs = np.full((stages, layers + 1), UNFIT)
     costs[:, 1], costs[:, 2] = 2**53 - 5, 2**53 - 1
     costs[17, 2] = 2**53 - 2
-    chosen = best_split(costs)
-    assert chosen is not None
-    assert [stage for stage, count in enumerate(chosen) if count == 2] == [17]
+    costs[18, 1] = 2**53 - 1
+    chosen = {ties: best_split(costs, ties) or () for ties in ("even", "total")}
+    assert {ties: layers.index(2) for ties, layers in chosen.items()} == {"even": 0, "total": 18}
 
 
 def test_blocks_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:

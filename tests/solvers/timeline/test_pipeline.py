@@ -1,6 +1,6 @@
 """Pipelines: a picture by hand, known closed forms, and two other tellings of the same recurrence."""
 
-from itertools import product
+from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ from solvers.ir import InvalidInput
 from solvers.timeline.pipeline import PipelineTimes, pipeline, pipeline_makespan_us
 from solvers.timeline.pipeline_order import Order, cool_down, stage_order, waves
 from tests.solvers.check.naive_pipeline import naive_pipeline_us
-from tests.solvers.timeline.pipelines import Given, lane_ends, longest_path_ends, random_given
+from tests.solvers.timeline.pipelines import Given, lane_ends, lane_order, longest_path_ends, random_given
 
 
 def run(given: Given) -> PipelineTimes:
@@ -34,6 +34,7 @@ def test_recomputation_hides_in_the_stall_of_the_cool_down() -> None:
     cooldown = pipeline([1, 1], [2, 2], recompute_us=[2, 0], microbatches=2, hide_in_stalls="cooldown")
     everywhere = pipeline([1, 1], [2, 2], recompute_us=[2, 0], microbatches=2, hide_in_stalls="all")
     assert [int(times.makespan_us) for times in (exposed, cooldown, everywhere)] == [12, 12, 10]
+    assert everywhere.waited_us.tolist() == [[2, 1], [0, 0]]
     assert everywhere.backward_start_us.tolist() == [[4, 8], [2, 5]]
     assert everywhere.hidden_us.tolist() == [3, 0]
     assert everywhere.recomputing_us.tolist() == [4, 0]
@@ -136,6 +137,22 @@ def test_lane_time_adds_up() -> None:
         assert (times.stall_us >= 0).all()
         assert (times.hidden_us <= times.recomputing_us).all()
         assert (times.hidden_us == 0).all() or given.hide != "none"
+
+
+def test_a_backward_pass_waits_from_the_end_of_the_pass_before() -> None:
+    """What is recomputed in a stall fits between the end of the pass before and the gradient, in every order."""
+    for seed in range(200):
+        given = random_given(seed)
+        times, ends = run(given), longest_path_ends(given)
+        for stage in range(len(given.forward)):
+            passes = lane_order(given, stage)
+            for before, (kind, number) in pairwise(passes):
+                if kind == "B":
+                    assert times.before_us[stage, number] == ends[before[0], stage, before[1]], seed
+        hidden = np.minimum(times.recompute_us, times.waited_us).sum(axis=-1)
+        assert (times.hidden_us <= hidden).all()
+        if given.hide == "all" and all(given.may_hide):
+            assert (times.hidden_us == hidden).all()
 
 
 @pytest.mark.parametrize(("depth", "microbatches"), [(1, 1), (1, 5), (4, 2), (4, 4), (4, 9), (6, 3)])

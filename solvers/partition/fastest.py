@@ -108,11 +108,8 @@ def search_1f1b(
 
 def _searched(task: _Task) -> tuple[Fastest, PathBounds]:
     """The local search's answer, and the tables of the bound."""
-    if task.microbatches < 1:
-        raise InvalidInput(f"microbatches is {task.microbatches}: a step has at least 1")
-    _require_range(task)
-    bounds = path_bounds(task.times, task.microbatches, task.p2p_us, task.hide)
-    costs = task.times.costs_us()
+    _require_step(task)
+    bounds, costs = path_bounds(task.times, task.microbatches, task.p2p_us, task.hide), task.times.costs_us()
     first = best_split(costs)
     if first is None:
         nothing = Fastest(layers=None, makespan_us=None, bound_us=None, exact=False, evaluated=0)
@@ -121,36 +118,47 @@ def _searched(task: _Task) -> tuple[Fastest, PathBounds]:
     even = even_split(task.times.layers, task.times.stages)
     if costs_of(costs, even).max() < UNFIT:
         starts.add(even)
-    begun = np.array(sorted(starts), dtype=np.int64)
-    steps, evaluated = task.steps_us(begun), len(begun)
-    best, step = begun[np.argmin(steps)], int(steps.min())
-    source = np.random.default_rng(task.limits.seed)
-    while step > bounds.least_us and not task.is_over():
+    return _descent(task, costs, np.array(sorted(starts), dtype=np.int64), bounds.least_us), bounds
+
+
+def _descent(task: _Task, costs: IntArray, starts: IntArray, bound: int) -> Fastest:
+    """From the best start, the best move while one helps; it ends at the bound, where none helps, or with the time."""
+    steps, evaluated, reason = task.steps_us(starts), len(starts), None
+    best, step = starts[np.argmin(steps)], int(steps.min())
+    source, helps = np.random.default_rng(task.limits.seed), True
+    while helps and step > bound:
+        if task.is_over():
+            reason = "the time limit ended the local search"
+            break
+        helps = False
         for near in _neighbours(costs, best, source):
             steps = task.steps_us(near)
             evaluated += len(near)
             if len(near) and steps.min() < step:
-                best, step = near[np.argmin(steps)], int(steps.min())
+                best, step, helps = near[np.argmin(steps)], int(steps.min()), True
                 break
-        else:
-            break
-    answer = Fastest(
+    return Fastest(
         layers=tuple(best.tolist()),
         makespan_us=step,
-        bound_us=min(step, bounds.least_us),
-        exact=step <= bounds.least_us,
+        bound_us=min(step, bound),
+        exact=step <= bound,
         evaluated=evaluated,
-        reason="the time limit ended the local search" if task.is_over() else None,
+        reason=reason,
         solve_time_s=task.elapsed_s(),
     )
-    return answer, bounds
 
 
-def _require_range(task: _Task) -> None:
-    """No sum of a step's times reaches UNFIT."""
-    times = task.times
+def _require_step(task: _Task) -> None:
+    """At least one microbatch, messages that match the stages, and no sum of a step's times that reaches UNFIT."""
+    times, hops = task.times, np.asarray(task.p2p_us)
+    if task.microbatches < 1:
+        raise InvalidInput(f"microbatches is {task.microbatches}: a step has at least 1")
+    if hops.shape not in ((), (times.stages - 1,)) or (hops.size and hops.dtype.kind not in "iu"):
+        raise InvalidInput(
+            f"p2p_us has shape {hops.shape} and type {hops.dtype}: give one whole time, or {times.stages - 1} of them"
+        )
     tables = (times.forward_us, times.backward_us, times.recompute_us, times.forward_hidden_us)
-    longest = sum(int(table.max()) for table in tables) + 2 * int(np.max(task.p2p_us, initial=0))
+    longest = sum(int(table.max()) for table in tables) + 2 * int(np.max(hops, initial=0))
     if longest * times.stages * task.microbatches >= UNFIT >> 2:
         raise InvalidInput(f"times of up to {longest} us for {task.microbatches} microbatches: give smaller ones")
 

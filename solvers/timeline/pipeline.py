@@ -82,7 +82,7 @@ class PipelineTimes:
     @property
     def waited_us(self) -> IntArray:
         """How long each backward pass's gradient is awaited, (…, P, M): the stall that recomputation can hide in."""
-        return np.maximum(self.gradient_us - self.before_us, 0)
+        return np.asarray(np.maximum(self.gradient_us - self.before_us, 0))
 
     @cached_property
     def makespan_us(self) -> IntArray:

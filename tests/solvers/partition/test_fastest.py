@@ -150,5 +150,10 @@ def test_bad_tables_are_refused(change: dict[str, Any], words: str) -> None:
 def test_bad_steps_are_refused() -> None:
     with pytest.raises(InvalidInput, match="microbatches is 0"):
         exact_1f1b(stage_times([[0, 1]], [[0, 1]]), 0)
+    for hops in ([1, 2], 0.5, [[1]]):
+        with pytest.raises(InvalidInput, match=r"p2p_us has shape .*: give one whole time, or 1 of them"):
+            exact_1f1b(stage_times([[0, 1, 2]] * 2, [[0, 1, 2]] * 2), 4, p2p_us=hops)
+    with pytest.raises(InvalidInput, match="p2p_us holds -1"):
+        exact_1f1b(stage_times([[0, 1, 2]] * 2, [[0, 1, 2]] * 2), 4, p2p_us=-1)
     with pytest.raises(InvalidInput, match="give smaller ones"):
         exact_1f1b(stage_times([[0, 2**50]], [[0, 1]]), 10**6)

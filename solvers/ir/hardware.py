@@ -19,7 +19,7 @@ class Device(Record, frozen=True, kw_only=True):
     `flops_per_s` maps a dtype name (`float32`, `bfloat16`, …) to its peak rate; `bytes_per_s` is the device memory's
     bandwidth; `launch_us` what the host spends to launch one kernel; `efficiency` the fraction of the roofline that an
     operator class reaches, 1 if absent (`matmul`, `attention`, `convolution`, `elementwise`, `reduction`, `copy`,
-    `other`).
+    `other`); `collective` is the fraction of the links' rate that collectives reach, 1 if absent.
     """
 
     name: str

@@ -79,6 +79,7 @@ def test_stages_share_the_port_between_nodes_and_gather_what_they_sent_in_parts(
         ("lynx-nvlink", 2, 75.0),
         ("lynx-nvlink", 4, 225.0),
         ("lynx-nvlink", 8, 9.375),
+        ("lynx-nvlink-8", 8, 225.0),
         ("lynx-pcie", 2, 23.625),
         ("lynx-pcie", 4, 9.375),
         ("lynx-ascend", 4, 67.5),

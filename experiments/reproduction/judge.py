@@ -83,13 +83,14 @@ def judge_shape(check: AnyCheck, result: Result) -> Judged:
 
 
 def deviations(paper: Claim, ours: Interval) -> tuple[float, ...]:
-    """Relative deviations: of a value; of both ends for two ranges; of a number from the nearer end."""
+    """Relative deviations: of a value; of both ends for two ranges; of a number from the end that it lies beyond."""
     if paper.value is not None:
         return tuple(_relative(value, paper.value) for value in dict.fromkeys(ours))
     low, high = paper.low, paper.high
     if low is None or high is None:
-        end = high if high is not None else low
-        return (_relative(ours[1] if high is not None else ours[0], end if end is not None else 0.0),)
+        beyond = [(ours[1], high)] if high is not None and ours[1] > high else []
+        beyond += [(ours[0], low)] if low is not None and ours[0] < low else []
+        return tuple(_relative(value, end) for value, end in beyond)
     if ours[0] != ours[1]:
         return _relative(ours[0], low), _relative(ours[1], high)
     nearest = min(max(ours[0], low), high)

@@ -1,5 +1,6 @@
 """Outcomes as tables for a terminal and as Markdown pages."""
 
+import json
 from collections import Counter
 from collections.abc import Sequence
 
@@ -153,7 +154,7 @@ def _origin(outcome: Outcome) -> str:
     lines += [("command", f"`{outcome.command}`"), ("commit", outcome.commit or NOTHING), ("computed on", on)]
     used = [("hardware files", entry.hardware), ("model files", entry.models), ("other files", entry.reads)]
     lines += [(name, ", ".join(f"`{file}`" for file in files)) for name, files in used if files]
-    lines += [("parameters", f"`{entry.parameters}`")] if entry.parameters else []
+    lines += [("parameters", f"`{json.dumps(entry.parameters)}`")] if entry.parameters else []
     return "| | |\n|---|---|\n" + "\n".join(f"| {name} | {' '.join(str(value).split())} |" for name, value in lines)
 
 

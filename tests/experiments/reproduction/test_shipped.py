@@ -79,7 +79,7 @@ def test_no_constant_hides_in_the_code() -> None:
 
 def _words(value: object) -> set[str]:
     if isinstance(value, dict):
-        return set().union(*map(_words, value.values())) if value else set()
+        return set(value).union(*map(_words, value.values()))
     if isinstance(value, list):
-        return set().union(*map(_words, value)) if value else set()
+        return set().union(*map(_words, value))
     return {value} if isinstance(value, str) else set()

@@ -1,12 +1,15 @@
 """Entries from their files to their rows: cached, resumed, and never silent about a fault."""
 
+import io
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from rich.console import Console
 
+from experiments.progress import stages
 from experiments.reproduction.cells import Cells
 from experiments.reproduction.entry import Entry
 from experiments.reproduction.run import Options, Outcome, cache_key, run_entry
@@ -155,3 +158,15 @@ def test_a_value_that_is_no_json_fails_its_cell_and_a_spoilt_file_is_computed_ag
     (file,) = (tmp_path / "cells").iterdir()
     file.write_text("{")
     assert cells.get({"n": 2}, lambda: 5) == 5
+
+
+def test_a_terminal_sees_which_cell_runs_and_how_many_are_done(tmp_path: Path) -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, width=100)
+    with stages(None, console) as shown:
+        cells = Cells(tmp_path, "lynx-figure-9", stages=shown)
+        cells.total(2)
+        cells.get({"model": "gpt-7b", "mbs": 8}, float, 1)
+        cells.get({"model": "gpt-7b", "mbs": 16}, float, 2)
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "lynx-figure-9: gpt-7b 16" in text
+    assert "2/2" in text

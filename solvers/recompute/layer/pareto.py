@@ -1,4 +1,4 @@
-"""Which of many integer vectors are dominated by none: bit sets over dense ranks, some million pairs a millisecond."""
+"""Which of many integer vectors are dominated by none: bit sets over ranks, a hundred million pairs in milliseconds."""
 
 import numpy as np
 import numpy.typing as npt
@@ -6,49 +6,61 @@ import numpy.typing as npt
 IntArray = npt.NDArray[np.int64]
 WordArray = npt.NDArray[np.uint64]
 
-CHUNK = 512
-"""Vectors compared with all others at a time: their bits fill eight words, so that tables stay in the cache."""
+FEW = 64
+"""So many vectors are compared pair by pair."""
+FIRST_CHUNK, CHUNK = 128, 512
+"""Vectors that thin out all others at a time; the first, best ones leave little to do for the next ones."""
 BITS = np.left_shift(np.uint64(1), np.arange(64, dtype=np.uint64))
+EARLIER = np.packbits(np.tri(CHUNK, CHUNK, -1, dtype=np.bool_), axis=1, bitorder="little").view(np.uint64)
+"""Row k: the bit set of the positions before k."""
 
 
 def nondominated(vectors: IntArray) -> IntArray:
     """The columns (one vector each) that no other column is ≤ in every row, ascending; of equal ones the first.
 
     A dominating vector has a smaller sum of ranks, so in that order only earlier vectors need to be asked: the first
-    `CHUNK` that are left are thinned among themselves and kept, what they dominate goes, and so on.
+    ones that are left are thinned among themselves and kept, what they dominate goes, and so on.
     """
     count = vectors.shape[1]
-    ranks = [_dense_ranks(row) for row in vectors if count and (row != row[0]).any()]
-    if not ranks:
-        return np.arange(min(count, 1), dtype=np.int64)
-    left = np.argsort(np.sum(ranks, axis=0), kind="stable")
-    rows = [rank[left] for rank in ranks]
-    kept = []
+    if count <= FEW:
+        return _pairwise(vectors)
+    rows = [_dense_ranks(row) for row in vectors if (row != row[0]).any()]
+    if not rows:
+        return np.zeros(1, dtype=np.int64)
+    left = np.argsort(np.sum(rows, axis=0), kind="stable")
+    rows = [row.take(left) for row in rows]
+    kept, chunk = [], FIRST_CHUNK
     while len(left):
-        head = _thinned([row[:CHUNK] for row in rows])
+        head = _thinned([row[:chunk] for row in rows])
         kept.append(left[head])
         leaders = [row[head] for row in rows]
-        rows, left = [row[CHUNK:] for row in rows], left[CHUNK:]
+        rows, left = [row[chunk:] for row in rows], left[chunk:]
         if len(left):
-            free = np.flatnonzero(~_dominators(leaders, rows).any(axis=1))
-            rows, left = [row[free] for row in rows], left[free]
+            free = np.flatnonzero(_empty(_dominators(leaders, rows)))
+            rows, left = [row.take(free) for row in rows], left.take(free)
+        chunk = CHUNK
     return np.sort(np.concatenate(kept))
+
+
+def _pairwise(vectors: IntArray) -> IntArray:
+    below = (vectors[:, :, None] <= vectors[:, None, :]).all(axis=0)
+    worse = below & (~below.T | np.tri(len(below), dtype=np.bool_).T)
+    np.fill_diagonal(worse, False)
+    return np.flatnonzero(~worse.any(axis=0))
 
 
 def _thinned(rows: list[IntArray]) -> IntArray:
     """The positions that no earlier position dominates."""
-    count = len(rows[0])
-    earlier = np.packbits(np.tri(count, 64 * -(-count // 64), -1, dtype=np.bool_), axis=1, bitorder="little")
-    found = _dominators(rows, rows) & earlier.view(np.uint64)
-    return np.flatnonzero(~found.any(axis=1))
+    found = _dominators(rows, rows)
+    return np.flatnonzero(_empty(found & EARLIER[: len(found), : found.shape[1]]))
 
 
 def _dominators(leaders: list[IntArray], rows: list[IntArray]) -> WordArray:
     """For each vector of `rows` the bit set of leaders that are ≤ it everywhere (itself included)."""
     found: WordArray | None = None
     for leader, row in zip(leaders, rows, strict=True):
-        below = np.cumsum(np.bincount(leader, minlength=int(row.max()) + 1))[row]
-        bits = _prefix_sets(np.argsort(leader, kind="stable"))[below]
+        below = np.bincount(leader, minlength=int(row.max()) + 1).cumsum().take(row)
+        bits = _prefix_sets(leader.argsort()).take(below, axis=0)
         found = bits if found is None else np.bitwise_and(found, bits, out=found)
     assert found is not None
     return found
@@ -58,15 +70,24 @@ def _prefix_sets(order: IntArray) -> WordArray:
     """Row k holds the bit set of the first k members of the order."""
     count = len(order)
     sets = np.zeros((count + 1, -(-count // 64)), dtype=np.uint64)
-    sets[np.arange(1, count + 1), order // 64] = BITS[order % 64]
-    np.bitwise_or.accumulate(sets, axis=0, out=sets)
-    return sets
+    sets[np.arange(1, count + 1), order >> 6] = BITS.take(order & 63)
+    return np.bitwise_or.accumulate(sets, axis=0, out=sets)
+
+
+def _empty(sets: WordArray) -> npt.NDArray[np.bool_]:
+    """Which rows are empty sets; column by column, which is faster than along short rows."""
+    union = sets[:, 0].copy()
+    for word in sets.T[1:]:
+        union |= word
+    empty: npt.NDArray[np.bool_] = union == 0
+    return empty
 
 
 def _dense_ranks(row: IntArray) -> IntArray:
     """0 for the least value, 1 for the next, …; equal values share a rank."""
-    order = np.argsort(row)
-    ordered = row[order]
+    order = row.argsort()
+    ordered = row.take(order)
     ranks = np.empty(len(row), dtype=np.int64)
-    ranks[order] = np.concatenate([[0], np.cumsum(ordered[1:] != ordered[:-1])])
+    ranks[order[0]] = 0
+    ranks[order[1:]] = (ordered[1:] != ordered[:-1]).cumsum()
     return ranks

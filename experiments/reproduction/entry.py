@@ -1,5 +1,6 @@
 """Entries of `conf/table`: what a paper says, where, and how ours is obtained."""
 
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -133,11 +134,6 @@ def read_entry(name: str, folder: Path = SHIPPED) -> Entry:
         raise InvalidInput(f"{place}: {sentence(error, raw)}") from error
 
 
-def _natural(name: str) -> list[tuple[int, str]]:
-    """Numbers in a name by their value."""
-    words = name.replace("-", " ").split()
-    keys = []
-    for word in words:
-        digits = "".join(letter for letter in word if letter.isdigit())
-        keys.append((int(digits) if word[:1].isdigit() else -1, word))
-    return keys
+def _natural(name: str) -> list[str | int]:
+    """Numbers in a name by their value: text and numbers take turns."""
+    return [int(part) if number % 2 else part for number, part in enumerate(re.split(r"(\d+)", name))]

@@ -19,9 +19,10 @@ def test_an_entry_survives_its_file(tmp_path: Path) -> None:
 
 
 def test_names_are_sorted_as_people_count(tmp_path: Path) -> None:
-    for name in ("x-figure-10a", "x-figure-9b", "x-figure-9a", "x-table-1"):
+    names = ["x-figure-9a", "x-figure-9b", "x-figure-10a", "x-section-2.1", "x-section-8", "x-table-1"]
+    for name in reversed(names):
         write_entry(tmp_path, name, squares_entry())
-    assert entry_names(tmp_path) == ["x-figure-9a", "x-figure-9b", "x-figure-10a", "x-table-1"]
+    assert entry_names(tmp_path) == names
 
 
 QUANTITY: dict[str, Any] = {"name": "q", "place": "§1", "unit": "x", "of": "squares"}

@@ -11,7 +11,7 @@ import math
 import re
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -41,10 +41,13 @@ class SolverEntry:
 
 @dataclass(frozen=True)
 class Room:
-    """How a kind's problems are made from a graph, and how its plans become schedules; both as `module:function`."""
+    """How a kind's problems are made from a graph, and how its plans become schedules; both as `module:function`.
+
+    `lower` is None where a plan says too little for a schedule: that of a layer does not tell which microbatch.
+    """
 
     make: str
-    lower: str
+    lower: str | None = None
 
 
 SOLVERS: dict[str, SolverEntry] = {
@@ -54,10 +57,15 @@ SOLVERS: dict[str, SolverEntry] = {
     "greedy-lynx": SolverEntry("partition", "solvers.partition:GreedyLynx", "Lynx's loop: slowest stage to fastest"),
     "balanced": SolverEntry("partition", "solvers.partition:Balanced", "the layers as evenly as possible"),
     "heu": SolverEntry("recompute-layer", "solvers.recompute.layer:Heu", "Lynx-HEU: the best policy for all layers"),
+    "opt-milp": SolverEntry("recompute-graph", "solvers.recompute.graph:OptMilp", "one linear model, exact if small"),
+    "opt-intervals": SolverEntry("recompute-graph", "solvers.recompute.graph:OptIntervals", "retention intervals"),
+    "checkmate": SolverEntry("recompute-graph", "solvers.recompute.graph:Checkmate", "the best plan without overlap"),
 }
 ROOMS: dict[str, Room] = {
     "swap": Room("solvers.swap.make:make_swap_problem", "solvers.swap.lower:lower"),
+    "recompute-layer": Room("solvers.recompute.layer.measured:make_layer_problem"),
 }
+MADE, LOWERED = "made from a graph", "turned into a schedule"
 
 
 def planner(
@@ -147,27 +155,34 @@ def require_engine(name: str, engine: str) -> None:
 
 def make_problem(kind: str, graph: OpGraph, hardware: Hardware, budget_bytes: int | None) -> Problem:
     """The problem of that kind; without a budget, the device's memory. Raises `InvalidInput` where none can be made."""
-    problem: Problem = _found(_room(kind, "made from a graph").make)(graph, hardware, budget_bytes)
+    problem: Problem = _found(_room(kind, MADE).make)(graph, hardware, budget_bytes)
     return problem
 
 
 def lower_plan(problem: Problem, plan: Plan) -> Schedule:
     """The schedule that carries a plan out; raises `InvalidInput` where the kind has none or the plan is invalid."""
-    schedule: Schedule = _found(_room(problem.KIND, "turned into a schedule").lower)(problem, plan)
+    lower = _room(problem.KIND, LOWERED).lower
+    if lower is None:
+        raise _impossible(problem.KIND, LOWERED, [kind for kind, room in ROOMS.items() if room.lower])
+    schedule: Schedule = _found(lower)(problem, plan)
     return schedule
 
 
 def require_room(kind: str) -> None:
     """Refuse a kind whose problems cannot be made from a graph (`InvalidInput`)."""
-    _room(kind, "made from a graph")
+    _room(kind, MADE)
 
 
 def _room(kind: str, what: str) -> Room:
     if kind not in PROBLEMS:
         raise unknown("kind", kind, PROBLEMS)
     if kind not in ROOMS:
-        raise InvalidInput(f"{kind} problems cannot be {what}: this works for {', '.join(sorted(ROOMS))}")
+        raise _impossible(kind, what, ROOMS)
     return ROOMS[kind]
+
+
+def _impossible(kind: str, what: str, possible: Iterable[str]) -> InvalidInput:
+    return InvalidInput(f"{kind} problems cannot be {what}: this works for {', '.join(sorted(possible))}")
 
 
 def _found(target: str) -> Any:

@@ -55,14 +55,14 @@ def test_every_name_leads_to_a_frozen_solver_of_its_own_name_and_kind(name: str)
     solver = build_solver(name, {})
     assert getattr(solver, "NAME", None) == name
     with pytest.raises(dataclasses.FrozenInstanceError):
-        setattr(solver, next(iter(facade.solver_parameters(name))), None)
+        setattr(solver, next(iter(facade.solver_parameters(name)), "anything"), None)
     assert entry.kind in PROBLEMS
     assert len(entry.about) <= 60
 
 
 @pytest.mark.parametrize("kind", sorted(ROOMS))
 def test_every_room_has_its_functions(kind: str) -> None:
-    for target in dataclasses.astuple(ROOMS[kind]):
+    for target in filter(None, dataclasses.astuple(ROOMS[kind])):
         module, _, attribute = target.partition(":")
         assert callable(getattr(importlib.import_module(module), attribute))
 
@@ -106,7 +106,7 @@ def test_unknown_names_are_refused_at_once_with_the_nearest() -> None:
         read_parameter("milp-swap", "engin", "highs")
     with pytest.raises(InvalidInput, match="no kind 'swop': did you mean 'swap'"):
         make_problem("swop", GRAPH, HARDWARE, None)
-    with pytest.raises(InvalidInput, match="partition problems cannot be made from a graph: this works for swap"):
+    with pytest.raises(InvalidInput, match="partition problems cannot be made from a graph: this works for .*swap"):
         make_problem("partition", GRAPH, HARDWARE, None)
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.solvers.partition import brute_force as partition
+from tests.solvers.recompute.graph import brute_force as graph
 from tests.solvers.recompute.layer import brute_force as layer
 from tests.solvers.swap import brute_force as swap
 
@@ -20,6 +21,7 @@ class KindContract:
 
 CONTRACTS: dict[str, KindContract] = {
     "recompute-layer": KindContract(layer.random_problem, layer.optimum, frozenset()),
+    "recompute-graph": KindContract(graph.random_problem, graph.optimum, frozenset({"opt-milp"})),
     "swap": KindContract(swap.random_problem, swap.optimum, frozenset({"milp-swap"})),
     "partition": KindContract(partition.random_problem, partition.optimum, frozenset({"dp"})),
 }

@@ -90,6 +90,26 @@ def retained(given: Instance, recomputed: Sequence[Collection[int]]) -> list[dic
     return runs
 
 
+def useful(given: Instance, recomputed: Sequence[Collection[int]]) -> list[set[int]]:
+    """What is left of the recomputations without those that nothing reads before the next computation of the same op.
+
+    Outputs of no bytes are kept instead. A valid plan stays valid, and neither its objective nor a level grows
+    (README, M).
+    """
+    count = len(given)
+    left: list[set[int]] = [set() for _ in range(count)]
+    needed = [False] * count
+    for t in reversed(range(count)):
+        for i in sorted({t, *recomputed[t]}, reverse=True):
+            if i == t or (needed[i] and given.size[i] > 0):
+                needed[i] = False
+                for j in given.inputs[i]:
+                    needed[j] = True
+                if i < t:
+                    left[t].add(i)
+    return left
+
+
 def runs_of(given: Instance, compute: Sets, keep: Sets) -> tuple[list[dict[int, int]], str | None, int | None]:
     """R and S by stage as runs, with the first violation of their form and of S[t,i] ≤ R[t−1,i] + S[t−1,i].
 

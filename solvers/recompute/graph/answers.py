@@ -1,0 +1,152 @@
+"""What the solvers of this room answer alike: nothing to do, impossible, or a plan measured exactly."""
+
+import math
+import time
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+from solvers.ir.recompute import RecomputeGraphPlan
+from solvers.ir.solution import Limits, Solution, Status, Watch
+from solvers.recompute.graph.evict import evictions
+from solvers.recompute.graph.least import least_budget_bytes
+from solvers.recompute.graph.polish import polish
+from solvers.recompute.graph.replay import Instance, Runs, plan_of, replay_runs, retained, useful
+
+Answer = Solution[RecomputeGraphPlan]
+SLACK = 1e-6
+"""The relative tolerance of the float engines' integer searches: their bounds are lowered by it before rounding up."""
+FITS = "everything fits: nothing needs to be recomputed"
+
+
+@dataclass
+class Search:
+    """One solve under way: the best plan so far, the bound, and what is to be told about both.
+
+    `bound` is a valid lower bound for every plan of the problem; it begins with the time of each op once.
+    """
+
+    given: Instance
+    solver: str
+    limits: Limits
+    watch: Watch | None = None
+    began: float = field(default_factory=time.perf_counter)
+    runs: Runs | None = None
+    objective: int | None = None
+    bound: int = 0
+    engine: str | None = None
+    notes: list[str] = field(default_factory=list)
+    stopped: bool = False
+
+    def __post_init__(self) -> None:
+        """Each op runs at least once."""
+        self.bound = self.given.base
+
+    def left_s(self) -> float:
+        """Seconds left of the time limit."""
+        return self.limits.time_s - (time.perf_counter() - self.began)
+
+    def done(self) -> bool:
+        """Whether the search was stopped, is out of time, or has met its bound within the gap asked for."""
+        if self.stopped or self.left_s() <= 0:
+            return True
+        return self.objective is not None and self.objective - self.bound <= self.limits.gap * self.objective
+
+    def offer(self, recomputed: Sequence[Collection[int]]) -> bool:
+        """Take a plan (what is computed again, by stage) if it is valid and better; answers whether it is valid."""
+        return self.offer_runs(retained(self.given, useful(self.given, recomputed)))
+
+    def offer_runs(self, runs: Runs) -> bool:
+        """Take a plan given as runs if it is valid and better; answers whether it is valid."""
+        found = replay_runs(self.given, runs)
+        if found.violation is not None:
+            return False
+        if self.objective is None or found.objective_us < self.objective:
+            self.runs, self.objective = runs, found.objective_us
+            self.report()
+        return True
+
+    def raise_bound(self, bound: float, slack: float = 0.0) -> None:
+        """Objectives are whole microseconds, so a bound rounds up; `slack` is its error, relative to itself."""
+        whole = math.ceil(bound - slack * max(1.0, abs(bound)))
+        self.bound = max(self.bound, whole if self.objective is None else min(whole, self.objective))
+
+    def report(self) -> None:
+        """Show the progress; the watch may stop the search."""
+        if self.watch is not None and not self.stopped:
+            self.stopped = self.watch(self.objective, self.bound, time.perf_counter() - self.began)
+
+    def observed(self, incumbent: float | None, bound: float | None, elapsed_s: float) -> bool:
+        """A watch for engines: what is known here is shown, theirs is taken when they end."""
+        self.report()
+        return self.stopped
+
+    def answer(self) -> Answer:
+        """The best plan with its bound; UNKNOWN without one."""
+        found = self.objective is not None
+        optimal = found and self.bound == self.objective
+        reason = "; ".join(dict.fromkeys(self.notes)) or None
+        return Solution(
+            status=Status.OPTIMAL if optimal else Status.FEASIBLE if found else Status.UNKNOWN,
+            plan=None if self.runs is None else plan_of(self.runs),
+            solver=self.solver,
+            engine=self.engine,
+            objective=self.objective,
+            bound=self.bound,
+            base=self.given.base,
+            reason=reason if found else reason or "no plan was found within the limits: give more time",
+            seed=self.limits.seed,
+            solve_time_s=time.perf_counter() - self.began,
+        )
+
+    def infeasible(self, least: int, reason: str) -> Answer:
+        """There is no plan; `reason` must say `at least {least} bytes`."""
+        return Solution(
+            status=Status.INFEASIBLE,
+            plan=None,
+            solver=self.solver,
+            engine=self.engine,
+            reason=reason,
+            least_budget_bytes=least,
+            seed=self.limits.seed,
+            solve_time_s=time.perf_counter() - self.began,
+        )
+
+
+def trivial(search: Search) -> Answer | None:
+    """The answers that need no search: a working set above the budget, or everything kept fits."""
+    given, least = search.given, least_budget_bytes(search.given)
+    if least > given.budget:
+        search.engine = "closed form"
+        return search.infeasible(
+            least, f"the largest working set needs at least {least} bytes, the budget is {given.budget} bytes: raise it"
+        )
+    if search.offer([()] * len(given)):
+        search.engine = "closed form"
+        search.notes.append(FITS)
+        return search.answer()
+    return None
+
+
+def first_plans(search: Search, windows: Sequence[int]) -> None:
+    """Offer quick plans (milliseconds to a few seconds): evict and recompute on demand, then polish.
+
+    `windows` are the communications that may hide recomputation.
+    """
+    given = search.given
+    for recomputed in evictions(given, search.done):
+        search.offer(polish(given, recomputed, windows, search.done))
+        if search.done():
+            break
+
+
+def windows_of(given: Instance) -> list[int]:
+    """The communications, in order."""
+    return [t for t in range(len(given)) if given.comm[t]]
+
+
+def no_plan(search: Search) -> Answer:
+    """An engine proved that no plan of the whole class fits, though every working set does."""
+    least = search.given.budget + 1
+    return search.infeasible(
+        least, f"{search.engine} proved that no plan fits: the budget must be at least {least} bytes"
+    )

@@ -16,7 +16,16 @@ from solvers.ir.solution import Limits, Solution, Status
 from solvers.partition import Dp, partition_problem
 from solvers.recompute.layer import Front, Heu, front_of, layer_problem
 from solvers.recompute.layer.layer import Layer
-from solvers.workload import LayerCosts, ModelShape, Parallelism, inflight, megatron_layer, stage_extras, static_bytes
+from solvers.workload import (
+    LayerCosts,
+    ModelShape,
+    Parallelism,
+    StageExtra,
+    inflight,
+    megatron_layer,
+    stage_extras,
+    static_bytes,
+)
 
 
 @dataclass(frozen=True)
@@ -33,15 +42,19 @@ class Pipeline:
         """One layer's operators."""
         return megatron_layer(self.shape, self.parallelism, self.machine)
 
+    @cached_property
+    def extras(self) -> tuple[tuple[StageExtra, ...], ...]:
+        """Embedding and head, where a stage has them."""
+        stages = range(self.parallelism.pipeline)
+        return tuple(stage_extras(self.shape, self.parallelism, self.machine, stage) for stage in stages)
+
     def extras_bytes(self, stage: int) -> int:
         """What embedding and head keep of all microbatches in flight."""
-        extras = stage_extras(self.shape, self.parallelism, self.machine, stage)
-        return inflight(self.parallelism, stage) * sum(extra.activation_bytes for extra in extras)
+        return inflight(self.parallelism, stage) * sum(extra.activation_bytes for extra in self.extras[stage])
 
     def extras_us(self, stage: int) -> int:
         """Time of embedding and head, forward and backward."""
-        extras = stage_extras(self.shape, self.parallelism, self.machine, stage)
-        return sum(extra.forward_us + extra.backward_us for extra in extras)
+        return sum(extra.forward_us + extra.backward_us for extra in self.extras[stage])
 
     def heu_problem(self, stage: int, layers: int) -> RecomputeLayerProblem:
         """The recomputation problem of a stage with so many layers."""

@@ -1,0 +1,110 @@
+"""Steps of several systems on one pipeline as the JSON of a table's cell, and the series made of cells."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from experiments.lynx.policies import SYSTEMS, System, decide
+from experiments.lynx.search import Pipeline
+from experiments.lynx.simulate import Step, Unfit, simulate
+from experiments.lynx.stages import Stages
+from experiments.reproduction import OUT_OF_MEMORY, Series
+from experiments.reproduction.result import Value
+from solvers.ir.hardware import Hardware
+from solvers.workload.links import accelerators
+
+Cell = Mapping[str, Mapping[str, Any]]
+"""What a cell holds: for each system the figures of its step, or the reason why there is none."""
+
+
+def compare(pipeline: Pipeline, systems: Mapping[str, System]) -> dict[str, dict[str, Any]]:
+    """Every system's step on one pipeline; systems of one policy share what its stages were asked."""
+    stages: dict[str, Stages] = {}
+    found = {}
+    for name, system in systems.items():
+        known = stages.setdefault(system.policy, Stages(pipeline, decide(system.policy)))
+        found[name] = figures_of(simulate(pipeline, system, known))
+    return found
+
+
+def figures_of(step: Step | Unfit) -> dict[str, Any]:
+    """The figures of a step as JSON: times of one step, summed over microbatches, by stage."""
+    if isinstance(step, Unfit):
+        return {"reason": step.reason}
+    count = step.pipeline.parallelism.microbatches
+    return {
+        "samples_per_s": step.samples_per_s,
+        "makespan_us": step.makespan_us,
+        "layers": list(step.layers),
+        "critical_us": list(step.critical_us),
+        "stall_hidden_us": [int(us) for us in step.times.hidden_us],
+        "window_hidden_us": [step.window_hidden_us(stage) for stage in range(len(step.stages))],
+        "kept_us": [count * one.kept_us for one in step.stages],
+        "bubble_us": list(step.bubble_us),
+        "peak_bytes": [one.peak_bytes for one in step.memory],
+    }
+
+
+def machine_split(machine: Hardware) -> dict[str, int]:
+    """§7.5: tensor parallelism is the accelerators of a machine, pipeline parallelism the number of machines."""
+    names = accelerators(machine)
+    nodes = dict.fromkeys(name.partition(".")[0] for name in names)
+    return {"tensor": len(names) // len(nodes), "pipeline": len(nodes)}
+
+
+def value(cell: Cell | None, system: str, read: Callable[[Mapping[str, Any]], float]) -> Value:
+    """A figure of a system; `OUT_OF_MEMORY` where it has no step, None where the cell failed."""
+    if cell is None:
+        return None
+    return OUT_OF_MEMORY if "reason" in cell[system] else read(cell[system])
+
+
+def throughput(cell: Cell | None, system: str) -> Value:
+    """Samples per second."""
+    return value(cell, system, lambda figures: float(figures["samples_per_s"]))
+
+
+def quotient(first: Value, second: Value) -> Value:
+    """first / second; the outcome of whichever is no number."""
+    for one in (first, second):
+        if not isinstance(one, float | int):
+            return one
+    assert isinstance(first, float | int)
+    assert isinstance(second, float | int)
+    return first / second
+
+
+def throughputs(cells: Mapping[str, Cell | None], prefix: str = "") -> list[Series]:
+    """A series for each system of §7.1, and Lynx's gains over the others; `cells` by label."""
+    found = [
+        Series(
+            name=f"{prefix}{name}",
+            unit="samples/s",
+            points={label: throughput(cell, name) for label, cell in cells.items()},
+        )
+        for name in SYSTEMS
+    ]
+    return found + [
+        Series(
+            name=f"{prefix}lynx over {name}",
+            unit="x",
+            points={label: gain(cell, name) for label, cell in cells.items()},
+        )
+        for name in SYSTEMS
+        if name != "lynx"
+    ]
+
+
+def gain(cell: Cell | None, over: str) -> Value:
+    """Lynx's throughput over another system's."""
+    return quotient(throughput(cell, "lynx"), throughput(cell, over))
+
+
+def notes(machine: Hardware, cells: Mapping[str, Cell | None], systems: Sequence[str] = tuple(SYSTEMS)) -> list[str]:
+    """Where the times are from, and why something is out of memory."""
+    found = [f"Times by roofline and links of hardware {machine.name}; nothing was measured."]
+    for label, cell in cells.items():
+        unfit = [] if cell is None else [name for name in systems if "reason" in cell[name]]
+        if cell is not None and unfit:
+            last = unfit[-1]
+            found.append(f"{label}: out of memory with {', '.join(unfit)}; {last}: {cell[last]['reason']}.")
+    return found

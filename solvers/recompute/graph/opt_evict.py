@@ -1,0 +1,152 @@
+"""A plan in one pass over the stages: keep what fits, evict what is cheap to have again, recompute on demand."""
+
+import random
+from bisect import bisect_left
+
+from solvers.recompute.graph.replay import Instance
+
+SOME = 32
+"""So many outputs, drawn at random, are compared at a time."""
+DEEP = 24
+"""The cost of having an output again counts at most so many ops that are missing as well."""
+
+
+def run_through(
+    given: Instance, cost_weight: float, wait_weight: float, source: random.Random
+) -> list[set[int]] | None:
+    """Recomputations by stage, none behind communication; None where some step does not fit.
+
+    An output's score is (time to have it again)^cost_weight / (bytes · (time until it is needed)^wait_weight): among
+    some drawn at random the least goes first (dynamic tensor rematerialisation, Kirisame et al. 2021, with the future
+    known).
+    """
+    return _Pass(given, cost_weight, wait_weight, source).run()
+
+
+def inputs_ahead(given: Instance) -> list[set[int]]:
+    """By stage, what the unbroken run of communications right after it reads: it must be there when they begin."""
+    count = len(given)
+    ahead: list[set[int]] = [set() for _ in range(count)]
+    for t in reversed(range(count - 1)):
+        if given.comm[t + 1]:
+            ahead[t] = {j for j in {*given.inputs[t + 1], *ahead[t + 1]} if j <= t}
+    return ahead
+
+
+class _Pass:
+    """One pass; `resident` is what the device holds, `level` its bytes."""
+
+    def __init__(self, given: Instance, cost_weight: float, wait_weight: float, source: random.Random) -> None:
+        self.given, self.cost_weight, self.wait_weight, self.source = given, cost_weight, wait_weight, source
+        self.room = given.budget - given.static
+        self.ahead = inputs_ahead(given)
+        self.start = [0]
+        for time_us in given.time:
+            self.start.append(self.start[-1] + time_us)
+        self.last = [max([v, *users]) for v, users in enumerate(given.users)]
+        for v in reversed(range(len(given))):
+            for j in given.inputs[v]:
+                self.last[j] = max(self.last[j], self.last[v])
+        self.resident: set[int] = set()
+        self.level = 0
+        self.needs: dict[int, int] = {}
+
+    def run(self) -> list[set[int]] | None:
+        """All stages in order; None where one does not fit."""
+        recomputed: list[set[int]] = []
+        for t in range(len(self.given)):
+            self.needs.clear()
+            wanted = {*self.given.inputs[t], *self.ahead[t]} - {t}
+            again = self._missing(wanted)
+            if (again and self.given.comm[t]) or not self._stage(t, sorted({t, *again}), wanted):
+                return None
+            recomputed.append(again)
+        return recomputed
+
+    def _missing(self, wanted: set[int]) -> set[int]:
+        """What of the wanted is not resident, with its inputs that are not either."""
+        missing: set[int] = set()
+        stack = [j for j in wanted if j not in self.resident]
+        while stack:
+            i = stack.pop()
+            if i not in missing:
+                missing.add(i)
+                stack += [j for j in self.given.inputs[i] if j not in self.resident]
+        return missing
+
+    def _stage(self, t: int, order: list[int], wanted: set[int]) -> bool:
+        """Run the steps of stage t, evicting before each what its output displaces; False where one does not fit."""
+        given = self.given
+        final = {j: i for i in order for j in given.inputs[i]}
+        pinned = {t, *wanted, *final}
+        for i in order:
+            pinned.add(i)
+            short = self.level + given.size[i] - self.room
+            if short > 0 and not self._evict(t, short, pinned):
+                return False
+            self.resident.add(i)
+            self.level += given.size[i]
+            for j in (*given.inputs[i], i):
+                if final.get(j, i) == i and j not in wanted and j != t:
+                    pinned.discard(j)
+                if self.last[j] <= t and final.get(j, j) <= i and j not in self.ahead[t] and (j != t or j == i):
+                    self._drop(j)
+        return True
+
+    def _drop(self, j: int) -> None:
+        if j in self.resident:
+            self.resident.remove(j)
+            self.level -= self.given.size[j]
+
+    def _evict(self, t: int, short: int, pinned: set[int]) -> bool:
+        """Free `short` bytes, the lowest score first, some outputs at a time; False where they are not enough."""
+        size = self.given.size
+        loose = [j for j in self.resident if size[j] and j not in pinned]
+        if sum(size[j] for j in loose) < short:
+            return False
+        loose.sort()
+        self.source.shuffle(loose)
+        while short > 0:
+            some = sorted([(self._score(t, j), j) for j in loose[-SOME:]], reverse=True)
+            del loose[-SOME:]
+            while short > 0 and some and (not loose or len(some) > SOME // 2):
+                _, j = some.pop()
+                self._drop(j)
+                for k in self.given.inputs[j]:
+                    self.needs.pop(k, None)
+                short -= size[j]
+            loose += [j for _, j in some]
+        return True
+
+    def _score(self, t: int, j: int) -> float:
+        needed = self._needed(t, j)
+        wait = self.start[needed] - self.start[t] if needed < len(self.given) else 10 * self.start[-1]
+        bytes_by_wait: float = self.given.size[j] * float(max(1, wait)) ** self.wait_weight
+        cost: float = float(max(1, self._cost(j))) ** self.cost_weight
+        return cost / bytes_by_wait
+
+    def _needed(self, t: int, j: int) -> int:
+        """The next stage that reads op j, or reads what must be computed from it again; the count where none."""
+        known = self.needs.get(j)
+        if known is not None:
+            return known
+        users = self.given.users[j]
+        place = bisect_left(users, t)
+        found = users[place] if place < len(users) else len(self.given)
+        for u in users[:place]:
+            if u not in self.resident and self.last[u] > t:
+                found = min(found, self._needed(t, u))
+        self.needs[j] = found
+        return found
+
+    def _cost(self, j: int) -> int:
+        """About what it takes to have op j again: its time and that of what is missing for it."""
+        given, cost, stack, seen = self.given, 0, [j], {j}
+        while stack:
+            i = stack.pop()
+            cost += given.time[i]
+            for k in given.inputs[i]:
+                if k not in self.resident and k not in seen and len(seen) < DEEP:
+                    seen.add(k)
+                    stack.append(k)
+        return cost

@@ -1,0 +1,195 @@
+"""Plans for graphs of any shape: a first one within the budget, and local search from there (README, plans)."""
+
+import math
+import random
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+
+from solvers.recompute.graph.least import least_budget_bytes
+from solvers.recompute.graph.opt_evict import run_through
+from solvers.recompute.graph.opt_search_fit import anneal_excess, evict_all
+from solvers.recompute.graph.opt_search_moves import Moves
+from solvers.recompute.graph.opt_search_state import State
+from solvers.recompute.graph.replay import Instance, replay, useful
+
+Observer = Callable[[int | None], bool]
+"""Sees the best objective so far in microseconds (None: no plan yet); True stops the search."""
+Sets = list[set[int]]
+
+WEIGHTS = ((1.0, 1.0), (1.0, 0.5), (0.5, 1.0))
+"""Exponents of (cost, wait) in the score of an eviction of the passes over the stages."""
+COMPARED = (6, 30, 12, 30)
+"""So many outputs compete for each eviction in the greedy constructions."""
+FIRST_S = 1.0
+"""Once there is a plan, no further construction begins after so many seconds."""
+HEAT = 1.0
+"""The first temperature of the annealing, in mean times of a recomputed op."""
+CYCLES, COOLER = 3, 0.3
+"""The annealing starts again from the best plan so often, each time at this share of the temperature."""
+REPAIRS = 12
+"""Evictions at most that make room for one output that is kept."""
+LOOK = 64
+"""The observer is asked every so many moves."""
+
+
+def construct(given: Instance, deadline: float, seed: int, watch: Observer | None = None) -> Sets | None:
+    """A plan within the budget as recomputations by stage, the best of some; None where none was found by then.
+
+    `deadline` is a moment of `time.perf_counter()`. Nothing is recomputed where everything fits.
+    """
+    nothing: Sets = [set() for _ in range(len(given))]
+    if replay(given, nothing).violation is None:
+        return nothing
+    if least_budget_bytes(given) > given.budget:
+        return None
+    return _Construction(given, deadline, seed, watch).run()
+
+
+class _Construction:
+    """The best of several constructions; where all fail, annealing from a plan for a larger budget."""
+
+    def __init__(self, given: Instance, deadline: float, seed: int, watch: Observer | None) -> None:
+        self.given, self.deadline, self.watch = given, deadline, watch
+        self.source = random.Random(seed)
+        self.began = time.perf_counter()
+        self.best: Sets | None = None
+        self.objective: int | None = None
+
+    def run(self) -> Sets | None:
+        for number, compared in enumerate(COMPARED):
+            self._greedy(compared)
+            if number < len(WEIGHTS) and not self._over():
+                self._offer(run_through(self.given, *WEIGHTS[number], self.source))
+        while self.best is None and not self._stop():
+            self._squeeze()
+        return self.best
+
+    def _stop(self) -> bool:
+        return time.perf_counter() >= self.deadline or (self.watch is not None and self.watch(self.objective))
+
+    def _over(self) -> bool:
+        late = self.best is not None and time.perf_counter() - self.began > FIRST_S
+        return late or self._stop()
+
+    def _greedy(self, compared: int) -> None:
+        if not self._over():
+            state = State(self.given, [()] * len(self.given))
+            if evict_all(state, self.source, compared, self._over):
+                self._offer(state.recomputed())
+
+    def _squeeze(self) -> None:
+        """Anneal the excess of a plan that a larger budget allows."""
+        more = max(1, self.given.budget // 64)
+        while not self._stop():
+            roomy = replace(self.given, budget=self.given.budget + more)
+            found = run_through(roomy, *self.source.choice(WEIGHTS), self.source)
+            if found is not None:
+                state = State(self.given, found)
+                now = time.perf_counter()
+                if anneal_excess(state, self.source, now + (self.deadline - now) / 2, self._stop):
+                    self._offer(state.recomputed())
+                return
+            more *= 2
+
+    def _offer(self, recomputed: Sequence[Collection[int]] | None) -> None:
+        if recomputed is None:
+            return
+        plan = useful(self.given, recomputed)
+        found = replay(self.given, plan)
+        if found.violation is None and (self.objective is None or found.objective_us < self.objective):
+            self.best, self.objective = plan, found.objective_us
+
+
+def improve(
+    given: Instance,
+    recomputed: Sequence[Collection[int]],
+    deadline: float,
+    seed: int,
+    watch: Observer | None = None,
+    moves: int | None = None,
+    goal: float = -math.inf,
+) -> Sets:
+    """A valid plan made cheaper by simulated annealing until the deadline, so many moves, or the objective `goal`.
+
+    The answer is valid and never worse than what was given; with `moves` it depends on the seed alone, as far as the
+    deadline is not met before.
+    """
+    start = useful(given, recomputed)
+    search = _Annealing(given, start, deadline, seed, watch, moves)
+    search.run(goal - given.base)
+    found, before = replay(given, search.best), replay(given, start)
+    return search.best if found.violation is None and found.objective_us <= before.objective_us else start
+
+
+class _Annealing:
+    """One search; `best` is its cheapest plan, `cost` what that adds to the base."""
+
+    def __init__(
+        self, given: Instance, start: Sets, deadline: float, seed: int, watch: Observer | None, moves: int | None
+    ) -> None:
+        self.given, self.deadline, self.watch, self.most = given, deadline, watch, moves
+        self.source = random.Random(seed)
+        self.state = State(given, start)
+        self.moves = Moves(self.state, self.source)
+        self.best, self.cost = start, self.state.cost
+        self.began = time.perf_counter()
+        self.count = 0
+
+    def run(self, goal: float) -> None:
+        runs = sum(len(run) for run in self.best)
+        hottest = HEAT * self.cost / max(1, runs)
+        cycle, done = 0, 0.0
+        while self.cost > max(0, goal) and (done := self._progress()) < 1.0:
+            if int(done * CYCLES) > cycle:
+                cycle = int(done * CYCLES)
+                self._restart()
+            temperature = hottest * COOLER**cycle * (1 - done * CYCLES % 1) ** 2
+            self._step(temperature)
+
+    def _progress(self) -> float:
+        self.count += 1
+        spent = (time.perf_counter() - self.began) / max(1e-9, self.deadline - self.began)
+        if self.count % LOOK == 1 and self.watch is not None and self.watch(self.given.base + self.cost):
+            return 1.0
+        return max(spent, self.count / self.most) if self.most is not None else spent
+
+    def _restart(self) -> None:
+        self.state = State(self.given, self.best)
+        self.moves = Moves(self.state, self.source)
+
+    def _step(self, temperature: float) -> None:
+        state, before = self.state, self.state.cost
+        if not self._move():
+            state.undo()
+            return
+        worse = state.cost - before
+        if worse > 0 and (temperature <= 0 or self.source.random() >= math.exp(-worse / temperature)):
+            state.undo()
+            return
+        state.commit()
+        if state.cost < self.cost:
+            self.cost, self.best = state.cost, state.recomputed()
+
+    def _move(self) -> bool:
+        source, moves, state = self.source, self.moves, self.state
+        kind = source.random()
+        if kind < 0.15:
+            return moves.evict(source.randrange(len(self.given))) and moves.repair(REPAIRS)
+        run = self._run()
+        if run is None:
+            return False
+        t, v = run
+        if kind < 0.65:
+            state.remove(t, v)
+            return moves.repair(REPAIRS, spared=v)
+        return moves.shift(t, v) and moves.repair(REPAIRS)
+
+    def _run(self) -> tuple[int, int] | None:
+        """A random recomputation."""
+        again, count = self.state.again, len(self.given)
+        for _ in range(count):
+            t = int(self.source.random() * count)
+            if again[t]:
+                return t, self.source.choice(sorted(again[t]))
+        return None

@@ -62,6 +62,7 @@ SOLVERS: dict[str, SolverEntry] = {
     "checkmate": SolverEntry("recompute-graph", "solvers.recompute.graph:Checkmate", "the best plan without overlap"),
 }
 ROOMS: dict[str, Room] = {
+    "recompute-graph": Room("solvers.recompute.graph.make:make_graph_problem", "solvers.recompute.graph.lower:lower"),
     "swap": Room("solvers.swap.make:make_swap_problem", "solvers.swap.lower:lower"),
     "recompute-layer": Room("solvers.recompute.layer.measured:make_layer_problem"),
 }

@@ -1,4 +1,4 @@
-"""Judge of swap schedules: what must happen before what, and what memory each op finds (README, schedules).
+"""Judge of schedules, those of swap plans here: what happens before what, what memory each op finds (README).
 
 A schedule is right if it is right however long its actions take: only lane order and `after` count, never durations.
 """
@@ -6,10 +6,13 @@ A schedule is right if it is right however long its actions take: only lane orde
 from collections import defaultdict
 from collections.abc import Sequence
 
+from solvers.check.order import HappensBefore
+from solvers.check.recompute_schedule import judge_recompute_schedule
 from solvers.check.verdict import Verdict
 from solvers.ir.codec import Problem
 from solvers.ir.errors import InvalidInput
 from solvers.ir.fields import TensorId
+from solvers.ir.recompute import RecomputeGraphProblem
 from solvers.ir.schedule import Action, Schedule
 from solvers.ir.swap import SwapProblem, SwapTensor
 
@@ -18,9 +21,14 @@ LANE = {"compute": "0.compute", "release": "0.compute", "swap_out": "0.out", "sw
 
 
 def check_schedule(problem: Problem, schedule: Schedule) -> Verdict:
-    """Judge a swap schedule: data present where computed, reuse after release, memory within budget, nothing leaked."""
+    """Judge a schedule: data present where computed, reuse after release, memory within budget, nothing leaked."""
+    if isinstance(problem, RecomputeGraphProblem):
+        return judge_recompute_schedule(problem, schedule)
     if not isinstance(problem, SwapProblem):
-        raise InvalidInput(f"schedules of kind {problem.KIND} have no check: give a swap problem")
+        raise InvalidInput(
+            f"schedules of kind {problem.KIND} have no check: give a {SwapProblem.KIND} or "
+            f"{RecomputeGraphProblem.KIND} problem"
+        )
     violations = _form(problem, schedule) or _Judge(problem, schedule).violations()
     return Verdict(tuple(violations))
 
@@ -57,38 +65,12 @@ def _faults(problem: SwapProblem, action: Action) -> list[str]:
     return faults
 
 
-class _HappensBefore:
-    """Vector clocks: for each action, how many actions of each lane have surely ended before it starts."""
-
-    def __init__(self, schedule: Schedule) -> None:
-        self.place: dict[int, tuple[str, int]] = {}
-        self.clock: dict[int, dict[str, int]] = {}
-        latest: dict[str, int] = {}
-        counts: dict[str, int] = defaultdict(int)
-        for action in schedule.order():
-            befores = [*action.after, *([latest[action.lane]] if action.lane in latest else [])]
-            clock: dict[str, int] = {}
-            for before in befores:
-                lane, number = self.place[before]
-                for name, value in {**self.clock[before], lane: number}.items():
-                    clock[name] = max(clock.get(name, 0), value)
-            counts[action.lane] += 1
-            self.place[action.id] = action.lane, counts[action.lane]
-            self.clock[action.id] = clock
-            latest[action.lane] = action.id
-
-    def __call__(self, first: Action, second: Action) -> bool:
-        """Whether `first` has surely ended before `second` starts."""
-        lane, number = self.place[first.id]
-        return self.clock[second.id].get(lane, 0) >= number
-
-
 class _Judge:
     """A well-formed schedule, its actions found by op and by tensor."""
 
     def __init__(self, problem: SwapProblem, schedule: Schedule) -> None:
         self.problem = problem
-        self.before = _HappensBefore(schedule)
+        self.before = HappensBefore(schedule)
         self.lane = [action for action in schedule.actions if action.lane == LANE["compute"]]
         self.position = {action.op: n for n, action in enumerate(self.lane) if action.do == "compute"}
         self.of_tensor: dict[TensorId, dict[str, list[Action]]] = defaultdict(lambda: defaultdict(list))

@@ -2,9 +2,11 @@
 
 from solvers.ir.codec import Problem
 from solvers.ir.errors import InvalidInput
+from solvers.ir.recompute import RecomputeGraphProblem
 from solvers.ir.report import Report
 from solvers.ir.schedule import Schedule
 from solvers.ir.swap import SwapProblem
+from solvers.timeline.recompute import simulate_recompute
 from solvers.timeline.swap import simulate_swap
 
 
@@ -15,4 +17,9 @@ def simulate(problem: Problem, schedule: Schedule) -> Report:
     """
     if isinstance(problem, SwapProblem):
         return simulate_swap(problem, schedule)
-    raise InvalidInput(f"schedules of kind {problem.KIND} have no timeline: give a swap problem")
+    if isinstance(problem, RecomputeGraphProblem):
+        return simulate_recompute(problem, schedule)
+    raise InvalidInput(
+        f"schedules of kind {problem.KIND} have no timeline: give a {SwapProblem.KIND} or {RecomputeGraphProblem.KIND} "
+        "problem"
+    )

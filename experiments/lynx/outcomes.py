@@ -1,6 +1,6 @@
 """Steps of several systems on one pipeline as the JSON of a table's cell, and the series made of cells."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from experiments.lynx.policies import SYSTEMS, System, decide
@@ -99,12 +99,11 @@ def gain(cell: Cell | None, over: str) -> Value:
     return quotient(throughput(cell, "lynx"), throughput(cell, over))
 
 
-def notes(machine: Hardware, cells: Mapping[str, Cell | None], systems: Sequence[str] = tuple(SYSTEMS)) -> list[str]:
+def notes(machine: Hardware, cells: Mapping[str, Cell | None]) -> list[str]:
     """Where the times are from, and why something is out of memory."""
     found = [f"Times by roofline and links of hardware {machine.name}; nothing was measured."]
     for label, cell in cells.items():
-        unfit = [] if cell is None else [name for name in systems if "reason" in cell[name]]
+        unfit = [] if cell is None else [name for name, one in cell.items() if "reason" in one]
         if cell is not None and unfit:
-            last = unfit[-1]
-            found.append(f"{label}: out of memory with {', '.join(unfit)}; {last}: {cell[last]['reason']}.")
+            found.append(f"{label}: out of memory with {', '.join(unfit)}; {unfit[-1]}: {cell[unfit[-1]]['reason']}.")
     return found

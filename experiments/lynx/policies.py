@@ -3,19 +3,41 @@
 from dataclasses import dataclass
 from typing import Literal
 
-import msgspec
-
 from experiments.lynx.stages import Decide, Groups
 from solvers.ir.names import unknown
-from solvers.ir.recompute import LayerGroup, RecomputeLayerProblem
-from solvers.recompute.layer import Layer, front_of
-from solvers.recompute.layer.answers import fixed_bytes, plan_bytes
-from solvers.recompute.layer.policies import on_critical_path
+from solvers.ir.recompute import RecomputeLayerPlan, RecomputeLayerProblem
+from solvers.ir.solution import Limits, Solution, Solver
+from solvers.recompute.layer import (
+    AdaPipe,
+    Block,
+    CheckmateLayer,
+    Full,
+    Heu,
+    Layer,
+    Selective,
+    TooManyStates,
+    Uniform,
+    front_of,
+)
+from solvers.recompute.layer.answers import fixed_bytes
 from solvers.timeline.pipeline_input import Hide
 
-Cut = Literal["balanced", "dp", "greedy-lynx", "fastest"]
-"""Balanced: layers as evenly as possible; dp and greedy-lynx: the slowest stage; fastest: the 1F1B time."""
-ATTENTION_CORE = ("scores", "softmax", "attention dropout")
+Cut = Literal["balanced", "dp", "greedy-lynx", "fastest", "bound"]
+"""`balanced`: layers as evenly as possible; `dp`, `greedy-lynx`: the least slowest stage; `fastest`: the least 1F1B
+time; `bound`: the least 1F1B time if every stage met the bound of all mixes of policies."""
+
+POLICIES: dict[str, Solver[RecomputeLayerProblem, Solution[RecomputeLayerPlan]]] = {
+    "full": Full(whole=True),
+    "selective": Selective(),
+    "uniform": Uniform(whole=True),
+    "block": Block(whole=True),
+    "checkmate-layer": CheckmateLayer(),
+    "adapipe": AdaPipe(),
+    "heu": Heu(),
+    "heu-pair": Heu(groups=2),
+    "heu-mix": Heu(groups=None),
+}
+"""The paper's `full`, like Megatron-LM's, runs a whole layer again, what nothing depends on included."""
 
 
 @dataclass(frozen=True)
@@ -40,46 +62,20 @@ def decide(policy: str) -> Decide:
     """The policy as a function of a stage's problem; raises `InvalidInput` naming the nearest one."""
     if policy not in POLICIES:
         raise unknown("policy", policy, POLICIES)
-    return POLICIES[policy]
+    return look_up if policy == "heu" else lambda problem: _solved(policy, problem)
 
 
-def heu(problem: RecomputeLayerProblem) -> Groups | None:
+def look_up(problem: RecomputeLayerProblem) -> Groups | None:
     """HEU's policy without its bound: a table over all layer counts asks hundreds of times."""
-    front = front_of(Layer.of(problem), problem.inflight_microbatches)
+    try:
+        front = front_of(Layer.of(problem), problem.inflight_microbatches)
+    except TooManyStates:
+        return _solved("heu", problem)
     room = problem.budget_bytes - fixed_bytes(problem)
     choice = front.best(problem.layers, problem.inflight_microbatches, room)
     return None if choice is None else (front.policy(choice.number).group(problem.layers),)
 
 
-def full(problem: RecomputeLayerProblem) -> Groups | None:
-    """Only layer inputs are kept, and the whole layer runs again, operators that nobody reads included (Megatron)."""
-    everything = tuple((i, len(problem.windows)) for i in range(len(problem.ops)))
-    return _if_fits(problem, LayerGroup(layers=problem.layers, stored=(), recomputed=everything))
-
-
-def selective(problem: RecomputeLayerProblem) -> Groups | None:
-    """All outputs are kept but those of the attention core."""
-    kept = [i for i, op in enumerate(problem.ops) if op.needed and op.name not in ATTENTION_CORE]
-    return _if_fits(problem, on_critical_path(Layer.of(problem), kept).group(problem.layers))
-
-
-def adapipe(problem: RecomputeLayerProblem) -> Groups | None:
-    """The least recomputation that fits, all of it on the critical path."""
-    found = heu(msgspec.structs.replace(problem, windows=()))
-    if found is None:
-        return None
-    again = tuple((i, len(problem.windows)) for i, _ in found[0].recomputed)
-    return (msgspec.structs.replace(found[0], recomputed=again),)
-
-
-def least_bytes(problem: RecomputeLayerProblem) -> int:
-    """The least budget under which any policy fits."""
-    front = front_of(Layer.of(problem), problem.inflight_microbatches)
-    return fixed_bytes(problem) + front.least_memory(problem.layers, problem.inflight_microbatches)
-
-
-def _if_fits(problem: RecomputeLayerProblem, group: LayerGroup) -> Groups | None:
-    return (group,) if plan_bytes(problem, [group]) <= problem.budget_bytes else None
-
-
-POLICIES: dict[str, Decide] = {"full": full, "selective": selective, "adapipe": adapipe, "heu": heu}
+def _solved(policy: str, problem: RecomputeLayerProblem) -> Groups | None:
+    plan = POLICIES[policy].solve(problem, Limits()).plan
+    return None if plan is None else plan.groups

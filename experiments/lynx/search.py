@@ -14,7 +14,7 @@ from solvers.ir.partition import PartitionProblem
 from solvers.ir.recompute import RecomputeLayerPlan, RecomputeLayerProblem
 from solvers.ir.solution import Limits, Solution, Status
 from solvers.partition import Dp, partition_problem
-from solvers.recompute.layer import Front, Heu, front_of, layer_problem
+from solvers.recompute.layer import Front, Heu, forget_fronts, layer_problem
 from solvers.recompute.layer.layer import Layer
 from solvers.workload import (
     LayerCosts,
@@ -115,7 +115,7 @@ def pipeline_within(
 
 def search_heu(pipeline: Pipeline) -> Solution[RecomputeLayerPlan]:
     """HEU for the first stage of an even partition, nothing remembered."""
-    front_of.cache_clear()
+    forget_fronts()
     return Heu().solve(pipeline.heu_problem(0, pipeline.even_layers()), Limits())
 
 

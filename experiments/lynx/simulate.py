@@ -4,9 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
-
-from experiments.lynx.policies import System, decide, least_bytes
+from experiments.lynx.policies import POLICIES, System, decide
 from experiments.lynx.search import Pipeline
 from experiments.lynx.stages import StageChoice, Stages
 from solvers.check import check_plan
@@ -18,11 +16,9 @@ from solvers.ir.recompute import RecomputeLayerPlan
 from solvers.ir.solution import Limits, Solution, Solver, Status
 from solvers.partition import Dp, GreedyLynx, even_split, problem_of_array
 from solvers.partition.fastest import Fastest, exact_1f1b
-from solvers.recompute.layer.answers import plan_bytes
 from solvers.timeline import PipelineTimes, StageMemory, stage_memory
 from solvers.timeline import pipeline as run_pipeline
 from solvers.workload import ModelShape, Parallelism, p2p_us
-from solvers.workload.links import accelerators
 
 LARGEST = 2**53
 CUTS: dict[str, Solver[PartitionProblem, Solution[PartitionPlan]]] = {"dp": Dp(), "greedy-lynx": GreedyLynx()}
@@ -81,8 +77,7 @@ class Unfit:
 
 def pipeline_on(shape: ModelShape, machine: Hardware, parallelism: Parallelism) -> Pipeline:
     """A model on a cluster, every stage with a device's whole memory."""
-    device = machine.device(accelerators(machine)[0])
-    return Pipeline(shape, parallelism, machine, device.memory_bytes)
+    return Pipeline(shape, parallelism, machine, machine.device().memory_bytes)
 
 
 def simulate(pipeline: Pipeline, system: System, stages: Stages | None = None) -> Step | Unfit:
@@ -153,13 +148,8 @@ def step_of(pipeline: Pipeline, system: System, stages: Stages, layers: Sequence
 
 def why_unfit(pipeline: Pipeline, policy: str, stage: int, layers: int) -> str:
     """Why a stage with so many layers does not fit under a policy."""
-    problem = pipeline.heu_problem(stage, layers)
-    loose = decide(policy)(msgspec.structs.replace(problem, budget_bytes=LARGEST))
-    least = least_bytes(problem)
-    what = f"stage {stage} with {layers} layers has {problem.budget_bytes:,} bytes"
-    if least > problem.budget_bytes:
-        return f"{what}, and no policy needs less than {least:,}"
-    return f"{what}, and {policy} needs {plan_bytes(problem, loose or ()):,}"
+    solution = POLICIES[policy].solve(pipeline.heu_problem(stage, layers), Limits())
+    return f"stage {stage} with {layers} layers: {solution.reason}"
 
 
 def _no_partition(stages: Stages, system: System, reason: str) -> str:

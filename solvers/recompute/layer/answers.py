@@ -4,9 +4,16 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from solvers.ir.recompute import LayerGroup, RecomputeLayerPlan, RecomputeLayerProblem
 from solvers.ir.solution import Limits, Solution, Status
 from solvers.recompute.layer.layer import Layer
+
+LARGEST = 2**55
+"""Bytes or microseconds of all layers and microbatches, beyond which sums might leave 64 bits."""
+MOST_LAYERS = 10_000
+TOO_LARGE = f"layers × microbatches × sizes exceed 64 bits, or layers exceed {MOST_LAYERS}: give coarser units"
 
 
 @dataclass(frozen=True)
@@ -27,6 +34,22 @@ class Ask:
     def room_bytes(self) -> int:
         """What static bytes and the kept layer inputs leave of the budget."""
         return self.problem.budget_bytes - fixed_bytes(self.problem)
+
+    @property
+    def too_large(self) -> bool:
+        """Whether 64-bit arithmetic, or lists of layers, would not do."""
+        problem = self.problem
+        layers, inflight = problem.layers, problem.inflight_microbatches
+        most_bytes = layers * inflight * sum(op.output_bytes for op in problem.ops) + abs(self.room_bytes)
+        return layers > MOST_LAYERS or max(most_bytes, layers * sum(op.time_us for op in problem.ops)) > LARGEST
+
+    def limits_left(self) -> Limits:
+        """The limits with the time that is left."""
+        return msgspec.structs.replace(self.limits, time_s=max(0.0, self.limits.time_s - self.elapsed_s))
+
+    def objective(self, groups: Sequence[LayerGroup]) -> int:
+        """Recomputation on the critical path, over all layers."""
+        return plan_us(self.problem, groups)
 
     def feasible(
         self,
@@ -51,6 +74,20 @@ class Ask:
             least_budget_bytes=least_budget_bytes,
             seed=self.limits.seed,
             solve_time_s=self.elapsed_s,
+        )
+
+    def fits(self, groups: Sequence[LayerGroup]) -> bool:
+        """Whether the groups need no more than the budget."""
+        return plan_bytes(self.problem, groups) <= self.problem.budget_bytes
+
+    def ruled(self, groups: Sequence[LayerGroup], engine: str) -> Solution[RecomputeLayerPlan]:
+        """The only plan that a rule has, FEASIBLE without a bound; UNKNOWN where it does not fit."""
+        if self.fits(groups):
+            return self.feasible(groups, engine=engine)
+        return self.unknown(
+            f"{self.solver} needs {plan_bytes(self.problem, groups)} bytes, but the budget is "
+            f"{self.problem.budget_bytes}: raise it or choose heu",
+            engine=engine,
         )
 
     def infeasible(self, least: int, exact: bool = True, engine: str | None = None) -> Solution[RecomputeLayerPlan]:

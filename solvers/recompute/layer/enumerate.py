@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from solvers.recompute.layer.layer import Layer
+from solvers.recompute.layer.layer import HIDDEN_COPIES, Layer
 from solvers.recompute.layer.pareto import IntArray, nondominated
 
 ABSENT, STORED = -2, -1
@@ -60,8 +60,8 @@ def enumerate_policies(
     not fit 64 bits.
     """
     matrix = np.array(weights, dtype=object)
-    total = sum(op.output_bytes for op in layer.ops) + sum(op.time_us for op in layer.ops)
-    if total * 2 * int(matrix.sum()) > LARGEST:
+    sizes, times = sum(op.output_bytes for op in layer.ops), sum(op.time_us for op in layer.ops)
+    if max(sizes * HIDDEN_COPIES * int(matrix.sum()), times) > LARGEST:
         raise OverflowError("the layer's bytes times its multipliers exceed 64 bits")
     return _Enumeration(layer, matrix.astype(np.int64)).run(max_states, stop)
 

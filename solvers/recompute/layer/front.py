@@ -1,8 +1,8 @@
 """A layer's nondominated policies, made once; each (layers, microbatches in flight, memory) is then a look-up."""
 
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
@@ -13,7 +13,10 @@ from solvers.recompute.layer.pareto import IntArray
 
 MAX_STATES = 400_000
 """Partial policies that an enumeration may make: beyond, the layer is left to the integer programme."""
-LARGEST = 2**62
+REMEMBERED = 64
+"""Fronts that are remembered."""
+LARGEST = 2**59
+"""Bytes in all microbatches of all layers beyond which sums might leave 64 bits."""
 
 __all__ = ["Choice", "Front", "Policy", "TooManyStates"]
 
@@ -95,14 +98,20 @@ class Front:
         `room_bytes` is what budget, static bytes and the kept layer inputs leave: budget − static −
         inflight·layers·layer_input. Of equally fast policies the first in the front's order.
         """
-        memory = layers * self.share(inflight) + self.working_bytes
+        memory = self.memory(layers, inflight)
         fits = memory <= room_bytes
         number = int(fits.argmax())
         return Choice(number, int(self.time_us[number]), int(memory[number])) if fits[number] else None
 
+    def memory(self, layers: int, inflight: int) -> IntArray:
+        """Bytes of each policy for so many layers; raises OverflowError where they exceed 64 bits."""
+        if layers * max(1, inflight) * sum(op.output_bytes for op in self.layer.ops) > LARGEST:
+            raise OverflowError(f"{layers} layers with {inflight} microbatches in flight exceed 64 bits")
+        return layers * self.share(inflight) + self.working_bytes
+
     def least_memory(self, layers: int, inflight: int) -> int:
         """The least bytes of any policy (and of any mix: README, L) for so many layers."""
-        return int((layers * self.share(inflight) + self.working_bytes).min())
+        return int(self.memory(layers, inflight).min())
 
     def policy(self, number: int) -> Policy:
         """What the policy of that number does."""
@@ -112,7 +121,19 @@ class Front:
         return Policy(stored, recomputed)
 
 
-@lru_cache(maxsize=64)
-def front_of(layer: Layer, inflight: int | None = None) -> Front:
-    """The front of a layer, remembered."""
-    return Front.of(layer, inflight)
+_REMEMBERED: OrderedDict[tuple[Layer, int | None], Front] = OrderedDict()
+
+
+def front_of(layer: Layer, inflight: int | None = None, stop: Callable[[], bool] = lambda: False) -> Front:
+    """The front of a layer, from memory if it was among the last ones asked for; raises as `Front.of`."""
+    key = (layer, inflight)
+    found = _REMEMBERED.pop(key, None)
+    _REMEMBERED[key] = Front.of(layer, inflight, stop=stop) if found is None else found
+    if len(_REMEMBERED) > REMEMBERED:
+        _REMEMBERED.popitem(last=False)
+    return _REMEMBERED[key]
+
+
+def forget_fronts() -> None:
+    """Enumerate anew from here on: for measuring."""
+    _REMEMBERED.clear()

@@ -1,44 +1,136 @@
-"""`heu`: Lynx-HEU as a look-up in the front of the layer's policies."""
+"""`heu`: Lynx-HEU as a look-up in the front of the layer's policies, or as the integer programme on an engine."""
 
+import math
 import time
 from dataclasses import dataclass
+from typing import Literal
 
-from solvers.ir.recompute import RecomputeLayerPlan, RecomputeLayerProblem
-from solvers.ir.solution import Limits, Solution, Watch
-from solvers.recompute.layer.answers import Ask, fixed_bytes
-from solvers.recompute.layer.front import Front, front_of
+from solvers.engines import NAMES
+from solvers.ir.errors import InvalidInput
+from solvers.ir.names import unknown
+from solvers.ir.recompute import LayerGroup, RecomputeLayerPlan, RecomputeLayerProblem
+from solvers.ir.solution import Limits, Solution, Status, Watch
+from solvers.recompute.layer.answers import TOO_LARGE, Ask, fixed_bytes
+from solvers.recompute.layer.blend import QUICK, THOROUGH, Blend, best_mix, best_pair
+from solvers.recompute.layer.front import Front, TooManyStates, front_of
+from solvers.recompute.layer.ilp import least_bytes, mix_bound, solve_programme
 from solvers.recompute.layer.layer import Layer
-from solvers.recompute.layer.mix import Menu, relaxed_bound
+from solvers.recompute.layer.mix import Menu, least_bound, peak_bounds
+from solvers.recompute.layer.policies import keep_all, on_critical_path
 
 FRONT = "front"
+EVERYTHING_FITS = "everything fits: nothing needs to be recomputed"
+BEST_SINGLE = "no single policy is faster: the bound is that of mixing policies over the layers"
+TOO_MANY = "the layer has too many policies to list, so the integer programme decides: the bound is its relaxation's"
+STOPPED = "stopped before the layer's policies were listed: give more time"
 
 
 @dataclass(frozen=True)
 class Heu:
-    """One policy for all layers (Lynx §4.2).
+    """Lynx-HEU (§4.2, corrected): what each layer stores, recomputes in communication, or on the critical path.
 
-    The bound is that of the best mix of any number of policies, so one policy is OPTIMAL only where it meets it.
+    `groups` 1: one policy for all layers, as in the paper; 2: the best mix of two; None: of any number. The bound is
+    the best mix's whatever `groups`, so one policy is OPTIMAL only where it meets it. `method` `front` looks the
+    answer up; `ilp` solves the integer programme for one policy on `engine`, as a cross-check.
     """
 
+    groups: int | None = 1
+    method: Literal["front", "ilp"] = "front"
+    engine: str = "auto"
     NAME = "heu"
+
+    def __post_init__(self) -> None:
+        """Refuse parameters that cannot mean anything."""
+        if self.groups not in (1, 2, None):
+            raise InvalidInput(f"groups is {self.groups}: choose 1 (one policy), 2 (a mix of two) or none (any mix)")
+        if self.method not in ("front", "ilp"):
+            raise unknown("method", str(self.method), ("front", "ilp"))
+        if self.method == "ilp" and self.groups != 1:
+            raise InvalidInput(f"method ilp decides one policy, but groups is {self.groups}: leave groups at 1")
+        if self.engine not in NAMES:
+            raise unknown("engine", self.engine, NAMES)
 
     def solve(
         self, problem: RecomputeLayerProblem, limits: Limits, watch: Watch | None = None
     ) -> Solution[RecomputeLayerPlan]:
-        """The best policy; INFEASIBLE with the exact least budget where nothing fits."""
+        """The best policy or mix; INFEASIBLE with the least budget where nothing fits."""
         ask = Ask(problem, self.NAME, limits, time.perf_counter())
-        front = front_of(Layer.of(problem), problem.inflight_microbatches)
+        layer = Layer.of(problem)
+        everything = [keep_all(layer).group(problem.layers)]
+        if self.method == "ilp":
+            return self._by_programme(ask, watch, None)
+        if ask.fits(everything):
+            return ask.feasible(everything, bound=0, engine="closed form", reason=EVERYTHING_FITS)
+        if ask.too_large:
+            return ask.unknown(TOO_LARGE)
+        clock = _Clock(ask, watch)
+        try:
+            front = front_of(layer, problem.inflight_microbatches, clock.stop)
+            return self._by_front(ask, front, clock)
+        except TooManyStates:
+            return _simplest(ask, layer) if clock.stopped else self._by_programme(ask, watch, TOO_MANY)
+
+    def _by_front(self, ask: Ask, front: Front, clock: "_Clock") -> Solution[RecomputeLayerPlan]:
+        problem = ask.problem
         layers, inflight = problem.layers, problem.inflight_microbatches
         least = fixed_bytes(problem) + front.least_memory(layers, inflight)
         choice = front.best(layers, inflight, ask.room_bytes)
         if choice is None:
             return ask.infeasible(least, engine=FRONT)
-        best = layers * choice.time_us
-        bound, _ = relaxed_bound(_menu(front, problem, ask.room_bytes), best)
-        groups = [front.policy(choice.number).group(layers)]
-        return ask.feasible(groups, bound=bound, engine=FRONT, least_budget_bytes=least)
+        menu = Menu(front.time_us, front.share(inflight), front.working_bytes, layers, ask.room_bytes)
+        blend, bound = self._mixed(menu, choice.number, clock)
+        groups = [front.policy(number).group(count) for number, count in blend.mix]
+        slower = self.groups == 1 and bound < blend.time_us
+        return ask.feasible(groups, bound, FRONT, BEST_SINGLE if slower else None, least)
+
+    def _mixed(self, menu: Menu, number: int, clock: "_Clock") -> tuple[Blend, int]:
+        """The best mix of as many policies as asked for, and the bound for all mixes."""
+        best = menu.layers * int(menu.time_us[number])
+        single = Blend(((number, menu.layers),), best, best)
+        bounds = peak_bounds(menu, best)
+        bound = least_bound(bounds, best)
+        if bound == best:
+            return single, bound
+        pair = best_pair(menu, bounds, number, clock.stop)
+        mix = best_mix(menu, bounds, pair, QUICK if self.groups == 1 else THOROUGH, clock.stop)
+        return {1: single, 2: pair, None: mix}[self.groups], mix.bound
+
+    def _by_programme(self, ask: Ask, watch: Watch | None, note: str | None) -> Solution[RecomputeLayerPlan]:
+        """One policy by (I); the bound by its relaxation, valid for every mix."""
+        problem = ask.problem
+        answer, policy = solve_programme(problem, self.engine, ask.limits_left(), watch)
+        if answer.status is Status.INFEASIBLE:
+            least = least_bytes(problem, self.engine, ask.limits_left())
+            if least is not None:
+                return ask.infeasible(*least, engine=answer.engine)
+        proven = mix_bound(problem, self.engine, ask.limits_left())
+        bound = None if proven is None else max(0, math.ceil(proven - 1e-6 * max(1.0, abs(proven))))
+        reason = "; ".join(filter(None, (note, answer.reason))) or None
+        if policy is None:
+            return ask.unknown(reason or "no plan within the limits: give more time", engine=answer.engine)
+        group = policy.group(problem.layers)
+        best = ask.objective([group])
+        return ask.feasible([group], None if bound is None else min(bound, best), answer.engine, reason)
 
 
-def _menu(front: Front, problem: RecomputeLayerProblem, room_bytes: int) -> Menu:
-    share = front.share(problem.inflight_microbatches)
-    return Menu(front.time_us, share, front.working_bytes, problem.layers, room_bytes)
+class _Clock:
+    """Says when to stop: the time is up, or the watch says so."""
+
+    def __init__(self, ask: Ask, watch: Watch | None) -> None:
+        self.ask, self.watch, self.stopped = ask, watch, False
+
+    def stop(self) -> bool:
+        """Whether to end the search now; asked at every op."""
+        elapsed = self.ask.elapsed_s
+        if not self.stopped:
+            told = self.watch is not None and self.watch(None, None, elapsed)
+            self.stopped = told or elapsed > self.ask.limits.time_s
+        return self.stopped
+
+
+def _simplest(ask: Ask, layer: Layer) -> Solution[RecomputeLayerPlan]:
+    """What can be said without a search: recompute everything where that fits."""
+    group: LayerGroup = on_critical_path(layer).group(ask.problem.layers)
+    if ask.fits([group]):
+        return ask.feasible([group], reason=STOPPED)
+    return ask.unknown(STOPPED)

@@ -1,4 +1,4 @@
-"""The best mix of policies over the layers: a bound for every plan, often its exact optimum (README, M)."""
+"""Bounds for every mix of policies over the layers, by prices for memory (README, M1–M2)."""
 
 import math
 from dataclasses import dataclass
@@ -11,17 +11,14 @@ from solvers.recompute.layer.pareto import IntArray
 FloatArray = npt.NDArray[np.float64]
 
 MARGIN = 1e-12
-"""What the float prices of a bound may be off by, relative to the largest term."""
-BISECTIONS = 60
-REFINEMENTS = 40
-
-Mix = tuple[tuple[int, int], ...]
-"""(policy, layers) pairs."""
+"""What a bound computed in floats may be off by, relative to its largest term."""
+REFINEMENTS = 64
+"""Prices that are tried for the least bound."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Menu:
-    """Policies to mix over `layers` layers within `room_bytes`: Σ n·share + max working ≤ room."""
+    """Policies to mix over `layers` layers within `room_bytes`: Σ n·share + max working ≤ room, Σ n·time least."""
 
     time_us: IntArray
     share_bytes: IntArray
@@ -29,89 +26,81 @@ class Menu:
     layers: int
     room_bytes: int
 
-    def memory(self, mix: Mix) -> int:
-        """The bytes of a mix."""
-        chosen = [policy for policy, _ in mix]
-        return sum(n * int(self.share_bytes[p]) for p, n in mix) + int(self.working_bytes[chosen].max())
-
-    def time(self, mix: Mix) -> int:
-        """The time of a mix on the critical path."""
-        return sum(n * int(self.time_us[p]) for p, n in mix)
+    def up_to(self, working_bytes: int) -> IntArray:
+        """The policies whose working set is no larger."""
+        return np.flatnonzero(self.working_bytes <= working_bytes)
 
 
 @dataclass(frozen=True)
 class Price:
-    """Lagrangian prices: a mix within `room` costs at least constant + Σ n·extra + price·(its max working)."""
+    """The price of a byte at which the remaining layers go to the fast policy or to the light one, or to both."""
 
     per_byte: float
-    constant: float
-    extra: FloatArray
-
-    @classmethod
-    def of(cls, menu: Menu, per_byte: float) -> "Price":
-        """Prices for λ = `per_byte` (README, M2), lowered by what floats may be off."""
-        priced = menu.time_us + per_byte * menu.share_bytes
-        least = float(priced.min())
-        terms = menu.layers * float(priced.max()) + per_byte * (abs(menu.room_bytes) + float(menu.working_bytes.max()))
-        return cls(per_byte, menu.layers * least - per_byte * menu.room_bytes - MARGIN * terms, priced - least)
+    fast: int
+    light: int
 
 
-def relaxed_bound(menu: Menu, best: int) -> tuple[int, float]:
-    """(a lower bound on every mix, the price per byte that proves most for all ceilings at once); at most `best`.
+def price(menu: Menu, among: IntArray, layers: int, room_bytes: int) -> Price | None:
+    """The price that proves most for `layers` layers within `room_bytes`; None where they do not fit at all.
 
-    For every ceiling ω on the working bytes the layers are shared out in fractions (README, M1); the least over ω
-    counts. Prices are refined where the bound is least, until that one is exact or the bound meets `best`.
+    The dual of sharing the layers out in fractions: concave and piecewise linear in the price, so the crossing of the
+    lines of a policy that is too heavy and of one that is light enough is tried until no policy lies below.
+    """
+    time_us, share = menu.time_us[among], menu.share_bytes[among]
+    fast = int(np.lexsort([share, time_us])[0])
+    light = int(np.lexsort([time_us, share])[0])
+    if layers * int(share[light]) > room_bytes:
+        return None
+    if layers * int(share[fast]) <= room_bytes:
+        return Price(0.0, int(among[fast]), int(among[fast]))
+    while True:
+        per_byte = (int(time_us[light]) - int(time_us[fast])) / (int(share[fast]) - int(share[light]))
+        priced = time_us + per_byte * share
+        below = int(priced.argmin())
+        if not priced[below] < min(priced[fast], priced[light]) * (1 - MARGIN):
+            return Price(per_byte, int(among[fast]), int(among[light]))
+        if layers * int(share[below]) > room_bytes:
+            fast = below
+        else:
+            light = below
+
+
+def peak_bounds(menu: Menu, best: int) -> FloatArray:
+    """For each policy a bound on all mixes in which none has a larger working set; inf where there is no such mix.
+
+    Bounds are refined, least first, until the least one is exact for layers in fractions or exceeds `best` − 1.
     """
     order = np.argsort(menu.working_bytes, kind="stable")
-    ceiling = menu.working_bytes[order].astype(np.float64)
-    time, share = menu.time_us[order].astype(np.float64), menu.share_bytes[order].astype(np.float64)
-    possible = menu.layers * np.minimum.accumulate(menu.share_bytes[order]) + menu.working_bytes[order]
-    closed = possible > menu.room_bytes
-    found = np.zeros(len(order))
-    shared = _steepest(time, share, menu, ceiling)
-    prices = [shared]
-    for _ in range(REFINEMENTS):
-        found = np.maximum(found, _by_ceiling(time, share, menu, ceiling, prices[-1]))
-        where = int(np.where(closed, np.inf, found).argmin())
-        if found[where] > best - 1:
+    working = menu.working_bytes[order]
+    last = np.searchsorted(working, working, side="right") - 1
+    rest = menu.layers - 1
+    room = menu.room_bytes - working - menu.share_bytes[order]
+    bounds = menu.time_us[order] + rest * np.minimum.accumulate(menu.time_us[order])[last].astype(np.float64)
+    bounds[rest * np.minimum.accumulate(menu.share_bytes[order])[last] > room] = np.inf
+    seen: set[int] = set()
+    for _ in range(REFINEMENTS if rest else 0):
+        where = int(bounds.argmin())
+        if where in seen or bounds[where] > best - 1:
             break
-        exact = _steepest(time[: where + 1], share[: where + 1], menu, ceiling[where : where + 1])
-        if any(math.isclose(exact, price, rel_tol=1e-12) for price in prices):
-            break
-        prices.append(exact)
-    least = float(np.where(closed, np.inf, found).min())
-    return min(best, max(0, math.ceil(least))), shared
+        seen.add(where)
+        found = price(menu, order[: last[where] + 1], rest, int(room[where]))
+        if found is not None and found.per_byte > 0:
+            bounds = np.maximum(bounds, _priced(menu, order, last, room, found.per_byte))
+    given = np.empty_like(bounds)
+    given[order] = bounds
+    return given
 
 
-def _by_ceiling(time: FloatArray, share: FloatArray, menu: Menu, ceiling: FloatArray, price: float) -> FloatArray:
-    priced = time + price * share
-    margin = MARGIN * (menu.layers * priced.max() + price * (abs(menu.room_bytes) + ceiling[-1]))
-    bounds: FloatArray = menu.layers * np.minimum.accumulate(priced) - price * (menu.room_bytes - ceiling) - margin
+def _priced(menu: Menu, order: IntArray, last: IntArray, room: IntArray, per_byte: float) -> FloatArray:
+    """(M2) the policy's own time, the others' least priced time, less the price of the room that they have."""
+    priced = menu.time_us[order] + per_byte * menu.share_bytes[order]
+    rest = menu.layers - 1
+    terms = rest * priced.max() + per_byte * np.abs(room) + menu.time_us[order]
+    bounds: FloatArray = menu.time_us[order] + rest * np.minimum.accumulate(priced)[last] - per_byte * room
+    bounds -= MARGIN * terms
     return bounds
 
 
-def _steepest(time: FloatArray, share: FloatArray, menu: Menu, ceiling: FloatArray) -> float:
-    """The price that maximises the least bound over the ceilings: concave in the price, so by bisection.
-
-    One ceiling goes with all policies, several go with the policies up to each.
-    """
-
-    def slope(price: float) -> float:
-        priced = time + price * share
-        if len(ceiling) == 1:
-            policy = int(priced.argmin())
-            return float(menu.layers * share[policy] - (menu.room_bytes - ceiling[0]))
-        value = menu.layers * np.minimum.accumulate(priced) + price * ceiling
-        last = int(value.argmin())
-        policy = int(priced[: last + 1].argmin())
-        return float(menu.layers * share[policy] - (menu.room_bytes - ceiling[last]))
-
-    low, high = 0.0, 1.0
-    if slope(0.0) <= 0:
-        return 0.0
-    while slope(high) > 0 and high < 1e18:
-        low, high = high, 4 * high
-    for _ in range(BISECTIONS):
-        middle = (low + high) / 2
-        low, high = (middle, high) if slope(middle) > 0 else (low, middle)
-    return high
+def least_bound(bounds: FloatArray, best: int) -> int:
+    """The bound on every mix: times are whole, and a mix with time `best` is known."""
+    return min(best, max(0, math.ceil(float(bounds.min()))))

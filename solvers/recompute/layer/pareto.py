@@ -43,8 +43,8 @@ def nondominated(vectors: IntArray) -> IntArray:
 
 
 def _pairwise(vectors: IntArray) -> IntArray:
-    below = (vectors[:, :, None] <= vectors[:, None, :]).all(axis=0)
-    worse = below & (~below.T | np.tri(len(below), dtype=np.bool_).T)
+    below: npt.NDArray[np.bool_] = np.all(vectors[:, :, None] <= vectors[:, None, :], axis=0)
+    worse = below & (~below.T | np.tri(vectors.shape[1], dtype=np.bool_).T)
     np.fill_diagonal(worse, False)
     return np.flatnonzero(~worse.any(axis=0))
 

@@ -5,6 +5,8 @@ from functools import cache
 from itertools import combinations_with_replacement, product
 from typing import Final, Literal
 
+from msgspec.structs import replace
+
 from solvers.ir import LayerOp, RecomputeLayerProblem, Window
 
 ABSENT: Final = "absent"
@@ -106,9 +108,18 @@ def random_problem(seed: int, max_ops: int = 4, max_windows: int = 2, max_layers
         static_bytes=source.randint(0, 3),
         layer_input_bytes=source.randint(0, 3),
         windows=tuple(windows),
-        ops=tuple(ops),
+        ops=with_attention(ops, source),
     )
     return with_budget(problem, source)
+
+
+def with_attention(ops: list[LayerOp], source: random.Random) -> tuple[LayerOp, ...]:
+    """The ops with an attention core by name: an op and one that it is computed from, or an op alone."""
+    last = first = source.randrange(len(ops))
+    while ops[first].inputs and source.random() < 0.7:
+        first = source.choice(ops[first].inputs)
+    names = {first: "flash attention"} if first == last else {first: "scores", last: "context"}
+    return tuple(replace(op, name=names.get(i, op.name)) for i, op in enumerate(ops))
 
 
 def with_budget(problem: RecomputeLayerProblem, source: random.Random) -> RecomputeLayerProblem:
@@ -117,7 +128,5 @@ def with_budget(problem: RecomputeLayerProblem, source: random.Random) -> Recomp
     ample = problem.static_bytes + problem.inflight_microbatches * problem.layers * (problem.layer_input_bytes + every)
     least = min(memory(problem, (policy,) * problem.layers) for policy in all_policies(problem))
     low, high = max(0, least - 1), max(least, ample)
-    budget = min(source.randint(low, high), source.randint(low, high))
-    return RecomputeLayerProblem(
-        **{field: getattr(problem, field) for field in problem.__struct_fields__} | {"budget_bytes": budget}
-    )
+    pick = source.choice([min, max])
+    return replace(problem, budget_bytes=pick(source.randint(low, high), source.randint(low, high)))

@@ -128,7 +128,7 @@ def front_of(layer: Layer, inflight: int | None = None, stop: Callable[[], bool]
     """The front of a layer, from memory if it was among the last ones asked for; raises as `Front.of`."""
     key = (layer, inflight)
     found = _REMEMBERED.pop(key, None)
-    _REMEMBERED[key] = Front.of(layer, inflight, stop=stop) if found is None else found
+    _REMEMBERED[key] = Front.of(layer, inflight, MAX_STATES, stop) if found is None else found
     if len(_REMEMBERED) > REMEMBERED:
         _REMEMBERED.popitem(last=False)
     return _REMEMBERED[key]

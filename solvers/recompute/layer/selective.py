@@ -22,9 +22,10 @@ LAST = ("context", "context matmul", "attention context", "av", "av matmul", *WH
 class Selective:
     """Keep everything but the attention core, which is recomputed on the critical path.
 
-    The core is every op on a path from the one named as in `FIRST` to the one named as in `LAST`, with the ops that
-    feed nothing else (a dropout mask). FEASIBLE with bound None; UNKNOWN where the names do not tell the core, or where
-    the plan does not fit. The last op's output is recomputed like the rest, as Megatron-LM does, which keeps it too.
+    The core is every op on a path from the one named as in `FIRST` to the one named as in `LAST`, with the ops after
+    the first that feed nothing else and read nothing (a dropout mask). FEASIBLE with bound None; UNKNOWN where the
+    names do not tell the core, or where the plan does not fit. The last op's output is recomputed like the rest, as
+    Megatron-LM does, which keeps it too.
     """
 
     NAME = "selective"
@@ -59,4 +60,5 @@ def attention_core(ops: tuple[LayerOp, ...]) -> frozenset[int]:
         if i in after and any(i in ops[k].inputs for k in core):
             core.add(i)
     readers = {i: {k for k, op in enumerate(ops) if i in op.inputs} for i in range(len(ops))}
-    return frozenset(core | {i for i in readers if core and readers[i] and readers[i] <= core and not ops[i].inputs})
+    beside = {i for i in readers if first and i > first[0] and not ops[i].inputs and readers[i] and readers[i] <= core}
+    return frozenset(core | beside)

@@ -130,3 +130,41 @@ def with_budget(problem: RecomputeLayerProblem, source: random.Random) -> Recomp
     low, high = max(0, least - 1), max(least, ample)
     pick = source.choice([min, max])
     return replace(problem, budget_bytes=pick(source.randint(low, high), source.randint(low, high)))
+
+
+def best_single(problem: RecomputeLayerProblem) -> int | None:
+    """The least objective of one policy, by trying every place of every op; branches that cannot win are left out."""
+    critical, layers = len(problem.windows), problem.layers
+    unit = [layers if w.phase == "forward" else 2 for w in problem.windows] + [1]
+    closed = [w.phase == "forward" and problem.last_stage for w in problem.windows] + [False]
+    fixed = problem.static_bytes + problem.inflight_microbatches * layers * problem.layer_input_bytes
+    to_come = [sum(op.output_bytes for op in problem.ops[i:] if op.needed) for i in range(len(problem.ops) + 1)]
+    left = [window.time_us for window in problem.windows]
+    when: list[int] = []
+    best: list[int | None] = [None]
+
+    def place(i: int, time_us: int, used: int) -> None:
+        if used + to_come[i] > problem.budget_bytes or (best[0] is not None and time_us >= best[0]):
+            return
+        if i == len(problem.ops):
+            best[0] = time_us
+            return
+        op = problem.ops[i]
+        for w in (-1, *range(critical), critical, critical + 1):  # stored, windows, critical path, absent
+            again = 0 <= w <= critical
+            if again and (closed[w] or any(when[j] > w for j in op.inputs) or (op.comm and w < critical)):
+                continue
+            if (w < critical and again and op.time_us > left[w]) or (w > critical and op.needed):
+                continue
+            size = unit[w] if again else problem.inflight_microbatches * layers if w < 0 else 0
+            spent = op.time_us if w == critical else 0
+            if again and w < critical:
+                left[w] -= op.time_us
+            when.append(w)
+            place(i + 1, time_us + spent, used + size * op.output_bytes)
+            when.pop()
+            if again and w < critical:
+                left[w] += op.time_us
+
+    place(0, 0, fixed)
+    return None if best[0] is None else layers * best[0]

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from solvers.check import partition, recompute_graph, recompute_layer, replan, swap
+from solvers.check import partition, recompute_graph, recompute_graph_bound, recompute_layer, replan, swap
 from solvers.check.verdict import Verdict
 from solvers.ir.codec import PlanFile, Problem, problem_sha256
 from solvers.ir.solution import Status
@@ -34,7 +34,7 @@ FEASIBILITY: dict[str, Callable[[Any], bool]] = {
 
 Certificates = Mapping[str, Mapping[str, Callable[[Any, Mapping[str, Any]], tuple[list[str], float]]]]
 """kind → the certificate's `form` → adds it up again: its faults, and the bound in µs that it proves."""
-CERTIFICATES: Certificates = {}
+CERTIFICATES: Certificates = {"recompute-graph": {"cut-relaxation/1": recompute_graph_bound.add_up}}
 
 
 def check_plan(

@@ -10,7 +10,7 @@ from solvers.recompute.layer.pareto import IntArray, nondominated
 
 Mix = tuple[tuple[int, int], ...]
 """(policy, layers) pairs."""
-QUICK, THOROUGH = 6_000, 1_000_000
+QUICK, THOROUGH = 1_500, 1_000_000
 """Partial mixes that a search may make: for a bound alone, and where the mix itself is asked for."""
 EACH = 100
 """What a policy of the largest working set counts at least: the search for its mixes takes so long anyway."""

@@ -8,8 +8,10 @@ WordArray = npt.NDArray[np.uint64]
 
 FEW = 64
 """So many vectors are compared pair by pair."""
-FIRST_CHUNK, CHUNK = 128, 512
+FIRST_CHUNK, CHUNK = 64, 1024
 """Vectors that thin out all others at a time; the first, best ones leave little to do for the next ones."""
+SMALL = 1024
+"""Values up to so much above the least are counted, not sorted."""
 BITS = np.left_shift(np.uint64(1), np.arange(64, dtype=np.uint64))
 EARLIER = np.packbits(np.tri(CHUNK, CHUNK, -1, dtype=np.bool_), axis=1, bitorder="little").view(np.uint64)
 """Row k: the bit set of the positions before k."""
@@ -24,7 +26,7 @@ def nondominated(vectors: IntArray) -> IntArray:
     count = vectors.shape[1]
     if count <= FEW:
         return _pairwise(vectors)
-    rows = [_dense_ranks(row) for row in vectors if (row != row[0]).any()]
+    rows = [_ranks(row) for row in vectors if (row != row[0]).any()]
     if not rows:
         return np.zeros(1, dtype=np.int64)
     left = np.argsort(np.sum(rows, axis=0), kind="stable")
@@ -83,8 +85,11 @@ def _empty(sets: WordArray) -> npt.NDArray[np.bool_]:
     return empty
 
 
-def _dense_ranks(row: IntArray) -> IntArray:
-    """0 for the least value, 1 for the next, …; equal values share a rank."""
+def _ranks(row: IntArray) -> IntArray:
+    """Small numbers in the order of the values: the values themselves, or 0 for the least, 1 for the next, …"""
+    above: IntArray = row - row.min()
+    if above.max() <= SMALL:
+        return above
     order = row.argsort()
     ordered = row.take(order)
     ranks = np.empty(len(row), dtype=np.int64)

@@ -1,12 +1,11 @@
 """`bayplan compare`: one experiment, every policy planned, checked, executed and written down; with `-m` a grid."""
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from rich.console import Console
 
-from experiments.compose import Composed, read_settings
+from experiments.compose import Composed, read_settings, split_flags
 from experiments.config import Settings
 from experiments.execution import execute
 from experiments.hardware import read_hardware
@@ -17,7 +16,7 @@ from experiments.planning import Prepared, best_start, make_limits, make_problem
 from experiments.plots import Curve, Panel, lanes_figure, memory_figure, png_bytes, svg_text
 from experiments.progress import Stages, stages
 from experiments.rows import commit
-from experiments.run_directory import CONFIG, RunDirectory, open_run_directory
+from experiments.run_directory import CONFIG, RunDirectory, interrupted, open_run_directory
 from experiments.tables import Table, policy_tables, to_markdown, to_terminal, to_text
 from experiments.worlds import World, load_hardware
 from solvers.ir import InvalidInput, Row, SwapPlan
@@ -56,13 +55,6 @@ def main(argv: Sequence[str]) -> int:
     return exit_code(rows)
 
 
-def interrupted(directory: RunDirectory) -> int:
-    """What Ctrl-C leaves behind, in one line of stderr; the exit code."""
-    kept = any(directory.path.iterdir())
-    print(f"bayplan: interrupted{f': what was done so far is in {directory.path}' if kept else ''}", file=sys.stderr)
-    return 130
-
-
 def require_parts(settings: Settings) -> None:
     """Refuse solvers, engines, hardware and devices that are not there, before anything is written or trained."""
     make_solvers(settings)
@@ -78,17 +70,6 @@ def print_rows(console: Console, rows: Sequence[Row], tables: Sequence[Table], d
         if row.reason:
             console.print(f"{row.asked['policy']}: {row.reason}", markup=False, highlight=False, soft_wrap=True)
     console.print(f"written to {directory.path}", markup=False, highlight=False, soft_wrap=True)
-
-
-def split_flags(argv: Sequence[str], known: set[str]) -> tuple[list[str], set[str]]:
-    """Overrides and flags apart; raises `InvalidInput` on any other flag."""
-    words = [word for word in argv if not word.startswith("-")]
-    flags = {word for word in argv if word.startswith("-")}
-    for flag in sorted(flags - known):
-        raise InvalidInput(
-            f"there is no flag {flag!r}: write settings as key=value; flags are {', '.join(sorted(known))}"
-        )
-    return words, flags
 
 
 def exit_code(rows: Sequence[Row]) -> int:

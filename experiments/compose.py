@@ -27,27 +27,54 @@ class Composed(NamedTuple):
     yaml: str
 
 
+class Root(NamedTuple):
+    """A configuration in `conf/` that experiments start from, and what makes its types known to Hydra."""
+
+    name: str
+    register: Callable[[], None]
+
+
+TRAINING = Root("config", register)
+
+
 def read_settings(overrides: Sequence[str]) -> Composed:
     """The settings that the overrides ask for; raises `InvalidInput` with one sentence for any fault."""
-    return _composed(overrides, _judge)
+    settings, yaml = read_root(TRAINING, overrides)
+    return Composed(cast("Settings", settings), yaml)
 
 
-def read_grid(overrides: Sequence[str]) -> dict[str, str]:
+def read_root(root: Root, overrides: Sequence[str]) -> tuple[object, str]:
+    """The settings of a root, and the same as YAML text; raises as `read_settings`."""
+    return _composed(root, overrides, _judge)
+
+
+def split_flags(argv: Sequence[str], known: set[str]) -> tuple[list[str], set[str]]:
+    """Overrides and flags apart; raises `InvalidInput` on any other flag."""
+    words = [word for word in argv if not word.startswith("-")]
+    flags = {word for word in argv if word.startswith("-")}
+    for flag in sorted(flags - known):
+        raise InvalidInput(
+            f"there is no flag {flag!r}: write settings as key=value; flags are {', '.join(sorted(known))}"
+        )
+    return words, flags
+
+
+def read_grid(overrides: Sequence[str], root: Root = TRAINING) -> dict[str, str]:
     """The grid that the chosen experiment's file asks for: axis → values as written there."""
-    return _composed([text for text in overrides if not _is_sweep(text)], _file_grid)
+    return _composed(root, [text for text in overrides if not _is_sweep(text)], _file_grid)
 
 
-def _composed(overrides: Sequence[str], use: Callable[[DictConfig], T]) -> T:
+def _composed(root: Root, overrides: Sequence[str], use: Callable[[DictConfig], T]) -> T:
     """What `use` makes of the composed settings, every fault in one sentence."""
     for override in overrides:
         if override.lstrip("+~").startswith("hydra.") and not override.lstrip("+").startswith(SWEEP_PARAMS):
             raise InvalidInput(f"{override!r} sets Hydra itself, which only chooses settings here: leave it out")
-    register()
+    root.register()
     # Another program's Hydra in this process would be in the way, and ours in its.
     GlobalHydra.instance().clear()
     with initialize_config_module("conf", version_base="1.3"):
         try:
-            return use(compose("config", overrides=list(overrides), return_hydra_config=True))
+            return use(compose(root.name, overrides=list(overrides), return_hydra_config=True))
         except InvalidInput:
             raise
         except (HydraException, OmegaConfBaseException, ValueError) as error:
@@ -84,7 +111,7 @@ def _values(override: Override) -> list[str]:
     return [f"{key}={value}" for value in override.sweep_string_iterator()]
 
 
-def _judge(config: DictConfig) -> Composed:
+def _judge(config: DictConfig) -> tuple[object, str]:
     OmegaConf.set_struct(config, False)
     OmegaConf.set_readonly(config, False)
     config.pop("hydra")
@@ -93,7 +120,7 @@ def _judge(config: DictConfig) -> Composed:
     if absent:
         raise InvalidInput(f"{absent[0]} has no value: give {absent[0]}=…")
     settings = OmegaConf.to_object(config)
-    return Composed(cast("Settings", settings), OmegaConf.to_yaml(config, resolve=True))
+    return settings, OmegaConf.to_yaml(config, resolve=True)
 
 
 def _file_grid(config: DictConfig) -> dict[str, str]:

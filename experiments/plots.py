@@ -97,7 +97,7 @@ def memory_figure(curves: Sequence[Curve], budget_bytes: int, title: str) -> Fig
         axes.grid(axis="y", color="#e5e5e5", lw=0.7)
         axes.set_axisbelow(True)
         axes.legend(loc="upper left", bbox_to_anchor=(0, -0.2), ncols=2, borderaxespad=0)
-        return _settled(figure)
+        return settled(figure)
 
 
 def lanes_figure(panels: Sequence[Panel], lanes: Sequence[str], title: str) -> Figure:
@@ -113,7 +113,7 @@ def lanes_figure(panels: Sequence[Panel], lanes: Sequence[str], title: str) -> F
         patches = [Patch(color=BARS[kind][0], label=BARS[kind][1]) for kind in used]
         figure.legend(handles=patches, loc="outside lower center", ncols=len(patches))
         figure.suptitle(title, fontsize=10.5, x=0.01, ha="left")
-        return _settled(figure)
+        return settled(figure)
 
 
 def loss_figure(losses: Mapping[str, Sequence[float]], title: str) -> Figure:
@@ -127,7 +127,7 @@ def loss_figure(losses: Mapping[str, Sequence[float]], title: str) -> Figure:
         axes.set(xlabel="training step", ylabel="loss (nats per byte)", title=title)
         axes.grid(axis="y", color="#e5e5e5", lw=0.7)
         axes.legend(loc="upper right")
-        return _settled(figure)
+        return settled(figure)
 
 
 def sweep_figure(lines: Sequence[Line], axis: str, title: str) -> Figure:
@@ -151,7 +151,7 @@ def sweep_figure(lines: Sequence[Line], axis: str, title: str) -> Figure:
         axes.set(xlabel=axis, ylabel="step time over unlimited", title=title)
         axes.grid(color="#e5e5e5", lw=0.7)
         axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
-        return _settled(figure)
+        return settled(figure)
 
 
 def svg_text(figure: Figure) -> str:
@@ -194,7 +194,7 @@ def _continues(before: Bar, bar: Bar, within_us: float) -> bool:
     return alike and bar.start_us - before.end_us <= within_us
 
 
-def _settled(figure: Figure) -> Figure:
+def settled(figure: Figure) -> Figure:
     """The layout computed once: each further pass would shift it by a hair, and change the bytes."""
     figure.draw_without_rendering()
     figure.set_layout_engine("none")

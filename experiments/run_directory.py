@@ -3,6 +3,7 @@
 import contextlib
 import datetime
 import os
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,6 +69,13 @@ def open_run_directory(experiment: str, run_dir: str | None) -> RunDirectory:
     if not os.access(path, os.W_OK | os.X_OK):
         raise InvalidInput(f"run_dir {path} cannot be written to: choose a writable folder")
     return RunDirectory(path)
+
+
+def interrupted(directory: RunDirectory) -> int:
+    """What Ctrl-C leaves behind, in one line of stderr; the exit code."""
+    kept = any(directory.path.iterdir())
+    print(f"bayplan: interrupted{f': what was done so far is in {directory.path}' if kept else ''}", file=sys.stderr)
+    return 130
 
 
 def _fresh(parent: Path) -> Path:

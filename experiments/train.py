@@ -5,12 +5,12 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from experiments.compare import exit_code, interrupted, print_rows, require_parts, run_experiment, split_flags
-from experiments.compose import read_settings
+from experiments.compare import exit_code, print_rows, require_parts, run_experiment
+from experiments.compose import read_settings, split_flags
 from experiments.config import Baseline, RobustnessConf
 from experiments.figures import figures_of
 from experiments.plots import loss_figure, png_bytes, svg_text
-from experiments.run_directory import RunDirectory, open_run_directory
+from experiments.run_directory import RunDirectory, interrupted, open_run_directory
 from experiments.tables import Table, policy_tables, to_markdown, to_terminal
 from solvers.ir import InvalidInput, Row
 

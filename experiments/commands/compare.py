@@ -2,4 +2,6 @@
 
 from experiments.commands.hydra import hydra_command
 
-command = hydra_command("compare", "Run one experiment: Hydra overrides follow, as in `experiment=demo`.")
+command = hydra_command(
+    "compare", "Run one experiment: Hydra overrides follow, as in `experiment=demo` or `experiment=lynx`.", "kinds"
+)

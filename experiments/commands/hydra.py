@@ -6,8 +6,8 @@ from importlib import import_module
 import click
 
 
-def hydra_command(name: str, about: str) -> click.Command:
-    """The command that hands its arguments to `experiments.<name>.main(argv) -> exit code`."""
+def hydra_command(name: str, about: str, module: str | None = None) -> click.Command:
+    """The command that hands its arguments to `main(argv) -> exit code` of `experiments.<module, or name>`."""
 
     @click.command(
         name,
@@ -17,7 +17,7 @@ def hydra_command(name: str, about: str) -> click.Command:
     )
     @click.argument("overrides", nargs=-1, type=click.UNPROCESSED)
     def command(overrides: tuple[str, ...]) -> int:
-        main: Callable[[list[str]], int] = import_module(f"experiments.{name}").main
+        main: Callable[[list[str]], int] = import_module(f"experiments.{module or name}").main
         return main(list(overrides))
 
     return command

@@ -19,7 +19,8 @@ from solvers.recompute.layer import (
     Uniform,
     front_of,
 )
-from solvers.recompute.layer.answers import fixed_bytes
+from solvers.recompute.layer.answers import fixed_bytes, plan_bytes
+from solvers.recompute.layer.policies import keep_all
 from solvers.timeline.pipeline_input import Hide
 
 Cut = Literal["balanced", "dp", "greedy-lynx", "fastest", "bound"]
@@ -67,8 +68,12 @@ def decide(policy: str) -> Decide:
 
 def look_up(problem: RecomputeLayerProblem) -> Groups | None:
     """HEU's policy without its bound: a table over all layer counts asks hundreds of times."""
+    layer = Layer.of(problem)
+    everything = keep_all(layer).group(problem.layers)
+    if plan_bytes(problem, [everything]) <= problem.budget_bytes:
+        return (everything,)  # as fast as what hides something, and the cool-down has no forward windows
     try:
-        front = front_of(Layer.of(problem), problem.inflight_microbatches)
+        front = front_of(layer, problem.inflight_microbatches)
     except TooManyStates:
         return _solved("heu", problem)
     room = problem.budget_bytes - fixed_bytes(problem)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from experiments.lynx.bounds import best_possible
 from experiments.lynx.policies import POLICIES, System, decide
 from experiments.lynx.search import Pipeline
 from experiments.lynx.stages import StageChoice, Stages
@@ -96,8 +97,8 @@ def split(pipeline: Pipeline, stages: Stages, system: System) -> tuple[int, ...]
         if pipeline.shape.layers < cut.pipeline:
             return Unfit(system, f"{pipeline.shape.layers} layers cannot fill {cut.pipeline} stages with one each")
         return even_split(pipeline.shape.layers, cut.pipeline)
-    if system.cut == "fastest":
-        found = fastest(pipeline, stages, system)
+    if system.cut in ("fastest", "bound"):
+        found = fastest(pipeline, stages, system) if system.cut == "fastest" else best_possible(pipeline, system.hide)
         return Unfit(system, found.reason or "") if found.layers is None else found.layers
     problem = problem_of_array(pipeline.shape.name, stages.costs())
     solution = CUTS[system.cut].solve(problem, Limits())

@@ -1,0 +1,35 @@
+"""Which command runs an experiment is told by its file, without importing what the other one needs."""
+
+import subprocess
+import sys
+
+import pytest
+
+from experiments.kinds import EXPERIMENTS, PIPELINE, TRAINING, kind_of
+
+
+@pytest.mark.parametrize(
+    ("words", "kind"),
+    [
+        (["experiment=lynx", "shape=gpt-7b"], PIPELINE),
+        (["+experiment=lynx_sweep", "-m"], PIPELINE),
+        (["experiment=demo"], TRAINING),
+        (["experiment=demo", "experiment=lynx"], PIPELINE),
+        (["experiment=nowhere"], TRAINING),
+        (["experiment=../pipeline"], TRAINING),
+        ([], TRAINING),
+    ],
+)
+def test_the_file_says_the_kind(words: list[str], kind: str) -> None:
+    assert kind_of(words) == kind
+
+
+def test_every_experiment_has_a_command() -> None:
+    kinds = {path.stem: kind_of([f"experiment={path.stem}"]) for path in EXPERIMENTS.glob("*.yaml")}
+    assert kinds["train"] == kinds["demo"] == TRAINING
+    assert {name for name, kind in kinds.items() if kind == PIPELINE} == {"lynx", "lynx_sweep"}
+
+
+def test_a_pipeline_needs_no_torch() -> None:
+    code = "import sys; import experiments.lynx.compare, experiments.lynx.sweep; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

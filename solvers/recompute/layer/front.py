@@ -135,5 +135,5 @@ def front_of(layer: Layer, inflight: int | None = None, stop: Callable[[], bool]
 
 
 def forget_fronts() -> None:
-    """Enumerate anew from here on: for measuring."""
+    """Empty the memory of fronts, so that the next answers are measured cold."""
     _REMEMBERED.clear()

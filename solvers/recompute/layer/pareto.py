@@ -1,5 +1,8 @@
 """Which of many integer vectors are dominated by none: bit sets over ranks, a hundred million pairs in milliseconds."""
 
+from dataclasses import dataclass
+from math import prod
+
 import numpy as np
 import numpy.typing as npt
 
@@ -8,13 +11,41 @@ WordArray = npt.NDArray[np.uint64]
 
 FEW = 64
 """So many vectors are compared pair by pair."""
-FIRST_CHUNK, CHUNK = 64, 1024
+FIRST_CHUNK, CHUNK = 128, 1024
 """Vectors that thin out all others at a time; the first, best ones leave little to do for the next ones."""
-SMALL = 1024
-"""Values up to so much above the least are counted, not sorted."""
+COUNTED = 4096
+"""Values up to so much above the least are ranked by counting, others by sorting."""
+CELLS = 128
+"""Rows of few values are looked up together, as long as their combinations are no more."""
+MANY = 1024
+"""Rows of more values are looked up by position among the leaders."""
 BITS = np.left_shift(np.uint64(1), np.arange(64, dtype=np.uint64))
+WORD, BIT = np.arange(CHUNK) >> 6, BITS[np.arange(CHUNK) & 63]
 EARLIER = np.packbits(np.tri(CHUNK, CHUNK, -1, dtype=np.bool_), axis=1, bitorder="little").view(np.uint64)
 """Row k: the bit set of the positions before k."""
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """One or more rows of ranks as one row of cell numbers of a table with that shape."""
+
+    cells: IntArray
+    shape: tuple[int, ...]
+
+    def take(self, places: IntArray) -> "_Axis":
+        """These vectors of the axis."""
+        return _Axis(self.cells.take(places), self.shape)
+
+    def part(self, places: slice) -> "_Axis":
+        """A run of its vectors."""
+        return _Axis(self.cells[places], self.shape)
+
+    def sets(self, leaders: IntArray) -> WordArray:
+        """For each vector the bit set of the leaders, given by their cells, that are ≤ it here."""
+        if self.shape[0] <= MANY:
+            return _cell_sets(leaders, self.shape).take(self.cells, axis=0)
+        below = np.bincount(leaders, minlength=self.shape[0]).cumsum().take(self.cells)
+        return _prefix_sets(leaders.argsort()).take(below, axis=0)
 
 
 def nondominated(vectors: IntArray) -> IntArray:
@@ -23,25 +54,37 @@ def nondominated(vectors: IntArray) -> IntArray:
     A dominating vector has a smaller sum of ranks, so in that order only earlier vectors need to be asked: the first
     ones that are left are thinned among themselves and kept, what they dominate goes, and so on.
     """
-    count = vectors.shape[1]
-    if count <= FEW:
+    if vectors.shape[1] <= FEW:
         return _pairwise(vectors)
-    rows = [_ranks(row) for row in vectors if (row != row[0]).any()]
-    if not rows:
+    ranks = [_ranks(row) for row in vectors if (row != row[0]).any()]
+    if not ranks:
         return np.zeros(1, dtype=np.int64)
-    left = np.argsort(np.sum(rows, axis=0), kind="stable")
-    rows = [row.take(left) for row in rows]
+    left = np.argsort(np.sum(ranks, axis=0), kind="stable")
+    axes = [axis.take(left) for axis in _axes(ranks)]
     kept, chunk = [], FIRST_CHUNK
     while len(left):
-        head = _thinned([row[:chunk] for row in rows])
+        first = [axis.part(slice(chunk)) for axis in axes]
+        head = _thinned(first)
         kept.append(left[head])
-        leaders = [row[head] for row in rows]
-        rows, left = [row[chunk:] for row in rows], left[chunk:]
+        leaders = [axis.take(head) for axis in first]
+        axes, left = [axis.part(slice(chunk, None)) for axis in axes], left[chunk:]
         if len(left):
-            free = np.flatnonzero(_empty(_dominators(leaders, rows)))
-            rows, left = [row.take(free) for row in rows], left.take(free)
+            free = np.flatnonzero(_empty(_dominators(leaders, axes)))
+            axes, left = [axis.take(free) for axis in axes], left.take(free)
         chunk = CHUNK
     return np.sort(np.concatenate(kept))
+
+
+def _axes(ranks: list[IntArray]) -> list[_Axis]:
+    """Rows of few ranks together, as many as their combinations allow; rows of many ranks alone."""
+    axes: list[_Axis] = []
+    for row in sorted(ranks, key=lambda row: int(row.max())):
+        count = int(row.max()) + 1
+        if axes and prod(axes[-1].shape) * count <= CELLS:
+            axes[-1] = _Axis(axes[-1].cells * count + row, (*axes[-1].shape, count))
+        else:
+            axes.append(_Axis(row, (count,)))
+    return axes
 
 
 def _pairwise(vectors: IntArray) -> IntArray:
@@ -51,25 +94,35 @@ def _pairwise(vectors: IntArray) -> IntArray:
     return np.flatnonzero(~worse.any(axis=0))
 
 
-def _thinned(rows: list[IntArray]) -> IntArray:
+def _thinned(axes: list[_Axis]) -> IntArray:
     """The positions that no earlier position dominates."""
-    found = _dominators(rows, rows)
+    found = _dominators(axes, axes)
     return np.flatnonzero(_empty(found & EARLIER[: len(found), : found.shape[1]]))
 
 
-def _dominators(leaders: list[IntArray], rows: list[IntArray]) -> WordArray:
-    """For each vector of `rows` the bit set of leaders that are ≤ it everywhere (itself included)."""
+def _dominators(leaders: list[_Axis], axes: list[_Axis]) -> WordArray:
+    """For each vector of `axes` the bit set of leaders that are ≤ it everywhere (itself included)."""
     found: WordArray | None = None
-    for leader, row in zip(leaders, rows, strict=True):
-        below = np.bincount(leader, minlength=int(row.max()) + 1).cumsum().take(row)
-        bits = _prefix_sets(leader.argsort()).take(below, axis=0)
+    for leader, axis in zip(leaders, axes, strict=True):
+        bits = axis.sets(leader.cells)
         found = bits if found is None else np.bitwise_and(found, bits, out=found)
     assert found is not None
     return found
 
 
+def _cell_sets(cells: IntArray, shape: tuple[int, ...]) -> WordArray:
+    """Row of each cell: the bit set of the leaders in cells that are ≤ it along every side of the shape."""
+    count = len(cells)
+    sets = np.zeros((prod(shape), -(-count // 64)), dtype=np.uint64)
+    np.bitwise_or.at(sets, (cells, WORD[:count]), BIT[:count])
+    table = sets.reshape(*shape, -1)
+    for side in range(len(shape)):
+        np.bitwise_or.accumulate(table, axis=side, out=table)
+    return sets
+
+
 def _prefix_sets(order: IntArray) -> WordArray:
-    """Row k holds the bit set of the first k members of the order."""
+    """Row k: the bit set of the first k leaders of the order."""
     count = len(order)
     sets = np.zeros((count + 1, -(-count // 64)), dtype=np.uint64)
     sets[np.arange(1, count + 1), order >> 6] = BITS.take(order & 63)
@@ -86,10 +139,11 @@ def _empty(sets: WordArray) -> npt.NDArray[np.bool_]:
 
 
 def _ranks(row: IntArray) -> IntArray:
-    """Small numbers in the order of the values: the values themselves, or 0 for the least, 1 for the next, …"""
+    """0 for the least value, 1 for the next, …; equal values share a rank."""
     above: IntArray = row - row.min()
-    if above.max() <= SMALL:
-        return above
+    if above.max() <= COUNTED:
+        counted: IntArray = (np.bincount(above) > 0).cumsum().take(above)
+        return counted - 1
     order = row.argsort()
     ordered = row.take(order)
     ranks = np.empty(len(row), dtype=np.int64)

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from solvers.check import check_plan
 from solvers.ir import InvalidInput, LayerOp, Limits, RecomputeLayerProblem, Solution, Status, Window
 from solvers.ir.codec import plan_file
-from solvers.recompute.layer import Heu
+from solvers.recompute.layer import Heu, forget_fronts
 from solvers.recompute.layer import front as fronts
 from tests.solvers.recompute.layer.brute_force import mixes, random_problem
 from tests.solvers.recompute.layer.real import costs, stage
@@ -112,9 +112,9 @@ def test_the_last_stage_hides_nothing_in_forward_windows() -> None:
 
 
 def test_no_time_still_gives_an_honest_answer() -> None:
-    fronts._REMEMBERED.clear()
+    forget_fronts()
     problem = stage(costs("gpt-7b", 4, 16, "lynx-nvlink"), 8, 4, 0.1)
-    fronts._REMEMBERED.clear()
+    forget_fronts()
     answer = Heu().solve(problem, Limits(time_s=0))
     assert answer.status is Status.FEASIBLE
     assert answer.bound is None
@@ -123,7 +123,7 @@ def test_no_time_still_gives_an_honest_answer() -> None:
 
 
 def test_a_watch_can_stop_it() -> None:
-    fronts._REMEMBERED.clear()
+    forget_fronts()
     problem = replace(STORY, budget_bytes=200)
     seen: list[float] = []
 
@@ -136,7 +136,7 @@ def test_a_watch_can_stop_it() -> None:
 
 
 def test_a_layer_with_too_many_policies_goes_to_the_programme(monkeypatch: pytest.MonkeyPatch) -> None:
-    fronts._REMEMBERED.clear()
+    forget_fronts()
     monkeypatch.setattr(fronts, "MAX_STATES", 2)
     problem = replace(STORY, budget_bytes=140 + 36 + 120)
     answer = Heu().solve(problem, Limits())

@@ -63,6 +63,7 @@ SOLVERS: dict[str, SolverEntry] = {
     "block": SolverEntry("recompute-layer", "solvers.recompute.layer:Block", "Megatron-Block: n layers again"),
     "checkmate-layer": SolverEntry("recompute-layer", "solvers.recompute.layer:CheckmateLayer", "best without overlap"),
     "adapipe": SolverEntry("recompute-layer", "solvers.recompute.layer:AdaPipe", "a knapsack of units per layer"),
+    "opt": SolverEntry("recompute-graph", "solvers.recompute.graph:Opt", "near-optimal with a certified gap, at scale"),
     "opt-milp": SolverEntry("recompute-graph", "solvers.recompute.graph:OptMilp", "one linear model, exact if small"),
     "opt-intervals": SolverEntry("recompute-graph", "solvers.recompute.graph:OptIntervals", "retention intervals"),
     "checkmate": SolverEntry("recompute-graph", "solvers.recompute.graph:Checkmate", "the best plan without overlap"),

@@ -1,0 +1,88 @@
+"""Repeated layers of a graph, found from its operators alone: no file format says where they are."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from solvers.recompute.graph.replay import Instance
+
+
+@dataclass(frozen=True)
+class Layers:
+    """A run of identical layers: layer l holds the ops first + l·size … first + (l + 1)·size − 1."""
+
+    first: int
+    size: int
+    count: int
+
+    @property
+    def end(self) -> int:
+        """The first op behind the last layer."""
+        return self.first + self.size * self.count
+
+    def op(self, layer: int, k: int) -> int:
+        """Op k of a layer."""
+        return self.first + layer * self.size + k
+
+    @cached_property
+    def lists(self) -> list[list[int]]:
+        """The ops of every layer."""
+        return [[self.op(layer, k) for k in range(self.size)] for layer in range(self.count)]
+
+
+def find_layers(given: Instance, least: int = 2) -> Layers | None:
+    """The longest run of identical layers (same bytes, same communication, same relative inputs), None without one.
+
+    Times may differ between the layers, as in a measured graph. Layers begin where the fewest of their inputs come from
+    the layer before. Only runs that are read again behind their end count: those of a forward pass.
+    """
+    signature = _signatures(given)
+    best: tuple[int, int, int] | None = None
+    for size in range(2, len(given) // 2 + 1):
+        start, length = _longest_run(signature[:-size] == signature[size:])
+        count = length // size + 1
+        if length and count >= least and (best is None or count * size > best[0]):
+            candidate = _aligned(given, start, size, length)
+            if _is_read_later(given, candidate):
+                best = (count * size, size, start)
+                found = candidate
+    return None if best is None else found
+
+
+def _signatures(given: Instance) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    keys: dict[tuple[object, ...], int] = {}
+    found = [
+        keys.setdefault((given.size[i], given.comm[i], tuple(i - j for j in given.inputs[i])), len(keys))
+        for i in range(len(given))
+    ]
+    return np.array(found, dtype=np.int64)
+
+
+def _longest_run(equal: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> tuple[int, int]:
+    """Start and length of the longest run of True."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], equal, [False]]).astype(np.int8)))
+    if not len(edges):
+        return 0, 0
+    starts, ends = edges[::2], edges[1::2]
+    place = int(np.argmax(ends - starts))
+    return int(starts[place]), int(ends[place] - starts[place])
+
+
+def _aligned(given: Instance, start: int, size: int, length: int) -> Layers:
+    """Cut the run where its layers read the fewest ops of other layers, keeping as many layers as there can be."""
+    most = length // size + 1
+    spare = length - (most - 1) * size
+    options = [Layers(start + shift, size, most) for shift in range(min(spare, size - 1) + 1)]
+    return min(options, key=lambda layers: (_crossing(given, layers), layers.first))
+
+
+def _crossing(given: Instance, layers: Layers) -> int:
+    first = layers.op(1, 0)
+    return len({j for i in range(first, first + layers.size) for j in given.inputs[i] if j < first})
+
+
+def _is_read_later(given: Instance, layers: Layers) -> bool:
+    inside: Sequence[int] = range(layers.first, layers.end)
+    return any(user >= layers.end for i in inside[: layers.size] for user in given.users[i])

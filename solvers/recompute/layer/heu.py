@@ -98,12 +98,12 @@ class Heu:
     def _by_programme(self, ask: Ask, watch: Watch | None, note: str | None) -> Solution[RecomputeLayerPlan]:
         """One policy by (I); the bound by its relaxation, valid for every mix."""
         problem = ask.problem
+        proven = mix_bound(problem, self.engine, ask.limits_left())
         answer, policy = solve_programme(problem, self.engine, ask.limits_left(), watch)
         if answer.status is Status.INFEASIBLE:
             least = least_bytes(problem, self.engine, ask.limits_left())
             if least is not None:
                 return ask.infeasible(*least, engine=answer.engine)
-        proven = mix_bound(problem, self.engine, ask.limits_left())
         bound = None if proven is None else max(0, math.ceil(proven - 1e-6 * max(1.0, abs(proven))))
         reason = "; ".join(filter(None, (note, answer.reason))) or None
         if policy is None:

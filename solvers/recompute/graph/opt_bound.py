@@ -80,7 +80,11 @@ class BoundSearch:
 
     def root(self, time_s: float) -> bool:
         """Solve the relaxation of the whole space; answers whether that succeeded in time."""
-        return self._add({}, time_s)
+        node = self._node({}, time_s)
+        if node is not None:
+            self.first = node.leaf
+            heapq.heappush(self.nodes, node)
+        return node is not None
 
     def prices(self) -> Prices:
         """What memory at the cut and windows cost at the root of the tree."""
@@ -135,34 +139,34 @@ class BoundSearch:
         assert node.branch is not None
         key, floor = node.branch
         low, high = node.leaf.limits.get(key, (0, self.relaxation.columns[key].upper))
-        before = len(self.nodes)
+        made = []
         for part in ((low, floor), (floor + 1, high)):
-            if not self._add({**node.leaf.limits, key: part}, deadline - time.perf_counter(), node.leaf):
-                del self.nodes[before:]
-                heapq.heapify(self.nodes)
+            half = self._node({**node.leaf.limits, key: part}, deadline - time.perf_counter(), node.leaf)
+            if half is None:
                 return False
+            made.append(half)
+        for half in made:
+            heapq.heappush(self.nodes, half)
         return True
 
-    def _add(self, limits: Mapping[Key, tuple[int, int]], time_s: float, parent: Leaf | None = None) -> bool:
-        """Solve one part; a part is never bounded worse than the one that it is part of."""
+    def _node(self, limits: Mapping[Key, tuple[int, int]], time_s: float, parent: Leaf | None = None) -> _Node | None:
+        """Solve one part; it is never bounded worse than the one that it is part of. None if time is short."""
         if time_s <= 0:
-            return False
+            return None
         lower, upper = self.model.lower.copy(), self.model.upper.copy()
         for key, (low, high) in limits.items():
             lower[self.place[key]], upper[self.place[key]] = low, high
         answer = solve(replace(self.model, lower=lower, upper=upper), Limits(time_s=time_s), self.engine)
         if answer.status is not Status.OPTIMAL or answer.row_duals is None or answer.x is None:
-            return False
+            return None
         self.engine_used = answer.engine
         duals, weights = self._prices(answer.row_duals)
         leaf = Leaf(limits, duals, weights, self._add_up(limits, duals, weights))
         if parent is not None and parent.bound > leaf.bound:
             leaf = replace(parent, limits=limits)
         if not limits:
-            self.first, self.values = leaf, answer.x
-        node = _Node(leaf.bound, next(self._numbers), leaf, self._branch(answer.x, limits))
-        heapq.heappush(self.nodes, node)
-        return True
+            self.values = answer.x
+        return _Node(leaf.bound, next(self._numbers), leaf, self._branch(answer.x, limits))
 
     def _prices(self, row_duals: FloatArray) -> tuple[dict[Key, int], dict[int, dict[int, int]]]:
         """Duals as integers, of the sign that their row allows; the packing rows' as weights by zone and time."""
@@ -212,6 +216,8 @@ class BoundSearch:
 
     def _branch(self, x: FloatArray, limits: Mapping[Key, tuple[int, int]]) -> tuple[Key, int] | None:
         """The column to split, counted layers first, and where; None where all are whole."""
+        if not self.keys:
+            return None
         values = x[: len(self.keys)]
         fraction = values - np.floor(values)
         distance = np.minimum(fraction, 1 - fraction)

@@ -14,6 +14,8 @@ from solvers.recompute.graph.replay import Instance
 
 ENUMERATED = 16
 """Layers of more ops than this are not enumerated: their patterns are grown from the relaxation's."""
+STEPS = 5
+"""So many changes at most lie between a grown pattern and a seed."""
 Pattern = frozenset[int]
 """Places in the layer, 0 … size − 1."""
 
@@ -81,9 +83,9 @@ def all_patterns(view: LayerView, prices: Prices, most: int) -> list[Pattern]:
 
 
 def grown_patterns(view: LayerView, prices: Prices, seeds: Sequence[Pattern], most: int) -> list[Pattern]:
-    """The cheapest patterns that are one or two changes away from the seeds (layers of many ops)."""
+    """The cheapest patterns that a beam finds from the seeds, one change at a time (layers of many ops)."""
     found: set[Pattern] = {view.closed(seed) for seed in seeds} | {frozenset()}
-    for _ in range(2):
+    for _ in range(STEPS):
         around = {view.closed(pattern ^ {k}) for pattern in found for k in range(len(view.ops))}
         found = set(sorted(found | around, key=lambda p: (_score(view, prices, p), sorted(p)))[: 4 * most])
     return sorted(found, key=lambda p: (_score(view, prices, p), sorted(p)))[:most]

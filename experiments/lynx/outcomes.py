@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from experiments.lynx.bounds import best_possible
 from experiments.lynx.policies import SYSTEMS, System, decide
 from experiments.lynx.search import Pipeline
 from experiments.lynx.simulate import Step, Unfit, simulate
@@ -12,6 +13,8 @@ from experiments.reproduction.result import Value
 from solvers.ir.hardware import Hardware
 from solvers.workload.links import accelerators
 
+BEST = "best possible"
+MICRO = 10**6
 Cell = Mapping[str, Mapping[str, Any]]
 """What a cell holds: for each system the figures of its step, or the reason why there is none."""
 
@@ -42,6 +45,14 @@ def figures_of(step: Step | Unfit) -> dict[str, Any]:
         "bubble_us": list(step.bubble_us),
         "peak_bytes": [one.peak_bytes for one in step.memory],
     }
+
+
+def best_figures(pipeline: Pipeline) -> dict[str, Any]:
+    """The throughput that no mix of policies and no partition exceeds; the reason where nothing fits."""
+    best, cut = best_possible(pipeline, "cooldown"), pipeline.parallelism
+    if best.bound_us is None:
+        return {"reason": best.reason}
+    return {"samples_per_s": cut.microbatch * cut.microbatches * MICRO / best.bound_us}
 
 
 def machine_split(machine: Hardware) -> dict[str, int]:
@@ -103,7 +114,7 @@ def notes(machine: Hardware, cells: Mapping[str, Cell | None]) -> list[str]:
     """Where the times are from, and why something is out of memory."""
     found = [f"Times by roofline and links of hardware {machine.name}; nothing was measured."]
     for label, cell in cells.items():
-        unfit = [] if cell is None else [name for name, one in cell.items() if "reason" in one]
+        unfit = [] if cell is None else [name for name, one in cell.items() if "reason" in one and name != BEST]
         if cell is not None and unfit:
             found.append(f"{label}: out of memory with {', '.join(unfit)}; {unfit[-1]}: {cell[unfit[-1]]['reason']}.")
     return found

@@ -20,7 +20,7 @@ class Checkmate:
     """
 
     engine: str = "auto"
-    most_columns: int = 150_000
+    most_columns: int = 250_000
     NAME = "checkmate"
 
     def solve(self, problem: RecomputeGraphProblem, limits: Limits, watch: Watch | None = None) -> Answer:

@@ -13,6 +13,9 @@ from solvers.recompute.graph.stages import Allowed, StageModel, column_count, st
 SMALL = 3000
 """With `auto`, CP-SAT takes models of fewer columns (README has the measurement), HiGHS the others."""
 
+BUILD_S_PER_COLUMN = 4e-5
+"""About how long a column takes to be built and handed over."""
+
 
 @dataclass(frozen=True)
 class OptMilp:
@@ -23,7 +26,7 @@ class OptMilp:
     """
 
     engine: str = "auto"
-    most_columns: int = 150_000
+    most_columns: int = 250_000
     NAME = "opt-milp"
 
     def solve(self, problem: RecomputeGraphProblem, limits: Limits, watch: Watch | None = None) -> Answer:
@@ -46,9 +49,11 @@ def search_model(
 ) -> EngineAnswer | None:
     """Build model M with these recomputations allowed, solve it, and offer its plan; None where it was not asked."""
     size = column_count(search.given)
-    if search.done() or size > most_columns:
-        if size > most_columns:
-            search.notes.append(f"the linear model would have some {size} columns, more than {most_columns}: try opt")
+    if size > most_columns:
+        search.notes.append(f"the linear model would have some {size} columns, more than {most_columns}: try opt")
+    elif size * BUILD_S_PER_COLUMN > search.left_s():
+        search.notes.append(f"the time left is too short for a linear model of some {size} columns: give more")
+    if search.done() or size > most_columns or size * BUILD_S_PER_COLUMN > search.left_s():
         return None
     name = ("cpsat" if size < SMALL else "highs") if engine == "auto" else engine
     model = stage_model(search.given, allowed, integral=name == "cpsat")

@@ -151,13 +151,14 @@ class _Builder:
         for t, i in runs:
             self.by_stage[t].append(i)
         self.f: dict[Step, int] = {}
+        self.freed: dict[Pair, list[tuple[int, int]]] = {}
         self.u: dict[Pair, int] = {}
 
     def build(self) -> StageModel:
-        self._inputs()
-        self._retention()
-        self._windows()
         self._frees()
+        self._inputs()
+        self._windows()
+        self._retention()
         self._levels()
         self.builder.add_offset(float(self.given.base))
         return StageModel(self.builder.build(), self.r, self.s, self.f, self.u, self.unit)
@@ -171,7 +172,7 @@ class _Builder:
         return [(found[t, j], -1.0) for found in (self.r, self.s) if (t, j) in found]
 
     def _inputs(self) -> None:
-        """(M1) R[t,i] ≤ R[t,j] + S[t,j] for inputs j; (M2) a communication's own inputs are kept: S[t,j] = 1."""
+        """(M1) R[t,i] + Σ_{k<i} F[t,j,k] ≤ R[t,j] + S[t,j] for inputs j; (M2) those of a communication: S[t,j] = 1."""
         rows, given = _Rows("inputs"), self.given
         for t in range(len(given)):
             for j in self.inputs[t]:
@@ -181,15 +182,18 @@ class _Builder:
                     rows.add([(column, 1.0) for column, _ in self._present(t, j)], 1, math.inf)
             for i in self.by_stage[t]:
                 for j in self.inputs[i]:
-                    rows.add([(self.r[t, i], 1.0), *self._present(t, j)], -math.inf, 0)
+                    freed = [(column, 1.0) for k, column in self.freed.get((t, j), ()) if k < i]
+                    rows.add([(self.r[t, i], 1.0), *freed, *self._present(t, j)], -math.inf, 0)
         self._add(rows)
 
     def _retention(self) -> None:
-        """(M3) S[t,i] ≤ R[t−1,i] + S[t−1,i], where R[i,i] = 1; (M4) R[t,i] + S[t,i] ≤ 1."""
+        """(M3) S[t+1,i] + Σ F[t,i,·] ≤ R[t,i] + S[t,i]: kept or freed at most once; (M4) R[t,i] + S[t,i] ≤ 1."""
         lasting, once = _Rows("lasting"), _Rows("once")
         for (t, i), column in self.s.items():
-            if i < t - 1:
-                lasting.add([(column, 1.0), *self._present(t - 1, i)], -math.inf, 0)
+            left = [(freed, 1.0) for _, freed in self.freed.get((t, i), ())]
+            left += [(self.s[t + 1, i], 1.0)] if (t + 1, i) in self.s else []
+            if left:
+                lasting.add([*left, *self._present(t, i)], -math.inf, 0)
             if (t, i) in self.r:
                 once.add([(column, 1.0), (self.r[t, i], 1.0)], -math.inf, 1)
         self._add(lasting)
@@ -205,22 +209,16 @@ class _Builder:
         self._add(rows)
 
     def _frees(self) -> None:
-        """(M6) F[t,d,i] ≤ R[t,i]; F + S[t+1,d] ≤ 1; F + R[t,j] ≤ 1 for users j > i; none at i = t: nothing follows."""
+        """(M6) F[t,d,i] ≤ R[t,i]; F[t,d,i] = 0 where op t reads d, and at i = t, as nothing follows."""
         rows, given = _Rows("frees"), self.given
         for t in range(len(given)):
-            here = set(self.by_stage[t])
             for i in self.by_stage[t]:
                 for d in (*self.inputs[i], i):
-                    later = [j for j in given.users[d] if i < j <= t and (j == t or j in here)]
-                    if given.size[d] == 0 or t in later:
-                        continue  # op t runs in any case, so a user t keeps d to the end
-                    column = self.builder.column(0, 1, integer=self.integral, name="freed")
-                    self.f[t, d, i] = column
-                    rows.add([(column, 1.0), (self.r[t, i], -1.0)], -math.inf, 0)
-                    if (t + 1, d) in self.s:
-                        rows.add([(column, 1.0), (self.s[t + 1, d], 1.0)], -math.inf, 1)
-                    for j in later:
-                        rows.add([(column, 1.0), (self.r[t, j], 1.0)], -math.inf, 1)
+                    if d not in self.inputs[t]:
+                        column = self.builder.column(0, 1, integer=self.integral, name="freed")
+                        self.f[t, d, i] = column
+                        self.freed.setdefault((t, d), []).append((i, column))
+                        rows.add([(column, 1.0), (self.r[t, i], -1.0)], -math.inf, 0)
         self._add(rows)
 
     def _levels(self) -> None:

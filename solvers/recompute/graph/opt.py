@@ -21,6 +21,8 @@ from solvers.recompute.graph.opt_search import construct, improve
 from solvers.recompute.graph.opt_shapes import WHOLE, general_shapes, layered_shapes
 from solvers.recompute.graph.replay import instance
 
+MOSTLY = 0.4
+"""Where repeated layers are a smaller share of the ops, the graph is cut like any other too; a forward pass is half."""
 MOST_LEAVES = 300
 """A certificate holds at most so many leaves."""
 FIRST_SHARE, PLAN_SHARE, BOUND_SHARE, POLISH_SHARE = 0.25, 0.35, 0.4, 0.6
@@ -79,7 +81,9 @@ class _Optimum:
         given = self.search.given
         if self.layers is None:
             return general_shapes(given)
-        return [*layered_shapes(given, self.layers), *(general_shapes(given) if len(given) <= WHOLE else [])]
+        repeated = self.layers.size * self.layers.count >= MOSTLY * len(given)
+        layered = list(layered_shapes(given, self.layers))
+        return layered if repeated and len(given) > WHOLE else [*general_shapes(given), *layered]
 
     def _choose_cut(self) -> None:
         """The cut with the largest linear bound."""

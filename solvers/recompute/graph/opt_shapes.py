@@ -6,7 +6,7 @@ from solvers.recompute.graph.opt_cut import Shape
 from solvers.recompute.graph.opt_layers import Layers
 from solvers.recompute.graph.replay import Instance, replay_runs, retained
 
-WHOLE, PEAKS = 45, 6
+WHOLE, PEAKS = 110, 12
 """A graph of so many ops is looked at as a whole, with so many peaks."""
 ZONES = 6
 """So many intervals of communications at most where no layers tell them apart."""
@@ -48,7 +48,7 @@ def general_shapes(given: Instance, most: int = 24) -> list[Shape]:
             chosen.append(t)
     shapes = [_general(given, cut) for cut in chosen]
     if len(given) <= WHOLE:
-        shapes.append(_whole(given, tuple(sorted(chosen[:PEAKS]))))
+        shapes.insert(0, _whole(given, tuple(sorted(chosen[:PEAKS]))))
     return shapes
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from solvers.recompute.graph.least import least_budget_bytes
 from solvers.recompute.graph.opt_evict import run_through
+from solvers.recompute.graph.opt_search_blocks import evict_block, fill, ruin
 from solvers.recompute.graph.opt_search_fit import anneal_excess, evict_all
 from solvers.recompute.graph.opt_search_moves import Moves
 from solvers.recompute.graph.opt_search_state import State
@@ -25,8 +26,14 @@ FIRST_S = 1.0
 """Once there is a plan, no further construction begins after so many seconds."""
 HEAT = 1.0
 """The first temperature of the annealing, in mean times of a recomputed op."""
-CYCLES, COOLER = 3, 0.3
-"""The annealing starts again from the best plan so often, each time at this share of the temperature."""
+CYCLES, COOLER = 2, 0.3
+"""The long search starts so often from the best plan, each time at this share of the temperature."""
+FRESH_SHARE, FRESH_MOST, FRESH_S, FRESH_MOVES = 0.4, 8, 0.003, 20
+"""Fresh plans get this share of the limits; they are at most so many, each with so many seconds and moves an op."""
+SHAKES = 30
+"""Moves at any cost that make a fresh plan of the best one."""
+BLOCKS, EVICTIONS, SHIFTS, RUINS = 0.1, 0.2, 0.5, 0.55
+"""Moves by kind, cumulated; the others keep an output instead of computing it again."""
 REPAIRS = 12
 """Evictions at most that make room for one output that is kept."""
 LOOK = 64
@@ -109,81 +116,118 @@ def improve(
     watch: Observer | None = None,
     moves: int | None = None,
     goal: float = -math.inf,
+    starts: int | None = None,
 ) -> Sets:
     """A valid plan made cheaper by simulated annealing until the deadline, so many moves, or the objective `goal`.
 
     The answer is valid and never worse than what was given; with `moves` it depends on the seed alone, as far as the
-    deadline is not met before.
+    deadline is not met before. `starts` fresh plans take part of the time (None: as many as fit in; 0 only polishes).
     """
     start = useful(given, recomputed)
     search = _Annealing(given, start, deadline, seed, watch, moves)
-    search.run(goal - given.base)
+    search.run(goal - given.base, starts)
     found, before = replay(given, search.best), replay(given, start)
     return search.best if found.violation is None and found.objective_us <= before.objective_us else start
 
 
 class _Annealing:
-    """One search; `best` is its cheapest plan, `cost` what that adds to the base."""
+    """One search; `best` is its cheapest plan, `cost` what that adds to the base, `done` its share of the limits."""
 
     def __init__(
         self, given: Instance, start: Sets, deadline: float, seed: int, watch: Observer | None, moves: int | None
     ) -> None:
         self.given, self.deadline, self.watch, self.most = given, deadline, watch, moves
         self.source = random.Random(seed)
-        self.state = State(given, start)
-        self.moves = Moves(self.state, self.source)
+        self._begin(start)
         self.best, self.cost = start, self.state.cost
         self.began = time.perf_counter()
-        self.count = 0
+        self.count, self.done = 0, 0.0
 
-    def run(self, goal: float) -> None:
-        runs = sum(len(run) for run in self.best)
-        hottest = HEAT * self.cost / max(1, runs)
-        cycle, done = 0, 0.0
-        while self.cost > max(0, goal) and (done := self._progress()) < 1.0:
-            if int(done * CYCLES) > cycle:
-                cycle = int(done * CYCLES)
-                self._restart()
-            temperature = hottest * COOLER**cycle * (1 - done * CYCLES % 1) ** 2
-            self._step(temperature)
+    def run(self, goal: float, starts: int | None) -> None:
+        """Short searches from fresh plans first, then a long one from the best of them."""
+        rounds = self._rounds() if starts is None else starts
+        for number in range(rounds):
+            self._anneal(FRESH_SHARE * (number + 1) / rounds, HEAT, goal)
+            if number + 1 < rounds:
+                self._begin(self._fresh())
+        first = self.done
+        for cycle in range(CYCLES):
+            self._begin(self.best)
+            self._anneal(first + (1 - first) * (cycle + 1) / CYCLES, HEAT * COOLER**cycle, goal)
+
+    def _rounds(self) -> int:
+        """How many fresh plans there is time for."""
+        limit = FRESH_SHARE * (self.deadline - self.began) / (len(self.given) * FRESH_S)
+        if self.most is not None:
+            limit = min(limit, FRESH_SHARE * self.most / (len(self.given) * FRESH_MOVES))
+        return min(FRESH_MOST, max(0, int(limit)))
+
+    def _begin(self, plan: Sets) -> None:
+        self.state = State(self.given, plan)
+        self.moves = Moves(self.state, self.source)
+
+    def _fresh(self) -> Sets:
+        """A greedy plan; where that fails, the best one after many moves at any cost."""
+        state = State(self.given, [()] * len(self.given))
+        if evict_all(state, self.source, self.source.choice(COMPARED), lambda: time.perf_counter() > self.deadline):
+            return state.recomputed()
+        self._begin(self.best)
+        for _ in range(SHAKES):
+            if self._move(math.inf):
+                self.state.commit()
+            else:
+                self.state.undo()
+        return self.state.recomputed()
+
+    def _anneal(self, until: float, heat: float, goal: float) -> None:
+        """Simulated annealing until this share of the limits is used."""
+        runs = sum(len(run) for run in self.state.again)
+        hottest, first = heat * self.state.cost / max(1, runs), self.done
+        while self.cost > max(0, goal) and self._progress() < until:
+            self._step(hottest * ((until - self.done) / (until - first)) ** 2)
 
     def _progress(self) -> float:
         self.count += 1
-        spent = (time.perf_counter() - self.began) / max(1e-9, self.deadline - self.began)
+        self.done = (time.perf_counter() - self.began) / max(1e-9, self.deadline - self.began)
+        if self.most is not None:
+            self.done = max(self.done, self.count / self.most)
         if self.count % LOOK == 1 and self.watch is not None and self.watch(self.given.base + self.cost):
-            return 1.0
-        return max(spent, self.count / self.most) if self.most is not None else spent
-
-    def _restart(self) -> None:
-        self.state = State(self.given, self.best)
-        self.moves = Moves(self.state, self.source)
+            self.done = math.inf
+        return self.done
 
     def _step(self, temperature: float) -> None:
-        state, before = self.state, self.state.cost
-        if not self._move():
-            state.undo()
-            return
-        worse = state.cost - before
-        if worse > 0 and (temperature <= 0 or self.source.random() >= math.exp(-worse / temperature)):
+        """One move, taken where it costs no more than what this temperature allows it."""
+        state = self.state
+        allowed = -math.log(1.0 - self.source.random()) * temperature
+        if not self._move(state.cost + allowed):
             state.undo()
             return
         state.commit()
         if state.cost < self.cost:
             self.cost, self.best = state.cost, state.recomputed()
 
-    def _move(self) -> bool:
+    def _move(self, dearest: float) -> bool:
+        """Some change; False where it ends above the budget or dearer than `dearest`."""
         source, moves, state = self.source, self.moves, self.state
         kind = source.random()
-        if kind < 0.15:
-            return moves.evict(source.randrange(len(self.given))) and moves.repair(REPAIRS)
+        if kind < BLOCKS:
+            if not (evict_block(moves, source.randrange(len(self.given))) and moves.repair(REPAIRS)):
+                return False
+            fill(moves)
+            return state.cost <= dearest
+        if kind < EVICTIONS:
+            return moves.evict(source.randrange(len(self.given))) and moves.repair(REPAIRS, dearest)
         run = self._run()
         if run is None:
             return False
         t, v = run
-        if kind < 0.65:
-            state.remove(t, v)
-            return moves.repair(REPAIRS, spared=v)
-        return moves.shift(t, v) and moves.repair(REPAIRS)
+        if kind < SHIFTS:
+            return moves.shift(t, v) and moves.repair(REPAIRS, dearest)
+        if kind < RUINS:
+            ruin(moves, t, v)
+            return moves.repair(2 * REPAIRS, dearest)
+        state.remove(t, v)
+        return moves.repair(REPAIRS, dearest, spared=v)
 
     def _run(self) -> tuple[int, int] | None:
         """A random recomputation."""

@@ -1,7 +1,10 @@
 """Moves between plans: keep an output instead of computing it again, the reverse, or compute it in another stage."""
 
+import math
 import random
 from bisect import bisect_left, bisect_right
+
+import numpy as np
 
 from solvers.recompute.graph.opt_search_state import State
 
@@ -89,25 +92,40 @@ class Moves:
         return stage is not None and self.compute(stage, v)
 
     def _cheapest(self, s: int, spared: int) -> tuple[int, int, int] | None:
-        """(op, last stage that uses it before s, first one after), about the least time a byte among some."""
-        state, source, pool = self.state, self.source, self.pool
+        """(op, last stage that uses it before s, first one after): among some, the least time a byte that is too much.
+
+        The bytes count in each stage in between; where stage s fits, all bytes count once.
+        """
+        source, pool, size, state = self.source, self.pool, self.given.size, self.state
         top, best, found, least = bisect_left(pool, s), None, 0, 0.0
+        above = np.maximum(state.levels() - self.given.budget, 0)
+        fits = above[s] == 0
         for _ in range(DRAWS * self.compared if top else 0):
             v = pool[int(source.random() * top)]
-            start = state.start_at(v, s)
-            if start == s or state.until[v][start] <= s or v == spared:
+            gap = self.gap(v, s) if v != spared else None
+            if gap is None:
                 continue
-            last = state.last_use(v, start, s + 1)
-            if last == s:
-                continue
-            need = state.next_use(v, s + 1)
-            score = self._again(v, need) / self.given.size[v] * (0.3 + source.random())
+            after, need = gap
+            gain = size[v] if fits else int(np.minimum(above[after + 1 : need], size[v]).sum())
+            score = self._again(v, need) / gain * (0.3 + source.random())
             if best is None or score < least:
-                best, least = (v, max(last, start), need), score
+                best, least = (v, after, need), score
             found += 1
             if found == self.compared:
                 break
         return best
+
+    def gap(self, v: int, s: int) -> tuple[int, int] | None:
+        """The last stage before s that computes or reads op v, and the next reader; None where s does, or none keeps v.
+
+        Between the two, op v is kept across stage s for nothing but the next reader.
+        """
+        state = self.state
+        start = state.start_at(v, s)
+        if start == s or state.until[v][start] <= s:
+            return None
+        last = state.last_use(v, start, s + 1)
+        return None if last == s else (max(last, start), state.next_use(v, s + 1))
 
     def _again(self, v: int, t: int) -> int:
         """About the time to compute op v in stage t, at least 1: its own and that of inputs not kept until then."""
@@ -115,11 +133,16 @@ class Moves:
         missing = (j for j in self.given.inputs[v] if state.until[j][state.start_at(j, t)] < t)
         return 1 + time_us[v] + sum(time_us[j] for j in missing)
 
-    def repair(self, most: int, spared: int = -1) -> bool:
-        """Evict in the fullest stage until every stage fits, `most` times at most; answers whether they do."""
+    def repair(self, most: int, dearest: float = math.inf, spared: int = -1) -> bool:
+        """Evict in the fullest stage until every stage fits, `most` times at most; answers whether they do.
+
+        It gives up where the state costs more than `dearest`.
+        """
         state, budget = self.state, self.given.budget
         for left in reversed(range(most + 1)):
             state.drop_unread()
+            if state.cost > dearest:
+                return False
             levels = state.levels()
             fullest = int(levels.argmax())
             if levels[fullest] <= budget:

@@ -8,8 +8,9 @@ import numpy as np
 
 from solvers.recompute.graph.replay import Instance
 
-Entry = tuple[Any, ...]
-"""How one change is taken back: (what, its arguments …)."""
+ADD, REMOVE, KEEP, EXTRA = range(4)
+Entry = tuple[int, int, int, int]
+"""How one change is taken back: (what, its arguments)."""
 
 
 class State:
@@ -93,16 +94,21 @@ class State:
 
     def add(self, t: int, v: int) -> None:
         """Compute op v again in stage t > v; its inputs are kept until then."""
-        starts = self.starts[v]
+        starts, until = self.starts[v], self.until[v]
         place = bisect_left(starts, t)
+        before = starts[place - 1]
+        last = until[before]
         starts.insert(place, t)
         self.again[t].add(v)
-        self.until[v][t] = t
-        self.journal.append(("add", t, v))
+        until[t] = t
+        self.journal.append((ADD, t, v, 0))
         self._charge(t, self.given.time[v])
         self.stale.add(t)
-        self._settle(v, t)
-        self._settle(v, starts[place - 1])
+        if last >= t:  # the readers from stage t on read the new output
+            self._keep(v, t, last)
+            self._keep(v, before, max(before, self.last_use(v, before, t)))
+        else:
+            self.loose.append((v, t))
         for j in self.given.inputs[v]:
             s = self.start_at(j, t)
             if self.until[j][s] < t:
@@ -110,15 +116,19 @@ class State:
 
     def remove(self, t: int, v: int) -> None:
         """Do not compute op v in stage t: the output computed before is kept for those that read this one."""
-        starts = self.starts[v]
+        starts, until = self.starts[v], self.until[v]
         place = bisect_left(starts, t)
+        last = until[t]
         self._keep(v, t, t)
-        del starts[place], self.until[v][t]
+        del starts[place], until[t]
         self.again[t].discard(v)
-        self.journal.append(("remove", t, v))
+        self.journal.append((REMOVE, t, v, 0))
         self._charge(t, -self.given.time[v])
         self.stale.add(t)
-        self._settle(v, starts[place - 1])
+        if last > t:
+            self._keep(v, starts[place - 1], last)
+        else:
+            self._settle(v, starts[place - 1])
         for j in self.given.inputs[v]:
             s = self.start_at(j, t)
             if self.until[j][s] == t:
@@ -141,12 +151,18 @@ class State:
         self._refresh()
         self.journal.clear()
 
-    def undo(self) -> None:
-        """Take back every change since the last commit."""
+    def mark(self) -> int:
+        """A place to go back to."""
+        self._refresh()
+        return len(self.journal)
+
+    def undo(self, mark: int = 0) -> None:
+        """Take back every change since the last commit, or since a mark after it."""
         self.loose.clear()
-        while self.journal:
-            what, *rest = self.journal.pop()
-            getattr(self, f"_back_{what}")(*rest)
+        journal, back = self.journal, (self._back_add, self._back_remove, self._back_keep, self._back_extra)
+        while len(journal) > mark:
+            what, one, two, three = journal.pop()
+            back[what](one, two, three)
         self.stale.clear()
 
     # --- inside ----------------------------------------------------------------------------------------------------
@@ -170,7 +186,7 @@ class State:
             self.kept[before + 1 : last + 1] += size
         else:
             self.kept[last + 1 : before + 1] -= size
-        self.journal.append(("keep", v, s, before))
+        self.journal.append((KEEP, v, s, before))
         if self.again[before]:
             self.stale.add(before)
         if self.again[last]:
@@ -187,7 +203,7 @@ class State:
             extra = self._extra(t)
             before = int(self.extra[t])
             if extra != before:
-                self.journal.append(("extra", t, before))
+                self.journal.append((EXTRA, t, before, 0))
                 self.extra[t] = extra
         self.stale.clear()
 
@@ -202,28 +218,29 @@ class State:
             for j in given.inputs[i]:
                 final[j] = i
             final[i] = i
-        freed: dict[int, int] = {}
+        freed = dict.fromkeys(order, 0)
         for j, i in final.items():
-            if self.until[j][self.start_at(j, t)] == t:
-                freed[i] = freed.get(i, 0) + size[j]
+            starts = self.starts[j]
+            start = j if len(starts) == 1 else starts[bisect_right(starts, t) - 1]
+            if self.until[j][start] == t:
+                freed[i] += size[j]
         level = most = 0
         for i in order[:-1]:
             level += size[i]
             if level > most:
                 most = level
-            if i in freed:
-                level -= freed[i]
+            level -= freed[i]
         if given.comm[t]:
             most += size[t]
         return max(most, level + size[t])
 
-    def _back_add(self, t: int, v: int) -> None:
+    def _back_add(self, t: int, v: int, _: int) -> None:
         starts = self.starts[v]
         del starts[bisect_left(starts, t)], self.until[v][t]
         self.again[t].discard(v)
         self._charge(t, -self.given.time[v])
 
-    def _back_remove(self, t: int, v: int) -> None:
+    def _back_remove(self, t: int, v: int, _: int) -> None:
         starts = self.starts[v]
         starts.insert(bisect_left(starts, t), t)
         self.until[v][t] = t
@@ -239,5 +256,5 @@ class State:
         else:
             self.kept[last + 1 : before + 1] += size
 
-    def _back_extra(self, t: int, before: int) -> None:
+    def _back_extra(self, t: int, before: int, _: int) -> None:
         self.extra[t] = before

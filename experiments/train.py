@@ -9,6 +9,7 @@ from experiments.compare import exit_code, print_rows, require_parts, run_experi
 from experiments.compose import read_settings, split_flags
 from experiments.config import Baseline, RobustnessConf
 from experiments.figures import figures_of
+from experiments.kinds import PIPELINE, kind_of
 from experiments.plots import loss_figure, png_bytes, svg_text
 from experiments.run_directory import RunDirectory, interrupted, open_run_directory
 from experiments.tables import Table, policy_tables, to_markdown, to_terminal
@@ -29,6 +30,10 @@ def main(argv: Sequence[str]) -> int:
     if flags:
         print(USAGE, end="")
         return 0
+    if kind_of(words) == PIPELINE:
+        raise InvalidInput(
+            "this experiment plans a pipeline, which nothing trains: use bayplan compare, or experiment=demo"
+        )
     composed = read_settings(words)
     if not composed.settings.solver:
         raise InvalidInput("no solver is chosen, but training needs a plan: choose one, as in solver=milp-swap")

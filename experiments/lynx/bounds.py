@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 
+from experiments.lynx.policies import decide
 from experiments.lynx.search import Pipeline
+from experiments.lynx.stages import Stages
 from solvers.ir.recompute import RecomputeLayerProblem
 from solvers.partition.fastest import Fastest, exact_1f1b
 from solvers.partition.stage_times import StageTimes, stage_times
@@ -32,9 +34,15 @@ def least_critical_us(problem: RecomputeLayerProblem) -> int | None:
 
 
 def bound_times(pipeline: Pipeline) -> StageTimes:
-    """Every stage with every number of layers if it met that bound, and hid in the cool-down whatever its memory."""
+    """Every stage with every number of layers if it met that bound, and hid in the cool-down whatever its memory.
+
+    Numbers of layers that the fastest partition cannot have are left out: HEU's even partition is faster than any with
+    them, and no slower than the bound of its own layers.
+    """
     cut, count = pipeline.parallelism, pipeline.shape.layers
     most = count - cut.pipeline + 1
+    reach = Stages(pipeline, decide("heu")).reach()
+    most = most if reach is None else min(most, reach)
 
     def least(stage: int, layers: int) -> int | None:
         return least_critical_us(pipeline.heu_problem(stage, layers)) if 1 <= layers <= most else None

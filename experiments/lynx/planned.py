@@ -45,9 +45,9 @@ class Comparison:
     seconds: float
 
     def named(self, name: str | None) -> Planned | None:
-        """The system of that name; without a name the fastest one. None where it has no step."""
+        """The system of that name; without a name the fastest one, of equals the last. None where it has no step."""
         steps = [one for one in self.planned if isinstance(one.step, Step) and name in (None, one.name)]
-        return max(steps, key=_speed, default=None)
+        return max(reversed(steps), key=_speed, default=None)
 
 
 def _speed(planned: Planned) -> float:

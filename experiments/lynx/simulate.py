@@ -99,7 +99,9 @@ def split(pipeline: Pipeline, stages: Stages, system: System) -> tuple[int, ...]
         return even_split(pipeline.shape.layers, cut.pipeline)
     if system.cut in ("fastest", "bound"):
         found = fastest(pipeline, stages, system) if system.cut == "fastest" else best_possible(pipeline, system.hide)
-        return Unfit(system, found.reason or "") if found.layers is None else found.layers
+        return (
+            Unfit(system, _no_partition(stages, system, found.reason or "")) if found.layers is None else found.layers
+        )
     problem = problem_of_array(pipeline.shape.name, stages.costs())
     solution = CUTS[system.cut].solve(problem, Limits())
     if solution.plan is None:

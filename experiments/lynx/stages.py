@@ -8,12 +8,12 @@ import numpy as np
 
 from experiments.lynx.search import Pipeline
 from solvers.ir.recompute import LayerGroup, RecomputeLayerProblem
-from solvers.partition import UNFIT
+from solvers.partition import UNFIT, even_split
 from solvers.partition.stage_times import StageTimes, stage_times
-from solvers.timeline import StageBytes
+from solvers.timeline import StageBytes, pipeline_makespan_us
 from solvers.timeline.pipeline_input import Hide
 from solvers.timeline.pipeline_memory import hiding_fits
-from solvers.workload import static_bytes
+from solvers.workload import p2p_us, static_bytes
 
 Groups = tuple[LayerGroup, ...]
 
@@ -68,19 +68,64 @@ class Stages:
             self.known[key] = None if groups is None else _choice(self.pipeline, stage, problem, groups)
         return self.known[key]
 
-    def rows(self) -> list[list[StageChoice | None]]:
-        """Every stage with 0…layers layers; None where it does not fit, or no partition has so many."""
+    def rows(self, most: int | None = None) -> list[list[StageChoice | None]]:
+        """Every stage with 0…layers layers; None where it does not fit, or has more than `most` layers.
+
+        `most` None: as many as any partition can give it.
+        """
         count, depth = self.pipeline.shape.layers, self.pipeline.parallelism.pipeline
-        most = count - depth + 1
-        return [[self.choice(stage, n) if 1 <= n <= most else None for n in range(count + 1)] for stage in range(depth)]
+        possible = count - depth + 1
+        limit = possible if most is None else min(most, possible)
+        return [
+            [self.choice(stage, n) if 1 <= n <= limit else None for n in range(count + 1)] for stage in range(depth)
+        ]
 
     def costs(self) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
-        """The cost table of a partition problem."""
-        return np.array([[UNFIT if one is None else one.cost_us for one in row] for row in self.rows()])
+        """The cost table of a partition problem; what is slower than the even partition's slowest stage is left out.
+
+        No partition that is better, nor the loop that starts from the even one, ever gives a stage so many layers.
+        """
+        even = self.even()
+        slowest = None if even is None else max(one.cost_us for one in even)
+        most = None if slowest is None else slowest // self.layer_us
+        return np.array([[UNFIT if one is None else one.cost_us for one in row] for row in self.rows(most)])
+
+    @property
+    def layer_us(self) -> int:
+        """One microbatch through one layer, forwards and backwards."""
+        return self.pipeline.costs.forward_us + self.pipeline.costs.backward_us
+
+    def even(self) -> list[StageChoice] | None:
+        """The stages of the even partition; None where it does not fit."""
+        count, depth = self.pipeline.shape.layers, self.pipeline.parallelism.pipeline
+        if count < depth:
+            return None
+        chosen = [self.choice(stage, n) for stage, n in enumerate(even_split(count, depth))]
+        fitting = [one for one in chosen if one is not None]
+        return fitting if len(fitting) == depth else None
+
+    def reach(self) -> int | None:
+        """So many layers at most has a stage of the fastest partition; None where nothing is known.
+
+        A stage's lane is busy for microbatches·layers·(forward + backward), which the even partition's step bounds.
+        """
+        even = self.even()
+        if even is None:
+            return None
+        cut = self.pipeline.parallelism
+        step_us = pipeline_makespan_us(
+            [one.forward_us for one in even],
+            [one.backward_us for one in even],
+            microbatches=cut.microbatches,
+            recompute_us=[one.critical_us for one in even],
+            forward_hidden_us=[one.forward_hidden_us for one in even],
+            p2p_us=p2p_us(self.pipeline.shape, cut, self.pipeline.machine),
+        )
+        return int(step_us) // (cut.microbatches * self.layer_us)
 
     def times(self, hide: Hide) -> StageTimes:
         """The tables of the exact 1F1B search."""
-        rows = self.rows()
+        rows = self.rows(self.reach())
 
         def table(value: Callable[[StageChoice], int]) -> list[list[int]]:
             return [[0 if one is None else value(one) for one in row] for row in rows]

@@ -1,6 +1,7 @@
 """Rows of a pipeline experiment as tables, and one system's stages in words."""
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 from experiments.tables import NOTHING, Table, axis_name, shown
@@ -92,16 +93,25 @@ def stage_table(row: Row) -> Table:
 
 
 def stage_lines(row: Row) -> list[str]:
-    """What each stage does with its layers, in words: for each group of layers what is kept, and what is done where."""
+    """What each stage does with its layers, in words; neighbouring stages that do the same share their lines."""
     lines = []
-    for number, stage in enumerate(row.figures["stages"]):
-        for group in stage["groups"]:
-            done = {place: names for place, names in group.items() if place not in ("layers", "keep")}
-            kept = ", ".join(group["keep"]) or "nothing but its input"
-            again = "".join(f"; again {place}: {', '.join(names)}" for place, names in done.items())
-            count = f"{group['layers']} layer{'s' if group['layers'] > 1 else ''}"
-            lines.append(f"stage {number}, {count}: keep {kept}{again or '; nothing again'}")
+    for alike, run in groupby(enumerate(row.figures["stages"]), key=lambda stage: _words(stage[1]["groups"])):
+        numbers = [number for number, _ in run]
+        stages = f"stage {numbers[0]}" if len(numbers) == 1 else f"stages {numbers[0]} to {numbers[-1]}"
+        lines += [f"{stages}, {words}" for words in alike]
     return lines
+
+
+def _words(groups: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """For each group of layers what is kept, and what is done again where."""
+    found = []
+    for group in groups:
+        done = {place: names for place, names in group.items() if place not in ("layers", "keep")}
+        kept = ", ".join(group["keep"]) or "nothing but its input"
+        again = "".join(f"; again {place}: {', '.join(names)}" for place, names in done.items())
+        count = f"{group['layers']} layer{'s' if group['layers'] > 1 else ''}"
+        found.append(f"{count}: keep {kept}{again or '; nothing again'}")
+    return tuple(found)
 
 
 def cell_tables(rows: Sequence[Row], axes: Sequence[str]) -> list[Table]:

@@ -58,13 +58,14 @@ def judge_quantity(quantity: Quantity, result: Result) -> Judged:
     except InvalidInput as error:
         return Judged(**known, verdict=FAILED, reason=str(error))
     if ours is None or pick is None:
-        return Judged(**known, verdict=FAILED, reason=_why_none(quantity, result))
+        verdict, reason = _without_number(quantity.because, _why_none(quantity, result), result)
+        return Judged(**known, verdict=verdict, reason=reason)
     if quantity.paper is None:
         return Judged(**known, verdict=OURS_ONLY, ours=ours, reason=quantity.unreadable)
     deviation = deviations(quantity.paper, ours)
     verdict = _verdict(quantity.paper, ours, deviation, quantity.tolerance)
-    reason = (quantity.because or NO_REASON) if verdict == DIFFERS else None
-    return Judged(**known, verdict=verdict, ours=ours, deviation=deviation, reason=reason)
+    because = (quantity.because or NO_REASON) if verdict == DIFFERS else None
+    return Judged(**known, verdict=verdict, ours=ours, deviation=deviation, reason=because)
 
 
 def judge_shape(check: AnyCheck, result: Result) -> Judged:
@@ -76,7 +77,8 @@ def judge_shape(check: AnyCheck, result: Result) -> Judged:
     known: dict[str, Any] = {"name": check.claim, "place": check.place}
     known |= {"looked": finding.looked, "broken": len(finding.broken)}
     if not finding.looked:
-        return Judged(**known, verdict=FAILED, reason="nothing to look at: no label has all the numbers")
+        verdict, reason = _without_number(check.because, "no label has all the numbers", result)
+        return Judged(**known, verdict=verdict, reason=reason)
     if finding.holds:
         return Judged(**known, verdict=HOLDS)
     return Judged(**known, verdict=DIFFERS, reason=f"{check.because or NO_REASON}; {_places(finding)}")
@@ -112,6 +114,13 @@ def _verdict(paper: Claim, ours: Interval, deviation: tuple[float, ...], toleran
 def _relative(value: float, reference: float) -> float:
     """The difference over the reference; the difference itself where the reference is zero."""
     return (value - reference) / (abs(reference) or 1.0)
+
+
+def _without_number(because: str | None, why: str, result: Result) -> tuple[str, str]:
+    """Failed; or, where no cell failed and the entry knows why none has a number, different from the paper."""
+    if because is None or result.failed:
+        return FAILED, why
+    return DIFFERS, f"{because}; {why}"
 
 
 def _why_none(quantity: Quantity, result: Result) -> str:

@@ -6,6 +6,8 @@ import sys
 import pytest
 
 from experiments.kinds import EXPERIMENTS, PIPELINE, TRAINING, kind_of
+from experiments.train import main as train
+from solvers.ir import InvalidInput
 
 
 @pytest.mark.parametrize(
@@ -33,3 +35,10 @@ def test_every_experiment_has_a_command() -> None:
 def test_a_pipeline_needs_no_torch() -> None:
     code = "import sys; import experiments.lynx.compare, experiments.lynx.sweep; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_pipeline_is_not_trained() -> None:
+    with pytest.raises(
+        InvalidInput, match="this experiment plans a pipeline, which nothing trains: use bayplan compare"
+    ):
+        train(["experiment=lynx"])

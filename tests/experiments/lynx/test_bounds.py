@@ -4,9 +4,10 @@ import pytest
 
 from experiments.hardware import read_hardware
 from experiments.lynx.bounds import best_possible, least_critical_us, without_recomputation
-from experiments.lynx.policies import Cut, System
+from experiments.lynx.policies import Cut, System, decide
 from experiments.lynx.search import Pipeline
 from experiments.lynx.simulate import Step, pipeline_on, simulate
+from experiments.lynx.stages import Stages
 from experiments.shapes import read_shape
 from solvers.ir.solution import Limits
 from solvers.recompute.layer import Heu
@@ -60,3 +61,20 @@ def test_each_stages_bound_is_heus(tight: Pipeline) -> None:
 
 def test_nothing_fits() -> None:
     assert best_possible(pipeline("gpt-23b", 32), "cooldown").layers is None
+
+
+def test_leaving_out_what_cannot_win_changes_nothing(tight: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tables hold only as many layers as the even partition's step allows: the answers are those of all layers."""
+    systems = [System("heu", cut, "cooldown") for cut in ("dp", "greedy-lynx", "fastest")]
+    pipelines = [tight, pipeline("gpt-1.3b", 8)]
+    bounds = [best_possible(one, "cooldown").bound_us for one in pipelines]
+    steps = [simulate(one, system) for one in pipelines for system in systems]
+    reach = Stages(pipelines[1], decide("heu")).reach()
+    assert reach is not None and 6 < reach < 21
+    whole = Stages.rows
+    monkeypatch.setattr(Stages, "reach", lambda self: None)
+    monkeypatch.setattr(Stages, "rows", lambda self, most=None: whole(self))
+    assert [best_possible(one, "cooldown").bound_us for one in pipelines] == bounds
+    for found, one in zip(steps, [simulate(one, system) for one in pipelines for system in systems], strict=True):
+        assert isinstance(found, Step) and isinstance(one, Step)
+        assert (found.layers, found.makespan_us) == (one.layers, one.makespan_us)

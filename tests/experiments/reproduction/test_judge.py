@@ -66,5 +66,15 @@ def test_without_a_number_the_row_fails_with_the_reason(of: str, reason: str) ->
     assert reason in (judged.reason or "")
 
 
+def test_outcomes_everywhere_differ_where_the_entry_knows_why() -> None:
+    result = Result(series=(Series(name="dead", unit="x", points={"a": OUT_OF_MEMORY, "b": OUT_OF_MEMORY}),))
+    judged = judge_quantity(asked(Claim(value=1), "max", of="dead", because="It is too large"), result)
+    assert (judged.verdict, judged.reason) == (DIFFERS, "It is too large; every cell ends in out of memory")
+    assert judge_quantity(asked(Claim(value=1), "max", of="dead"), result).verdict == "failed"
+    failed = Result(series=(Series(name="dead", unit="x", points={"a": OUT_OF_MEMORY, "b": None}),))
+    judged = judge_quantity(asked(Claim(value=1), "max", of="dead", because="It is too large"), failed)
+    assert judged.verdict == "failed"
+
+
 def test_a_deviation_from_zero_is_a_difference() -> None:
     assert deviations(Claim(value=0), (0.5, 0.5)) == (0.5,)

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from solvers.ir.recompute import RecomputeGraphPlan
@@ -70,14 +70,21 @@ class Search:
         whole = math.ceil(bound - slack * max(1.0, abs(bound)))
         self.bound = max(self.bound, whole if self.objective is None else min(whole, self.objective))
 
-    def report(self) -> None:
-        """Show the progress; the watch may stop the search."""
+    def report(self, incumbent: float | None = None, bound: float | None = None) -> None:
+        """Show the progress, with what an engine may know better; the watch may stop the search."""
         if self.watch is not None and not self.stopped:
-            self.stopped = self.watch(self.objective, self.bound, time.perf_counter() - self.began)
+            best = min((x for x in (self.objective, incumbent) if x is not None), default=None)
+            known = max(self.bound, bound or 0)
+            self.stopped = self.watch(best, known, time.perf_counter() - self.began)
 
     def observed(self, incumbent: float | None, bound: float | None, elapsed_s: float) -> bool:
-        """A watch for engines: what is known here is shown, theirs is taken when they end."""
-        self.report()
+        """A watch for engines whose model holds all plans."""
+        self.report(incumbent, bound)
+        return self.stopped
+
+    def observed_part(self, incumbent: float | None, bound: float | None, elapsed_s: float) -> bool:
+        """A watch for engines whose model holds some plans only: their bound says nothing of the problem."""
+        self.report(incumbent)
         return self.stopped
 
     def answer(self) -> Answer:
@@ -110,6 +117,16 @@ class Search:
             seed=self.limits.seed,
             solve_time_s=time.perf_counter() - self.began,
         )
+
+
+def uninterrupted(search: Search, run: Callable[[], Answer]) -> Answer:
+    """What `run` answers; on Ctrl-C the best so far."""
+    try:
+        return run()
+    except KeyboardInterrupt:
+        search.stopped = True
+        search.notes.append("stopped by the user: this is the best plan so far")
+        return search.answer()
 
 
 def trivial(search: Search) -> Answer | None:

@@ -1,10 +1,11 @@
 """`checkmate`: the same model without overlap, nothing being recomputed during a communication."""
 
+import math
 from dataclasses import dataclass
 
 from solvers.ir.recompute import RecomputeGraphProblem
 from solvers.ir.solution import Limits, Status, Watch
-from solvers.recompute.graph.answers import Answer, Search, first_plans, no_plan, trivial
+from solvers.recompute.graph.answers import Answer, Search, first_plans, no_plan, trivial, uninterrupted
 from solvers.recompute.graph.milp import search_model, slack_of
 from solvers.recompute.graph.replay import Instance, instance
 from solvers.recompute.graph.stages import hideable, latest_dependants
@@ -26,15 +27,15 @@ class Checkmate:
     def solve(self, problem: RecomputeGraphProblem, limits: Limits, watch: Watch | None = None) -> Answer:
         """The best plan found that hides nothing."""
         search = Search(instance(problem), self.NAME, limits, watch)
-        known = trivial(search)
-        if known is not None:
-            return known
-        given = search.given
+        return trivial(search) or uninterrupted(search, lambda: self._answer(search))
+
+    def _answer(self, search: Search) -> Answer:
+        given, whole = search.given, not can_hide(search.given)
         first_plans(search, windows=())
-        found = search_model(search, self.engine, self.most_columns, lambda t, i: not given.comm[t])
+        watch = search.observed if whole else search.observed_part
+        found = search_model(search, self.engine, self.most_columns, watch, lambda t, i: not given.comm[t])
         if found is None:
             return search.answer()
-        whole = not can_hide(given)
         if found.status is Status.INFEASIBLE and search.objective is None:
             if whole:
                 return no_plan(search)
@@ -42,7 +43,8 @@ class Checkmate:
         if found.bound is not None and whole:
             search.raise_bound(found.bound, slack_of(found))
         elif found.bound is not None:
-            search.notes.append(f"no plan without overlap takes less than {found.bound:.0f} us")
+            least = math.ceil(found.bound - slack_of(found) * max(1.0, abs(found.bound)))
+            search.notes.append(f"no plan without overlap takes less than {least} us")
         return search.answer()
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from solvers.ir.recompute import RecomputeGraphProblem
 from solvers.ir.solution import Limits, Status, Watch
-from solvers.recompute.graph.answers import Answer, Search, first_plans, trivial, windows_of
+from solvers.recompute.graph.answers import Answer, Search, first_plans, trivial, uninterrupted, windows_of
 from solvers.recompute.graph.replay import Instance, instance
 
 if TYPE_CHECKING:
@@ -36,9 +36,9 @@ class OptIntervals:
     def solve(self, problem: RecomputeGraphProblem, limits: Limits, watch: Watch | None = None) -> Answer:
         """The best plan found in the class."""
         search = Search(instance(problem), self.NAME, limits, watch)
-        known = trivial(search)
-        if known is not None:
-            return known
+        return trivial(search) or uninterrupted(search, lambda: self._answer(search))
+
+    def _answer(self, search: Search) -> Answer:
         first_plans(search, windows_of(search.given))
         size = self.again * len(windows_of(search.given)) * len(search.given)
         if size > self.most_literals:
@@ -109,7 +109,7 @@ class _Intervals:
             threads=search.limits.threads,
             seed=search.limits.seed,
         )
-        found = solve_cpsat(model, limits, search.observed)
+        found = solve_cpsat(model, limits, search.observed_part)
         search.stopped = search.stopped or found.interrupted
         search.engine = found.engine
         if found.objective is not None:

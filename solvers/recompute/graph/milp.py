@@ -6,7 +6,16 @@ from solvers.engines import Answer as EngineAnswer
 from solvers.engines import solve
 from solvers.ir.recompute import RecomputeGraphProblem
 from solvers.ir.solution import Limits, Status, Watch
-from solvers.recompute.graph.answers import SLACK, Answer, Search, first_plans, no_plan, trivial, windows_of
+from solvers.recompute.graph.answers import (
+    SLACK,
+    Answer,
+    Search,
+    first_plans,
+    no_plan,
+    trivial,
+    uninterrupted,
+    windows_of,
+)
 from solvers.recompute.graph.replay import instance
 from solvers.recompute.graph.stages import Allowed, StageModel, column_count, stage_model
 
@@ -32,11 +41,11 @@ class OptMilp:
     def solve(self, problem: RecomputeGraphProblem, limits: Limits, watch: Watch | None = None) -> Answer:
         """The best plan found and a valid bound; INFEASIBLE with a lower bound on the least budget."""
         search = Search(instance(problem), self.NAME, limits, watch)
-        known = trivial(search)
-        if known is not None:
-            return known
+        return trivial(search) or uninterrupted(search, lambda: self._answer(search))
+
+    def _answer(self, search: Search) -> Answer:
         first_plans(search, windows_of(search.given))
-        found = search_model(search, self.engine, self.most_columns)
+        found = search_model(search, self.engine, self.most_columns, search.observed)
         if found is not None and found.status is Status.INFEASIBLE and search.objective is None:
             return no_plan(search)
         if found is not None and found.bound is not None:
@@ -45,7 +54,7 @@ class OptMilp:
 
 
 def search_model(
-    search: Search, engine: str, most_columns: int, allowed: Allowed = lambda t, i: True
+    search: Search, engine: str, most_columns: int, watch: Watch, allowed: Allowed = lambda t, i: True
 ) -> EngineAnswer | None:
     """Build model M with these recomputations allowed, solve it, and offer its plan; None where it was not asked."""
     size = column_count(search.given)
@@ -57,7 +66,7 @@ def search_model(
         return None
     name = ("cpsat" if size < SMALL else "highs") if engine == "auto" else engine
     model = stage_model(search.given, allowed, integral=name == "cpsat")
-    found = _ask(search, model, name)
+    found = _ask(search, model, name, watch)
     search.engine = found.engine
     search.notes += [note for note in (found.fallback, found.reason) if note]
     if found.x is not None and not search.offer(model.recomputed(found.x, len(search.given))):
@@ -70,7 +79,7 @@ def slack_of(found: EngineAnswer) -> float:
     return 0.0 if found.engine.startswith("CP-SAT") else SLACK
 
 
-def _ask(search: Search, model: StageModel, engine: str) -> EngineAnswer:
+def _ask(search: Search, model: StageModel, engine: str, watch: Watch) -> EngineAnswer:
     start = None if search.runs is None else model.start(search.given, search.runs)
     limits = Limits(
         time_s=max(0.01, search.left_s()),
@@ -79,7 +88,7 @@ def _ask(search: Search, model: StageModel, engine: str) -> EngineAnswer:
         threads=search.limits.threads,
         seed=search.limits.seed,
     )
-    found = solve(model.model, limits, engine, search.observed, start)
+    found = solve(model.model, limits, engine, watch, start)
     if found.interrupted:
         search.stopped = True
     return found

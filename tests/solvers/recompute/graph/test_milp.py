@@ -6,6 +6,8 @@ from solvers.check import check_plan
 from solvers.engines.choice import is_present
 from solvers.ir import Limits, RecomputeGraphPlan, RecomputeGraphProblem, Solution, Status
 from solvers.ir.codec import plan_file
+from solvers.recompute.graph.checkmate import Checkmate
+from solvers.recompute.graph.intervals import OptIntervals
 from solvers.recompute.graph.milp import OptMilp
 from solvers.recompute.graph.replay import instance, replay_runs, retained
 from solvers.recompute.graph.stages import stage_model
@@ -94,3 +96,35 @@ def test_tiny_limits_are_kept_and_a_watch_stops() -> None:
     stopped = OptMilp().solve(problem, Limits(), watch)
     assert len(seen) == 1
     assert stopped.status is Status.FEASIBLE
+
+
+@pytest.mark.parametrize("solver", [OptMilp(), Checkmate(), OptIntervals()], ids=lambda solver: solver.NAME)
+@pytest.mark.parametrize("patience", [1, 3])
+def test_an_interrupt_keeps_the_best_plan(solver: OptMilp | Checkmate | OptIntervals, patience: int) -> None:
+    """Ctrl-C at the first news, which is the first plan; and later, within the engine."""
+    seen: list[float] = []
+
+    def watch(incumbent: float | None, bound: float | None, elapsed_s: float) -> bool:
+        seen.append(incumbent or 0)
+        if len(seen) == patience:
+            raise KeyboardInterrupt
+        return False
+
+    solution = solver.solve(layered(0, 3), Limits(), watch)
+    assert solution.plan is not None and solution.objective is not None
+    assert solution.objective <= seen[0]
+
+
+def test_progress_shows_true_bounds() -> None:
+    problem = layered(0, 3)
+    best, shown = optimum(problem), []
+
+    def watch(incumbent: float | None, bound: float | None, elapsed_s: float) -> bool:
+        shown.append((incumbent, bound))
+        return False
+
+    for solver in (OptMilp(), OptMilp(engine="highs"), Checkmate(), OptIntervals()):
+        solver.solve(problem, Limits(), watch)
+    assert best is not None
+    assert all(bound is not None and bound <= best for _, bound in shown)
+    assert all(incumbent is None or incumbent >= best - 1e-6 * best for incumbent, _ in shown)

@@ -106,7 +106,8 @@ def figure_15(
         label = f"{model} {split_label(whole)}"
         key = {"beside": label}
         next_to[label] = cells.get(key, step_cell, shape, other, whole, microbatch_size, microbatches)
-    series = [*throughputs(found), *throughputs(next_to, prefix=f"{beside.rpartition('-')[2]} ")]
+    series = [*throughputs(found), *_headroom(found)]
+    series += throughputs(next_to, prefix=f"{beside.rpartition('-')[2]} ")
     return Result(series=tuple(series), notes=(*notes(machine, found), *notes(other, next_to)))
 
 
@@ -132,7 +133,7 @@ def figure_16a(
         for label, cell in found.items()
     }
     each = Series(name="lynx over each baseline", unit="x", points=gains)
-    return Result(series=(*throughputs(found), each), notes=tuple(notes(machine, found)))
+    return Result(series=(*throughputs(found), *_headroom(found), each), notes=tuple(notes(machine, found)))
 
 
 def figure_16b(
@@ -154,7 +155,7 @@ def figure_16b(
         shape = msgspec.structs.replace(cells.shape(model), sequence=length)
         key = {"sequence": length}
         found[f"sequence {length}"] = cells.get(key, step_cell, shape, machine, split, microbatch_size, microbatches)
-    return Result(series=tuple(throughputs(found)), notes=tuple(notes(machine, found)))
+    return Result(series=(*throughputs(found), *_headroom(found)), notes=tuple(notes(machine, found)))
 
 
 def sequence_parallelism(

@@ -30,6 +30,10 @@ def test_figure_9_shows_what_does_not_fit(cells: Cells) -> None:
     (full,), (lynx,) = numbers["full"].values(), numbers["lynx"].values()
     assert full < lynx
     assert result.named("lynx over full").numbers() == {"lynx-pcie gpt-1.3b mbs 8": lynx / full}
+    for name in ("adapipe", "lynx"):
+        ((label, room),) = result.named(f"best possible over {name}").numbers().items()
+        assert 1 <= room < 1.1
+        assert room * numbers[name][label] >= lynx
     assert "hardware lynx-pcie" in result.notes[0]
     assert "gpt-23b mbs 8: out of memory with full, selective, adapipe, lynx" in result.notes[1]
 

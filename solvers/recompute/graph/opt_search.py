@@ -24,6 +24,8 @@ COMPARED = (6, 30, 12, 30)
 """So many outputs compete for each eviction in the greedy constructions."""
 FIRST_S = 1.0
 """Once there is a plan, no further construction begins after so many seconds."""
+LONGER = 1.5
+"""Each annealing towards a first plan takes so many times as long as the one before."""
 HEAT = 1.0
 """The first temperature of the annealing, in mean times of a recomputed op."""
 CYCLES, COOLER = 2, 0.3
@@ -34,6 +36,8 @@ SHAKES = 30
 """Moves at any cost that make a fresh plan of the best one."""
 BLOCKS, EVICTIONS, SHIFTS, RUINS = 0.1, 0.2, 0.5, 0.55
 """Moves by kind, cumulated; the others keep an output instead of computing it again."""
+EVEN = 0.4
+"""How often a recomputation is drawn evenly; else the longer of two."""
 REPAIRS = 12
 """Evictions at most that make room for one output that is kept."""
 LOOK = 64
@@ -68,8 +72,10 @@ class _Construction:
             self._greedy(compared)
             if number < len(WEIGHTS) and not self._over():
                 self._offer(run_through(self.given, *WEIGHTS[number], self.source))
+        share = len(self.given) * FRESH_S
         while self.best is None and not self._stop():
-            self._squeeze()
+            self._squeeze(min(self.deadline, time.perf_counter() + share))
+            share *= LONGER
         return self.best
 
     def _stop(self) -> bool:
@@ -85,16 +91,15 @@ class _Construction:
             if evict_all(state, self.source, compared, self._over):
                 self._offer(state.recomputed())
 
-    def _squeeze(self) -> None:
+    def _squeeze(self, until: float) -> None:
         """Anneal the excess of a plan that a larger budget allows."""
-        more = max(1, self.given.budget // 64)
+        more = 1 + self.given.budget // 64
         while not self._stop():
             roomy = replace(self.given, budget=self.given.budget + more)
             found = run_through(roomy, *self.source.choice(WEIGHTS), self.source)
             if found is not None:
                 state = State(self.given, found)
-                now = time.perf_counter()
-                if anneal_excess(state, self.source, now + (self.deadline - now) / 2, self._stop):
+                if anneal_excess(state, self.source, until, self._stop):
                     self._offer(state.recomputed())
                 return
             more *= 2
@@ -148,19 +153,18 @@ class _Annealing:
         rounds = self._rounds() if starts is None else starts
         for number in range(rounds):
             self._anneal(FRESH_SHARE * (number + 1) / rounds, HEAT, goal)
-            if number + 1 < rounds:
+            if number + 1 < rounds and self.done < 1.0:
                 self._begin(self._fresh())
-        first = self.done
-        for cycle in range(CYCLES):
+        first, cycle = self.done, 0
+        while cycle < CYCLES and self.done < 1.0:
             self._begin(self.best)
             self._anneal(first + (1 - first) * (cycle + 1) / CYCLES, HEAT * COOLER**cycle, goal)
+            cycle += 1
 
     def _rounds(self) -> int:
         """How many fresh plans there is time for."""
-        limit = FRESH_SHARE * (self.deadline - self.began) / (len(self.given) * FRESH_S)
-        if self.most is not None:
-            limit = min(limit, FRESH_SHARE * self.most / (len(self.given) * FRESH_MOVES))
-        return min(FRESH_MOST, max(0, int(limit)))
+        limit = (self.deadline - self.began) / FRESH_S if self.most is None else self.most / FRESH_MOVES
+        return min(FRESH_MOST, max(0, int(FRESH_SHARE * limit / len(self.given))))
 
     def _begin(self, plan: Sets) -> None:
         self.state = State(self.given, plan)
@@ -187,12 +191,13 @@ class _Annealing:
             self._step(hottest * ((until - self.done) / (until - first)) ** 2)
 
     def _progress(self) -> float:
-        self.count += 1
-        self.done = (time.perf_counter() - self.began) / max(1e-9, self.deadline - self.began)
-        if self.most is not None:
-            self.done = max(self.done, self.count / self.most)
-        if self.count % LOOK == 1 and self.watch is not None and self.watch(self.given.base + self.cost):
-            self.done = math.inf
+        """The share of the limits that is used, after one move more; infinite once the observer has said stop."""
+        if self.done < 1.0:
+            self.count += 1
+            spent = (time.perf_counter() - self.began) / max(1e-9, self.deadline - self.began)
+            self.done = spent if self.most is None or spent >= 1.0 else self.count / self.most
+            if self.count % LOOK == 1 and self.watch is not None and self.watch(self.given.base + self.cost):
+                self.done = math.inf
         return self.done
 
     def _step(self, temperature: float) -> None:
@@ -230,10 +235,17 @@ class _Annealing:
         return moves.repair(REPAIRS, dearest, spared=v)
 
     def _run(self) -> tuple[int, int] | None:
-        """A random recomputation."""
-        again, count = self.state.again, len(self.given)
+        """A random recomputation, more often a long one."""
+        again, time_us, count = self.state.again, self.given.time, len(self.given)
+        best: tuple[int, int] | None = None
         for _ in range(count):
             t = int(self.source.random() * count)
-            if again[t]:
-                return t, self.source.choice(sorted(again[t]))
-        return None
+            if not again[t]:
+                continue
+            v = self.source.choice(sorted(again[t]))
+            if best is not None:
+                return (t, v) if time_us[v] > time_us[best[1]] else best
+            best = t, v
+            if self.source.random() < EVEN:
+                break
+        return best

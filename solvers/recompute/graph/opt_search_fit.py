@@ -12,8 +12,8 @@ from solvers.recompute.graph.opt_search_state import State
 
 FAILURES = 12
 """Evicting ends after so many failures in a row."""
-HEAT = 0.03
-"""The first temperature of the annealing, as a share of the budget."""
+HEAT = 1.0
+"""The first temperature of the annealing, in mean sizes of an output."""
 STEPS = (-20, -8, -5, -3, -2, -1, 0, 0, 0, 0, 0, 1, 2, 3, 5, 8, 20)
 """How far from a stage without room a recomputation is dropped or shifted."""
 
@@ -50,7 +50,7 @@ def evict_all(state: State, source: random.Random, compared: int, stop: Clock) -
 def anneal_excess(state: State, source: random.Random, deadline: float, stop: Clock) -> bool:
     """Simulated annealing on the excess until the deadline, whatever it costs; answers whether all stages fit."""
     moves, current, began = Moves(state, source, compared=3), excess(state), time.perf_counter()
-    hottest = HEAT * (state.given.budget + 1)
+    hottest = HEAT * sum(state.given.size) / len(state.given)
     while current > 0 and (done := (time.perf_counter() - began) / max(1e-9, deadline - began)) < 1.0 and not stop():
         above = np.flatnonzero(state.levels() > state.given.budget)
         stage = int(source.choice(above))

@@ -106,7 +106,7 @@ def test_unknown_names_are_refused_at_once_with_the_nearest() -> None:
         read_parameter("milp-swap", "engin", "highs")
     with pytest.raises(InvalidInput, match="no kind 'swop': did you mean 'swap'"):
         make_problem("swop", GRAPH, HARDWARE, None)
-    with pytest.raises(InvalidInput, match="partition problems cannot be made from a graph: this works for .*swap"):
+    with pytest.raises(InvalidInput, match=r"partition problems cannot be made from a graph: this works for .*swap"):
         make_problem("partition", GRAPH, HARDWARE, None)
 
 

@@ -11,7 +11,7 @@ def test_every_solver_stands_under_its_kind_with_its_parameters() -> None:
     outcome = call("solvers")
     assert outcome.code == 0
     for name, entry in SOLVERS.items():
-        (line,) = [line for line in outcome.out.splitlines() if line.strip().startswith(name)]
+        (line,) = [line for line in outcome.out.splitlines() if line.strip().startswith(f"{name} ")]
         assert entry.about in line
         assert f"solvers of {entry.kind} problems" in outcome.out
     assert "printed=false" in outcome.out

@@ -5,6 +5,7 @@ of drops is free, so dropping right after the last touch loses nothing.
 """
 
 import random
+from functools import cache
 
 from msgspec.structs import replace
 
@@ -16,6 +17,7 @@ Walks = dict[State, int]
 """State → the least time paid for it."""
 
 
+@cache
 def optimum(problem: RecomputeGraphProblem, overlap: bool = True, once: bool = False) -> int | None:
     """The least objective of any plan; None where no plan is valid.
 

@@ -2,25 +2,34 @@
 
 import random
 from bisect import bisect_left
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from solvers.recompute.graph.replay import Instance
 
-SOME = 32
-"""So many outputs, drawn at random, are compared at a time."""
-DEEP = 24
-"""The cost of having an output again counts at most so many ops that are missing as well."""
+
+@dataclass(frozen=True)
+class Eviction:
+    """How a pass chooses what to evict.
+
+    An output's score is (time to have it again)^cost / (bytes · (time until it is needed)^wait): among `compared` drawn
+    at random the least goes first. The time to have it again counts at most `deep` ops that are missing as well.
+    """
+
+    cost: float
+    wait: float
+    compared: int = 32
+    deep: int = 24
 
 
 def run_through(
-    given: Instance, cost_weight: float, wait_weight: float, source: random.Random
+    given: Instance, eviction: Eviction, source: random.Random, stop: Callable[[], bool]
 ) -> list[set[int]] | None:
-    """Recomputations by stage, none behind communication; None where some step does not fit.
+    """Recomputations by stage, none behind communication; None where some step does not fit, or on `stop`.
 
-    An output's score is (time to have it again)^cost_weight / (bytes · (time until it is needed)^wait_weight): among
-    some drawn at random the least goes first (dynamic tensor rematerialisation, Kirisame et al. 2021, with the future
-    known).
+    This is dynamic tensor rematerialisation (Kirisame et al. 2021) with the future known.
     """
-    return _Pass(given, cost_weight, wait_weight, source).run()
+    return _Pass(given, eviction, source).run(stop)
 
 
 def inputs_ahead(given: Instance) -> list[set[int]]:
@@ -36,8 +45,8 @@ def inputs_ahead(given: Instance) -> list[set[int]]:
 class _Pass:
     """One pass; `resident` is what the device holds, `level` its bytes."""
 
-    def __init__(self, given: Instance, cost_weight: float, wait_weight: float, source: random.Random) -> None:
-        self.given, self.cost_weight, self.wait_weight, self.source = given, cost_weight, wait_weight, source
+    def __init__(self, given: Instance, eviction: Eviction, source: random.Random) -> None:
+        self.given, self.eviction, self.source = given, eviction, source
         self.room = given.budget - given.static
         self.ahead = inputs_ahead(given)
         self.start = [0]
@@ -51,14 +60,14 @@ class _Pass:
         self.level = 0
         self.needs: dict[int, int] = {}
 
-    def run(self) -> list[set[int]] | None:
+    def run(self, stop: Callable[[], bool]) -> list[set[int]] | None:
         """All stages in order; None where one does not fit."""
         recomputed: list[set[int]] = []
         for t in range(len(self.given)):
             self.needs.clear()
             wanted = {*self.given.inputs[t], *self.ahead[t]} - {t}
             again = self._missing(wanted)
-            if (again and self.given.comm[t]) or not self._stage(t, sorted({t, *again}), wanted):
+            if stop() or (again and self.given.comm[t]) or not self._stage(t, sorted({t, *again}), wanted):
                 return None
             recomputed.append(again)
         return recomputed
@@ -100,16 +109,16 @@ class _Pass:
 
     def _evict(self, t: int, short: int, pinned: set[int]) -> bool:
         """Free `short` bytes, the lowest score first, some outputs at a time; False where they are not enough."""
-        size = self.given.size
+        size, compared = self.given.size, self.eviction.compared
         loose = [j for j in self.resident if size[j] and j not in pinned]
         if sum(size[j] for j in loose) < short:
             return False
         loose.sort()
         self.source.shuffle(loose)
         while short > 0:
-            some = sorted([(self._score(t, j), j) for j in loose[-SOME:]], reverse=True)
-            del loose[-SOME:]
-            while short > 0 and some and (not loose or len(some) > SOME // 2):
+            some = sorted([(self._score(t, j), j) for j in loose[-compared:]], reverse=True)
+            del loose[-compared:]
+            while short > 0 and some and (not loose or len(some) > compared // 2):
                 _, j = some.pop()
                 self._drop(j)
                 for k in self.given.inputs[j]:
@@ -121,8 +130,8 @@ class _Pass:
     def _score(self, t: int, j: int) -> float:
         needed = self._needed(t, j)
         wait = self.start[needed] - self.start[t] if needed < len(self.given) else 10 * self.start[-1]
-        bytes_by_wait: float = self.given.size[j] * float(max(1, wait)) ** self.wait_weight
-        cost: float = float(max(1, self._cost(j))) ** self.cost_weight
+        bytes_by_wait: float = self.given.size[j] * float(max(1, wait)) ** self.eviction.wait
+        cost: float = float(max(1, self._cost(j))) ** self.eviction.cost
         return cost / bytes_by_wait
 
     def _needed(self, t: int, j: int) -> int:
@@ -141,12 +150,12 @@ class _Pass:
 
     def _cost(self, j: int) -> int:
         """About what it takes to have op j again: its time and that of what is missing for it."""
-        given, cost, stack, seen = self.given, 0, [j], {j}
+        given, deep, cost, stack, seen = self.given, self.eviction.deep, 0, [j], {j}
         while stack:
             i = stack.pop()
             cost += given.time[i]
             for k in given.inputs[i]:
-                if k not in self.resident and k not in seen and len(seen) < DEEP:
+                if k not in self.resident and k not in seen and len(seen) < deep:
                     seen.add(k)
                     stack.append(k)
         return cost

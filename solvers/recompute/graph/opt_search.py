@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from solvers.recompute.graph.least import least_budget_bytes
-from solvers.recompute.graph.opt_evict import run_through
+from solvers.recompute.graph.opt_evict import Eviction, run_through
 from solvers.recompute.graph.opt_search_blocks import evict_block, fill, ruin
 from solvers.recompute.graph.opt_search_fit import anneal_excess, evict_all
 from solvers.recompute.graph.opt_search_moves import Moves
@@ -18,8 +18,9 @@ Observer = Callable[[int | None], bool]
 """Sees the best objective so far in microseconds (None: no plan yet); True stops the search."""
 Sets = list[set[int]]
 
-WEIGHTS = ((1.0, 1.0), (1.0, 0.5), (0.5, 1.0))
-"""Exponents of (cost, wait) in the score of an eviction of the passes over the stages."""
+PASSES = (Eviction(1.0, 1.0), Eviction(1.0, 0.5), Eviction(0.5, 1.0))
+CAREFUL = tuple(Eviction(cost, wait, 128, 400) for cost, wait in ((1.0, 1.0), (1.0, 0.5), (0.5, 0.5), (1.0, 0.25)))
+"""The passes over the stages: quick ones first, careful ones where those find no plan."""
 COMPARED = (6, 30, 12, 30)
 """So many outputs compete for each eviction in the greedy constructions."""
 FIRST_S = 1.0
@@ -70,12 +71,14 @@ class _Construction:
     def run(self) -> Sets | None:
         for number, compared in enumerate(COMPARED):
             self._greedy(compared)
-            if number < len(WEIGHTS) and not self._over():
-                self._offer(run_through(self.given, *WEIGHTS[number], self.source))
-        share = len(self.given) * FRESH_S
+            if number < len(PASSES) and not self._over():
+                self._offer(run_through(self.given, PASSES[number], self.source, self._stop))
+        share, number = len(self.given) * FRESH_S, 0
         while self.best is None and not self._stop():
-            self._squeeze(min(self.deadline, time.perf_counter() + share))
-            share *= LONGER
+            self._offer(run_through(self.given, CAREFUL[number % len(CAREFUL)], self.source, self._stop))
+            if self.best is None:
+                self._squeeze(min(self.deadline, time.perf_counter() + share))
+            share, number = share * LONGER, number + 1
         return self.best
 
     def _stop(self) -> bool:
@@ -96,7 +99,7 @@ class _Construction:
         more = 1 + self.given.budget // 64
         while not self._stop():
             roomy = replace(self.given, budget=self.given.budget + more)
-            found = run_through(roomy, *self.source.choice(WEIGHTS), self.source)
+            found = run_through(roomy, self.source.choice(PASSES), self.source, self._stop)
             if found is not None:
                 state = State(self.given, found)
                 if anneal_excess(state, self.source, until, self._stop):

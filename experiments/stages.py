@@ -33,16 +33,21 @@ class Stage:
     @property
     def layers(self) -> int:
         """How many layers the stage has: given, or the even share (the first stages take what is left over)."""
-        if self.given_layers is not None:
-            return self.given_layers
-        share, left = divmod(self.shape.layers, self.parallelism.pipeline)
-        count = share + (self.index < left)
+        count, depth = self.shape.layers, self.parallelism.pipeline
         require(
-            count > 0,
-            f"{self.shape.name} has {self.shape.layers} layers, too few for {self.parallelism.pipeline} stages: "
-            "choose a shorter pipeline",
+            depth <= count,
+            f"{self.shape.name} has {count} layers, too few for {depth} stages: choose a shorter pipeline",
         )
-        return count
+        most = count - depth + 1
+        if self.given_layers is not None:
+            require(
+                self.given_layers <= most,
+                f"layers is {self.given_layers}, but of the {count} layers of {self.shape.name} a stage of {depth} "
+                f"can have {most}: choose at most that",
+            )
+            return self.given_layers
+        share, left = divmod(count, depth)
+        return share + (self.index < left)
 
     @cached_property
     def costs(self) -> LayerCosts:

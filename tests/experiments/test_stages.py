@@ -31,5 +31,12 @@ def test_its_graph_holds_at_its_peak_what_one_microbatch_keeps_at_least() -> Non
 
 def test_more_stages_than_layers_are_refused() -> None:
     deep = Parallelism(pipeline=30, microbatch=1)
-    with pytest.raises(InvalidProblem, match="gpt-300m has 24 layers, too few for 30 stages"):
-        _ = Stage(read_shape("gpt-300m"), deep, CLUSTER, 24).layers
+    for index in (0, 24):
+        with pytest.raises(InvalidProblem, match="gpt-300m has 24 layers, too few for 30 stages"):
+            _ = Stage(read_shape("gpt-300m"), deep, CLUSTER, index).layers
+
+
+def test_more_layers_than_leave_one_for_every_other_stage_are_refused() -> None:
+    assert Stage(read_shape("gpt-300m"), CUT, CLUSTER, 0, 20).layers == 20
+    with pytest.raises(InvalidProblem, match="layers is 21, but of the 24 layers of gpt-300m a stage of 5 can have 20"):
+        _ = Stage(read_shape("gpt-300m"), CUT, CLUSTER, 0, 21).layers

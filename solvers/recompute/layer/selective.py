@@ -49,8 +49,9 @@ class Selective:
 
 def attention_core(ops: tuple[LayerOp, ...]) -> frozenset[int]:
     """The ops of the attention core; empty where the names do not tell."""
-    first = [i for i, op in enumerate(ops) if op.name.lower() in FIRST]
-    last = [i for i, op in enumerate(ops) if op.name.lower() in LAST]
+    names = [_plain(op.name) for op in ops]
+    first = [i for i, name in enumerate(names) if name in FIRST]
+    last = [i for i, name in enumerate(names) if name in LAST]
     after = set(first[:1])
     for i, op in enumerate(ops):
         if after.intersection(op.inputs):
@@ -62,3 +63,8 @@ def attention_core(ops: tuple[LayerOp, ...]) -> frozenset[int]:
     readers = {i: {k for k, op in enumerate(ops) if i in op.inputs} for i in range(len(ops))}
     beside = {i for i in readers if first and i > first[0] and not ops[i].inputs and readers[i] and readers[i] <= core}
     return frozenset(core | beside)
+
+
+def _plain(name: str) -> str:
+    """A name without namespace, overload and underscores: aten::scaled_dot_product_attention is one of `WHOLE`."""
+    return name.rpartition("::")[2].partition(".")[0].replace("_", " ").strip().lower()

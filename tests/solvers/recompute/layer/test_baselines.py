@@ -66,6 +66,12 @@ def test_selective_recomputes_the_attention_core() -> None:
     assert solution.plan.groups[0].stored == (0, 8)
 
 
+def test_selective_tells_the_fused_attention_of_a_measured_step() -> None:
+    names = ["aten::linear", "aten::scaled_dot_product_attention", "aten::linear"]
+    ops = tuple(op(name, 4, 20, *range(max(i - 1, 0), i), needed=True) for i, name in enumerate(names))
+    assert attention_core(ops) == {1}
+
+
 def test_selective_says_where_it_cannot_tell_the_core() -> None:
     nameless = replace(ATTENTION, ops=tuple(replace(op, name="op") for op in ATTENTION.ops))
     solution = Selective().solve(nameless, LIMITS)

@@ -131,7 +131,7 @@ def read_entry(name: str, folder: Path = SHIPPED) -> Entry:
     try:
         return msgspec.convert(raw, Entry)
     except msgspec.ValidationError as error:
-        raise InvalidInput(f"{place}: {sentence(error, raw)}") from error
+        raise InvalidInput(f"{place}: {sentence(error, raw, Entry)}") from error
 
 
 def _natural(name: str) -> list[str | int]:

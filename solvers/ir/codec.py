@@ -227,7 +227,7 @@ def _convert(raw: Any, kind: type[Any], place: str) -> Any:
     try:
         return msgspec.convert(raw, kind)
     except msgspec.ValidationError as error:
-        raise InvalidInput(f"{place}: {sentence(error, raw)}") from error
+        raise InvalidInput(f"{place}: {sentence(error, raw, kind)}") from error
     except (OverflowError, RecursionError) as error:
         raise InvalidInput(f"{place} cannot be held ({one_line(error)}): shorten the number or the nesting") from error
 

@@ -12,8 +12,8 @@ SHOWN = 60
 """Longest value that a sentence quotes."""
 
 
-def sentence(error: msgspec.ValidationError, raw: Any) -> str:
-    """What is wrong with `raw`, in one line."""
+def sentence(error: msgspec.ValidationError, raw: Any, kind: type[Any]) -> str:
+    """What is wrong with `raw`, which was to become a `kind`, in one line."""
     text = one_line(error)
     found = _PATH.search(text)
     path = found["path"].removeprefix("$") if found else ""
@@ -22,6 +22,8 @@ def sentence(error: msgspec.ValidationError, raw: Any) -> str:
     if what.startswith("Expected "):
         needed = what.removeprefix("Expected ").partition(", got ")[0]
         return f"{place} is {_value_at(raw, path)}, but {needed} is needed here: correct it"
+    if what.startswith("Invalid enum value ") and (words := _words_at(kind, path)):
+        return f"{place} is {_value_at(raw, path)}: choose of {', '.join(words)}"
     if what.startswith("Object contains unknown field "):
         return f"{place} has the unknown key {what.rsplit(' ', 1)[1]}: remove it or correct its name"
     if what.startswith("Object missing required field "):
@@ -32,6 +34,21 @@ def sentence(error: msgspec.ValidationError, raw: Any) -> str:
 def one_line(error: BaseException) -> str:
     """The error's text without line ends."""
     return " ".join(str(error).split())
+
+
+def _words_at(kind: type[Any], path: str) -> list[str]:
+    """The words that are allowed there, as written in a file; empty where the path leads to no such choice."""
+    known: msgspec.inspect.Type | None = msgspec.inspect.type_info(kind)
+    for step in _STEP.finditer(path):
+        if isinstance(known, msgspec.inspect.StructType):
+            known = next((field.type for field in known.fields if field.encode_name == step["key"]), None)
+        elif isinstance(known, msgspec.inspect.VarTupleType | msgspec.inspect.ListType):
+            known = known.item_type
+        else:
+            return []
+    if isinstance(known, msgspec.inspect.LiteralType):
+        return [str(word) for word in known.values]
+    return [str(member.value) for member in known.cls] if isinstance(known, msgspec.inspect.EnumType) else []
 
 
 def _value_at(raw: Any, path: str) -> str:

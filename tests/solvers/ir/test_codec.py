@@ -219,7 +219,7 @@ SWAP = {
     [
         (("budget_bytes",), -3, "budget_bytes is -3, but `int` >= 0"),
         (("ops", 1, "time_us"), 0, "ops[1].time_us is 0, but `int` >= 1"),
-        (("ops", 0, "phase"), "sideways", "ops[0].phase"),
+        (("ops", 0, "phase"), "sideways", 'ops[0].phase is "sideways": choose of backward, forward, optimizer'),
         (("ops", 0), {"name": "f", "phase": "forward"}, "ops[0] lacks the key `time_us`"),
         (("ops",), [], "ops is empty"),
         (("memory_bytes",), [4], "memory_bytes has 1 entries for 2 ops"),

@@ -1,5 +1,7 @@
 """`bayplan make`: a problem file from a measured graph or a model's shape, a machine and a budget."""
 
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +14,15 @@ from experiments.commands.show import print_figures
 from experiments.hardware import read_hardware
 from experiments.shapes import read_shape
 from experiments.stages import Stage
-from solvers.ir.codec import Problem, document_to_raw, problem_to_raw, read_document, write_json
+from solvers.ir.codec import (
+    Problem,
+    document_from_raw,
+    document_to_raw,
+    problem_from_raw,
+    problem_to_raw,
+    read_document,
+    write_json,
+)
 from solvers.ir.errors import InvalidInput
 from solvers.ir.graph import OpGraph
 from solvers.ir.hardware import Hardware
@@ -23,12 +33,13 @@ HELP = f"""Make a problem of KIND from a graph, or from one stage of a model giv
 
 A measured graph: --graph. A computed one: --shape with --microbatch, and how the model is cut. recompute-layer looks at
 one layer, with all microbatches that the stage holds under 1F1B; all other kinds see one microbatch's forward and
-backward pass through the stage's layers. KIND graph writes that graph itself.
+backward pass through the stage's layers. KIND graph writes that graph itself. KIND partition asks how many layers each
+stage should have, where Lynx-HEU decides what a stage recomputes.
 
 A budget is {BYTES_HELP}, or a percentage, as in 55%, of the peak without any plan."""
 
-GRAPH, LAYER = "graph", "recompute-layer"
-"""What is not made from a whole graph: the graph itself, and the problem of one layer."""
+GRAPH, LAYER, PARTITION = "graph", "recompute-layer", "partition"
+"""What is not made from a stage's whole graph: the graph itself, the problem of one layer, and that of all stages."""
 
 
 class Made(NamedTuple):
@@ -60,7 +71,7 @@ def command(
     kind: str, graph: Path | None, shape: str | None, hardware: str, budget: str | None, out: Path, **cut: Any
 ) -> int:
     """See HELP."""
-    if kind != GRAPH and not (kind == LAYER and shape is not None):
+    if kind != GRAPH and not (kind in {LAYER, PARTITION} and shape is not None):
         require_room(kind)
     if (graph is None) == (shape is None):
         raise InvalidInput("give either --graph G.json or --shape NAME: one of them tells what is to be planned")
@@ -68,18 +79,30 @@ def command(
     if graph is not None:
         made = _from_graph(kind, graph, machine, budget, cut)
     else:
+        if kind == PARTITION:
+            _refuse(
+                cut,
+                ("stage", "layers", "stall_us", "ungrouped"),
+                "means nothing to a partition, which is of all stages",
+            )
         made = _from_shape(kind, _stage(str(shape), machine, cut), budget, cut)
+    _readable(made.raw)
     place = writable(out, "--out", inputs=tuple(Path(name) for name in (graph, shape, hardware) if name is not None))
     write_json(place, made.raw)
     print_figures(made.name, [("kind", kind), ("hardware", machine.name), *made.figures, ("written to", str(out))])
     return 0
 
 
+def _readable(raw: dict[str, Any]) -> None:
+    """Refuse what no command would read again: sizes and times beyond 2⁵³."""
+    if "kind" in raw:
+        problem_from_raw(raw, "the problem")
+    else:
+        document_from_raw(raw, OpGraph, "the graph")
+
+
 def _from_graph(kind: str, graph: Path, machine: Hardware, budget: str | None, cut: dict[str, Any]) -> Made:
-    for option, value in cut.items():
-        if value is not None:
-            flag = f"--{option.replace('_', '-')}"
-            raise InvalidInput(f"{flag} says how a --shape is cut, but --graph is a measured step: leave it out")
+    _refuse(cut, cut, "says how a --shape is cut, but --graph is a measured step")
     if kind == GRAPH:
         raise InvalidInput(f"{graph} is a graph already: give --shape to compute one, or another kind")
     step = read_document(graph, OpGraph)
@@ -88,9 +111,17 @@ def _from_graph(kind: str, graph: Path, machine: Hardware, budget: str | None, c
     return _problem(make_problem(kind, step, machine, amount), amount, ("peak of the graph", show_bytes(peak)))
 
 
+def _refuse(cut: dict[str, Any], options: Iterable[str], why: str) -> None:
+    for option in options:
+        if cut[option] is not None:
+            raise InvalidInput(f"--{option.replace('_', '-')} {why}: leave it out")
+
+
 def _from_shape(kind: str, stage: Stage, budget: str | None, cut: dict[str, Any]) -> Made:
     if kind == LAYER:
         return _layer(stage, budget, cut["stall_us"] or 0)
+    if kind == PARTITION:
+        return _partition(stage, budget)
     graph = stage.graph
     peak = max(graph.memory_bytes)
     if kind == GRAPH:
@@ -116,6 +147,23 @@ def _layer(stage: Stage, budget: str | None, stall_us: int) -> Made:
         stall_us=stall_us,
     )
     return _problem(problem, amount, ("memory where nothing is recomputed", show_bytes(peak)))
+
+
+def _partition(stage: Stage, budget: str | None) -> Made:
+    """Costs of all stages with every number of layers; a percentage is of the even partition's fullest stage."""
+    from experiments.lynx.policies import look_up
+    from experiments.lynx.search import Pipeline
+    from experiments.lynx.stages import Stages
+    from solvers.partition import partition_problem
+
+    cut = stage.parallelism
+    peak = max(replace(stage, index=index).unlimited_bytes for index in range(cut.pipeline))
+    amount = _amount(budget, peak, stage.cluster)
+    rows = Stages(Pipeline(stage.shape, cut, stage.cluster, amount), look_up).rows()
+    costs = [[None if choice is None else choice.cost_us for choice in row] for row in rows]
+    name = f"{stage.shape.name}, {cut.pipeline} stages, tensor {cut.tensor}, {cut.microbatches} microbatches of "
+    problem = partition_problem(f"{name}{cut.microbatch}, costs by heu", costs)
+    return _problem(problem, amount, ("fullest stage where nothing is recomputed", show_bytes(peak)))
 
 
 def _problem(problem: Problem, amount: int, peak: tuple[str, str]) -> Made:

@@ -6,7 +6,7 @@ import pytest
 
 from experiments.hardware import read_hardware
 from experiments.shapes import SHIPPED
-from solvers.ir import OpGraph, RecomputeLayerProblem, SwapProblem
+from solvers.ir import OpGraph, PartitionProblem, RecomputeLayerProblem, SwapProblem
 from solvers.ir.codec import read_document, read_problem
 from tests.experiments.commands.console import Outcome, call, refused, write_graph
 
@@ -82,6 +82,28 @@ def test_a_swap_problem_of_a_computed_graph(tmp_path: Path) -> None:
     assert problem.tensors and problem.link.out_bytes_per_s == read_hardware("rtx-3090").links[0].bytes_per_s
 
 
+def test_a_partition_problem_has_heus_costs_of_every_stage_and_layer_count(tmp_path: Path) -> None:
+    """Earlier stages hold more microbatches, so they recompute more; what fits no stage is null."""
+    out, plan = tmp_path / "p.json", tmp_path / "plan.json"
+    cut = ["--tensor", 4, "--pipeline", 4, "--microbatch", 32, "--microbatches", 16]
+    assert make(out, "partition", *cut, shape="gpt-13b").code == 0
+    problem, _ = read_problem(out)
+    assert isinstance(problem, PartitionProblem)
+    assert (problem.stages, problem.layers) == (4, 40)
+    first, last = problem.cost_us[0], problem.cost_us[3]
+    assert first[37] is None and last[1] is not None
+    costs = [cost for cost in problem.cost_us[1][1:] if cost is not None]
+    assert costs == sorted(set(costs))  # the more layers, the slower
+    assert [row[10] for row in problem.cost_us[:3]] == sorted((row[10] for row in problem.cost_us[:3]), reverse=True)
+    solved = call("solve", out, "--solver", "dp", "--out", plan)
+    assert (solved.code, call("check", out, plan).code) == (0, 0)
+    starved = make(out, "partition", *cut, "--budget", "1B", shape="gpt-13b")
+    assert starved.code == 0 and call("solve", out, "--solver", "dp").code == 1
+    half = make(out, "partition", *cut, "--budget", "50%", shape="gpt-13b")
+    peak, budget = half.figure("fullest stage where nothing is recomputed"), half.figure("budget")
+    assert int(budget.split()[0]) == int(peak.split()[0]) // 2
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -90,6 +112,11 @@ def test_a_swap_problem_of_a_computed_graph(tmp_path: Path) -> None:
         (["graph", "--microbatch", 1, "--tensor", 16, "--sequence", 1000, "--sequence-parallel"], "1000 sequence"),
         (["graph", "--microbatch", 1, "--stage", 1], "stage is 1, but the pipeline has 1 stages"),
         (["recompute-layer", "--microbatch", 1, "--pipeline", 30, "--stage", 25], "too few for 30 stages"),
+        (["graph", "--microbatch", 1, "--layers", 25], "layers is 25, but of the 24 layers of gpt-300m"),
+        (["partition", "--microbatch", 1, "--stage", 0], "--stage means nothing to a partition"),
+        (["partition", "--microbatch", 1, "--pipeline", 25], "too few for 25 stages"),
+        (["recompute-layer", "--microbatch", 10**9, "--sequence", 10**6], "the problem: static_bytes is"),
+        (["graph", "--microbatch", 10**9, "--sequence", 10**6], "the graph: "),
         (["replan", "--microbatch", 1], "replan problems cannot be made from a graph"),
         (["graf", "--microbatch", 1], "there is no kind 'graf'"),
     ],

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from solvers.engines import NAMES
+from solvers.engines.choice import is_present
 from solvers.ir.errors import InvalidInput
 from solvers.ir.names import unknown
 from solvers.ir.recompute import LayerGroup, RecomputeLayerPlan, RecomputeLayerProblem
@@ -19,6 +20,8 @@ from solvers.recompute.layer.mix import Menu, least_bound, peak_bounds
 from solvers.recompute.layer.policies import keep_all, on_critical_path
 
 FRONT = "front"
+LARGEST = 2**49
+"""The largest coefficient of the integer programme: HiGHS refuses those beyond 10¹⁵."""
 EVERYTHING_FITS = "everything fits: nothing needs to be recomputed"
 BEST_SINGLE = "no single policy is faster: the bound is that of mixing policies over the layers"
 TOO_MANY = "the layer has too many policies to list, so the integer programme decides: the bound is its relaxation's"
@@ -58,7 +61,7 @@ class Heu:
         layer = Layer.of(problem)
         everything = [keep_all(layer).group(problem.layers)]
         if self.method == "ilp":
-            return self._by_programme(ask, watch, None)
+            return ask.unknown(TOO_LARGE) if ask.too_large else self._by_programme(ask, watch, None)
         if ask.fits(everything):
             return ask.feasible(everything, bound=0, engine="closed form", reason=EVERYTHING_FITS)
         if ask.too_large:
@@ -98,8 +101,13 @@ class Heu:
     def _by_programme(self, ask: Ask, watch: Watch | None, note: str | None) -> Solution[RecomputeLayerPlan]:
         """One policy by (I); the bound by its relaxation, valid for every mix."""
         problem = ask.problem
+        copies = problem.layers * (problem.inflight_microbatches + 2)
+        if max(max(copies * op.output_bytes, op.time_us) for op in problem.ops) > LARGEST:
+            return ask.unknown(f"bytes or times beyond {LARGEST} are too large for the engines: give coarser units")
         proven = mix_bound(problem, self.engine, ask.limits_left())
         answer, policy = solve_programme(problem, self.engine, ask.limits_left(), watch)
+        if answer.status is Status.UNKNOWN and self.engine == "auto" and not answer.interrupted and is_present("cpsat"):
+            answer, policy = solve_programme(problem, "cpsat", ask.limits_left(), watch)
         if answer.status is Status.INFEASIBLE:
             least = least_bytes(problem, self.engine, ask.limits_left())
             if least is not None:

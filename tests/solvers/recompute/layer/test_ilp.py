@@ -1,11 +1,14 @@
 """The corrected integer programme = the front's look-up = trying everything, on random and on real layers."""
 
 import pytest
+from msgspec.structs import replace
 
+from solvers.check import check_plan
 from solvers.ir import Limits, RecomputeLayerProblem, Status
+from solvers.ir.codec import plan_file
 from solvers.recompute.layer import Heu
 from solvers.recompute.layer.ilp import mix_bound
-from tests.solvers.recompute.layer.brute_force import best_single, mixes, random_problem
+from tests.solvers.recompute.layer.brute_force import all_policies, best_single, memory, mixes, random_problem
 from tests.solvers.recompute.layer.real import SHAPES, costs, stage
 
 STAGES = ((8, 4, 0.02), (6, 1, 0.1), (12, 2, 0.3))
@@ -67,3 +70,32 @@ def test_the_relaxation_bounds_every_mix() -> None:
             assert bound <= best + 1e-6
             told += bound > 0.5
     assert told >= 5
+
+
+def in_units_of(problem: RecomputeLayerProblem, unit: int) -> RecomputeLayerProblem:
+    """The problem with so many times larger ops, and a budget that lies one byte below a policy's need."""
+    ops = tuple(replace(op, output_bytes=op.output_bytes * unit) for op in problem.ops)
+    larger = replace(problem, ops=ops, static_bytes=0, layer_input_bytes=0)
+    needs = sorted({memory(larger, (policy,) * larger.layers) for policy in all_policies(larger)})
+    return replace(larger, budget_bytes=max(0, needs[min(2, len(needs) - 1)] - 1))
+
+
+def test_a_byte_counts_where_tensors_are_of_gigabytes() -> None:
+    for seed in range(100):
+        problem = in_units_of(random_problem(seed, max_ops=3), 2**30)
+        best, solution = best_single(problem), Heu(method="ilp").solve(problem, LIMITS)
+        if best is None:
+            assert solution.status is Status.INFEASIBLE, seed
+        else:
+            assert solution.objective is not None, seed
+            assert check_plan(problem, plan_file(solution, problem.KIND, None)).violations == (), seed
+
+
+@pytest.mark.parametrize("unit", [2**46, 2**53])
+def test_sizes_beyond_the_engines_are_an_answer_not_an_error(unit: int) -> None:
+    problem = replace(random_problem(3), layers=8, inflight_microbatches=8, budget_bytes=2**50)
+    problem = replace(problem, ops=tuple(replace(op, output_bytes=unit) for op in problem.ops))
+    solution = Heu(method="ilp").solve(problem, LIMITS)
+    assert solution.status is Status.UNKNOWN
+    assert solution.reason is not None
+    assert solution.reason.endswith("give coarser units")

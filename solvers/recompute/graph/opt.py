@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from solvers.ir.errors import InvalidInput
 from solvers.ir.recompute import RecomputeGraphProblem
 from solvers.ir.solution import Limits, Watch
 from solvers.recompute.graph.answers import Answer, Search, trivial
@@ -25,8 +26,9 @@ MOSTLY = 0.4
 """Where repeated layers are a smaller share of the ops, the graph is cut like any other too; a forward pass is half."""
 MOST_LEAVES = 300
 """A certificate holds at most so many leaves."""
-FIRST_SHARE, PLAN_SHARE, BOUND_SHARE, POLISH_SHARE = 0.25, 0.35, 0.4, 0.6
-"""Of the time left at each step: for the choice of the cut, the plan, the bound's tree, and the local search."""
+FIRST_SHARE, PLAN_SHARE, BOUND_SHARE, POLISH_SHARE, LAST_SHARE = 0.25, 0.35, 0.4, 0.6, 0.9
+"""Of the time left at each step: for the choice of the cut, the plan, the bound's tree, the local search; and for a
+first plan where there is none yet."""
 LEAVES, MOVES, FIRST_S = 20, 500, 0.5
 """A unit of deterministic work allows so many leaves of the tree, moves of the local search, seconds for a plan."""
 
@@ -35,7 +37,8 @@ LEAVES, MOVES, FIRST_S = 20, 500, 0.5
 class Opt:
     """A plan with a certified gap, for graphs of up to a thousand operators and more.
 
-    `engine` solves the linear and integer models. The bound is valid for every plan of the problem.
+    `engine` solves the linear and integer models (cpsat is refused: it has no duals). The bound is valid for every plan
+    of the problem.
     """
 
     engine: str = "auto"
@@ -43,6 +46,8 @@ class Opt:
 
     def solve(self, problem: RecomputeGraphProblem, limits: Limits, watch: Watch | None = None) -> Answer:
         """The best plan and the best bound found within the limits; INFEASIBLE only with a proof."""
+        if self.engine == "cpsat":
+            raise InvalidInput("opt needs dual values, which engine cpsat does not give: choose highs, gurobi or auto")
         search = Search(instance(problem), self.NAME, limits, watch)
         return trivial(search) or _Optimum(search, self.engine).answer()
 
@@ -129,7 +134,7 @@ class _Optimum:
         search = self.search
         if search.done():
             return
-        work, time_s = search.limits.work, self._time_s(PLAN_SHARE)
+        work, time_s = search.limits.work, self._time_s(LAST_SHARE)
         deadline = time.perf_counter() + (time_s if work is None else min(time_s, FIRST_S * work))
         found = construct(search.given, deadline, search.limits.seed, self._watched)
         if found is not None:

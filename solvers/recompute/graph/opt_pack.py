@@ -18,8 +18,11 @@ class Packing:
 
     def __init__(self, given: Instance, again: Collection[int], first_uses: Sequence[int | None], reach: int) -> None:
         self.given, self.reach = given, reach
-        self.again = sorted(again)
-        chosen = set(self.again)
+        chosen: set[int] = set()
+        for i in sorted(again, reverse=True):
+            if first_uses[i] is not None or any(user in chosen for user in given.users[i]):
+                chosen.add(i)  # the others nobody reads again
+        self.again = sorted(chosen)
         self.first_uses = first_uses
         self.children = {i: [c for c in given.users[i] if c in chosen] for i in self.again}
         self.parents = {i: [j for j in given.inputs[i] if j in chosen] for i in self.again}

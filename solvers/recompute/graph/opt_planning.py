@@ -102,7 +102,7 @@ class LayeredPlanner:
         few = range(self._few)
         times = [given.time[i] for i in view.ops]
         largest = max((given.time[w] for w in self.windows), default=0)
-        hideable = [k for k, i in enumerate(view.ops) if not given.comm[i] and times[k] <= largest]
+        hideable = [k for k, i in enumerate(view.ops) if not given.comm[i] and 0 < times[k] <= largest]
         builder = ModelBuilder("pattern-counts")
         chosen = builder.columns(
             len(few), 0, count, integer=True, cost=[sum(times[k] for k in self.patterns[p]) for p in few]

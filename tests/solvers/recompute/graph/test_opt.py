@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from solvers.check import Verdict, check_plan
 from solvers.ir import Limits, RecomputeGraphPlan, RecomputeGraphProblem, Solution, Status
 from solvers.ir.codec import plan_file, plan_from_raw, plan_to_raw, problem_sha256
+from solvers.ir.errors import InvalidInput
 from solvers.recompute.graph import Opt, OptMilp
 from tests.solvers.recompute.graph.brute_force import optimum, random_problem
 from tests.solvers.recompute.graph.layered import least_and_most, transformer
@@ -102,3 +103,23 @@ def test_the_same_work_gives_the_same_plan() -> None:
     problem = transformer(layers=4, position=0.4)
     first, second = (Opt().solve(problem, Limits(time_s=60.0, work=0.3, seed=5)) for _ in range(2))
     assert (first.plan, first.bound, first.certificate) == (second.plan, second.bound, second.certificate)
+
+
+def test_ops_without_time_windows_of_seconds_and_outputs_that_nobody_reads_are_no_trouble() -> None:
+    problem = transformer(layers=3, position=0.5)
+    idle = [replace(op, time_us=0) if "add" in op.name else op for op in problem.ops]
+    slow = [replace(op, time_us=op.time_us * 10_000_019) for op in problem.ops]
+    unread = [
+        replace(op, inputs=tuple(j for j in op.inputs if problem.ops[j].name != "dropout")) if "'" in op.name else op
+        for op in problem.ops
+    ]
+    for ops in (idle, slow, unread):
+        changed = replace(problem, ops=tuple(ops))
+        solution = Opt().solve(changed, Limits(time_s=3.0))
+        assert solution.plan is not None
+        assert judged(changed, solution).violations == ()
+
+
+def test_an_engine_without_duals_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="choose highs, gurobi or auto"):
+        Opt(engine="cpsat").solve(transformer(layers=2, position=0.5), SMALL)

@@ -106,7 +106,8 @@ class Heu:
             return ask.unknown(f"bytes or times beyond {LARGEST} are too large for the engines: give coarser units")
         proven = mix_bound(problem, self.engine, ask.limits_left())
         answer, policy = solve_programme(problem, self.engine, ask.limits_left(), watch)
-        if answer.status is Status.UNKNOWN and self.engine == "auto" and not answer.interrupted and is_present("cpsat"):
+        again = answer.status is Status.UNKNOWN and self.engine == "auto" and not answer.interrupted
+        if again and ask.limits_left().time_s > 0 and is_present("cpsat"):
             answer, policy = solve_programme(problem, "cpsat", ask.limits_left(), watch)
         if answer.status is Status.INFEASIBLE:
             least = least_bytes(problem, self.engine, ask.limits_left())
@@ -114,9 +115,9 @@ class Heu:
                 return ask.infeasible(*least, engine=answer.engine)
         bound = None if proven is None else max(0, math.ceil(proven - 1e-6 * max(1.0, abs(proven))))
         reason = "; ".join(filter(None, (note, answer.reason))) or None
-        if policy is None:
+        group = (policy or on_critical_path(Layer.of(problem))).group(problem.layers)
+        if policy is None and not ask.fits([group]):
             return ask.unknown(reason or "no plan within the limits: give more time", engine=answer.engine)
-        group = policy.group(problem.layers)
         best = ask.objective([group])
         return ask.feasible([group], None if bound is None else min(bound, best), answer.engine, reason)
 

@@ -7,9 +7,10 @@ from hypothesis import given, settings
 from msgspec.structs import replace
 
 from solvers.check import check_plan
+from solvers.engines import Answer
 from solvers.ir import InvalidInput, LayerOp, Limits, RecomputeLayerProblem, Solution, Status, Window
 from solvers.ir.codec import plan_file
-from solvers.recompute.layer import Heu, forget_fronts
+from solvers.recompute.layer import Full, Heu, forget_fronts, heu
 from solvers.recompute.layer import front as fronts
 from tests.solvers.recompute.layer.brute_force import mixes, random_problem
 from tests.solvers.recompute.layer.real import costs, stage
@@ -147,6 +148,20 @@ def test_a_layer_with_too_many_policies_goes_to_the_programme(monkeypatch: pytes
     monkeypatch.undo()
     assert answer.objective == Heu().solve(problem, Limits()).objective
     assert answer.bound is not None
+
+
+def test_where_the_programme_runs_out_of_time_everything_is_recomputed(monkeypatch: pytest.MonkeyPatch) -> None:
+    forget_fronts()
+    monkeypatch.setattr(fronts, "MAX_STATES", 2)
+    late = Answer(status=Status.UNKNOWN, engine="HiGHS", reason="the time limit was reached")
+    monkeypatch.setattr(heu, "solve_programme", lambda *_: (late, None))
+    problem = replace(STORY, budget_bytes=140 + 36 + 120)
+    answer = Heu().solve(problem, Limits())
+    assert answer.status is Status.FEASIBLE
+    assert answer.plan == Full().solve(problem, Limits()).plan
+    assert answer.reason is not None
+    assert answer.reason.endswith("the time limit was reached")
+    assert Heu().solve(replace(problem, budget_bytes=0), Limits()).status is not Status.FEASIBLE
 
 
 def test_sizes_beyond_64_bits_are_not_guessed_at() -> None:

@@ -18,6 +18,7 @@ Prints each violation on a line and the recomputed objective. Exit code 1: there
 def command(problem: Path, plan: Path) -> int:
     """See HELP."""
     from solvers.check import check_plan
+    from solvers.check.plan import CERTIFICATES
 
     asked, sha256 = read_problem(problem)
     answer = read_plan(plan)
@@ -33,6 +34,8 @@ def command(problem: Path, plan: Path) -> int:
     if answer.certificate is not None:
         foreign = answer.kind != asked.KIND or answer.problem_sha256 not in (None, sha256)
         figures.append(("certificate", "not judged" if foreign else _certificate(verdict.violations)))
+    elif answer.bound_us is not None and asked.KIND in CERTIFICATES:
+        figures.append(("certificate", "none: the bound is only claimed"))
     print_figures(asked.name, figures)
     return 0 if verdict.clean else 1
 

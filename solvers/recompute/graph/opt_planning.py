@@ -23,7 +23,7 @@ FEW, MANY = 40, 300
 """Candidate patterns of a layer; the top two have many, since they decide the peak."""
 MARGINS = (0, 1, 2, 4, 8, 16, 32)
 """Budgets of the first plans lie below the true one by so many 1/400 of what layers can keep."""
-MOST_PACKINGS = 2000
+MOST_PACKINGS, COUNTING_S = 2000, 3.0
 COOLING = 300
 """The annealing begins at the overhead of the first plan divided by this, and ends near zero."""
 CHEAPEST, DEPTH = 8, 6
@@ -126,7 +126,9 @@ class LayeredPlanner:
             demand = [-float(sum(times[k] == spent for k in hideable if k in self.patterns[p])) for p in few]
             builder.row([hidden, *chosen], [1.0, *demand], upper=0.0)
             builder.row([hidden, *(c for c, _ in terms)], [1.0, *(-float(n) for _, n in terms)], upper=0.0)
-        limits = Limits(time_s=min(left, 3.0), gap=1e-4, seed=self.search.limits.seed)
+        work = None if self.search.limits.work is None else NODES
+        time_s = min(left, COUNTING_S) if work is None else left
+        limits = Limits(time_s=time_s, gap=1e-4, seed=self.search.limits.seed, work=work)
         answer = solve(builder.build(), limits, self.engine, self.search.observed)
         if answer.x is None:
             return []

@@ -1,11 +1,15 @@
 """Moves of many recomputations at once: what single ones reach only through plans that cost more."""
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 
 from solvers.recompute.graph.opt_search_moves import Moves
 
 WIDTHS = (2, 3, 4, 6, 8, 12, 16)
 """How many neighbouring ops or stages a move takes."""
+BACK = 16
+"""A recomputation hides behind one of so many communications before its stage."""
+KEPT = 0.2
+"""How often what makes room behind a communication is kept instead of computed elsewhere."""
 TRIALS = 40
 """Recomputations at most that are tried whether they can go."""
 
@@ -66,3 +70,35 @@ def ruin(moves: Moves, t: int, v: int) -> None:
         runs = [(s, i) for s in range(low, min(count, low + width)) for i in sorted(state.again[s])]
     for s, i in runs:
         state.remove(s, i)
+
+
+def hide(moves: Moves, t: int, v: int) -> bool:
+    """Compute op v behind a communication instead of in stage t; what is in its way goes elsewhere."""
+    state, source, given = moves.state, moves.source, moves.given
+    low, high = bisect_right(moves.windows, state.start_at(v, t - 1)), bisect_right(moves.windows, t - 1)
+    low = max(low, high - BACK)
+    if low >= high or given.comm[v]:
+        return False
+    window = moves.windows[source.randrange(low, high)]
+    if given.time[v] > given.time[window] or v in given.inputs[window]:
+        return False
+    state.remove(t, v)
+    displaced = []
+    while state.spent[window] + given.time[v] > given.time[window]:
+        displaced.append(source.choice(sorted(state.again[window])))
+        state.remove(window, displaced[-1])
+    if not moves.compute(window, v):
+        return False
+    state.drop_unread()
+    return all(_elsewhere(moves, window, u) for u in displaced)
+
+
+def _elsewhere(moves: Moves, t: int, v: int) -> bool:
+    """Compute op v, which stage t no longer computes, in some stage for its next reader, or keep it."""
+    state = moves.state
+    before, need = state.start_at(v, t), state.next_use(v, t)
+    after = max(before, state.last_use(v, before, need))
+    if before == t or after == need or need == len(moves.given) or moves.source.random() < KEPT:
+        return True
+    stage = moves.place(v, after, need)
+    return stage is not None and moves.compute(stage, v)

@@ -2,7 +2,6 @@
 
 import math
 import random
-import time
 from collections.abc import Callable
 
 import numpy as np
@@ -10,6 +9,10 @@ import numpy as np
 from solvers.recompute.graph.opt_search_moves import Moves
 from solvers.recompute.graph.opt_search_state import State
 
+COMPARED = (6, 30, 12, 30)
+"""So many outputs compete for each eviction in greedy constructions."""
+LOOK = 16
+"""The annealing asks whether to stop every so many moves."""
 FAILURES = 12
 """Evicting ends after so many failures in a row."""
 HEAT = 1.0
@@ -47,18 +50,20 @@ def evict_all(state: State, source: random.Random, compared: int, stop: Clock) -
     return current == 0
 
 
-def anneal_excess(state: State, source: random.Random, deadline: float, stop: Clock) -> bool:
-    """Simulated annealing on the excess until the deadline, whatever it costs; answers whether all stages fit."""
-    moves, current, began = Moves(state, source, compared=3), excess(state), time.perf_counter()
+def anneal_excess(state: State, source: random.Random, count: int, stop: Clock) -> bool:
+    """Simulated annealing on the excess for so many moves, whatever it costs; answers whether all stages fit."""
+    moves, current = Moves(state, source, compared=3), excess(state)
     hottest = HEAT * sum(state.given.size) / len(state.given)
-    while current > 0 and (done := (time.perf_counter() - began) / max(1e-9, deadline - began)) < 1.0 and not stop():
+    for left in reversed(range(count)):
+        if current == 0 or (left % LOOK == 0 and stop()):
+            break
         above = np.flatnonzero(state.levels() > state.given.budget)
-        stage = int(source.choice(above))
         state.commit()
-        if _random_move(moves, stage, source):
+        if _random_move(moves, int(source.choice(above)), source):
             state.drop_unread()
             now = excess(state)
-            if now <= current or source.random() < math.exp((current - now) / (hottest * (1 - done) ** 2 + 1e-9)):
+            temperature = hottest * (left / count) ** 2
+            if now <= current or source.random() < math.exp((current - now) / (temperature + 1e-9)):
                 current = now
                 continue
         state.undo()

@@ -45,10 +45,12 @@ class _Construction:
 
     def run(self) -> Sets | None:
         """All quick constructions; where they fail, careful ones and annealing in turn until there is a plan."""
-        for number, compared in enumerate(COMPARED):
-            self._greedy(compared)
-            if number < len(PASSES) and not self._stop():
-                self._offer(run_through(self.given, PASSES[number], self.source, self._stop))
+        for eviction in PASSES:
+            if not self._stop():
+                self._offer(run_through(self.given, eviction, self.source, self._stop))
+        for compared in COMPARED:
+            if not self._greedy(compared):
+                break
         count, number = float(SQUEEZE * len(self.given)), 0
         while self.best is None and not self._stop():
             self._offer(run_through(self.given, CAREFUL[number % len(CAREFUL)], self.source, self._stop))
@@ -60,11 +62,13 @@ class _Construction:
     def _stop(self) -> bool:
         return time.perf_counter() >= self.deadline or (self.watch is not None and self.watch(self.objective))
 
-    def _greedy(self, compared: int) -> None:
-        if not self._stop():
-            state = State(self.given, [()] * len(self.given))
-            if evict_all(state, self.source, compared, self._stop):
-                self._offer(state.recomputed())
+    def _greedy(self, compared: int) -> bool:
+        """Evict until all fits; False where that fails."""
+        state = State(self.given, [()] * len(self.given))
+        if self._stop() or not evict_all(state, self.source, compared, self._stop):
+            return False
+        self._offer(state.recomputed())
+        return True
 
     def _squeeze(self, count: int) -> None:
         """Anneal the excess of a plan that a larger budget allows."""

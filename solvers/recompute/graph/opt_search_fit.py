@@ -13,8 +13,8 @@ COMPARED = (6, 30, 12, 30)
 """So many outputs compete for each eviction in greedy constructions."""
 LOOK = 16
 """The annealing asks whether to stop every so many moves."""
-FAILURES = 12
-"""Evicting ends after so many failures in a row."""
+FAILURES, MOST = 12, 2
+"""Evicting ends after so many failures in a row, or so many evictions an op."""
 HEAT = 1.0
 """The first temperature of the annealing, in mean sizes of an output."""
 STEPS = (-20, -8, -5, -3, -2, -1, 0, 0, 0, 0, 0, 1, 2, 3, 5, 8, 20)
@@ -31,9 +31,11 @@ def excess(state: State) -> int:
 
 
 def evict_all(state: State, source: random.Random, compared: int, stop: Clock) -> bool:
-    """Evict in the fullest stage until all fit or nothing helps; answers whether they fit."""
+    """Evict in the fullest stage until all fit or little helps; answers whether they fit."""
     moves, failures, current = Moves(state, source, compared), 0, excess(state)
-    while current > 0 and failures < FAILURES and not stop():
+    for _ in range(MOST * len(state.given)):
+        if current == 0 or failures == FAILURES or stop():
+            break
         state.commit()
         levels = state.levels()
         above = np.flatnonzero(levels > state.given.budget)

@@ -15,7 +15,7 @@ Observer = Callable[[int | None], bool]
 """Sees the best objective so far in microseconds (None: no plan yet); True stops the search."""
 Sets = list[set[int]]
 
-HEAT = 1.0
+HEAT = 1.5
 """The first temperature of the annealing, in mean times of a recomputed op."""
 CYCLES, COOLER = 2, 0.3
 """The long search starts so often from the best plan, each time at this share of the temperature."""

@@ -2,16 +2,19 @@
 
 import random
 import time
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
 from msgspec.structs import replace
 
 from solvers.check.recompute_graph import judge_recompute_graph
-from solvers.ir import RecomputeGraphProblem
+from solvers.ir import RecomputeGraphProblem, RecomputeOp
 from solvers.recompute.graph.instances import at_position, mobilenet, random_layered, unet
 from solvers.recompute.graph.least import least_budget_bytes
 from solvers.recompute.graph.opt_search import construct, improve
+from solvers.recompute.graph.opt_search_blocks import evict_block, fill, hide
+from solvers.recompute.graph.opt_search_moves import Moves
 from solvers.recompute.graph.opt_search_state import State
 from solvers.recompute.graph.replay import Instance, instance, plan_from_recomputations, replay
 from tests.solvers.recompute.graph.brute_force import optimum, random_problem
@@ -78,12 +81,12 @@ TINY = 120
 
 
 def test_tiny_plans_are_near_the_optimum_never_below_and_hardly_ever_missed() -> None:
-    """Brute force over 120 graphs; measured: 1 of 92 feasible ones missed, 0.2 % above the optimum on average."""
+    """Brute force over 120 graphs; measured: none of 92 feasible ones missed, 0.1 % above the optimum on average."""
     distances, missed = [], 0
     for seed in range(TINY):
         problem = random_problem(seed)
         least = optimum(problem)
-        found = construct(instance(problem), soon(0.3 if least is not None else 0.05), seed)
+        found = construct(instance(problem), soon(1.0 if least is not None else 0.05), seed)
         if least is None:
             assert found is None
         elif found is None:
@@ -93,9 +96,9 @@ def test_tiny_plans_are_near_the_optimum_never_below_and_hardly_ever_missed() ->
             objective = judged(problem, plan)
             assert least <= objective <= judged(problem, found)
             distances.append(objective / least - 1)
-    assert missed <= 3
+    assert missed <= 2
     assert len(distances) >= 85
-    assert sum(distances) / len(distances) < 0.006
+    assert sum(distances) / len(distances) < 0.003
 
 
 @settings(max_examples=200, deadline=None)
@@ -113,14 +116,48 @@ def test_any_small_graph_gets_a_valid_plan_or_none(problem: RecomputeGraphProble
 
 @pytest.mark.parametrize("position", [0.15, 0.5])
 @pytest.mark.parametrize("make", [unet, mobilenet, random_layered])
-def test_training_graphs_get_a_plan_at_once_and_a_better_one_soon(make: object, position: float) -> None:
-    assert callable(make)
-    problem = at_position(make(), position) if make is not random_layered else random_layered(position=position + 0.15)
+def test_training_graphs_get_a_plan_at_once_and_a_better_one_soon(
+    make: Callable[[], RecomputeGraphProblem], position: float
+) -> None:
+    """The random graph needs more memory than this for a plan at once: it gets some."""
+    problem = at_position(make(), position + (0.15 if make is random_layered else 0))
     measured = instance(problem)
+    began = time.process_time()
     first = construct(measured, soon(), seed=0)
+    assert time.process_time() - began < 4  # measured: 0.05 … 0.3 s
     assert first is not None
     better = improve(measured, first, soon(), seed=0, moves=1500)
     assert measured.base < judged(problem, better) < judged(problem, first)
+
+
+def test_what_is_behind_a_communication_makes_room_for_what_is_paid() -> None:
+    """Op 1 (8 us) is paid in stage 5 and op 0 (3 us) hidden in communication 3 of 8 us: one of them fits there."""
+    times, inputs = (3, 8, 1, 8, 1, 1), ((), (), (0,), (2,), (0, 3), (1, 4))
+    ops = tuple(
+        RecomputeOp(name=str(t), time_us=time_us, output_bytes=1, inputs=read, comm=t == 3)
+        for t, (time_us, read) in enumerate(zip(times, inputs, strict=True))
+    )
+    measured = instance(RecomputeGraphProblem(name="", budget_bytes=9, static_bytes=0, ops=ops))
+    state = State(measured, [(), (), (), {0}, (), {1}])
+    assert state.cost == 8
+    assert hide(Moves(state, random.Random(0)), 5, 1)
+    state.drop_unread()
+    assert 1 in state.again[3]
+    assert 0 not in state.again[3]
+    assert state.cost in (0, 3)  # op 0 is kept, or computed again in stage 4
+    assert_alike(state, measured)
+
+
+def test_a_block_is_evicted_together_and_comes_back_where_there_is_room() -> None:
+    measured = instance(replace(unet(), budget_bytes=10**12))
+    for seed in range(20):
+        state = State(measured, [()] * len(measured))
+        if evict_block(Moves(state, random.Random(seed)), 50):
+            state.drop_unread()
+            assert state.cost > 0
+            fill(Moves(state, random.Random(seed)))
+            assert state.cost == 0
+    assert any(evict_block(Moves(State(measured, [()] * len(measured)), random.Random(seed)), 50) for seed in range(20))
 
 
 def test_recomputation_hides_behind_communication() -> None:
@@ -151,9 +188,10 @@ def test_the_least_working_set_as_budget_is_met_exactly() -> None:
 
 
 def test_a_seed_and_a_number_of_moves_make_the_plan() -> None:
-    measured = instance(unet(position=0.3))
+    measured = instance(unet(position=0.05))
     first = construct(measured, soon(), seed=5)
     assert first is not None
+    assert construct(measured, soon(), seed=5) == first
     plans = [improve(measured, first, soon(), seed=5, moves=400) for _ in range(2)]
     assert plans[0] == plans[1]
 
@@ -173,6 +211,16 @@ def test_the_observer_stops_the_search_and_sees_it_improve() -> None:
     known = [objective for objective in seen if objective is not None]
     assert known == sorted(known, reverse=True)
     assert known[-1] < known[0]
+
+
+def test_polishing_starts_from_the_plan_alone_and_stops_at_the_goal() -> None:
+    measured = instance(unet(position=0.3))
+    first = construct(measured, soon(), seed=0)
+    assert first is not None
+    before = replay(measured, first).objective_us
+    polished = improve(measured, first, soon(), seed=0, moves=600, starts=0)
+    assert replay(measured, polished).objective_us < before
+    assert improve(measured, first, soon(), seed=0, moves=600, goal=before) == first
 
 
 def test_no_time_is_no_plan_and_no_change() -> None:

@@ -1,5 +1,6 @@
 """What the README tells a stranger to type works: its commands and its Python, run outside the repository."""
 
+import json
 import os
 import re
 import subprocess
@@ -12,6 +13,7 @@ ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 TESTED = re.compile(r"<!-- tested -->\n```(bash|python)\n(.*?)```", re.DOTALL)
 BLOCKS = TESTED.findall(README)
+SCRIPTS = [text for language, text in BLOCKS if language == "bash"]
 
 
 def run(command: list[str], folder: Path) -> str:
@@ -24,7 +26,7 @@ def run(command: list[str], folder: Path) -> str:
 
 @pytest.mark.timeout(600)
 def test_the_commands_lead_from_a_model_to_a_checked_plan(tmp_path: Path) -> None:
-    (script,) = [text for language, text in BLOCKS if language == "bash"]
+    (script,) = [text for text in SCRIPTS if "milp-swap" in text]
     output = run(["bash", "-euo", "pipefail", "-c", script], tmp_path)
     assert "no violations" in output
     assert {path.name for path in tmp_path.iterdir()} >= {
@@ -34,6 +36,19 @@ def test_the_commands_lead_from_a_model_to_a_checked_plan(tmp_path: Path) -> Non
         "plan.json",
         "trace.json",
     }
+
+
+@pytest.mark.timeout(600)
+def test_recomputation_is_planned_from_a_shape_and_a_cluster(tmp_path: Path) -> None:
+    pipeline, files = [text for text in SCRIPTS if "milp-swap" not in text]
+    output = run(["bash", "-euo", "pipefail", "-c", pipeline], tmp_path)
+    assert "Systems: gpt-7b on lynx-nvlink" in output
+    assert "Stages of bayplan" in output
+    output = run(["bash", "-euo", "pipefail", "-c", files], tmp_path)
+    assert output.count("no violations") == 2
+    assert "added up again: it holds" in output
+    trace = json.loads((tmp_path / "whole-trace.json").read_text(encoding="utf-8"))
+    assert len(trace["traceEvents"]) > 100
 
 
 @pytest.mark.timeout(600)
@@ -64,6 +79,8 @@ def test_the_tables_shown_are_those_of_the_kept_results() -> None:
     assert {name for name, _ in shown} == {
         "experiments/results/demo/table.md",
         "experiments/results/demo_sweep/table.md",
+        "experiments/results/lynx/table.md",
+        "experiments/results/tables/lynx/lynx-figure-14.md",
     }
     for name, text in shown:
         assert text.strip() in (ROOT / name).read_text(encoding="utf-8")

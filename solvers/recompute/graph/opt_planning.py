@@ -12,11 +12,12 @@ import numpy as np
 from solvers.engines import ModelBuilder, solve
 from solvers.ir.solution import Limits
 from solvers.recompute.graph.answers import Search
-from solvers.recompute.graph.opt_bound import BoundSearch, memory_unit, packings
+from solvers.recompute.graph.opt_bound import BoundSearch, memory_unit
 from solvers.recompute.graph.opt_layers import Layers
 from solvers.recompute.graph.opt_pack import Packing
 from solvers.recompute.graph.opt_patterns import ENUMERATED, LayerView, Pattern, all_patterns, grown_patterns, leanest
 from solvers.recompute.graph.opt_slots import SlotModel, SlotPlan
+from solvers.recompute.graph.opt_windows import packings
 from solvers.recompute.graph.replay import replay, retained
 
 FEW, MANY = 40, 300

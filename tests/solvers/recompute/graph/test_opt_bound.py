@@ -11,12 +11,13 @@ from msgspec.structs import replace
 from solvers.check.recompute_graph_bound import add_up
 from solvers.ir import Limits, RecomputeGraphProblem, Status
 from solvers.recompute.graph import OptMilp
-from solvers.recompute.graph.opt_bound import BoundSearch, packed, packings
+from solvers.recompute.graph.opt_bound import BoundSearch
 from solvers.recompute.graph.opt_cut import CutRelaxation
 from solvers.recompute.graph.opt_layers import Layers, find_layers
 from solvers.recompute.graph.opt_pack import Packing
 from solvers.recompute.graph.opt_patterns import LayerView, Prices, all_patterns, grown_patterns, leanest
 from solvers.recompute.graph.opt_shapes import general_shapes, layered_shapes
+from solvers.recompute.graph.opt_windows import packed, packings
 from solvers.recompute.graph.replay import instance, replay
 from tests.solvers.recompute.graph.brute_force import layered, optimum
 from tests.solvers.recompute.graph.layered import transformer

@@ -15,8 +15,8 @@ Observer = Callable[[int | None], bool]
 """Sees the best objective so far in microseconds (None: no plan yet); True stops the search."""
 Sets = list[set[int]]
 
-HEAT = 1.5
-"""The first temperature of the annealing, in mean times of a recomputed op."""
+HEAT, POLISH = 1.5, 0.2
+"""The first temperature of the annealing, in mean times of a recomputed op; where a plan is only polished."""
 CYCLES, COOLER = 2, 0.3
 """The long search starts so often from the best plan, each time at this share of the temperature."""
 FRESH_SHARE, FRESH_MOST, FRESH_S, FRESH_MOVES = 0.4, 8, 0.003, 20
@@ -53,10 +53,11 @@ class Annealing:
             self._anneal(FRESH_SHARE * (number + 1) / rounds, HEAT, goal)
             if number + 1 < rounds and self.done < 1.0:
                 self._begin(self._fresh())
+        heat = POLISH if starts == 0 else HEAT
         first, cycle = self.done, 0
         while cycle < CYCLES and self.done < 1.0:
             self._begin(self.best)
-            self._anneal(first + (1 - first) * (cycle + 1) / CYCLES, HEAT * COOLER**cycle, goal)
+            self._anneal(first + (1 - first) * (cycle + 1) / CYCLES, heat * COOLER**cycle, goal)
             cycle += 1
 
     def _rounds(self) -> int:

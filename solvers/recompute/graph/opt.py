@@ -148,7 +148,8 @@ class _Optimum:
         deadline = time.perf_counter() + time_s
         moves = None if search.limits.work is None else int(MOVES * search.limits.work)
         goal = search.bound / (1 - search.limits.gap) if search.limits.gap < 1 else math.inf
-        search.offer(improve(search.given, again, deadline, search.limits.seed, self._watched, moves, goal))
+        fresh = None if self.layers is None else 0  # a layered plan is better than any fresh one: keep to it
+        search.offer(improve(search.given, again, deadline, search.limits.seed, self._watched, moves, goal, fresh))
 
     def _watched(self, objective: int | None) -> bool:
         self.search.report()

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
+from solvers.recompute.graph.opt_evict import inputs_ahead, missing
 from solvers.recompute.graph.replay import Instance, useful
 from solvers.recompute.graph.stages import latest_dependants
 
@@ -27,7 +28,7 @@ class _Eviction:
         self.given, self.cost_weight, self.wait_weight = given, cost, wait
         self.room = given.budget - given.static
         self.last = latest_dependants(given)
-        self.ahead = _ahead(given)
+        self.ahead = inputs_ahead(given)
         self.start = [0]
         for time in given.time:
             self.start.append(self.start[-1] + time)
@@ -41,24 +42,13 @@ class _Eviction:
             if stop():
                 return None
             wanted = {*self.given.inputs[t], *self.ahead[t]} - {t}
-            again = self._missing(wanted)
+            again = missing(self.given, self.resident, wanted)
             if again and self.given.comm[t]:
                 return None
             if not self._stage(t, sorted({t, *again}), wanted):
                 return None
             recomputed.append(again)
         return recomputed
-
-    def _missing(self, wanted: set[int]) -> set[int]:
-        """What of the wanted is not resident, with its inputs that are not either."""
-        missing: set[int] = set()
-        stack = [j for j in wanted if j not in self.resident]
-        while stack:
-            i = stack.pop()
-            if i not in missing:
-                missing.add(i)
-                stack += [j for j in self.given.inputs[i] if j not in self.resident]
-        return missing
 
     def _stage(self, t: int, order: list[int], wanted: set[int]) -> bool:
         """Run the steps of stage t; False where one does not fit beside what must stay."""
@@ -120,13 +110,3 @@ class _Eviction:
         for i in range(t + 1):
             cost[i] = min(given.base, given.time[i] + sum(cost[j] for j in given.inputs[i] if j not in self.resident))
         return cost
-
-
-def _ahead(given: Instance) -> list[set[int]]:
-    """By stage, what the unbroken run of communications right after it reads: it must be there when they begin."""
-    count = len(given)
-    ahead: list[set[int]] = [set() for _ in range(count)]
-    for t in reversed(range(count - 1)):
-        if given.comm[t + 1]:
-            ahead[t] = {j for j in {*given.inputs[t + 1], *ahead[t + 1]} if j <= t}
-    return ahead

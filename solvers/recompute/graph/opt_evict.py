@@ -2,7 +2,7 @@
 
 import random
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from solvers.recompute.graph.replay import Instance
@@ -30,6 +30,18 @@ def run_through(
     This is dynamic tensor rematerialisation (Kirisame et al. 2021) with the future known.
     """
     return _Pass(given, eviction, source).run(stop)
+
+
+def missing(given: Instance, resident: Collection[int], wanted: Iterable[int]) -> set[int]:
+    """What of the wanted is not resident, with its inputs that are not either."""
+    found: set[int] = set()
+    stack = [j for j in wanted if j not in resident]
+    while stack:
+        i = stack.pop()
+        if i not in found:
+            found.add(i)
+            stack += [j for j in given.inputs[i] if j not in resident]
+    return found
 
 
 def inputs_ahead(given: Instance) -> list[set[int]]:
@@ -66,22 +78,11 @@ class _Pass:
         for t in range(len(self.given)):
             self.needs.clear()
             wanted = {*self.given.inputs[t], *self.ahead[t]} - {t}
-            again = self._missing(wanted)
+            again = missing(self.given, self.resident, wanted)
             if stop() or (again and self.given.comm[t]) or not self._stage(t, sorted({t, *again}), wanted):
                 return None
             recomputed.append(again)
         return recomputed
-
-    def _missing(self, wanted: set[int]) -> set[int]:
-        """What of the wanted is not resident, with its inputs that are not either."""
-        missing: set[int] = set()
-        stack = [j for j in wanted if j not in self.resident]
-        while stack:
-            i = stack.pop()
-            if i not in missing:
-                missing.add(i)
-                stack += [j for j in self.given.inputs[i] if j not in self.resident]
-        return missing
 
     def _stage(self, t: int, order: list[int], wanted: set[int]) -> bool:
         """Run the steps of stage t, evicting before each what its output displaces; False where one does not fit."""

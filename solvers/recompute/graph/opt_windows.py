@@ -4,15 +4,14 @@ from collections.abc import Mapping
 from fractions import Fraction
 from functools import lru_cache
 
-MOST_STEPS, TRIED = 100_000, 50
-"""Partial packings that are looked at before a knapsack is answered by its relaxation, and for each packing listed."""
+MOST_STEPS, TRIED, TABLED = 250_000, 50, 20_000
+"""Partial packings of a knapsack that is solved exactly, tries for each packing listed, and the longest table kept."""
 
 
 def packed(prices: Mapping[int, int], capacity: int) -> int:
     """The most that recomputations of these times (each any number of times) are worth in one window, or a little more.
 
-    Partial packings are extended by the best price a microsecond first, and left where what remains could not beat the
-    best one; after `MOST_STEPS` of them the best price for the whole window is answered.
+    Exact where there are few enough partial packings for any checker to go through; else the best price for it all.
     """
     items = [(spent, worth) for spent, worth in prices.items() if spent <= capacity and worth > 0]
     return _packed(tuple(sorted(items, key=lambda item: (-Fraction(item[1], item[0]), item[0]))), capacity)
@@ -22,22 +21,32 @@ def packed(prices: Mapping[int, int], capacity: int) -> int:
 def _packed(items: tuple[tuple[int, int], ...], capacity: int) -> int:
     if not items:
         return 0
-    best, steps, states = 0, 0, {capacity: 0}
-    for place, (spent, worth) in enumerate(items):
-        following = items[place + 1] if place + 1 < len(items) else (1, 0)
-        extended: dict[int, int] = {}
-        for left, gained in states.items():
-            for copies in range(left // spent, -1, -1):
-                steps += 1
-                if steps > MOST_STEPS:
-                    return capacity * items[0][1] // items[0][0]
-                rest, total = left - copies * spent, gained + copies * worth
-                best = max(best, total)
-                if total * following[0] + rest * following[1] <= best * following[0]:
-                    break
-                extended[rest] = max(extended.get(rest, 0), total)
-        states = extended
-    return best
+    partial, steps = 1, 0
+    for spent, _ in items:
+        steps += partial * (capacity // spent + 1)
+        partial = min(capacity + 1, partial * (capacity // spent + 1))
+    if steps > MOST_STEPS:
+        return capacity * items[0][1] // items[0][0]
+    return _by_table(items, capacity) if capacity <= TABLED else _by_sums(items, capacity)
+
+
+def _by_table(items: tuple[tuple[int, int], ...], capacity: int) -> int:
+    best = [0] * (capacity + 1)
+    for spent, worth in items:
+        for room in range(spent, capacity + 1):
+            best[room] = max(best[room], best[room - spent] + worth)
+    return best[capacity]
+
+
+def _by_sums(items: tuple[tuple[int, int], ...], capacity: int) -> int:
+    reached = {0: 0}
+    for spent, worth in items:
+        for used in sorted(reached):
+            value = reached[used]
+            for copies in range(1, (capacity - used) // spent + 1):
+                place = used + copies * spent
+                reached[place] = max(reached.get(place, 0), value + copies * worth)
+    return max(reached.values())
 
 
 def packings(times: list[int], capacity: int, most: int) -> list[dict[int, int]] | None:

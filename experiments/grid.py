@@ -9,10 +9,13 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 from omegaconf import OmegaConf
+from rich.console import Console
 
 from experiments.compose import Root, expand_grid, read_grid
-from experiments.rows import read_rows
+from experiments.progress import stages
+from experiments.rows import commit, read_rows
 from experiments.run_directory import CONFIG, ROWS, RunDirectory, open_run_directory
+from experiments.tables import Table, to_markdown, to_terminal, to_text
 from solvers.ir import InvalidInput, Row
 from solvers.ir.codec import read_text
 
@@ -87,6 +90,45 @@ def open_grid(overrides: Sequence[str], read: Callable[[Sequence[str]], C], root
     common = set.intersection(*(set(words) for words, _ in found))
     cells = (_cell(words, one, directory.path / "cells" / _folder(words, common)) for words, one in found)
     return Grid(name, directory, tuple(cells))
+
+
+def run_cells(
+    cells: Sequence[Cell[C]], axes: Sequence[str], directory: RunDirectory, rows_of: Callable[[Cell[C]], list[Row]]
+) -> list[Row]:
+    """The rows of all cells, one cell after the other; the sweep's file has those of each before the next begins."""
+    rows: list[Row] = []
+    with stages(len(cells)) as shown:
+        for cell in cells:
+            with shown.stage(f"{cell.folder.path.name} ({len(rows)} rows so far)"):
+                rows += [cell.with_values(row, axes) for row in rows_of(cell)]
+            directory.rows(rows)
+    return rows
+
+
+def error_row(name: str, reason: str) -> Row:
+    """What a cell is where its input is at fault."""
+    return Row(
+        experiment=name,
+        asked={"policy": "all"},
+        outcome="error",
+        figures={},
+        provenance="nothing was simulated",
+        commit=commit(),
+        seed=0,
+        reason=reason,
+    )
+
+
+def show_sweep(directory: RunDirectory, rows: Sequence[Row], tables: Sequence[Table]) -> None:
+    """Write a sweep's tables, and print them, the cells at fault, and where everything is."""
+    directory.text("table.txt", to_text(tables))
+    directory.text("table.md", to_markdown(tables))
+    console = Console()
+    to_terminal(console, tables)
+    for row in rows:
+        if row.outcome == "error":
+            console.print(f"{row.asked}: {row.reason}", markup=False, highlight=False, soft_wrap=True)
+    console.print(f"written to {directory.path}", markup=False, highlight=False, soft_wrap=True)
 
 
 def _shared(settings: Sequence[AnySettings]) -> tuple[str, RunDirectory]:

@@ -14,9 +14,8 @@ from rich.console import Console
 from experiments.compare import print_rows, run_experiment
 from experiments.compose import TRAINING, Composed, read_settings
 from experiments.config import Settings
-from experiments.grid import DONE, Cell, open_grid
+from experiments.grid import DONE, Cell, open_grid, run_cells
 from experiments.plots import png_bytes, svg_text, sweep_figure
-from experiments.progress import stages
 from experiments.rows import commit, read_rows
 from experiments.run_directory import ROWS, RunDirectory, interrupted
 from experiments.sweep_rows import monotony, sweep_lines
@@ -40,7 +39,7 @@ def run_sweep(overrides: Sequence[str]) -> int:
     directory, axes = grid.directory, grid.axes
     cells = sorted(grid.cells, key=hardness)
     try:
-        rows = _run_cells(cells, axes, directory)
+        rows = run_cells(cells, axes, directory, lambda cell: _rows_of(cell, cells))
     except KeyboardInterrupt:
         return interrupted(directory)
     tables = sweep_tables(rows, axes, monotony(rows))
@@ -53,16 +52,6 @@ def run_sweep(overrides: Sequence[str]) -> int:
         directory.binary("sweep.png", png_bytes(figure))
     print_rows(Console(), [row for row in rows if row.outcome == "error"], tables, directory)
     return 0
-
-
-def _run_cells(cells: Sequence[Cell[Composed]], axes: Sequence[str], directory: RunDirectory) -> list[Row]:
-    rows: list[Row] = []
-    with stages(len(cells)) as shown:
-        for cell in cells:
-            with shown.stage(f"{cell.folder.path.name} ({len(rows)} rows so far)"):
-                rows += [cell.with_values(row, axes) for row in _rows_of(cell, cells)]
-            directory.rows(rows)
-    return rows
 
 
 def _rows_of(cell: Cell[Composed], cells: Sequence[Cell[Composed]]) -> list[Row]:

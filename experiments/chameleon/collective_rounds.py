@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from experiments.chameleon.entries import trained_in
 from experiments.chameleon.model import Trained
 from experiments.reproduction import Cells, Result, Series
 from solvers.ir.replan import ReplanProblem
@@ -11,7 +12,6 @@ from solvers.replan.estimate.pipeline import pipeline_us
 from solvers.replan.transfer.collectives import collective_us
 from solvers.replan.transfer.restore import Split
 
-GIGA = 10**9
 SERIAL = "serial"
 WAYS = {"largest first": "largest-first", "merged": "merged", "layer order": "layers"}
 """The paper's greedy colouring of layers, and of merged runs; first fit in layer order, which is optimal."""
@@ -41,13 +41,7 @@ def collectives(
     stepped: dict[str, dict[str, Any] | None] = {}
     for count in layers:
         for rate in gb_per_s:
-            trained = Trained(
-                shape=cells.shape(model),
-                machine=cells.hardware(hardware),
-                bytes_per_s=round(rate * GIGA),
-                layers=count,
-                sequence=sequence,
-            )
+            trained = trained_in(cells, model, hardware, rate, layers=count, sequence=sequence)
             label = f"{count} layers"
             if label not in counted:
                 counted[label] = cells.get({"layers": count}, _rounds, trained, Plan(batches[0], **cut))

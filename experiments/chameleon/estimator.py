@@ -4,14 +4,13 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
+from experiments.chameleon.entries import trained_in
 from experiments.chameleon.model import Trained, even_layers
 from experiments.chameleon.retention import bare_problem
 from experiments.reproduction import Cells, Result, Series
 from solvers.replan.estimate.paper import f3_us, f7_us
 from solvers.replan.estimate.pipeline import pipeline_us
 from solvers.replan.estimate.rerouting import rerouted_us
-
-GIGA = 10**9
 
 
 def estimator(
@@ -32,9 +31,7 @@ def estimator(
     found: dict[str, Mapping[str, Any] | None] = {}
     for data, depth in grids:
         for count in microbatches:
-            trained = Trained(
-                shape=cells.shape(model), machine=cells.hardware(hardware), bytes_per_s=round(gb_per_s * GIGA)
-            )
+            trained = trained_in(cells, model, hardware, gb_per_s)
             label = f"{data}x{depth} m {count}"
             found[label] = cells.get({"pipelines": label}, _errors, trained, data, depth, count, bare)
     names = {"F3": "no failure", "F6": "one failure", "F7": "two failures in a stage"}

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from experiments.chameleon.entries import trained_in
 from experiments.chameleon.model import Trained, after_failures, even_layers, symmetric_state
 from experiments.reproduction import Cells, Result, Series
 from solvers.ir.replan import ReplanProblem
@@ -16,7 +17,6 @@ from solvers.replan.transfer.owners import intervals
 from solvers.replan.transfer.restore import restore
 
 GIB = 2**30
-GIGA = 10**9
 Layers = Sequence[int]
 
 
@@ -129,13 +129,7 @@ def memory(
     cells.total(len(layers))
     found = {}
     for count in layers:
-        trained = Trained(
-            shape=cells.shape(model),
-            machine=cells.hardware(hardware),
-            bytes_per_s=round(gb_per_s * GIGA),
-            layers=count,
-            sequence=sequence,
-        )
+        trained = trained_in(cells, model, hardware, gb_per_s, layers=count, sequence=sequence)
         label = f"{count} layers"
         found[label] = cells.get({"layers": count}, _filled, trained, depth, data, batch, left, least_depth)
     names = {"before": "GiB", "after": "GiB", "after, exact": "GiB", "memory of a device": "GiB"}

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from experiments.chameleon.entries import trained_in
 from experiments.chameleon.model import Trained
 from experiments.chameleon.planning import (
     EXACT,
@@ -18,7 +19,6 @@ from experiments.reproduction import Cells, Result, Series
 from experiments.reproduction.result import Value
 from solvers.ir.solution import Limits
 
-GIGA = 10**9
 HOUR_US = 3600 * 10**6
 
 
@@ -47,13 +47,7 @@ def scalability(
     for text in grids:
         grid = read_grid_text(text)
         for head in heads:
-            trained = Trained(
-                shape=cells.shape(model),
-                machine=cells.hardware(hardware),
-                bytes_per_s=round(gb_per_s * GIGA),
-                head=head,
-                layers=grid.layers,
-            )
+            trained = trained_in(cells, model, hardware, gb_per_s, layers=grid.layers, head=head)
             for lost in losses:
                 label = f"{grid.nodes} devices lost {lost} {'head' if head else 'plain'}"
                 found[label] = cells.get(

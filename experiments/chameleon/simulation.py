@@ -7,15 +7,15 @@ from typing import Any
 
 import msgspec
 
+from experiments.chameleon.entries import trained_in
 from experiments.chameleon.lives import Lives, live
-from experiments.chameleon.model import Trained
 from experiments.chameleon.policies import policy_of
 from experiments.chameleon.settings import read_grid_text
 from experiments.reproduction import Cells, Result, Series
 from experiments.reproduction.result import Value
 from solvers.replan.cluster import ClusterSetting
 
-GIGA, MICRO, HOUR_S = 10**9, 10**6, 3600
+MICRO, HOUR_S = 10**6, 3600
 Raw = Mapping[str, Any]
 STATISTICS = ("p5", "p50", "p95", "mean", "low", "high")
 
@@ -51,13 +51,7 @@ def _world(
     chosen: dict[str, Raw] = {name: {**raw, **change.get(name, {})} for name, raw in policies.items()}
     own = {**cluster, **{key: value for key, value in change.items() if key not in policies}}
     grid = read_grid_text(own.pop("grid"))
-    trained = Trained(
-        shape=cells.shape(model),
-        machine=cells.hardware(hardware),
-        bytes_per_s=round(own.pop("gb_per_s") * GIGA),
-        layers=grid.layers,
-        head=own.pop("head"),
-    )
+    trained = trained_in(cells, model, hardware, own.pop("gb_per_s"), layers=grid.layers, head=own.pop("head"))
     problem = trained.problem(depth=grid.depth, data=grid.data, microbatches=own.pop("batch"))
     setting = ClusterSetting(
         problem=msgspec.structs.replace(problem, data_parallel=None),

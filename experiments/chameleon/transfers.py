@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from experiments.chameleon.entries import GIGA, trained_in
 from experiments.chameleon.model import Trained, after_failures, symmetric_state
 from experiments.reproduction import Cells, Result, Series, scalar
 from experiments.reproduction.result import Value
@@ -12,7 +13,6 @@ from solvers.replan.transfer.owners import layer_bytes
 from solvers.replan.transfer.restore import Restored, Split, restore
 from solvers.replan.transfer.unoptimised import first_owners, rank_order, same_place
 
-GIGA = 10**9
 OURS = "restored"
 WAYS: Mapping[str, Callable[[ReplanProblem, Sequence[Split]], Restored]] = {
     "by number": rank_order,
@@ -45,13 +45,7 @@ def weight_transfer(
     cells.total(len(layers) * depth * data)
     found: dict[str, dict[str, Any] | None] = {}
     for count in layers:
-        trained = Trained(
-            shape=cells.shape(model),
-            machine=cells.hardware(hardware),
-            bytes_per_s=round(gb_per_s * GIGA),
-            layers=count,
-            sequence=sequence,
-        )
+        trained = trained_in(cells, model, hardware, gb_per_s, layers=count, sequence=sequence)
         for node in range(depth * data):
             key = {"layers": count, "node": node}
             found[f"{count} layers, node {node}"] = cells.get(

@@ -9,6 +9,13 @@ class InvalidInput(BayplanError, ValueError):
     """The input itself is wrong (exit code 2): a file, a flag, a name or a number that cannot mean anything."""
 
 
+def require_at_least(least: float, **values: float | None) -> None:
+    """Raise `InvalidInput` for the first named value below `least`, or no number; None is left out."""
+    for name, value in values.items():
+        if value is not None and not value >= least:
+            raise InvalidInput(f"{name} is {value}, below {least}: give at least {least}")
+
+
 class InvalidProblem(InvalidInput):
     """A problem, graph, plan or schedule contradicts itself or the problem that it belongs to."""
 

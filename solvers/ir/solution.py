@@ -7,7 +7,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
-from solvers.ir.errors import InvalidInput
+from solvers.ir.errors import InvalidInput, require_at_least
 
 Watch = Callable[[float | None, float | None, float], bool]
 """`watch(incumbent, bound, elapsed_s)` sees progress and stops the search by answering True."""
@@ -41,14 +41,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Refuse limits that cannot mean anything."""
-        for name, value, least in (
-            ("time_s", self.time_s, 0),
-            ("work", self.work, 0),
-            ("gap", self.gap, 0),
-            ("threads", self.threads, 1),
-        ):
-            if value is not None and not value >= least:
-                raise InvalidInput(f"{name} is {value}, below {least}: give at least {least}")
+        require_at_least(0, time_s=self.time_s, work=self.work, gap=self.gap)
+        require_at_least(1, threads=self.threads)
         if self.seed < 0 or self.seed >= 2**31:
             raise InvalidInput(f"seed is {self.seed}, outside 0…{2**31 - 1}: choose one inside")
 

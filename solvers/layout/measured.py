@@ -126,8 +126,8 @@ def _places(graph: OpGraph, layers: Sequence[int | None]) -> list[int | None]:
     inside = {layer for layer in (layers[op] for op in backward) if layer is not None}
     if not order or not set(order) <= inside:
         raise InvalidInput(
-            f"graph {graph.name!r} has no layers with forward and backward ops: profile a training step of a model "
-            "with repeated layers, or give layer_of_op"
+            f"graph {graph.name!r} lacks repeated layers that all have forward and backward ops (frozen first layers "
+            "have none): profile a step that trains every layer, or give layer_of_op"
         )
     ahead = int(layers[forward[0]] is None)
     numbers = {layer: number + ahead for number, layer in enumerate(order)}

@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from solvers.ir.errors import InvalidInput
+from solvers.ir.errors import InvalidInput, require_at_least
 from solvers.ir.replan import ReplanPlan, ReplanProblem
 from solvers.ir.solution import Limits, Solution, Watch
 from solvers.replan.answers import Split, better, dynamic, without_plan
@@ -41,14 +41,10 @@ class Algorithm1:
 
     def __post_init__(self) -> None:
         """Refuse parameters that cannot mean anything."""
-        for name, value, least in (
-            ("delta", self.delta, 0),
-            ("least_depth", self.least_depth, 1),
-            ("most_depth", self.most_depth, 1),
-            ("most_placements", self.most_placements, 1),
-        ):
-            if value is not None and value < least:
-                raise InvalidInput(f"{name} is {value}, below {least}: give at least {least}")
+        require_at_least(0, delta=self.delta)
+        require_at_least(
+            1, least_depth=self.least_depth, most_depth=self.most_depth, most_placements=self.most_placements
+        )
 
     def solve(self, problem: ReplanProblem, limits: Limits, watch: Watch | None = None) -> Solution[ReplanPlan]:
         """The better of the heuristic's plan and rerouting, by F2."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Literal, get_args
 
-from solvers.ir.errors import InvalidInput
+from solvers.ir.errors import require_at_least
 from solvers.ir.names import unknown
 from solvers.ir.replan import CurrentState, ReplanPlan, ReplanProblem
 from solvers.ir.solution import Limits, Solution, Watch
@@ -54,13 +54,8 @@ class Oobleck:
             raise unknown("choice for batches", self.batches, get_args(Batches))
         if self.below not in get_args(Below):
             raise unknown("choice for below", self.below, get_args(Below))
-        for name, value, least in (
-            ("faults", self.faults, 0),
-            ("least_depth", self.least_depth, 1),
-            ("most_instantiations", self.most_instantiations, 1),
-        ):
-            if value is not None and value < least:
-                raise InvalidInput(f"{name} is {value}, below {least}: give at least {least}")
+        require_at_least(0, faults=self.faults)
+        require_at_least(1, least_depth=self.least_depth, most_instantiations=self.most_instantiations)
 
     def solve(self, problem: ReplanProblem, limits: Limits, watch: Watch | None = None) -> Solution[ReplanPlan]:
         """The pipelines after the failure, or instantiated from nothing."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Literal, get_args
 
-from solvers.ir.errors import InvalidInput
+from solvers.ir.errors import require_at_least
 from solvers.ir.names import unknown
 from solvers.ir.replan import ReplanPlan, ReplanProblem
 from solvers.ir.solution import Limits, Solution, Watch
@@ -35,8 +35,7 @@ class Symmetric:
         """Refuse an unknown rule and no placements."""
         if self.batches not in get_args(GridBatches):
             raise unknown("choice for batches", self.batches, get_args(GridBatches))
-        if self.most_placements < 1:
-            raise InvalidInput(f"most_placements is {self.most_placements}, below 1: give at least 1")
+        require_at_least(1, most_placements=self.most_placements)
 
     def solve(self, problem: ReplanProblem, limits: Limits, watch: Watch | None = None) -> Solution[ReplanPlan]:
         """The grid of least step time, on the nodes where it moves least."""

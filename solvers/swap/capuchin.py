@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from solvers.ir.errors import InvalidInput
+from solvers.ir.errors import InvalidInput, require_at_least
 from solvers.ir.solution import Limits, Solution, Watch
 from solvers.ir.swap import SwapPlan, SwapProblem
 from solvers.swap.answers import feasible, swap_everything, trivial
@@ -30,8 +30,7 @@ class CapuchinSwap:
 
     def __post_init__(self) -> None:
         """Refuse parameters that cannot mean anything."""
-        if self.iterations < 0:
-            raise InvalidInput(f"iterations is {self.iterations}, below 0: give at least 0")
+        require_at_least(0, iterations=self.iterations)
         if not 0 < self.step <= 1:
             raise InvalidInput(f"step is {self.step}, not in (0, 1]: give a share of a swap-in's time")
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from solvers.ir.errors import InvalidInput
+from solvers.ir.errors import require_at_least
 from solvers.ir.solution import Limits, Solution, Watch
 from solvers.ir.swap import SwapPlan, SwapProblem
 from solvers.swap.answers import feasible, swap_everything, trivial
@@ -34,13 +34,8 @@ class GreedySwap:
 
     def __post_init__(self) -> None:
         """Refuse parameters that cannot mean anything."""
-        for name, value, least in (
-            ("layers", self.layers, 1),
-            ("weight", self.weight, 0),
-            ("least_bytes", self.least_bytes, 0),
-        ):
-            if not value >= least:
-                raise InvalidInput(f"{name} is {value}, below {least}: give at least {least}")
+        require_at_least(1, layers=self.layers)
+        require_at_least(0, weight=self.weight, least_bytes=self.least_bytes)
 
     def solve(self, problem: SwapProblem, limits: Limits, watch: Watch | None = None) -> Solution[SwapPlan]:
         """A plan in milliseconds; INFEASIBLE with the exact least budget where no plan exists."""

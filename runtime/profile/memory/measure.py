@@ -83,6 +83,6 @@ def _require_trained(model: nn.Module, calls: list[Call]) -> None:
     missing = next((call.name for call in calls if "recompute" not in call.events), None)
     if missing is not None:
         raise InvalidInput(
-            f"block {missing} of {name} has no backward in the step: profile a step with one forward and one backward, "
-            "in which the block's results matter"
+            f"block {missing} of {name} has no backward in the step: its parameters and all before them are frozen, "
+            "which profiles do not cover (train what comes first), or its results do not matter to the loss"
         )

@@ -4,8 +4,10 @@ A parameter leaves by storage (`runtime.swap.access`), so any operator that read
 trace runs counts as if it were there, so that segments are those of a plain step.
 """
 
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import torch
 from torch import nn
@@ -35,6 +37,19 @@ class Resident:
         """A parameter's gradient is complete."""
 
 
+@dataclass(frozen=True)
+class _Sent:
+    """A block's input on the host; an operator outside the blocks may have brought it back."""
+
+    tensor: weakref.ref[torch.Tensor]
+    bytes: int
+
+    @property
+    def back(self) -> bool:
+        tensor = self.tensor()
+        return tensor is not None and not is_swapped_out(tensor)
+
+
 class OnDemand(Resident):
     """A model's states are brought in block by block, gradients dropped, and inputs of blocks sent to the host.
 
@@ -49,7 +64,7 @@ class OnDemand(Resident):
         self._inside_bytes = sum(map(device_bytes, unique.values()))
         self._present_bytes = 0
         self._dropped: dict[int, int] = {}
-        self._sent: dict[int, int] = {}
+        self._sent: dict[int, _Sent] = {}
 
     def begin(self) -> None:
         """Everything is away, and no gradient was dropped yet."""
@@ -60,7 +75,8 @@ class OnDemand(Resident):
         """States that are out, gradients that were dropped, inputs of blocks on the host."""
         outside = sum(device_bytes(tensor) for tensor in self._outside if is_swapped_out(tensor))
         inside = self._inside_bytes - self._present_bytes
-        return outside + inside + sum(self._dropped.values()) + sum(self._sent.values())
+        self._sent = {address: sent for address, sent in self._sent.items() if not sent.back}
+        return outside + inside + sum(self._dropped.values()) + sum(sent.bytes for sent in self._sent.values())
 
     def enter(self, block: nn.Module, inputs: Sequence[torch.Tensor]) -> None:
         """Send away what is in no block, and bring in this block's states and inputs."""
@@ -80,7 +96,7 @@ class OnDemand(Resident):
             address = tensor.untyped_storage()._cdata
             if address not in self._sent:
                 swap_out(tensor)
-                self._sent[address] = device_bytes(tensor)
+                self._sent[address] = _Sent(weakref.ref(tensor), device_bytes(tensor))
         self._sweep()
 
     def gradient(self, parameter: torch.Tensor) -> None:

@@ -1,6 +1,6 @@
 """From a layer's operators to the recomputation problem of a pipeline stage."""
 
-from solvers.ir.errors import InvalidInput
+from solvers.ir.errors import require_at_least
 from solvers.ir.recompute import LayerOp, RecomputeLayerProblem, Window
 from solvers.workload.costs import LayerCosts
 
@@ -20,15 +20,8 @@ def layer_problem(
     `stall_us` is time that each layer may use of the cool-down's stalls (Lynx §4.2): a stage that waits for T µs before
     a backward pass of n layers offers T // n to each. Raises `InvalidInput` where a number is out of range.
     """
-    for name, value, least in (
-        ("layers", layers, 1),
-        ("inflight_microbatches", inflight_microbatches, 1),
-        ("budget_bytes", budget_bytes, 0),
-        ("static_bytes", static_bytes, 0),
-        ("stall_us", stall_us, 0),
-    ):
-        if value < least:
-            raise InvalidInput(f"{name} is {value}, below {least}: give at least {least}")
+    require_at_least(1, layers=layers, inflight_microbatches=inflight_microbatches)
+    require_at_least(0, budget_bytes=budget_bytes, static_bytes=static_bytes, stall_us=stall_us)
     return RecomputeLayerProblem(
         name=f"{costs.name}, {layers} layers, {inflight_microbatches} in flight{', last stage' if last_stage else ''}",
         layers=layers,

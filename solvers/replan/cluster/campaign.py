@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from solvers.ir import InvalidInput
+from solvers.ir.errors import require_at_least
 from solvers.replan.cluster.failures import Failures
 from solvers.replan.cluster.parallel import Progress, Task, run_all
 from solvers.replan.cluster.policy import Policy
@@ -53,8 +54,7 @@ def campaign(
     run). On Ctrl-C runs under way are finished and kept. `workers` processes (1: this one); results do not depend on
     their number. `failures`: what to replay for each seed instead of random ones (traces).
     """
-    if workers < 1:
-        raise InvalidInput(f"workers is {workers}, below 1: give at least 1")
+    require_at_least(1, workers=workers)
     if len(set(seeds)) < len(seeds):
         raise InvalidInput("a seed is listed twice: list each once")
     tasks = _tasks(setting, policies, seeds, failures)

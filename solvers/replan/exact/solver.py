@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from solvers.ir.errors import InvalidInput
+from solvers.ir.errors import require_at_least
 from solvers.ir.replan import ReplanPlan, ReplanProblem
 from solvers.ir.solution import Limits, Solution, Status, Watch
 from solvers.replan.answers import better, why_none
@@ -42,8 +42,7 @@ class ExactReplan:
 
     def __post_init__(self) -> None:
         """Refuse to keep nothing."""
-        if self.most_suffixes < 1:
-            raise InvalidInput(f"most_suffixes is {self.most_suffixes}, below 1: give at least 1")
+        require_at_least(1, most_suffixes=self.most_suffixes)
 
     def solve(self, problem: ReplanProblem, limits: Limits, watch: Watch | None = None) -> Solution[ReplanPlan]:
         """The best decision found within the limits, with its bound."""

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 
-from solvers.ir.errors import InvalidInput
+from solvers.ir.errors import InvalidInput, require_at_least
 from solvers.ir.replan import ReplanProblem, Transfer
 from solvers.replan.transfer.owners import layer_bytes
 
@@ -28,9 +28,12 @@ class Topology:
 
     def __post_init__(self) -> None:
         """Refuse hosts without nodes, links that stand still, and hosts that are slower inside than outside."""
-        for name in ("nodes_per_host", "inside_bytes_per_s", "outside_bytes_per_s"):
-            if getattr(self, name) < 1:
-                raise InvalidInput(f"{name} is {getattr(self, name)}, below 1: give at least 1")
+        require_at_least(
+            1,
+            nodes_per_host=self.nodes_per_host,
+            inside_bytes_per_s=self.inside_bytes_per_s,
+            outside_bytes_per_s=self.outside_bytes_per_s,
+        )
         if self.inside_bytes_per_s < self.outside_bytes_per_s:
             raise InvalidInput(
                 f"inside_bytes_per_s is {self.inside_bytes_per_s}, below outside_bytes_per_s "

@@ -2,10 +2,11 @@
 
 import pytest
 import torch
+from torch import nn
 
 from runtime.device import SimDevice
 from runtime.profile.memory import MemoryProfile, peak_bytes, profile_memory
-from tests.runtime.profile.memory.models import Masked, Task, chain, task
+from tests.runtime.profile.memory.models import Masked, Residual, Task, chain, task
 from tests.runtime.profile.memory.test_peaks import mixes
 
 CAPACITY = 24 << 20
@@ -57,6 +58,32 @@ def _profiled_on_demand(sim: SimDevice) -> MemoryProfile:
     sim.set_capacity(CAPACITY)
     work = large("cpu")
     return profile_memory(work.model, work.step, sim.device, on_demand=True)
+
+
+class Skipping(nn.Module):
+    """What enters the blocks is used once more behind them, which brings it back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(16, 64)
+        self.blocks = nn.ModuleList(Residual(64) for _ in range(4))
+        self.last = nn.Linear(64, 8)
+
+    def forward(self, data: torch.Tensor) -> torch.Tensor:
+        """The skip connection is added after the last block."""
+        skip = hidden = self.first(data)
+        for block in self.blocks:
+            hidden = block(hidden)
+        result: torch.Tensor = self.last(hidden + skip)
+        return result
+
+
+def test_an_input_that_comes_back_outside_the_blocks_counts_once(sim: SimDevice) -> None:
+    work = task(Skipping(), torch.randn(256, 16))
+    roomy = profile_memory(work.model, work.step, sim.device)
+    small = profile_memory(work.model, work.step, sim.device, on_demand=True)
+    for policies in (("checkpoint",) * 4, ("keep",) * 4):
+        assert peak_bytes(small, policies) == peak_bytes(roomy, policies)
 
 
 def test_tied_frozen_and_unused_parameters_and_a_shared_mask(sim: SimDevice) -> None:

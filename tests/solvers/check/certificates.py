@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from scipy.optimize import linprog
 
-from solvers.check.recompute_graph_cut import Column, CutRelaxation, Row, Shape
+from solvers.check.keyed import Column, Row
+from solvers.check.recompute_graph_cut import CutRelaxation, Shape
 from solvers.ir import RecomputeGraphProblem, RecomputeOp
 from tests.solvers.check.naive_cut import column_keys, row_keys
 

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
+from solvers.check.keyed import Row
 from solvers.check.recompute_graph import base_us, judge_recompute_graph
 from solvers.check.recompute_graph_bound import packed
-from solvers.check.recompute_graph_cut import CutRelaxation, Row, Shape
+from solvers.check.recompute_graph_cut import CutRelaxation, Shape
 from solvers.ir import RecomputeGraphProblem
 from solvers.recompute.graph.replay import replay
 from tests.solvers.check.naive_cut import (

@@ -17,7 +17,11 @@ from solvers.replan.transfer.transportation import transport
 
 @dataclass(frozen=True)
 class NodeKind:
-    """Nodes that hold the same layers, on hosts whose nodes alive hold the same layers together."""
+    """Nodes that hold the same layers, on hosts whose nodes alive hold the same layers together.
+
+    Where there are hosts, each kind's `nodes` begin with another one: those handed out last, which lack the most, would
+    otherwise all stand on the last hosts.
+    """
 
     held: Interval
     nearby: frozenset[int]
@@ -44,8 +48,12 @@ def node_kinds(held: Mapping[int, Interval], topology: Topology) -> tuple[NodeKi
     kinds: dict[tuple[Interval, frozenset[int]], list[int]] = {}
     for node in sorted(held):
         kinds.setdefault((held[node], nearby.get(topology.host(node), frozenset())), []).append(node)
-    found = [NodeKind(interval, near, tuple(nodes)) for (interval, near), nodes in kinds.items()]
-    return tuple(sorted(found, key=lambda kind: kind.nodes[0]))
+    listed = sorted(kinds.items(), key=lambda kind: kind[1][0])
+    turn = [number * len(nodes) // len(kinds) if nearby else 0 for number, (_, nodes) in enumerate(listed)]
+    return tuple(
+        NodeKind(interval, near, (*nodes[start:], *nodes[:start]))
+        for start, ((interval, near), nodes) in zip(turn, listed, strict=True)
+    )
 
 
 def received_load(

@@ -3,7 +3,7 @@
 Kuhn-Munkres moves the least bytes in all, but what delays training is the busiest node. Where a lower bound does not
 show that no mapping is quicker, the mapping is sought again a few times: among those in which every node receives less
 than the busiest one moved, and with doubled prices for the layers that the busiest senders send. Where there is none
-such, the way found is the quickest.
+such, the way found is the quickest. With two bandwidths nodes then exchange places (`exchange.py`).
 """
 
 import math
@@ -11,10 +11,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from itertools import islice
 
 from solvers.ir.errors import InvalidInput
 from solvers.ir.replan import NewPipeline, ReplanProblem, Transfer
+from solvers.replan.transfer.exchange import Places, Way, exchanged
 from solvers.replan.transfer.mapping import NodeMapping, map_nodes, node_kinds
 from solvers.replan.transfer.owners import (
     NOTHING,
@@ -25,7 +27,7 @@ from solvers.replan.transfer.owners import (
     layer_bytes,
     unowned_layers,
 )
-from solvers.replan.transfer.senders import Owners, Sending, choose_senders, least_sent
+from solvers.replan.transfer.senders import Owners, choose_senders, least_sent
 from solvers.replan.transfer.topology import Topology
 
 Split = tuple[tuple[int, ...], int]
@@ -33,6 +35,9 @@ Split = tuple[tuple[int, ...], int]
 
 _ROUNDS = 6
 """How often a mapping is sought again; three made 948 random small clusters as quick as the tests' joint model."""
+
+_MOST_EXCHANGING = 256
+"""Stages of a plan whose nodes exchange places where there are hosts: with more, mappings alone must do."""
 
 _LARGEST_LOAD = 2**62
 
@@ -50,24 +55,6 @@ class Restored:
     transfer_us: Fraction
     least_us: Fraction
     unowned: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class _Way:
-    """One mapping with its senders, and what the busiest receiver receives."""
-
-    nodes: tuple[int, ...]
-    received: int
-    sending: Sending
-
-    @property
-    def load(self) -> int:
-        """What the busiest node receives or sends."""
-        return max(self.received, self.sending.most)
-
-    def crowded(self, load: int) -> set[int]:
-        """The layers sent by nodes that send at least so much."""
-        return {move.layer for move in self.sending.transfers if self.sending.sent.get(move.source, 0) >= load}
 
 
 def restore(problem: ReplanProblem, pipelines: Sequence[Split], topology: Topology | None = None) -> Restored:
@@ -105,30 +92,43 @@ class Restorer:
 
     def mapped(self, pipelines: Sequence[Split], mapping: NodeMapping, least_us: Fraction) -> Restored:
         """The best senders for a mapping; `least_us` is the bound to report."""
-        return self._restored(pipelines, self._way(mapping, self.stages(pipelines)), least_us)
+        return self._restored(pipelines, self._way(self.stages(pipelines), mapping.nodes, mapping.most), least_us)
 
-    def _restored(self, pipelines: Sequence[Split], way: _Way, least_us: Fraction) -> Restored:
+    def _restored(self, pipelines: Sequence[Split], way: Way, least_us: Fraction) -> Restored:
         taken = self.topology.time_us(way.load)
         return Restored(self._named(pipelines, way.nodes), way.sending.transfers, taken, least_us, self._unowned)
 
-    def _quickest(self, stages: Sequence[Interval]) -> tuple[_Way, int]:
+    def _quickest(self, stages: Sequence[Interval]) -> tuple[Way, int]:
         """The least load found of the busiest node, and a bound on it; mappings are priced as the module says."""
         prices = list(self.sizes)
         mapping = self._map(stages, prices, None)
         assert mapping is not None, "a mapping without limit exists whenever there are enough nodes"
-        best = last = self._way(mapping, stages)
-        bound = self._bound(stages, mapping.received)
+        best = last = self._way(stages, mapping.nodes, mapping.most)
+        ways, bound = [best], self._bound(stages, mapping.received)
         for _ in range(_ROUNDS):
             if best.load <= bound:
-                break
+                return best, bound
             for layer in last.crowded(best.load):
                 prices[layer] *= 2
             mapping = self._map(stages, prices, best.load - 1)
             if mapping is None:  # in every mapping some node receives as much
                 return best, best.load
-            last = self._way(mapping, stages)
+            last = self._way(stages, mapping.nodes, mapping.most)
             best = min(best, last, key=lambda way: way.load)
-        return best, bound
+            ways.append(last)
+        return self._exchanged(stages, ways, bound), bound
+
+    def _exchanged(self, stages: Sequence[Interval], ways: Sequence[Way], bound: int) -> Way:
+        """The quickest way; where hosts make senders inexact, after exchanges of nodes that begin at each of them."""
+        best = min(ways, key=lambda way: way.load)
+        if self.topology.nodes_per_host == 1 or len(stages) > _MOST_EXCHANGING:
+            return best
+        places = Places(stages, self._held, self.sizes, self.topology)
+        for way in sorted(ways, key=lambda way: way.load):
+            if best.load > bound:
+                other = exchanged(way, places, partial(self._way, stages), bound)
+                best = min(best, other, key=lambda way: way.load)
+        return best
 
     def _map(self, stages: Sequence[Interval], prices: Sequence[int], limit: int | None) -> NodeMapping | None:
         return map_nodes(self.kinds, stages, self.sizes, self.topology, prices=prices, limit=limit)
@@ -147,17 +147,17 @@ class Restorer:
             )
         return stages
 
-    def _way(self, mapping: NodeMapping, stages: Sequence[Interval]) -> _Way:
-        """The best senders for a mapping."""
+    def _way(self, stages: Sequence[Interval], nodes: tuple[int, ...], most_received: int) -> Way:
+        """The best senders for a mapping whose busiest receiver receives at least so much."""
         lost = set(self._unowned)
         needs = [
             (node, layer)
-            for node, stage in zip(mapping.nodes, stages, strict=True)
+            for node, stage in zip(nodes, stages, strict=True)
             for layer in _lacking(self._held[node], stage)
             if layer not in lost
         ]
-        sending = choose_senders(needs, self.owners, self.sizes, self.topology, mapping.most)
-        return _Way(mapping.nodes, mapping.most, sending)
+        sending = choose_senders(needs, self.owners, self.sizes, self.topology, most_received)
+        return Way(nodes, most_received, sending)
 
     def _bound(self, stages: Sequence[Interval], received: int) -> int:
         """A load that some node has in any mapping, where all nodes together receive at least `received`.

@@ -20,10 +20,8 @@ from functools import cached_property
 from solvers.ir.errors import InvalidInput
 from solvers.ir.replan import Transfer
 from solvers.replan.transfer.owners import NOTHING, Interval
+from solvers.replan.transfer.relief import Need, Relief
 from solvers.replan.transfer.topology import Topology
-
-Need = tuple[int, int]
-"""A node and a layer that it lacks."""
 
 
 @dataclass(frozen=True)
@@ -31,16 +29,18 @@ class Sending:
     """Transfers in the order of the needs, every sender's load, and a lower bound on max(the busiest's, `allowed`).
 
     The bound holds for any choice of senders; it is `allowed` (nothing more known) where hosts have several nodes.
+    `received`, every receiver's load, is empty with one rate, where the choice of senders does not change it.
     """
 
     transfers: tuple[Transfer, ...]
     sent: Mapping[int, int]
+    received: Mapping[int, int]
     bound: int
 
     @property
     def most(self) -> int:
-        """The busiest sender's load."""
-        return max(self.sent.values(), default=0)
+        """The busiest node's load, of those in `sent` and `received`."""
+        return max((0, *self.sent.values(), *self.received.values()))
 
 
 @dataclass(frozen=True)
@@ -76,8 +76,8 @@ def choose_senders(
     """A living owner for each need; the busiest sends as little as can be, or at most `allowed`.
 
     `allowed` is what the busiest receiver receives: the transfers end no sooner if senders are less busy than that.
-    Owners on the receiver's host come first, the least busy of them; this is not exact. A layer without an owner
-    raises `InvalidInput`.
+    Owners on the receiver's host come first, the least busy of them; then the busiest nodes are relieved (`relief.py`),
+    which is not exact. A layer without an owner raises `InvalidInput`.
     """
     loads: dict[int, int] = {}
     sources = {(node, layer): owners.first(layer) for node, layer in needs if not sizes[layer]}
@@ -91,8 +91,14 @@ def choose_senders(
     flow = _Flow({layer: len(nodes) for layer, nodes in targets.items()}, weights, owners, loads)
     bound = flow.least_capacity(allowed)
     sources |= _name(flow, targets, weights, owners, loads)
+    received: Mapping[int, int] = {}
+    if topology.nodes_per_host > 1:
+        relief = Relief(sources, owners.kinds, sizes, topology)
+        relief.run(allowed)
+        sources |= relief.sources
+        loads, received, bound = relief.sent, relief.received, allowed
     transfers = tuple(Transfer(layer=layer, source=sources[node, layer], target=node) for node, layer in needs)
-    return Sending(transfers, loads, bound if topology.nodes_per_host == 1 else allowed)
+    return Sending(transfers, loads, received, bound)
 
 
 def least_sent(demands: Mapping[int, int], owners: Owners, sizes: Sequence[int], topology: Topology) -> int:

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from solvers.ir import InvalidInput
 from solvers.replan.transfer.owners import Interval
-from solvers.replan.transfer.senders import Need, Owners, choose_senders, least_sent
+from solvers.replan.transfer.relief import Need
+from solvers.replan.transfer.senders import Owners, choose_senders, least_sent
 from solvers.replan.transfer.topology import Topology
 
 FLAT = Topology.flat(1)

@@ -55,14 +55,13 @@ def test_knowing_the_hosts_saves_time() -> None:
 
 
 @pytest.mark.parametrize("seed", restorable_seeds(25))
-def test_the_bound_holds_against_the_joint_model_and_the_plan_is_near_it(seed: int) -> None:
-    """80 random clusters: 76 optimal, the others at most a fifth above."""
+def test_the_bound_holds_and_the_plan_is_as_quick_as_the_joint_model(seed: int) -> None:
+    """As in all of 240 cases (these seeds up to the 80th, three kinds of hosts); in some others it is not."""
     problem, pipelines = random_case(seed)
     where = Topology(nodes_per_host=2, inside_bytes_per_s=4_000_000, outside_bytes_per_s=1_000_000)
     restored, best = restore(problem, pipelines, where), joint(problem, pipelines, where)
     assert best.proven
-    assert restored.least_us <= where.time_us(best.busiest) <= restored.transfer_us
-    assert restored.transfer_us <= where.time_us(best.busiest) * Fraction(6, 5)
+    assert restored.least_us <= where.time_us(best.busiest) == restored.transfer_us
     assert restored.transfer_us == where.transfer_us(problem, restored.transfers)
 
 

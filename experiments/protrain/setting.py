@@ -3,9 +3,11 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import msgspec
+
 from experiments.reproduction import Cells
 from experiments.reproduction.result import OUT_OF_MEMORY, Series, Value
-from solvers.ir.hardware import Hardware
+from solvers.ir.hardware import HOST, Hardware, Link
 from solvers.ir.layout import LayoutPlan, LayoutProblem
 from solvers.ir.solution import Limits, Solution
 from solvers.layout.baselines import ColossalStatic, Fsdp, Zero3Offload
@@ -16,6 +18,7 @@ from solvers.workload import ModelShape
 
 GIB = 2**30
 MICROSECONDS = 10**6
+GIGA = 10**9
 PROTRAIN = "protrain"
 Baseline = type[Zero3Offload] | type[ColossalStatic] | type[Fsdp]
 BASELINES: dict[str, Baseline] = {"deepspeed": Zero3Offload, "colossal": ColossalStatic, "fsdp": Fsdp}
@@ -49,6 +52,23 @@ class Testbed(NamedTuple):
 def testbed(cells: Cells, hardware: str, *, ranks: int, sequence: int, hosts: int = 1) -> Testbed:
     """The testbed on that hardware file."""
     return Testbed(cells.hardware(hardware), ranks, hosts, sequence)
+
+
+def with_rates(
+    hardware: Hardware, *, host: Callable[[int], int] | None = None, network: Callable[[int], int] | None = None
+) -> Hardware:
+    """The machine with other rates (bytes/s) of its links to the host, and of those between devices."""
+
+    def changed(link: Link) -> Link:
+        rate = host if HOST in (link.a, link.b) else network
+        return link if rate is None else msgspec.structs.replace(link, bytes_per_s=rate(link.bytes_per_s))
+
+    return msgspec.structs.replace(hardware, links=tuple(map(changed, hardware.links)))
+
+
+def with_host_link(hardware: Hardware, gb_per_s: float) -> Hardware:
+    """The machine with so many 10⁹ bytes/s a direction between each device and the host."""
+    return with_rates(hardware, host=lambda _: round(gb_per_s * GIGA))
 
 
 def solved(system: str, problem: LayoutProblem) -> Solution[LayoutPlan]:

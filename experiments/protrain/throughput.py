@@ -17,13 +17,16 @@ from experiments.protrain.setting import (
 from experiments.reproduction import Cells, Result, Series
 from experiments.reproduction.result import Value
 from solvers.ir.fields import require
-from solvers.layout.baselines import fits, offloaded
+from solvers.ir.solution import Limits
+from solvers.layout.baselines import Fsdp, Zero3Offload, fits, offloaded
 from solvers.layout.evaluate import evaluate, instance
-from solvers.layout.systems import without_offload
+from solvers.layout.systems import as_run_by, without_offload
 from solvers.workload import ModelShape
 
 WITHOUT = "no offloading"
 """Plain ZeRO-3: everything sharded over the devices, checkpointed only where it must be."""
+LEAN = "deepspeed of 16 bytes"
+"""DeepSpeed's rule where the host keeps 16 bytes a parameter, as Colossal-AI and FSDP do, in place of 27."""
 SYSTEMS = (PROTRAIN, *BASELINES)
 
 
@@ -54,6 +57,11 @@ def with_and_without(
     return _result(_found(cells, (*SYSTEMS, WITHOUT), sequence, rows, batches))
 
 
+def with_lean(cells: Cells, *, sequence: int, rows: Sequence[Mapping[str, Any]], batches: Sequence[int]) -> Result:
+    """The same as `best_batch`, with a DeepSpeed beside that keeps less on the host."""
+    return _result(_found(cells, (*SYSTEMS, LEAN), sequence, rows, batches))
+
+
 Found = dict[str, dict[str, dict[str, Any] | None]]
 """By system and label."""
 
@@ -70,11 +78,11 @@ def _found(
         require(bool(sizes), f"none of the batches is a multiple of the {place.ranks} ranks of {label!r}: give one")
         for system in every:
             key = {"row": label, "system": system}
-            found[system][label] = cells.get(key, _best, place, cells.shape(row["shape"]), system, sizes)
+            found[system][label] = cells.get(key, best_of, place, cells.shape(row["shape"]), system, sizes)
     return found
 
 
-def _best(place: Testbed, shape: ModelShape, system: str, batches: Sequence[int]) -> dict[str, Any]:
+def best_of(place: Testbed, shape: ModelShape, system: str, batches: Sequence[int]) -> dict[str, Any]:
     """The batch of the most tokens a second; None where none fits."""
     speeds = {}
     for batch in batches:
@@ -87,6 +95,8 @@ def _best(place: Testbed, shape: ModelShape, system: str, batches: Sequence[int]
 
 def _step_us(place: Testbed, shape: ModelShape, system: str, batch: int) -> int | None:
     problem = place.problem(shape, batch)
+    if system == LEAN:
+        return step_us(Zero3Offload().solve(as_run_by(Fsdp.NAME, problem), Limits()))
     if system != WITHOUT:
         return step_us(solved(system, problem))
     problem = without_offload(problem)

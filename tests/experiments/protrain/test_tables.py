@@ -21,6 +21,8 @@ NAMES = [
     "figure-7a",
     "section-5.5",
     "gh200",
+    "crossing",
+    "sensitivity",
 ]
 
 

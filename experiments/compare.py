@@ -17,7 +17,7 @@ from experiments.plots import Curve, Panel, lanes_figure, memory_figure, png_byt
 from experiments.progress import Stages, stages
 from experiments.rows import commit
 from experiments.run_directory import CONFIG, RunDirectory, interrupted, open_run_directory
-from experiments.tables import Table, policy_tables, to_markdown, to_terminal, to_text
+from experiments.tables import Table, policy_tables, say, to_markdown, to_terminal, to_text
 from experiments.worlds import World, load_hardware
 from solvers.ir import InvalidInput, Row, SwapPlan
 from solvers.ir.codec import document_to_raw, plan_to_raw, problem_to_raw
@@ -68,8 +68,8 @@ def print_rows(console: Console, rows: Sequence[Row], tables: Sequence[Table], d
     to_terminal(console, tables)
     for row in rows:
         if row.reason:
-            console.print(f"{row.asked['policy']}: {row.reason}", markup=False, highlight=False, soft_wrap=True)
-    console.print(f"written to {directory.path}", markup=False, highlight=False, soft_wrap=True)
+            say(console, f"{row.asked['policy']}: {row.reason}")
+    say(console, f"written to {directory.path}")
 
 
 def exit_code(rows: Sequence[Row]) -> int:

@@ -15,7 +15,7 @@ from experiments.compose import Root, expand_grid, read_grid
 from experiments.progress import stages
 from experiments.rows import commit, read_rows
 from experiments.run_directory import CONFIG, ROWS, RunDirectory, open_run_directory
-from experiments.tables import Table, to_markdown, to_terminal, to_text
+from experiments.tables import Table, say, to_markdown, to_terminal, to_text
 from solvers.ir import InvalidInput, Row
 from solvers.ir.codec import read_text
 
@@ -127,8 +127,8 @@ def show_sweep(directory: RunDirectory, rows: Sequence[Row], tables: Sequence[Ta
     to_terminal(console, tables)
     for row in rows:
         if row.outcome == "error":
-            console.print(f"{row.asked}: {row.reason}", markup=False, highlight=False, soft_wrap=True)
-    console.print(f"written to {directory.path}", markup=False, highlight=False, soft_wrap=True)
+            say(console, f"{row.asked}: {row.reason}")
+    say(console, f"written to {directory.path}")
 
 
 def _shared(settings: Sequence[AnySettings]) -> tuple[str, RunDirectory]:

@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from experiments.printable import printable
 from solvers.ir import Watch
 
 
@@ -38,7 +39,7 @@ class Stages:
 
     def say(self, what: str) -> None:
         """Say what goes on now."""
-        self._progress.update(self._task, description=escape(what))
+        self._progress.update(self._task, description=escape(printable(what)))
 
     def watch(self, what: str) -> Watch:
         """A solver's watch: its incumbent and bound, live; it never stops the solver."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from experiments.printable import printable
 from experiments.rows import rows_to_text
 from solvers.ir import InvalidInput, Row
 from solvers.ir.codec import write_json, write_text
@@ -74,7 +75,8 @@ def open_run_directory(experiment: str, run_dir: str | None) -> RunDirectory:
 def interrupted(directory: RunDirectory) -> int:
     """What Ctrl-C leaves behind, in one line of stderr; the exit code."""
     kept = any(directory.path.iterdir())
-    print(f"bayplan: interrupted{f': what was done so far is in {directory.path}' if kept else ''}", file=sys.stderr)
+    place = f": what was done so far is in {printable(str(directory.path))}" if kept else ""
+    print(f"bayplan: interrupted{place}", file=sys.stderr)
     return 130
 
 

@@ -10,6 +10,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from experiments.figures import Figures, figures_of
+from experiments.printable import printable
 from solvers.ir import Row
 
 MIB = 2**20
@@ -67,16 +68,26 @@ def shown(value: object) -> str:
 def to_terminal(console: Console, tables: Sequence[Table]) -> None:
     """Print the tables; a console narrower than a table gets it unwrapped all the same."""
     for table in tables:
-        drawn = RichTable(title=Text(table.title), box=rich.box.SIMPLE_HEAD, title_justify="left", title_style="bold")
+        drawn = RichTable(title=_text(table.title), box=rich.box.SIMPLE_HEAD, title_justify="left", title_style="bold")
         for number, name in enumerate(table.head):
-            drawn.add_column(Text(name), justify="right" if number else "left", no_wrap=True)
+            drawn.add_column(_text(name), justify="right" if number else "left", no_wrap=True)
         for line in table.body:
-            drawn.add_row(*(Text(cell) for cell in line))
+            drawn.add_row(*(_text(cell) for cell in line))
         # Piped into a file or a narrow terminal, a cut table would be worse than a wide one.
         console.width = max(console.width, console.measure(drawn, options=console.options.update(width=400)).maximum)
         console.print(drawn)
         if table.note:
-            console.print(Text(table.note, style="dim"))
+            console.print(_text(table.note, "dim"))
+
+
+def say(console: Console, sentence: str) -> None:
+    """Print a sentence as it is, unwrapped."""
+    console.print(_text(sentence), highlight=False, soft_wrap=True)
+
+
+def _text(text: str, style: str = "") -> Text:
+    """What commands a terminal is escaped; line breaks stay."""
+    return Text("\n".join(printable(line) for line in text.split("\n")), style=style)
 
 
 def to_text(tables: Sequence[Table]) -> str:

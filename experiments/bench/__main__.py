@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from experiments.bench.figure import Figure, row
-from experiments.cli import run
+from experiments.command_line import run
 from experiments.commands.outputs import writable
 from experiments.commands.show import print_table
 from experiments.machine import machine

@@ -16,6 +16,7 @@ from experiments.chameleon.settings import ClusterSettings, ComposedCluster, mak
 from experiments.chameleon.tables import LIVES, PLANS, lives_table, plans_table
 from experiments.compose import split_flags
 from experiments.page import html_page
+from experiments.printable import printable
 from experiments.progress import Stages, stages
 from experiments.rows import commit
 from experiments.run_directory import CONFIG, RunDirectory, interrupted, open_run_directory
@@ -78,7 +79,7 @@ def main(argv: Sequence[str]) -> int:
     finally:
         directory.remove_if_empty()
     to_terminal(Console(), tables_of(composed.settings, found.rows))
-    print(f"{time.perf_counter() - began:.1f} s; written to {directory.path}")
+    print(f"{time.perf_counter() - began:.1f} s; written to {printable(str(directory.path))}")
     return 0
 
 

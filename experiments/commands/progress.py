@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from experiments.commands.interrupts import Interrupts
 from experiments.commands.show import show_share, show_us
+from experiments.printable import printable
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -75,4 +76,4 @@ class Progress(AbstractContextManager["Progress"]):
     def _text(self) -> "Text":
         from rich.text import Text
 
-        return Text(self.line())
+        return Text(printable(self.line()))

@@ -3,6 +3,8 @@
 import sys
 from collections.abc import Sequence
 
+from experiments.printable import printable
+
 
 def show_us(value: float | None) -> str:
     """Microseconds; a whole number without decimals, "unknown" for None."""
@@ -23,7 +25,8 @@ def show_seconds(value: float) -> str:
 
 def print_figures(title: str, figures: Sequence[tuple[str, str | None]]) -> None:
     """Names and values, one a line, on stdout; None is written "unknown"."""
-    rows = [(name, "unknown" if value is None else " ".join(value.split())) for name, value in figures]
+    title = printable(title)
+    rows = [(name, "unknown" if value is None else printable(" ".join(value.split()))) for name, value in figures]
     if not sys.stdout.isatty():
         width = max((len(name) for name, _ in rows), default=0)
         print(title)
@@ -35,6 +38,7 @@ def print_figures(title: str, figures: Sequence[tuple[str, str | None]]) -> None
 
 def print_table(title: str, headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """A table with headers on stdout."""
+    rows = [[printable(cell) for cell in row] for row in rows]
     if sys.stdout.isatty():
         _print_rich(title, headers, rows)
         return

@@ -16,8 +16,9 @@ from experiments.lynx.settings import (
 )
 from experiments.lynx.simulate import Step
 from experiments.lynx.tables import stage_lines, stage_table, system_table
+from experiments.printable import printable
 from experiments.run_directory import CONFIG, RunDirectory, interrupted, open_run_directory
-from experiments.tables import Table, to_markdown, to_terminal, to_text
+from experiments.tables import Table, say, to_markdown, to_terminal, to_text
 from solvers.ir import Row
 from solvers.ir.codec import document_to_raw, plan_file, plan_to_raw, problem_sha256, problem_to_raw
 from solvers.ir.recompute import RecomputeLayerPlan
@@ -63,7 +64,7 @@ def main(argv: Sequence[str]) -> int:
         return interrupted(directory)
     finally:
         directory.remove_if_empty()
-    print(f"planned in {1e3 * comparison.seconds:.0f} ms; written to {directory.path}")
+    print(f"planned in {1e3 * comparison.seconds:.0f} ms; written to {printable(str(directory.path))}")
     return 0 if any(row.outcome == "ok" for row in rows) else 1
 
 
@@ -114,10 +115,10 @@ def print_comparison(console: Console, rows: Sequence[Row], tables: Sequence[Tab
     """The tables, what the stages do, and why a system has no step."""
     to_terminal(console, tables)
     for line in lines:
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+        say(console, line)
     for row in rows:
         if row.reason:
-            console.print(f"{row.asked['policy']}: {row.reason}", markup=False, highlight=False, soft_wrap=True)
+            say(console, f"{row.asked['policy']}: {row.reason}")
 
 
 def write_comparison(

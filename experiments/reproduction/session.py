@@ -12,7 +12,7 @@ from experiments.reproduction.pages import difference_table, page, summary_page,
 from experiments.reproduction.run import Options, Outcome, run_entry
 from experiments.rows import rows_to_text
 from experiments.run_directory import RunDirectory, open_run_directory
-from experiments.tables import to_terminal
+from experiments.tables import say, to_terminal
 from solvers.ir.names import unknown
 
 ALL = "all"
@@ -56,7 +56,7 @@ def run_entries(entries: Mapping[str, Entry], options: Options, out: Path | None
         to_terminal(console, [summary_table(outcomes), *([differences] if differences else [])])
     if directory is not None:
         directory.text(SUMMARY, summary_page(outcomes))
-        console.print(f"written to {directory.path}", markup=False, highlight=False, soft_wrap=True)
+        say(console, f"written to {directory.path}")
     return 0
 
 

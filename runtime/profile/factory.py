@@ -47,13 +47,14 @@ def load_factory(spec: str) -> Callable[[torch.device], Training]:
 def call_theirs(call: Callable[[], ResultT], what: str) -> ResultT:
     """Call the user's code; what it raises becomes an `InvalidInput` that names `what` and the user's line.
 
-    Out of memory passes through: it is an answer about a budget, not a fault of the code.
+    `sys.exit` in it too, which else would end the command without a word. Out of memory passes through: it is an answer
+    about a budget, not a fault of the code.
     """
     try:
         return call()
     except (BayplanError, torch.OutOfMemoryError):
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         place = error.__traceback__
         while place is not None and place.tb_next is not None and "site-packages" not in _file(place.tb_next.tb_frame):
             place = place.tb_next
@@ -75,7 +76,7 @@ def _import(name: str) -> ModuleType:
         if error.name is not None and (name == error.name or name.startswith(error.name + ".")):
             raise InvalidInput(f"there is no module {name!r} in {folder} or on Python's path: correct it") from error
         raise InvalidInput(f"module {name!r} needs {error.name!r}, which is not installed: install it") from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise InvalidInput(f"module {name!r} cannot be imported: {type(error).__name__}: {error}") from error
 
 

@@ -35,8 +35,17 @@ def engines() -> tuple[EngineInfo, ...]:
             found.append(EngineInfo(name, title, None, f"not installed: pip install {package}"))
             continue
         licence = _gurobi_licence() if name == "gurobi" else licence
-        found.append(EngineInfo(name, title, importlib.metadata.version(package), licence))
+        found.append(EngineInfo(name, title, _version(package), licence))
     return tuple(found)
+
+
+def _version(package: str) -> str:
+    """As its metadata says, which may be missing or empty where a package was copied and not installed."""
+    try:
+        version: str | None = importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        version = None
+    return version or "of unknown version"
 
 
 def _gurobi_licence() -> str:

@@ -16,7 +16,7 @@ from experiments.bench.layer import layer_figures
 from experiments.bench.matching import GUARD_GOAL_NS, MATCHING_GOAL_NS, NAMES, matching_figures
 from experiments.bench.records import record_figures
 from experiments.bench.swap import swap_figures
-from experiments.cli import run
+from experiments.command_line import run
 from solvers.ir import Limits, RecomputeGraphPlan, RecomputeGraphProblem, Solution, Status, Watch
 from solvers.ir.codec import problem_to_raw, write_json
 from tests.experiments.commands.console import Outcome, refused, write_problem

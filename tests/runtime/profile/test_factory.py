@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from runtime.profile.factory import load_factory
+from runtime.profile.factory import call_theirs, load_factory
 from solvers.ir.errors import InvalidInput
 
 SOURCE = """
@@ -27,6 +27,7 @@ def too_little(device): return _parts(device)[:2]
 def no_step(device): return (*_parts(device)[:2], 3)
 def no_model(device): return (1, 2, 3)
 def broken(device): raise ValueError("my own fault")
+def leaving(device): raise SystemExit(3)
 number = 7
 """
 
@@ -81,6 +82,14 @@ def test_a_module_that_fails_says_how(folder: Path) -> None:
     (folder / "failing.py").write_text("1 / 0\n")
     with pytest.raises(InvalidInput, match="cannot be imported: ZeroDivisionError: division by zero"):
         load_factory("failing:build")
+
+
+def test_code_that_ends_python_ends_no_command_without_a_word(folder: Path) -> None:
+    with pytest.raises(InvalidInput, match=r"made_model:leaving raised SystemExit at made_model.py:\d+ \(3\): correct it"):
+        call_theirs(lambda: load_factory("made_model:leaving")(torch.device("cpu")), "made_model:leaving")
+    (folder / "leaving.py").write_text("import sys\nsys.exit()\n")
+    with pytest.raises(InvalidInput, match="'leaving' cannot be imported: SystemExit"):
+        load_factory("leaving:build")
 
 
 @pytest.mark.usefixtures("folder")

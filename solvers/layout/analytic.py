@@ -44,22 +44,27 @@ class Activations:
     """What swapping adds to the lanes: by block, the part of a swap-out and of a swap-in that runs along with it.
 
     A swapped block's bytes leave during the `interval` forward passes after its own and return during the backward
-    passes of the same blocks, spread evenly.
+    passes of the same blocks, spread evenly. Where fewer blocks follow, the rest moves between forward and backward,
+    while nothing else runs: `alone`, for each count of swapped blocks.
     """
 
     out: Array
     into: Array
+    alone: Array
 
     @staticmethod
-    def of(problem: LayoutProblem) -> "Activations":
-        """Along with each block, if all places of the layout are swapped."""
+    def of(problem: LayoutProblem, swap: Array) -> "Activations":
+        """Along with each block, if all places of the layout are swapped; alone, for these counts."""
         count, interval = len(problem.blocks), problem.interval
         out, into = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
+        alone = [0]
         for place in map(int, swap_places(problem)):
-            block, along = problem.blocks[place], slice(place + 1, place + interval + 1)
-            out[along] = -(-block.swap_out_us // interval)
-            into[along] = -(-block.swap_in_us // interval)
-        return Activations(out, into)
+            block, along = problem.blocks[place], min(interval, count - 1 - place)
+            parts = -(-block.swap_out_us // interval), -(-block.swap_in_us // interval)
+            out[place + 1 : place + along + 1], into[place + 1 : place + along + 1] = parts
+            rests = max(0, block.swap_out_us - along * parts[0]), max(0, block.swap_in_us - along * parts[1])
+            alone.append(alone[-1] + sum(rests))
+        return Activations(out, into, array(alone)[swap])
 
 
 class Analytic:
@@ -76,7 +81,7 @@ class Analytic:
         self._chunks = _Chunks.of(given)
         self._compute = array([block.backward_us for block in problem.blocks])
         self._again = array([block.forward_us if block.choice else 0 for block in problem.blocks])
-        self._moves = Activations.of(problem)
+        self._moves = Activations.of(problem, layouts.swap)
         self._places = swap_places(problem)
         stays = np.arange(len(problem.chunks)) < persist[:, None]
         self._on_device = np.where(stays, self._chunks.device_update, 0).sum(axis=1)
@@ -97,10 +102,24 @@ class Analytic:
             times[part] = self._times(persist[part], buffers[part], layout[part])
         return times
 
+    def least_us(self, layout: Array) -> Array:
+        """For each count of persistent chunks no more than the analytic time of these layouts with any buffers.
+
+        In backward there is no traffic at all, or nothing is missing and nothing is computed again.
+        """
+        layouts = self.layouts
+        first, others = _sums(self._again), _sums(self._again[self._places])
+        again = first[layouts.again_end] - others[layouts.again_swapped]
+        compute = self._compute.sum() + again.ravel()[layout]
+        row, persist = layout // layouts.valid.shape[1], np.arange(len(self.persist))[:, None]
+        return self._step_times(persist, row, np.maximum(compute, self._there[:, 0, -1:]))
+
     def _times(self, persist: Array, buffers: Array, layout: Array) -> Array:
         row = layout // self.layouts.valid.shape[1]
+        return self._step_times(persist, row, self._backward_times(persist, buffers, layout, row))
+
+    def _step_times(self, persist: Array, row: Array, backward: Array) -> Array:
         forward = self._forward[persist, row]
-        backward = self._backward_times(persist, buffers, layout, row)
         on_device, on_cpu = self._on_device[persist], self._on_cpu[persist]
         if self._overlap:
             return array(forward + np.maximum(backward + on_device, on_cpu))
@@ -120,7 +139,7 @@ class Analytic:
         alone = np.maximum(compute, traffic)
         moving = np.maximum(alone, self._moves.out)
         end = self.layouts.moving_end
-        return _sums(alone)[:, -1:] + _sums(moving - alone)[:, end]
+        return _sums(alone)[:, -1:] + _sums(moving - alone)[:, end] + self._moves.alone
 
     def _gradient_traffic(self) -> tuple[Array, Array]:
         """By count of persistent chunks and block: on the network, and out of the device."""

@@ -1,16 +1,21 @@
 """All interleaved layouts of a problem at once: their policies' reach and their exact activation memory, as arrays."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from solvers.ir.fields import LARGEST
 from solvers.ir.layout import LayoutProblem
+from solvers.layout.interleaved import most_swapped
 
 Array = npt.NDArray[np.int64]
 
-MOST_CELLS = 4_000_000
-"""Layouts times blocks; where there are more, evenly spread counts are taken instead of all."""
+MOST = 1 << 26
+"""Counts of persistent chunks, swapped and checkpointed blocks, multiplied; of more, evenly spread ones are taken."""
+MOST_CELLS = 1 << 22
+"""Counts of swapped blocks times blocks, likewise."""
 
 
 def array(values: object) -> Array:
@@ -23,6 +28,16 @@ def spread(most: int, count: int) -> Array:
     if most < count:
         return np.arange(most + 1, dtype=np.int64)
     return np.unique(np.linspace(0, most, max(2, count)).round().astype(np.int64))
+
+
+def shares(sizes: Sequence[int], most: int) -> list[int]:
+    """How many of each of these to take, so that their product is `most` at most: all of those that are few."""
+    taken = list(sizes)
+    left = most
+    for rank, place in enumerate(sorted(range(len(sizes)), key=lambda place: sizes[place])):
+        taken[place] = min(sizes[place], int(left ** (1 / (len(sizes) - rank)) + 1e-9))
+        left //= max(1, taken[place])
+    return taken
 
 
 @dataclass(frozen=True)
@@ -47,21 +62,35 @@ class Layouts:
 def swap_places(problem: LayoutProblem) -> Array:
     """The blocks that the layout can swap, in the order in which it does: every `interval`-th that has a choice.
 
-    Their number is at most floor(N / interval), the paper's bound on swapped blocks. The last ones are left out where
-    swapping frees nothing: bytes count until `interval` more blocks have run, so there must be a block after these.
-    With uneven blocks that loses a few layouts (a late swap makes another block one of the first to be checkpointed).
+    Also those so late that their bytes come back before they could have left: they free nothing, but another block is
+    then one of the first to be checkpointed.
     """
-    free = [number for number, block in enumerate(problem.blocks) if block.choice]
-    places = free[:: problem.interval][: len(free) // problem.interval]
-    return array([place for place in places if place + problem.interval + 1 < len(problem.blocks)])
+    return array([number for number, block in enumerate(problem.blocks) if block.choice][:: problem.interval])
+
+
+def counts(problem: LayoutProblem) -> tuple[Array, Array, Array]:
+    """Which counts of persistent chunks, swapped and checkpointed blocks are looked at: all, if not too many."""
+    free, blocks = sum(block.choice for block in problem.blocks), len(problem.blocks)
+    most = (len(problem.chunks), most_swapped(free, problem.interval), free)
+    chunks, swap, checkpoint = (each + 1 for each in most)
+    taken = shares([chunks, min(swap, MOST_CELLS // blocks), checkpoint], MOST)
+    persist, swapped, again = (spread(each, count) for each, count in zip(most, taken, strict=True))
+    return persist, swapped, again
+
+
+def left_out(problem: LayoutProblem) -> str | None:
+    """Which counts are not looked at, in words; None where all are."""
+    what = ("persistent chunks", "swapped blocks", "checkpointed blocks")
+    pairs = zip(what, counts(problem), strict=True)
+    few = [f"{len(tried)} of {tried[-1] + 1} counts of {name}" for name, tried in pairs if len(tried) <= tried[-1]]
+    return f"evenly spread, {', '.join(few)} were tried" if few else None
 
 
 def all_layouts(problem: LayoutProblem) -> Layouts:
     """Every (swap, checkpoint) of the paper's space, or an even spread where there are too many."""
     free = array([number for number, block in enumerate(problem.blocks) if block.choice])
     places = swap_places(problem)
-    side = int((MOST_CELLS // len(problem.blocks)) ** 0.5)
-    swap, checkpoint = spread(len(places), side), spread(len(free), side)
+    _, swap, checkpoint = counts(problem)
     valid = swap[:, None] + checkpoint[None, :] <= len(free)
     again_end, again_swapped = _reach(free, problem.interval, swap[:, None], checkpoint[None, :], valid)
     size = array([block.activation_bytes for block in problem.blocks])
@@ -69,11 +98,11 @@ def all_layouts(problem: LayoutProblem) -> Layouts:
         swap=swap,
         checkpoint=checkpoint,
         valid=valid,
-        peak_bytes=_peaks(problem, places, swap, again_end, valid),
+        peak_bytes=np.where(valid, _peaks(problem, places, swap, again_end), 0),
         again_end=again_end,
         again_swapped=again_swapped,
         swapped_bytes=np.concatenate(([0], np.cumsum(size[places])))[swap],
-        moving_end=np.concatenate(([0], places + problem.interval + 1))[swap],
+        moving_end=np.minimum(np.concatenate(([0], places + problem.interval + 1)), len(size))[swap],
     )
 
 
@@ -93,23 +122,33 @@ def _reach(
     return end, np.where(some, np.minimum(swap, last // interval + 1), 0)
 
 
-def _peaks(problem: LayoutProblem, places: Array, swap: Array, again_end: Array, valid: npt.NDArray[np.bool_]) -> Array:
-    """The exact activation peak of every valid layout (README of solvers/check, layout, device memory); 0 elsewhere."""
+def _peaks(problem: LayoutProblem, places: Array, swap: Array, again_end: Array) -> Array:
+    """The exact activation peak of every layout (README of solvers/check, layout, device memory).
+
+    Of a layout the blocks before `again_end` hold what they hold if all are checkpointed, the others what they hold if
+    none is, less what the former save: the most of either is a running maximum.
+    """
     blocks = problem.blocks
     size, entry = array([b.activation_bytes for b in blocks]), array([b.input_bytes for b in blocks])
     forward = array([b.forward_transient_bytes for b in blocks])
     backward = size + array([b.backward_transient_bytes for b in blocks])
-    turn = np.full(len(blocks), len(blocks), dtype=np.int64)
+    turn = np.full(len(blocks), len(places), dtype=np.int64)
     turn[places] = np.arange(len(places))
-    row = np.nonzero(valid)[0]
-    swapped = turn[None, :] < swap[row][:, None]
-    choice = np.array([block.choice for block in blocks])
-    again = choice & (np.arange(len(blocks)) < again_end[valid][:, None]) & ~swapped
-    stays = np.where(again, entry, size)
-    before = np.cumsum(stays, axis=1) - stays
-    gone = problem.interval + 1
-    if gone < len(blocks):
-        before[:, gone:] -= np.cumsum(np.where(swapped, size, 0)[:, :-gone], axis=1)
-    peaks = np.zeros(valid.shape, dtype=np.int64)
-    peaks[valid] = (before + np.maximum(stays + forward, backward)).max(axis=1)
-    return peaks
+    swapped = turn < swap[:, None]
+    left = _before(np.where(swapped, size, 0))[:, np.maximum(0, np.arange(len(blocks)) - problem.interval)]
+    stays = np.where(~swapped & np.array([block.choice for block in blocks]), entry, size)
+    again, kept = _before(stays), _before(np.broadcast_to(size, swapped.shape))
+    first = np.maximum.accumulate(again[:, :-1] - left + np.maximum(stays + forward, backward), axis=1)
+    others = np.flip(kept[:, :-1] - left + np.maximum(size + forward, backward), axis=1)
+    last = np.flip(np.maximum.accumulate(others, axis=1), axis=1)
+    none = np.full((len(swap), 1), -LARGEST)
+    rows = np.arange(len(swap))[:, None]
+    rest = np.hstack([last, none])[rows, again_end] + (again - kept)[rows, again_end]
+    return array(np.maximum(np.hstack([none, first])[rows, again_end], rest))
+
+
+def _before(values: Array) -> Array:
+    """Σ of the values before each place of the last axis, and of all."""
+    sums = np.zeros((*values.shape[:-1], values.shape[-1] + 1), dtype=np.int64)
+    np.cumsum(values, axis=-1, out=sums[..., 1:])
+    return sums

@@ -5,19 +5,26 @@ states besides. So the least is that of the best policies and the least buffers,
 all chunks; then some must persist, at least those whose states are smallest for what they free.
 """
 
+from bisect import bisect_left
+from collections import Counter, deque
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from itertools import accumulate
 from math import ceil
 
+from solvers.ir.fields import LARGEST
 from solvers.ir.layout import LayoutBlock, LayoutProblem
 from solvers.layout.evaluate import Instance, least_buffers
 
-CASES = 20_000
-"""Beyond this many partial policies at once, the least activation peak is bounded instead of found."""
+CASES = 300_000
+"""So many partial policies at most are looked at where blocks differ: half a second."""
 
 
-@dataclass(frozen=True)
+_Case = tuple[int, int, int, int]
+
+
+@dataclass(frozen=True, order=True)
 class Peak:
     """An activation peak that no policies go below (`exact`: some reach it), and the bytes that those swap."""
 
@@ -71,9 +78,10 @@ class Least:
         return max(0, self.away_bytes - self._host_for(device_bytes - self.roomy_bytes))
 
     def _by_worth(self) -> list[tuple[int, int]]:
-        """States on the device and bytes on the host of each chunk, those first that free most for their states."""
-        pairs = [(c.persistent_bytes, c.host_bytes) for c in self._problem.chunks if c.host_bytes]
-        return sorted(pairs, key=lambda pair: Fraction(pair[0], pair[1]))
+        """States on the device and bytes on the host of chunks, those first that free most for their states."""
+        pairs = Counter((c.persistent_bytes, c.host_bytes) for c in self._problem.chunks if c.host_bytes)
+        alike = [(count * on_device, count * on_host) for (on_device, on_host), count in pairs.items()]
+        return sorted(alike, key=lambda pair: Fraction(*pair))
 
     def _states_for(self, host: int) -> int:
         """The least states of persistent chunks that free so many bytes on the host, parts of chunks allowed."""
@@ -95,45 +103,158 @@ class Least:
 
 
 def least_peak(problem: LayoutProblem) -> Peak:
-    """The least activation peak of any policies, by halving what may be reached and walking over the blocks."""
-    least, best = _peak_floor(problem), Peak(_peak_without_swaps(problem), True, 0)
-    while least < best.bytes:
-        middle = (least + best.bytes) // 2
-        try:
-            swapped = _swapped_within(problem, middle)
-        except _TooManyCases:
-            return Peak(least, False, 0)
-        if swapped is None:
-            least = middle + 1
+    """The least activation peak of any policies: exactly where blocks are alike, else if the walk comes to an end."""
+    earliest = _Earliest.of(problem)
+    most = _peak_without_swaps(problem)
+    least = earliest.least(_peak_floor(problem), most)
+    if earliest.is_exact:
+        return Peak(least, True, earliest.fewest(least) * (earliest.adds + earliest.saves))
+    return _walked(problem, least, most)
+
+
+@dataclass(frozen=True)
+class _Earliest:
+    """Policies that swap as early as a limit lets them: where blocks are alike, no others leave more room.
+
+    What is swapped `adds` bytes to what each of the `interval` blocks behind it finds, and `saves` bytes of it later.
+    Take any policies within the limit. Our n-th swap is no later than theirs: where they swap next, each of ours so far
+    is no later than theirs, so it adds nothing where theirs saves, and what they can do we can. Ours stay within the
+    limit: where one of them adds, that was looked at before; elsewhere all of them save, and they are no fewer.
+    Where blocks differ, the least of `adds` and the most of `saves` bound every peak from below.
+
+    By block: `needs`, what it needs and finds where nothing is swapped; `more`, what it needs besides if it is swapped
+    itself (None: it cannot be).
+    """
+
+    needs: list[int]
+    more: list[int | None]
+    adds: int
+    saves: int
+    interval: int
+    is_exact: bool
+
+    @staticmethod
+    def of(problem: LayoutProblem) -> "_Earliest":
+        blocks = problem.blocks
+        own = [_own(block, _stays(block)) for block in blocks]
+        before = accumulate((_stays(block) for block in blocks), initial=0)
+        kinds = {(block.activation_bytes, _stays(block)) for block in blocks if block.choice}
+        return _Earliest(
+            needs=[found + needed for found, needed in zip(before, own, strict=False)],
+            more=[
+                _own(block, block.activation_bytes) - needed if block.choice else None
+                for block, needed in zip(blocks, own, strict=True)
+            ],
+            adds=min((size - stays for size, stays in kinds), default=0),
+            saves=max((stays for _, stays in kinds), default=0),
+            interval=min(problem.interval, len(blocks)),
+            is_exact=len(kinds) <= 1,
+        )
+
+    def least(self, least: int, most: int) -> int:
+        """The least limit that they stay within, from `least` on; they do within `most`."""
+        return least + bisect_left(range(most - least), True, key=lambda more: self.within(least + more))
+
+    def fewest(self, limit: int) -> int:
+        """The fewest swaps with which they stay within the limit: the first ones of all."""
+        return bisect_left(range(len(self.needs)), True, key=lambda most: self.within(limit, most))
+
+    def within(self, limit: int, most: int | None = None) -> bool:
+        """Whether they stay within the limit, with so many swaps at most.
+
+        `needs` leaves out what the swaps add. `ahead` are the next blocks, but for those that need no more than a later
+        one: its first one needs most.
+        """
+        needs: list[int] = []
+        ahead: deque[int] = deque()
+        swaps = 0
+        for block in range(-self.interval, len(self.needs)):
+            if block + self.interval < len(self.needs):
+                need = self.needs[len(needs)] - (self.adds + self.saves) * swaps
+                while ahead and needs[ahead[-1]] <= need:
+                    ahead.pop()
+                ahead.append(len(needs))
+                needs.append(need)
+            if block < 0:
+                continue
+            if ahead[0] == block:
+                ahead.popleft()
+            found, more = needs[block] + self.adds * swaps, self.more[block]
+            if found > limit:
+                return False
+            if more is not None and found + more <= limit and swaps != most:
+                swaps += not ahead or needs[ahead[0]] + self.adds * (swaps + 1) <= limit
+        return True
+
+
+def _walked(problem: LayoutProblem, least: int, most: int) -> Peak:
+    """The least peak between these, by halving; where there are too many cases, no more than it.
+
+    A walk may look at half of the cases that are left. If it gives up, lower limits may still be ruled out.
+    """
+    best: Peak | None = Peak(most, True, 0)
+    left = CASES
+    while least < most:
+        middle = (least + most) // 2
+        walk = _Walk(problem, middle, left // 2)
+        found = walk.best()
+        if walk.gave_up:
+            best, most = None, middle
+        elif found is None:
+            least = min(most, walk.beyond)
         else:
-            best = Peak(middle, True, swapped)
-    return best
+            best, most = found, found.bytes
+        left -= walk.looked_at
+    return best or Peak(least, False, 0)
 
 
-class _TooManyCases(Exception):
-    """The walk over the blocks would take too long."""
-
-
-def _swapped_within(problem: LayoutProblem, limit: int) -> int | None:
-    """What policies swap that stay within this activation peak; None where none do.
+class _Walk:
+    """From block to block with all policies that stay within an activation peak; or it gives up at so many cases.
 
     Of the blocks before, all that matters is which of the last `interval` ones are swapped, since their bytes still
-    count, and what the others hold: of two cases alike in the first, the one that holds less goes on.
+    count, and what the others hold: of two cases alike in the first, the one that holds less goes on. A case is a
+    number whose bits say which of these are swapped, with (bytes that the others hold, peak, bytes swapped in all,
+    bytes of these). `beyond` is the least peak of what was left out: where nothing is left, none have a lower one.
     """
-    cases: dict[tuple[int, ...], tuple[int, int]] = {(): (0, 0)}
-    for block in problem.blocks:
-        found: dict[tuple[int, ...], tuple[int, int]] = {}
-        for leaving, (held, swapped) in cases.items():
-            before = held + sum(leaving)
-            for stays, leaves in _choices(block):
-                if before + _own(block, stays + leaves) <= limit:
-                    key = (*leaving, leaves)[-problem.interval :]
-                    case = (held + stays, swapped + leaves)
-                    found[key] = min(found.get(key, case), case)
-        cases = found
-        if len(cases) > CASES:
-            raise _TooManyCases
-    return min((swapped for _, swapped in cases.values()), default=None)
+
+    def __init__(self, problem: LayoutProblem, limit: int, most: int) -> None:
+        self.problem, self.limit, self.most = problem, limit, most
+        self.oldest = 1 << (min(problem.interval, len(problem.blocks)) - 1)
+        self.beyond, self.looked_at = LARGEST, 0
+
+    @property
+    def gave_up(self) -> bool:
+        """Whether there were too many cases."""
+        return self.looked_at > self.most
+
+    def best(self) -> Peak | None:
+        """The lowest peak among the policies that went through; None where there is none."""
+        cases = {0: (0, 0, 0, 0)}
+        for number in range(len(self.problem.blocks)):
+            self.looked_at += len(cases)
+            if self.gave_up:
+                return None
+            cases = self._after(number, cases)
+        return min((Peak(peak, True, swapped) for _, peak, swapped, _ in cases.values()), default=None)
+
+    def _after(self, number: int, cases: dict[int, _Case]) -> dict[int, _Case]:
+        """The cases with this block."""
+        block, interval = self.problem.blocks[number], self.problem.interval
+        options = [(stays, leaves, _own(block, stays + leaves)) for stays, leaves in _choices(block)]
+        gone = self.problem.blocks[number - interval].activation_bytes if number >= interval else 0
+        found: dict[int, _Case] = {}
+        for recent, (held, peak, swapped, moving) in cases.items():
+            later = moving - (gone if recent & self.oldest else 0)
+            shifted = (recent & (self.oldest - 1)) << 1
+            for stays, leaves, own in options:
+                needs = held + moving + own
+                if needs > self.limit:
+                    self.beyond = min(self.beyond, needs)
+                    continue
+                case = (held + stays, max(peak, needs), swapped + leaves, later + leaves)
+                key = shifted | (leaves > 0)
+                found[key] = min(found.get(key, case), case)
+        return found
 
 
 def _stays(block: LayoutBlock) -> int:

@@ -13,7 +13,12 @@ from solvers.layout.analytic import Analytic
 from solvers.layout.answers import fastest, feasible, without_plan
 from solvers.layout.evaluate import Instance, instance
 from solvers.layout.interleaved import interleaved_plan
-from solvers.layout.layouts import MOST_CELLS, Array, all_layouts, array, spread
+from solvers.layout.layouts import Array, all_layouts, array, counts, left_out
+
+AT_ONCE = 1 << 20
+"""So many counts of persistent chunks times layouts are looked at together, to bound memory."""
+SAMPLE = 16
+"""Of so many configurations one is timed to tell which of the others need not be."""
 
 
 @dataclass(frozen=True)
@@ -36,8 +41,8 @@ class Search:
     """Exhaustive over n_persist, n_buffer, n_swap and n_checkpoint on the analytic time; the best few on the lanes.
 
     These are the best `keep`, and the best of each of the `keep` most promising counts of persistent chunks. FEASIBLE
-    with a bound that holds for every decision. Beyond some 2,000 blocks or chunks not all counts are tried, but evenly
-    spread ones.
+    with a bound that holds for every decision. Beyond some 400 chunks and as many blocks (`MOST`) not all counts are
+    tried, but evenly spread ones, and `reason` says so.
     """
 
     NAME: ClassVar[str] = "search"
@@ -51,11 +56,10 @@ class Search:
         found = space.best(max(1, self.keep))
         if not found:
             least = f"the least takes {space.least_bytes} bytes of the device: try exact-layout"
-            return without_plan(
-                self.NAME, given, limits, began, f"no interleaved layout that was searched fits; {least}"
-            )
+            lacking = f"no interleaved layout that was searched fits; {least}"
+            return without_plan(self.NAME, given, limits, began, lacking)
         plan, end_us = fastest(given, (one.plan(problem) for one in found), limits, began, watch)
-        return feasible(self.NAME, given, plan, end_us, limits, began)
+        return feasible(self.NAME, given, plan, end_us, limits, began, left_out(problem))
 
 
 class Space:
@@ -70,9 +74,7 @@ class Space:
         problem = given.problem
         self.given, self.problem = given, problem
         self.layouts = all_layouts(problem)
-        chunks = len(problem.chunks)
-        rows = min(MOST_CELLS // max(chunks, len(problem.blocks)), MOST_CELLS // self.layouts.valid.size)
-        every = spread(chunks, max(2, rows))
+        every, _, _ = counts(problem)
         away = _before([chunk.host_bytes for chunk in problem.chunks])
         host = (away[-1] - away)[every]
         states = _before([chunk.persistent_bytes + problem.chunk_bytes for chunk in problem.chunks])
@@ -82,6 +84,7 @@ class Space:
         self.persist, self.static_bytes, self.host_bytes = every[fits], static[fits], host[fits]
         self.least_buffers = buffers[fits]
         self.least_bytes = int(least[row >= 0].min())
+        self._useful = self._useful_cells()
 
     def _least(self, static: Array, host: Array) -> tuple[Array, Array]:
         """The last row of layouts that the host has room for (none: −1), and the least memory of those until there."""
@@ -90,41 +93,75 @@ class Space:
         row = np.searchsorted(layouts.swapped_bytes, host, "right") - 1
         return row, static + np.minimum.accumulate(peaks)[row]
 
+    def _useful_cells(self) -> Array:
+        """The layouts, by row, whose peak is lower than that of each with as many swaps and fewer checkpoints."""
+        peaks = np.where(self.layouts.valid, self.layouts.peak_bytes, LARGEST)
+        lower = np.ones(peaks.shape, dtype=np.bool_)
+        lower[:, 1:] = peaks[:, 1:] < np.minimum.accumulate(peaks, axis=1)[:, :-1]
+        return np.flatnonzero(lower)
+
     def best(self, count: int) -> list[Configuration]:
         """Of those that fit, the `count` of least analytic time, and as many each the best of its persistent chunks.
 
         Of equal ones those with more chunks on the device. The second ones are there since the analytic model does not
         see how far loads run ahead, which more persistent chunks and fewer buffers change most.
         """
-        persist, layout, buffers = self._fitting()
-        if not len(persist):
-            return []
-        times = Analytic(self.given, self.layouts, self.persist).times_us(persist, buffers, layout)
-        near = np.flatnonzero(times <= np.partition(times, min(count, len(times)) - 1)[min(count, len(times)) - 1])
-        first = near[np.lexsort((-buffers[near], -persist[near], times[near]))[:count]]
-        starts = np.flatnonzero(np.diff(persist, prepend=-1))
-        least = np.minimum.reduceat(times, starts)
-        others = [
-            starts[row] + int(np.argmin(times[starts[row] : starts[row + 1] if row + 1 < len(starts) else None]))
-            for row in np.lexsort((-starts, least))[:count]
-        ]
-        chosen = array(list(dict.fromkeys([*first.tolist(), *map(int, others)])))
-        rows, columns = np.divmod(layout[chosen], len(self.layouts.checkpoint))
-        swap, checkpoint = self.layouts.swap[rows], self.layouts.checkpoint[columns]
-        numbers = (self.persist[persist[chosen]], buffers[chosen], swap, checkpoint, times[chosen])
+        at_once = max(1, AT_ONCE // len(self._useful))
+        parts = [self._timed(slice(row, row + at_once), count) for row in range(0, len(self.persist), at_once)]
+        if len(parts) > 1:
+            parts = [part[:, np.sort(_chosen(part, count))] for part in parts]
+        found = np.hstack([np.zeros((4, 0), dtype=np.int64), *parts])
+        persist, buffers, layout, times = found[:, _chosen(found, count)]
+        rows, columns = np.divmod(layout, len(self.layouts.checkpoint))
+        numbers = (self.persist[persist], buffers, self.layouts.swap[rows], self.layouts.checkpoint[columns], times)
         return [Configuration(*map(int, each)) for each in zip(*numbers, strict=True)]
 
-    def _fitting(self) -> tuple[Array, Array, Array]:
-        """Places of counts of persistent chunks, cells of layouts, and the most buffers that fit."""
+    def _timed(self, part: slice, count: int) -> Array:
+        """Places of these counts of persistent chunks, the most buffers that fit, cells of layouts; analytic times.
+
+        Left out is what takes longer than the best known ones of `count` counts of persistent chunks, whatever its
+        buffers: it is neither among the best nor the best of one of the best of these counts.
+        """
+        analytic, cells = Analytic(self.given, self.layouts, self.persist[part]), self._useful
+        every = np.arange(part.start, part.start + len(self.persist[part]))
+        persist, some = (each.ravel() for each in np.broadcast_arrays(every[:, None], cells[::SAMPLE]))
+        buffers = self._most_buffers(persist, some)
+        fits = buffers >= 0
+        known = np.full(max(count, len(every)), LARGEST)
+        place = persist[fits] - part.start
+        np.minimum.at(known, place, analytic.times_us(place, buffers[fits], some[fits]))
+        place, hopeful = np.nonzero(analytic.least_us(cells) <= np.partition(known, count - 1)[count - 1])
+        buffers = self._most_buffers(every[place], cells[hopeful])
+        fewer = self._most_buffers(every[place], cells[hopeful - 1])
+        row = cells // self.layouts.valid.shape[1]
+        first = np.diff(row, prepend=-1)[hopeful] > 0
+        better = buffers > np.where(first, -1, fewer)
+        place, cell, buffers = place[better], cells[hopeful[better]], buffers[better]
+        return np.stack([every[place], buffers, cell, analytic.times_us(place, buffers, cell)])
+
+    def _most_buffers(self, persist: Array, cells: Array) -> Array:
+        """The most buffers that fit, with the persistent chunks of these places and these layouts; −1: too few do."""
         problem, layouts = self.problem, self.layouts
-        room = (problem.device_bytes - self.static_bytes)[:, None, None] - layouts.peak_bytes
-        buffers = np.minimum(room // problem.chunk_bytes, (len(problem.chunks) - self.persist)[:, None, None])
-        host = self.host_bytes[:, None] + layouts.swapped_bytes <= problem.host_bytes
-        buffers[(buffers < self.least_buffers[:, None, None]) | ~host[:, :, None] | ~layouts.valid] = -1
-        fewer = np.full_like(buffers, -1)
-        np.maximum.accumulate(buffers[:, :, :-1], axis=2, out=fewer[:, :, 1:])
-        cells = np.flatnonzero(buffers > fewer)
-        return (*np.divmod(cells, layouts.valid.size), buffers.ravel()[cells])
+        room = problem.device_bytes - self.static_bytes[persist] - layouts.peak_bytes.ravel()[cells]
+        buffers = np.minimum(room // problem.chunk_bytes, len(problem.chunks) - self.persist[persist])
+        host = self.host_bytes[persist] + layouts.swapped_bytes[cells // layouts.valid.shape[1]]
+        fits = (buffers >= self.least_buffers[persist]) & (host <= problem.host_bytes)
+        return np.where(fits, buffers, -1)
+
+
+def _chosen(found: Array, count: int) -> Array:
+    """Of timed configurations, ordered by `persist`, the `count` best; then those of the `count` best `persist`."""
+    persist, buffers, _, times = found
+    if not len(times):
+        return array([])
+    least = np.partition(times, min(count, len(times)) - 1)[min(count, len(times)) - 1]
+    near = np.flatnonzero(times <= least)
+    first = near[np.lexsort((-buffers[near], -persist[near], times[near]))[:count]]
+    starts = np.flatnonzero(np.diff(persist, prepend=-1))
+    ends = [*starts[1:].tolist(), len(times)]
+    rows = np.lexsort((-starts, np.minimum.reduceat(times, starts)))[:count].tolist()
+    others = [int(starts[row] + np.argmin(times[starts[row] : ends[row]])) for row in rows]
+    return array(list(dict.fromkeys([*first.tolist(), *others])))
 
 
 def least_buffers_of_first(given: Instance) -> Array:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from fractions import Fraction
+from itertools import count, islice
 
 from solvers.ir.replan import ReplanPlan, ReplanProblem, Transfer
 
@@ -40,10 +41,21 @@ def _nodes(problem: ReplanProblem, plan: ReplanPlan) -> list[str]:
             used.add(node)
     idle = problem.nodes - len(known)
     strangers = used - known - failed
+    if problem.hosts is not None and len(strangers) <= idle:
+        violations += _named_otherwise(problem, strangers, idle)
     if len(strangers) > idle:
         listed = sorted(strangers)
         violations.append(f"the pipelines use nodes {listed}, but only {idle} of {problem.nodes} nodes alive were idle")
     return violations
+
+
+def _named_otherwise(problem: ReplanProblem, strangers: set[int], idle: int) -> list[str]:
+    """On hosts a name says where a node stands: idle nodes are the smallest ids that `current` does not list."""
+    listed = {node for pipeline in problem.current.pipelines for node in pipeline.nodes} if problem.current else set()
+    names = list(islice((node for node in count() if node not in listed), idle))
+    return [
+        f"the pipelines use node {node}, but the idle nodes are {names}" for node in sorted(strangers.difference(names))
+    ]
 
 
 def _transfers(problem: ReplanProblem, plan: ReplanPlan) -> list[str]:
@@ -91,17 +103,25 @@ def missing_layers(problem: ReplanProblem, plan: ReplanPlan) -> Holdings:
 
 
 def slowest_transfer_us(problem: ReplanProblem, transfers: Sequence[Transfer]) -> Fraction:
-    """max over nodes of max(bytes sent, bytes received) / rate, exactly."""
-    sent: dict[int, int] = {}
-    received: dict[int, int] = {}
+    """max over nodes of max(time to send, time to receive) at the links' rates, exactly."""
+    sent: dict[int, Fraction] = {}
+    received: dict[int, Fraction] = {}
     for transfer in transfers:
         size = problem.layer_static_bytes
         size += problem.first_static_bytes if transfer.layer == 0 else 0
         size += problem.last_static_bytes if transfer.layer == problem.layers - 1 else 0
-        sent[transfer.source] = sent.get(transfer.source, 0) + size
-        received[transfer.target] = received.get(transfer.target, 0) + size
-    busiest = max([0, *sent.values(), *received.values()])
-    return Fraction(busiest * 1_000_000, problem.bytes_per_s or 1)
+        taken = Fraction(size * 1_000_000, _rate(problem, transfer))
+        sent[transfer.source] = sent.get(transfer.source, Fraction(0)) + taken
+        received[transfer.target] = received.get(transfer.target, Fraction(0)) + taken
+    return max([Fraction(0), *sent.values(), *received.values()])
+
+
+def _rate(problem: ReplanProblem, transfer: Transfer) -> int:
+    """Bytes a second of the link between two nodes."""
+    hosts = problem.hosts
+    if hosts is not None and transfer.source // hosts.nodes == transfer.target // hosts.nodes:
+        return hosts.bytes_per_s
+    return problem.bytes_per_s or 1
 
 
 def _ranges(layers: tuple[int, ...]) -> list[range]:

@@ -16,7 +16,7 @@ from solvers.ir.recompute import (
     RecomputeOp,
     Window,
 )
-from solvers.ir.replan import CurrentPipeline, CurrentState, NewPipeline, ReplanPlan, ReplanProblem, Transfer
+from solvers.ir.replan import CurrentPipeline, CurrentState, Hosts, NewPipeline, ReplanPlan, ReplanProblem, Transfer
 from solvers.ir.report import Report, Row, Span
 from solvers.ir.schedule import Action, Schedule, parse_action, parse_schedule
 from solvers.ir.solution import Limits, Solution, Solver, Status, Watch
@@ -32,6 +32,7 @@ __all__ = [
     "Device",
     "EngineMissing",
     "Hardware",
+    "Hosts",
     "InvalidInput",
     "InvalidProblem",
     "LayerGroup",

@@ -51,12 +51,20 @@ class CurrentState(Record, frozen=True, kw_only=True):
             )
 
 
+class Hosts(Record, frozen=True, kw_only=True):
+    """Of so many consecutive node ids each: nodes of one host send to each other at `bytes_per_s`."""
+
+    nodes: Count
+    bytes_per_s: Rate
+
+
 class ReplanProblem(Record, frozen=True, kw_only=True, omit_defaults=True):
     """A cluster, a model and perhaps a failure; per-layer times are per microbatch (F1-F8: solvers/replan/README.md).
 
     `layer_sync_us` is the all-reduce of one layer's gradients: where there is more than one pipeline, a step ends with
     `sync_us` and as many of them as the fullest stage has layers. `sharded_optimizer`: each pipeline's node holds
-    another shard of its layers' optimizer states, so that those of a failed node have no replica.
+    another shard of its layers' optimizer states, so that those of a failed node have no replica. `hosts`: nodes i·k …
+    (i+1)·k − 1 stand on one host and are faster there than `bytes_per_s`; idle nodes are the smallest ids not listed.
     """
 
     name: str
@@ -82,11 +90,13 @@ class ReplanProblem(Record, frozen=True, kw_only=True, omit_defaults=True):
     expected_interval_us: Microseconds | None = None
     layer_sync_us: Microseconds = 0
     sharded_optimizer: bool = False
+    hosts: Hosts | None = None
     KIND: ClassVar[str] = "replan"
 
     def __post_init__(self) -> None:
         """Refuse absurd sizes, a current state without its rates, and one that contradicts layers, nodes or degree."""
         self._check_sizes()
+        self._check_hosts()
         beside = (self.restart_us, self.bytes_per_s, self.expected_interval_us)
         if self.current is None:
             require(
@@ -118,6 +128,16 @@ class ReplanProblem(Record, frozen=True, kw_only=True, omit_defaults=True):
         held += self.first_static_bytes + self.last_static_bytes
         require(
             held <= LARGEST, f"a stage may hold {held} bytes, beyond the {LARGEST} that files hold: correct the sizes"
+        )
+
+    def _check_hosts(self) -> None:
+        if self.hosts is None:
+            return
+        require(self.bytes_per_s is not None, "hosts needs current and bytes_per_s, between hosts: add them or drop it")
+        require(
+            self.hosts.bytes_per_s >= (self.bytes_per_s or 0),
+            f"hosts.bytes_per_s is {self.hosts.bytes_per_s}, below bytes_per_s {self.bytes_per_s} between hosts: "
+            "a host is at least as fast inside",
         )
 
     def _check_current(self, current: CurrentState) -> None:

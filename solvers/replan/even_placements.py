@@ -104,6 +104,7 @@ def model_of(problem: ReplanProblem) -> ReplanProblem:
         restart_us=None,
         bytes_per_s=None,
         expected_interval_us=None,
+        hosts=None,
     )
 
 

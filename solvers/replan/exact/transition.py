@@ -76,7 +76,7 @@ class _Search:
         return bound
 
     def _lost_us(self, load: int) -> Fraction:
-        return self.restart_us + Fraction(load * 1_000_000, self.problem.bytes_per_s or 1)
+        return self.restart_us + self.restorer.topology.least_us(load)
 
     def _cutoff_us(self, lost_us: Fraction) -> int | None:
         """The least T_step that, with such a transition, is no better than the best plan."""

@@ -1,5 +1,6 @@
-"""Transfers as they could run: a node sends one at a time and receives one at a time, each at the full rate."""
+"""Transfers as they could run: a node sends one at a time and receives one at a time, each at its link's full rate."""
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -7,10 +8,9 @@ from fractions import Fraction
 
 from solvers.ir.replan import ReplanProblem, Transfer
 from solvers.replan.transfer.owners import layer_bytes
+from solvers.replan.transfer.topology import Topology
 from solvers.replan.transfer.transfer_rounds import transfer_rounds
 
-PER_S = 10**6
-"""Microseconds of a second."""
 Side = tuple[str, int]
 """A node as a sender (`out`) or as a receiver (`in`)."""
 
@@ -30,13 +30,13 @@ def send_one_by_one(problem: ReplanProblem, transfers: Sequence[Transfer]) -> tu
     The objective counts the busiest node alone; here nodes also wait for each other, so the last transfer never ends
     earlier, and where all layers are of one size it ends as the objective says, but for what is rounded up.
     """
-    sizes, rate = layer_bytes(problem), problem.bytes_per_s or 1
+    sizes, links = layer_bytes(problem), Topology.of(problem)
     free: dict[Side, int] = defaultdict(int)
     sent = []
     for move in (move for together in transfer_rounds(transfers) for move in together):
         sides = list(_sides(move))
         start = max(free[side] for side in sides)
-        end = start - (-sizes[move.layer] * PER_S // rate)
+        end = start + math.ceil(links.link_us(sizes[move.layer], move))
         for side in sides:
             free[side] = end
         sent.append(Sent(move, start, end))
@@ -44,13 +44,8 @@ def send_one_by_one(problem: ReplanProblem, transfers: Sequence[Transfer]) -> tu
 
 
 def busiest_us(problem: ReplanProblem, transfers: Sequence[Transfer]) -> Fraction:
-    """The objective's transfer time: the most bytes that a node sends, or receives, over its rate."""
-    sizes = layer_bytes(problem)
-    loads: dict[Side, int] = defaultdict(int)
-    for move in transfers:
-        for side in _sides(move):
-            loads[side] += sizes[move.layer]
-    return Fraction(max(loads.values(), default=0) * PER_S, problem.bytes_per_s or 1)
+    """The objective's transfer time: the longest that a node sends, or receives, at the links' rates."""
+    return Topology.of(problem).transfer_us(problem, transfers)
 
 
 def _sides(transfer: Transfer) -> Iterator[Side]:

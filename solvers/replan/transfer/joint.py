@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 def restore_exactly(problem: ReplanProblem, pipelines: Sequence[Split], limits: Limits) -> Restored:
     """The quickest transfers of these pipelines: `transfer_us == least_us`, unless limits or unequal layers prevent it.
 
-    Never slower than `restore`, and the same wherever that is proven already. One rate only (no hosts).
+    Never slower than `restore`, and the same wherever that is proven already. With hosts it is `restore`.
     """
     restorer = Restorer(problem)
     quick = restorer.restore(pipelines)
-    if quick.transfer_us == quick.least_us:
+    if quick.transfer_us == quick.least_us or problem.hosts is not None:
         return quick
     mapping, bound = _Model(restorer, pipelines, quick).solve(limits)
     least_us = max(quick.least_us, restorer.topology.time_us(bound))

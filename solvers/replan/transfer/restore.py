@@ -72,7 +72,7 @@ class Restorer:
 
     def __init__(self, problem: ReplanProblem, topology: Topology | None = None) -> None:
         self._problem = problem
-        self.topology = topology or Topology.flat(problem.bytes_per_s or 1)
+        self.topology = topology or Topology.of(problem)
         self._unowned = unowned_layers(problem)
         lost = set(self._unowned)  # what cannot travel takes no time
         self.sizes = tuple(0 if layer in lost else size for layer, size in enumerate(layer_bytes(problem)))

@@ -1,7 +1,8 @@
 """Two bandwidths: nodes of one host exchange faster than nodes of different hosts.
 
-A problem file knows one rate (`bytes_per_s`), which is `Topology.flat`. A load is an integer: bytes times the price of
-the link that they take, where the prices are to each other as the links' times, so that no rate is ever divided by.
+A problem file knows the rate between nodes (`bytes_per_s`) and, if it has `hosts`, the rate within one; without,
+`Topology.flat`. A load is an integer: bytes times the price of the link that they take, where the prices are to each
+other as the links' times, so that no rate is ever divided by.
 """
 
 import math
@@ -45,6 +46,18 @@ class Topology:
         """Every pair of nodes exchanges at one rate: the problem file's model."""
         return cls(nodes_per_host=1, inside_bytes_per_s=bytes_per_s, outside_bytes_per_s=bytes_per_s)
 
+    @classmethod
+    def of(cls, problem: ReplanProblem) -> "Topology":
+        """The problem's links."""
+        between = problem.bytes_per_s or 1
+        if problem.hosts is None:
+            return cls.flat(between)
+        return cls(
+            nodes_per_host=problem.hosts.nodes,
+            inside_bytes_per_s=problem.hosts.bytes_per_s,
+            outside_bytes_per_s=between,
+        )
+
     def host(self, node: int) -> int:
         """The host on which a node stands."""
         return node // self.nodes_per_host
@@ -71,6 +84,14 @@ class Topology:
     def time_us(self, load: int) -> Fraction:
         """How long a node is busy with a load, in microseconds, exactly."""
         return Fraction(load * 1_000_000, self.inside_price * self.inside_bytes_per_s)
+
+    def least_us(self, size_bytes: int) -> Fraction:
+        """How long so many bytes keep a node busy at least."""
+        return self.time_us(size_bytes * self.least_price)
+
+    def link_us(self, size_bytes: int, transfer: Transfer) -> Fraction:
+        """How long so many bytes take from one node to another."""
+        return self.time_us(size_bytes * self.price(transfer.source, transfer.target))
 
     def transfer_us(self, problem: ReplanProblem, transfers: Iterable[Transfer]) -> Fraction:
         """The busiest node's time, max over nodes of max(sent, received), in microseconds, exactly."""

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from solvers.check.replan import judge_replan, one_f_one_b, pipeline_us, stage_times_us
-from solvers.ir import CurrentPipeline, CurrentState, NewPipeline, ReplanPlan, ReplanProblem, Transfer
+from solvers.ir import CurrentPipeline, CurrentState, Hosts, NewPipeline, ReplanPlan, ReplanProblem, Transfer
 from tests.solvers.check.naive_pipeline import naive_pipeline_us
 from tests.strategies import replan_plans, replan_problems
 
@@ -177,6 +177,38 @@ def test_the_busiest_node_may_be_a_receiver() -> None:
     """
     moved = dynamic(*REPLANNED[:1], ((4,), 3, (4,)), transfers=[(0, 0, 4), (1, 0, 4), (2, 1, 4), (3, 1, 4)])
     assert judge_replan(failure(2, 3, nodes=3), moved).objective_us == 90
+
+
+def test_nodes_of_one_host_are_faster() -> None:
+    """100 and 140 bytes from node 1 to node 2: 240 us between hosts of two, half of that within one host of four."""
+    moved = dynamic(*REPLANNED, transfers=[(2, 1, 2), (3, 1, 2)])
+    for nodes, us in ((2, 240), (4, 120)):
+        hosted = failure(3, hosts=Hosts(nodes=nodes, bytes_per_s=2_000_000))
+        assert judge_replan(hosted, moved).objective_us == -(-43 * 1000 // (1000 - 50 - us))
+
+
+def test_a_node_adds_up_what_it_sends_near_and_far() -> None:
+    """Nodes 0, 1 and 2, 3 share hosts; idle nodes 4, 5 the third. Node 1 sends layers 2, 3 to node 2: 240 us.
+
+    To idle node 4, and on to no one: as long. Both: node 1 is busy for 480 us, its receivers for 240 each.
+    """
+    hosted = failure(3, nodes=5, hosts=Hosts(nodes=2, bytes_per_s=4_000_000))
+    plan = dynamic(((4,), 4, (2,)), ((2, 2), 4, (0, 4)), transfers=[(2, 1, 2), (3, 1, 2), (2, 1, 4), (3, 1, 4)])
+    assert judge_replan(hosted, plan).objective_us == -(-(48 + 7) * 1000 // (1000 - 50 - 480))
+    beside = dynamic(((4,), 4, (2,)), ((2, 2), 4, (1, 0)), transfers=[(2, 1, 2), (3, 1, 2), *SWAPPED])
+    assert judge_replan(hosted, beside).objective_us == -(-(48 + 7) * 1000 // (1000 - 50 - 300))
+
+
+SWAPPED = [(0, 0, 1), (1, 0, 1), (2, 1, 0), (3, 1, 0)]
+"""Nodes 0 and 1 exchange their stages within their host: 230 bytes one way, 240 the other, 60 us of node 1's."""
+
+
+def test_on_hosts_idle_nodes_have_the_smallest_names() -> None:
+    """Node 7 would stand beside nobody: one node is idle, and that is node 4."""
+    hosted = failure(3, nodes=4, hosts=Hosts(nodes=4, bytes_per_s=2_000_000))
+    far = dynamic(((2, 2), 4, (0, 1)), ((2, 2), 4, (2, 7)), transfers=[(2, 1, 7), (3, 1, 7)])
+    assert judge_replan(failure(3, nodes=4), far).clean
+    assert judge_replan(hosted, far).violations == ("the pipelines use node 7, but the idle nodes are [4]",)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from solvers.ir import CurrentPipeline, CurrentState, InvalidInput, InvalidProblem, ReplanProblem
+from solvers.ir import CurrentPipeline, CurrentState, Hosts, InvalidInput, InvalidProblem, ReplanProblem
 from solvers.ir.codec import problem_from_raw, problem_to_raw
 from solvers.ir.fields import LARGEST
 
@@ -53,6 +53,16 @@ def test_degrees_that_contradict_what_ran_or_the_batch() -> None:
         replan(data_parallel=5)
 
 
+def test_hosts_are_of_a_running_cluster_and_faster_inside() -> None:
+    hosted = failure(3, hosts=Hosts(nodes=2, bytes_per_s=1))
+    assert problem_from_raw(problem_to_raw(hosted)) == hosted
+    assert problem_to_raw(hosted)["hosts"] == {"nodes": 2, "bytes_per_s": 1}
+    with pytest.raises(InvalidProblem, match="hosts needs current and bytes_per_s, between hosts: add them or drop it"):
+        replan(hosts=Hosts(nodes=2, bytes_per_s=1))
+    with pytest.raises(InvalidProblem, match=r"hosts.bytes_per_s is 1, below bytes_per_s 2 between hosts: a host is"):
+        failure(3, bytes_per_s=2, hosts=Hosts(nodes=2, bytes_per_s=1))
+
+
 @pytest.mark.parametrize(("field", "most"), [("nodes", 10**5), ("microbatches", 10**5), ("layers", 1000)])
 def test_counts_that_no_solver_bears(field: str, most: int) -> None:
     assert getattr(replan(**{field: most}), field) == most
@@ -94,6 +104,8 @@ def test_sizes_whose_sum_no_file_holds() -> None:
         ("forward_us", None, "forward_us is null, but `int` is needed here"),
         ("first_extra_us", [1], "first_extra_us is an array of length 1, but `array` of length 2 is needed here"),
         ("sharded_optimizer", 1, "sharded_optimizer is 1, but `bool` is needed here"),
+        ("hosts", {"nodes": 0, "bytes_per_s": 1}, "nodes is 0, but `int` >= 1 is needed here"),
+        ("hosts", {"nodes": 2}, "bytes_per_s"),
         ("depth", 4, "the top level has the unknown key `depth`"),
         ("current", {"pipelines": [], "failed": []}, "pipelines is empty: list those that ran"),
     ],

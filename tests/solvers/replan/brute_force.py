@@ -191,13 +191,17 @@ def _transfer_us(problem: ReplanProblem, shapes: tuple[Shape, ...]) -> Fraction 
         for node, layers in zip(pipeline.nodes, _stages(pipeline.layers), strict=True):
             if node not in problem.current.failed:
                 held[node] = layers
-    everyone = [*held.values(), *[frozenset[int]()] * (problem.nodes - len(held))]
+    listed = {node for pipeline in problem.current.pipelines for node in pipeline.nodes}
+    idle = (node for node in range(10**6) if node not in listed)
+    held |= {next(idle): frozenset() for _ in range(problem.nodes - len(held))}
+    everyone = list(held.values())
     stages = [layers for shape, _ in shapes for layers in _stages(shape)]
     best: int | None = None
     for order in set(permutations(range(len(everyone)), len(stages))):
         needs = [(node, layer) for node, layers in zip(order, stages, strict=True) for layer in layers - everyone[node]]
-        best = _least_load(problem, everyone, needs, best)
-    return None if best is None else Fraction(best * 10**6, problem.bytes_per_s or 1)
+        best = _least_load(problem, list(held), everyone, needs, best)
+    within = 1 if problem.hosts is None else problem.hosts.bytes_per_s
+    return None if best is None else Fraction(best * 10**6, within * (problem.bytes_per_s or 1))
 
 
 def _stages(layers: tuple[int, ...]) -> list[frozenset[int]]:
@@ -205,31 +209,48 @@ def _stages(layers: tuple[int, ...]) -> list[frozenset[int]]:
 
 
 def _least_load(
-    problem: ReplanProblem, held: list[frozenset[int]], needs: list[tuple[int, int]], known: int | None
+    problem: ReplanProblem,
+    names: list[int],
+    held: list[frozenset[int]],
+    needs: list[tuple[int, int]],
+    known: int | None,
 ) -> int | None:
-    """The least busiest node over all choices of senders, or `known` where that is as little."""
+    """The least busiest node over all choices of senders, or `known` where that is as little.
 
-    def size(layer: int) -> int:
+    In bytes; with hosts each byte counts as often as the other link is fast.
+    """
+
+    def load(layer: int, source: int, target: int) -> int:
         extra = problem.first_static_bytes * (layer == 0) + problem.last_static_bytes * (layer == problem.layers - 1)
-        return problem.layer_static_bytes + extra
+        size, hosts = problem.layer_static_bytes + extra, problem.hosts
+        if hosts is None:
+            return size
+        near = names[source] // hosts.nodes == names[target] // hosts.nodes
+        return size * ((problem.bytes_per_s or 1) if near else hosts.bytes_per_s)
 
-    received = [sum(size(layer) for node, layer in needs if node == number) for number in range(len(held))]
-    best, least = known, max(received)
+    owners = [[owner for owner, layers in enumerate(held) if layer in layers] for _, layer in needs]
+    if not all(owners):
+        return known
+    best, least = known, [0] * len(held)
+    for (target, layer), possible in zip(needs, owners, strict=True):
+        least[target] += min(load(layer, owner, target) for owner in possible)
 
-    def choose(number: int, sent: list[int]) -> None:
+    def choose(number: int, sent: list[int], received: list[int]) -> None:
         nonlocal best
-        busiest = max(least, *sent)
+        busiest = max(*least, *sent, *received)
         if best is not None and busiest >= best:
             return
         if number == len(needs):
             best = busiest
             return
-        layer = needs[number][1]
-        for owner, layers in enumerate(held):
-            if layer in layers:
-                sent[owner] += size(layer)
-                choose(number + 1, sent)
-                sent[owner] -= size(layer)
+        target, layer = needs[number]
+        for owner in owners[number]:
+            taken = load(layer, owner, target)
+            sent[owner] += taken
+            received[target] += taken
+            choose(number + 1, sent, received)
+            sent[owner] -= taken
+            received[target] -= taken
 
-    choose(0, [0] * len(held))
+    choose(0, [0] * len(held), [0] * len(held))
     return best

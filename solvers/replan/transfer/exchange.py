@@ -94,17 +94,29 @@ class Places:
                     yield tuple(changed)
 
 
-def exchanged(way: Way, places: Places, way_of: Callable[[tuple[int, ...], int], Way], bound: int) -> Way:
-    """The way after exchanges that help; `way_of` chooses senders for nodes and the least load that they allow."""
-    work, helped = _WORK, True
-    while helped and way.load > bound:
-        helped = False
-        for nodes in places.neighbours(way):
-            work -= len(nodes) + len(way.sending.transfers)
-            if work < 0:
-                return way
-            other = way_of(nodes, places.most_received(nodes))
-            if other.badness < way.badness:
-                way, helped = other, True
-                break
-    return way
+def exchanged(ways: Sequence[Way], places: Places, way_of: Callable[[tuple[int, ...], int], Way], bound: int) -> Way:
+    """The quickest way after exchanges that help, begun at each of these, the quickest first.
+
+    `way_of` chooses senders for nodes and the least load that they allow.
+    """
+    best, work = min(ways, key=lambda way: way.load), _WORK
+    for start in sorted(ways, key=lambda way: way.load):
+        way: Way | None = start
+        while way is not None and best.load > bound and work > 0:
+            way, work = _better(way, places, way_of, work)
+            best = best if way is None else min(best, way, key=lambda way: way.load)
+    return best
+
+
+def _better(
+    way: Way, places: Places, way_of: Callable[[tuple[int, ...], int], Way], work: int
+) -> tuple[Way | None, int]:
+    """The first neighbour whose busiest nodes are less busy or fewer, None where there is none; the work left."""
+    for nodes in places.neighbours(way):
+        work -= len(nodes) + len(way.sending.transfers)
+        other = way_of(nodes, places.most_received(nodes))
+        if other.badness < way.badness:
+            return other, work
+        if work < 0:
+            break
+    return None, work

@@ -36,6 +36,9 @@ Split = tuple[tuple[int, ...], int]
 _ROUNDS = 6
 """How often a mapping is sought again; three made 948 random small clusters as quick as the tests' joint model."""
 
+_ROUNDS_AT_SCALE = 2
+"""The same on hosts with more stages than exchange nodes: a round takes some 50 ms there at 2,048."""
+
 _MOST_EXCHANGING = 256
 """Stages of a plan whose nodes exchange places where there are hosts: with more, mappings alone must do."""
 
@@ -105,7 +108,9 @@ class Restorer:
         assert mapping is not None, "a mapping without limit exists whenever there are enough nodes"
         best = last = self._way(stages, mapping.nodes, mapping.most)
         ways, bound = [best], self._bound(stages, mapping.received)
-        for _ in range(_ROUNDS):
+        hosts = self.topology.nodes_per_host > 1
+        few = len(stages) <= _MOST_EXCHANGING
+        for _ in range(_ROUNDS if few or not hosts else _ROUNDS_AT_SCALE):
             if best.load <= bound:
                 return best, bound
             for layer in last.crowded(best.load):
@@ -116,19 +121,10 @@ class Restorer:
             last = self._way(stages, mapping.nodes, mapping.most)
             best = min(best, last, key=lambda way: way.load)
             ways.append(last)
-        return self._exchanged(stages, ways, bound), bound
-
-    def _exchanged(self, stages: Sequence[Interval], ways: Sequence[Way], bound: int) -> Way:
-        """The quickest way; where hosts make senders inexact, after exchanges of nodes that begin at each of them."""
-        best = min(ways, key=lambda way: way.load)
-        if self.topology.nodes_per_host == 1 or len(stages) > _MOST_EXCHANGING:
-            return best
-        places = Places(stages, self._held, self.sizes, self.topology)
-        for way in sorted(ways, key=lambda way: way.load):
-            if best.load > bound:
-                other = exchanged(way, places, partial(self._way, stages), bound)
-                best = min(best, other, key=lambda way: way.load)
-        return best
+        if hosts and few:
+            places = Places(stages, self._held, self.sizes, self.topology)
+            best = exchanged(ways, places, partial(self._way, stages), bound)
+        return best, bound
 
     def _map(self, stages: Sequence[Interval], prices: Sequence[int], limit: int | None) -> NodeMapping | None:
         return map_nodes(self.kinds, stages, self.sizes, self.topology, prices=prices, limit=limit)

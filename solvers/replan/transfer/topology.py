@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 
 from solvers.ir.errors import InvalidInput, require_at_least
 from solvers.ir.replan import ReplanProblem, Transfer
@@ -62,12 +63,12 @@ class Topology:
         """The host on which a node stands."""
         return node // self.nodes_per_host
 
-    @property
+    @cached_property
     def inside_price(self) -> int:
         """Load of one byte that stays on its host."""
         return self.outside_bytes_per_s // math.gcd(self.inside_bytes_per_s, self.outside_bytes_per_s)
 
-    @property
+    @cached_property
     def outside_price(self) -> int:
         """Load of one byte that travels between hosts."""
         return self.inside_bytes_per_s // math.gcd(self.inside_bytes_per_s, self.outside_bytes_per_s)

@@ -31,8 +31,8 @@ def test_an_exchange_is_a_mapping_and_no_way_gets_worse(seed: int) -> None:
     for nodes in places.neighbours(first):
         assert len(set(nodes)) == len(stages) and set(nodes) <= set(restorer._held)
         assert 1 <= sum(a != b for a, b in zip(nodes, first.nodes, strict=True)) <= 2
-    better = exchanged(first, places, lambda nodes, least: restorer._way(stages, nodes, least), 0)
-    assert better.badness <= first.badness
+    better = exchanged([first], places, lambda nodes, least: restorer._way(stages, nodes, least), 0)
+    assert better.load <= first.load
 
 
 def test_exchanges_find_what_mappings_alone_do_not(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from experiments.machine import machine
 from solvers.ir.codec import write_json
 
 INSTANCE = Path(__file__).resolve().parents[1] / "instances" / "swap-llama2-32l.json"
-SECTIONS = ("swap", "layer", "graph", "records", "matching", "offload", "replan")
+SECTIONS = ("swap", "layer", "graph", "records", "matching", "offload", "replan", "layout")
 FILE = click.Path(path_type=Path)
 
 
@@ -27,7 +27,10 @@ FILE = click.Path(path_type=Path)
 @click.option("--threads", type=click.IntRange(1, 1024), default=1, help="Threads of milp-swap's engine.")
 @click.option("--graph-threads", type=click.IntRange(1, 1024), default=2, help="Threads of opt.")
 @click.option(
-    "--runs", type=click.IntRange(1, 1000), default=5, help="Runs of each figure of the sections layer and replan."
+    "--runs",
+    type=click.IntRange(1, 1000),
+    default=5,
+    help="Runs of each figure of the sections layer, replan and layout.",
 )
 @click.option(
     "--rounds", type=click.IntRange(2, 100_000), default=60, help="Rounds of the sections records and matching."
@@ -67,6 +70,10 @@ def _section(section: str, instance: Path, graph: tuple[Path, ...], settings: di
         from experiments.bench.replan import replan_figures
 
         return replan_figures(int(settings["runs"]))
+    if section == "layout":
+        from experiments.bench.layout import layout_figures
+
+        return layout_figures(int(settings["runs"]))
     if section == "offload":
         from experiments.bench.offload import offload_figures
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
 from solvers.ir.fields import LARGEST
 from solvers.ir.layout import LayoutPlan, LayoutProblem
@@ -123,30 +124,35 @@ class Space:
         buffers: it is neither among the best nor the best of one of the best of these counts.
         """
         analytic, cells = Analytic(self.given, self.layouts, self.persist[part]), self._useful
-        every = np.arange(part.start, part.start + len(self.persist[part]))
-        persist, some = (each.ravel() for each in np.broadcast_arrays(every[:, None], cells[::SAMPLE]))
-        buffers = self._most_buffers(persist, some)
-        fits = buffers >= 0
-        known = np.full(max(count, len(every)), LARGEST)
-        place = persist[fits] - part.start
-        np.minimum.at(known, place, analytic.times_us(place, buffers[fits], some[fits]))
-        place, hopeful = np.nonzero(analytic.least_us(cells) <= np.partition(known, count - 1)[count - 1])
-        buffers = self._most_buffers(every[place], cells[hopeful])
-        fewer = self._most_buffers(every[place], cells[hopeful - 1])
-        row = cells // self.layouts.valid.shape[1]
-        first = np.diff(row, prepend=-1)[hopeful] > 0
-        better = buffers > np.where(first, -1, fewer)
-        place, cell, buffers = place[better], cells[hopeful[better]], buffers[better]
-        return np.stack([every[place], buffers, cell, analytic.times_us(place, buffers, cell)])
+        fits = self._fits(part)
+        persist, place = np.nonzero(fits[:, ::SAMPLE])
+        some = cells[place * SAMPLE]
+        known = np.full(max(count, len(fits)), LARGEST)
+        np.minimum.at(known, persist, analytic.times_us(persist, self._most_buffers(part, persist, some), some))
+        fits &= analytic.least_us(cells) <= np.partition(known, count - 1)[count - 1]
+        persist, place = np.nonzero(fits)
+        buffers = self._most_buffers(part, persist, cells[place])
+        first = np.diff(cells // self.layouts.valid.shape[1], prepend=-1)[place] > 0
+        better = first | (buffers > self._most_buffers(part, persist, cells[place - 1]))
+        persist, cell, buffers = persist[better], cells[place[better]], buffers[better]
+        return np.stack([persist + part.start, buffers, cell, analytic.times_us(persist, buffers, cell)])
 
-    def _most_buffers(self, persist: Array, cells: Array) -> Array:
-        """The most buffers that fit, with the persistent chunks of these places and these layouts; −1: too few do."""
+    def _fits(self, part: slice) -> npt.NDArray[np.bool_]:
+        """For each of these counts of persistent chunks, whether device and host hold each useful layout."""
         problem, layouts = self.problem, self.layouts
-        room = problem.device_bytes - self.static_bytes[persist] - layouts.peak_bytes.ravel()[cells]
-        buffers = np.minimum(room // problem.chunk_bytes, len(problem.chunks) - self.persist[persist])
-        host = self.host_bytes[persist] + layouts.swapped_bytes[cells // layouts.valid.shape[1]]
-        fits = (buffers >= self.least_buffers[persist]) & (host <= problem.host_bytes)
-        return np.where(fits, buffers, -1)
+        buffers = self.least_buffers[part] * problem.chunk_bytes
+        device = problem.device_bytes - self.static_bytes[part] - buffers
+        host = problem.host_bytes - self.host_bytes[part]
+        swapped = layouts.swapped_bytes[self._useful // layouts.valid.shape[1]]
+        peaks = layouts.peak_bytes.ravel()[self._useful]
+        fits: npt.NDArray[np.bool_] = (peaks <= device[:, None]) & (swapped <= host[:, None])
+        return fits
+
+    def _most_buffers(self, part: slice, persist: Array, cells: Array) -> Array:
+        """The most buffers that fit and can be used, for places in this part of `persist`, and cells of layouts."""
+        problem, peaks = self.problem, self.layouts.peak_bytes.ravel()
+        room = (problem.device_bytes - self.static_bytes[part])[persist] - peaks[cells]
+        return array(np.minimum(room // problem.chunk_bytes, (len(problem.chunks) - self.persist[part])[persist]))
 
 
 def _chosen(found: Array, count: int) -> Array:

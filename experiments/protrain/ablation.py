@@ -34,13 +34,14 @@ def figure_5(cells: Cells, *, shape: str, hardware: str, ranks: int, sequence: i
     """Lane time without an optimisation over that with all; labels `batch N`, and the configuration beside."""
     place, model = testbed(cells, hardware, ranks=ranks, sequence=sequence), cells.shape(shape)
     cells.total(len(batches))
-    found = {f"batch {batch}": cells.get({"batch": batch}, _ablated, place, model, batch) for batch in batches}
+    found = {f"batch {batch}": cells.get({"batch": batch}, ablated, place, model, batch) for batch in batches}
     units = {name: "x" for name in ABLATIONS} | {"step with all": "s"}
     units |= {"persistent": "chunks", "buffers": "chunks", "swapped": "blocks", "checkpointed": "blocks"}
     return Result(series=tuple(series_of(found, units)))
 
 
-def _ablated(place: Testbed, shape: ModelShape, batch: int) -> dict[str, Any]:
+def ablated(place: Testbed, shape: ModelShape, batch: int) -> dict[str, Any]:
+    """The ratios of one batch, and the configuration that all of them begin from; None where nothing fits."""
     problem = place.problem(shape, batch)
     given, plan = instance(problem), solved(PROTRAIN, problem).plan
     if plan is None:

@@ -40,9 +40,12 @@ def freedom_figure(cells: Drawn, links: Mapping[str, float]) -> Figure:
                 own = {str(key["link"]): values for key, values in cells if key["case"] == case}
                 _draw_gain(axes, case, number, [(links[link], values) for link, values in own.items()])
             axes.set_title(title)
-            _link_axis(axes, links)
-            axes.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.2))
+            _link_axis(axes, {f"{link}\n{rate:g}": rate for link, rate in links.items()})
+            axes.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.24))
         panels[0].set_ylabel("the paper's space takes longer (%)")
+        figure.suptitle(
+            "than the best layout found (points), and at most (bars: the bound)", fontsize=9.5, x=0.01, ha="left"
+        )
         panels[0].set_ylim(bottom=-0.3)
         return settled(figure)
 
@@ -92,7 +95,7 @@ def _draw(axes: Axes, points: Sequence[tuple[float, Values]], styles: Mapping[st
 
 def _link_axis(axes: Axes, ticks: Mapping[str, float]) -> None:
     axes.set_xscale("log")
-    axes.set_xticks(list(ticks.values()), [*ticks], rotation=20)
+    axes.set_xticks(list(ticks.values()), [*ticks])
     axes.minorticks_off()
     axes.set_xlabel("link to the host, 10⁹ bytes/s a direction, logarithmic")
     axes.grid(color="#e5e5e5", lw=0.7)

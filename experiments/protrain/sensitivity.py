@@ -7,6 +7,7 @@ is idle and half of it while both are busy: never less than both at half all the
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from experiments.protrain.ablation import ABLATIONS, ablated
 from experiments.protrain.setting import (
     BASELINES,
     MICROSECONDS,
@@ -22,6 +23,7 @@ from experiments.protrain.setting import (
 )
 from experiments.protrain.throughput import SYSTEMS, best_of
 from experiments.reproduction import Cells, Result, Series
+from experiments.reproduction.result import Value
 from solvers.ir.layout import LayoutPlan, LayoutProblem
 from solvers.layout.baselines import fits
 from solvers.layout.calibration import Configuration
@@ -43,15 +45,18 @@ def slower_links(
     rates: Mapping[str, Mapping[str, float]],
     models: Sequence[Mapping[str, Any]],
     rows: Sequence[Mapping[str, Any]],
+    study: Mapping[str, Any],
 ) -> Result:
     """ProTrain over each baseline at their best batches, labels `MODEL, RATES`; rows of Table 4, labels `ROW, RATES`.
 
-    `rates` names shares of the machine's rates that the links to the `host` and the `network` have; the first is
-    what rows are compared with.
+    `rates` names shares of the machine's rates that the links to the `host` and the `network` have. `study` is the
+    `shape` of Figures 4a and 5 with the `batches` of each: ProTrain's speed over that of one device, which shares
+    its link with nothing (labels `RATES`), and the ablations (labels `batch N, RATES`).
     """
     place = testbed(cells, hardware, ranks=ranks, sequence=sequence)
     places = {name: _slowed(place, shares) for name, shares in rates.items()}
-    cells.total(len(rates) * (len(models) * len(SYSTEMS) + len(rows)))
+    ablations = len(study["ablated"])
+    cells.total(len(rates) * (len(models) * len(SYSTEMS) + len(rows) + 1 + ablations) + 1)
     speeds: dict[str, dict[str, Any]] = {system: {} for system in SYSTEMS}
     for label, model in labelled(models).items():
         for name, there in places.items():
@@ -69,7 +74,8 @@ def slower_links(
     papers, ours = (found[name].points for name in ("paper's configuration", "step"))
     longer = {label: over(value, ours[label]) for label, value in papers.items()}
     ratio = Series(name="paper's configuration over search", unit="x", points=longer)
-    return Result(series=(*_ratios(speeds), *found.values(), ratio))
+    studied = (_scaled(cells, place, places, study), *_ablations(cells, places, study))
+    return Result(series=(*_ratios(speeds), *found.values(), ratio, *studied))
 
 
 def _slowed(place: Testbed, shares: Mapping[str, float]) -> Testbed:
@@ -79,6 +85,28 @@ def _slowed(place: Testbed, shares: Mapping[str, float]) -> Testbed:
         network=lambda rate: round(rate * shares["network"]),
     )
     return place._replace(hardware=slower)
+
+
+def _scaled(cells: Cells, place: Testbed, places: Mapping[str, Testbed], study: Mapping[str, Any]) -> Series:
+    """All devices over one: its link to the host has the machine's rate, and there is no network."""
+    shape, batches = cells.shape(study["shape"]), study["scaled"]
+
+    def speed(there: Testbed, rates: str) -> Value:
+        key = {"scaled": rates, "ranks": there.ranks}
+        sizes = [batch for batch in batches if batch % there.ranks == 0]
+        return value_of(cells.get(key, best_of, there, shape, PROTRAIN, sizes), "tokens/s")
+
+    alone = speed(place._replace(ranks=1), "alone")
+    points = {name: over(speed(there, name), alone) for name, there in places.items()}
+    return Series(name="protrain over one device", unit="x", points=points)
+
+
+def _ablations(cells: Cells, places: Mapping[str, Testbed], study: Mapping[str, Any]) -> list[Series]:
+    shape, found = cells.shape(study["shape"]), {}
+    for name, there in places.items():
+        for batch in study["ablated"]:
+            found[f"batch {batch}, {name}"] = cells.get({"batch": batch, "rates": name}, ablated, there, shape, batch)
+    return series_of(found, dict.fromkeys(ABLATIONS, "x"))
 
 
 def _ratios(speeds: Mapping[str, Mapping[str, Any]]) -> list[Series]:

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from experiments.protrain.setting import BASELINES, GIB, PROTRAIN, Testbed, labelled, largest, series_of, testbed
+from experiments.protrain.setting import BASELINES, GIB, PROTRAIN, Testbed, labelled, largest, over, series_of, testbed
 from experiments.reproduction import Cells, Result, Series
 from solvers.ir.layout import LayoutPlan, LayoutProblem
 from solvers.layout.baselines import buffers_of_neighbours, fits, offloaded
@@ -38,10 +38,12 @@ def table_2(
         grown[label] = cells.get({"testbed": label}, _grown, place, cells.shape(base), layers)
     series = series_of(needs, UNITS)
     series.append(Series(name="largest size", unit="10⁹ parameters", points=reached))
-    names = {f"largest, layer by layer, {system}": system for system in SYSTEMS}
-    for name, system in names.items():
-        points = {label: None if cell is None else cell[system] for label, cell in grown.items()}
-        series.append(Series(name=name, unit="10⁹ parameters", points=points))
+    largest_of = {system: {label: cell and cell[system] for label, cell in grown.items()} for system in SYSTEMS}
+    for system, points in largest_of.items():
+        series.append(Series(name=f"largest, layer by layer, {system}", unit="10⁹ parameters", points=points))
+    for system in BASELINES:
+        ratio = {label: over(reached[label], value) for label, value in largest_of[system].items()}
+        series.append(Series(name=f"largest size over {system}", unit="x", points=ratio))
     return Result(series=tuple(series))
 
 

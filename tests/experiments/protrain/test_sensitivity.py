@@ -22,7 +22,8 @@ def test_each_kind_of_link_has_its_own_rate() -> None:
 
 
 def test_slower_links_never_help_and_the_best_choice_is_no_slower_than_others(tmp_path: Path) -> None:
-    result = computed(tmp_path, "sensitivity", rates=RATES, batches=[16, 64], models=[MODEL], rows=[ROW])
+    study = {"shape": "gpt2-1b", "scaled": [4], "ablated": [64]}
+    result = computed(tmp_path, "sensitivity", rates=RATES, batches=[16, 64], models=[MODEL], rows=[ROW], study=study)
     for system in ("protrain", "deepspeed", "colossal", "fsdp"):
         speeds = result.named(system).numbers()
         assert speeds["10B, as assumed"] > speeds["10B, both at half"]
@@ -33,3 +34,12 @@ def test_slower_links_never_help_and_the_best_choice_is_no_slower_than_others(tm
     before = result.named("as chosen without sharing").points
     assert before["B, as assumed"] == ours["B, as assumed"]
     assert before["B, both at half"] == "out of memory"  # an interval twice as long keeps more blocks on the device
+
+
+def test_one_device_shares_its_link_with_nothing_and_ablations_follow_the_rates(tmp_path: Path) -> None:
+    study = {"shape": "gpt2-1b", "scaled": [2, 8], "ablated": [64]}
+    result = computed(tmp_path, "sensitivity", rates=RATES, batches=[16], models=[], rows=[], study=study)
+    scaled = result.named("protrain over one device").numbers()
+    assert 4.2 > scaled["as assumed"] > scaled["both at half"] > 1
+    again = result.named("checkpoint all blocks").numbers()
+    assert again["batch 64, as assumed"] > again["batch 64, both at half"] >= 1

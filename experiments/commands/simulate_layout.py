@@ -1,7 +1,8 @@
 """What `bayplan simulate` shows of a layout plan: the five lanes of one rank's step, as the judge counts them."""
 
 from experiments.commands.show import show_share, show_us
-from solvers.check.layout import base_us, device_peak, host_bytes
+from solvers.check.layout import device_peak, host_bytes
+from solvers.check.layout_floor import base_us
 from solvers.check.layout_lanes import TaskSpan, task_spans
 from solvers.ir.amounts import show_bytes
 from solvers.ir.layout import POLICIES, LayoutPlan, LayoutProblem

@@ -16,13 +16,6 @@ def judge_layout(problem: LayoutProblem, plan: LayoutPlan) -> Verdict:
     return Verdict(tuple(violations)) if violations else Verdict((), end_us(problem, plan))
 
 
-def base_us(problem: LayoutProblem) -> int:
-    """The objective with all chunks persistent and all activations kept."""
-    every = tuple(range(len(problem.chunks)))
-    keep: list[Policy] = ["keep"] * len(problem.blocks)
-    return end_us(problem, LayoutPlan(persistent=every, buffers=0, policies=tuple(keep)))
-
-
 def _form(problem: LayoutProblem, plan: LayoutPlan) -> list[str]:
     """Chunks that are there, ascending; a policy for each block, `keep` where there is no choice."""
     violations = []

@@ -6,6 +6,8 @@ from typing import Any
 
 from solvers.check import (
     layout,
+    layout_bound,
+    layout_floor,
     layout_least,
     partition,
     recompute_graph,
@@ -31,9 +33,9 @@ BASES: dict[str, Callable[[Any], int]] = {
     "swap": swap.base_us,
     "recompute-graph": recompute_graph.base_us,
     "recompute-layer": lambda problem: 0,
-    "layout": layout.base_us,
+    "layout": layout_floor.base_us,
 }
-"""The objective with unlimited memory, of the kinds that have one."""
+"""The objective with unlimited memory (`layout`: what no decision ends before then), of the kinds that have one."""
 LEAST_BUDGETS: dict[str, Callable[[Any], tuple[int, int]]] = {
     "swap": lambda problem: (swap.least_budget_bytes(problem),) * 2,
     "layout": layout_least.least_device_bytes,
@@ -55,7 +57,15 @@ FEASIBILITY: dict[str, Callable[[Any], bool]] = {
 
 Certificates = Mapping[str, Mapping[str, Callable[[Any, Mapping[str, Any]], tuple[list[str], float]]]]
 """kind → the certificate's `form` → adds it up again: its faults, and the bound in µs that it proves."""
-CERTIFICATES: Certificates = {"recompute-graph": {"cut-relaxation/1": recompute_graph_bound.add_up}}
+CERTIFICATES: Certificates = {
+    "recompute-graph": {"cut-relaxation/1": recompute_graph_bound.add_up},
+    "layout": {
+        "floor/1": layout_bound.add_up_floor,
+        "every-decision/1": layout_bound.add_up_decisions,
+        "least-memory/1": layout_bound.add_up_least_memory,
+        "layout-tree/1": layout_bound.add_up_tree,
+    },
+}
 
 
 def check_plan(

@@ -6,8 +6,13 @@ from fractions import Fraction
 
 from solvers.ir.layout import LayoutPlan
 from solvers.ir.solution import Limits, Solution, Status, Watch
-from solvers.layout.evaluate import Instance, base_us, evaluate
+from solvers.layout.evaluate import Instance, evaluate
 from solvers.layout.least import Least
+
+FLOOR = {"form": "floor/1"}
+"""Certificate of `floor_us`: whoever reads it computes that again."""
+LEAST_MEMORY = {"form": "least-memory/1"}
+"""Certificate that nothing fits the device: the closed form of the least device memory says so."""
 
 
 def fastest(
@@ -43,8 +48,9 @@ def feasible(
         solver=solver,
         objective=end_us,
         bound=bound,
-        base=base_us(given),
+        base=bound,
         reason=reason,
+        certificate=FLOOR,
         seed=limits.seed,
         solve_time_s=time.perf_counter() - began,
     )
@@ -60,6 +66,7 @@ def without_plan(solver: str, given: Instance, limits: Limits, began: float, lac
         solver=solver,
         reason=memory_sentence(least) if proven else lacking,
         least_budget_bytes=needed if proven else None,
+        certificate=LEAST_MEMORY if proven else None,
         seed=limits.seed,
         solve_time_s=time.perf_counter() - began,
     )

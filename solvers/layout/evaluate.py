@@ -26,6 +26,11 @@ class Instance:
     asked: list[list[int]]
     completes: list[list[int]]
 
+    def pending(self, block: int) -> list[int]:
+        """Chunks whose gradients are incomplete, or just complete, when the backward pass of a block ends."""
+        pairs = enumerate(zip(self.problem.chunks, self.first, self.last, strict=True))
+        return [number for number, (chunk, first, last) in pairs if chunk.trainable and first <= block <= last]
+
 
 @dataclass(frozen=True)
 class Step:
@@ -55,11 +60,6 @@ def all_on_device(problem: LayoutProblem) -> LayoutPlan:
     """Everything persistent, nothing swapped or computed again: what a step takes with unlimited memory."""
     policies: list[Policy] = ["keep"] * len(problem.blocks)
     return LayoutPlan(persistent=tuple(range(len(problem.chunks))), buffers=0, policies=tuple(policies))
-
-
-def base_us(given: Instance) -> int:
-    """The objective with unlimited memory."""
-    return evaluate(given, all_on_device(given.problem)).end_us
 
 
 def least_buffers(given: Instance, persistent: Collection[int]) -> int:

@@ -3,16 +3,18 @@
 import math
 import time
 from dataclasses import dataclass
+from typing import Any
 
-from solvers.engines import Answer, integral_bound, solve
+from solvers.engines import Answer, LinearModel, integral_bound, solve
 from solvers.engines.choice import is_present
 from solvers.engines.model import FloatArray
 from solvers.ir.layout import LayoutPlan, LayoutProblem
 from solvers.ir.solution import Limits, Solution, Status, Watch
-from solvers.layout.answers import floor_us, without_plan
-from solvers.layout.evaluate import base_us, instance
+from solvers.layout.answers import FLOOR, floor_us, without_plan
+from solvers.layout.evaluate import instance
+from solvers.layout.exact_bound import BoundTree
 from solvers.layout.exact_local import Incumbent, improve, starts
-from solvers.layout.exact_model import Relaxation, memory_model, relaxation
+from solvers.layout.exact_model import memory_model, relaxation
 from solvers.layout.exact_small import decisions, try_all
 from solvers.layout.least import Least
 from solvers.layout.search import Search
@@ -21,6 +23,13 @@ INTERRUPTED = "stopped by the user: this is the best plan so far"
 NOTHING_FOUND = "no decision was found that fits, nor a proof that there is none: give more time"
 NO_RELAXATION = "CP-SAT cannot solve the relaxation, whose times are fractional: use highs or gurobi for a better bound"
 TOO_LARGE = "the problem is too large for the relaxation: the bound is that of compute and updates alone"
+UNCERTIFIED = "the engine's own tree says that no decision ends before {} us, but gives no certificate: not the bound"
+EVERY_DECISION = {"form": "every-decision/1"}
+"""Certificate of an optimum by counting: whoever reads it counts again."""
+MOST_COUNTED = 20_000
+"""More decisions than these are never counted out, as nobody would count them again."""
+CERTIFYING = 0.4
+"""The certified tree takes so much of the time that is left, at most."""
 ROUNDS = 2000
 """Rounds of local search a unit of `work`."""
 POOL = 3
@@ -33,8 +42,9 @@ IDLE = 0.1
 class ExactLayout:
     """Local search on exact lane times, and a relaxation that bounds them; tiny problems by trying all decisions.
 
-    OPTIMAL where a plan's lane time meets the bound. `engine` (highs, gurobi, auto) solves the relaxation; with cpsat
-    there is none, and the bound is weaker. Problems of at most `every_decision` decisions are counted out, those of
+    OPTIMAL where a plan's lane time meets the bound, which always has a certificate; what the engine's own tree says
+    beyond it is told in `reason`. `engine` (highs, gurobi, auto) solves the relaxation; with cpsat there is none, and
+    the bound is weaker. Problems of at most `every_decision` decisions are counted out, those of
     more than `most_blocks` blocks and chunks together have no relaxation either.
     """
 
@@ -57,7 +67,9 @@ class _Search:
         self.given = instance(problem)
         self.best = Incumbent(self.given)
         self.least_bytes: int | None = None
-        self.bound = floor_us(self.given)
+        self.base = self.bound = floor_us(self.given)
+        self.certificate: dict[str, Any] | None = FLOOR
+        self.engine_bound = self.bound
         self.engines: list[str] = []
         self.notes: list[str] = []
         self.pool: list[LayoutPlan] = []
@@ -70,7 +82,7 @@ class _Search:
         if Least(self.given).device_bytes > self.problem.device_bytes:
             return without_plan(ExactLayout.NAME, self.given, self.limits, self.began, NOTHING_FOUND)
         try:
-            if decisions(self.given) <= self.options.every_decision:
+            if decisions(self.given) <= min(self.options.every_decision, MOST_COUNTED):
                 self._count()
             else:
                 self._search()
@@ -82,6 +94,7 @@ class _Search:
         """Every decision: the optimum, or that there is none."""
         if not try_all(self.best, self._done):
             return
+        self.certificate = EVERY_DECISION
         if self.best.end_us is None:
             self._least()
         else:
@@ -94,8 +107,10 @@ class _Search:
         if self.best.plan is None:
             return
         self._improve(0.3, IDLE * self.limits.time_s)
-        if not self._done():
-            self._relax()
+        if not self._done() and self._has_relaxation():
+            self._certify()
+            if not self._done():
+                self._relax()
         if not self._done():
             self._improve(1.0)
 
@@ -116,28 +131,51 @@ class _Search:
     def _least(self) -> None:
         """The decision that needs the least device memory, in exact integers where CP-SAT is there."""
         model = memory_model(self.given)
-        answer = self._ask(model, "cpsat" if is_present("cpsat") else "highs", 1.0, None)
+        answer = self._ask(model.model, "cpsat" if is_present("cpsat") else "highs", 1.0)
         if answer.x is not None:
             self.best.offer(model.plan(answer.x))
         if answer.status is Status.OPTIMAL and answer.objective is not None:
             self.least_bytes = round(answer.objective)
 
-    def _relax(self) -> None:
-        """The relaxation from the best decision: a bound, and another decision to begin from."""
-        engine = {"auto": "highs"}.get(self.options.engine, self.options.engine)
-        if engine == "cpsat":
+    def _has_relaxation(self) -> bool:
+        if self.options.engine == "cpsat":
             self.notes.append(NO_RELAXATION)
-            return
+            return False
         if len(self.problem.blocks) + len(self.problem.chunks) > self.options.most_blocks:
             self.notes.append(TOO_LARGE)
-            return
+            return False
+        return True
+
+    def _certify(self) -> None:
+        """A small tree over the relaxation: the bound that its leaves prove."""
+        assert self.best.end_us is not None
+        end = self.best.end_us
+        until = time.perf_counter() + CERTIFYING * self._left() if self.limits.work is None else math.inf
+        tree = BoundTree(self.given, end)
+
+        def ask(model: LinearModel) -> Answer:
+            return self._ask(model, self._linear(), CERTIFYING)
+
+        def done() -> bool:
+            self.bound = max(self.bound, min(tree.bound_us, end))
+            return self._done() or time.perf_counter() >= until
+
+        tree.run(ask, done)
+        if min(tree.bound_us, end) > self.base:
+            self.bound, self.certificate = min(tree.bound_us, end), tree.certificate()
+
+    def _relax(self) -> None:
+        """The relaxation in integers, from the best decision: another one to begin from, and what the engine proves."""
         assert self.best.plan is not None and self.best.end_us is not None
         model = relaxation(self.given, self.best.plan, self.best.end_us)
-        answer = self._ask(model, engine, 0.85, model.start(self.best.plan))
-        if answer.bound is not None:
-            self._raise_bound(integral_bound(answer.bound))
+        answer = self._ask(model.model, self._linear(), 0.85, model.start(self.best.plan))
         if answer.x is not None and self.best.offer(model.plan(answer.x)) is not None:
             self.pool = [model.plan(answer.x), *self.pool]
+        if answer.bound is not None:
+            self.engine_bound = min(integral_bound(answer.bound), self.best.end_us)
+
+    def _linear(self) -> str:
+        return {"auto": "highs"}.get(self.options.engine, self.options.engine)
 
     def _improve(self, share: float, idle_s: float = math.inf) -> None:
         """Local search for a share of the time that is left, or as many rounds as `work` buys.
@@ -158,14 +196,14 @@ class _Search:
 
         improve(self.best, self.limits.seed, done, self.pool)
 
-    def _ask(self, model: Relaxation, engine: str, share: float, start: FloatArray | None) -> Answer:
+    def _ask(self, model: LinearModel, engine: str, share: float, start: FloatArray | None = None) -> Answer:
         limits = Limits(
             time_s=max(0.01, share * self._left()),
             work=self.limits.work,
             threads=self.limits.threads,
             seed=self.limits.seed,
         )
-        answer = solve(model.model, limits, engine, self._watch_engine, start)
+        answer = solve(model, limits, engine, self._watch_engine, start)
         self.engines.append(answer.engine)
         self.notes += [answer.fallback] if answer.fallback else []
         if answer.interrupted:
@@ -176,10 +214,6 @@ class _Search:
     def _watch_engine(self, incumbent: float | None, bound: float | None, elapsed_s: float) -> bool:
         self._report()
         return self.stopped
-
-    def _raise_bound(self, bound: int) -> None:
-        """A bound of the relaxation; that of a float engine never lies above a decision's own time."""
-        self.bound = max(self.bound, bound if self.best.end_us is None else min(bound, self.best.end_us))
 
     def _done(self) -> bool:
         """Whether the limits, the gap or the watcher end the search."""
@@ -201,6 +235,8 @@ class _Search:
 
     def _answer(self) -> Solution[LayoutPlan]:
         engine = " + ".join(dict.fromkeys(self.engines)) or None
+        if self.engine_bound > self.bound:
+            self.notes.append(UNCERTIFIED.format(self.engine_bound))
         reason = "; ".join(dict.fromkeys(self.notes)) or None
         end = self.best.end_us
         if end is None:
@@ -213,8 +249,9 @@ class _Search:
             engine=engine,
             objective=end,
             bound=bound,
-            base=base_us(self.given),
+            base=self.base,
             reason=reason,
+            certificate=self.certificate,
             seed=self.limits.seed,
             solve_time_s=time.perf_counter() - self.began,
         )
@@ -236,6 +273,7 @@ class _Search:
             bound=None if proven else self.bound,
             reason=reason or NOTHING_FOUND,
             least_budget_bytes=least if proven else None,
+            certificate=self.certificate if self.certificate == EVERY_DECISION or not proven else None,
             seed=self.limits.seed,
             solve_time_s=time.perf_counter() - self.began,
         )

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from solvers.check.layout import base_us, device_peak, host_bytes, judge_layout
+from solvers.check.layout import device_peak, host_bytes, judge_layout
 from solvers.check.layout_buffers import Miss, bound_to_buffers, misses_of, passes_of
 from solvers.check.layout_lanes import end_us, task_ends
 from solvers.ir import LayoutBlock, LayoutChunk, LayoutPlan, LayoutProblem
@@ -77,7 +77,7 @@ def test_figure_2_takes_what_its_repeated_forwards_take_and_hides_its_swaps() ->
     assert ends["swap-in", 3] == 40 + 10  # after backward 7, the fourth after block 3
     assert ends["backward", 4] == 40 + 8 + 12 + 12
     assert ends["swap-in", 0] == 72 + 10
-    assert end_us(EIGHT, FIGURE_2) == 112 == base_us(EIGHT) + 4 * 4
+    assert end_us(EIGHT, FIGURE_2) == 112
 
 
 def test_a_block_too_slow_to_leave_delays_the_forward_after_the_interval() -> None:
@@ -129,12 +129,6 @@ def test_updates_wait_for_all_gradients_where_they_may_not_overlap() -> None:
     three = problem((0,), (1,), (2,), chunk=SLOW, overlap_update=False)
     ends = task_ends(three, plan((), 2, "kkk"))
     assert [ends["cpu-update", c] for c in (2, 1, 0)] == [45, 48, 51]
-    assert base_us(three) == 12 + 24 + 2 + 3 * 1  # base: the last all-reduce ends 2 after backward, then updates
-
-
-def test_the_base_updates_on_the_device_after_backward() -> None:
-    """All-reduces of 2 hide under backwards of 8 but for the last; two updates hide under that."""
-    assert base_us(problem((0,), (1,), (2,), chunk=SLOW)) == 12 + 24 + 2 + 1
 
 
 def test_the_network_serves_first_whom_was_issued_first() -> None:
@@ -254,12 +248,6 @@ def test_a_ticking_clock_agrees(data: st.DataObject) -> None:
     if naive is not None:
         assert end_us(tiny, chosen) == naive
         assert verdict.objective_us == (naive if fits else None)
-
-
-@given(layout_problems())
-def test_the_base_is_the_roomy_decision(tiny: LayoutProblem) -> None:
-    roomy = plan(tuple(range(len(tiny.chunks))), 0, "k" * len(tiny.blocks))
-    assert base_us(tiny) == naive_end_us(tiny, roomy)
 
 
 @given(st.data())

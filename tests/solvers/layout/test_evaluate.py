@@ -3,10 +3,12 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from solvers.check.layout import base_us, device_peak, host_bytes, judge_layout
+from solvers.check.layout import device_peak, host_bytes, judge_layout
 from solvers.check.layout_buffers import bound_to_buffers, passes_of
+from solvers.check.layout_floor import base_us
 from solvers.check.layout_lanes import task_ends
 from solvers.layout import evaluate as ours
+from solvers.layout.answers import floor_us
 from tests.strategies import layout_plans, layout_problems
 
 
@@ -16,7 +18,7 @@ def test_times_memory_and_buffers_are_the_judges(data: st.DataObject) -> None:
     problem = data.draw(layout_problems(max_blocks=7, max_chunks=7))
     plan = data.draw(layout_plans(problem))
     given = ours.instance(problem)
-    assert ours.base_us(given) == base_us(problem)
+    assert floor_us(given) == base_us(problem)
     assert ours.device_bytes(given, plan) == device_peak(problem, plan)[0]
     assert ours.host_bytes(given, plan) == host_bytes(problem, plan)
     least = max(map(len, bound_to_buffers(problem, passes_of(problem, plan.persistent))))

@@ -1,0 +1,73 @@
+"""The relaxation of `layout`: every decision's own run is a point of it, which is what certificates rest on."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from solvers.check.layout import judge_layout
+from solvers.check.layout_relaxation import LayoutRelaxation
+from solvers.ir import LayoutPlan, LayoutProblem
+from tests.solvers.check.layout_runs import row_keys, values_of_run
+from tests.solvers.layout.brute_force import decisions, random_problem
+from tests.strategies import layout_plans, layout_problems
+
+
+class Judge:
+    """The rows of a problem, and which of them a decision's run breaks."""
+
+    def __init__(self, problem: LayoutProblem) -> None:
+        self.problem, self.relaxation = problem, LayoutRelaxation(problem, 10**6)
+        found = {key: self.relaxation.rows.get(key) for key in row_keys(problem)}
+        self.rows = {key: row for key, row in found.items() if row is not None}
+        assert len(self.rows) > 15 * len(problem.blocks)
+
+    def broken(self, plan: LayoutPlan) -> list[str]:
+        """Rows and columns, with their limits."""
+        values, found = values_of_run(self.problem, plan), []
+        for key, row in self.rows.items():
+            total = sum(weight * values[column] for column, weight in row.weights.items())
+            if (row.lower is not None and total < row.lower) or (row.upper is not None and total > row.upper):
+                found.append(f"{key}: {row.lower} ≤ {total} ≤ {row.upper}")
+        for key, value in values.items():
+            column = self.relaxation.columns[key]
+            most = values["finish"] if column.upper == 10**6 else column.upper
+            found += [] if 0 <= value <= most else [f"{key} is {value} of {most}"]
+        return found
+
+
+def test_every_decision_of_tiny_problems_is_a_point() -> None:
+    judged = 0
+    for seed in range(150):
+        problem = random_problem(seed)
+        judge = Judge(problem)
+        for plan in list(decisions(problem))[seed % 13 :: 13]:
+            if judge_layout(problem, plan).clean:
+                assert judge.broken(plan) == [], (seed, plan)
+                judged += 1
+    assert judged > 700
+
+
+@settings(max_examples=100)
+@given(st.data(), layout_problems(max_blocks=7, max_chunks=6))
+def test_decisions_of_longer_problems_are_points(data: st.DataObject, problem: LayoutProblem) -> None:
+    plan = data.draw(layout_plans(problem))
+    if judge_layout(problem, plan).clean:
+        assert Judge(problem).broken(plan) == []
+
+
+def test_rows_and_columns_that_are_not_there() -> None:
+    problem = random_problem(3)
+    relaxation = LayoutRelaxation(problem, 1000)
+    blocks, chunks = len(problem.blocks), len(problem.chunks)
+    rows = (
+        "compute/0/0",
+        f"compute/{2 * blocks}/1",
+        "out/0/1",
+        "reduce/0/1",
+        f"found/{chunks}",
+        "peak/0/2",
+        "room",
+        "",
+    )
+    columns = (f"end/{2 * blocks}", f"swap/{blocks}", "finish/0", "end", f"persistent/{chunks}")
+    assert [key for key in rows if relaxation.rows.get(key) is not None] == []
+    assert [key for key in columns if relaxation.columns.get(key) is not None] == []

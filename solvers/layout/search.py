@@ -14,7 +14,7 @@ from solvers.layout.analytic import Analytic
 from solvers.layout.answers import fastest, feasible, without_plan
 from solvers.layout.evaluate import Instance, instance
 from solvers.layout.interleaved import interleaved_plan
-from solvers.layout.layouts import Array, all_layouts, array, counts, left_out
+from solvers.layout.layouts import Array, all_layouts, array, counts, left_out, swap_places
 
 AT_ONCE = 1 << 20
 """So many counts of persistent chunks times layouts are looked at together, to bound memory."""
@@ -95,11 +95,18 @@ class Space:
         return row, static + np.minimum.accumulate(peaks)[row]
 
     def _useful_cells(self) -> Array:
-        """The layouts, by row, whose peak is lower than that of each with as many swaps and fewer checkpoints."""
-        peaks = np.where(self.layouts.valid, self.layouts.peak_bytes, LARGEST)
-        lower = np.ones(peaks.shape, dtype=np.bool_)
-        lower[:, 1:] = peaks[:, 1:] < np.minimum.accumulate(peaks, axis=1)[:, :-1]
-        return np.flatnonzero(lower)
+        """The layouts, by row, whose peak is lower than that of each with as many swaps and fewer checkpoints.
+
+        Without those whose last swap changes nothing: its bytes come back before they could have left, and no more
+        blocks are checkpointed than stand before it, so that one swap fewer takes no longer in the same memory.
+        """
+        layouts = self.layouts
+        last = np.concatenate(([0], swap_places(self.problem)))[layouts.swap]
+        late = (np.diff(layouts.swap, prepend=0) == 1) & (last + self.problem.interval + 1 >= len(self.problem.blocks))
+        changes = ~late[:, None] | (layouts.again_end > last[:, None])
+        peaks = np.where(layouts.valid & changes, layouts.peak_bytes, LARGEST)
+        before = np.minimum.accumulate(np.hstack([np.full((len(peaks), 1), LARGEST), peaks[:, :-1]]), axis=1)
+        return np.flatnonzero(peaks < before)
 
     def best(self, count: int) -> list[Configuration]:
         """Of those that fit, the `count` of least analytic time, and as many each the best of its persistent chunks.

@@ -24,7 +24,7 @@ from experiments.tables import Table, to_markdown, to_terminal, to_text
 from solvers.ir import InvalidInput, Limits, Row
 from solvers.ir.codec import problem_to_raw, read_text
 from solvers.ir.replan import ReplanProblem
-from solvers.replan.cluster import Cluster, ClusterSetting, Progress, read_trace
+from solvers.replan.cluster import Cluster, ClusterSetting, Failures, Progress, read_trace
 
 RUNS = "runs.jsonl"
 FOLDER_ONLY = ("run_dir", "plots", "workers")
@@ -97,8 +97,17 @@ def require_answerable(settings: ClusterSettings) -> None:
     make_policies(settings.policies)
     nodes = setting.problem.nodes
     if settings.trace is not None:
-        read_trace(Path(settings.trace), nodes)
+        _require_within(settings, read_trace(Path(settings.trace), nodes))
     Cluster(setting).initial(frozenset(range(nodes)))
+
+
+def _require_within(settings: ClusterSettings, failures: Failures) -> None:
+    """Raise `InvalidInput` for a trace that begins when the run has ended: nothing of it would be seen."""
+    first_h = failures.events[0].at_us / HOUR_US
+    if first_h >= settings.hours:
+        raise InvalidInput(
+            f"{settings.trace} begins {first_h:.3g} h into the run, which ends after {settings.hours:g} h: raise hours"
+        )
 
 
 def require_same(composed: ComposedCluster, directory: RunDirectory) -> None:

@@ -75,6 +75,8 @@ class ClusterSettings:
             ("workers", 1, 256),
         ):
             within(name, getattr(self, name), least=least, most=most)
+        for policy, gain in self.paper.items():
+            within(f"paper.{policy}", gain, least=1e-3, most=1e3)
         if not re.fullmatch(r"\w[\w.-]*", self.name):
             raise InvalidInput(f"name is {self.name!r}, which names no folder: use letters, digits, - and _")
         if self.kind != CLUSTER:

@@ -41,7 +41,23 @@ def simulation(
     for name, change in worlds.items():
         setting, chosen = _world(cells, model, hardware, cluster, policies, change)
         found[name] = cells.get({"world": name}, _lived, setting, chosen, seeds, near, tolerance)
-    return Result(series=tuple(_series(found, list(policies))), notes=(f"{seeds} lives in each world.",))
+    marks = [_mark(found, next(iter(policies)), name, ratio, tolerance) for name, ratio in near.items()]
+    return Result(series=tuple(_series(found, list(policies))), notes=(f"{seeds} lives in each world.", *marks))
+
+
+def _mark(found: Mapping[str, Raw | None], first: str, policy: str, ratio: float, tolerance: float) -> str:
+    """In which worlds a paper's ratio lies near the mean, or among the lives."""
+    over = {label: cell[policy]["over"] for label, cell in found.items() if cell is not None}
+    near = [label for label, one in over.items() if abs(one["mean"] / ratio - 1) <= tolerance]
+    among = [label for label, one in over.items() if label not in near and one["p5"] <= ratio <= one["p95"]]
+    return (
+        f"{ratio:g}, the paper's {first} over {policy}: within {100 * tolerance:g} % of the mean in "
+        f"{_listed(near)}; elsewhere between the 5th and the 95th percentile in {_listed(among)}."
+    )
+
+
+def _listed(labels: Sequence[str]) -> str:
+    return "; ".join(f"“{label}”" for label in labels) or "no world"
 
 
 def _world(
@@ -90,6 +106,12 @@ def _figures(lives: Lives, name: str) -> dict[str, Any]:
     }
 
 
+def _over_fastest(cell: Raw, others: Sequence[str]) -> Value:
+    """The first policy's gain over the one of the others that is fastest on average in this world."""
+    gain: float = cell[max(others, key=lambda name: float(cell[name]["samples_per_s"]))]["over"]["mean"]
+    return gain
+
+
 def _close(lives: Lives, name: str, ratio: float, tolerance: float) -> list[bool]:
     pairs = zip(lives.throughputs(lives.first), lives.throughputs(name), strict=True)
     return [other > 0 and abs(one / other / ratio - 1) <= tolerance for one, other in pairs]
@@ -112,6 +134,8 @@ def _series(found: Mapping[str, Raw | None], policies: Sequence[str]) -> list[Se
     series += [curve(f"time without training, {name}", "%", name, "lost") for name in policies]
     for name in others:
         series += [curve(f"{first} over {name}, {key}", "x", name, "over", key) for key in STATISTICS]
+    fastest = {label: None if cell is None else _over_fastest(cell, others) for label, cell in found.items()}
+    series.append(Series(name=f"{first} over the fastest of the others, mean", unit="x", points=fastest))
     series += [curve(f"{what} by {first}", "", first, what) for what in ("rerouted", "replanned")]
     known = next((cell for cell in found.values() if cell is not None), None)
     near = [] if known is None else list(known["near"])

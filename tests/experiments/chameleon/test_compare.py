@@ -95,6 +95,9 @@ def test_a_trace_is_one_life(tmp_path: Path) -> None:
     trace.write_text("600000,remove,3\nten,remove,4\n")
     with pytest.raises(InvalidInput, match="line 2"):
         main([*WORDS, "seeds=0", "plots=false", f"trace={trace}", f"run_dir={tmp_path / 'other'}"])
+    trace.write_text("32400000,remove,3\n")
+    with pytest.raises(InvalidInput, match="begins 9 h into the run, which ends after 2 h: raise hours"):
+        main([*WORDS, "hours=2", "seeds=0", f"trace={trace}", f"run_dir={tmp_path / 'other'}"])
     assert not (tmp_path / "other").exists()
 
 

@@ -70,6 +70,7 @@ def test_grids() -> None:
         ("policies={}", None),
         ("hours=0", "hours is 0.0, outside 0.001…100000: choose a value inside"),
         ("rate_per_h=nan", "rate_per_h is nan, outside 1e-09…1000: choose a value inside"),
+        ("paper.oobleck=nan", "paper.oobleck is nan, outside 0.001…1000: choose a value inside"),
         ("name=a/b", "name is 'a/b', which names no folder: use letters, digits, - and _"),
         ("kind=training", "kind is 'training', but this experiment is of the kind 'cluster': leave it out"),
         ("sheds=3", "there is no setting 'sheds': did you mean 'seeds'?"),

@@ -123,6 +123,23 @@ def test_worlds_change_what_they_say(cells: Cells) -> None:
     assert speeds["chameleon"]["all slow"] < speeds["chameleon"]["as assumed"]
     over = result.named("chameleon over oobleck, mean").numbers()
     assert over["slow oobleck"] > over["as assumed"]
+    best = result.named("chameleon over the fastest of the others, mean").numbers()
+    assert best["as assumed"] in (
+        over["as assumed"],
+        result.named("chameleon over recycle, mean").numbers()["as assumed"],
+    )
+
+
+def test_worlds_in_which_the_papers_ratios_lie_are_named(cells: Cells) -> None:
+    """A ratio that is ours in one world, and one that no world comes near."""
+    ours = computed(cells, "sensitivity", worlds={"as assumed": {}}, seeds=3).named("chameleon over oobleck, mean")
+    near = {"oobleck": round(ours.numbers()["as assumed"], 3), "recycle": 9.0}
+    worlds = {"as assumed": {}, "slow oobleck": {"oobleck": {"restart_s": 3000}}}
+    _, oobleck, recycle = computed(cells, "sensitivity", worlds=worlds, seeds=3, near=near).notes
+    assert oobleck.endswith(
+        "of the mean in “as assumed”; elsewhere between the 5th and the 95th percentile in no world."
+    )
+    assert recycle.startswith("9, the paper's chameleon over recycle: within 3 % of the mean in no world;")
 
 
 def test_compute_functions_are_those_of_this_room() -> None:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from solvers.ir import InvalidInput
@@ -63,6 +63,20 @@ def test_so_it_is_where_nodes_have_names(lines: list[str], sentence: str) -> Non
         parse_trace(lines, 2, start="empty")
 
 
+def test_a_trace_without_events_is_no_quiet_run(tmp_path: Path) -> None:
+    path = tmp_path / "empty.csv"
+    for text in ("", "# nothing yet\n\n"):
+        path.write_text(text)
+        with pytest.raises(InvalidInput, match=r"empty.csv holds no event: write lines milliseconds,add\|remove,node"):
+            read_trace(path, 4)
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_time(tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_bytes(b"\xef\xbb\xbf5,remove,3\r\n")
+    assert read_trace(path, 4).events == (Event(5000, 3, "failed"),)
+
+
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
     for name in ("absent.csv", "binary"):
@@ -75,6 +89,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 def test_failures_written_as_a_trace_are_the_same_failures(seed: int, nodes: int) -> None:
     setting = by_hand(problem=model(nodes, 8, 4), duration_us=20_000 * SECOND, repair=Repair(500))
     drawn = random_failures(setting, seed).events
+    assume(drawn)
     lines = [f"{e.at_us // 1000},{'remove' if e.kind == 'failed' else 'add'},{e.node}" for e in drawn]
     read = parse_trace(lines, nodes).events
     assert [(event.node, event.kind) for event in read] == [(event.node, event.kind) for event in drawn]

@@ -45,7 +45,8 @@ def retention(
                 label = f"{name} batch {batch}" if rate is None else f"{name} batch {batch} at {rate:g} GB/s"
                 found = cells.get({"case": label}, _after, trained, case, batch, rate is None)
                 (bare if rate is None else whole)[label] = found
-    return Result(series=(*_series("", bare), *_series("whole, ", whole), *_needed(cases, bare)), notes=_notes(bare))
+    series = (*_series("", bare), *_series("whole, ", whole), *_needed(cases, bare), *_farthest(cases, whole))
+    return Result(series=series, notes=_notes(bare))
 
 
 def bare_problem(problem: ReplanProblem) -> ReplanProblem:
@@ -107,6 +108,25 @@ def _needed(cases: Mapping[str, Mapping[str, Any]], bare: Mapping[str, Mapping[s
     return [
         Series(name="fixed part that the paper's value needs, of the bare step", unit="%", points=needed),
         Series(name="exact, of the nodes left", unit="%", points=share),
+    ]
+
+
+def _farthest(cases: Mapping[str, Mapping[str, Any]], whole: Mapping[str, Mapping[str, Any] | None]) -> list[Series]:
+    """For one batch and one rate: how far the case that is farthest from the paper's value is, of that value."""
+    found: dict[str, dict[str, list[float]]] = {name: {} for name in PLANNERS}
+    for label, cell in whole.items():
+        case, _, setting = label.partition(" batch ")
+        for name in PLANNERS:
+            kept = _kept(cell, name)
+            if isinstance(kept, float):
+                found[name].setdefault(f"batch {setting}", []).append(100 * abs(kept / cases[case]["paper"] - 1))
+    return [
+        Series(
+            name=f"farthest from the paper of all cases, {name}",
+            unit="%",
+            points={setting: max(each) for setting, each in settings.items() if len(each) == len(cases)},
+        )
+        for name, settings in found.items()
     ]
 
 

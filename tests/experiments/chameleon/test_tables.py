@@ -74,6 +74,15 @@ def test_what_a_fixed_part_would_have_to_be(cells: Cells) -> None:
     assert (1 + x) / (1 / kept + x) == pytest.approx(0.9622, abs=1e-4)
 
 
+def test_one_batch_and_one_rate_are_as_far_as_their_farthest_case(cells: Cells) -> None:
+    result = computed(cells, "retention", batches=[16], gb_per_s=[25.0])
+    paper = {"8 to 7": 96.22, "16 to 15": 89.0, "32 to 24": 74.38}
+    kept = result.named("whole, algorithm 1").numbers()
+    off = [100 * abs(kept[f"{case} batch 16 at 25 GB/s"] / value - 1) for case, value in paper.items()]
+    farthest = result.named("farthest from the paper of all cases, algorithm 1").points
+    assert farthest == {"batch 16 at 25 GB/s": pytest.approx(max(off))}
+
+
 def test_rounds_are_between_the_fullest_stage_and_one_by_one(cells: Cells) -> None:
     result = computed(cells, "collectives", layers=[16], batches=[16], gb_per_s=[1.0])
     assert result.named("rounds, layer order").points == {"16 layers": 8}

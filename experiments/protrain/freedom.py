@@ -4,6 +4,7 @@ The same models on the same machines, over the rate of the link to the host.
 """
 
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 import msgspec
@@ -29,6 +30,8 @@ from solvers.layout.evaluate import evaluate, instance
 from solvers.layout.exact import ExactLayout
 
 PERCENT = 100
+NOTHING = 0.1
+"""Gains below this percentage are called none: the proven gap at which a solve ends."""
 MOST_S = 600.0
 """No solve takes so long: what ends it is the work that it may do, so that results are the same on any machine."""
 FREER = "freer layout"
@@ -67,7 +70,8 @@ def freedom(
             cell = cells.get(key, _compared, case_problem(there, layers, row), limits, tuple(slower))
             found[f"{case}, {link}"] = cell
             slower += [] if cell is None or cell["plan"] is None else [cell["plan"]]
-    return Result(series=(*_gains(found), *series_of(found, UNITS | COUNTED)))
+    gain, most = _gains(found)
+    return Result(series=(gain, most, *series_of(found, UNITS | COUNTED)), notes=_conclusion(gain, most))
 
 
 def _gains(found: Mapping[str, Mapping[str, Any] | None]) -> list[Series]:
@@ -77,6 +81,21 @@ def _gains(found: Mapping[str, Mapping[str, Any] | None]) -> list[Series]:
         Series(name=name, unit="%", points={label: _longer(cell, below) for label, cell in found.items()})
         for name, below in named.items()
     ]
+
+
+def _conclusion(gain: Series, most: Series) -> tuple[str, ...]:
+    """What the gains say together; nothing where no case fits."""
+    found, proven = gain.numbers(), most.numbers()
+    if not found:
+        return ()
+    best = max(found, key=lambda label: found[label])
+    none = sum(value < NOTHING for value in found.values())
+    surely = sum(value < NOTHING for value in proven.values())
+    return (
+        f"Of {len(found)} cases the freer layout gains most in {best} ({found[best]:.1f} %), on average "
+        f"{fmean(found.values()):.1f} %; at most, by the bound, {fmean(proven.values()):.1f} %. In {none} it gains "
+        f"less than {NOTHING} %, as far as found; in {surely} of these the bound leaves no more.",
+    )
 
 
 def _longer(cell: Mapping[str, Any] | None, below: str) -> Value:

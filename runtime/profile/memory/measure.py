@@ -80,9 +80,9 @@ def _require_trained(model: nn.Module, calls: list[Call]) -> None:
         raise InvalidInput(
             f"the step calls no block of {name} with gradients on: profile a step that trains this model"
         )
-    missing = next((call.name for call in calls if "recompute" not in call.events), None)
+    missing = next((call for call in calls if call.needs_gradient and "backward" not in call.events), None)
     if missing is not None:
         raise InvalidInput(
-            f"block {missing} of {name} has no backward in the step: its parameters and all before them are frozen, "
-            "which profiles do not cover (train what comes first), or its results do not matter to the loss"
+            f"block {missing.name} of {name} has no backward in the step, though what it computes needs gradients: "
+            "profile a step whose loss depends on every block that is trained"
         )

@@ -1,6 +1,6 @@
 """Hooks that cut a training step into segments while every block of the model is checkpointed."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -8,9 +8,11 @@ from typing import Any
 import torch
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.utils._pytree import tree_map
 from torch.utils.checkpoint import checkpoint
 
 from runtime.profile.memory.blocks import states_of
+from runtime.profile.memory.lives import Lives
 from runtime.profile.memory.on_demand import Resident
 from runtime.profile.memory.saved import Boundaries, SavedStorages, device_bytes, device_tensors, watching_saves
 from runtime.profile.memory.segments import Place, Tape
@@ -24,10 +26,7 @@ class Call:
     name: str
     inputs: tuple[int, ...]
     saved: SavedStorages
-    outputs: tuple[int, ...] = ()
-    saved_outputs: set[int] = field(default_factory=set)
-    recomputing: bool = False
-    recompute_start: int = 0
+    needs_gradient: bool = False
     last_save: int = 0
     recompute_end: int = 0
     events: dict[str, torch.Event] = field(default_factory=dict)
@@ -40,6 +39,7 @@ class Observer:
         self.calls: list[Call] = []
         self.boundaries = Boundaries()
         self.tape = Tape(device, demand.away_bytes)
+        self.lives = Lives(self.boundaries, self._cut)
         self.events: dict[str, torch.Event] = {}
         self.forward_start = 0
         self.old_gradient_bytes = 0
@@ -58,17 +58,18 @@ class Observer:
                 stack.enter_context(forward_replaced(module, self._checkpointed(name, module)))
             for handle in self._hooks():
                 stack.callback(handle.remove)
+            stack.enter_context(_autocast_clearing(self._move))
             self._stamp(self.events, "start")
             self.tape.restart()
             yield
-            self.tape.cut(self.tape.place)
+            self._move()
             self._stamp(self.events, "end")
         torch.accelerator.synchronize(self.device)
 
     def _hooks(self) -> Iterator[Any]:
         """Hooks of leaf modules, of gradients, and of any optimizer; handles to remove them."""
         yield self._model.register_forward_pre_hook(lambda *_: self._forward_begins())
-        yield self._model.register_forward_hook(lambda *_: self._move(returned=True))
+        yield self._model.register_forward_hook(lambda *_: self._move())
         for name, module in self._model.named_modules():
             if next(module.children(), None) is None:
                 yield module.register_forward_pre_hook(lambda *_, name=name: self._inside(name))
@@ -93,9 +94,14 @@ class Observer:
         self._grown, self.old_gradient_bytes = set(held), sum(device_bytes(one) for one in held.values())
 
     def _move(self, **changes: Any) -> None:
-        place = replace(self.tape.place, **changes)
-        output = place.output if place.output is not None and self.boundaries.alive(place.output) else None
-        self.tape.cut(replace(place, output=output))
+        self.tape.cut(replace(self.tape.place, **changes))
+        self.lives.end_expired(len(self.tape.segments))
+
+    def _cut(self) -> int:
+        """Begin a new segment where the step is; its number."""
+        if "end" not in self.events:
+            self._move()
+        return len(self.tape.segments)
 
     def _optimizer(self, module: str | None) -> None:
         if module is not None and "optimizer" not in self.events:
@@ -125,6 +131,14 @@ class Observer:
     def _turn_back(self) -> None:
         if "backward" not in self.events:
             self._stamp(self.events, "backward")
+            torch.autograd.Variable._execution_engine.queue_callback(self._backward_over)
+
+    def _backward_over(self) -> None:
+        """A block whose inputs need no gradient has no other end."""
+        place = self.tape.place
+        if place.run == "backward" and place.block is not None:
+            self._backward_ends(place.block)
+        self._stamp(self.events, "backward over")
 
     def _accumulated(self, parameter: torch.Tensor) -> None:
         """A gradient is there: from here on it belongs to the model's states."""
@@ -143,23 +157,36 @@ class Observer:
         def run(*args: Any, **kwargs: Any) -> Any:
             if not torch.is_grad_enabled():
                 return forward(*args, **kwargs)
-            inputs = [one for one in device_tensors((args, kwargs), self.device) if not self._is_state(one)]
-            call = self._begin(name, module, inputs)
-
-            def body(*args: Any, **kwargs: Any) -> Any:
-                result = forward(*args, **kwargs)
-                if call.recomputing:
-                    self._note_outputs(call, result)
-                return result
-
-            contexts = (watching_saves(call.saved.pack), self._recomputing(call, module, inputs))
-            result = checkpoint(
-                body, *args, use_reentrant=False, early_stop=False, context_fn=lambda: contexts, **kwargs
-            )
-            self._end(call, module, inputs, result)
+            call = self._begin(name, module, self._inputs((args, kwargs)))
+            held = tree_map(self._alias, (args, kwargs))
+            result = self._run(call, module, forward, [(args, kwargs)], held)
+            self._end(call, module, self._inputs(held), result)
             return result
 
         return run
+
+    def _run(self, call: Call, module: nn.Module, forward: Callable[..., Any], given: list[Any], held: Any) -> Any:
+        """Forward runs on what is given; the checkpoint holds other tensors on the same storages.
+
+        So the program's own tensors tell when they go.
+        """
+        held_args, held_kwargs = held
+
+        def body(*args: Any, **kwargs: Any) -> Any:
+            args, kwargs = given.pop() if given else (args, kwargs)
+            return forward(*args, **kwargs)
+
+        recomputing = self._recomputing(call, module, self._inputs(held))
+        contexts = watching_saves(call.saved.pack), recomputing
+        return checkpoint(
+            body, *held_args, use_reentrant=False, early_stop=False, context_fn=lambda: contexts, **held_kwargs
+        )
+
+    def _inputs(self, values: object) -> list[torch.Tensor]:
+        return [tensor for tensor in device_tensors(values, self.device) if not self._is_state(tensor)]
+
+    def _alias(self, value: Any) -> Any:
+        return _Alias.apply(value) if self._inputs(value) else value  # type: ignore[no-untyped-call]
 
     def _begin(self, name: str, module: nn.Module, inputs: list[torch.Tensor]) -> Call:
         number = len(self.calls)
@@ -167,8 +194,9 @@ class Observer:
             raise InvalidInput(
                 f"block {name} runs forward after a backward has begun: profile a step of one forward and one backward"
             )
-        given = self.boundaries.given(inputs)
-        call = Call(name, given, SavedStorages(self.boundaries, given, self._states))
+        given = [self.boundaries.add(tensor) for tensor in inputs]
+        saved = SavedStorages(self.boundaries, self._states, self.device)
+        call = Call(name, self.boundaries.used(given), saved)
         self.calls.append(call)
         for tensor in inputs:
             if tensor.requires_grad and not tensor.is_leaf:
@@ -177,8 +205,13 @@ class Observer:
         self._demand.enter(module, inputs)
         self.tape.restart()
         self.tape.place = Place("forward", number, number)
+        self._watch(given, inputs)
         self._stamp(call.events, "forward")
         return call
+
+    def _watch(self, numbers: Iterable[int], tensors: Iterable[torch.Tensor]) -> None:
+        for number, tensor in zip(numbers, tensors, strict=True):
+            self.lives.watch(number, tensor, len(self.tape.segments))
 
     def _is_state(self, tensor: torch.Tensor) -> bool:
         return tensor.untyped_storage()._cdata in self._states
@@ -187,18 +220,18 @@ class Observer:
         number = len(self.calls) - 1
         self._stamp(call.events, "forward end")
         outputs = device_tensors(result, self.device)
-        call.outputs = tuple(self.boundaries.add(tensor) for tensor in outputs)
+        numbers = [self.boundaries.add(tensor) for tensor in outputs]
         for tensor in outputs:
             if tensor.requires_grad:
+                call.needs_gradient = True
                 tensor.register_hook(lambda _: self._backward_begins(number))  # type: ignore[no-untyped-call]
-        self._move(block=None, ended=number + 1, module=None, output=call.outputs[0] if call.outputs else None)
+        self._move(block=None, ended=number + 1, module=None)
+        self._watch(numbers, outputs)
+        outliving = [one for one in call.saved.number_outliving() if one not in (*call.inputs, *numbers)]
+        for one in self.boundaries.used(outliving):
+            self.lives.ask(one, len(self.tape.segments))
         self._demand.leave(module, inputs)
         self.tape.restart()
-
-    def _note_outputs(self, call: Call, result: object) -> None:
-        for number, tensor in zip(call.outputs, device_tensors(result, self.device), strict=False):
-            if call.saved.inside.pop(tensor.untyped_storage()._cdata, None) is not None:
-                call.saved_outputs.add(number)
 
     @contextmanager
     def _recomputing(self, call: Call, module: nn.Module, inputs: list[torch.Tensor]) -> Iterator[None]:
@@ -207,17 +240,14 @@ class Observer:
         self._move()
         self._demand.enter(module, inputs)
         self.tape.restart()
-        call.recomputing, call.recompute_start = True, len(self.tape.segments)
         self.tape.place = Place("recompute", number, number)
 
-        def look(tensor: torch.Tensor) -> None:
+        def look(_: torch.Tensor) -> None:
             self._move()
-            call.saved.pack_again(tensor, self.device)
             call.last_save = len(self.tape.segments)
 
         with watching_saves(look):
             yield
-        call.recomputing = False
         self._move(run="backward", module=None, recomputed=True)
         call.recompute_end = len(self.tape.segments)
         self._stamp(call.events, "recompute end")
@@ -242,6 +272,34 @@ class Observer:
         self._stamp(self.calls[number].events, "backward end")
         self._demand.leave(self._blocks[self.calls[number].name], [])
         self.tape.restart()
+
+
+class _Alias(torch.autograd.Function):
+    """Another tensor on a storage, with the same place in the graph, that does not keep the first one alive."""
+
+    @staticmethod
+    def forward(_: Any, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.detach()
+
+    @staticmethod
+    def backward(_: Any, gradient: torch.Tensor) -> torch.Tensor:
+        return gradient
+
+
+@contextmanager
+def _autocast_clearing(then: Callable[[], None]) -> Iterator[None]:
+    """Call `then` whenever autocast has dropped its copies of weights, for which PyTorch has no hook."""
+    clear = torch.clear_autocast_cache
+
+    def cleared() -> None:
+        clear()
+        then()
+
+    torch.clear_autocast_cache = cleared
+    try:
+        yield
+    finally:
+        torch.clear_autocast_cache = clear
 
 
 @contextmanager

@@ -39,15 +39,18 @@ class Resident:
 
 @dataclass(frozen=True)
 class _Sent:
-    """A block's input on the host; an operator outside the blocks may have brought it back."""
+    """An input of blocks on the host, by the tensors that these hold.
 
-    tensor: weakref.ref[torch.Tensor]
+    An operator outside the blocks may have brought it back, and a frozen block forgets it.
+    """
+
     bytes: int
+    tensors: list[weakref.ref[torch.Tensor]]
 
     @property
-    def back(self) -> bool:
-        tensor = self.tensor()
-        return tensor is not None and not is_swapped_out(tensor)
+    def away(self) -> bool:
+        tensors = (reference() for reference in self.tensors)
+        return any(tensor is not None and is_swapped_out(tensor) for tensor in tensors)
 
 
 class OnDemand(Resident):
@@ -75,7 +78,7 @@ class OnDemand(Resident):
         """States that are out, gradients that were dropped, inputs of blocks on the host."""
         outside = sum(device_bytes(tensor) for tensor in self._outside if is_swapped_out(tensor))
         inside = self._inside_bytes - self._present_bytes
-        self._sent = {address: sent for address, sent in self._sent.items() if not sent.back}
+        self._sent = {address: sent for address, sent in self._sent.items() if sent.away}
         return outside + inside + sum(self._dropped.values()) + sum(sent.bytes for sent in self._sent.values())
 
     def enter(self, block: nn.Module, inputs: Sequence[torch.Tensor]) -> None:
@@ -96,7 +99,8 @@ class OnDemand(Resident):
             address = tensor.untyped_storage()._cdata
             if address not in self._sent:
                 swap_out(tensor)
-                self._sent[address] = _Sent(weakref.ref(tensor), device_bytes(tensor))
+                self._sent[address] = _Sent(device_bytes(tensor), [])
+            self._sent[address].tensors.append(weakref.ref(tensor))
         self._sweep()
 
     def gradient(self, parameter: torch.Tensor) -> None:

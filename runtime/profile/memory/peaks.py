@@ -1,10 +1,11 @@
 """The peak of any mix of block policies from one profile: a static reconstruction (ProTrain §3.2, A.2 [R])."""
 
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from runtime.profile.memory.profile import MemoryProfile
+from runtime.profile.memory.profile import MemoryProfile, ProfiledBlock
 from runtime.profile.memory.segments import Place, Segment
 from solvers.ir.errors import InvalidInput
 from solvers.ir.layout import POLICIES, Policy
@@ -66,88 +67,94 @@ class _Plan:
     interval: int
 
     def __post_init__(self) -> None:
-        blocks = range(len(self.profile.blocks))
-        self._last_use = {number: block for block in blocks for number in self.profile.blocks[block].inputs}
+        blocks = enumerate(self.profile.blocks)
+        self._last_use = {number: place for place, block in blocks for number in (*block.inputs, *block.saved)}
         self._starts: dict[tuple[str, int | None], int] = {}
         for segment in self.profile.segments:
             self._starts.setdefault((segment.place.run, segment.place.block), segment.start_bytes)
-        self._shifts: dict[Place, int] = {}
 
-    def moments(self, start: int = 0) -> Iterable[tuple[Segment, int]]:
+    def moments(self, start: int = 0) -> Iterator[tuple[Segment, int]]:
         """Segments of the profile that this step has, from number `start` on, each with the bytes to add."""
-        for segment in self.profile.segments[start:]:
-            if self._happens(segment):
-                place = replace(segment.place, module=None)
-                if place not in self._shifts:
-                    self._shifts[place] = self._shift(place)
-                yield segment, self._shifts[place]
+        shifts: dict[tuple[Place, frozenset[int]], int] = {}
+        at_forward: dict[int | None, frozenset[int]] = {}
+        for number, (segment, program) in enumerate(zip(self.profile.segments, self._programs(), strict=True)):
+            place = segment.place
+            if place.run == "forward":
+                at_forward.setdefault(place.block, program)
+            if number < start or not self._happens(segment):
+                continue
+            moved = self._moved(place)
+            key = replace(place, module=None), at_forward[place.block] if moved else program
+            if key not in shifts:
+                shifts[key] = self._shift(*key)
+            yield segment, shifts[key]
+
+    def _programs(self) -> Iterator[frozenset[int]]:
+        """For each segment the storages that the program itself holds, in any configuration."""
+        begin, end = defaultdict(list), defaultdict(list)
+        for number, first, last in self.profile.lives:
+            begin[first].append(number)
+            end[last].append(number)
+        program: frozenset[int] = frozenset()
+        for segment in range(len(self.profile.segments)):
+            if segment in begin or segment in end:
+                program = program.union(begin[segment]).difference(end[segment])
+            yield program
 
     def _happens(self, segment: Segment) -> bool:
         """Checkpointed blocks run forward without saving; of others the recomputation stands for their forward."""
         place = segment.place
-        if place.block is None or place.run == "backward":
+        if place.block is None or place.run == "backward" or self.profile.blocks[place.block].frozen:
             return True
         if self.policies[place.block] == "checkpoint":
             return place.run == "forward" or segment.needed
         return place.run == "recompute"
 
-    def _shift(self, place: Place) -> int:
+    def _moved(self, place: Place) -> bool:
+        return place.run == "recompute" and place.block is not None and self.policies[place.block] != "checkpoint"
+
+    def _shift(self, place: Place, program: frozenset[int]) -> int:
         block = place.block
         if block is None:
-            return self._outside(place)
-        if place.run == "backward":
-            return self._backward(place, block)
-        if self.policies[block] == "checkpoint":
-            return self._forward(block) if place.run == "forward" else self._inputs(block)
-        return self._forward(block) + self._starts["forward", block] - self._starts["recompute", block]
+            between = place.run == "forward" and place.ended < len(self.profile.blocks)
+            return self._more(place.ended, place.ended - between, program)
+        own = self.profile.blocks[block]
+        if self._moved(place):
+            moved = self._starts["forward", block] - self._starts["recompute", block]
+            return self._more(block, block, program) + moved
+        if place.run == "forward" or own.frozen:
+            return self._more(block, block, program)
+        if place.run == "recompute" or self.policies[block] == "checkpoint":
+            return self._more(block, block, program, own.inputs, own.inputs)
+        still = set(own.inputs) & set(own.saved) if place.recomputed else own.saved
+        return self._more(block, block, program, still, own.inputs)
 
-    def _held(self, upto: int, at: int) -> set[int]:
-        """Storages that blocks before `upto` hold when block `at` runs."""
+    def _more(
+        self, upto: int, at: int, program: Iterable[int], here: Iterable[int] = (), there: Iterable[int] = ()
+    ) -> int:
+        """Bytes beyond the profiled step when block `at` runs, of what blocks before `upto` and the program hold.
+
+        The running block holds `here`, in the profiled step `there`. What was swapped out is away even if the program
+        holds it, unless a block still reads it.
+        """
+        held, away = self._held(upto, at)
+        kept = (number for number in program if number not in away or self._last_use[number] >= at)
+        profiled = (number for block in self._saving(upto) for number in block.inputs)
+        return self._sum(held.union(kept, here)) - self._sum({*profiled, *program, *there})
+
+    def _held(self, upto: int, at: int) -> tuple[set[int], set[int]]:
+        """Storages that blocks before `upto` hold when block `at` runs, and those that they have sent away."""
         held: set[int] = set()
-        for number in range(upto):
-            block, policy = self.profile.blocks[number], self.policies[number]
+        away: set[int] = set()
+        for number, (block, policy) in enumerate(zip(self.profile.blocks[:upto], self.policies[:upto], strict=True)):
             if policy == "checkpoint":
-                held.update(block.inputs)
-            elif policy == "keep" or at - number <= self.interval:
-                held.update(block.saved)
-        return held
+                held.update(() if block.frozen else block.inputs)
+            else:
+                (held if policy == "keep" or at - number <= self.interval else away).update(block.saved)
+        return held, away
 
-    def _profiled(self, upto: int) -> set[int]:
-        """Storages that they held in the profiled step."""
-        return {number for block in self.profile.blocks[:upto] for number in block.inputs}
-
-    def _more(self, upto: int, at: int, always: Iterable[int]) -> int:
-        """Bytes that these policies hold beyond the profiled step; `always`: what is there in both anyway."""
-        both = set(always)
-        return self._sum(self._held(upto, at) | both) - self._sum(self._profiled(upto) | both)
+    def _saving(self, upto: int) -> Iterator[ProfiledBlock]:
+        return (block for block in self.profile.blocks[:upto] if not block.frozen)
 
     def _sum(self, numbers: Iterable[int]) -> int:
         return sum(self.profile.storages[number] for number in numbers)
-
-    def _forward(self, block: int) -> int:
-        return self._more(block, block, {*self.profile.blocks[block].inputs, *self._shared(block)})
-
-    def _shared(self, at: int) -> set[int]:
-        """Inputs of several blocks that the program still holds when block `at` runs: it is not beyond the last one."""
-        return {number for number in self.profile.shared if self._last_use[number] >= at}
-
-    def _outside(self, place: Place) -> int:
-        count = len(self.profile.blocks)
-        between = place.run == "forward" and place.ended < count
-        at = place.ended - between
-        always = self._shared(min(at, count - 1)) if place.run == "forward" and not place.returned else set()
-        always |= set() if place.output is None else {place.output}
-        return self._more(place.ended, at, always)
-
-    def _inputs(self, block: int) -> int:
-        return self._more(block, block, self.profile.blocks[block].inputs)
-
-    def _backward(self, place: Place, block: int) -> int:
-        """What earlier blocks hold beyond the profiled step, and until it was recomputed what the block itself does."""
-        own = self.profile.blocks[block]
-        if self.policies[block] == "checkpoint":
-            return self._inputs(block)
-        if place.recomputed:
-            kept = self._held(block, block) | (set(own.inputs) & set(own.saved))
-            return self._sum(kept) - self._sum(self._profiled(block + 1))
-        return self._sum(self._held(block, block) | set(own.saved)) - self._sum(self._profiled(block + 1))

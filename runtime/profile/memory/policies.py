@@ -81,8 +81,11 @@ class _Blocks:
     def _call(self, number: int, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         policy = self._policies[number]
         if policy == "checkpoint":
-            self._given[number] = {one.untyped_storage()._cdata for one in device_tensors((args, kwargs), self._device)}
-            return checkpoint(forward, *args, use_reentrant=False, **kwargs)
+            given = {one.untyped_storage()._cdata for one in device_tensors((args, kwargs), self._device)}
+            result = checkpoint(forward, *args, use_reentrant=False, **kwargs)
+            if any(one.requires_grad for one in device_tensors(result, self._device)):  # else it holds nothing
+                self._given[number] = given
+            return result
         if "swap" in self._policies:  # also of the blocks beside, which may share storages with a swapped one
             kept = self._saved.setdefault(number, [])
             with torch.autograd.graph.saved_tensors_hooks(lambda tensor: _keep(kept, tensor), lambda one: one.tensor):
@@ -90,7 +93,7 @@ class _Blocks:
         return forward(*args, **kwargs)
 
     def _storages(self, number: int) -> dict[int, torch.Tensor]:
-        """What a block that has run saved and still needs, by storage; inputs of checkpoints without the tensor."""
+        """What a block that has run saved and still needs, by storage."""
         alive = (reference() for reference in self._saved.get(number, ()))
         tensors = (one.tensor for one in alive if one is not None and one.tensor.device == self._device)
         found = {tensor.untyped_storage()._cdata: tensor for tensor in tensors}

@@ -12,7 +12,8 @@ class ProfiledBlock:
     `inputs` are the storages that a checkpoint of it keeps, `saved` those that backward needs if it keeps all: inputs
     and outputs under their own numbers, what is born inside under one. Transient bytes come on top of what is held: in
     forward of the inputs of a checkpointed block or of all that a kept one saves, whichever needs more; in backward of
-    all that it saves.
+    all that it saves. A `frozen` block saves nothing, whatever its policy, since nothing at it or before it is trained:
+    it has no backward, and its inputs count as transient.
     """
 
     name: str
@@ -24,6 +25,7 @@ class ProfiledBlock:
     backward_transient_bytes: int
     inputs: tuple[int, ...] = ()
     saved: tuple[int, ...] = ()
+    frozen: bool = False
 
 
 @dataclass(frozen=True)
@@ -45,8 +47,8 @@ class MemoryProfile:
     """A step profiled with every block checkpointed.
 
     `parameters` come in the order of their first use, `unused` are those that forward uses nowhere; `parameter_bytes`
-    is what all of them take on the device. `storages` are the bytes of what blocks hold, by number; `shared` are the
-    numbers of inputs that several blocks are given, such as a mask, which the program holds itself during forward.
+    is what all of them take on the device. `storages` are the bytes of what blocks hold, by number; `lives` says which
+    of them the program holds itself, and in which segments: number, first segment, first segment without it.
     `first` is what runs before the blocks, `last` what runs behind them, loss included. `fixed_bytes` is the rest:
     inputs, buffers, whatever else was on the device before forward, but no parameters, gradients and optimizer states;
     segments count all of these as a plain step holds them. Forward begins with segment `forward_start`.
@@ -57,7 +59,7 @@ class MemoryProfile:
     parameters: tuple[ProfiledParameter, ...]
     unused: tuple[ProfiledParameter, ...]
     storages: tuple[int, ...]
-    shared: frozenset[int]
+    lives: tuple[tuple[int, int, int], ...]
     segments: tuple[Segment, ...]
     first: ProfiledBlock
     last: ProfiledBlock

@@ -8,7 +8,7 @@ import torch
 from runtime.profile.memory.observing import Call, Observer
 from runtime.profile.memory.profile import MemoryProfile, ProfiledBlock, ProfiledParameter
 from runtime.profile.memory.saved import device_bytes
-from runtime.profile.memory.segments import Segment
+from runtime.profile.memory.segments import Pass, Segment
 
 
 class Reader:
@@ -35,7 +35,7 @@ class Reader:
     ) -> MemoryProfile:
         """The profile of a model with these parameters, trained by this optimizer."""
         blocks = tuple(self._block(number, call) for number, call in enumerate(self._calls))
-        first = self._first(blocks)
+        first = self._first()
         parameter_bytes = self._observer.parameter_bytes
         states = parameter_bytes + self._observer.old_gradient_bytes + optimizer_bytes(optimizer, self._observer.device)
         return MemoryProfile(
@@ -44,7 +44,7 @@ class Reader:
             parameters=parameters,
             unused=unused,
             storages=tuple(self._storages),
-            shared=self._shared,
+            lives=self._lives(),
             segments=tuple(self._segments),
             first=first,
             last=self._last(first, blocks),
@@ -53,13 +53,20 @@ class Reader:
             fixed_bytes=max(0, self._base - states),
         )
 
+    def _lives(self) -> tuple[tuple[int, int, int], ...]:
+        spans = self._observer.lives.spans.items()
+        return tuple((number, begin, len(self._segments) if end is None else end) for number, (begin, end) in spans)
+
     def _block(self, number: int, call: Call) -> ProfiledBlock:
-        self._storages.append(sum(call.saved.inside.values()))
-        saved = (*sorted(call.saved.inputs), *sorted(call.saved_outputs), len(self._storages) - 1)
+        if "recompute" not in call.events:
+            return self._frozen(number, call)
+        shared, inside = call.saved.split()
+        self._storages.append(inside)
+        saved = (*shared, len(self._storages) - 1)
         input_bytes, saved_bytes = self._own_bytes(call.inputs), self._own_bytes(saved)
         forward, backward = self._transients(number, input_bytes, saved_bytes)
         events = call.events
-        end = events.get("backward end", self._observer.events["end"])
+        end = events.get("backward end", self._observer.events["backward over"])
         return ProfiledBlock(
             name=call.name,
             forward_us=_us(events["forward"], events["forward end"]),
@@ -72,24 +79,30 @@ class Reader:
             saved=saved,
         )
 
+    def _frozen(self, number: int, call: Call) -> ProfiledBlock:
+        plain = self._inside(number, "forward")
+        transient = _peak(plain) - plain[0].start_bytes + self._own_bytes(call.inputs)
+        forward_us = _us(call.events["forward"], call.events["forward end"])
+        return ProfiledBlock(call.name, forward_us, 0, 0, 0, transient, 0, inputs=call.inputs, frozen=True)
+
+    def _inside(self, number: int, run: Pass) -> list[Segment]:
+        return [one for one in self._segments if one.place.block == number and one.place.run == run]
+
     def _own_bytes(self, storages: Sequence[int]) -> int:
         return sum(self._storages[one] for one in storages if one not in self._shared)
 
     def _transients(self, number: int, input_bytes: int, saved_bytes: int) -> tuple[int, int]:
         """Beyond inputs of a checkpointed block or all that a kept one saves, whichever needs more; of both passes."""
-        inside = [segment for segment in self._segments if segment.place.block == number]
-        plain = [segment for segment in inside if segment.place.run == "forward"]
-        saving = [segment for segment in inside if segment.place.run == "recompute"]
-        after = [segment for segment in inside if segment.place.run == "backward" and segment.place.recomputed]
+        plain, saving = self._inside(number, "forward"), self._inside(number, "recompute")
+        after = [segment for segment in self._inside(number, "backward") if segment.place.recomputed]
         without = _peak(plain) - plain[0].start_bytes
         with_all = _peak(saving) - saving[0].start_bytes - (saved_bytes - input_bytes)
         here = plain[0].start_bytes - input_bytes + saved_bytes
         return max(0, without, with_all), max(0, _peak([*saving, *after]) - here)
 
-    def _first(self, blocks: Sequence[ProfiledBlock]) -> ProfiledBlock:
+    def _first(self) -> ProfiledBlock:
         """What runs before the first block: all that it leaves, but for that block's inputs, counts as saved."""
-        inside = [segment for segment in self._segments if segment.place.block == 0]
-        kept = inside[0].start_bytes - self._base - blocks[0].input_bytes
+        kept = self._inside(0, "forward")[0].start_bytes - self._base - self._own_bytes(self._calls[0].inputs)
         events, calls = self._observer.events, self._calls
         begin = calls[0].events.get("backward end", events["end"])
         times = _us(events["forward"], calls[0].events["forward"]), _us(begin, events.get("optimizer", events["end"]))
@@ -100,8 +113,8 @@ class Reader:
         before = self._base + first.activation_bytes + sum(block.input_bytes for block in blocks)
         forward = [segment for segment in self._segments if segment.place.run == "forward"]
         events, call = self._observer.events, self._calls[-1]
-        turn = events.get("backward", call.events["backward"])
-        times = _us(call.events["forward end"], turn), _us(turn, call.events["backward"])
+        turn = events.get("backward", events["end"])
+        times = _us(call.events["forward end"], turn), _us(turn, call.events.get("backward", events["backward over"]))
         return self._edge("last", len(blocks), forward[-1].end_bytes - before, before, times)
 
     def _edge(self, name: str, ended: int, kept: int, before: int, times: tuple[int, int]) -> ProfiledBlock:

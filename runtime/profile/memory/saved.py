@@ -1,6 +1,6 @@
 """Which storages a block saves for its backward, and which it is given: seen while it runs and is recomputed."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -27,7 +27,7 @@ def device_tensors(values: object, device: torch.device) -> list[torch.Tensor]:
 
 
 class Boundaries:
-    """Numbers storages that go into blocks and come out of them; weak references keep addresses from being reused."""
+    """Numbers storages that blocks share with others; weak references keep addresses from being reused."""
 
     def __init__(self) -> None:
         self.bytes: list[int] = []
@@ -37,20 +37,23 @@ class Boundaries:
 
     def add(self, tensor: torch.Tensor) -> int:
         """The number of a tensor's storage."""
-        storage = tensor.untyped_storage()
-        number = self._numbers.setdefault(storage._cdata, len(self.bytes))
+        return self.add_storage(StorageWeakRef(tensor.untyped_storage()), device_bytes(tensor))  # type: ignore[no-untyped-call]
+
+    def add_storage(self, storage: StorageWeakRef, size: int) -> int:
+        """The number of a storage that takes so many bytes."""
+        number = self._numbers.setdefault(storage.cdata, len(self.bytes))
         if number == len(self.bytes):
-            self.bytes.append(device_bytes(tensor))
+            self.bytes.append(size)
             self.users.append(0)
-            self._references.append(StorageWeakRef(storage))  # type: ignore[no-untyped-call]
+            self._references.append(storage)
         return number
 
-    def given(self, tensors: Iterable[torch.Tensor]) -> tuple[int, ...]:
-        """The numbers of a block's inputs, each once."""
-        numbers = tuple(dict.fromkeys(self.add(tensor) for tensor in tensors))
-        for number in numbers:
+    def used(self, numbers: Iterable[int]) -> tuple[int, ...]:
+        """These numbers, each once; one block more uses them."""
+        unique = tuple(dict.fromkeys(numbers))
+        for number in unique:
             self.users[number] += 1
-        return numbers
+        return unique
 
     def number(self, address: int) -> int | None:
         """The number of the storage at this address, if it has one."""
@@ -62,37 +65,31 @@ class Boundaries:
 
 
 class SavedStorages:
-    """What one call of a block saves: seen in its forward as it packs, told apart in its recomputation.
+    """What one call of a block saves for its backward, seen in its forward as it packs; states are left out."""
 
-    `inputs` are numbers of boundaries, `inside` the bytes of what is born in the block, by address.
-    """
-
-    def __init__(self, boundaries: Boundaries, given: tuple[int, ...], states: Iterable[int]) -> None:
-        self.inputs: set[int] = set()
-        self.inside: dict[int, int] = {}
-        self._boundaries = boundaries
-        self._given = frozenset(given)
-        self._states = frozenset(states)
-        self._packed: list[StorageWeakRef] = []
-        self._again = 0
+    def __init__(self, boundaries: Boundaries, states: Container[int], device: torch.device) -> None:
+        self._boundaries, self._states, self._device = boundaries, states, device
+        self._packed: dict[int, tuple[StorageWeakRef, int]] = {}
 
     def pack(self, tensor: torch.Tensor) -> None:
         """A tensor that forward saves."""
-        self._packed.append(StorageWeakRef(tensor.untyped_storage()))  # type: ignore[no-untyped-call]
+        storage = tensor.untyped_storage()
+        if tensor.device == self._device and storage._cdata not in self._states:
+            self._packed[storage._cdata] = StorageWeakRef(storage), device_bytes(tensor)  # type: ignore[no-untyped-call]
 
-    def pack_again(self, tensor: torch.Tensor, device: torch.device) -> None:
-        """The same tensor in the recomputation; if forward had saved this very storage, it is not the block's own."""
-        before, address = self._packed[self._again], tensor.untyped_storage()._cdata
-        self._again += 1
-        number = self._boundaries.number(address)
-        if number in self._given and number is not None:
-            self.inputs.add(number)
-        elif tensor.device == device and address not in self._states and not _is(before, address):
-            self.inside[address] = device_bytes(tensor)
+    def number_outliving(self) -> tuple[int, ...]:
+        """Number what it saved that is still there though its forward has ended: somebody else holds it, too.
 
+        Such are copies of weights that autocast caches until its context ends, and tables that the program keeps.
+        """
+        there = ((one, size) for one, size in self._packed.values() if not one.expired())  # type: ignore[no-untyped-call]
+        return tuple(self._boundaries.add_storage(one, size) for one, size in there)
 
-def _is(reference: StorageWeakRef, address: int) -> bool:
-    return bool(reference.cdata == address and not reference.expired())  # type: ignore[no-untyped-call]
+    def split(self) -> tuple[tuple[int, ...], int]:
+        """The numbers of what it shares with others, and the bytes of all else."""
+        numbers = [self._boundaries.number(address) for address in self._packed]
+        inside = sum(size for (_, size), number in zip(self._packed.values(), numbers, strict=True) if number is None)
+        return tuple(number for number in numbers if number is not None), inside
 
 
 @contextmanager

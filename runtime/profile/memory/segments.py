@@ -14,9 +14,7 @@ class Place:
     """Where a step is: in which pass, inside which block (None: outside), inside which hooked module (None: between).
 
     `ended` is the number of blocks whose forward has ended, or in backward of those whose backward has not begun.
-    `recomputed` says in a block's backward that its activations are there, `returned` that the model's forward has
-    ended and holds nothing itself any more. `output` is the number of the last block's
-    output storage, while the program holds it.
+    `recomputed` says in a block's backward that its activations are there.
     """
 
     run: Pass = "forward"
@@ -24,8 +22,6 @@ class Place:
     ended: int = 0
     module: str | None = None
     recomputed: bool = False
-    returned: bool = False
-    output: int | None = None
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from experiments.hardware import read_hardware
 from experiments.shapes import read_shape
 from solvers.check.layout import device_peak, judge_layout
 from solvers.ir import LayoutProblem
+from solvers.layout.assumptions import STATE_BYTES
 from solvers.layout.calibration import TABLE_2, TABLE_4, TABLE_4_RANKS, Configuration, Largest
 from solvers.layout.evaluate import activation_peak, instance
 from solvers.layout.make import problem_from_shape
@@ -80,6 +81,28 @@ def test_more_host_bytes_a_parameter_would_reject_what_was_trained() -> None:
         read_shape("gpt2-34b"), read_hardware("protrain-3090"), ranks=1, batch=1, host_bytes=(384 << 30) * 12 // 14
     )
     assert judge_layout(problem, smallest_plan(problem)).violations != ()
+
+
+def fits_with(shape: str, hardware: str, ranks: int, state_bytes: float) -> bool:
+    """Whether a model fits if optimizer states, on host and device, took so many bytes a parameter instead of 12."""
+    problem = problem_from_shape(read_shape(shape), read_hardware(hardware), ranks=ranks, batch=ranks)
+    chunks = tuple(
+        msgspec.structs.replace(
+            chunk,
+            host_bytes=round(chunk.host_bytes * state_bytes / STATE_BYTES),
+            persistent_bytes=round(chunk.persistent_bytes * state_bytes / STATE_BYTES),
+        )
+        for chunk in problem.chunks
+    )
+    changed = msgspec.structs.replace(problem, chunks=chunks)
+    return judge_layout(changed, smallest_plan(changed)).clean
+
+
+def test_no_bytes_a_parameter_explain_all_columns_of_table_2() -> None:
+    """34B and 37B were trained, so it is 12.4 at most; 87B would not fit one A100 from 13.3 on only."""
+    assert fits_with("gpt2-34b", "protrain-3090", 1, 12.35) and not fits_with("gpt2-34b", "protrain-3090", 1, 12.45)
+    assert fits_with("gpt2-37b", "protrain-3090", 4, 12.45) and not fits_with("gpt2-37b", "protrain-3090", 4, 12.55)
+    assert fits_with("gpt2-87b", "protrain-a100", 1, 13.25) and not fits_with("gpt2-87b", "protrain-a100", 1, 13.35)
 
 
 def test_swapping_and_recomputing_a_block_of_40b_take_what_section_5_3_1_says() -> None:

@@ -10,9 +10,8 @@ LIVES, PLANS = "lives", "plans"
 """What a row is about: `asked["what"]`."""
 LIVES_NOTE = (
     "Samples/s: over the whole time, lost work left out. First over: the first policy's samples/s over this one's, "
-    "life by life, with the 95 % confidence interval of the mean. Percentiles are interpolated: of few lives p5 and "
-    "p95 are about the least and the most. Shares are of the whole time; lost: steps cut short or undone. Decisions: "
-    "means of a life; longest: the longest decision by the clock of this machine."
+    "life by life, with the 95 % confidence interval of the mean. Shares are of the whole time; lost: steps cut "
+    "short or undone. Decisions: means of a life; longest: the longest decision by the clock of this machine."
 )
 PLANS_NOTE = (
     "Gap: (objective − bound) / objective, the largest of the draws, bound: the exact planner's. Cold: with nothing "

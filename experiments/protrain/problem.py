@@ -27,12 +27,13 @@ def layout_problem(
 ) -> LayoutProblem:
     """The layout problem of one rank that runs the profiled step, of `ranks` alike.
 
-    Block 0 is what runs before the blocks, the last one what runs behind them; neither has a choice. `parameter_bytes`
-    and `state_bytes` are those of one parameter and of its optimizer states (the profile's parameters have that size).
-    A parameter used nowhere is in no chunk: its bytes are fixed (`profile.remarks()` says so).
+    Block 0 is what runs before the blocks, the last one what runs behind them; neither has a choice, nor has a frozen
+    block, which keeps nothing. `parameter_bytes` and `state_bytes` are those of one parameter and of its optimizer
+    states (the profile's parameters have that size). A parameter used nowhere is in no chunk: its bytes are fixed
+    (`profile.remarks()` says so).
     """
     parameters = [Parameter(one.name, one.bytes, one.blocks, one.trainable) for one in profile.parameters]
-    inside = [(block.name, _costs(block), True) for block in profile.blocks]
+    inside = [(block.name, _costs(block), not block.frozen) for block in profile.blocks]
     return assemble(
         f"{profile.name}, {ranks} × {hardware.name}",
         [_edge(profile.first), *inside, _edge(profile.last)],

@@ -1,6 +1,8 @@
 """From one measured step to a `layout` problem: its repeated layers are the blocks, its parameters the chunks."""
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from itertools import pairwise
 
 from solvers.ir.errors import InvalidInput
@@ -34,8 +36,9 @@ def problem_from_graph(
 
     Times of blocks are those measured; moves and updates are computed from `hardware`. Optimizer states are as large as
     in the graph, 12 bytes a parameter where it has no optimizer. `parameter_bytes` is the size of one parameter, needed
-    to count them. What no block uses is in no chunk: its bytes are fixed (see `remarks`). Raises `InvalidInput` where
-    no layers repeat, or passes do not run them one after the other.
+    to count them. What no block uses is in no chunk: its bytes are fixed (see `remarks`). A layer without backward (it
+    and all before it are frozen) keeps nothing and has no choice. Raises `InvalidInput` where no layers repeat, the
+    step has no backward, or passes do not run the layers one after the other.
     """
     layers = _layers(graph)
     places = _places(graph, layers)
@@ -73,16 +76,19 @@ def remarks(graph: OpGraph) -> tuple[str, ...]:
 def graph_parameters(graph: OpGraph, places: Sequence[int | None]) -> tuple[Parameter, ...]:
     """The graph's parameters in the order of their first use, unused ones at the end.
 
-    Where the step has an optimizer, a parameter that it does not touch is frozen.
+    Where the step has an optimizer, a parameter that it does not touch is frozen; else one that only blocks without
+    backward use.
     """
     updates = any(op.phase == "optimizer" for op in graph.ops)
+    trained = {place for op, place in zip(graph.ops, places, strict=True) if op.phase == "backward"}
     found = []
     for tensor in graph.tensors:
         if tensor.kind == "parameter" and tensor.bytes:
             phases = {graph.ops[use].phase for use in tensor.uses}
             used = [use for use in tensor.uses if places[use] is not None]
             blocks = {place for place in (places[use] for use in used) if place is not None}
-            one = Parameter(_name(tensor.id), tensor.bytes, tuple(sorted(blocks)), "optimizer" in phases or not updates)
+            trainable = "optimizer" in phases if updates else not blocks.isdisjoint(trained)
+            one = Parameter(_name(tensor.id), tensor.bytes, tuple(sorted(blocks)), trainable)
             found.append((min(used, default=len(graph.ops)), one))
     return tuple(one for _, one in sorted(found, key=lambda pair: pair[0]))
 
@@ -101,15 +107,22 @@ def _states(graph: OpGraph, parameters: Sequence[Parameter]) -> float:
 
 
 def _named(graph: OpGraph, layers: Sequence[int | None], places: Sequence[int | None]) -> list[NamedBlock]:
-    """Blocks with their names; only layers have a choice."""
+    """Blocks with their names; only layers that have a backward have a choice, of others a checkpoint keeps nothing."""
     count = max(place for place in places if place is not None) + 1
-    inside = {place for place, layer in zip(places, layers, strict=True) if place is not None and layer is not None}
+    passes: dict[str, set[int]] = {"forward": set(), "backward": set()}
+    for op, place, layer in zip(graph.ops, places, layers, strict=True):
+        if place is not None and layer is not None:
+            passes[op.phase].add(place)
+    inside, trained = passes["forward"], passes["backward"]
     first = min(inside)
     names = [
         f"layer {place - first}" if place in inside else "first" if place < first else "last" for place in range(count)
     ]
-    costs = block_costs(graph, places, count)
-    return [(name, cost, place in inside) for place, (name, cost) in enumerate(zip(names, costs, strict=True))]
+    costs = [
+        replace(cost, input_bytes=0) if place in inside - trained else cost
+        for place, cost in enumerate(block_costs(graph, places, count))
+    ]
+    return [(name, cost, place in trained) for place, (name, cost) in enumerate(zip(names, costs, strict=True))]
 
 
 def _layers(graph: OpGraph) -> Sequence[int | None]:
@@ -123,25 +136,39 @@ def _places(graph: OpGraph, layers: Sequence[int | None]) -> list[int | None]:
     """
     forward, backward = _pass(graph, "forward"), _pass(graph, "backward")
     order = list(dict.fromkeys(layer for layer in (layers[op] for op in forward) if layer is not None))
-    inside = {layer for layer in (layers[op] for op in backward) if layer is not None}
-    if not order or not set(order) <= inside:
+    trained = {layer for layer in (layers[op] for op in backward) if layer is not None}
+    if not order or not backward or not trained <= set(order):
         raise InvalidInput(
-            f"graph {graph.name!r} lacks repeated layers that all have forward and backward ops (frozen first layers "
-            "have none): profile a step that trains every layer, or give layer_of_op"
+            f"graph {graph.name!r} lacks repeated layers with forward ops, or any backward: profile a step that trains "
+            "the model, or give layer_of_op"
         )
+    _require_frozen(graph, layers, {*order} - trained)
     ahead = int(layers[forward[0]] is None)
     numbers = {layer: number + ahead for number, layer in enumerate(order)}
     behind = layers[forward[-1]] is None
     places: list[int | None] = [None] * len(graph.ops)
     last = ahead + len(order) - (not behind)
+    lowest = min((numbers[layer] for layer in trained), default=last)
     _fill(places, forward, layers, numbers, 0, last)
-    _fill(places, backward, layers, numbers, last, 0)
+    _fill(places, backward, layers, numbers, last, lowest if lowest > ahead else 0)
     for ops, sign in ((forward, 1), (backward, -1)):
         if any(sign * (places[after] or 0) < sign * (places[before] or 0) for before, after in pairwise(ops)):
             raise InvalidInput(
                 f"graph {graph.name!r} does not run its layers one after the other: give a layer_of_op that does"
             )
     return places
+
+
+def _require_frozen(graph: OpGraph, layers: Sequence[int | None], still: AbstractSet[int | None]) -> None:
+    """Backward uses no parameter of a layer that has no backward ops."""
+    for tensor in graph.tensors if still else ():
+        forward = {layers[use] for use in tensor.uses if graph.ops[use].phase == "forward"}
+        again = any(graph.ops[use].phase == "backward" for use in tensor.uses)
+        if tensor.kind == "parameter" and again and forward and forward <= still:
+            raise InvalidInput(
+                f"graph {graph.name!r} has a layer without backward ops, though backward uses {_name(tensor.id)!r}, a "
+                "parameter of it: give a layer_of_op that says which ops are its backward"
+            )
 
 
 def _pass(graph: OpGraph, phase: Phase) -> list[int]:
@@ -157,9 +184,9 @@ def _fill(
     behind: int,
 ) -> None:
     """Give each op of a pass its block: `before` until the first layer begins, `behind` when the last one has ended."""
-    inside = [op for op in ops if layers[op] is not None]
+    last = max((op for op in ops if layers[op] is not None), default=ops[-1])
     current = before
     for op in ops:
         layer = layers[op]
-        current = numbers[layer] if layer is not None else behind if op > inside[-1] else current
+        current = numbers[layer] if layer is not None else behind if op > last else current
         places[op] = current

@@ -2,17 +2,18 @@
 
 import gc
 import random
+from dataclasses import replace
 
 import pytest
 import torch
 
-from experiments.models.gpt import GptShape, build_gpt
+from experiments.models.gpt import Gpt, GptShape, build_gpt
 from experiments.protrain.peaks import policy_mixes
 from experiments.protrain.problem import layout_problem
 from runtime.device import SimDevice, use_sim
 from runtime.profile.memory import MemoryProfile, activation_peak_bytes, profile_memory
 from solvers.check.layout import device_peak
-from solvers.ir.layout import LayoutPlan, LayoutProblem
+from solvers.ir.layout import LayoutPlan, LayoutProblem, Policy
 from tests.accelerators import prepare_sim
 
 REFUSED = prepare_sim()
@@ -60,4 +61,28 @@ def test_its_memory_model_is_safe_and_close_to_the_reconstruction(sim: SimDevice
         plan = LayoutPlan(persistent=everything, buffers=0, policies=("keep", *policies, "keep"))
         modelled = device_peak(problem, plan)[0] - chunks
         traced = activation_peak_bytes(profile, policies, problem.interval)
+        assert traced <= modelled <= 1.05 * traced, policies
+
+
+def test_frozen_first_blocks_have_no_choice(sim: SimDevice) -> None:
+    torch.manual_seed(0)
+    work = build_gpt(replace(SHAPE, tied=False), sim.device)
+    assert isinstance(work.model, Gpt)
+    work.model.positions.requires_grad_(False)
+    for module in (work.model.tokens, *list(work.model.blocks)[:3]):
+        module.requires_grad_(False)
+    profile = profile_memory(work.model, work.step, sim.device, optimizer=work.optimizer)
+    problem = layout_problem(
+        profile, sim.hardware, host_bytes=1 << 30, context_bytes=0, parameter_bytes=4, state_bytes=8
+    )
+    assert [block.choice for block in problem.blocks] == [False, *[False] * 3, *[True] * 3, False]
+    still = {index for block in problem.blocks[:4] for index in block.chunks}
+    assert [chunk.trainable for chunk in problem.chunks] == [index not in still for index in range(len(problem.chunks))]
+    everything = tuple(range(len(problem.chunks)))
+    chunks = sum(problem.chunk_bytes + chunk.persistent_bytes for chunk in problem.chunks)
+    kept: tuple[Policy, ...] = ("keep",) * 3
+    for policies in policy_mixes(3, 12, random.Random(0)):
+        plan = LayoutPlan(persistent=everything, buffers=0, policies=("keep", *kept, *policies, "keep"))
+        modelled = device_peak(problem, plan)[0] - chunks
+        traced = activation_peak_bytes(profile, (*kept, *policies), problem.interval)
         assert traced <= modelled <= 1.05 * traced, policies

@@ -4,24 +4,130 @@ Stages are counted from the last: stage k = 1…P is followed by k − 1 others.
 stages behind it. README, proofs 1 and 2, derive the five families of paths and why greedy filling is exact for them.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
 from solvers.ir.replan import ReplanProblem
-from solvers.replan.exact.progress import Stop, never
 
 IntArray = npt.NDArray[np.int64]
-Integers = IntArray | int
 _MANY = 2**40
 """More layers than any model has: no limit."""
+_KEPT = 256
+"""Shapes of pipelines whose paths are remembered."""
+
+
+@dataclass(frozen=True, eq=False)
+class Paths:
+    """The paths of all stages of one shape of pipeline, [family, stage k − 1]; none of them may exceed a limit.
+
+    A path through stage k takes fixed + behind · suffix + own · layers; own is nowhere 0 but where behind is.
+    """
+
+    fixed_us: IntArray
+    behind_us: IntArray
+    own_us: IntArray
+
+    @cached_property
+    def _free(self) -> npt.NDArray[np.bool_]:
+        return np.asarray(self.own_us == 0)
+
+    @cached_property
+    def _share_us(self) -> IntArray:
+        return np.where(self._free, 1, self.own_us)
+
+    def _left(self, limit_us: int) -> IntArray:
+        """What the fixed parts leave of the limit; where layers cost nothing, enough for any or for none."""
+        left = limit_us - self.fixed_us
+        return np.where(self._free, np.where(left >= 0, _MANY, -_MANY), left)
+
+    def table(self, suffix: IntArray, limit_us: int) -> IntArray:
+        """The most layers of each stage for each number of layers behind it, [stage k − 1, suffix]."""
+        left, few = self._left(limit_us), np.full((self.own_us.shape[1], len(suffix)), _MANY)
+        for family in range(len(left)):
+            spare = left[family][:, None] - self.behind_us[family][:, None] * suffix
+            np.minimum(few, spare // self._share_us[family][:, None], out=few)
+        return few
+
+    def most_in_all(self, rooms: IntArray, layers: int, limit_us: int) -> int:
+        """The most layers that all stages hold together, each at most its room: `layers`, or less if proven so few.
+
+        Filling from the last stage, as full as each can be, is best for this relaxation (README, proof 2).
+        """
+        left, share, depth = self._left(limit_us), self._share_us, len(rooms)
+        alone = np.minimum((left[:2] // share[:2]).min(axis=0), rooms).clip(-layers)  # the first two know no suffix
+        still = layers - int(rooms.sum())
+        lines = np.concatenate([left[2:], self.behind_us[2:], share[2:]]).T.tolist()
+        suffix: int = 0
+        for few, room, ahead, (b, d, e, behind_b, behind_d, behind_e, own_b, own_d, own_e) in zip(
+            alone.tolist(), rooms.tolist(), range(depth - 1, -1, -1), lines, strict=True
+        ):
+            more = min(
+                few,
+                (b - behind_b * suffix) // own_b,
+                (d - behind_d * suffix) // own_d,
+                (e - behind_e * suffix) // own_e,
+            )
+            suffix = min(suffix + max(more, -layers), layers - ahead)
+            still += room
+            if suffix < still:
+                return suffix  # even if all stages before are full
+        return suffix
+
+
+class PathTable:
+    """`Paths` of the shapes of one problem's pipelines."""
+
+    def __init__(self, problem: ReplanProblem) -> None:
+        self._problem = problem
+        self.of = lru_cache(maxsize=_KEPT)(self._of)
+
+    def _of(self, depth: int, microbatches: int) -> Paths:
+        """The families (A), (C), (B) and twice (D) of README, proof 1; a path that does not exist costs nothing."""
+        problem, stage = self._problem, np.arange(1, depth + 1, dtype=np.int64)
+        extra_f, extra_b = extras(problem, depth)
+        extra, forward, backward = extra_f + extra_b, problem.forward_us, problem.backward_us
+        one, alone = forward + backward, alone_us(problem) + 2 * (depth - 1) * problem.p2p_us
+        others, steady = microbatches - 1, np.maximum(microbatches - stage, 0)
+        fixed, behind, own = np.zeros((3, 5, depth), dtype=np.int64)
+        fixed[0], own[0] = alone + others * extra_b + steady * extra_f, others * backward + steady * forward
+        fixed[1], own[1] = alone + others * extra_f + steady * extra_b, others * forward + steady * backward
+        if others:  # with a single microbatch (A) is longer than (B)
+            fixed[2] = problem.layers * one + 2 * (depth - stage) * problem.p2p_us + microbatches * extra
+            fixed[2, :-1] += sum(problem.first_extra_us)
+            behind[2], own[2] = -one, one * others
+        around = extra + 2 * (stage - 1) * problem.p2p_us
+        around[1:] += sum(problem.last_extra_us)
+        exists = min(others, depth)  # stages k ≤ m − 1
+        for family, sweeps in ((3, 1), (4, others // stage[:exists])):
+            stay = others - sweeps * stage[:exists]
+            fixed[family, :exists] = alone + sweeps * around[:exists] + stay * extra[:exists]
+            behind[family, :exists] = one * sweeps
+            own[family, :exists] = one * (stay + sweeps)
+        return Paths(fixed, behind, own)
+
+
+def extras(problem: ReplanProblem, depth: int) -> tuple[IntArray, IntArray]:
+    """Forward and backward extras of the stages k = 1…P."""
+    tables = np.zeros(depth, dtype=np.int64), np.zeros(depth, dtype=np.int64)
+    for table, first, last in zip(tables, problem.first_extra_us, problem.last_extra_us, strict=True):
+        table[-1] += first
+        table[0] += last
+    return tables
+
+
+def alone_us(problem: ReplanProblem) -> int:
+    """One microbatch through the whole model, without hops."""
+    layers_us = problem.layers * (problem.forward_us + problem.backward_us)
+    return layers_us + sum(problem.first_extra_us) + sum(problem.last_extra_us)
 
 
 @dataclass(frozen=True, eq=False)
 class StageLimits:
-    """The paths and the memory of one problem; no stage holds more than `fullest` layers.
+    """What memory, time and the running state allow the stages; no stage holds more than `fullest` layers.
 
     `movable` [layers behind a stage, its own layers] says which stages some node can take over with little enough to
     receive; None: all of them.
@@ -30,6 +136,16 @@ class StageLimits:
     problem: ReplanProblem
     fullest: int
     movable: npt.NDArray[np.bool_] | None = None
+    known_paths: PathTable | None = None
+
+    @cached_property
+    def paths(self) -> PathTable:
+        """The paths of every shape, which neither `fullest` nor `movable` changes."""
+        return self.known_paths or PathTable(self.problem)
+
+    def limited(self, fullest: int, movable: npt.NDArray[np.bool_] | None) -> "StageLimits":
+        """The same problem with other limits."""
+        return replace(self, fullest=fullest, movable=movable, known_paths=self.paths)
 
     def allows(self, layers: Sequence[int]) -> bool:
         """Whether a split keeps to `fullest` and `movable` (memory is another matter)."""
@@ -40,115 +156,76 @@ class StageLimits:
         behind = self.problem.layers - np.cumsum(layers)
         return bool(self.movable[behind, layers].all())
 
-    @property
+    @cached_property
     def one_us(self) -> int:
         """Forward and backward of one layer."""
         return self.problem.forward_us + self.problem.backward_us
 
-    @property
+    @cached_property
     def alone_us(self) -> int:
         """One microbatch through the whole model, without hops."""
-        return self.problem.layers * self.one_us + sum(self.problem.first_extra_us) + sum(self.problem.last_extra_us)
+        return alone_us(self.problem)
 
-    def has_room(self, depth: int) -> bool:
+    def longest_us(self, layers: Sequence[int]) -> int:
+        """Forward and backward of the longest stage."""
+        stages = [count * self.one_us for count in layers]
+        stages[0] += sum(self.problem.first_extra_us)
+        stages[-1] += sum(self.problem.last_extra_us)
+        return max(stages)
+
+    @cached_property
+    def depths(self) -> tuple[int, ...]:
+        """The depths that nodes and layers allow and some split fits."""
+        deepest = min(self.problem.max_depth, self.problem.nodes, self.problem.layers)
+        least = -(-self.problem.layers // self.fullest)
+        return tuple(depth for depth in range(least, deepest + 1) if self._has_room(depth))
+
+    def _has_room(self, depth: int) -> bool:
         """Whether some split of so many stages fits, at least with one microbatch."""
         room = {k: self.room(depth, k, 1) for k in (1, depth, min(2, depth))}  # those between are all alike
         between = room[2] * (depth - 2) if depth > 2 else 0
         return min(room.values()) >= 1 and sum(room[k] for k in {1, depth}) + between >= self.problem.layers
 
     def room(self, depth: int, k: int, microbatches: int) -> int:
-        """`by_memory` for one stage of one pipeline."""
+        """The most layers that stage k's node can hold (F8), and `fullest`."""
         problem = self.problem
         free = problem.memory_bytes - problem.first_static_bytes * (depth == k) - problem.last_static_bytes * (k == 1)
         one = problem.layer_static_bytes + min(k, microbatches) * problem.layer_activation_bytes
         return min(free // one if one else (self.fullest if free >= 0 else -1), self.fullest)
 
-    def by_memory(self, depth: Integers, k: int, microbatches: Integers) -> IntArray:
-        """The most layers that stage k's node can hold (F8), and `fullest`."""
-        problem = self.problem
-        room = problem.memory_bytes - np.where(np.equal(depth, k), problem.first_static_bytes, 0)
-        room = room - (problem.last_static_bytes if k == 1 else 0)
-        one = problem.layer_static_bytes + np.minimum(k, microbatches) * problem.layer_activation_bytes
-        return np.minimum(_divide(room, one), self.fullest)
+    def rooms(self, depth: int, microbatches: int) -> IntArray:
+        """`room` of the stages k = 1…P."""
+        return self._rooms(depth, min(depth, microbatches))
 
-    def by_time(self, depth: Integers, k: int, microbatches: Integers, suffix: Integers, limit_us: int) -> IntArray:
-        """The most layers with which stage k keeps each known path within the limit, given the layers behind it."""
-        few = self._waiting(depth, k, microbatches, limit_us)
-        few = np.minimum(few, self._draining(depth, k, microbatches, suffix, limit_us))
-        turns = np.maximum((np.asarray(microbatches) - 1) // k, 1)
-        for sweeps in (np.ones_like(turns), turns):
-            few = np.minimum(few, self._sweeping(depth, k, microbatches, suffix, limit_us, sweeps))
-        return few
+    @cached_property
+    def _rooms(self) -> Callable[[int, int], IntArray]:
+        @lru_cache(maxsize=_KEPT)
+        def rooms(depth: int, microbatches: int) -> IntArray:
+            problem, waiting = self.problem, np.arange(1, depth + 1, dtype=np.int64).clip(max=microbatches)
+            each = problem.layer_static_bytes + waiting * problem.layer_activation_bytes
+            free = np.full(depth, problem.memory_bytes, dtype=np.int64)
+            free[0] -= problem.last_static_bytes
+            free[-1] -= problem.first_static_bytes
+            few = np.where(each > 0, free // np.maximum(each, 1), np.where(free >= 0, self.fullest, -1))
+            return np.minimum(few, self.fullest)
 
-    def extras(self, depth: Integers, k: int) -> tuple[IntArray, IntArray]:
-        """Forward and backward extras of stage k."""
-        first, last = self.problem.first_extra_us, self.problem.last_extra_us
-        at_first = np.equal(depth, k)
-        forward, backward = (np.where(at_first, first[i], 0) + (last[i] if k == 1 else 0) for i in (0, 1))
-        return forward, backward
+        return rooms
 
-    def _spare(self, depth: Integers, limit_us: int) -> IntArray:
-        """What the limit leaves beside one microbatch's way through all stages and back."""
-        return limit_us - self.alone_us - 2 * (np.asarray(depth) - 1) * self.problem.p2p_us
+    def may_end(self, depth: int, microbatches: int, limit_us: int) -> bool:
+        """Whether the relaxation lets pipelines of this shape end within the limit; if not, none does."""
+        layers, rooms = self.problem.layers, self.rooms(depth, microbatches)
+        return self.paths.of(depth, microbatches).most_in_all(rooms, layers, limit_us) >= layers
 
-    def _waiting(self, depth: Integers, k: int, microbatches: Integers, limit_us: int) -> IntArray:
-        """(A) The first microbatch goes down and returns to stage k, which then does the rest; (C) the mirror image."""
-        forward, backward = self.problem.forward_us, self.problem.backward_us
-        extra_f, extra_b = self.extras(depth, k)
-        spare, others = self._spare(depth, limit_us), np.asarray(microbatches) - 1
-        steady = np.maximum(np.asarray(microbatches) - k, 0)
-        back = _divide(spare - others * extra_b - steady * extra_f, others * backward + steady * forward)
-        ahead = _divide(spare - others * extra_f - steady * extra_b, others * forward + steady * backward)
-        return np.minimum(back, ahead)
-
-    def _draining(self, depth: Integers, k: int, microbatches: Integers, suffix: Integers, limit_us: int) -> IntArray:
-        """(B) Stage k does all its passes, between the first's arrival and the last's return through those before."""
-        problem = self.problem
-        extra_f, extra_b = self.extras(depth, k)
-        before = np.where(np.equal(depth, k), 0, sum(problem.first_extra_us))
-        before = (
-            before + self.one_us * (problem.layers - np.asarray(suffix)) + 2 * (np.asarray(depth) - k) * problem.p2p_us
-        )
-        own = np.asarray(microbatches) * (extra_f + extra_b)
-        return _divide(limit_us - before - own, self.one_us * (np.asarray(microbatches) - 1))
-
-    def _sweeping(
-        self, depth: Integers, k: int, microbatches: Integers, suffix: Integers, limit_us: int, sweeps: IntArray
-    ) -> IntArray:
-        """(D) `sweeps` rounds through the last k stages, k microbatches each, the rest at stage k."""
-        first, last = self.problem.first_extra_us, self.problem.last_extra_us
-        extra_f, extra_b = self.extras(depth, k)
-        stay = np.asarray(microbatches) - 1 - sweeps * k
-        around = self.one_us * np.asarray(suffix) + sum(last) + np.where(np.equal(depth, k), sum(first), 0)
-        around = around + 2 * (k - 1) * self.problem.p2p_us
-        left = self._spare(depth, limit_us) - sweeps * around - stay * (extra_f + extra_b)
-        few = _divide(left, self.one_us * np.maximum(stay + sweeps, 0))
-        return np.where(stay >= 0, few, _MANY)
-
-
-def _divide(amount: Integers, share: Integers) -> IntArray:
-    """amount // share; where a share costs nothing, no limit, or less than none where even nothing is too much."""
-    amount, share = np.asarray(amount), np.asarray(share)
-    free = np.where(amount >= 0, _MANY, -_MANY)
-    return np.where(share > 0, amount // np.maximum(share, 1), free)
-
-
-def most_layers_in_all(
-    limits: StageLimits, depths: IntArray, microbatches: IntArray, limit_us: int, stop: Stop = never
-) -> IntArray:
-    """An upper bound on the layers that pipelines [depth, microbatches] can hold and still end within the limit.
-
-    `microbatches`: the same for all depths, or [depth, …]. Where the search has to stop, all layers.
-    Filling from the last stage, as full as each can be, is best for this relaxation (README, proof 2).
-    """
-    layers = limits.problem.layers
-    depth, count = depths[:, None], np.atleast_2d(microbatches)
-    suffix = np.zeros((len(depths), count.shape[1]), dtype=np.int64)
-    for k in range(1, int(depths.max()) + 1):
-        if stop():
-            return np.full_like(suffix, layers)
-        few = limits.by_time(depth, k, count, suffix, limit_us)
-        few = np.minimum(few, limits.by_memory(depth, k, count))
-        filled = np.minimum(suffix + np.clip(few, -layers, layers), layers - (depth - k))
-        suffix = np.where(depth >= k, filled, suffix)
-    return suffix
+    def most_microbatches(self, depth: int, limit_us: int) -> int:
+        """No pipeline of this depth counts more within the limit: (D), r = 1, and (A) without rounding (README, 2)."""
+        one, layers_us = self.one_us, self.problem.layers * self.one_us
+        spare = limit_us - self.alone_us - 2 * (depth - 1) * self.problem.p2p_us
+        if spare < 0:
+            return 0
+        most = self.problem.microbatches
+        if one:
+            most = min(most, limit_us // (one * -(-self.problem.layers // depth)))
+        if spare >= layers_us:
+            return min(most, 1 + spare * depth // layers_us) if one else most
+        longer = max(self.problem.forward_us, self.problem.backward_us)
+        return min(most, 1 + depth * spare * one // ((layers_us - spare) * longer + spare * one))

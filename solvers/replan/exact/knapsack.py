@@ -1,6 +1,7 @@
 """Which depths use the nodes best: an unbounded knapsack, with the periodicity of large ones (README, proof 3)."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -10,36 +11,112 @@ _CELLS = 2**24
 """Entries of tables held at once."""
 
 
-def fill(worth: Mapping[int, int], nodes: int, most: int | None = None) -> dict[int, int]:
+def fill(worth: Mapping[int, int], nodes: int, most: int | None = None, least: int = 0) -> dict[int, int]:
     """How many pipelines of each depth, within so many nodes, count the most microbatches: {depth: pipelines}.
 
     `worth` is the number of microbatches that one pipeline of a depth can take (0: leave that depth out). With at most
-    `most` pipelines, where that matters, the best of two depths: `at_most` says how much more there may be.
+    `most` pipelines, where that matters, the best of two depths: `at_most` says how much more there may be. Where fewer
+    than `least` microbatches are of no use, only depths that are `useful` for as many are looked at.
     """
-    useful = {depth: value for depth, value in worth.items() if value > 0 and depth <= nodes}
-    if not useful:
+    some = useful(worth, nodes, most, least)
+    if not some:
         return {}
-    counts = _fill_periodic(useful, nodes)
-    return counts if most is None or sum(counts.values()) <= most else _fill_counted(useful, nodes, most)
+    counts = _fill_periodic(some, nodes)
+    return counts if most is None or sum(counts.values()) <= most else _fill_counted(some, nodes, most)
 
 
 def at_most(worth: Mapping[int, int], nodes: int, most: int) -> int:
     """No pipelines count more: exact, or where `most` matters the optimum of fractions of pipelines."""
-    useful = {depth: value for depth, value in worth.items() if value > 0 and depth <= nodes}
-    if not useful:
+    some = useful(worth, nodes)
+    if not some:
         return 0
-    counts = _fill_periodic(useful, nodes)
+    counts = _fill_periodic(some, nodes)
     if sum(counts.values()) <= most:
-        return counted(useful, counts)
-    return min(counted(useful, counts), _fractional(useful, nodes, most))
+        return counted(some, counts)
+    return min(counted(some, counts), _prices(some, nodes, most).bound)
 
 
-def _fill_periodic(useful: Mapping[int, int], nodes: int) -> dict[int, int]:
+def useful(worth: Mapping[int, int], nodes: int, most: int | None = None, least: int = 0) -> dict[int, int]:
+    """The depths of which a pipeline may be among those that count `least` microbatches; none: nothing counts them.
+
+    Beside what nodes and pipelines could count at their best prices, each pipeline loses something; all of them
+    together may lose what is beyond `least`.
+    """
+    some = {depth: value for depth, value in worth.items() if value > 0 and depth <= nodes}
+    if not some or not least:
+        return some
+    prices = _prices(some, nodes, nodes if most is None else most)
+    node, unit, spare = prices.node, prices.unit, prices.spare(least) - prices.pipeline
+    return {depth: value for depth, value in some.items() if node * depth - unit * value <= spare}
+
+
+def least_useful(depth: int, worth: Mapping[int, int], nodes: int, most: int, least: int) -> int:
+    """With fewer microbatches, a pipeline of one more depth is not `useful` beside these."""
+    if not worth:
+        return 1
+    prices = _prices(worth, nodes, most)
+    loss = max(prices.spare(least), -1)  # where these count too little, whoever gains helps
+    return max(1, -((loss - prices.node * depth - prices.pipeline) // prices.unit))
+
+
+@dataclass(frozen=True)
+class _Prices:
+    """The most that a node and a pipeline are worth, in microbatches times `unit`: the dual of parts of pipelines.
+
+    A pipeline loses what its nodes and itself could count beyond its own microbatches.
+    """
+
+    node: int
+    pipeline: int
+    unit: int
+    total: int
+
+    @property
+    def bound(self) -> int:
+        """No pipelines count more microbatches."""
+        return self.total // self.unit
+
+    def spare(self, least: int) -> int:
+        """What all pipelines together may lose to count `least`."""
+        return self.total - least * self.unit
+
+
+def _prices(worth: Mapping[int, int], nodes: int, most: int) -> _Prices:
+    """The prices at which `most` pipelines on `nodes` nodes could count least: a side of the points' concave hull."""
+    below, above = (0, 0), (0, 0)
+    for point in _hull(worth):
+        below, above = above, point
+        if point[0] * most >= nodes:
+            break
+    else:
+        return _Prices(0, above[1], 1, above[1] * most)
+    unit, node = above[0] - below[0], above[1] - below[1]
+    pipeline = below[1] * unit - node * below[0]
+    return _Prices(node, pipeline, unit, node * nodes + pipeline * most)
+
+
+def _hull(worth: Mapping[int, int]) -> list[tuple[int, int]]:
+    """Depths and microbatches that no mixture of others with as many nodes exceeds, as long as they rise."""
+    hull = [(0, 0)]
+    for depth in sorted(worth):
+        value = worth[depth]
+        if value <= hull[-1][1]:
+            continue
+        while len(hull) > 1:
+            (first, low), (second, high) = hull[-2:]
+            if (high - low) * (depth - first) > (value - low) * (second - first):
+                break
+            hull.pop()
+        hull.append((depth, value))
+    return hull[1:]
+
+
+def _fill_periodic(some: Mapping[int, int], nodes: int) -> dict[int, int]:
     """All but a few nodes go to the depth that uses them best."""
-    best = max(useful, key=lambda depth: (useful[depth] / depth, -depth))
+    best = max(some, key=lambda depth: (some[depth] / depth, -depth))
     others = best - 1
-    surely = max(0, (nodes - others * max(useful) - others) // best)
-    counts = _fill_all(useful, nodes - surely * best)
+    surely = max(0, (nodes - others * max(some) - others) // best)
+    counts = _fill_all(some, nodes - surely * best)
     counts[best] = counts.get(best, 0) + surely
     return {depth: count for depth, count in counts.items() if count}
 
@@ -47,17 +124,6 @@ def _fill_periodic(useful: Mapping[int, int], nodes: int) -> dict[int, int]:
 def counted(worth: Mapping[int, int], counts: Mapping[int, int]) -> int:
     """The microbatches that these pipelines can take."""
     return sum(worth[depth] * count for depth, count in counts.items())
-
-
-def _fractional(worth: Mapping[int, int], nodes: int, most: int) -> int:
-    """The relaxation to fractions of pipelines, by its dual: the best price of a node."""
-    depth, value = (np.array(part, dtype=np.float64) for part in zip(*worth.items(), strict=True))
-    apart = depth[:, None] - depth[None]
-    prices = (value[:, None] - value[None]) / np.where(apart == 0, np.inf, apart)
-    prices = np.concatenate([[0.0], value / depth, prices[prices > 0]])
-    prices = prices[:: 1 + prices.size * depth.size // _CELLS]  # any price gives a bound
-    dual = most * np.maximum(value - prices[:, None] * depth, 0).max(axis=1) + prices * nodes
-    return int(dual.min() * (1 + 1e-9) + 1e-6)
 
 
 def _fill_counted(worth: Mapping[int, int], nodes: int, most: int) -> dict[int, int]:
@@ -81,11 +147,12 @@ def _fill_counted(worth: Mapping[int, int], nodes: int, most: int) -> dict[int, 
 
 
 def _fill_all(worth: Mapping[int, int], nodes: int) -> dict[int, int]:
-    """The knapsack itself, one depth after the other, each any number of times."""
-    tables = [np.zeros(nodes + 1, dtype=np.int64)]
-    order = sorted(worth)
-    for depth in order:
-        tables.append(_with_depth(tables[-1], depth, worth[depth]))
+    """The knapsack itself, one depth after the other, each any number of times; none that smaller ones replace."""
+    tables, order = [np.zeros(nodes + 1, dtype=np.int64)], list[int]()
+    for depth in sorted(worth):
+        if depth <= nodes and worth[depth] > tables[-1][depth]:
+            tables.append(_with_depth(tables[-1], depth, worth[depth]))
+            order.append(depth)
     counts: dict[int, int] = {}
     left = nodes
     for number in range(len(order), 0, -1):

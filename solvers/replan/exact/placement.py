@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from solvers.replan.estimate.pipeline import batch_us, pipeline_us
 from solvers.replan.even_placements import PORTION
-from solvers.replan.exact.bounds import IntArray, StageLimits, most_layers_in_all
+from solvers.replan.exact.bounds import IntArray, StageLimits, extras
 from solvers.replan.exact.progress import Stop, never
 from solvers.replan.exact.responses import respond, undominated
 from solvers.replan.exact.start import level_split
@@ -76,8 +76,7 @@ def _relaxed_us(limits: StageLimits, depth: int, microbatches: int, high: int) -
     low = 0
     while low < high:
         middle = (low + high) // 2
-        held = most_layers_in_all(limits, np.array([depth]), np.array([microbatches]), middle)
-        if held[0, 0] >= limits.problem.layers:
+        if limits.may_end(depth, microbatches, middle):
             high = middle
         else:
             low = middle + 1
@@ -119,13 +118,11 @@ class _Search:
         self.limits, self.depth, self.microbatches, self.limit_us = limits, depth, microbatches, limit_us
         self.comparable = microbatches <= largest
         layers = limits.problem.layers
-        suffix = np.arange(layers + 1, dtype=np.int64)
-        self.most = []
-        for k in range(1, depth + 1):
-            few = np.minimum(
-                limits.by_time(depth, k, microbatches, suffix, limit_us), limits.by_memory(depth, k, microbatches)
-            )
-            self.most.append(np.clip(few, -1, layers - (depth - k) - suffix))
+        suffix, behind = np.arange(layers + 1, dtype=np.int64), np.arange(depth - 1, -1, -1)[:, None]
+        few = limits.paths.of(depth, microbatches).table(suffix, limit_us)
+        few = np.minimum(few, limits.rooms(depth, microbatches)[:, None])
+        self.most = np.clip(few, -1, layers - behind - suffix)
+        self.extras = extras(limits.problem, depth)
         self.need = self._needs(layers)
         self.open = [] if limits.movable is None else self._open(limits.movable)
 
@@ -194,8 +191,8 @@ class _Search:
 
     def _responses(self, behind: IntArray | None, own: IntArray, k: int) -> IntArray:
         problem = self.limits.problem
-        forward, backward = self.limits.extras(self.depth, k)
-        times = (own * problem.forward_us + forward, own * problem.backward_us + backward)
+        forward, backward = self.extras
+        times = (own * problem.forward_us + forward[k - 1], own * problem.backward_us + backward[k - 1])
         return respond(behind, k, *times, self.microbatches, problem.p2p_us, self.stop)
 
     def _compared(self, state: _Partial, k: int) -> _Partial:

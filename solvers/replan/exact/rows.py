@@ -1,45 +1,82 @@
 """What is known of t(p, m), the best time of a pipeline of p stages with m microbatches: splits, and proofs."""
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from solvers.replan.exact.bounds import IntArray, StageLimits, most_layers_in_all
+from solvers.replan.exact.bounds import StageLimits
 from solvers.replan.exact.placement import witness_within
 from solvers.replan.exact.progress import Stop, never
 from solvers.replan.exact.timetable import Timetable
 
 UNKNOWN_US = 2**62
 """No split is known."""
-_CELLS = 2**22
-"""Depths times microbatches times stages, up to which the relaxation is asked for all numbers of microbatches."""
 _ROWS = 8
 """Splits of one search whose rows are worth computing."""
+
+
+class Exclusions:
+    """Proofs that no pipeline of some depth ends within some limit with so many microbatches or more."""
+
+    def __init__(self) -> None:
+        self._proofs = defaultdict[int, list[tuple[int, int]]](list)
+
+    def add(self, depth: int, microbatches: int, limit_us: int) -> None:
+        """No pipeline of this depth with so many microbatches ends within the limit."""
+        proofs = self._proofs[depth]
+        if not any(fewest <= microbatches and known_us >= limit_us for fewest, known_us in proofs):
+            new = (microbatches, limit_us)
+            proofs[:] = [proof for proof in proofs if proof[0] < microbatches or proof[1] > limit_us] + [new]
+
+    def take(self, other: "Exclusions") -> None:
+        """What holds under looser limits holds here."""
+        for depth, proofs in other._proofs.items():
+            for microbatches, limit_us in proofs:
+                self.add(depth, microbatches, limit_us)
+
+    def most(self, depth: int, limit_us: int, most: int) -> int:
+        """The microbatches, up to `most`, that are not excluded within the limit."""
+        return min([fewest - 1 for fewest, known_us in self._proofs[depth] if known_us >= limit_us], default=most)
 
 
 class Rows:
     """Times reached and times excluded, for chosen depths and as many microbatches as can end within `latest_us`.
 
-    t(p, m) never falls with m: fewer microbatches need neither more memory nor more time. It is at least m times the
-    fullest stage's forward and backward.
+    t(p, m) never falls with m: fewer microbatches need neither more memory nor more time. Nothing is known of a depth
+    that was not met yet; `starts` gives the splits to begin with then. `excluded`: what is proven, and the part of it
+    that is proven whatever has to move.
     """
 
-    def __init__(self, limits: StageLimits, timetable: Timetable, latest_us: int, most_suffixes: int) -> None:
+    def __init__(
+        self,
+        limits: StageLimits,
+        timetable: Timetable,
+        latest_us: int,
+        most_suffixes: int,
+        excluded: tuple[Exclusions, Exclusions],
+        starts: Callable[[int], list[tuple[int, ...]]],
+    ) -> None:
         self.limits, self.timetable, self.most_suffixes = limits, timetable, most_suffixes
-        problem = limits.problem
-        deepest = min(problem.max_depth, problem.nodes, problem.layers)
-        self.depths = tuple(depth for depth in range(1, deepest + 1) if limits.has_room(depth))
-        least = [max(1, limits.one_us * -(-problem.layers // depth)) for depth in self.depths]
-        self._most = {
-            depth: min(problem.microbatches, latest_us // us) for depth, us in zip(self.depths, least, strict=True)
-        }
+        self._excluded, self._relaxed = excluded
+        self._starts, self._met = starts, set[int]()
+        self.depths = limits.depths
+        self._most = {depth: limits.most_microbatches(depth, latest_us) for depth in self.depths}
         self.most = max(self._most.values(), default=0)
         self._number = {depth: number for number, depth in enumerate(self.depths)}
         shape = (len(self.depths), self.most + 1)
         self.reached_us = np.full(shape, UNKNOWN_US, dtype=np.int64)
-        self._excluded_us = np.full(shape, -1, dtype=np.int64)
         self._split = np.zeros(shape, dtype=np.int64)
         self._splits: list[list[tuple[int, ...]]] = [[] for _ in self.depths]
+
+    def meet(self, depth: int) -> bool:
+        """Learn the splits to begin with, unless that was done before."""
+        if depth in self._met:
+            return False
+        self._met.add(depth)
+        if splits := self._starts(depth):
+            self.learn(splits)
+        return True
 
     def learn(self, splits: Sequence[tuple[int, ...]]) -> None:
         """Take these splits of one depth into account, for every number of microbatches for which memory holds them."""
@@ -62,47 +99,55 @@ class Rows:
 
     def sure(self, limit_us: int) -> dict[int, int]:
         """The most microbatches that a pipeline of each depth is known to finish within the limit."""
-        if not self.depths or not self.most:
-            return {}
-        within = self.reached_us[:, 1:] <= limit_us
-        counts = np.where(within.any(axis=1), self.most - np.argmax(within[:, ::-1], axis=1), 0)
+        counts = (self.reached_us[:, 1:] <= limit_us).sum(axis=1)
         return dict(zip(self.depths, counts.tolist(), strict=True))
 
-    def possible(self, limit_us: int, stop: Stop = never) -> dict[int, int]:
-        """The most microbatches that are not excluded within the limit, which is at most `latest_us`."""
-        if not self.depths or not self.most:
-            return {}
-        excluded = self._excluded_us[:, 1:] >= limit_us
-        if excluded.size * self.depths[-1] <= _CELLS:
-            counts = np.arange(1, self.most + 1)
-            held = most_layers_in_all(self.limits, np.array(self.depths), counts, limit_us, stop)
-            excluded |= held < self.limits.problem.layers
-        most = np.where(excluded.any(axis=1), np.argmax(excluded, axis=1), self.most)
-        if excluded.size * self.depths[-1] > _CELLS:
-            most = np.minimum(most, self._relaxed(limit_us, stop))
-        return {depth: min(int(count), self._most[depth]) for depth, count in zip(self.depths, most, strict=True)}
+    def possible(self, limit_us: int) -> dict[int, int]:
+        """The most microbatches that nothing known excludes within the limit, which is at most `latest_us`."""
+        return {
+            depth: self._excluded.most(depth, limit_us, self.limits.most_microbatches(depth, limit_us))
+            for depth in self.depths
+        }
 
-    def _relaxed(self, limit_us: int, stop: Stop) -> IntArray:
-        """For each depth, more microbatches than these are excluded by the relaxation: found by halving."""
-        low, high = np.zeros(len(self.depths), dtype=np.int64), np.array([self._most[depth] for depth in self.depths])
-        while (low < high).any():
-            middle = (low + high + 1) // 2
-            held = most_layers_in_all(
-                self.limits, np.array(self.depths), np.maximum(middle, 1)[:, None], limit_us, stop
-            )
-            enough = held[:, 0] >= self.limits.problem.layers
-            low, high = np.where(enough, middle, low), np.where(enough, high, np.minimum(high, middle - 1))
-        return np.maximum(low, 0)
+    def tighten(self, depth: int, limit_us: int, most: int, stop: Stop = never) -> int:
+        """`most` microbatches or fewer: what the relaxation does not exclude within the limit."""
+        low, high, step = 0, most + 1, 1
+        middle = min(most, self.about(depth, limit_us))
+        while low < high - 1 and not stop():
+            if not self.excludes(depth, middle, limit_us):
+                low, middle = middle, min(middle + step, high - 1)
+            else:
+                high, middle = middle, max(middle - step, low + 1)
+            step *= 2
+            if low and high <= most:
+                middle = (low + high) // 2
+        return high - 1
+
+    def excludes(self, depth: int, microbatches: int, limit_us: int) -> bool:
+        """Whether the relaxation excludes such pipelines within the limit; then that is remembered."""
+        if self.limits.may_end(depth, microbatches, limit_us):
+            return False
+        self._relaxed.add(depth, microbatches, limit_us)
+        self._excluded.add(depth, microbatches, limit_us)
+        return True
+
+    def about(self, depth: int, limit_us: int) -> int:
+        """About the most microbatches of a level split within the limit, at least 1."""
+        problem, one_us = self.limits.problem, max(1, self.limits.one_us)
+        layers_us = -(-problem.layers // depth) * one_us
+        return max(1, 1 + (limit_us - self.limits.alone_us - 2 * (depth - 1) * problem.p2p_us) // layers_us)
 
     def ask(self, depth: int, microbatches: int, limit_us: int, stop: Stop = never) -> bool | None:
         """Can such a pipeline end within the limit? None: not known, too many splits to look at, or it had to stop."""
         found = witness_within(self.limits, depth, microbatches, limit_us, self.most_suffixes, stop)
         if found.complete:
             least = int(found.times_us.min()) - 1 if len(found.times_us) else limit_us
-            later = self._excluded_us[self._number[depth], microbatches:]
-            np.maximum(later, least, out=later)
+            self._excluded.add(depth, microbatches, least)
         if len(found.times_us):
             best = found.layers[np.argsort(found.times_us, kind="stable")[:_ROWS]]
-            self.learn([tuple(split) for split in best.tolist()])
+            splits = [tuple(split) for split in best.tolist()]
+            self.learn(splits)
+            for split in splits:
+                self.timetable.note(split)
             return True
         return False if found.complete else None

@@ -1,12 +1,12 @@
 """The least time of the slowest of several pipelines: limits fall until one is proven too low (README, proof 3)."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from solvers.replan.estimate.objective import Split
-from solvers.replan.estimate.pipeline import pipeline_us
-from solvers.replan.exact.knapsack import at_most, counted, fill
+from solvers.replan.exact.knapsack import at_most, counted, fill, least_useful, useful
 from solvers.replan.exact.progress import Stop
 from solvers.replan.exact.rows import Rows
 
@@ -50,7 +50,7 @@ class StepSearch:
             if not counts:
                 return Fastest(best.splits, best.time_us, limit + 1)
             splits = self.pipelines(limit)
-            slowest = max(pipeline_us(self.rows.limits.problem, *split) for split in set(splits))
+            slowest = max(self.rows.timetable.time_us(*split) for split in set(splits))
             limit, best = slowest - 1, Fastest(splits, slowest, 0)
 
     def pipelines(self, limit_us: int) -> tuple[Split, ...]:
@@ -67,31 +67,39 @@ class StepSearch:
         sure = self.rows.sure(int(known[high]))
         return self._trimmed(sure, self._filled(sure))
 
-    def _filled(self, worth: dict[int, int]) -> dict[int, int]:
+    def _filled(self, worth: Mapping[int, int]) -> dict[int, int]:
         """Depths that count enough microbatches; empty if there are none such."""
-        counts = fill(worth, self.nodes, self.most)
+        counts = fill(worth, self.nodes, self.most, self.microbatches)
         return counts if counted(worth, counts) >= self.microbatches else {}
 
-    def _excluded(self, worth: dict[int, int]) -> bool:
+    def _useful(self, worth: Mapping[int, int]) -> dict[int, int]:
+        """The depths that pipelines which count enough microbatches may have."""
+        return useful(worth, self.nodes, self.most, self.microbatches)
+
+    def _excluded(self, worth: Mapping[int, int]) -> bool:
         """Whether no depths count enough microbatches."""
-        return at_most(worth, self.nodes, self.most) < self.microbatches
+        some = self._useful(worth)
+        return at_most(some, self.nodes, self.most) < self.microbatches
 
     def _within(self, limit: int) -> dict[int, int] | None:
         """Depths of pipelines that end within the limit: known ones, or {} if proven that none do, or None."""
         rows, sure = self.rows, self.rows.sure(limit)
-        if known := self._filled(sure):
-            return known
-        possible, hidden, step = rows.possible(limit, self.stop), set[int](), dict[int, int]()
-        while not self.stop():
-            if self._excluded(possible):
-                return {}
-            trial = {depth: sure[depth] if depth in hidden else count for depth, count in possible.items()}
+        possible, tight, hidden, step = rows.possible(limit), set[int](), set[int](), dict[int, int]()
+        while True:
+            trial = sure | {depth: possible[depth] for depth in tight - hidden}
             counts = self._filled(trial)
-            if not counts:
-                return None
             unsure = [depth for depth in counts if sure[depth] < trial[depth]]
-            if not unsure:
+            if counts and not unsure:
                 return counts
+            if self.stop():
+                return None
+            if not counts:
+                if not self._tighten(possible, tight, limit, self.stop):
+                    return {} if self._excluded(possible) else None
+                continue
+            if [depth for depth in unsure if rows.meet(depth)]:
+                sure = rows.sure(limit)
+                continue
             depth = max(unsure, key=lambda depth: (counts[depth] * depth, depth))
             asked = max(sure[depth] + 1, possible[depth] + 1 - step.get(depth, 1))
             answer = rows.ask(depth, asked, limit, self.stop)
@@ -102,7 +110,34 @@ class StepSearch:
                 sure = rows.sure(limit)
             else:
                 possible[depth] = asked - 1
-        return None
+
+    def _tighten(self, possible: dict[int, int], tight: set[int], limit: int, stop: Stop) -> bool:
+        """Ask the relaxation about the most promising depth that may be useful and is not `tight`; False without any.
+
+        Of most depths it is enough to know that they count too little to be useful beside those that are `tight`.
+        """
+        rows = self.rows
+        while not stop():
+            loose = self._useful(possible).keys() - tight
+            if not loose:
+                return False
+            depth = max(loose, key=lambda depth: (min(possible[depth], rows.about(depth, limit)) / depth, depth))
+            known = {depth: possible[depth] for depth in tight}
+            fewest = least_useful(depth, known, self.nodes, self.most, self.microbatches)
+            if not 1 < fewest <= possible[depth] or not rows.excludes(depth, fewest, limit):
+                possible[depth] = rows.tighten(depth, limit, possible[depth], stop)
+                tight.add(depth)
+                return True
+            possible[depth] = fewest - 1
+        return False
+
+    def relaxed(self, limit: int) -> bool:
+        """Whether the relaxation excludes the limit."""
+        possible, tight = self.rows.possible(limit), set[int]()
+        while self._tighten(possible, tight, limit, self.late):
+            if self._filled({depth: possible[depth] for depth in tight}):
+                return False
+        return self._excluded(possible)
 
     def _trimmed(self, worth: dict[int, int], counts: dict[int, int]) -> tuple[Split, ...]:
         """Pipelines that count exactly the microbatches: superfluous ones are left out, then each counts one less."""
@@ -128,7 +163,7 @@ class StepSearch:
             if low >= high or self.late():
                 break
             middle = (low + high + 1) // 2
-            if self._excluded(self.rows.possible(middle, self.late)):
+            if self.relaxed(middle):
                 low = middle
             else:
                 high = middle - 1

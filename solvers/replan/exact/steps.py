@@ -1,24 +1,25 @@
 """The least T_step: several pipelines with their synchronization, or one alone (README, proof 3)."""
 
-from collections.abc import Iterator, Sequence
-from itertools import groupby
+from collections.abc import Collection, Iterator
+from functools import cached_property
+from itertools import takewhile
 
 from solvers.ir.replan import ReplanProblem
-from solvers.replan.estimate.objective import Split, step_us
-from solvers.replan.estimate.pipeline import pipeline_us
+from solvers.replan.estimate.objective import Split
 from solvers.replan.estimate.sync import sync_us
 from solvers.replan.exact.bounds import StageLimits
 from solvers.replan.exact.every_plan import EveryPlan
 from solvers.replan.exact.movable import Movable
 from solvers.replan.exact.placement import witness_within
 from solvers.replan.exact.progress import Stop, never
-from solvers.replan.exact.rows import Rows
+from solvers.replan.exact.promise import Promises
+from solvers.replan.exact.rows import Exclusions, Rows
 from solvers.replan.exact.start import level_split
 from solvers.replan.exact.step import NEVER_US, Fastest, StepSearch
 from solvers.replan.exact.timetable import Timetable
 
-_FEW = 2
-"""So many limits on the fullest stage are tried one by one; before more, what no limit at all allows."""
+_PROMISING = 3
+"""So many depths are looked at before any other."""
 
 
 class StepTimes:
@@ -38,10 +39,10 @@ class StepTimes:
             late,
         )
         self.timetable = Timetable(problem)
-        self._hints: dict[tuple[int, ...], None] = {}
-        current = problem.current
-        if current is not None:
-            self._hints = {pipeline.layers: None for pipeline in current.pipelines}
+        self._known_limits = dict[tuple[int, int], StageLimits]()
+        self._free, self._excluded = StageLimits(problem, problem.layers), dict[tuple[int, int], Exclusions]()
+        for layers in {pipeline.layers for pipeline in problem.current.pipelines} if problem.current else ():
+            self.timetable.note(layers)
         self._fullest = range(-(-problem.layers // self._depths[-1]), problem.layers + 1)
         self._floors_us = [0] * (problem.layers + 1)
         """No pipelines end before this, however much moves, where no stage holds more than so many layers."""
@@ -68,23 +69,29 @@ class StepTimes:
         """
         limits, alone = self._limits(self.problem.layers, self.movable.loads[-1]), self.problem.microbatches
         slowest = latest_us - self._sync_us(self._fullest[0])
-        several = self._search(limits, max(slowest, 0), self.movable.loads[-1]).rows.possible(slowest)
+        rows = self._search(limits, max(slowest, 0), self.movable.loads[-1]).rows
+        several = {depth: rows.tighten(depth, slowest, most) for depth, most in rows.possible(slowest).items()}
         for time_us, splits in EveryPlan(limits, self.problem.nodes, several, slowest, most, self.stop).plans():
             yield time_us + sync_us(self.problem, [layers for layers, _ in splits]), splits
         for depth in self._depths:
             yield from EveryPlan(limits, depth, {depth: alone}, latest_us, most, self.stop).plans()
 
+    def step_us(self, splits: tuple[Split, ...]) -> int:
+        """T_step of pipelines, from what is known of theirs."""
+        slowest_us = max(self.timetable.time_us(layers, count) for layers, count in set(splits))
+        return slowest_us + sync_us(self.problem, [layers for layers, _ in splits])
+
     def ceiling_us(self, load: int) -> int:
         """A T_step that is beaten if memory and load allow any: by pipelines of one depth where that is possible."""
-        times, limits = [], self._limits(self.problem.layers, load)
-        for depth in self._depths:
-            if self.late():
+        times, limits = list[int](), self._limits(self.problem.layers, load)
+        for depth in self._promises.depths(self.problem.layers):
+            if self.late() or len(times) >= _PROMISING:
                 break
             most = min(self.movable.nodes(load) // depth, self.movable.pipelines(load))
             share = -(-self.problem.microbatches // most) if most else 0
             layers = level_split(limits, depth, share) if share else None
             if layers is not None and limits.allows(layers):
-                times.append(pipeline_us(self.problem, layers, share))
+                times.append(self.timetable.time_us(layers, share))
         return min(times, default=self.longest_us()) + self._sync_us(self.problem.layers) + 1
 
     def longest_us(self) -> int:
@@ -98,58 +105,105 @@ class StepTimes:
         return range(1, min(self.problem.max_depth, self.problem.nodes, self.problem.layers) + 1)
 
     def _limits(self, fullest: int, load: int) -> StageLimits:
-        return StageLimits(self.problem, fullest, self.movable.within(load))
+        if (fullest, load) not in self._known_limits:
+            self._known_limits[fullest, load] = self._free.limited(fullest, self.movable.within(load))
+        return self._known_limits[fullest, load]
 
     def _sync_us(self, fullest: int) -> int:
         """The synchronization of several pipelines whose fullest stage has so many layers."""
         return self.problem.sync_us + self.problem.layer_sync_us * fullest
 
     def _several(self, cutoff_us: int, load: int) -> Fastest:
-        """Limits on the fullest stage, from the least on, as long as they can pay."""
-        best, floors = Fastest((), None, cutoff_us), list(self._floors_us)
-        paying = [number for number in self._fullest if floors[number] + self._sync_us(number) < cutoff_us]
-        if len(paying) > _FEW or not self.problem.layer_sync_us:
-            fullest, sync_us = self.problem.layers, self._sync_us(self._fullest[0])
-            best = self._stepped(self._pipelines(cutoff_us - sync_us, fullest, load, floors), cutoff_us)
-        for fullest in paying if self.problem.layer_sync_us else ():
-            if floors[fullest] + self._sync_us(fullest) < best.bound_us and not self.stop():
-                found = self._pipelines(best.bound_us - self._sync_us(fullest), fullest, load, floors)
-                best = self._stepped(found, best.bound_us) if found.splits else best
+        """Limits on the fullest stage, the most promising first, the others as long as they can pay.
+
+        What no stage of at most 5 layers allows within a limit, none of at most 4 allows: where the relaxation says so,
+        many limits are excluded at once.
+        """
+        best, floors, waiting = Fastest((), None, cutoff_us), list(self._floors_us), list[list[int]]()
+        first = self._paying(self._fullest if self.problem.layer_sync_us else [self.problem.layers], floors, cutoff_us)
+        if first:
+            chosen = self._promises.fullest(first, self._sync_us)
+            best = self._better(best, self._pipelines(cutoff_us - self._sync_us(chosen), chosen, load, floors))
+            waiting = [[k for k in first if k > chosen], [k for k in first if k < chosen]]
+        while waiting and not self.stop():
+            some = self._paying(waiting.pop(), floors, best.bound_us)
+            limit_us = best.bound_us - self._sync_us(some[0]) if some else 0
+            if not some or self._none_within(limit_us - 1, some[-1], floors):
+                continue
+            if len(some) == 1:
+                best = self._better(best, self._pipelines(limit_us, some[0], load, floors))
+            else:
+                waiting += [some[len(some) // 2 :], some[: len(some) // 2]]
         least = min(floors[number] + self._sync_us(number) for number in self._fullest)
         return Fastest(best.splits, best.time_us, min(least, best.bound_us))
 
-    def _stepped(self, found: Fastest, cutoff_us: int) -> Fastest:
-        """With T_step for time, if that is below the cutoff, and it or the cutoff for bound."""
-        time_us = step_us(self.problem, found.splits) if found.splits else cutoff_us
-        return Fastest(found.splits, time_us, time_us) if time_us < cutoff_us else Fastest((), None, cutoff_us)
+    def _paying(self, fullest: Collection[int], floors_us: list[int], cutoff_us: int) -> list[int]:
+        """The limits on the fullest stage that may allow a T_step below the cutoff, rising."""
+        return [number for number in sorted(fullest) if floors_us[number] + self._sync_us(number) < cutoff_us]
+
+    @cached_property
+    def _promises(self) -> Promises:
+        return Promises(self._free, takewhile(lambda _: not self.late(), self._depths))
+
+    def _better(self, best: Fastest, found: Fastest) -> Fastest:
+        """The pipelines found with T_step for time and bound, if that is below the best one's; or else these."""
+        time_us = self.step_us(found.splits) if found.splits else best.bound_us
+        return Fastest(found.splits, time_us, time_us) if time_us < best.bound_us else best
 
     def _pipelines(self, cutoff_us: int, fullest: int, load: int, floors_us: list[int]) -> Fastest:
         """The pipelines alone, of at most `fullest` layers a stage; what this excludes is noted in the floors."""
         limits = self._limits(fullest, load)
         found = Fastest((), None, max(0, cutoff_us))
         if cutoff_us > limits.alone_us:
-            found = self._search(limits, cutoff_us, load, floors_us[fullest]).fastest(cutoff_us)
-            self._hints.update(dict.fromkeys(layers for layers, _ in found.splits))
-        for floors in [floors_us, self._floors_us] if limits.movable is None else [floors_us]:
-            floors[: fullest + 1] = [max(floor, found.bound_us) for floor in floors[: fullest + 1]]
+            search = self._search(limits, cutoff_us, load, floors_us[fullest])
+            promising = self._promises.depths(fullest)[: None if self.stop() else _PROMISING]
+            for depth in sorted({*self.timetable.noted, *promising}.intersection(search.rows.depths)):
+                if not self.late():
+                    search.rows.meet(depth)
+            found = search.fastest(cutoff_us)
+            for layers in {layers for layers, _ in found.splits}:
+                self.timetable.note(layers)
+        self._raise(floors_us, fullest, found.bound_us, limits)
         return found
 
+    def _none_within(self, limit_us: int, fullest: int, floors_us: list[int]) -> bool:
+        """Whether the relaxation excludes such pipelines within the limit, whatever moves; noted in the floors."""
+        free = self.movable.loads[-1]
+        limits = self._limits(fullest, free)
+        excluded = limit_us < limits.alone_us or self._search(limits, limit_us + 1, free).relaxed(limit_us)
+        if excluded:
+            self._raise(floors_us, fullest, limit_us + 1, limits)
+        return excluded
+
+    def _raise(self, floors_us: list[int], fullest: int, bound_us: int, limits: StageLimits) -> None:
+        for floors in [floors_us, self._floors_us] if limits.movable is None else [floors_us]:
+            floors[: fullest + 1] = [max(floor, bound_us) for floor in floors[: fullest + 1]]
+
     def _search(self, limits: StageLimits, latest_us: int, load: int, floor_us: int = 0) -> StepSearch:
-        rows = Rows(limits, self.timetable, latest_us, self.most_suffixes)
-        for _, splits in groupby(sorted(self._starts(limits, rows.depths), key=len), key=len):
-            if self.late():
-                break
-            rows.learn(list(splits))
+        rows = Rows(
+            limits,
+            self.timetable,
+            latest_us,
+            self.most_suffixes,
+            (self._exclusions(limits.fullest, load), self._exclusions(limits.fullest, self.movable.loads[-1])),
+            lambda depth: self._starts(limits, depth),
+        )
         nodes, most = self.movable.nodes(load), self.movable.pipelines(load)
         return StepSearch(rows, nodes, most, self.problem.microbatches, floor_us, self.stop, self.late)
 
-    def _starts(self, limits: StageLimits, depths: Sequence[int]) -> list[tuple[int, ...]]:
-        """Splits to begin with: those that run now, those that were good under other limits, and level ones."""
-        level = [
-            level_split(limits, depth, depth) or level_split(limits, depth, 1) for depth in depths if not self.late()
-        ]
-        known = dict.fromkeys([*self._hints, *[split for split in level if split is not None]])
-        return [split for split in known if len(split) in set(depths) and limits.allows(split)]
+    def _exclusions(self, fullest: int, load: int) -> Exclusions:
+        """What is excluded with these limits, of which all that is excluded with looser ones is a part."""
+        found = self._excluded.setdefault((fullest, load), Exclusions())
+        for (more, larger), other in self._excluded.items():
+            if more >= fullest and larger >= load and other is not found:
+                found.take(other)
+        return found
+
+    def _starts(self, limits: StageLimits, depth: int) -> list[tuple[int, ...]]:
+        """Splits to begin with: those that run now, those that were good under other limits, and a level one."""
+        level = level_split(limits, depth, depth) or level_split(limits, depth, 1)
+        known = dict.fromkeys([*self.timetable.noted[depth], *([] if level is None else [level])])
+        return [split for split in known if limits.allows(split)]
 
     def _alone(self, cutoff_us: int, limits: StageLimits) -> Fastest:
         """One pipeline with all microbatches, without synchronization."""

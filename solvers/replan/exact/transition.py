@@ -1,17 +1,19 @@
 """The whole objective after a failure: a shorter step against what its transition takes (README, proof 5)."""
 
 from bisect import bisect_left
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
+import msgspec
+
 from solvers.ir.replan import NewPipeline, ReplanPlan, ReplanProblem
-from solvers.replan.estimate.objective import Split, step_us, stretched_us
+from solvers.replan.estimate.objective import Split, stretched_us
 from solvers.replan.exact.every_plan import TooManyError
 from solvers.replan.exact.kept import kept_pipelines
 from solvers.replan.exact.progress import Progress
 from solvers.replan.exact.step import NEVER_US, Fastest
 from solvers.replan.exact.steps import StepTimes
-from solvers.replan.transfer.restore import Restorer
+from solvers.replan.transfer.restore import Restored, Restorer
 
 _SMALL, _STAGES = 16, 10_000
 """On so few nodes plans are judged one by one, if they are few: so many divided by the nodes."""
@@ -49,7 +51,8 @@ class _Search:
         self.problem, self.steps, self.progress = problem, steps, progress
         self.restart_us, self.interval_us = problem.restart_us or 0, problem.expected_interval_us or 0
         self.restorer = Restorer(problem)
-        self.best = Replanned(progress.incumbent_us)
+        self.best, self.known = Replanned(progress.incumbent_us), dict[tuple[tuple[int, ...], ...], Restored]()
+        self.lost = dict[tuple[int, int], Fraction]()
         self.least, self.enough_us = 0, Fraction(self.interval_us)
         self.loads = tuple(load for load in steps.movable.loads if self._lost_us(load) < self.interval_us)
 
@@ -67,7 +70,7 @@ class _Search:
             return None
         bound = self.progress.bound_us = stretched_us(self.problem, free.bound_us, self.restart_us)
         kept = kept_pipelines(self.problem, self.steps.timetable)
-        if kept and not self._beaten(stretched_us(self.problem, step_us(self.problem, kept), self.restart_us)):
+        if kept and not self._beaten(stretched_us(self.problem, self.steps.step_us(kept), self.restart_us)):
             self._judge(kept)
         if free.splits:
             bound = self._bound(free.bound_us)
@@ -93,14 +96,26 @@ class _Search:
 
     def _judge(self, splits: tuple[Split, ...]) -> Fraction:
         """Keep these pipelines, on the nodes where they move least, if that is better; what they lose at least."""
-        restored = self.restorer.restore(splits)
+        restored = self._restored(splits)
         self.enough_us = min(self.enough_us, self.restart_us + restored.transfer_us)
-        objective = stretched_us(self.problem, step_us(self.problem, splits), self.restart_us + restored.transfer_us)
+        objective = stretched_us(self.problem, self.steps.step_us(splits), self.restart_us + restored.transfer_us)
         if not self._beaten(objective):
             plan = ReplanPlan(policy="dynamic", pipelines=restored.pipelines, transfers=restored.transfers)
             self.best = Replanned(objective, plan)
             self.progress.incumbent_us = objective
         return self.restart_us + restored.least_us
+
+    def _restored(self, splits: tuple[Split, ...]) -> Restored:
+        """`restore`, once for pipelines that differ in nothing but their microbatches."""
+        stages = tuple(layers for layers, _ in splits)
+        if stages not in self.known:
+            self.known[stages] = self.restorer.restore(splits)
+        known = self.known[stages]
+        counted = [
+            msgspec.structs.replace(pipeline, microbatches=count)
+            for pipeline, (_, count) in zip(known.pipelines, splits, strict=True)
+        ]
+        return replace(known, pipelines=tuple(counted))
 
     def _bound(self, least_step_us: int) -> int:
         """The least objective that a load leaves possible, from the least load that any plan as good needs."""
@@ -139,7 +154,11 @@ class _Search:
         return min([*unproven, *([] if best is None else [best])], default=None)
 
     def _least_lost_us(self, splits: tuple[Split, ...]) -> Fraction:
-        return self.restart_us + self.restorer.least_us(splits)
+        """What such pipelines lose at least: it depends on how many they and their stages are, not on the layers."""
+        size = len(splits), sum(len(layers) for layers, _ in splits)
+        if size not in self.lost:
+            self.lost[size] = self.restart_us + self.restorer.least_us(splits)
+        return self.lost[size]
 
     def _beaten(self, objective_us: int | None) -> bool:
         """Whether a plan is known that is as good."""

@@ -2,11 +2,12 @@
 
 import random
 import tracemalloc
+from itertools import combinations_with_replacement
 
 import pytest
 
 from solvers.replan.exact import knapsack
-from solvers.replan.exact.knapsack import at_most, counted, fill
+from solvers.replan.exact.knapsack import at_most, counted, fill, least_useful, useful
 
 
 def test_no_filling_counts_more() -> None:
@@ -40,21 +41,48 @@ def test_no_few_pipelines_count_more() -> None:
         assert counted(worth, counts) >= best - max(worth.values())
 
 
-def test_large_tables_are_filled_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same pipelines in any portions; fewer prices give a weaker bound, but still a bound."""
+def test_depths_that_are_of_no_use_are_in_no_filling_that_counts_enough() -> None:
+    for seed in range(150):
+        source = random.Random(seed)
+        nodes, most = source.randint(1, 14), source.randint(1, 6)
+        worth = {depth: source.randint(1, 12) for depth in source.sample(range(1, 9), source.randint(1, 5))}
+        for least in range(1, 30):
+            some = useful(worth, nodes, most, least)
+            used = {depth for filling in _fillings(worth, nodes, most, least) for depth in filling}
+            assert used <= some.keys()
+            counts = fill(worth, nodes, nodes, least)
+            enough = bool(_fillings(worth, nodes, nodes, least))
+            assert enough == (counted(worth, counts) >= least)
+            for depth in worth:
+                others = {other: value for other, value in worth.items() if other != depth}
+                fewest = least_useful(depth, others, nodes, most, least)
+                assert depth not in used or worth[depth] >= fewest or not others
+
+
+def _fillings(worth: dict[int, int], nodes: int, most: int, least: int) -> list[tuple[int, ...]]:
+    """All sets of pipelines that count at least so many microbatches."""
+    return [
+        chosen
+        for number in range(1, most + 1)
+        for chosen in combinations_with_replacement(worth, number)
+        if sum(chosen) <= nodes and sum(worth[depth] for depth in chosen) >= least
+    ]
+
+
+def test_numbers_of_pipelines_are_tried_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same pipelines in any portions."""
     for seed in range(60):
         source = random.Random(seed)
         nodes, most = source.randint(20, 60), source.randint(1, 6)
         worth = {depth: source.randint(0, 12) for depth in source.sample(range(1, 20), source.randint(2, 9))}
-        whole, bound = fill(worth, nodes, most), at_most(worth, nodes, most)
+        whole = fill(worth, nodes, most)
         with monkeypatch.context() as patched:
             patched.setattr(knapsack, "_CELLS", 100)
             assert fill(worth, nodes, most) == whole
-            assert at_most(worth, nodes, most) >= bound
 
 
 def test_a_thousand_depths_fit_memory() -> None:
-    """A table of all pairs of depths and prices would have 5e8 entries, one of all numbers of pairs 5e7."""
+    """A table of all numbers of pairs of depths would have 5e7 entries."""
     worth = {depth: depth + depth * depth // 900 for depth in range(1, 1001)}
     tracemalloc.start()
     counts, bound = fill(worth, 20_000, 15), at_most(worth, 5_000, 4)

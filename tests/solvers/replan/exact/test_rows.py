@@ -1,0 +1,49 @@
+"""What is known of pipelines' times: proofs that are kept, and the relaxation asked no more than needed."""
+
+import random
+
+from solvers.replan.exact.bounds import StageLimits
+from solvers.replan.exact.rows import Exclusions, Rows
+from solvers.replan.exact.timetable import Timetable
+from tests.solvers.replan.exact.problems import random_problem
+
+
+def test_what_is_excluded_is_what_some_proof_covers() -> None:
+    for seed in range(200):
+        source = random.Random(seed)
+        proofs = [(source.randint(1, 9), source.randint(0, 20)) for _ in range(source.randint(0, 8))]
+        excluded, first = Exclusions(), Exclusions()
+        for number, (microbatches, limit) in enumerate(proofs):
+            (first if number % 2 else excluded).add(3, microbatches, limit)
+        excluded.take(first)
+        for limit in range(22):
+            covered = [microbatches for microbatches, known in proofs if known >= limit]
+            assert excluded.most(3, limit, 9) == min(covered, default=10) - 1
+        assert excluded.most(4, 0, 9) == 9
+
+
+def test_tightening_finds_where_the_relaxation_gives_in() -> None:
+    for seed in range(80):
+        problem = random_problem(seed)
+        limits, known = StageLimits(problem, problem.layers), (Exclusions(), Exclusions())
+        latest = random.Random(seed).randint(0, 3 * limits.alone_us + 9)
+        rows = Rows(limits, Timetable(problem), latest, 100, known, lambda _: [])
+        for depth, most in rows.possible(latest).items():
+            found = rows.tighten(depth, latest, most)
+            assert found == 0 or limits.may_end(depth, found, latest)
+            assert found == most or not limits.may_end(depth, found + 1, latest)
+            assert all(proofs.most(depth, latest, most) == found for proofs in known)
+
+
+def test_a_depth_is_met_once() -> None:
+    problem, asked = random_problem(3), list[int]()
+
+    def starts(depth: int) -> list[tuple[int, ...]]:
+        asked.append(depth)
+        return [(problem.layers - 1, 1)]
+
+    limits = StageLimits(problem, problem.layers)
+    rows = Rows(limits, Timetable(problem), 10**6, 100, (Exclusions(), Exclusions()), starts)
+    assert rows.sure(10**6)[2] == 0
+    assert [rows.meet(2), rows.meet(2)] == [True, False] and asked == [2]
+    assert rows.sure(10**6)[2] == rows.timetable.most_fitting((problem.layers - 1, 1))

@@ -7,8 +7,8 @@ from itertools import accumulate
 from solvers.check.layout_buffers import bound_to_buffers, passes_of
 from solvers.ir.layout import LayoutBlock, LayoutProblem
 
-LABELS = 200_000
-"""Beyond this many partial answers the walk over the blocks gives up, and the bound of `_window_peak` is used."""
+LABELS = 500_000
+"""Beyond this many partial answers in all the walk over the blocks gives up: the bound of `_window_peak` is used."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +87,7 @@ def _least_peak(problem: LayoutProblem, limit: int) -> Activations | None:
     in bytes that stay nor in the peak is dropped.
     """
     cases: dict[tuple[int, ...], list[tuple[int, int, int]]] = {(): [(0, 0, 0)]}
+    looked_at = 0
     for block in problem.blocks:
         found: dict[tuple[int, ...], list[tuple[int, int, int]]] = {}
         for window, labels in cases.items():
@@ -98,7 +99,8 @@ def _least_peak(problem: LayoutProblem, limit: int) -> Activations | None:
                         later = (*window, leaving)[-problem.interval :]
                         found.setdefault(later, []).append((stay + more, higher, swapped + leaving))
         cases = {window: _best(labels) for window, labels in found.items()}
-        if sum(map(len, cases.values())) > LABELS:
+        looked_at += sum(map(len, cases.values()))
+        if looked_at > LABELS:
             return None
     _, peak, swapped = min((label for labels in cases.values() for label in labels), key=lambda case: case[1:])
     return Activations(peak, swapped)

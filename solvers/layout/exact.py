@@ -111,7 +111,7 @@ class _Search:
             self._certify()
             if not self._done():
                 self._relax()
-        if not self._done():
+        if not self._done() and self.engine_bound != self.best.end_us:
             self._improve(1.0)
 
     def _begin(self) -> None:
@@ -168,7 +168,7 @@ class _Search:
         """The relaxation in integers, from the best decision: another one to begin from, and what the engine proves."""
         assert self.best.plan is not None and self.best.end_us is not None
         model = relaxation(self.given, self.best.plan, self.best.end_us)
-        answer = self._ask(model.model, self._linear(), 0.85, model.start(self.best.plan))
+        answer = self._ask(model.model, self._linear(), 0.5, model.start(self.best.plan))
         if answer.x is not None and self.best.offer(model.plan(answer.x)) is not None:
             self.pool = [model.plan(answer.x), *self.pool]
         if answer.bound is not None:

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 
 from solvers.ir.layout import POLICIES, LayoutPlan, Policy
 from solvers.layout.evaluate import Instance, activation_peak, device_bytes, evaluate, host_bytes, least_buffers
@@ -143,20 +144,41 @@ _MOVES = (_other_policy, _exchange, _other_chunk, _exchange_chunks)
 
 
 def starts(given: Instance) -> Iterator[LayoutPlan]:
-    """Decisions to begin from: the first chunks persistent, one policy for the fewest first blocks that let it fit."""
+    """Decisions to begin from: the first chunks persistent; one policy for the fewest first blocks that let it fit.
+
+    Or policies that take turns, in short words: where swap-outs take longer than forwards, only so many fit between.
+    """
     places, chunks = _choices(given), len(given.problem.chunks)
     most = max(3, min(64, _WORK // (chunks + len(given.problem.blocks))))
     for persist in range(0, chunks + 1, 1 + chunks // most):
         for policy in POLICIES[1:]:
             for count in range(0, len(places) + 1, 1 + len(places) // most):
-                policies: list[Policy] = ["keep"] * len(given.problem.blocks)
-                for place in places[:count]:
-                    policies[place] = policy
-                plan = filled(given, range(persist), policies)
+                plan = _filled_by(given, persist, dict.fromkeys(places[:count], policy))
                 if plan is not None:
                     yield plan
                     break
+        for word in _WORDS:
+            turns = {place: word[number % len(word)] for number, place in enumerate(places)}
+            plan = _filled_by(given, persist, turns)
+            if plan is not None:
+                yield plan
 
 
+def _filled_by(given: Instance, persist: int, choices: dict[int, Policy]) -> LayoutPlan | None:
+    """The first chunks persistent, these policies, and `keep` for the other blocks."""
+    return filled(given, range(persist), [choices.get(k, "keep") for k in range(len(given.problem.blocks))])
+
+
+def _rotated(word: tuple[Policy, ...]) -> list[tuple[Policy, ...]]:
+    return [word[turn:] + word[:turn] for turn in range(len(word))]
+
+
+_WORDS = [
+    word
+    for length in (2, 3, 4)
+    for word in product(POLICIES, repeat=length)
+    if len(set(word)) > 1 and word == min(_rotated(word))
+]
+"""Policies in turn, up to four blocks long; of those that differ by where they begin, one."""
 _WORK = 20_000
 """Up to 64 counts of chunks, and of blocks, are tried; fewer where chunks and blocks together times counts are more."""

@@ -10,7 +10,7 @@ from solvers.check.layout import judge_layout
 from solvers.ir import LayoutProblem, Limits, Status
 from solvers.ir.codec import plan_file
 from solvers.layout.evaluate import instance
-from solvers.layout.exact import INTERRUPTED, NO_RELAXATION, TOO_LARGE, ExactLayout
+from solvers.layout.exact import INTERRUPTED, NO_RELAXATION, TOO_LARGE, UNCERTIFIED, ExactLayout
 from solvers.layout.least import Least
 from solvers.layout.make import problem_from_shape
 from solvers.layout.search import Search
@@ -27,9 +27,9 @@ def paper_row(shape: str, hardware: str, batch: int) -> LayoutProblem:
 
 def test_brute_force_agrees_with_the_search_and_its_bound() -> None:
     answers = {status: 0 for status in Status}
-    for seed in range(100, 145):
+    for seed in range(100, 130):
         problem = random_problem(seed)
-        solution, best = SEARCHING.solve(problem, LIMITS), optimum(problem)
+        solution, best = SEARCHING.solve(problem, Limits(time_s=2)), optimum(problem)
         answers[solution.status] += 1
         judged = check_plan(problem, plan_file(solution, "layout", None))
         assert [said for said in judged.violations if "no decision" not in said] == [], seed
@@ -38,15 +38,19 @@ def test_brute_force_agrees_with_the_search_and_its_bound() -> None:
             assert solution.objective is not None and solution.bound is not None, seed
             assert solution.bound <= best <= solution.objective, seed
     assert answers[Status.UNKNOWN] == 0
-    assert answers[Status.OPTIMAL] > 5 * answers[Status.FEASIBLE]
+    assert answers[Status.OPTIMAL] > 3 * answers[Status.FEASIBLE]
 
 
 def test_counting_is_exact() -> None:
-    for seed in range(30):
+    for seed in range(20):
         problem = random_problem(seed)
         solution, best = ExactLayout().solve(problem, Limits()), optimum(problem)
         assert solution.objective == best
         assert solution.status is (Status.INFEASIBLE if best is None else Status.OPTIMAL)
+        assert solution.certificate is not None
+        assert solution.certificate["form"] in ("every-decision/1", "floor/1", "least-memory/1")
+        said = check_plan(problem, plan_file(solution, "layout", None)).violations
+        assert [violation for violation in said if "no decision" not in violation] == [], seed
 
 
 def test_a_host_with_little_room_is_told_exactly_what_lacks() -> None:
@@ -80,6 +84,18 @@ def test_a_row_of_the_paper_is_solved_to_its_optimum() -> None:
     found = Search().solve(problem, Limits()).objective
     assert found is not None and solution.objective is not None
     assert solution.objective <= found
+    assert solution.certificate is not None and solution.certificate["form"] == "layout-tree/1"
+    assert check_plan(problem, plan_file(solution, "layout", None)).clean
+
+
+def test_what_the_engine_proves_without_a_certificate_is_no_bound() -> None:
+    """1B, batch 8, four 3090: the tree of HiGHS says that the plan is optimal; nobody can add that up again."""
+    problem = paper_row("gpt2-1b", "protrain-3090", 8)
+    solution = ExactLayout().solve(problem, Limits(time_s=40))
+    assert (solution.status, solution.objective, solution.bound) == (Status.FEASIBLE, 430_013, 428_083)
+    assert solution.overhead_gap is not None and solution.overhead_gap < 0.05
+    assert solution.reason == UNCERTIFIED.format(430_013)
+    assert check_plan(problem, plan_file(solution, "layout", None)).clean
 
 
 def test_work_makes_it_repeatable() -> None:

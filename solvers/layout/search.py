@@ -43,7 +43,7 @@ class Search:
 
     These are the best `keep`, and the best of each of the `keep` most promising counts of persistent chunks. FEASIBLE
     with a bound that holds for every decision. Beyond some 400 chunks and as many blocks (`MOST`) not all counts are
-    tried, but evenly spread ones, and `reason` says so. The time limit is looked at from plan to plan on the lanes; what
+    tried, but evenly spread ones, and `reason` says so. The time limit is looked at between plans on the lanes; what
     comes before takes 10 s with 10,000 blocks and 100,000 chunks, and milliseconds with 100.
     """
 

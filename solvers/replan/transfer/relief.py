@@ -3,7 +3,7 @@
 With one rate `senders.py` is exact. With two, an owner on the receiver's host sends at a lower price, to both, than
 one elsewhere, and taking the near ones first may keep them busy longest. So each busiest node is relieved: one transfer
 that it sends or receives gets another sender, who may first have to hand one of its own on, and so forth (an augmenting
-path). No step makes any node as busy as the busiest was.
+path, of at most 16 hands). No step makes any node as busy as the busiest was.
 """
 
 from collections import defaultdict
@@ -14,6 +14,9 @@ from solvers.replan.transfer.topology import Topology
 
 Need = tuple[int, int]
 """A node and a layer that it lacks."""
+
+_HANDS = 16
+"""Owners through which room is made, at most: each is one call deeper."""
 
 
 class Relief:
@@ -56,16 +59,16 @@ class Relief:
         sends = loads is self.sent
         seen = {node} if sends else set()
         ends = [need for need in self._ends[node] if (self.sources[need] == node) == sends]
-        return any(self._move(need, limit, seen) for need in ends)
+        return any(self._move(need, limit, seen, _HANDS) for need in ends)
 
-    def _move(self, need: Need, limit: int, seen: set[int]) -> bool:
+    def _move(self, need: Need, limit: int, seen: set[int], hands: int) -> bool:
         """Another owner sends this, and neither end is at the limit then; each owner is tried once."""
         target, source = need[0], self.sources[need]
         for owner in self._owners(need, seen):
             seen.add(owner)
             more = self._price(need, owner)
             less = self.received[target] - self._price(need, source)
-            if less + more >= limit or not self._room(owner, limit - more, limit, seen):
+            if less + more >= limit or not self._room(owner, limit - more, limit, seen, hands - 1):
                 continue
             if self.sources[need] == source and self.received[target] - self._price(need, source) + more < limit:
                 self._book(need, source, -1)
@@ -73,13 +76,13 @@ class Relief:
                 return True
         return False
 
-    def _room(self, owner: int, below: int, limit: int, seen: set[int]) -> bool:
+    def _room(self, owner: int, below: int, limit: int, seen: set[int], hands: int) -> bool:
         """Whether an owner sends less than `below`, if need be after handing one transfer on."""
-        if self.sent[owner] < below:
-            return True
+        if self.sent[owner] < below or not hands:
+            return self.sent[owner] < below
         sends = [need for need in self._ends[owner] if self.sources[need] == owner]
         enough = [need for need in sends if self.sent[owner] - self._price(need, owner) < below]
-        return any(self._move(need, limit, seen) for need in enough)
+        return any(self._move(need, limit, seen, hands) for need in enough)
 
     def _owners(self, need: Need, seen: set[int]) -> list[int]:
         """Who else may send it, those on the receiver's host first, then the least busy."""

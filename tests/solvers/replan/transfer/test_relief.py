@@ -77,6 +77,16 @@ def test_an_owner_hands_one_of_its_own_on_to_make_room() -> None:
     assert relief.sources == {(6, 0): 0, (8, 1): 2, (10, 2): 4} and relief.busiest == 3
 
 
+@pytest.mark.parametrize(("owners", "busiest"), [(17, 3), (18, 6), (900, 6)])
+def test_room_is_made_through_sixteen_hands_and_no_more(owners: int, busiest: int) -> None:
+    """Owner i sends layer i + 1, which owner i + 1 has too; the first sends one more. The last has nothing to send."""
+    kinds = Owners({2 * i: (i, i + 2) for i in range(owners)}).kinds
+    sources = {(10_000 + 2 * i, i + 1): 2 * i for i in range(owners - 1)} | {(9_998, 1): 0}
+    relief = Relief(sources, kinds, [1] * (owners + 1), PAIRS)
+    relief.run(0)
+    assert relief.busiest == busiest
+
+
 def test_layers_without_size_keep_nobody_busy() -> None:
     relief = Relief({(4, 0): 0}, Owners({0: (0, 1)}).kinds, [0], PAIRS)
     relief.run(0)

@@ -10,11 +10,13 @@ from solvers.ir.layout import LayoutChunk, LayoutProblem
 
 
 def base_us(problem: LayoutProblem) -> int:
-    """No decision ends sooner, with any memory: all passes, and updates shared as evenly as parts of chunks can be.
+    """No decision ends sooner, with any memory: the later of what compute and cpu, and what the network, surely do.
 
-    The device updates after the last backward. The cpu begins when the first gradients may have come to the host, or
-    after the last backward where updates do not overlap. The least end of a share s_c of each update on the device is
-    a linear program, whose dual has one price λ: max over λ of λ·device + (1−λ)·cpu + Σ min(λ·device_c, (1−λ)·cpu_c).
+    The network all-reduces a trainable chunk, or gathers it once at least and reduces it. Compute does all passes, and
+    shares the updates with the cpu as evenly as parts of chunks can be: the device updates after the last backward; the
+    cpu begins when the first gradients may have come to the host, or after the last backward where updates do not
+    overlap. The least end of a share s_c of each update on the device is a linear program, whose dual has one price λ:
+    max over λ of λ·device + (1−λ)·cpu + Σ min(λ·device_c, (1−λ)·cpu_c).
     """
     passes = sum(block.forward_us + block.backward_us for block in problem.blocks)
     trained = [chunk for chunk in problem.chunks if chunk.trainable]
@@ -26,7 +28,9 @@ def base_us(problem: LayoutProblem) -> int:
         shared = sum(count * min(on_device * a, on_cpu * b) for (a, b), count in costs.items())
         return Fraction(on_device * passes + on_cpu * cpu + shared, price.denominator)
 
-    return math.ceil(peak_of({Fraction(0), Fraction(1), *(Fraction(b, a + b) for a, b in costs if a + b)}, value))
+    network = sum(min(chunk.allreduce_us, chunk.gather_us + chunk.reduce_us) for chunk in trained)
+    places = {Fraction(0), Fraction(1), *(Fraction(b, a + b) for a, b in costs if a + b)}
+    return max(network, math.ceil(peak_of(places, value)))
 
 
 def peak_of(places: Collection[Fraction], value: Callable[[Fraction], Fraction]) -> Fraction:

@@ -89,8 +89,9 @@ def memory_sentence(least: Least) -> str:
 def floor_us(given: Instance) -> int:
     """No decision takes less: all passes, and the updates shared between device and cpu as evenly as they can be.
 
-    The device updates after the last backward pass; the cpu not before the first gradients are there, and not before
-    the last backward pass where updates do not overlap. Parts of a chunk may be updated here and there.
+    Nor does the network: a trainable chunk is all-reduced, or gathered once at least and reduced. The device updates
+    after the last backward pass; the cpu not before the first gradients are there, and not before the last backward
+    pass where updates do not overlap. Parts of a chunk may be updated here and there.
     """
     blocks, chunks = given.problem.blocks, given.problem.chunks
     passes = sum(block.forward_us + block.backward_us for block in blocks)
@@ -102,7 +103,8 @@ def floor_us(given: Instance) -> int:
     starts = (end + chunk.reduce_us + chunk.offload_us for chunk, end in trained)
     start = min(starts, default=passes) if given.problem.overlap_update else passes
     costs = [(chunk.device_update_us, chunk.cpu_update_us) for chunk, _ in trained]
-    return _shared(passes, min(start, passes), costs)
+    network = sum(min(chunk.allreduce_us, chunk.gather_us + chunk.reduce_us) for chunk, _ in trained)
+    return max(network, _shared(passes, min(start, passes), costs))
 
 
 def _shared(device: int, cpu: int, costs: list[tuple[int, int]]) -> int:

@@ -65,3 +65,10 @@ def test_some_optima_lie_on_the_base() -> None:
     best = [optimum(problem) for problem in roomy]
     assert all(base_us(problem) <= end for problem, end in zip(roomy, best, strict=True) if end is not None)
     assert sum(base_us(problem) == end for problem, end in zip(roomy, best, strict=True)) >= 5
+
+
+def test_a_slow_network_is_the_floor() -> None:
+    """Twice 30 all-reduced, or 21 + 4 gathered once and reduced, is more than passes and updates take."""
+    slow = replace(CHUNK, allreduce_us=30, gather_us=21, reduce_us=4)
+    assert base_us(replace(problem(2), chunks=(slow, slow))) == 50
+    assert base_us(replace(problem(2), chunks=(slow, replace(slow, allreduce_us=20)))) == 45

@@ -19,7 +19,10 @@ class TooManyError(Exception):
 
 @dataclass
 class EveryPlan:
-    """Plans on `nodes` nodes whose pipelines end within `limit_us`; `worth`: the most microbatches of each depth."""
+    """Plans on `nodes` nodes whose pipelines end within `limit_us`; `worth`: the most microbatches of each depth.
+
+    `latest_us`: when pipelines of these depths must end, if that is sooner.
+    """
 
     limits: StageLimits
     nodes: int
@@ -27,6 +30,7 @@ class EveryPlan:
     limit_us: int
     most: int
     stop: Callable[[], bool]
+    latest_us: Callable[[tuple[int, ...]], int]
     _known: dict[Shape, list[tuple[Split, int]]] = field(default_factory=dict)
 
     def plans(self) -> Iterator[tuple[int, tuple[Split, ...]]]:
@@ -38,8 +42,10 @@ class EveryPlan:
         for shape_number, shapes in enumerate(self._shapes(self.nodes, count, (self.nodes, count))):
             if shape_number >= self.most:
                 raise TooManyError
+            latest_us = self.latest_us(tuple(depth for depth, _ in shapes))
             choices = [
-                combinations_with_replacement(self._of(*shape), len(list(alike))) for shape, alike in groupby(shapes)
+                combinations_with_replacement(self._within(shape, latest_us), len(list(alike)))
+                for shape, alike in groupby(shapes)
             ]
             for chosen in product(*choices):
                 number += 1
@@ -75,6 +81,12 @@ class EveryPlan:
         """The most microbatches that so many nodes count with pipelines that are no larger."""
         worth = {depth: self._most(depth, largest) for depth in self.worth}
         return counted(worth, fill(worth, nodes))
+
+    def _within(self, shape: Shape, latest_us: int) -> list[tuple[Split, int]]:
+        """The splits of a shape that end so soon, and their times."""
+        if latest_us < self.limits.alone_us:
+            return []
+        return [(split, time_us) for split, time_us in self._of(*shape) if time_us <= latest_us]
 
     def _of(self, depth: int, microbatches: int) -> list[tuple[Split, int]]:
         """The splits of a shape, and their times."""

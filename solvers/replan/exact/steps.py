@@ -1,6 +1,6 @@
 """The least T_step: several pipelines with their synchronization, or one alone (README, proof 3)."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import cached_property
 from itertools import takewhile
 
@@ -62,19 +62,28 @@ class StepTimes:
         bound = min(found.bound_us, lone.bound_us)
         return Fastest(lone.splits or found.splits, lone.time_us or found.time_us, bound)
 
-    def every_plan(self, latest_us: int, most: int) -> Iterator[tuple[int, tuple[Split, ...]]]:
+    def every_plan(
+        self, latest_us: int, most: int, latest_of_us: Callable[[tuple[int, ...]], int]
+    ) -> Iterator[tuple[int, tuple[Split, ...]]]:
         """T_step and pipelines of all plans with one up to `latest_us`, and of some others.
 
-        `TooManyError` if there are more than `most`.
+        `latest_of_us`: up to which T_step pipelines of these depths matter. `TooManyError` if there are more
+        than `most`.
         """
         limits, alone = self._limits(self.problem.layers, self.movable.loads[-1]), self.problem.microbatches
-        slowest = latest_us - self._sync_us(self._fullest[0])
+        sync_least_us = self._sync_us(self._fullest[0])
+        slowest = latest_us - sync_least_us
         rows = self._search(limits, max(slowest, 0), self.movable.loads[-1]).rows
         several = {depth: rows.tighten(depth, slowest, most) for depth, most in rows.possible(slowest).items()}
-        for time_us, splits in EveryPlan(limits, self.problem.nodes, several, slowest, most, self.stop).plans():
+
+        def slowest_of_us(depths: tuple[int, ...]) -> int:
+            return latest_of_us(depths) - sync_least_us * (len(depths) > 1)
+
+        nodes = self.problem.nodes
+        for time_us, splits in EveryPlan(limits, nodes, several, slowest, most, self.stop, slowest_of_us).plans():
             yield time_us + sync_us(self.problem, [layers for layers, _ in splits]), splits
         for depth in self._depths:
-            yield from EveryPlan(limits, depth, {depth: alone}, latest_us, most, self.stop).plans()
+            yield from EveryPlan(limits, depth, {depth: alone}, latest_us, most, self.stop, slowest_of_us).plans()
 
     def step_us(self, splits: tuple[Split, ...]) -> int:
         """T_step of pipelines, from what is known of theirs."""

@@ -1,6 +1,7 @@
 """The whole objective after a failure: a shorter step against what its transition takes (README, proof 5)."""
 
 from bisect import bisect_left
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -15,7 +16,7 @@ from solvers.replan.exact.step import NEVER_US, Fastest
 from solvers.replan.exact.steps import StepTimes
 from solvers.replan.transfer.restore import Restored, Restorer
 
-_SMALL, _STAGES = 16, 10_000
+_SMALL, _STAGES = 16, 100_000
 """On so few nodes plans are judged one by one, if they are few: so many divided by the nodes."""
 
 
@@ -52,7 +53,6 @@ class _Search:
         self.restart_us, self.interval_us = problem.restart_us or 0, problem.expected_interval_us or 0
         self.restorer = Restorer(problem)
         self.best, self.known = Replanned(progress.incumbent_us), dict[tuple[tuple[int, ...], ...], Restored]()
-        self.lost = dict[tuple[int, int], Fraction]()
         self.least, self.enough_us = 0, Fraction(self.interval_us)
         self.loads = tuple(load for load in steps.movable.loads if self._lost_us(load) < self.interval_us)
 
@@ -137,28 +137,46 @@ class _Search:
 
     def _enumerated(self, bound: int) -> int | None:
         """The bound once each plan that could be better has been judged, where these are few; None: there is none."""
-        lost = self._lost_us(self.loads[self.least])
-        cutoff, unproven = self._cutoff_us(lost), list[int]()
-        latest_us = self.steps.longest_us() if cutoff is None else cutoff - 1
+        lost, unproven = self._lost_us(self.loads[self.least]), list[int]()
         try:
-            plans = sorted(set(self.steps.every_plan(latest_us, _STAGES // self.problem.nodes)))
+            plans = sorted(
+                set(self.steps.every_plan(self._latest_us(lost), _STAGES // self.problem.nodes, self._latest_of(lost)))
+            )
         except TooManyError:
             return bound
+        latest_us, incumbent = self._latest_of(lost), self.best.objective_us
         for step, splits in plans:
             if self.steps.stop():
                 return bound
-            if not self._beaten(stretched_us(self.problem, step, max(lost, self._least_lost_us(splits)))):
+            if self.best.objective_us != incumbent:
+                latest_us, incumbent = self._latest_of(lost), self.best.objective_us
+            if step <= latest_us(tuple(len(layers) for layers, _ in splits)):
                 least = stretched_us(self.problem, step, max(lost, self._judge(splits)))
                 unproven += [] if least is None else [least]
         best = self.best.objective_us
         return min([*unproven, *([] if best is None else [best])], default=None)
 
-    def _least_lost_us(self, splits: tuple[Split, ...]) -> Fraction:
-        """What such pipelines lose at least: it depends on how many they and their stages are, not on the layers."""
-        size = len(splits), sum(len(layers) for layers, _ in splits)
-        if size not in self.lost:
-            self.lost[size] = self.restart_us + self.restorer.least_us(splits)
-        return self.lost[size]
+    def _latest_us(self, lost_us: Fraction) -> int:
+        """Up to which T_step a plan that loses at least so much may be better than the best known."""
+        cutoff = self._cutoff_us(lost_us)
+        return self.steps.longest_us() if cutoff is None else cutoff - 1
+
+    def _latest_of(self, lost_us: Fraction) -> Callable[[tuple[int, ...]], int]:
+        """The same for pipelines of some depths, for as long as nothing better is found."""
+        known = dict[tuple[int, int], int]()
+
+        def latest_us(depths: tuple[int, ...]) -> int:
+            size = len(depths), sum(depths)
+            if size not in known:
+                known[size] = self._latest_us(max(lost_us, self._least_lost_us(depths)))
+            return known[size]
+
+        return latest_us
+
+    def _least_lost_us(self, depths: tuple[int, ...]) -> Fraction:
+        """What pipelines of these depths lose at least: only how many they and their stages are tells it."""
+        some = [((self.problem.layers - depth + 1,) + (1,) * (depth - 1), 1) for depth in depths]
+        return self.restart_us + self.restorer.least_us(some)
 
     def _beaten(self, objective_us: int | None) -> bool:
         """Whether a plan is known that is as good."""

@@ -4,11 +4,15 @@ Times of pipelines are the judge's; nothing here is the solver's.
 """
 
 import random
+from collections.abc import Callable
 from functools import lru_cache
 
 from solvers.check.replan import pipeline_us
 from solvers.ir import ReplanProblem
 from tests.solvers.replan.brute_force import fits, splits
+
+Allowed = Callable[[tuple[int, ...]], bool]
+"""Whether a split may be used."""
 
 
 def random_problem(seed: int, nodes: int = 9, layers: int = 8) -> ReplanProblem:
@@ -45,30 +49,37 @@ def all_times_us(problem: ReplanProblem, depth: int, microbatches: int, fullest:
     }
 
 
-def least_step_us(problem: ReplanProblem) -> int | None:
-    """The least T_step of all sets of pipelines; None where memory holds none."""
-    count = problem.microbatches
-    alone = [times.get((depth, count)) for times in [_shapes(problem, problem.layers)] for depth in range(1, 10)]
+def any_split(_layers: tuple[int, ...]) -> bool:
+    """No split is forbidden."""
+    return True
+
+
+def least_step_us(problem: ReplanProblem, allowed: Allowed = any_split) -> int | None:
+    """The least T_step of all sets of pipelines with splits that are allowed; None where memory holds none."""
+    count, fitting = problem.microbatches, _shapes(problem, problem.layers, allowed)
+    alone = [fitting.get((depth, count)) for depth in range(1, 10)]
     found = [time_us for depth, time_us in enumerate(alone, 1) if time_us is not None and depth <= problem.nodes]
     for fullest in range(1, problem.layers + 1):
-        slowest = _least_slowest_us(problem, fullest)
+        slowest = _least_slowest_us(problem, fullest, allowed)
         found += [] if slowest is None else [slowest + problem.sync_us + problem.layer_sync_us * fullest]
     return min(found, default=None)
 
 
 @lru_cache(maxsize=64)
-def _shapes(problem: ReplanProblem, fullest: int) -> dict[tuple[int, int], int]:
+def _shapes(problem: ReplanProblem, fullest: int, allowed: Allowed) -> dict[tuple[int, int], int]:
     times = {
-        (depth, count): min(all_times_us(problem, depth, count, fullest).values(), default=-1)
+        (depth, count): min(
+            (us for layers, us in all_times_us(problem, depth, count, fullest).items() if allowed(layers)), default=-1
+        )
         for depth in range(1, min(problem.max_depth, problem.nodes, problem.layers) + 1)
         for count in range(1, problem.microbatches + 1)
     }
     return {shape: time_us for shape, time_us in times.items() if time_us >= 0}
 
 
-def _least_slowest_us(problem: ReplanProblem, fullest: int) -> int | None:
+def _least_slowest_us(problem: ReplanProblem, fullest: int, allowed: Allowed) -> int | None:
     """The least time of the slowest of at least two pipelines, one pipeline added after the other."""
-    shapes = _shapes(problem, fullest)
+    shapes = _shapes(problem, fullest, allowed)
     reached: dict[tuple[int, int, int], int] = {(0, 0, 0): 0}
     for _ in range(problem.nodes):
         for (pipelines, nodes, counted), slowest in list(reached.items()):

@@ -12,6 +12,7 @@ from solvers.replan import Algorithm1, ExactReplan
 from solvers.replan.instances import HOUR_US, Model, eight_to_seven, large_cluster
 from tests.solvers.replan.brute_force import optimum, random_problem, unlike_problem
 from tests.solvers.replan.clusters import grid
+from tests.solvers.replan.exact.seven import optimum_of_seven, seven_nodes
 
 LIMITS = Limits(time_s=60)
 
@@ -35,6 +36,24 @@ def test_tiny_clusters_are_solved_with_a_proof(cluster: Callable[[int], ReplanPr
     assert answer.status is (Status.INFEASIBLE if best is None else Status.OPTIMAL)
     assert answer.objective == best
     assert (answer.reason is None) == (best is not None)
+
+
+def _agrees_with_every_plan_of_seven(seed: int) -> None:
+    problem = seven_nodes(seed)
+    answer, best = _solved(problem), optimum_of_seven(problem)
+    assert answer.objective == best
+    assert answer.status is (Status.INFEASIBLE if best is None else Status.OPTIMAL)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_seven_nodes_are_solved_with_a_proof(seed: int) -> None:
+    _agrees_with_every_plan_of_seven(seed)
+
+
+@pytest.mark.soak
+def test_many_clusters_of_seven_nodes_are_solved_with_a_proof() -> None:
+    for seed in range(40, 1000):
+        _agrees_with_every_plan_of_seven(seed)
 
 
 def test_eight_devices_less_one_are_proven() -> None:

@@ -1,5 +1,8 @@
 """The least T_step against every set of pipelines, and against CP-SAT on the same times."""
 
+import random
+from functools import partial
+
 import msgspec
 import pytest
 
@@ -10,7 +13,7 @@ from solvers.replan.exact.movable import Movable
 from solvers.replan.exact.step import NEVER_US
 from solvers.replan.exact.steps import StepTimes
 from solvers.replan.instances import Model
-from solvers.replan.transfer.owners import layer_bytes
+from solvers.replan.transfer.owners import held_layers, intervals, layer_bytes
 from tests.solvers.replan.brute_force import least_still_step_us, unlike_problem
 from tests.solvers.replan.exact.problems import least_step_us, random_problem
 
@@ -52,6 +55,63 @@ def test_cpsat_finds_the_same_step(depth: int, data: int, lost: int, memory_gib:
     assert found.time_us == found.bound_us
     assert by_cpsat(problem, found.time_us, Limits(time_s=60)) == found.time_us
     assert by_cpsat(problem, found.time_us - 1, Limits(time_s=60)) is None
+
+
+def _sixty_four(seed: int) -> ReplanProblem:
+    """Up to 64 nodes: a head or none, memory that decides or does not, hops, synchronization by layers or not."""
+    source = random.Random(seed)
+    head, scarce, nodes = source.random() < 0.5, source.random() < 0.5, source.randint(10, 64)
+    problem = random_problem(seed, layers=source.choice([7, 10]))
+    problem = msgspec.structs.replace(
+        problem,
+        nodes=nodes,
+        microbatches=source.randint(nodes // 3, nodes),
+        max_depth=source.randint(2, 5),
+        memory_bytes=source.randint(20, 70) if scarce else 10**6,
+    )
+    return problem if head else msgspec.structs.replace(problem, last_extra_us=(0, 0), last_static_bytes=0)
+
+
+def _agrees_with_cpsat(seed: int) -> None:
+    problem, limits = _sixty_four(seed), Limits(time_s=60)
+    found = _times(problem).best(None, ANY_LOAD)
+    if found.time_us is None:
+        assert found.bound_us == NEVER_US
+        assert by_cpsat(problem, 10**9, limits) is None
+        return
+    assert found.bound_us == found.time_us
+    assert by_cpsat(problem, found.time_us, limits) == found.time_us
+    assert by_cpsat(problem, found.time_us - 1, limits) is None
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_cpsat_agrees_on_clusters_of_up_to_64_nodes(seed: int) -> None:
+    _agrees_with_cpsat(seed)
+
+
+@pytest.mark.soak
+def test_cpsat_agrees_on_many_clusters_of_up_to_64_nodes() -> None:
+    for seed in range(12, 300):
+        _agrees_with_cpsat(seed)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_with_little_to_receive_no_pipelines_have_a_shorter_step(seed: int) -> None:
+    """Loads from the smallest layer on, after failures: each split of which every stage can be taken over so."""
+    problem = unlike_problem(seed)
+    movable, times, sizes = Movable(problem), _times(problem), layer_bytes(problem)
+    held = [*held_layers(problem).values(), (0, 0)]
+
+    def within(load: int, layers: tuple[int, ...]) -> bool:
+        return all(
+            min(sum(sizes[layer] for layer in range(*run) if not first <= layer < end) for first, end in held) <= load
+            for run in intervals(layers)
+        )
+
+    for load in [load for load in movable.loads if load >= min(sizes)]:
+        least, found = least_step_us(problem, partial(within, load)), times.best(None, load)
+        assert found.time_us == least
+        assert found.bound_us == (NEVER_US if least is None else least)
 
 
 def test_a_search_that_is_stopped_at_once_still_plans_and_bounds() -> None:

@@ -119,7 +119,7 @@ def test_the_exact_planner_is_optimal_and_algorithm_1_never_better(cells: Cells)
     assert all(gap == 0 for gap in result.named("gap of objective, exact").numbers().values())
     assert all(gap >= 0 for gap in result.named("gap of objective, algorithm 1").numbers().values())
     assert all(seconds > 0 for seconds in result.named("processor time of the step alone, exact").numbers().values())
-    assert result.notes[0] == "The exact planner proves its plan in 2 of 2 cells."
+    assert result.notes[0] == "The exact planner proves its answer, best or impossible, in 2 of 2 cells."
 
 
 def test_worlds_change_what_they_say(cells: Cells) -> None:

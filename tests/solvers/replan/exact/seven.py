@@ -123,11 +123,7 @@ def _mappings(free: Counter[Run], stages: tuple[Run, ...]) -> Iterator[tuple[int
 
 @cache
 def _sent_at_most(owners: tuple[tuple[Run, int], ...], needs: tuple[int, ...], most: int) -> bool:
-<<<<<<< HEAD
     graph: nx.DiGraph[object] = nx.DiGraph()
-=======
-    graph: "nx.DiGraph[object]" = nx.DiGraph()
->>>>>>> main
     for layer, copies in Counter(needs).items():
         graph.add_edge("needs", layer, capacity=copies)
         for run, nodes in owners:

@@ -313,6 +313,9 @@ class SwapIteration:
     def host_peak_bytes(self) -> int: ...
     @property
     def backward(self) -> bool: ...
+    @property
+    def forward_bytes(self) -> int:
+        """Bytes of what each operator of the forward pass uses, summed; what is older than the session excepted."""
     def duration_us(self) -> float:
         """Device time from its begin to its end, for which the host waits."""
 
@@ -389,6 +392,9 @@ def set_handover_observer(observer: object | None) -> None:
     """Connect a race checker: a capsule `bayplan.handover` of `void (*)(const void*, size_t, int64_t stream)`."""
 
 def hold_swap_guard(hold: bool) -> None: ...
+def hold_idle_observer(hold: bool) -> None:
+    """Whether PyTorch calls an observer that is given every argument and does nothing: what one costs by itself."""
+
 def swap_guard_is_on() -> bool: ...
 def pressure_handler() -> object:
     """A capsule `bayplan.pressure` of `bool (*)(size_t bytes, size_t missing, unsigned attempt)` for an allocator."""

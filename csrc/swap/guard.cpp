@@ -16,7 +16,8 @@
 namespace bayplan::swap {
 namespace {
 
-at::CallbackHandle handle = at::INVALID_CALLBACK_HANDLE;  // under the store's lock
+at::CallbackHandle handle = at::INVALID_CALLBACK_HANDLE;       // under the store's lock
+at::CallbackHandle idle_handle = at::INVALID_CALLBACK_HANDLE;  // likewise
 std::atomic<bool> with_results{false};
 std::atomic<bool> held_on{false};
 std::atomic<uint64_t> epoch{0};  // a new one forgets what the threads believe to be in
@@ -29,6 +30,7 @@ struct ThreadState {
   FrameTracker tracker = {};
   bool abroad = false;     // in an operator on the step's device that is not the step's
   bool computing = false;  // in a counted operator on the session's device
+  bool elsewhere = false;  // the latest frame has an argument on another device, the host excepted
   int compiled = 0;        // depth of regions of torch.compile
   Pins pins = {};
   std::vector<size_t> marks = {};  // by open frame: how many pins were there before it
@@ -63,14 +65,18 @@ void bring_in(c10::StorageImpl& storage) {
 }
 
 // Most operators meet nothing that is out, so what kind of operator it is, is asked last.
+void bring_in_if_out(c10::StorageImpl& storage, const at::RecordFunction& frame) {
+  if (Store::entry_of(storage) == nullptr) return;
+  const OperatorInfo* info = find_operator(frame);
+  if (info != nullptr && touches_data(*info)) bring_in(storage);
+}
+
 void bring_in_arguments(const at::RecordFunction& frame) {
   for (const c10::IValue& value : frame.inputs()) {
     for_each_tensor(value, [&](const at::Tensor& tensor) {
       if (!tensor.unsafeGetTensorImpl()->has_storage()) return;
       c10::StorageImpl* storage = tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
-      if (storage == nullptr || Store::entry_of(*storage) == nullptr) return;
-      const OperatorInfo* info = find_operator(frame);
-      if (info != nullptr && touches_data(*info)) bring_in(*storage);
+      if (storage != nullptr) bring_in_if_out(*storage, frame);
     });
   }
 }
@@ -101,10 +107,15 @@ void follow_step(Step& step, ThreadState& state, const at::RecordFunction& frame
 // Notes the storages among the arguments; whether there were any on the device.
 bool pin_arguments(const Session& session, ThreadState& state, const at::RecordFunction& frame) {
   state.marks.push_back(state.pins.size());
+  state.elsewhere = false;
   for (const c10::IValue& value : frame.inputs()) {
     for_each_tensor(value, [&](const at::Tensor& tensor) {
       const c10::Storage* storage = storage_on(session.device(), tensor);
-      if (storage != nullptr) state.pins.push_back(storage->unsafeGetStorageImpl());
+      if (storage != nullptr) {
+        state.pins.push_back(storage->unsafeGetStorageImpl());
+      } else {
+        state.elsewhere = state.elsewhere || !tensor.is_cpu();
+      }
     });
   }
   return state.pins.size() > state.marks.back();
@@ -134,6 +145,15 @@ void follow_session(Session& session, ThreadState& state, const at::RecordFuncti
   }
 }
 
+// The arguments that were pinned need no second look through the frame's inputs. There are none if another thread has
+// just started or stopped a session.
+void bring_in_pinned(const ThreadState& state, const at::RecordFunction& frame) {
+  if (state.elsewhere || state.marks.empty()) return bring_in_arguments(frame);
+  for (size_t place = state.marks.back(); place < state.pins.size(); ++place) {
+    bring_in_if_out(*state.pins[place], frame);
+  }
+}
+
 void leave_operator(ThreadState& state) {
   if (std::exchange(state.computing, false)) computing.fetch_sub(1, std::memory_order_relaxed);
 }
@@ -152,20 +172,28 @@ void end_frame(Session& session, ThreadState& state, const at::RecordFunction& f
   if (session.owns_thread()) session.on_operator_end(frame);
 }
 
-std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& frame) {
+// Whether what is out has to be looked for among the arguments.
+bool anything_out() { return Store::get().absent() > 0 || held_on.load(std::memory_order_relaxed); }
+
+void start_frame(Session& session, ThreadState& state, const at::RecordFunction& frame) {
   StoreLock held(Store::get().lock, std::defer_lock);
-  if (Step* step = Step::active()) {
-    guarded([&] { follow_step(*step, thread_state(), frame); });
-  } else if (Session* session = Session::active(); session != nullptr && session->watching()) {
-    guarded([&] { follow_session(*session, thread_state(), frame, held); });
-  }
-  if (Store::get().absent() > 0 || held_on.load(std::memory_order_relaxed)) {
-    guarded([&] { bring_in_arguments(frame); });
-  }
-  if (held.owns_lock() && !thread_state().pins.empty()) {
-    thread_state().computing = true;
+  guarded([&] { follow_session(session, state, frame, held); });
+  if (anything_out()) guarded([&] { bring_in_pinned(state, frame); });
+  if (held.owns_lock() && !state.pins.empty()) {
+    state.computing = true;
     computing.fetch_add(1, std::memory_order_relaxed);
   }
+}
+
+std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& frame) {
+  Step* step = Step::active();
+  Session* session = step == nullptr ? Session::active() : nullptr;
+  if (session != nullptr && session->watching()) {
+    start_frame(*session, thread_state(), frame);
+    return nullptr;
+  }
+  if (step != nullptr) guarded([&] { follow_step(*step, thread_state(), frame); });
+  if (anything_out()) guarded([&] { bring_in_arguments(frame); });
   return nullptr;
 }
 
@@ -234,6 +262,17 @@ bool in_compiled_code() { return thread_state().compiled > 0; }
 void hold_guard(bool hold) {
   held_on.store(hold);
   refresh_guard();
+}
+
+void hold_idle_observer(bool hold) {
+  const std::lock_guard<std::recursive_mutex> locked(Store::get().lock);
+  if (idle_handle != at::INVALID_CALLBACK_HANDLE) at::removeCallback(idle_handle);
+  idle_handle = at::INVALID_CALLBACK_HANDLE;
+  if (!hold) return;
+  const auto start = [](const at::RecordFunction&) -> std::unique_ptr<at::ObserverContext> { return nullptr; };
+  const auto end = [](const at::RecordFunction&, at::ObserverContext*) {};
+  idle_handle = at::addGlobalCallback(
+      at::RecordFunctionCallback(start, end).needsInputs(true).scopes({at::RecordScope::FUNCTION}));
 }
 
 bool guard_is_on() {

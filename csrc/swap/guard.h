@@ -16,6 +16,9 @@ void forget_frames();
 // Keeps the guard subscribed, and looking at every argument, though nothing is out: what `make bench` measures.
 void hold_guard(bool hold);
 
+// Subscribes an observer that is given every argument and does nothing: what PyTorch itself takes for one.
+void hold_idle_observer(bool hold);
+
 bool guard_is_on();
 
 // While a session is active: the storages among the arguments of all operators that the calling thread is in, nested

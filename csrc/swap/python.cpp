@@ -184,6 +184,7 @@ void bind_store(py::module_& module) {
              }));
   module.def("set_handover_observer", &set_observer, py::arg("observer"));
   module.def("hold_swap_guard", torch::wrap_pybind_function_no_gil([](bool hold) { hold_guard(hold); }));
+  module.def("hold_idle_observer", torch::wrap_pybind_function_no_gil([](bool hold) { hold_idle_observer(hold); }));
   module.def("swap_guard_is_on", [] { return guard_is_on(); });
 }
 

@@ -196,7 +196,6 @@ Anchor Session::next_anchor(uint32_t id) {
 }
 
 void Session::on_operator(const at::RecordFunction& frame, const OperatorInfo& info) {
-  const Lock held(store_.lock);
   ++now_;
   if (frame_ != nullptr) return;  // two threads work at once: what they use is not told apart
   phase_ = phase();
@@ -211,7 +210,7 @@ void Session::on_operator(const at::RecordFunction& frame, const OperatorInfo& i
   const bool elsewhere = current_stream(device_) != *compute_;
   if (elsewhere) meet_other_stream();
   if (finder_ != nullptr) act_before(anchor);
-  sight_arguments(frame, info);
+  sight_arguments(frame, info, elsewhere);
   if (elsewhere) leaving_now_.clear();
 }
 
@@ -237,7 +236,6 @@ void Session::on_nested_end(const at::RecordFunction& frame) {
 
 // Another thread's operators, a data loader's for instance: what they touch stays.
 void Session::on_foreign_operator(const at::RecordFunction& frame) {
-  const Lock held(store_.lock);
   if (current_stream(device_) != *compute_) meet_other_stream();
   for (const c10::IValue& value : frame.inputs()) {
     for_each_tensor(value, [&](const at::Tensor& tensor) {
@@ -263,8 +261,7 @@ Tracked& Session::refreshed(const c10::Storage& storage) {
   return tracked;
 }
 
-void Session::sight_arguments(const at::RecordFunction& frame, const OperatorInfo& info) {
-  const bool elsewhere = current_stream(device_) != *compute_;
+void Session::sight_arguments(const at::RecordFunction& frame, const OperatorInfo& info, bool elsewhere) {
   size_t argument = 0;
   for (const c10::IValue& value : frame.inputs()) {
     const bool written = argument < info.writes.size() && info.writes[argument];
@@ -275,6 +272,7 @@ void Session::sight_arguments(const at::RecordFunction& frame, const OperatorInf
       Tracked& tracked = refreshed(*storage);
       tracked.barred = tracked.barred || info.communicates || elsewhere;
       if (std::exchange(tracked.last_use, now_) == now_) return;
+      if (phase_ == Phase::kForward && !tracked.resident) iteration_.forward_bytes += storage->nbytes();
       Features& features = features_in(phase_, tracked);
       // DDP's buckets: first used when the backward pass fills them. Its reducer compares their addresses in C++.
       if (written && phase_ == Phase::kBackward && features.uses == 0 && !tracked.resident && fills(info)) {

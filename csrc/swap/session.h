@@ -69,11 +69,12 @@ struct Iteration {
   uint64_t peak_bytes = 0;  // on the device, since the session began
   uint64_t host_peak_bytes = 0;
   bool backward = false;
+  uint64_t forward_bytes = 0;  // of what each operator of the forward pass uses, summed; older storages excepted
   EventPtr begin, end;
 };
 
 // Storages that operators of the calling thread are using now.
-using Pins = std::vector<const c10::StorageImpl*>;
+using Pins = std::vector<c10::StorageImpl*>;
 
 class Session {
  public:
@@ -116,7 +117,8 @@ class Session {
   void raise_error();
   void keep_error(std::exception_ptr error);
 
-  // Called by the guard. `on_operator` at the begin of a counted operator of the session's threads.
+  // Called by the guard. `on_operator` at the begin of a counted operator of the session's threads,
+  // `on_foreign_operator` of another thread's: both while the guard holds the store.
   bool owns_thread() const;
   void on_operator(const at::RecordFunction& frame, const OperatorInfo& info);
   void on_operator_end(const at::RecordFunction& frame);
@@ -150,7 +152,7 @@ class Session {
   void release(const std::vector<uint32_t>& targets);
   void swap_in(const std::vector<uint32_t>& targets);
   void arrive(uint32_t op);
-  void sight_arguments(const at::RecordFunction& frame, const OperatorInfo& info);
+  void sight_arguments(const at::RecordFunction& frame, const OperatorInfo& info, bool elsewhere);
   void sight_result(const at::Tensor& tensor);
   void note(const c10::Storage& storage, uint64_t key, bool result);
   Tracked& refreshed(const c10::Storage& storage);

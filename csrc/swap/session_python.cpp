@@ -84,6 +84,7 @@ void bind_iteration(py::module_& module) {
       .def_readonly("peak_bytes", &Iteration::peak_bytes)
       .def_readonly("host_peak_bytes", &Iteration::host_peak_bytes)
       .def_readonly("backward", &Iteration::backward)
+      .def_readonly("forward_bytes", &Iteration::forward_bytes)
       .def("duration_us", torch::wrap_pybind_function_no_gil(&duration_us));
 }
 

@@ -12,9 +12,9 @@ from runtime.swap.online.generation import Generation, Profiled
 from runtime.swap.online.journal import LOGGER, log_chosen, log_fallback, log_policy, log_return, log_stage
 from runtime.swap.online.policy import Policy
 from runtime.swap.online.profile import limited_graph, sightings_by_use
-from runtime.swap.online.remembered import Kept, Remembered
+from runtime.swap.online.recurrence import Kind, Kinds
 from runtime.swap.online.report import IterationSummary, PolicyResult, SessionCounts, counts_of
-from runtime.swap.online.stages import Sampling, Stage, StageMachine, StageSettings
+from runtime.swap.online.stages import Sampling, Stage, StageSettings
 from solvers.ir.errors import BayplanError
 
 
@@ -107,7 +107,6 @@ class Control:
     ) -> None:
         self.counts = SessionCounts()
         self.iterations = 0
-        self.generation: Generation | None = None
         self.generations = self.returns = 0
         self.peak_bytes = self.host_peak_bytes = 0
         self.unswapped_peak_bytes: int | None = None
@@ -116,12 +115,11 @@ class Control:
         self._engine = engine
         self._generations = generations
         self._new_recorder = recorder
-        self._machine = StageMachine(stages)
-        self._remembered = Remembered(stages)
+        self._kinds = Kinds(stages)
         self._ranks: tuple[int, ...] = ()
         self._sampling = sampling
         self._watch = watch
-        self._past: list[PolicyResult] = []
+        self._tried: list[tuple[Generation, int]] = []
         self._recorder: Recorder | None = None
         self._running: int | None = None
         self._in_stage = 0
@@ -129,13 +127,13 @@ class Control:
 
     @property
     def stage(self) -> Stage:
-        """Of the running iteration."""
-        return self._machine.stage
+        """Of the running iteration, if it is of the kind that is expected."""
+        return self._kinds.expected.stage
 
     @property
     def results(self) -> list[PolicyResult]:
-        """All policies of all generations."""
-        return [*self._past, *(self.generation.results if self.generation else ())]
+        """All policies of all generations, as they were made."""
+        return [generation.results[number] for generation, number in self._tried]
 
     def begin(self, *, whole: bool) -> None:
         """An iteration begins; one that is not `whole`, since the session rested in its midst, decides nothing."""
@@ -174,8 +172,8 @@ class Control:
             recorder.stop()
 
     def _record_next(self) -> None:
-        """Open a detailed record where the generation waits for one."""
-        if self.generation is None or not self.generation.open:
+        """Open a detailed record where a generation waits for one."""
+        if not self._kinds.expected.generating:
             return
         recorder = self._new_recorder()
         try:
@@ -207,90 +205,88 @@ class Control:
         )
 
     def _decide(self, ended: core.SwapIteration, summary: IterationSummary, recorder: Recorder | None) -> None:
-        before = self.stage
-        generating = self.generation is not None and self.generation.open
-        if not generating and not self._sampling.due(before, self._in_stage - 1):
-            return
-        operators = np.asarray(ended.operators, dtype=np.int64)
-        stage = self._machine.advance(operators)
-        log_stage(self.iterations, before, stage, self._machine.last)
-        if stage is not before:
+        ran, before = self._kinds.expected, self.stage
+        kind, generating = ran, ran.generating
+        if generating or self._sampling.due(before, self._in_stage - 1):
+            kind = self._compare(ended, summary, recorder)
+        known = kind.settled and not (generating and kind is ran)
+        if self._kinds.follow(kind) and known:
+            self.returns += 1
+        log_stage(self.iterations, before, self.stage, self._kinds.last)
+        if kind is not ran and known:
+            log_return(self.iterations, kind.place)
+        if self.stage is not before:
             self._in_stage = 0
-        if stage is Stage.WARM_UP:
-            self._look_back(before, operators)
-        elif stage is Stage.GEN_POLICY and before is Stage.WARM_UP:
-            self._begin_generation(operators)
-        elif recorder is not None and self.generation is not None and self.generation.open:
-            self._go_on(self.generation, ended, summary, recorder)
+        self._prepare(ran)
 
-    def _look_back(self, before: Stage, operators: npt.NDArray[np.int64]) -> None:
-        """The operators changed, or have not settled: take up what was kept for them, or go without.
+    def _compare(self, ended: core.SwapIteration, summary: IterationSummary, recorder: Recorder | None) -> Kind:
+        """Advance the stage of the iteration's kind; what was recorded counts only for the kind that was expected."""
+        ran = self._kinds.expected
+        operators = np.asarray(ended.operators, dtype=np.int64)
+        kind = self._kinds.sort(operators, ended.forward_bytes)
+        if kind.stage is Stage.WARM_UP:
+            kind.forget()
+        elif kind.generation is None:
+            self._begin_generation(kind, operators)
+        elif kind is ran and kind.generating and recorder is not None:
+            self._go_on(kind, kind.generation, ended, summary, recorder)
+        return kind
 
-        A policy that stood goes on for one iteration more: most changes pass, and a wrong policy costs only time.
+    def _prepare(self, ran: Kind) -> None:
+        """What the next iteration executes.
+
+        A policy that stood goes on for one iteration of a kind that has none yet: most changes pass, and a wrong policy
+        costs only time.
         """
-        self._drop_generation()
-        kept = self._remembered.find(operators)
-        if kept is not None:
-            self._return_to(kept)
-        elif self._running is not None and (before is not Stage.STABLE or self._remembered.most == 0):
+        expected = self._kinds.expected
+        generation = expected.generation
+        if generation is not None and expected.ranks != self._ranks:
+            self._engine.set_ranks(expected.ranks)
+            self._ranks = expected.ranks
+        if generation is not None and generation.open:
+            self._try(generation)
+        elif generation is not None:
+            self._execute(expected.policy, expected.place)
+        elif not ran.settled or self._running != ran.place:
             self._execute(None, None)
 
-    def _drop_generation(self) -> None:
-        if self.generation is not None:
-            self._past += self.generation.results
-            self.generation = None
-
-    def _return_to(self, kept: Kept) -> None:
-        before, stage = self.stage, self._machine.resume()
-        self.returns += 1
-        self._in_stage = 0
-        log_stage(self.iterations, before, stage)
-        log_return(self.iterations, kept.place)
-        if kept.place == self._running:
-            return
-        if kept.ranks != self._ranks:
-            self._set_ranks(kept.ranks)
-        self._execute(kept.policy, kept.place)
-
-    def _set_ranks(self, by_frequency: tuple[int, ...]) -> None:
-        self._engine.set_ranks(by_frequency)
-        self._ranks = by_frequency
-
-    def _begin_generation(self, operators: npt.NDArray[np.int64]) -> None:
+    def _begin_generation(self, kind: Kind, operators: npt.NDArray[np.int64]) -> None:
         self.generations += 1
-        self.generation = self._generations(self.generations)
-        self._execute(None, None)
+        kind.generation = self._generations(self.generations)
         counts = np.bincount(operators)
         by_frequency = np.argsort(-counts, kind="stable")
-        self._set_ranks(tuple(int(operator) for operator in by_frequency if counts[operator] > 0))
+        kind.ranks = tuple(int(operator) for operator in by_frequency if counts[operator] > 0)
 
     def _go_on(
-        self, generation: Generation, ended: core.SwapIteration, summary: IterationSummary, recorder: Recorder
+        self,
+        kind: Kind,
+        generation: Generation,
+        ended: core.SwapIteration,
+        summary: IterationSummary,
+        recorder: Recorder,
     ) -> None:
         """The iteration was recorded for a generation: measure its policy, then propose the next one or choose."""
         if self._running is not None or not generation.results:
             generation.measured(summary.duration_us, summary.counts)
+        made = len(generation.results)
         proposed = self._proposed(generation, ended, recorder)
-        self.unswapped_peak_bytes, self.unplanned_us = generation.unswapped_peak_bytes, generation.unplanned_us
+        self._tried += [(generation, number) for number in range(made, len(generation.results))]
+        self.unswapped_peak_bytes = max(self.unswapped_peak_bytes or 0, generation.unswapped_peak_bytes or 0) or None
+        self.unplanned_us = generation.unplanned_us
         self.remark(generation.remark, expected=generation.fits)
         if proposed is not None:
             number = len(generation.results)
             log_policy(self.iterations, number, generation.size, len(proposed.targets), proposed.bytes)
-            self._execute(proposed, len(self._past) + number - 1)
-        elif generation.open:
-            self._execute(None, None)
-        else:
-            self._keep_best(generation, ended)
+        elif not generation.open:
+            self._keep_best(kind, generation)
 
-    def _keep_best(self, generation: Generation, ended: core.SwapIteration) -> None:
-        best = generation.best()
+    def _keep_best(self, kind: Kind, generation: Generation) -> None:
+        kind.policy = generation.best()
         self.remark(generation.remark, expected=generation.fits)
-        place = generation.kept
-        if place is not None:
-            log_chosen(self.iterations, place + 1, generation.results[place].duration_us or 0.0)
-        self._execute(best, None if place is None else len(self._past) + place)
-        operators = np.asarray(ended.operators, dtype=np.int64)
-        self._remembered.keep(Kept(operators, self._ranks, best, self._running))
+        if generation.kept is not None:
+            kind.place = self._place(generation, generation.kept)
+            log_chosen(self.iterations, generation.kept + 1, generation.results[generation.kept].duration_us or 0.0)
+        self._kinds.settle()
 
     def _proposed(self, generation: Generation, ended: core.SwapIteration, recorder: Recorder) -> Policy | None:
         """The next policy, made from the iteration that ended; None where there is none, for now or for good."""
@@ -305,8 +301,16 @@ class Control:
                 LOGGER.debug("the iteration's profile failed", exc_info=True)
         return None
 
+    def _try(self, generation: Generation) -> None:
+        trial = generation.trial
+        self._execute(trial, None if trial is None else self._place(generation, len(generation.results) - 1))
+
+    def _place(self, generation: Generation, number: int) -> int:
+        return self._tried.index((generation, number))
+
     def _execute(self, policy: Policy | None, place: int | None) -> None:
-        self._engine.set_policy(None if policy is None else policy.native())
+        if place != self._running:
+            self._engine.set_policy(None if policy is None else policy.native())
         self._running = place
 
     def remark(self, sentence: str | None, *, expected: bool = False) -> None:

@@ -67,6 +67,12 @@ class Generation:
         return min((time for time in times if time is not None), default=None)
 
     @property
+    def trial(self) -> Policy | None:
+        """The policy that waits for its iteration; None where the next one is executed without."""
+        waits = self.open and bool(self.results) and self.results[-1].counts is None
+        return self._policies[-1] if waits else None
+
+    @property
     def size(self) -> int:
         """How many policies the portfolio has."""
         return len(self._choices)

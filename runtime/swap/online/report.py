@@ -115,10 +115,11 @@ class SessionReport:
     """What a session has done so far.
 
     A generation is one pass of making policies, a regeneration one that a changed operator sequence caused; `returns`
-    counts how often a sequence came again whose policy was remembered.
+    counts how often a kind of iteration came again, after one of another kind, whose policy was remembered.
     `unswapped_peak_bytes` is the peak that the program would have without swapping, reconstructed (SmartSwap, Figure
-    3), and `unplanned_us` an iteration's time while nothing but passive swaps kept it within the budget; both None
-    before the first detailed record. `remarks` are sentences about what did not go as hoped, each once.
+    3; of all kinds of iterations), and `unplanned_us` the time of an iteration, of the latest kind that got policies,
+    while nothing but passive swaps kept it within the budget; both None before the first detailed record. `remarks` are
+    sentences about what did not go as hoped, each once.
     """
 
     device: str

@@ -7,7 +7,7 @@ the algorithm is quoted where it is carried out. Three things come in two forms:
 |---|---|---|
 | cosine | of the operators' counts: order-free, defined for any two lengths | of the id sequences themselves |
 | GenPolicy iterations | n, as the text says | n + 1, as `StableStep > n` makes them |
-| a sequence that comes again | has its policy again at once, of the `remembered` latest | is as new as any |
+| iterations that differ by turns | each kind has stages and policies of its own (`recurrence.py`) | warm up for ever |
 
 What Algorithm 1 leaves open is resolved alike in both. A Stage that no line sets stays what it was. The change of
 length is relative to the iteration before. Both bounds are strict, as in the algorithm (the text has "by more than 5 %"
@@ -53,8 +53,8 @@ class StageSettings:
 
     `warm_up_iterations` is m: more similar iterations than this end the warm-up. `policies` is n. `length_tolerance` is
     the relative change of length from which on two sequences differ, `least_cosine` the cosine down to which they do.
-    The policies of the `remembered` latest sequences are kept for when one comes again, after a validation for instance
-    (ours; 0 forgets them, and so does `printed`).
+    So many kinds of iterations are `remembered` with their policies for when one comes again, after a validation for
+    instance (ours; 0 forgets them, and so does `printed`).
     Raises `InvalidInput` for a value outside of its range.
     """
 
@@ -149,9 +149,10 @@ class StageMachine:
         self._previous = current  # PrevStage, PrevOpSeq ← Stage, OpSeq
         return self._stage
 
-    def resume(self) -> Stage:
-        """The sequence that has just been seen is known, and so is its policy: Stable at once (ours)."""
-        self._stage = Stage.STABLE
+    def begin_anew(self, operators: Operators) -> Stage:
+        """Take the iteration that has just ended for one that is unlike its predecessor: the warm-up begins."""
+        self._previous = _profile(operators)
+        self._stage, self._stable_steps = Stage.WARM_UP, 0
         return self._stage
 
     def _pass_on(self) -> None:
@@ -198,13 +199,14 @@ def _profile(operators: Operators) -> _Profile:
 
 def _compare(previous: _Profile, current: _Profile, settings: StageSettings) -> Similarity:
     """`diff(len(OpSeq), len(PrevOpSeq)) < 5% and CosineSimilarity(OpSeq, PrevOpSeq) > 95%`."""
-    length_change = _length_change(previous.ids.size, current.ids.size)
+    length_change = relative_change(previous.ids.size, current.ids.size)
     cosine = _cosine(previous.ids, current.ids) if settings.printed else _cosine(previous.counts, current.counts)
     similar = length_change < settings.length_tolerance and cosine > settings.least_cosine
     return Similarity(length_change, cosine, similar)
 
 
-def _length_change(previous: int, current: int) -> float:
+def relative_change(previous: int, current: int) -> float:
+    """By which share of the one before the current value differs; infinite where that was 0 and this is not."""
     if previous == 0:
         return 0.0 if current == 0 else math.inf
     return abs(current - previous) / previous

@@ -44,6 +44,7 @@ class FakeEngine:
     policies: list[Policy] = field(default_factory=list)
     ranks: list[list[int]] = field(default_factory=list)
     sighted: list[bool] = field(default_factory=list)
+    forward_bytes: int = 1 << 20
     _sighting: bool = False
 
     def end_iteration(self) -> Any:
@@ -64,6 +65,7 @@ class FakeEngine:
             duration_us=lambda: took_us,
             sightings=[],
             backward=True,
+            forward_bytes=self.forward_bytes,
         )
 
     def _duration_us(self) -> float:
@@ -231,6 +233,71 @@ def test_the_sequence_unused_for_longest_is_forgotten() -> None:
     loop.run(1 + SETTLED, LONGER)
     loop.run(1 + SETTLED)
     assert loop.control.generations == 3
+
+
+OTHER = [9] * LAYERS + [11] * LAYERS + [UPDATE_ID]
+"""Another network's step, say."""
+
+
+def in_turns(loop: Loop, pattern: str, iterations: int) -> list[IterationSummary]:
+    """`a` stands for the chain, `b` for other operators, `c` for the chain on larger tensors."""
+    for number in range(iterations):
+        letter = pattern[number % len(pattern)]
+        loop.engine.forward_bytes = 2 << 20 if letter == "c" else 1 << 20
+        loop.run(1, OTHER if letter == "b" else None)
+    return loop.summaries
+
+
+@pytest.mark.parametrize("pattern", ["ab", "aab", "abb", "aaaaab", "ac", "aacb"])
+def test_a_loop_that_never_settles_has_a_policy_for_each_kind_of_iteration(pattern: str) -> None:
+    loop = Loop()
+    needed = (WARM_UP + 1 + 1 + POLICIES + 3) * len(pattern)
+    summaries = in_turns(loop, pattern, needed + 4 * len(pattern))
+    kept = [place for place, result in enumerate(loop.control.results) if result.kept]
+    assert len(kept) == len(set(pattern)) == loop.control.generations
+    last = summaries[-2 * len(pattern) :]
+    assert {summary.stage for summary in last} == {"Stable"}
+    for letter in set(pattern):
+        ran = {summary.policy for number, summary in enumerate(last) if pattern[number % len(pattern)] == letter}
+        assert len(ran) == 1 and ran <= set(kept), "each kind under its own policy"
+    assert {summary.policy for summary in last} == set(kept)
+    assert not any(summary.recorded for summary in last)
+
+
+def test_algorithm_1_alone_never_settles_on_such_a_loop() -> None:
+    loop = Loop(stages=replace(STAGES, remembered=0))
+    summaries = in_turns(loop, "aab", 60)
+    assert {summary.stage for summary in summaries} == {"WarmUp"}
+    assert loop.control.results == []
+
+
+def test_a_policy_is_measured_only_in_iterations_of_its_kind() -> None:
+    """One of another kind comes where its trial was expected: the trial is repeated."""
+    loop = Loop()
+    loop.run(WARM_UP + 1)
+    ran = [*loop.run(1, OTHER), *loop.run(2 + POLICIES)]
+    assert [summary.policy for summary in ran] == [0, None, 0, 1, 2, 1]
+    assert [result.duration_us for result in loop.control.results] == [3100.0, 3000.0, 3100.0]
+    assert (loop.control.generations, loop.control.returns) == (1, 0)
+
+
+def test_a_policy_that_stands_goes_on_in_a_kind_that_has_none_yet() -> None:
+    loop = Loop()
+    loop.run(SETTLED)
+    ran = in_turns(loop, "ab", 2 * (WARM_UP + 1))[SETTLED:]
+    assert [summary.policy for summary in ran] == [1] * len(ran)
+    twice = Loop()
+    twice.run(SETTLED)
+    assert [summary.policy for summary in twice.run(3, OTHER)] == [1, 1, None], "but for one iteration only"
+
+
+def test_results_keep_their_places_while_two_kinds_are_in_generation() -> None:
+    loop = Loop()
+    for number, summary in enumerate(in_turns(loop, "ab", 40)):
+        if summary.policy is not None:
+            result = loop.control.results[summary.policy]
+            assert result.generation == 1 + number % 2
+            assert result.duration_us == summary.duration_us or result.kept
 
 
 def test_a_change_in_the_midst_of_a_generation_measures_nothing_more() -> None:

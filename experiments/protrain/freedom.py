@@ -35,7 +35,8 @@ NOTHING = 0.1
 MOST_S = 600.0
 """No solve takes so long: what ends it is the work that it may do, so that results are the same on any machine."""
 FREER = "freer layout"
-UNITS = {"search": "s", FREER: "s", "bound": "s", "swap over forward": "x", "swap interval": "blocks"}
+UNITS = {"search": "s", FREER: "s", "bound": "s"}
+UNITS |= {"swap over forward": "x", "swap interval": "blocks", "busy with swaps": "%"}
 COUNTS = {"persistent": "chunks", "buffers": "chunks", "swapped": "blocks", "checkpointed": "blocks"}
 COUNTED = {f"{name}, {whose}": unit for whose in ("search", "freer") for name, unit in COUNTS.items()}
 
@@ -55,7 +56,7 @@ def freedom(
     A case gives `shape`, `hardware` and `batch`, what `layers_of` reads, and may limit `host_gib` of memory.
     `exact-layout` has so much `work` for each, and ends at a relative `gap` that is proven; the freer layout is its
     plan, or `search`'s, or one for a slower link where that is sooner here. It gains at least `gain`, at most `gain at
-    most`.
+    most`. `busy with swaps` is the most that the paper's layout can make of the link while forward passes run.
     """
     cells.total(len(cases) * len(links))
     limits = Limits(time_s=MOST_S, work=work, gap=gap, seed=cells.seed)
@@ -109,14 +110,16 @@ def _compared(problem: LayoutProblem, limits: Limits, slower: Sequence[Any]) -> 
     if paper.plan is None or paper.objective is None or free.plan is None or free.bound is None:
         return dict.fromkeys([*UNITS, *COUNTED, "plan"])
     given, middle = instance(problem), problem.blocks[len(problem.blocks) // 2]
+    ratio = middle.swap_out_us / middle.forward_us
     known = [plan for plan in msgspec.convert(slower, list[LayoutPlan]) if fits(given, plan)]
     best = min([free.plan, paper.plan, *known], key=lambda plan: evaluate(given, plan).end_us)
     return {
         "search": paper.objective / MICROSECONDS,
         FREER: evaluate(given, best).end_us / MICROSECONDS,
         "bound": free.bound / MICROSECONDS,
-        "swap over forward": middle.swap_out_us / middle.forward_us,
+        "swap over forward": ratio,
         "swap interval": problem.interval,
+        "busy with swaps": PERCENT * ratio / problem.interval,
         **_counts("search", paper.plan),
         **_counts("freer", best),
         "plan": best,

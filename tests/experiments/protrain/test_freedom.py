@@ -95,6 +95,7 @@ def test_gains_lie_between_zero_and_what_the_bound_leaves(tmp_path: Path) -> Non
     assert 8 < least <= most
     assert result.named("swap interval").points == {"B, PCIe 5": 2}
     assert 1 < result.named("swap over forward").numbers()["B, PCIe 5"] < 1.2
+    assert 50 < result.named("busy with swaps").numbers()["B, PCIe 5"] < 60
     (note,) = result.notes
     assert f"most in B, PCIe 5 ({least:.1f} %)" in note and "In 0 it gains less than 0.1 %" in note
     assert result.named("swapped, search").numbers()["B, PCIe 5"] <= 16

@@ -7,7 +7,7 @@ import msgspec
 from experiments.chameleon.model import even_layers
 from solvers.ir.errors import InvalidInput
 from solvers.ir.hardware import Hardware
-from solvers.ir.replan import CurrentPipeline, CurrentState, ReplanProblem
+from solvers.ir.replan import CurrentPipeline, CurrentState, Hosts, ReplanProblem
 from solvers.workload.links import accelerators
 
 
@@ -36,6 +36,7 @@ class Cluster:
     max_depth: int | None = None
     sharded_optimizer: bool = False
     failure: Failure | None = None
+    hosts: Hosts | None = None
 
     def __post_init__(self) -> None:
         """Refuse failed nodes that never ran, and pipelines without a microbatch."""
@@ -81,6 +82,7 @@ class Cluster:
             restart_us=self.failure.restart_us,
             expected_interval_us=self.failure.interval_us,
             bytes_per_s=self.bytes_per_s,
+            hosts=self.hosts,
             **stated,
         )
 

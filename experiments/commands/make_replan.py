@@ -14,7 +14,7 @@ from solvers.ir.errors import InvalidInput
 from solvers.ir.fields import LARGEST
 from solvers.ir.graph import OpGraph
 from solvers.ir.hardware import Hardware
-from solvers.ir.replan import ReplanProblem
+from solvers.ir.replan import Hosts, ReplanProblem
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 SECONDS = 10**6
@@ -29,10 +29,23 @@ _OPTIONS = (
     click.option("--restart", metavar="S", help="replan: seconds to restart; needed with --failed."),
     click.option("--interval", metavar="S", help="replan: seconds to the next failure; needed with --failed."),
     click.option("--link", metavar="B", help="replan: bytes a second between nodes.  [default: the hardware's]"),
+    click.option(
+        "--host-link", metavar="N,B", help="replan: nodes of a host, bytes a second within it; with --failed."
+    ),
     click.option("--max-depth", type=click.IntRange(1), help="replan: the most stages.  [default: twice --pipeline]"),
     click.option("--sharded-optimizer", is_flag=True, default=None, help="replan: optimizer states have no replica."),
 )
-NAMES = ("data_parallel", "nodes", "failed", "restart", "interval", "link", "max_depth", "sharded_optimizer")
+NAMES = (
+    "data_parallel",
+    "nodes",
+    "failed",
+    "restart",
+    "interval",
+    "link",
+    "host_link",
+    "max_depth",
+    "sharded_optimizer",
+)
 """The same options as parameters: what means nothing to other kinds."""
 OF_OTHERS = ("stage", "layers", "stall_us", "ungrouped")
 """What means nothing here."""
@@ -108,7 +121,20 @@ def cluster_of(machine: Hardware, cut: dict[str, Any]) -> Cluster:
         max_depth=cut["max_depth"],
         sharded_optimizer=bool(cut["sharded_optimizer"]),
         failure=_failure(cut["failed"], cut["restart"], cut["interval"]),
+        hosts=_hosts(cut["host_link"], cut["failed"]),
     )
+
+
+def _hosts(text: str | None, failed: str | None) -> Hosts | None:
+    """Nodes that share a host are faster among each other; only transfers after a failure ask for that."""
+    if text is None:
+        return None
+    if failed is None:
+        raise InvalidInput("--host-link is of a failure: give --failed with the nodes that failed, or leave it out")
+    nodes, comma, rate = text.partition(",")
+    if not comma or not re.fullmatch(r"[1-9]\d{0,5}", nodes.strip(), re.ASCII):
+        raise InvalidInput(f"--host-link is {text!r}: give nodes and bytes a second, as in --host-link 8,200GB")
+    return Hosts(nodes=int(nodes), bytes_per_s=parse_bytes(rate.strip(), "--host-link"))
 
 
 def _failure(failed: str | None, restart: str | None, interval: str | None) -> Failure | None:

@@ -8,7 +8,7 @@ import pytest
 
 from experiments.hardware import read_hardware
 from experiments.replanning import link_bytes_per_s
-from solvers.ir import ReplanProblem
+from solvers.ir import Hosts, ReplanProblem
 from solvers.ir.codec import read_problem
 from tests.experiments.commands.console import Outcome, call, refused, write_graph
 
@@ -63,6 +63,12 @@ def test_what_is_left_over_goes_to_the_first_ones(tmp_path: Path) -> None:
     assert problem.current is not None
     assert [pipeline.microbatches for pipeline in problem.current.pipelines] == [3, 2, 2]
     assert problem.current.pipelines[0].layers == (7, 7, 6, 6, 6)
+
+
+def test_nodes_of_a_host_are_faster(tmp_path: Path) -> None:
+    problem = made(tmp_path / "p.json", *GRID, *LINK, *FAILURE, "--host-link", "4,200GB")
+    assert problem.hosts == Hosts(nodes=4, bytes_per_s=200 * 10**9)
+    assert made(tmp_path / "p.json", *GRID, *LINK, *FAILURE).hosts is None
 
 
 def test_before_any_failure_and_with_idle_nodes(tmp_path: Path) -> None:
@@ -163,6 +169,18 @@ def test_a_step_without_repeated_layers(tmp_path: Path) -> None:
         ([*GRID, *FAILURE, "--stage", 1], "--stage means nothing to replan, which is of all stages"),
         ([*GRID, *FAILURE, "--link", "fast"], "--link is 'fast': give bytes"),
         ([*GRID, *FAILURE, "--link", "0"], "--link is '0': give at least one byte a second"),
+        (
+            [*GRID, *FAILURE, "--host-link", "8"],
+            "--host-link is '8': give nodes and bytes a second, as in --host-link 8,",
+        ),
+        ([*GRID, *FAILURE, "--host-link", "0,1GB"], "--host-link is '0,1GB': give nodes and bytes a second"),
+        ([*GRID, *FAILURE, "--host-link", "8,fast"], "--host-link is 'fast': give bytes"),
+        (
+            [*GRID, *FAILURE, "--host-link", "8,0"],
+            "hosts.bytes_per_s is 0, below bytes_per_s 25000000000 between hosts",
+        ),
+        ([*GRID, *FAILURE, "--host-link", "8,1GB"], "hosts.bytes_per_s is 1000000000, below bytes_per_s 25000000000"),
+        ([*GRID, "--host-link", "8,200GB"], "--host-link is of a failure: give --failed with the nodes that failed"),
         ([*GRID, *FAILURE, "--budget", "-1"], "--budget is '-1'"),
         ([*GRID, *FAILURE, "--tensor", 3], "tensor is 3"),
         (["--microbatch", 10**9, *GRID[2:], *FAILURE], "a step may take"),

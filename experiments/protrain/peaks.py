@@ -1,6 +1,6 @@
 """Predicted peaks of block policy mixes beside those of steps executed on the simulated device (ProTrain §3.2).
 
-`python -m experiments.protrain.peaks` prints the errors for a few small models.
+`python -m experiments.protrain.peaks` prints the errors for a few small models, trained in several ways.
 """
 
 import argparse
@@ -13,7 +13,8 @@ from typing import get_args
 
 import torch
 
-from experiments.models.gpt import GptShape, build_gpt
+from experiments.models.gpt import Gpt, GptShape, build_gpt
+from experiments.models.workload import Workload
 from runtime.device import SimDevice, memory_stats, reset_peak_memory, use_sim
 from runtime.profile.memory import MemoryProfile, block_policies, peak_bytes, profile_memory
 from runtime.profile.memory.peaks import Deltas
@@ -25,6 +26,40 @@ SHAPES: Mapping[str, GptShape] = {
     "GPT, 6 blocks of 128, no dropout": GptShape(layers=6, width=128, context=64, batch=8, dropout=0.0),
 }
 """Small enough to run a step in a fraction of a second; parameters outweigh activations in none."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """How a model is trained: the first blocks frozen with the embeddings, under autocast to bfloat16 or not.
+
+    The context ends with the model's forward. `cached` says whether it keeps its copies of weights meanwhile.
+    """
+
+    frozen_blocks: int = 0
+    autocast: bool = False
+    cached: bool = True
+
+    def build(self, shape: GptShape, device: torch.device) -> Workload:
+        """The model, ready to be trained this way."""
+        work = build_gpt(shape, device)
+        assert isinstance(work.model, Gpt)
+        if self.frozen_blocks:
+            work.model.positions.requires_grad_(False)
+            for module in (work.model.tokens, *list(work.model.blocks)[: self.frozen_blocks]):
+                module.requires_grad_(False)
+        if self.autocast:
+            context = torch.autocast(device.type, dtype=torch.bfloat16, cache_enabled=self.cached)
+            work.model.forward = context(work.model.forward)  # type: ignore[method-assign]
+        return work
+
+
+TRAININGS: Mapping[str, Training] = {
+    "": Training(),
+    ", 3 blocks frozen": Training(frozen_blocks=3),
+    ", autocast": Training(autocast=True),
+    ", autocast without cache": Training(autocast=True, cached=False),
+    ", 3 blocks frozen, autocast": Training(frozen_blocks=3, autocast=True),
+}
 MIXES = 60
 LEVELS: tuple[Deltas, ...] = get_args(Deltas)
 
@@ -45,7 +80,11 @@ class PeakCase:
 
 
 def peak_cases(
-    shapes: Mapping[str, GptShape] = SHAPES, mixes: int = MIXES, seed: int = 0, intervals: Sequence[int] = (1, 2, 3)
+    shapes: Mapping[str, GptShape] = SHAPES,
+    mixes: int = MIXES,
+    seed: int = 0,
+    intervals: Sequence[int] = (1, 2, 3),
+    training: Training = TRAININGS[""],
 ) -> list[PeakCase]:
     """Each model profiled once, then run under `mixes` policies for its blocks; peaks include the optimizer's."""
     sim = use_sim()
@@ -53,7 +92,7 @@ def peak_cases(
     cases = []
     for name, shape in shapes.items():
         gc.collect()  # what an earlier model left in cycles must not vanish while this one is measured
-        work = build_gpt(shape, sim.device)
+        work = training.build(shape, sim.device)
         profile = profile_memory(work.model, work.step, sim.device, name=name, optimizer=work.optimizer)
         for policies in policy_mixes(shape.layers, mixes, draw):
             interval = draw.choice(intervals)
@@ -88,14 +127,14 @@ def _case(profile: MemoryProfile, policies: tuple[Policy, ...], interval: int, e
 
 def error_table(cases: Sequence[PeakCase]) -> str:
     """Mean and largest error of each model, in percent, with and without deltas; negative: an underestimate."""
-    lines = [f"{'model':34} {'mixes':>5}  " + "  ".join(f"{level:>5}: mean    worst" for level in LEVELS)]
+    lines = [f"{'model':60} {'mixes':>5}  " + "  ".join(f"{level:>5}: mean    worst" for level in LEVELS)]
     for name in dict.fromkeys(case.model for case in cases):
         own = [case for case in cases if case.model == name]
         figures = []
         for level in LEVELS:
             errors = [100 * case.error(level) for case in own]
             figures.append(f"{fmean(errors):+10.2f}% {max(errors, key=abs):+7.2f}%")
-        lines.append(f"{name:34} {len(own):5}  " + "  ".join(figures))
+        lines.append(f"{name:60} {len(own):5}  " + "  ".join(figures))
     return "\n".join(lines)
 
 
@@ -106,7 +145,11 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    print(error_table(peak_cases(mixes=options.mixes, seed=options.seed)))
+    cases = []
+    for suffix, training in TRAININGS.items():
+        shapes = {name + suffix: shape for name, shape in SHAPES.items()}
+        cases += peak_cases(shapes, options.mixes, options.seed, training=training)
+    print(error_table(cases))
 
 
 if __name__ == "__main__":

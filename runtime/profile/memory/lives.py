@@ -13,8 +13,8 @@ class Lives:
     """For each storage that the program holds: from which segment on it does, and up to which (None: to the end).
 
     A tensor object of the program says by itself when it goes. What only a storage is known of (the copies of weights
-    that autocast caches) is asked for: the youngest at every segment, all of them once that one has gone, since caches
-    are dropped as a whole; this stays linear in the step.
+    that autocast caches) is asked for: all of it when that cache is dropped, at every other segment only the youngest,
+    and all once that one has gone; this stays linear in the step.
     """
 
     def __init__(self, boundaries: Boundaries, cut: Callable[[], int]) -> None:
@@ -38,13 +38,18 @@ class Lives:
             self._asked.append(number)
             self._begin(number, segment)
 
-    def end_expired(self, segment: int) -> None:
+    @property
+    def asked(self) -> frozenset[int]:
+        """The storages that are asked for and were there the last time."""
+        return frozenset(self._asked)
+
+    def end_expired(self, segment: int, *, all_at_once: bool = False) -> None:
         """What has gone by now of the storages to ask for."""
-        if self._asked and not self._boundaries.alive(self._asked[-1]):
+        if all_at_once or (self._asked and not self._boundaries.alive(self._asked[-1])):
             for number in self._asked:
                 if not self._boundaries.alive(number):
                     self.spans[number] = self.spans[number][0], segment
-            self._asked = [number for number in self._asked if self._boundaries.alive(number)]
+            self._asked = [number for number in self._asked if self.spans[number][1] is None]
 
     def _begin(self, number: int, segment: int) -> None:
         self.spans[number] = self.spans.get(number, (segment, None))[0], None

@@ -14,6 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from runtime.profile.memory.blocks import states_of
 from runtime.profile.memory.lives import Lives
 from runtime.profile.memory.on_demand import Resident
+from runtime.profile.memory.replacing import Alias, autocast_clearing, forward_replaced
 from runtime.profile.memory.saved import Boundaries, SavedStorages, device_bytes, device_tensors, watching_saves
 from runtime.profile.memory.segments import Place, Tape
 from solvers.ir.errors import InvalidInput
@@ -42,6 +43,8 @@ class Observer:
         self.lives = Lives(self.boundaries, self._cut)
         self.events: dict[str, torch.Event] = {}
         self.forward_start = 0
+        self.cached: frozenset[int] | None = None
+        self.cache_end: int | None = None
         self.old_gradient_bytes = 0
         self._demand = demand
         self._model, self._blocks, self.device = model, blocks, device
@@ -58,7 +61,7 @@ class Observer:
                 stack.enter_context(forward_replaced(module, self._checkpointed(name, module)))
             for handle in self._hooks():
                 stack.callback(handle.remove)
-            stack.enter_context(_autocast_clearing(self._move))
+            stack.enter_context(autocast_clearing(self._cache_dropped))
             self._stamp(self.events, "start")
             self.tape.restart()
             yield
@@ -96,6 +99,18 @@ class Observer:
     def _move(self, **changes: Any) -> None:
         self.tape.cut(replace(self.tape.place, **changes))
         self.lives.end_expired(len(self.tape.segments))
+
+    def _cache_dropped(self) -> None:
+        """Autocast's context has ended; in backward it may be that of a recomputation only."""
+        held = self.lives.asked
+        self._move()
+        self.lives.end_expired(len(self.tape.segments), all_at_once=True)
+        if self.tape.place.run == "forward":
+            return
+        if "backward over" in self.events:
+            self.cache_end = self.cache_end or len(self.tape.segments)
+        elif self.cached is None:
+            self.cached = held if held != self.lives.asked else frozenset()
 
     def _cut(self) -> int:
         """Begin a new segment where the step is; its number."""
@@ -186,7 +201,7 @@ class Observer:
         return [tensor for tensor in device_tensors(values, self.device) if not self._is_state(tensor)]
 
     def _alias(self, value: Any) -> Any:
-        return _Alias.apply(value) if self._inputs(value) else value  # type: ignore[no-untyped-call]
+        return Alias.apply(value) if self._inputs(value) else value  # type: ignore[no-untyped-call]
 
     def _begin(self, name: str, module: nn.Module, inputs: list[torch.Tensor]) -> Call:
         number = len(self.calls)
@@ -272,45 +287,3 @@ class Observer:
         self._stamp(self.calls[number].events, "backward end")
         self._demand.leave(self._blocks[self.calls[number].name], [])
         self.tape.restart()
-
-
-class _Alias(torch.autograd.Function):
-    """Another tensor on a storage, with the same place in the graph, that does not keep the first one alive."""
-
-    @staticmethod
-    def forward(_: Any, tensor: torch.Tensor) -> torch.Tensor:
-        return tensor.detach()
-
-    @staticmethod
-    def backward(_: Any, gradient: torch.Tensor) -> torch.Tensor:
-        return gradient
-
-
-@contextmanager
-def _autocast_clearing(then: Callable[[], None]) -> Iterator[None]:
-    """Call `then` whenever autocast has dropped its copies of weights, for which PyTorch has no hook."""
-    clear = torch.clear_autocast_cache
-
-    def cleared() -> None:
-        clear()
-        then()
-
-    torch.clear_autocast_cache = cleared
-    try:
-        yield
-    finally:
-        torch.clear_autocast_cache = clear
-
-
-@contextmanager
-def forward_replaced(module: nn.Module, forward: Callable[..., Any]) -> Iterator[None]:
-    """Another forward for a module, inside."""
-    own = module.__dict__.get("forward")
-    module.__dict__["forward"] = forward
-    try:
-        yield
-    finally:
-        if own is None:
-            del module.__dict__["forward"]
-        else:
-            module.__dict__["forward"] = own

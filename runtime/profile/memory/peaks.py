@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from runtime.profile.memory.profile import MemoryProfile, ProfiledBlock
+from runtime.profile.memory.profile import MemoryProfile
 from runtime.profile.memory.segments import Place, Segment
 from solvers.ir.errors import InvalidInput
 from solvers.ir.layout import POLICIES, Policy
@@ -69,22 +69,26 @@ class _Plan:
     def __post_init__(self) -> None:
         blocks = enumerate(self.profile.blocks)
         self._last_use = {number: place for place, block in blocks for number in (*block.inputs, *block.saved)}
+        checkpointed = (number for number, policy in enumerate(self.policies) if policy == "checkpoint")
+        self._first_again = max((one for one in checkpointed if not self.profile.blocks[one].frozen), default=-1)
         self._starts: dict[tuple[str, int | None], int] = {}
         for segment in self.profile.segments:
             self._starts.setdefault((segment.place.run, segment.place.block), segment.start_bytes)
 
     def moments(self, start: int = 0) -> Iterator[tuple[Segment, int]]:
         """Segments of the profile that this step has, from number `start` on, each with the bytes to add."""
-        shifts: dict[tuple[Place, frozenset[int]], int] = {}
+        shifts: dict[tuple[Place, frozenset[int], frozenset[int]], int] = {}
         at_forward: dict[int | None, frozenset[int]] = {}
         for number, (segment, program) in enumerate(zip(self.profile.segments, self._programs(), strict=True)):
-            place = segment.place
+            place = replace(segment.place, module=None)
             if place.run == "forward":
                 at_forward.setdefault(place.block, program)
             if number < start or not self._happens(segment):
                 continue
-            moved = self._moved(place)
-            key = replace(place, module=None), at_forward[place.block] if moved else program
+            if self._moved(place):
+                key = place, at_forward[place.block], at_forward[place.block]
+            else:
+                key = place, program | self._cached(number, place), program
             if key not in shifts:
                 shifts[key] = self._shift(*key)
             yield segment, shifts[key]
@@ -101,6 +105,18 @@ class _Plan:
                 program = program.union(begin[segment]).difference(end[segment])
             yield program
 
+    def _cached(self, number: int, place: Place) -> frozenset[int]:
+        """What autocast holds of other blocks' weights in backward, if its context is open then: until a recomputation.
+
+        In the profiled step the last block's was that.
+        """
+        block = place.ended if place.block is None else place.block
+        over = place.block is None or place.recomputed
+        if place.run == "forward" or number >= self.profile.cache.end or block < self._first_again + over:
+            return frozenset()
+        own = () if place.block is None else self.profile.blocks[place.block].saved
+        return self.profile.cache.storages.difference(own)
+
     def _happens(self, segment: Segment) -> bool:
         """Checkpointed blocks run forward without saving; of others the recomputation stands for their forward."""
         place = segment.place
@@ -113,34 +129,32 @@ class _Plan:
     def _moved(self, place: Place) -> bool:
         return place.run == "recompute" and place.block is not None and self.policies[place.block] != "checkpoint"
 
-    def _shift(self, place: Place, program: frozenset[int]) -> int:
+    def _shift(self, place: Place, ours: frozenset[int], traced: frozenset[int]) -> int:
+        """Bytes beyond the profiled step, where the program holds `ours` in this step and `traced` in that one."""
         block = place.block
         if block is None:
             between = place.run == "forward" and place.ended < len(self.profile.blocks)
-            return self._more(place.ended, place.ended - between, program)
+            return self._more(place.ended, place.ended - between, ours, traced)
         own = self.profile.blocks[block]
         if self._moved(place):
             moved = self._starts["forward", block] - self._starts["recompute", block]
-            return self._more(block, block, program) + moved
+            return self._more(block, block, ours, traced) + moved
         if place.run == "forward" or own.frozen:
-            return self._more(block, block, program)
+            return self._more(block, block, ours, traced)
         if place.run == "recompute" or self.policies[block] == "checkpoint":
-            return self._more(block, block, program, own.inputs, own.inputs)
+            return self._more(block, block, ours.union(own.inputs), traced.union(own.inputs))
         still = set(own.inputs) & set(own.saved) if place.recomputed else own.saved
-        return self._more(block, block, program, still, own.inputs)
+        return self._more(block, block, ours, traced.union(own.inputs), still)
 
-    def _more(
-        self, upto: int, at: int, program: Iterable[int], here: Iterable[int] = (), there: Iterable[int] = ()
-    ) -> int:
-        """Bytes beyond the profiled step when block `at` runs, of what blocks before `upto` and the program hold.
+    def _more(self, upto: int, at: int, ours: Iterable[int], traced: Iterable[int], own: Iterable[int] = ()) -> int:
+        """Bytes that blocks before `upto`, the program, and block `at` hold when that runs, beyond the profiled step.
 
-        The running block holds `here`, in the profiled step `there`. What was swapped out is away even if the program
-        holds it, unless a block still reads it.
+        What was swapped out is away even if the program holds it, unless a block still reads it.
         """
         held, away = self._held(upto, at)
-        kept = (number for number in program if number not in away or self._last_use[number] >= at)
-        profiled = (number for block in self._saving(upto) for number in block.inputs)
-        return self._sum(held.union(kept, here)) - self._sum({*profiled, *program, *there})
+        kept = (number for number in ours if number not in away or self._last_use[number] >= at)
+        profiled = (number for block in self.profile.blocks[:upto] if not block.frozen for number in block.inputs)
+        return self._sum(held.union(kept, own)) - self._sum({*profiled, *traced})
 
     def _held(self, upto: int, at: int) -> tuple[set[int], set[int]]:
         """Storages that blocks before `upto` hold when block `at` runs, and those that they have sent away."""
@@ -152,9 +166,6 @@ class _Plan:
             else:
                 (held if policy == "keep" or at - number <= self.interval else away).update(block.saved)
         return held, away
-
-    def _saving(self, upto: int) -> Iterator[ProfiledBlock]:
-        return (block for block in self.profile.blocks[:upto] if not block.frozen)
 
     def _sum(self, numbers: Iterable[int]) -> int:
         return sum(self.profile.storages[number] for number in numbers)

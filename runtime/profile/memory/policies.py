@@ -10,7 +10,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from runtime.profile.memory.blocks import find_blocks, states_of
-from runtime.profile.memory.observing import forward_replaced
+from runtime.profile.memory.replacing import forward_replaced
 from runtime.profile.memory.saved import device_tensors
 from runtime.swap.access import ensure_in, swap_out
 from solvers.ir.layout import Policy

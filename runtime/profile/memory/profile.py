@@ -43,6 +43,17 @@ class ProfiledParameter:
 
 
 @dataclass(frozen=True)
+class OpenCache:
+    """Copies of weights that autocast still holds in backward, as its context has not ended: storages by number.
+
+    Whatever recomputes first makes it drop them; else they go with the context, before segment `end`.
+    """
+
+    storages: frozenset[int]
+    end: int
+
+
+@dataclass(frozen=True)
 class MemoryProfile:
     """A step profiled with every block checkpointed.
 
@@ -60,6 +71,7 @@ class MemoryProfile:
     unused: tuple[ProfiledParameter, ...]
     storages: tuple[int, ...]
     lives: tuple[tuple[int, int, int], ...]
+    cache: OpenCache
     segments: tuple[Segment, ...]
     first: ProfiledBlock
     last: ProfiledBlock

@@ -6,7 +6,7 @@ from dataclasses import replace
 import torch
 
 from runtime.profile.memory.observing import Call, Observer
-from runtime.profile.memory.profile import MemoryProfile, ProfiledBlock, ProfiledParameter
+from runtime.profile.memory.profile import MemoryProfile, OpenCache, ProfiledBlock, ProfiledParameter
 from runtime.profile.memory.saved import device_bytes
 from runtime.profile.memory.segments import Pass, Segment
 
@@ -45,6 +45,7 @@ class Reader:
             unused=unused,
             storages=tuple(self._storages),
             lives=self._lives(),
+            cache=self._cache(),
             segments=tuple(self._segments),
             first=first,
             last=self._last(first, blocks),
@@ -56,6 +57,10 @@ class Reader:
     def _lives(self) -> tuple[tuple[int, int, int], ...]:
         spans = self._observer.lives.spans.items()
         return tuple((number, begin, len(self._segments) if end is None else end) for number, (begin, end) in spans)
+
+    def _cache(self) -> OpenCache:
+        seen = self._observer
+        return OpenCache(seen.cached or frozenset(), seen.cache_end or len(self._segments))
 
     def _block(self, number: int, call: Call) -> ProfiledBlock:
         if "recompute" not in call.events:

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from experiments.models.gpt import GptShape
-from experiments.protrain.peaks import PeakCase, error_table, peak_cases, policy_mixes
+from experiments.protrain.peaks import TRAININGS, PeakCase, error_table, peak_cases, policy_mixes
 from solvers.ir.layout import POLICIES
 from tests.accelerators import prepare_sim
 
@@ -19,6 +19,15 @@ def test_a_dozen_mixes_of_a_gpt_are_predicted_within_a_hundredth() -> None:
     assert len({case.policies for case in cases}) > 8
     assert max(abs(case.error()) for case in cases) < 0.01
     assert min(case.error("intra") for case in cases) < -0.01  # attention and GELU are no modules: nobody hooks them
+    assert all(case.error("none") <= case.error("intra") <= case.error() for case in cases)
+
+
+@pytest.mark.skipif(REFUSED is not None, reason=str(REFUSED))
+@pytest.mark.parametrize("name", [name for name in TRAININGS if name])
+def test_so_they_are_with_frozen_blocks_and_under_autocast(name: str) -> None:
+    shape = GptShape(layers=5, width=64, context=32, batch=2)  # weights outweigh activations
+    cases = peak_cases({"tiny": shape}, mixes=8, training=TRAININGS[name])
+    assert max(abs(case.error()) for case in cases) < 0.01
     assert all(case.error("none") <= case.error("intra") <= case.error() for case in cases)
 
 

@@ -33,7 +33,7 @@ def test_mixes_are_predicted(kind: str, context: Callable[[], torch.autocast], s
     """A tied table, weights as large as activations, frozen ones that are not cached."""
     work = cast(kind, context)
     profile = profile_memory(work.model, work.step, sim.device)
-    for number, policies in enumerate(mixes(BLOCKS, 10)):
+    for number, policies in enumerate(mixes(BLOCKS, 8)):
         interval = 1 + number % 2
         predicted, real = peak_bytes(profile, policies, interval), executed(work, policies, interval, sim)
         assert predicted == pytest.approx(real, rel=1e-3), policies
@@ -55,6 +55,28 @@ def test_a_context_that_ends_with_the_model(sim: SimDevice) -> None:
     for policies in mixes(4, 8):
         real = executed(Task(model, step), policies, 1, sim)
         assert peak_bytes(profile, policies) == pytest.approx(real, rel=1e-3), policies
+
+
+def test_a_context_that_is_open_in_backward(sim: SimDevice) -> None:
+    """As PyTorch advises against: the first recomputation drops all copies, else they stay until the context ends.
+
+    When a kept block's backward gives up its copies, which the cache still holds, is not known: 1.4 % here, where
+    weights are larger than activations.
+    """
+    torch.manual_seed(0)
+    model, data = chain(BLOCKS, width=128).to("sim"), torch.randn(64, 32).to("sim")
+
+    def step() -> None:
+        model.zero_grad()
+        with CACHED():
+            model(data).square().mean().backward()
+
+    profile = profile_memory(model, step, sim.device)
+    peaks = []
+    for policies in mixes(BLOCKS, 8):
+        peaks.append(executed(Task(model, step), policies, 1, sim))
+        assert peak_bytes(profile, policies) == pytest.approx(peaks[-1], rel=0.02), policies
+    assert peaks[0] > 1.05 * peaks[2]  # kept and checkpointed: a chain's activations are small here, its copies are not
 
 
 def test_copies_are_what_blocks_save_and_the_program_holds_until_the_context_ends(sim: SimDevice) -> None:

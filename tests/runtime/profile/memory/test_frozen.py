@@ -64,7 +64,7 @@ def test_peaks_of_partly_frozen_models_are_predicted(kind: str, sim: SimDevice) 
     torch.manual_seed(0)
     work = task(MODELS[kind](), torch.randn(512, 32))
     profile = profile_memory(work.model, work.step, sim.device)
-    for number, policies in enumerate(mixes(BLOCKS, 10)):
+    for number, policies in enumerate(mixes(BLOCKS, 8)):
         interval = 1 + number % 2
         predicted, real = peak_bytes(profile, policies, interval), executed(work, policies, interval, sim)
         assert predicted == pytest.approx(real, rel=1e-3), policies

@@ -73,7 +73,7 @@ def test_what_the_program_holds_counts(kind: str, sim: SimDevice) -> None:
     torch.manual_seed(0)
     work = task(MODELS[kind](), torch.randn(512, 32), optimizer=False)
     profile = profile_memory(work.model, work.step, sim.device)
-    for number, policies in enumerate(mixes(5, 10)):
+    for number, policies in enumerate(mixes(5, 8)):
         interval = 1 + number % 2
         predicted, real = peak_bytes(profile, policies, interval), executed(work, policies, interval, sim)
         assert predicted == pytest.approx(real, rel=1e-3), policies
@@ -108,6 +108,22 @@ def test_storages_that_nobody_tells_of_are_asked_for() -> None:
     copies.clear()
     lives.end_expired(4)
     assert lives.spans == {numbers[0]: (2, None), numbers[1]: (2, 4), numbers[2]: (2, 4)}
+
+
+def test_all_are_asked_when_a_cache_is_dropped() -> None:
+    """Though the youngest is still there, as somebody else holds it."""
+    boundaries = Boundaries()
+    lives = Lives(boundaries, lambda: 0)
+    copies = [torch.zeros(4) for _ in range(2)]
+    first, second = (boundaries.add(tensor) for tensor in copies)
+    for number in (first, second):
+        lives.ask(number, 2)
+    del copies[0]
+    lives.end_expired(4)
+    assert lives.asked == {first, second}
+    lives.end_expired(5, all_at_once=True)
+    assert lives.asked == {second}
+    assert lives.spans == {first: (2, 5), second: (2, None)}
 
 
 def test_what_a_block_saves_is_shared_or_its_own() -> None:

@@ -1,7 +1,8 @@
-"""Blocks drawn at random, under policies drawn at random: the peak is that of the executed step."""
+"""Blocks drawn at random, some frozen, some under autocast, with random policies: the peak is the executed step's."""
 
 import random
 from collections.abc import Callable
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from runtime.device import SimDevice
 from runtime.profile.memory import peak_bytes, profile_memory
 from solvers.ir.layout import POLICIES
 from tests.runtime.profile.memory.models import Task, task
+from tests.runtime.profile.memory.test_autocast import CACHED, UNCACHED
 from tests.runtime.profile.memory.test_peaks import executed
 
 PARTS = ("linear", "relu", "relu in place", "gelu", "softmax", "norm", "dropout", "square", "residual", "split")
@@ -60,11 +62,15 @@ def drawn_task(draw: random.Random) -> tuple[Task, int]:
     parts = ["linear", *draw.choices(PARTS, k=draw.randint(1, 7))]
     draw.shuffle(parts)
     body = [Drawn(parts, width) for _ in range(blocks)]
-    model = nn.Sequential(nn.Linear(16, width), *body, nn.Linear(width, draw.choice((4, 200))))
-    return task(model, torch.randn(draw.choice((64, 256)), 16), optimizer=draw.random() < 0.5), blocks
+    layers: list[nn.Module] = [nn.Linear(16, width), *body, nn.Linear(width, draw.choice((4, 200)))]
+    for module in draw.choice(([], [], layers[: draw.randint(1, blocks + 1)], draw.sample(body, draw.randint(1, 2)))):
+        module.requires_grad_(False)
+    context = draw.choice((nullcontext, nullcontext, CACHED, UNCACHED))
+    data = torch.randn(draw.choice((64, 256)), 16)
+    return task(nn.Sequential(*layers), data, optimizer=draw.random() < 0.5, context=context), blocks
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(16))
 def test_random_blocks_under_random_policies(seed: int, sim: SimDevice) -> None:
     draw = random.Random(seed)
     work, blocks = drawn_task(draw)

@@ -13,12 +13,18 @@ LONGEST_MS = 2**53 // MILLISECOND_US
 
 
 def read_trace(path: Path, nodes: int, start: Literal["full", "empty"] = "full") -> Failures:
-    """The failures in the trace file `path`; `InvalidInput` with the line number where a line cannot mean anything."""
+    """The failures in the trace file `path`; `InvalidInput` where it holds none, and for a line that means nothing.
+
+    The sentence names that line's number.
+    """
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidInput(f"{path}: the trace cannot be read ({error}): give a text file") from None
-    return parse_trace(lines, nodes, start, str(path))
+    failures = parse_trace(lines, nodes, start, str(path))
+    if not failures.events:
+        raise InvalidInput(f"{path} holds no event: write lines milliseconds,add|remove,node")
+    return failures
 
 
 def parse_trace(
@@ -39,8 +45,6 @@ def parse_trace(
                 reader.read(line)
             except InvalidInput as error:
                 raise InvalidInput(f"{source}, line {number}: {error}") from None
-    if not reader.events:
-        raise InvalidInput(f"{source} holds no event: write lines milliseconds,add|remove,node")
     absent = frozenset() if start == "full" else frozenset(range(nodes))
     return Failures(tuple(reader.events), absent)
 

@@ -45,7 +45,8 @@ def test_a_dozen_mixes_are_predicted_from_one_profile(kind: str, sim: SimDevice)
         assert predicted == pytest.approx(real, rel=1e-4), policies  # 512 bytes: a scalar dies a moment later
 
 
-def test_an_encoder_and_its_decoder(sim: SimDevice) -> None:
+@pytest.mark.parametrize("frozen", [False, True])
+def test_an_encoder_and_its_decoder(frozen: bool, sim: SimDevice) -> None:
     """Hugging Face's T5: two stacks, the encoder's result and a bias of positions go into every block behind them."""
     transformers = pytest.importorskip("transformers")
     config = transformers.T5Config(
@@ -59,6 +60,7 @@ def test_an_encoder_and_its_decoder(sim: SimDevice) -> None:
         decoder_start_token_id=0,
     )
     model = transformers.T5ForConditionalGeneration(config).to("sim").train()
+    model.encoder.requires_grad_(not frozen)  # with the table of words that both share
     tokens = torch.randint(0, 60, (2, 24)).to("sim")
 
     def step() -> None:
@@ -66,7 +68,7 @@ def test_an_encoder_and_its_decoder(sim: SimDevice) -> None:
         model(input_ids=tokens, labels=tokens).loss.backward()
 
     profile = profile_memory(model, step, sim.device)
-    assert len(profile.blocks) == 4
+    assert [block.frozen for block in profile.blocks] == [frozen, frozen, False, False]
     for policies in mixes(4, 8):
         predicted, real = peak_bytes(profile, policies), executed(Task(model, step), policies, 1, sim)
         assert predicted == pytest.approx(real, rel=1e-3), policies

@@ -40,7 +40,7 @@ class EveryPlan:
         """
         number, count = 0, self.limits.problem.microbatches
         for shape_number, shapes in enumerate(self._shapes(self.nodes, count, (self.nodes, count))):
-            if shape_number >= self.most:
+            if shape_number >= self.most or self.stop():
                 raise TooManyError
             latest_us = self.latest_us(tuple(depth for depth, _ in shapes))
             choices = [
@@ -49,7 +49,7 @@ class EveryPlan:
             ]
             for chosen in product(*choices):
                 number += 1
-                if number > self.most or self.stop():
+                if number > self.most:
                     raise TooManyError
                 timed = [pipeline for part in chosen for pipeline in part]
                 yield max(time_us for _, time_us in timed), tuple(split for split, _ in timed)

@@ -39,6 +39,11 @@ class Promises:
         """The depths whose level splits have at most so many layers a stage, soonest with their share first."""
         return [depth for _, depth in sorted(self._shares_us(fullest))]
 
+    def most(self, depth: int, limit_us: int) -> int:
+        """About the most microbatches of a pipeline of this depth within the limit, at least 1."""
+        level = self._levels.get(depth)
+        return 1 if level is None else max(1, level.most(limit_us, self._problem.microbatches))
+
     def fullest(self, among: Sequence[int], sync_us: Callable[[int], int]) -> int:
         """Of these limits on the fullest stage, that with which pipelines and their synchronization end soonest."""
         simple = dict[int, int]()

@@ -15,6 +15,9 @@ UNKNOWN_US = 2**62
 _ROWS = 8
 """Splits of one search whose rows are worth computing."""
 
+_LATER = 2**14
+"""What is excluded is mostly excluded a little later, too, where other loads will ask: this part of the limit."""
+
 
 class Exclusions:
     """Proofs that no pipeline of some depth ends within some limit with so many microbatches or more."""
@@ -45,7 +48,7 @@ class Rows:
 
     t(p, m) never falls with m: fewer microbatches need neither more memory nor more time. Nothing is known of a depth
     that was not met yet; `starts` gives the splits to begin with then. `excluded`: what is proven, and the part of it
-    that is proven whatever has to move.
+    that is proven whatever has to move. `about`: the number of microbatches to try first, of a depth within a limit.
     """
 
     def __init__(
@@ -56,10 +59,11 @@ class Rows:
         most_suffixes: int,
         excluded: tuple[Exclusions, Exclusions],
         starts: Callable[[int], list[tuple[int, ...]]],
+        about: Callable[[int, int], int],
     ) -> None:
         self.limits, self.timetable, self.most_suffixes = limits, timetable, most_suffixes
         self._excluded, self._relaxed = excluded
-        self._starts, self._met = starts, set[int]()
+        self._starts, self._met, self.about = starts, set[int](), about
         self.depths = limits.depths
         self._most = {depth: limits.most_microbatches(depth, latest_us) for depth in self.depths}
         self.most = max(self._most.values(), default=0)
@@ -127,15 +131,11 @@ class Rows:
         """Whether the relaxation excludes such pipelines within the limit; then that is remembered."""
         if self.limits.may_end(depth, microbatches, limit_us):
             return False
-        self._relaxed.add(depth, microbatches, limit_us)
-        self._excluded.add(depth, microbatches, limit_us)
+        later_us = limit_us + limit_us // _LATER
+        proven_us = limit_us if self.limits.may_end(depth, microbatches, later_us) else later_us
+        self._relaxed.add(depth, microbatches, proven_us)
+        self._excluded.add(depth, microbatches, proven_us)
         return True
-
-    def about(self, depth: int, limit_us: int) -> int:
-        """About the most microbatches of a level split within the limit, at least 1."""
-        problem, one_us = self.limits.problem, max(1, self.limits.one_us)
-        layers_us = -(-problem.layers // depth) * one_us
-        return max(1, 1 + (limit_us - self.limits.alone_us - 2 * (depth - 1) * problem.p2p_us) // layers_us)
 
     def ask(self, depth: int, microbatches: int, limit_us: int, stop: Stop = never) -> bool | None:
         """Can such a pipeline end within the limit? None: not known, too many splits to look at, or it had to stop."""

@@ -196,6 +196,7 @@ class StepTimes:
             self.most_suffixes,
             (self._exclusions(limits.fullest, load), self._exclusions(limits.fullest, self.movable.loads[-1])),
             lambda depth: self._starts(limits, depth),
+            self._promises.most,
         )
         nodes, most = self.movable.nodes(load), self.movable.pipelines(load)
         return StepSearch(rows, nodes, most, self.problem.microbatches, floor_us, self.stop, self.late)

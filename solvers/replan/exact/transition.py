@@ -146,11 +146,11 @@ class _Search:
             return bound
         latest_us, incumbent = self._latest_of(lost), self.best.objective_us
         for step, splits in plans:
-            if self.steps.stop():
-                return bound
             if self.best.objective_us != incumbent:
                 latest_us, incumbent = self._latest_of(lost), self.best.objective_us
             if step <= latest_us(tuple(len(layers) for layers, _ in splits)):
+                if self.steps.stop():
+                    return bound
                 least = stretched_us(self.problem, step, max(lost, self._judge(splits)))
                 unproven += [] if least is None else [least]
         best = self.best.objective_us

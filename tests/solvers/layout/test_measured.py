@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from experiments.hardware import read_hardware
-from experiments.models.gpt import Gpt, GptShape
+from experiments.models.gpt import Block, Gpt, GptShape
 from experiments.shapes import read_shape
 from runtime.profile import profile_step
 from solvers.check.layout import device_peak, judge_layout
@@ -18,6 +18,7 @@ from solvers.layout.interleaved import interleaved_plan
 from solvers.layout.measured import make_layout_problem, problem_from_graph, remarks
 from solvers.layout.search import Search
 from solvers.workload import Parallelism, embedding_extra, head_extra, megatron_layer, stage_graph
+from tests.runtime.profile.memory.models import Adapted
 
 CARDS = read_hardware("protrain-3090")
 ROWS: list[tuple[str, Phase, int, str, str]] = [
@@ -185,16 +186,29 @@ def profiled() -> OpGraph:
 
 def profiled_gpt(frozen: int) -> OpGraph:
     """A step of a GPT of four layers, the first ones frozen with the embeddings."""
-    torch.set_num_threads(1)
-    device = torch.device("cpu")
-    work = GptShape(layers=4, width=64, heads=4, context=64, batch=4).build(device)
-    assert isinstance(work.model, Gpt)
+    model = gpt()
     if frozen:
-        work.model.positions.requires_grad_(False)
-        for module in (work.model.tokens, *list(work.model.blocks)[:frozen]):
+        model.positions.requires_grad_(False)
+        for module in (model.tokens, *list(model.blocks)[:frozen]):
             module.requires_grad_(False)
-    profile_step(work.step, device, model=work.model, optimizer=work.optimizer)
-    return profile_step(work.step, device, model=work.model, optimizer=work.optimizer)
+    return profiled_step(model)
+
+
+def gpt() -> Gpt:
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    return Gpt(GptShape(layers=4, width=64, heads=4, context=64, batch=4))
+
+
+def profiled_step(model: Gpt) -> OpGraph:
+    optimizer, tokens = torch.optim.AdamW(model.parameters(), fused=True), torch.randint(0, 256, (4, 64))
+
+    def step() -> None:
+        optimizer.zero_grad()
+        model(tokens, tokens).backward()
+        optimizer.step()
+
+    return profile_step(step, torch.device("cpu"), model=model, optimizer=optimizer)
 
 
 def test_a_profiled_model_becomes_a_problem_whose_peak_is_the_measured_one(profiled: OpGraph) -> None:
@@ -234,6 +248,22 @@ def test_a_profiled_model_with_frozen_first_layers(frozen: int) -> None:
     for solver in (Search(), ExactLayout()):
         solution = solver.solve(tight, Limits(time_s=2))
         assert solution.plan is not None and judge_layout(tight, solution.plan).clean
+
+
+def test_a_profiled_model_whose_blocks_are_trained_by_adapters_only() -> None:
+    """Every layer has a backward, and frozen chunks beside few trained ones."""
+    model = gpt().requires_grad_(False)
+    for block in model.blocks:
+        assert isinstance(block, Block)
+        block.widen, block.narrow = Adapted(block.widen), Adapted(block.narrow)  # type: ignore[assignment]
+    graph = profiled_step(model)
+    problem = problem_from_graph(graph, CARDS, chunk_bytes=65536, context_bytes=0, parameter_bytes=4)
+    assert [block.choice for block in problem.blocks] == [False, *[True] * 4, False]
+    assert all(block.backward_us > 0 < block.input_bytes < block.activation_bytes for block in problem.blocks[1:-1])
+    trained = {index for index, chunk in enumerate(problem.chunks) if chunk.trainable}
+    assert 0 < len(trained) < 0.1 * len(problem.chunks)
+    assert all(trained & set(block.chunks) for block in problem.blocks[1:-1])
+    assert 0 <= beyond_measured(problem, graph) <= 0.02
 
 
 def test_a_profiled_model_s_layers_are_alike_and_can_be_checkpointed(profiled: OpGraph) -> None:

@@ -116,9 +116,10 @@ class Generation:
     def best(self) -> Policy | None:
         """Close, and mark and return the measured best: least device time, then least on demand or passive.
 
-        None where passive swaps alone were clearly faster than every policy, or no policy was executed.
+        None where passive swaps alone were clearly faster than every policy, or no policy was executed. Ask once.
         """
-        self.open = False
+        policies = self._policies
+        self.close()
         ran = [place for place, result in enumerate(self.results) if result.counts is not None]
         if not ran:
             return None
@@ -130,7 +131,12 @@ class Generation:
             )
             return None
         self.results[place] = replace(self.results[place], kept=True)
-        return self._policies[place]
+        return policies[place]
+
+    def close(self) -> None:
+        """Try no more policies and let go of all: only their results stay, which the report lists to the end."""
+        self.open = False
+        self._policies = []
 
     @property
     def kept(self) -> int | None:

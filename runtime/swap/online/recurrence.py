@@ -67,6 +67,8 @@ class Kind:
 
     def forget(self) -> None:
         """Without policies, as before the first."""
+        if self.generation is not None:
+            self.generation.close()
         self.generation = self.policy = self.place = None
 
 
@@ -108,13 +110,14 @@ class Kinds:
         else:
             self.last = similarity(before.operators, operators, self._settings)
         found.operators, found.forward_bytes = operators, forward_bytes
-        self._kinds = self._bounded([found, *(kind for kind in self._kinds if kind is not found)])
+        self._keep([found, *(kind for kind in self._kinds if kind is not found)])
         return found
 
     def follow(self, ended: Kind) -> bool:
         """Expect the next iteration after one of that kind; whether the one before was of another."""
         before = self._past[-1] if self._past else ended
-        before.follower = ended
+        if before in self._kinds:
+            before.follower = ended
         self._past.append(ended)
         following = _successor(list(self._past)) or ended.follower
         self.expected = following if following in self._kinds else ended
@@ -122,7 +125,7 @@ class Kinds:
 
     def settle(self) -> None:
         """A kind has got its policy: of more than `most` such, the one unused for longest is forgotten."""
-        self._kinds = self._bounded(self._kinds)
+        self._keep(self._kinds)
 
     def _alike(self, kind: Kind, operators: npt.NDArray[np.int64], forward_bytes: int, by_size: bool) -> bool:
         if self.most == 0 or kind.operators is None:
@@ -143,12 +146,16 @@ class Kinds:
                 different.append(size)
         return len(different) <= FEW_SIZES
 
-    def _bounded(self, kinds: list[Kind]) -> list[Kind]:
+    def _keep(self, kinds: list[Kind]) -> None:
         """The latest of both sorts; the iteration that has just ended stays in any case, to compare with."""
         most = max(self.most, 1)
         settled = [kind for kind in kinds if kind.settled][:most]
         others = [kind for kind in kinds if not kind.settled][:most]
-        return [kind for kind in kinds if kind in settled or kind in others]
+        self._kinds = [kind for kind in kinds if kind in settled or kind in others]
+        for kind in kinds:
+            if kind not in self._kinds:
+                kind.follower = None  # else each would keep the next one alive
+                kind.forget()
 
 
 def _successor(past: Sequence[Kind]) -> Kind | None:

@@ -1,8 +1,11 @@
 """Policies are made, executed and measured one by one, and the best is kept."""
 
+import gc
+
 import pytest
 
 from runtime.swap.online.generation import Generation
+from runtime.swap.online.policy import Policy
 from runtime.swap.online.portfolio import PolicyChoice
 from runtime.swap.online.report import SessionCounts
 from tests.runtime.swap.online.chain import LAYER_BYTES, STATIC_BYTES, chain_profiled, hardware
@@ -152,3 +155,18 @@ def test_a_policy_that_was_never_executed_is_never_kept(matched: int) -> None:
         made.measured(1.0, SessionCounts(matched=matched))
     made.propose(chain_profiled(LAYERS))
     assert (made.best() is not None) == (matched > 0)
+
+
+def policies_alive() -> int:
+    gc.collect()
+    return sum(type(thing) is Policy for thing in gc.get_objects())
+
+
+def test_policies_that_are_not_chosen_take_no_memory() -> None:
+    before, made = policies_alive(), generation()
+    while made.propose(chain_profiled(LAYERS)) is not None:
+        made.measured(5000.0, SessionCounts(matched=1))
+    assert policies_alive() > before + 1
+    best = made.best()
+    assert best is not None and policies_alive() == before + 1
+    assert made.trial is None and len(made.results) == len(CHOICES)

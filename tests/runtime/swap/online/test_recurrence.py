@@ -1,6 +1,8 @@
 """Which iterations are of one kind, and which kind comes next."""
 
+import gc
 import random
+import weakref
 from collections.abc import Sequence
 
 import numpy as np
@@ -9,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime.swap.online.generation import Generation
-from runtime.swap.online.recurrence import Kind, Kinds
+from runtime.swap.online.recurrence import PAST, Kind, Kinds
 from runtime.swap.online.stages import Stage, StageMachine, StageSettings
 from tests.runtime.swap.online.chain import hardware
 from tests.runtime.swap.online.test_generation import CHOICES
@@ -155,6 +157,17 @@ def test_what_never_comes_again_drives_out_nothing_that_is_settled() -> None:
     for other in range(2, 40):
         see(kinds, [other] * 20)
     assert see(kinds, [1]) is first
+
+
+def test_what_was_forgotten_takes_no_memory() -> None:
+    kinds = Kinds(StageSettings(remembered=2))
+    seen = [weakref.ref(see(kinds, [1]))]
+    settle(kinds, kinds.expected)
+    seen += [weakref.ref(see(kinds, [other] * 20)) for other in range(2, 2000)]
+    gc.collect()
+    alive = [one() is not None for one in seen]
+    assert alive[0]
+    assert sum(alive) <= PAST + 1 + 2
 
 
 def test_what_was_forgotten_is_not_expected() -> None:

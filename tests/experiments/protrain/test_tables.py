@@ -6,9 +6,12 @@ from typing import Any
 import pytest
 
 from experiments.reproduction import Cells, Result
-from experiments.reproduction.entry import read_entry
+from experiments.reproduction.entry import entry_names, read_entry
 from experiments.reproduction.judge import DIFFERS, FAILED, NO_REASON, judge
 from experiments.reproduction.run import compute_function
+from experiments.rows import read_rows
+
+KEPT = Path(__file__).resolve().parents[3] / "experiments" / "results" / "tables" / "protrain"
 
 NAMES = [
     "table-2",
@@ -69,3 +72,13 @@ def test_largest_sizes_are_the_host_memory_over_the_bytes_of_a_parameter(tmp_pat
     for system, bytes_ in {"protrain": 12, "deepspeed": 27, "colossal": 16, "fsdp": 16}.items():
         found = result.named(f"largest, layer by layer, {system}").numbers()["one"]
         assert host / bytes_ - 0.9 < found < host / bytes_ + (0.9 if system == "protrain" else 0)
+
+
+def test_kept_pages_are_those_of_the_entries_and_none_failed() -> None:
+    names = {name for name in entry_names() if name.startswith("protrain-")}
+    assert {path.stem for path in KEPT.glob("protrain-*.jsonl")} == names
+    for name in names:
+        rows = read_rows(KEPT / f"{name}.jsonl")
+        assert rows and (KEPT / f"{name}.md").exists()
+        assert [row.reason for row in rows if row.outcome != "ok" or NO_REASON in (row.reason or "")] == []
+        assert {row.commit is not None and not row.commit.endswith("+") for row in rows} == {True}, name

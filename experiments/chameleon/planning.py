@@ -136,5 +136,6 @@ def figures_of(found: Sequence[Answer]) -> dict[str, Any]:
         "processor_s": max(one.processor_s for one in found),
         "again_s": middle([one.again_s for one in found]),
         "pipelines": [[list(one.layers), one.microbatches] for one in last.plan.pipelines] if last.plan else None,
+        "reasons": sorted({one.solution.reason or "" for one in found if one.solution.plan is None}),
         "policies": sorted({one.solution.plan.policy for one in found if one.solution.plan is not None}),
     }

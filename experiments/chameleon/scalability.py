@@ -115,11 +115,17 @@ def _series(found: Mapping[str, Mapping[str, Any] | None]) -> list[Series]:
 
 
 def _notes(found: Mapping[str, Mapping[str, Any] | None]) -> tuple[str, ...]:
-    """Where the exact planner did not prove its answer."""
-    told = []
-    for label, cell in found.items():
-        statuses = [] if cell is None else cell["whole"][EXACT]["statuses"]
-        if not PROVEN.issuperset(statuses):
-            told.append(f"{label}: the exact planner ends {', '.join(statuses)}.")
-    proven = len(found) - len(told)
-    return (f"The exact planner proves its answer, best or impossible, in {proven} of {len(found)} cells.", *told)
+    """How many answers the exact planner proved, which it did not, and why there is no plan where there is none."""
+    exact = {label: cell["whole"][EXACT] for label, cell in found.items() if cell is not None}
+    open_gaps = {label: cell["gap"] for label, cell in exact.items() if not PROVEN.issuperset(cell["statuses"])}
+    cells = f"{len(exact) - len(open_gaps)} of {len(found)} cells"
+    proven = f"The exact planner proves its answer, best or impossible, in {cells}"
+    if open_gaps:
+        largest = max((gap for gap in open_gaps.values() if gap is not None), default=None)
+        room = "without a bound" if largest is None else f"at most {largest:.2g} above its bound"
+        proven += f"; the others end {room}: {', '.join(open_gaps)}"
+    impossible: dict[str, list[str]] = {}
+    for label, cell in exact.items():
+        for reason in cell["reasons"]:
+            impossible.setdefault(reason, []).append(label)
+    return (f"{proven}.", *(f"No plan for {', '.join(labels)}: {reason}." for reason, labels in impossible.items()))

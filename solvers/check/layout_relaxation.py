@@ -39,7 +39,7 @@ class LayoutRelaxation:
 
         policy = (1, lambda k: Column(choice[k]) if k < blocks else None)
         moments = {name: of_each(passes, most_us) for name in ("end", "loaded", "gathered")}
-        moments |= {name: of_each(blocks, most_us) for name in ("out", "back")}
+        moments |= {name: of_each(blocks, most_us) for name in ("out", "queued", "back")}
         moments |= {name: of_each(trained, most_us) for name in ("reduced", "offloaded", "cpu", "device")}
         return moments | {
             "checkpoint": policy,
@@ -145,6 +145,8 @@ class LayoutRelaxation:
             "relay": (2, self._relay),
             "out": (2, self._out),
             "freed": (1, self._freed),
+            "queued": (2, self._queued),
+            "awaited": (1, self._awaited),
             "back": (2, self._back),
             "returned": (1, self._returned),
             "ahead": (3, self._ahead),
@@ -195,6 +197,22 @@ class LayoutRelaxation:
         """(9) Block k's swap-out has ended before the forward at which its bytes count no more."""
         later = k + 1 + self.problem.interval
         return after(f"end/{later}", f"out/{k}", self.step.work(later)) if later < self.count else None
+
+    def _queued(self, k: int, behind: int) -> Row | None:
+        """(17) Forwards behind block k (0), later by each pair of neighbours up to it that are both swapped (1)."""
+        later = k + 1 + self.problem.interval
+        if later >= self.count or behind > 1 or (k == 0 and behind == 1):
+            return None
+        if behind == 0:
+            return after(f"queued/{k}", f"end/{k}", ([], self.step.forwards(k + 1, later)))
+        more = self.step.outlasting(k - 1)
+        pair = [(f"swap/{k - 1}", more), (f"swap/{k}", more)], -more
+        return after(f"queued/{k}", f"queued/{k - 1}", plus(self.step.work(later), pair))
+
+    def _awaited(self, k: int) -> Row | None:
+        """(17) No forward that may await block k's swap-out ends before them."""
+        later = k + 1 + self.problem.interval
+        return after(f"end/{later}", f"queued/{k}", ([], 0)) if later < self.count else None
 
     def _back(self, k: int, behind: int) -> Row | None:
         """(10) A swap-in waits for room (0) and for the swap-ins of the blocks behind (1)."""

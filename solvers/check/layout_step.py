@@ -18,7 +18,7 @@ class LayoutStep:
     """
 
     def __init__(self, problem: LayoutProblem) -> None:
-        self.blocks, self.chunks = problem.blocks, problem.chunks
+        self.blocks, self.chunks, self.interval = problem.blocks, problem.chunks, problem.interval
         self.count, self.end = len(self.blocks), 2 * len(self.blocks)
         users: list[list[int]] = [[] for _ in self.chunks]
         for k, block in enumerate(self.blocks):
@@ -56,6 +56,18 @@ class LayoutStep:
         if e < self.count:
             return [], self.blocks[k].forward_us
         return [(f"checkpoint/{k}", self.blocks[k].forward_us)], self.blocks[k].backward_us
+
+    def forwards(self, first: int, last: int) -> int:
+        """What the forwards of these blocks take together."""
+        return sum(block.forward_us for block in self.blocks[first : last + 1])
+
+    def outlasting(self, k: int) -> int:
+        """By how much two swap-outs, of block k and the next, outlast the forwards until that one's end is awaited.
+
+        No swap-out is counted longer than `interval` forwards behind its block.
+        """
+        one, other = (min(self.blocks[j].swap_out_us, self.forwards(j + 1, j + self.interval)) for j in (k, k + 1))
+        return max(0, one + other - self.forwards(k + 1, k + 1 + self.interval))
 
     def missing(self, e: int, chunks: Iterable[int], time: str) -> Amount:
         """What these chunks take unless persistent, or in backward found."""

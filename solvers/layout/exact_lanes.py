@@ -1,4 +1,4 @@
-"""The lanes in the relaxation of `exact-layout`: moments, and rows that every run obeys (README, rows (5)-(16))."""
+"""The lanes in the relaxation of `exact-layout`: moments, and rows that every run obeys (README, rows (5)-(17))."""
 
 from collections.abc import Iterable, Sequence
 
@@ -38,6 +38,7 @@ class Lanes:
         self.gathered = moments(self.passes, name="gathered").tolist()
         self.back = moments(self.count, name="back").tolist()
         self.out = moments(self.count, name="out").tolist()
+        self.queued = moments(self.count, name="queued").tolist()
         self.reduced = moments(len(self.order), name="reduced").tolist()
         self.offloaded = moments(len(self.order), name="offloaded").tolist()
         self.cpu = moments(len(self.order), name="cpu").tolist()
@@ -49,6 +50,7 @@ class Lanes:
             self._compute(number)
             self._load(number)
         self._swaps()
+        self._neighbours()
         self._reductions()
         self._network()
         self._prefetch()
@@ -132,6 +134,28 @@ class Lanes:
             if k + 1 < self.count:
                 self._after(self.back[k], self.back[k + 1], moved, f"back/{k}/1")
             self._after(self.end[number], self.back[k], self._work(number), f"returned/{k}")
+
+    def _neighbours(self) -> None:
+        """(17) Each pair of neighbours that are both swapped holds up forwards behind it, and all of them add up."""
+        near = self.problem.interval + 1
+        for k in range(self.count - near):
+            times = sum(block.forward_us for block in self.blocks[k + 1 : k + near + 1])
+            self._after(self.queued[k], self.end[k], ([], times), f"queued/{k}/0")
+            if k:
+                more = self._held_up_us(k - 1)
+                pair: Amount = [(self.swapped[k - 1], float(more)), (self.swapped[k], float(more))], -more
+                self._after(self.queued[k], self.queued[k - 1], _plus(self._work(k + near), pair), f"queued/{k}/1")
+            self._after(self.end[k + near], self.queued[k], ([], 0), f"awaited/{k}")
+
+    def _held_up_us(self, k: int) -> int:
+        """By how much the swap-outs of blocks k and k + 1 outlast the forwards until the one that awaits both."""
+
+        def forwards(first: int, last: int) -> int:
+            return sum(block.forward_us for block in self.blocks[first : last + 1])
+
+        near = self.problem.interval
+        outs = sum(min(self.blocks[j].swap_out_us, forwards(j + 1, j + near)) for j in (k, k + 1))
+        return max(0, outs - forwards(k + 1, k + 1 + near))
 
     def _reduction(self, chunk: int) -> Amount:
         given = self.chunks[chunk]

@@ -1,4 +1,4 @@
-"""The relaxation of `exact-layout`: a linear model that no decision's lane time lies below (README, rows (1)-(16)).
+"""The relaxation of `exact-layout`: a linear model that no decision's lane time lies below (README, rows (1)-(17)).
 
 Decisions are binaries, moments of the lanes are columns (`exact_lanes.py`). Each row states what every decision's lanes
 obey; what a lane may do beyond (who evicts whom, which gather waits for which reduction) is left out, so the optimum is

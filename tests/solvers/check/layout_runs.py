@@ -67,12 +67,28 @@ def _moments(problem: LayoutProblem, plan: LayoutPlan, ends: Ends) -> dict[str, 
         "loaded": loaded[1:],
         "gathered": gathered[1:],
         "out": out,
+        "queued": _queued(problem, plan, end),
         "back": list(reversed(list(accumulate(reversed(back), max)))),
     }
     families |= _gradients(problem, ends, end, out[-1])
     values = {f"{family}/{n}": moment for family, moments in families.items() for n, moment in enumerate(moments)}
     last = max([end[-1], *families["reduced"][-1:], *families["offloaded"][-1:]])
     return values | {"gradients": last, "finish": max(ends.values())}
+
+
+def _queued(problem: LayoutProblem, plan: LayoutPlan, end: list[int]) -> list[int]:
+    """The least that the chain of rows allows: that no forward ends before it is what they claim of pairs."""
+    g, count = problem.interval, len(problem.blocks)
+    forward = [block.forward_us for block in problem.blocks]
+    out = [min(block.swap_out_us, sum(forward[k + 1 : k + 1 + g])) for k, block in enumerate(problem.blocks)]
+    queued = [0] * count
+    for k in range(count - g - 1):
+        queued[k] = end[k] + sum(forward[k + 1 : k + g + 2])
+        if k:
+            swapped = [plan.policies[k - 1], plan.policies[k]].count("swap")
+            more = (swapped - 1) * max(0, out[k - 1] + out[k] - sum(forward[k : k + g + 1]))
+            queued[k] = max(queued[k], queued[k - 1] + forward[k + g + 1] + more)
+    return queued
 
 
 def _gradients(problem: LayoutProblem, ends: Ends, end: list[int], out: int) -> dict[str, list[int]]:
@@ -93,9 +109,11 @@ def _gradients(problem: LayoutProblem, ends: Ends, end: list[int], out: int) -> 
 
 FAMILIES: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("chunks", "host", "memory", "hits", "checkpoints", "swaps", "persistents", "network"), ()),
-    **dict.fromkeys(("policy", "room", "held", "found", "load", "gather", "freed", "returned"), ("passes",)),
+    **dict.fromkeys(("policy", "room", "held", "found", "load", "gather", "freed", "awaited", "returned"), ("passes",)),
     **dict.fromkeys(("gradients", "finish"), ("few",)),
-    **dict.fromkeys(("peak", "compute", "out", "back", "reduce", "offload", "cpu", "device"), ("passes", "few")),
+    **dict.fromkeys(
+        ("peak", "compute", "out", "queued", "back", "reduce", "offload", "cpu", "device"), ("passes", "few")
+    ),
     "relay": ("passes", "passes"),
     "ahead": ("passes", "few", "few"),
 }

@@ -1,5 +1,6 @@
 """Local search over decisions, each judged by its exact lane time: single changes, exchanges, one chunk for a block."""
 
+import math
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -53,40 +54,45 @@ def filled(given: Instance, persistent: Sequence[int], policies: Sequence[Policy
 
 
 def improve(incumbent: Incumbent, seed: int, done: Callable[[int], bool], pool: Sequence[LayoutPlan] = ()) -> None:
-    """Improve until `done(rounds)`: steps that do not worsen, and the more others the longer there is no better one.
+    """Improve until `done(rounds)`, by annealing again and again, each time longer, up to a limit.
 
-    It begins with the first of `pool`, where given, and goes on from the best decision or another of `pool`, which have
-    to fit.
+    It begins with the first of `pool`, where given, and goes on from the best decision or one of `pool`, which have to
+    fit.
     """
-    if incumbent.plan is None or incumbent.end_us is None:
+    if incumbent.plan is None:
         return
     chance = random.Random(seed)
-    here = next(iter(pool), incumbent.plan)
-    at = incumbent.offer(here) or incumbent.end_us
-    rounds = idle = 0
+    here, rounds, length = next(iter(pool), incumbent.plan), 0, _SHORTEST
     while not done(rounds):
+        rounds = _anneal(incumbent, here, chance, done, rounds, length)
+        here, length = chance.choice((incumbent.plan, *pool)), min(2 * length, _LONGEST)
+
+
+def _anneal(
+    incumbent: Incumbent, here: LayoutPlan, chance: random.Random, done: Callable[[int], bool], rounds: int, length: int
+) -> int:
+    """So many rounds: a step that worsens is taken the likelier the less it does, and less and less. Returns rounds."""
+    at = incumbent.offer(here)
+    for step in range(length):
+        if done(rounds):
+            break
         rounds += 1
         plan = _neighbour(incumbent.given, here, chance)
         end = None if plan is None else incumbent.offer(plan)
-        if plan is not None and end is not None and end <= at * (1 + _heat(idle)):
-            idle = 0 if end < at else idle + 1
+        if plan is None or end is None:
+            continue
+        heat = _WARMEST * (_COLDEST / _WARMEST) ** (step / length)
+        if at is None or end <= at or chance.random() < math.exp((at - end) / (heat * end)):
             here, at = plan, end
-        else:
-            idle += 1
-        if idle > _PATIENCE:
-            here = chance.choice((incumbent.plan, incumbent.plan, *pool))
-            at, idle = incumbent.offer(here) or incumbent.end_us, 0
+    return rounds
 
 
 _REMEMBERED = 50_000
 """So many decisions are remembered with their times, some 50 MB; then they are forgotten."""
-_PATIENCE = 1500
-"""So many steps without a better one, and the search goes on from the best decision."""
-
-
-def _heat(idle: int) -> float:
-    """What a step may worsen: nothing at first, up to 0.5 % before the search gives up."""
-    return 0.005 * idle / _PATIENCE
+_SHORTEST, _LONGEST = 2_000, 32_000
+"""Rounds of an annealing: the first one's, and the most, as each takes twice as many as the one before."""
+_WARMEST, _COLDEST = 1e-3, 3e-6
+"""What a step may worsen with a chance of 1/e, as a share of all time: at first and at last, geometrically between."""
 
 
 def _neighbour(given: Instance, plan: LayoutPlan, chance: random.Random) -> LayoutPlan | None:
@@ -140,7 +146,19 @@ def _exchange_chunks(given: Instance, persistent: set[int], policies: list[Polic
         persistent.add(chance.choice(others))
 
 
-_MOVES = (_other_policy, _exchange, _other_chunk, _exchange_chunks)
+def _move_along(given: Instance, persistent: set[int], policies: list[Policy], chance: random.Random) -> None:
+    """A block's policy goes to another place; those between move on by one."""
+    places = _choices(given)
+    if not places:
+        return
+    one, other = chance.randrange(len(places)), chance.randrange(len(places))
+    order = [policies[place] for place in places]
+    order.insert(other, order.pop(one))
+    for place, policy in zip(places, order, strict=True):
+        policies[place] = policy
+
+
+_MOVES = (_other_policy, _other_policy, _exchange, _exchange, _other_chunk, _exchange_chunks, _move_along)
 
 
 def starts(given: Instance) -> Iterator[LayoutPlan]:

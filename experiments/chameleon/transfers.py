@@ -131,10 +131,13 @@ def arithmetic(
     transfer_saved_percent: float,
     collectives_saved_percent: float,
     steps_saved_percent: Mapping[str, float],
-    kept_percent: float,
+    kept_percent: Mapping[str, float],
     nodes: Sequence[int],
 ) -> Result:
-    """What follows from the paper's own values: parts of the recovery, and the share of collectives in a step."""
+    """What follows from the paper's own values: parts of the recovery, and the share of collectives in a step.
+
+    `kept_percent`: throughput after failures over that before, as printed; the last is of `nodes` before and after.
+    """
     before, after = recovery_s
     transfer_s = (before - after) / (transfer_saved_percent / 100)
     shares = {label: 100 * saved / collectives_saved_percent for label, saved in steps_saved_percent.items()}
@@ -144,7 +147,10 @@ def arithmetic(
             scalar("transfer before", "s", transfer_s),
             scalar("transfer after", "s", transfer_s - (before - after)),
             scalar("fixed part of the recovery", "s", before - transfer_s),
-            scalar("kept of the nodes left", "%", kept_percent * nodes[0] / nodes[1]),
+            scalar("kept of the nodes left", "%", list(kept_percent.values())[-1] * nodes[0] / nodes[1]),
+            Series(
+                name="gap after failures", unit="%", points={label: 100 - kept for label, kept in kept_percent.items()}
+            ),
             Series(name="collectives of a step", unit="%", points=dict(shares)),
         )
     )

@@ -1,5 +1,6 @@
 """Judge of plan files: the decision by its kind's judge, and every claim that the file makes about it."""
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -168,7 +169,7 @@ def _never(problem: Any) -> bool:
 
 
 def _certificate(problem: Problem, plan: PlanFile, certificates: Certificates) -> list[str]:
-    """Add the certificate up again: the bound that it proves is at least the one claimed."""
+    """Add the certificate up again: it proves the bound claimed, or that nothing is valid where that is claimed."""
     if plan.certificate is None:
         return []
     form = plan.certificate.get("form")
@@ -178,6 +179,8 @@ def _certificate(problem: Problem, plan: PlanFile, certificates: Certificates) -
         names = ", ".join(sorted(known)) or "none"
         return [f"certificate has the unknown form {form!r}: the kind {problem.KIND} knows {names}"]
     faults, proved = add_up(problem, plan.certificate)
+    if not faults and plan.status is Status.INFEASIBLE and proved < math.inf:
+        return [f"status is infeasible, but the certificate proves only that no decision ends before {proved} us"]
     if not faults and plan.bound_us is not None and plan.bound_us > proved:
         return [f"bound_us is {plan.bound_us}, but the certificate proves only {proved}"]
     return [f"certificate: {fault}" for fault in faults]

@@ -8,9 +8,12 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from solvers.check import Verdict, check_plan
+from solvers.check.layout_floor import base_us
+from solvers.check.layout_least import least_device_bytes
 from solvers.check.plan import JUDGES
 from solvers.ir import (
     InvalidInput,
+    LayoutProblem,
     PartitionProblem,
     PlanFile,
     RecomputeGraphProblem,
@@ -21,11 +24,16 @@ from solvers.ir import (
     SwapProblem,
 )
 from solvers.ir.codec import PROBLEMS, plan_file, problem_sha256
+from tests.solvers.check.certificates import SPLIT
+from tests.solvers.check.certificates import STORY as CUT
+from tests.solvers.check.certificates import story as cut
 from tests.solvers.check.test_partition import STORY as PARTITION
 from tests.solvers.check.test_recompute_graph import STORY as GRAPH
 from tests.solvers.check.test_recompute_layer import MIXED
 from tests.solvers.check.test_recompute_layer import STORY as LAYER
 from tests.solvers.check.test_swap import STORY
+from tests.solvers.layout.brute_force import optimum
+from tests.solvers.layout.brute_force import random_problem as random_layout
 from tests.strategies import plans, problems
 
 PLAN = SwapPlan(swaps=(Swap(tensor="x", swap_in_at=4),))
@@ -185,6 +193,48 @@ def test_a_certificate_is_added_up_again() -> None:
     assert violations(60, 60.0) == ()
     assert violations(60, 61.0) == ("bound_us is 61.0, but the certificate proves only 60",)
     assert violations(61, 61.0) == ("certificate: parts add up to 60",)
+
+
+def forged(problem: LayoutProblem | RecomputeGraphProblem, certificate: dict[str, Any]) -> tuple[str, ...]:
+    """What is found in a refusal of the problem that its certificate is said to prove, besides that there is none."""
+    budget = problem.device_bytes if isinstance(problem, LayoutProblem) else problem.budget_bytes
+    refusal: Solution[Any] = Solution(
+        status=Status.INFEASIBLE,
+        plan=None,
+        solver="test",
+        least_budget_bytes=budget + 1,
+        reason=f"at least {budget + 1} bytes are needed",
+        certificate=certificate,
+    )
+    return check_plan(problem, plan_file(refusal, problem.KIND, problem_sha256(problem))).violations[1:]
+
+
+def test_a_certificate_of_a_bound_proves_no_infeasibility() -> None:
+    """Of each kind and form: feasible problems, of which that is not easy to tell, and certificates that add up."""
+    words = "status is infeasible, but the certificate proves only that no decision ends before {} us"
+    tree = {"form": "layout-tree/1", "unit": 1, "most_us": 0, "leaves": [{"limits": {}, "duals": {}}]}
+    tried = 0
+    for seed in range(300):
+        problem = replace(random_layout(seed), host_bytes=3)
+        problem = replace(problem, device_bytes=least_device_bytes(problem)[1] - 1)
+        best = optimum(problem)
+        if best is None:
+            continue
+        tried += 1
+        assert forged(problem, {"form": "floor/1"}) == (words.format(base_us(problem)),)
+        assert forged(problem, {"form": "every-decision/1"}) == (words.format(best),)
+        assert forged(problem, tree) == (words.format(0),)
+        assert "nothing is proved" in forged(problem, {"form": "least-memory/1"})[0]
+    assert tried > 3
+    assert forged(CUT, cut(SPLIT)) == (words.format(22),)
+
+
+def test_a_certificate_that_nothing_is_valid_proves_infeasibility() -> None:
+    problem = random_layout(0)
+    none = replace(problem, device_bytes=least_device_bytes(problem)[0] - 1)
+    for form in ("every-decision/1", "least-memory/1"):
+        violations = forged(none, {"form": form})
+        assert not any("certificate" in violation for violation in violations), violations
 
 
 def test_every_kind_has_a_judge() -> None:

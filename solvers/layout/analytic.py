@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from solvers.ir.layout import LayoutProblem
 from solvers.layout.evaluate import Instance
-from solvers.layout.layouts import Array, Layouts, array, swap_places
+from solvers.layout.layouts import Array, Layouts, array, sums, swap_places
 
 AT_ONCE = 4096
 """So many configurations are timed together: arrays beyond some 100 KiB cost more to allocate than to fill."""
@@ -108,7 +108,7 @@ class Analytic:
         In backward there is no traffic at all, or nothing is missing and nothing is computed again.
         """
         layouts = self.layouts
-        first, others = _sums(self._again), _sums(self._again[self._places])
+        first, others = sums(self._again), sums(self._again[self._places])
         again = first[layouts.again_end] - others[layouts.again_swapped]
         compute = self._compute.sum() + again.ravel()[layout]
         row, persist = layout // layouts.valid.shape[1], np.arange(len(self.persist))[:, None]
@@ -139,7 +139,7 @@ class Analytic:
         alone = np.maximum(compute, traffic)
         moving = np.maximum(alone, self._moves.out)
         end = self.layouts.moving_end
-        return _sums(alone)[:, -1:] + _sums(moving - alone)[:, end] + self._moves.alone
+        return sums(alone)[:, -1:] + sums(moving - alone)[:, end] + self._moves.alone
 
     def _gradient_traffic(self) -> tuple[Array, Array]:
         """By count of persistent chunks and block: on the network, and out of the device."""
@@ -162,9 +162,9 @@ class Analytic:
             self._by_block(chunks.load, chunks.last), self._by_block(chunks.gather, chunks.last)
         )
         more = missing - there
-        self._there, self._more = _sums(there), _sums(more)
-        self._there_swapped = _sums((there[:, 2] - there[:, 3])[:, self._places])
-        self._more_swapped = _sums((more[:, 2] - more[:, 3])[:, self._places])
+        self._there, self._more = sums(there), sums(more)
+        self._there_swapped = sums((there[:, 2] - there[:, 3])[:, self._places])
+        self._more_swapped = sums((more[:, 2] - more[:, 3])[:, self._places])
         self._place_of = np.full(self.blocks, self.blocks, dtype=np.int64)
         self._place_of[self._places] = np.arange(len(self._places))
         self._places_before = np.searchsorted(self._places, np.arange(self.blocks + 1))
@@ -194,7 +194,7 @@ class Analytic:
         block = chunks.last[order[place]]
         end = count - np.searchsorted(chunks.last[order][::-1], np.arange(self.blocks))
         left = [
-            (sums := _sums(np.where(asks, times[order], 0)))[row, end[block]] - sums[row, place]
+            (missing := sums(np.where(asks, times[order], 0)))[row, end[block]] - missing[row, place]
             for times in (chunks.load, chunks.gather)
         ]
         cut = np.zeros((len(self.persist), count + 1), dtype=np.int64)
@@ -232,19 +232,12 @@ class _Ranges:
     one: Array
     moving: npt.NDArray[np.bool_]
 
-    def total(self, sums: Array, persist: Array, until: Array | None) -> Array:
+    def total(self, table: Array, persist: Array, until: Array | None) -> Array:
         """The sum over the blocks below `until` (None: all), each in its case."""
-        width = sums.shape[2]
+        width = table.shape[2]
         last = array(width - 1) if until is None else until
         both, one = np.minimum(self.both, last), np.minimum(self.one, last)
-        flat, start = sums.ravel(), persist * (4 * width)
+        flat, start = table.ravel(), persist * (4 * width)
         middle = start + (self.moving + 1) * width
         first = flat.take(start + 3 * width + both) + flat.take(middle + one) - flat.take(middle + both)
         return array(first + flat.take(start + last) - flat.take(start + one))
-
-
-def _sums(values: Array) -> Array:
-    """Σ of the values before each place of the last axis, and of all."""
-    sums = np.zeros((*values.shape[:-1], values.shape[-1] + 1), dtype=np.int64)
-    np.cumsum(values, axis=-1, out=sums[..., 1:])
-    return sums

@@ -42,11 +42,6 @@ class Packing:
     chunks: tuple[Chunk, ...]
     unused: tuple[int, ...]
 
-    @property
-    def waste_bytes(self) -> int:
-        """What is empty in all chunks together."""
-        return sum(self.chunk_bytes - chunk.bytes for chunk in self.chunks)
-
 
 def pack(parameters: Sequence[Parameter], chunk_bytes: int) -> Packing:
     """One parameter after the other as they are first used, into the open chunk if it fits, else into a new one.

@@ -23,6 +23,13 @@ def array(values: object) -> Array:
     return np.asarray(values, dtype=np.int64)
 
 
+def sums(values: Array) -> Array:
+    """Σ of the values before each place of the last axis, and of all."""
+    found = np.zeros((*values.shape[:-1], values.shape[-1] + 1), dtype=np.int64)
+    np.cumsum(values, axis=-1, out=found[..., 1:])
+    return found
+
+
 def spread(most: int, count: int) -> Array:
     """0…most; `count` of them, evenly spread with both ends, where those are more (2 at least)."""
     if most < count:
@@ -101,7 +108,7 @@ def all_layouts(problem: LayoutProblem) -> Layouts:
         peak_bytes=np.where(valid, _peaks(problem, places, swap, again_end), 0),
         again_end=again_end,
         again_swapped=again_swapped,
-        swapped_bytes=np.concatenate(([0], np.cumsum(size[places])))[swap],
+        swapped_bytes=sums(size[places])[swap],
         moving_end=np.minimum(np.concatenate(([0], places + problem.interval + 1)), len(size))[swap],
     )
 
@@ -135,9 +142,9 @@ def _peaks(problem: LayoutProblem, places: Array, swap: Array, again_end: Array)
     turn = np.full(len(blocks), len(places), dtype=np.int64)
     turn[places] = np.arange(len(places))
     swapped = turn < swap[:, None]
-    left = _before(np.where(swapped, size, 0))[:, np.maximum(0, np.arange(len(blocks)) - problem.interval)]
+    left = sums(np.where(swapped, size, 0))[:, np.maximum(0, np.arange(len(blocks)) - problem.interval)]
     stays = np.where(~swapped & np.array([block.choice for block in blocks]), entry, size)
-    again, kept = _before(stays), _before(np.broadcast_to(size, swapped.shape))
+    again, kept = sums(stays), sums(np.broadcast_to(size, swapped.shape))
     first = np.maximum.accumulate(again[:, :-1] - left + np.maximum(stays + forward, backward), axis=1)
     others = np.flip(kept[:, :-1] - left + np.maximum(size + forward, backward), axis=1)
     last = np.flip(np.maximum.accumulate(others, axis=1), axis=1)
@@ -145,10 +152,3 @@ def _peaks(problem: LayoutProblem, places: Array, swap: Array, again_end: Array)
     rows = np.arange(len(swap))[:, None]
     rest = np.hstack([last, none])[rows, again_end] + (again - kept)[rows, again_end]
     return array(np.maximum(np.hstack([none, first])[rows, again_end], rest))
-
-
-def _before(values: Array) -> Array:
-    """Σ of the values before each place of the last axis, and of all."""
-    sums = np.zeros((*values.shape[:-1], values.shape[-1] + 1), dtype=np.int64)
-    np.cumsum(values, axis=-1, out=sums[..., 1:])
-    return sums

@@ -14,7 +14,7 @@ from solvers.layout.analytic import Analytic
 from solvers.layout.answers import fastest, feasible, without_plan
 from solvers.layout.evaluate import Instance, instance
 from solvers.layout.interleaved import interleaved_plan
-from solvers.layout.layouts import Array, all_layouts, array, counts, left_out, swap_places
+from solvers.layout.layouts import Array, all_layouts, array, counts, left_out, sums, swap_places
 
 AT_ONCE = 1 << 20
 """So many counts of persistent chunks times layouts, or times chunks, are looked at together, to bound memory."""
@@ -77,9 +77,9 @@ class Space:
         self.given, self.problem = given, problem
         self.layouts = all_layouts(problem)
         every, _, _ = counts(problem)
-        away = _before([chunk.host_bytes for chunk in problem.chunks])
+        away = sums(array([chunk.host_bytes for chunk in problem.chunks]))
         host = (away[-1] - away)[every]
-        states = _before([chunk.persistent_bytes + problem.chunk_bytes for chunk in problem.chunks])
+        states = sums(array([chunk.persistent_bytes + problem.chunk_bytes for chunk in problem.chunks]))
         static, buffers = problem.fixed_bytes + states[every], least_buffers_of_first(given)[every]
         row, least = self._least(static + buffers * problem.chunk_bytes, problem.host_bytes - host)
         fits = (row >= 0) & (least <= problem.device_bytes)
@@ -194,8 +194,3 @@ def least_buffers_of_first(given: Instance) -> Array:
             most = bound[users].max()
         needed[number] = max(needed[number + 1], most)
     return needed
-
-
-def _before(values: list[int]) -> Array:
-    """Σ of the first n values, for each n."""
-    return np.concatenate(([0], np.cumsum(array(values))))

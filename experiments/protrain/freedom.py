@@ -30,9 +30,7 @@ from solvers.layout.evaluate import evaluate, instance
 from solvers.layout.exact import ExactLayout
 
 PERCENT = 100
-NOTHING = 0.1
-"""Gains below this percentage are called none: the proven gap at which a solve ends."""
-MOST_S = 600.0
+MOST_S = 600
 """No solve takes so long: what ends it is the work that it may do, so that results are the same on any machine."""
 FREER = "freer layout"
 UNITS = {"search": "s", FREER: "s", "bound": "s"}
@@ -72,7 +70,7 @@ def freedom(
             found[f"{case}, {link}"] = cell
             slower += [] if cell is None or cell["plan"] is None else [cell["plan"]]
     gain, most = _gains(found)
-    return Result(series=(gain, most, *series_of(found, UNITS | COUNTED)), notes=_conclusion(gain, most))
+    return Result(series=(gain, most, *series_of(found, UNITS | COUNTED)), notes=_conclusion(gain, most, PERCENT * gap))
 
 
 def _gains(found: Mapping[str, Mapping[str, Any] | None]) -> list[Series]:
@@ -84,18 +82,18 @@ def _gains(found: Mapping[str, Mapping[str, Any] | None]) -> list[Series]:
     ]
 
 
-def _conclusion(gain: Series, most: Series) -> tuple[str, ...]:
-    """What the gains say together; nothing where no case fits."""
+def _conclusion(gain: Series, most: Series, nothing: float) -> tuple[str, ...]:
+    """What the gains say together, those below `nothing` % being none; () where no case fits."""
     found, proven = gain.numbers(), most.numbers()
     if not found:
         return ()
     best = max(found, key=lambda label: found[label])
-    none = sum(value < NOTHING for value in found.values())
-    surely = sum(value < NOTHING for value in proven.values())
+    none = sum(value < nothing for value in found.values())
+    surely = sum(value < nothing for value in proven.values())
     return (
         f"Of {len(found)} cases the freer layout gains most in {best} ({found[best]:.1f} %), on average "
         f"{fmean(found.values()):.1f} %; at most, by the bound, {fmean(proven.values()):.1f} %. In {none} it gains "
-        f"less than {NOTHING} %, as far as found; in {surely} of these the bound leaves no more.",
+        f"less than {nothing:g} %, as far as found; in {surely} of these the bound leaves no more.",
     )
 
 

@@ -173,7 +173,7 @@ class Observer:
             if not torch.is_grad_enabled():
                 return forward(*args, **kwargs)
             call = self._begin(name, module, self._inputs((args, kwargs)))
-            held = tree_map(self._alias, (args, kwargs))
+            held = self._aliased((args, kwargs))
             result = self._run(call, module, forward, [(args, kwargs)], held)
             self._end(call, module, self._inputs(held), result)
             return result
@@ -200,8 +200,11 @@ class Observer:
     def _inputs(self, values: object) -> list[torch.Tensor]:
         return [tensor for tensor in device_tensors(values, self.device) if not self._is_state(tensor)]
 
-    def _alias(self, value: Any) -> Any:
-        return Alias.apply(value) if self._inputs(value) else value  # type: ignore[no-untyped-call]
+    def _aliased(self, values: Any) -> Any:
+        """The values with an alias for each tensor, the same one wherever it is given: blocks compare by `is`."""
+        tensors = {id(tensor): tensor for tensor in self._inputs(values)}
+        aliases = {key: Alias.apply(tensor) for key, tensor in tensors.items()}  # type: ignore[no-untyped-call]
+        return tree_map(lambda value: aliases.get(id(value), value), values)
 
     def _begin(self, name: str, module: nn.Module, inputs: list[torch.Tensor]) -> Call:
         number = len(self.calls)

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, get_args
 
 from runtime.profile.memory.profile import MemoryProfile
 from runtime.profile.memory.segments import Place, Segment
@@ -22,6 +22,8 @@ def peak_bytes(profile: MemoryProfile, policies: Sequence[Policy], interval: int
     layout). States are held as in a plain step.
     """
     check_policies(profile, policies, interval)
+    if deltas not in get_args(Deltas):
+        raise InvalidInput(f"deltas {deltas!r} are unknown: choose of {', '.join(get_args(Deltas))}")
     plan = _Plan(profile, policies, interval)
     return max(_counted(segment, deltas) + shift for segment, shift in plan.moments())
 

@@ -39,11 +39,6 @@ class Segment:
     gradient_bytes: int = 0
     needed: bool = True
 
-    @property
-    def delta_bytes(self) -> int:
-        """Intra-operator delta inside a hooked module, inter-operator delta between two: peak beyond the start."""
-        return self.peak_bytes - self.start_bytes
-
 
 class Tape:
     """Cuts a running step into segments by the allocator's statistics, whose peak it resets.

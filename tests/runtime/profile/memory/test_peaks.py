@@ -4,13 +4,14 @@ import random
 
 import pytest
 import torch
+from torch import nn
 
 from runtime.device import SimDevice
 from runtime.profile.memory import block_policies, peak_bytes, profile_memory
 from runtime.profile.memory.peaks import Deltas
 from solvers.ir.errors import InvalidInput
 from solvers.ir.layout import POLICIES, Policy
-from tests.runtime.profile.memory.models import Masked, Task, chain, rectified, task
+from tests.runtime.profile.memory.models import Attending, Masked, Task, chain, rectified, task
 
 
 def tasks(kind: str) -> Task:
@@ -74,6 +75,16 @@ def test_an_encoder_and_its_decoder(frozen: bool, sim: SimDevice) -> None:
         assert predicted == pytest.approx(real, rel=1e-3), policies
 
 
+def test_blocks_that_are_given_one_tensor_several_times(sim: SimDevice) -> None:
+    """The recomputation must find it the same object again: else it saves other tensors than forward."""
+    model = Attending(4, 64, lambda width: nn.MultiheadAttention(width, 2, batch_first=True))
+    work = task(model, torch.randn(4, 40, 32))
+    profile = profile_memory(work.model, work.step, sim.device)
+    for number, policies in enumerate(mixes(4, 8)):
+        interval = 1 + number % 2
+        assert peak_bytes(profile, policies, interval) == executed(work, policies, interval, sim), policies
+
+
 def test_the_profiled_step_is_the_one_with_every_block_checkpointed(sim: SimDevice) -> None:
     work = tasks("chain")
     profile = profile_memory(work.model, work.step, sim.device)
@@ -132,3 +143,5 @@ def test_wrong_policies_are_refused_in_a_sentence(sim: SimDevice) -> None:
         peak_bytes(profile, ["drop"] * 5)  # type: ignore[list-item]
     with pytest.raises(InvalidInput, match="interval is 0: give at least 1"):
         peak_bytes(profile, ("keep",) * 5, 0)
+    with pytest.raises(InvalidInput, match="deltas 'inter' are unknown: choose of all, intra, none"):
+        peak_bytes(profile, ("keep",) * 5, deltas="inter")  # type: ignore[arg-type]

@@ -1,5 +1,6 @@
 """Turns a decoder's complaint into one sentence: the place, the value found there, what is needed, the remedy."""
 
+import copy
 import json
 import re
 from typing import Any
@@ -7,7 +8,9 @@ from typing import Any
 import msgspec
 
 _PATH = re.compile(r" - at `(?P<path>[^`]*)`$")
-_STEP = re.compile(r"\.(?P<key>[^.\[]+)|\[(?P<index>\d+)\]")
+_STEP = re.compile(r'\.(?P<key>[^.\[]+)|\[(?P<index>\d+)\]|\[(?P<quoted>"(?:[^"\\]|\\.)*")\]')
+_SOME_KEY = "[...]"
+"""What the decoder writes for a key of a mapping, whichever it is."""
 SHOWN = 60
 """Longest value that a sentence quotes."""
 
@@ -16,7 +19,7 @@ def sentence(error: msgspec.ValidationError, raw: Any, kind: type[Any]) -> str:
     """What is wrong with `raw`, which was to become a `kind`, in one line."""
     text = one_line(error)
     found = _PATH.search(text)
-    path = found["path"].removeprefix("$") if found else ""
+    path = _with_key(found["path"].removeprefix("$"), raw, kind) if found else ""
     what = text[: found.start()] if found else text
     place = path.removeprefix(".") or "the top level"
     if what.startswith("Expected "):
@@ -36,6 +39,23 @@ def one_line(error: BaseException) -> str:
     return " ".join(str(error).split())
 
 
+def _with_key(path: str, raw: Any, kind: type[Any]) -> str:
+    """The path with the key that the decoder leaves out: the one that it refuses when it is alone in its mapping."""
+    head, _, rest = path.partition(_SOME_KEY)
+    if _SOME_KEY not in path:
+        return path
+    alone = copy.deepcopy(raw)
+    mapping = _at(alone, head)
+    for key, value in tuple(mapping.items()):
+        mapping.clear()
+        mapping[key] = value
+        try:
+            msgspec.convert(alone, kind)
+        except msgspec.ValidationError:
+            return f"{head}[{json.dumps(key, ensure_ascii=False)}]{rest}"
+    return path
+
+
 def _words_at(kind: type[Any], path: str) -> list[str]:
     """The words that are allowed there, as written in a file; empty where the path leads to no such choice."""
     known: msgspec.inspect.Type | None = msgspec.inspect.type_info(kind)
@@ -44,6 +64,8 @@ def _words_at(kind: type[Any], path: str) -> list[str]:
             known = next((field.type for field in known.fields if field.encode_name == step["key"]), None)
         elif isinstance(known, msgspec.inspect.VarTupleType | msgspec.inspect.ListType):
             known = known.item_type
+        elif isinstance(known, msgspec.inspect.DictType):
+            known = known.value_type
         else:
             return []
     if isinstance(known, msgspec.inspect.LiteralType):
@@ -53,13 +75,21 @@ def _words_at(kind: type[Any], path: str) -> list[str]:
 
 def _value_at(raw: Any, path: str) -> str:
     """The offending value as JSON, shortened; a description where the path does not lead to one."""
-    value = raw
-    for step in _STEP.finditer(path):
-        try:
-            value = value[step["key"]] if step["key"] is not None else value[int(step["index"])]
-        except (KeyError, IndexError, TypeError):
-            return "wrong"
+    try:
+        value = _at(raw, path)
+    except (KeyError, IndexError, TypeError):
+        return "wrong"
     if isinstance(value, dict | list | tuple):
         return "an object" if isinstance(value, dict) else f"an array of length {len(value)}"
     text = json.dumps(value, ensure_ascii=False, default=lambda other: type(other).__name__)
     return text if len(text) <= SHOWN else text[:SHOWN] + "…"
+
+
+def _at(raw: Any, path: str) -> Any:
+    """What the path leads to; raises where it leads nowhere."""
+    for step in _STEP.finditer(path):
+        if step["index"] is not None:
+            raw = raw[int(step["index"])]
+        else:
+            raw = raw[step["key"] if step["quoted"] is None else json.loads(step["quoted"])]
+    return raw

@@ -9,7 +9,7 @@ import msgspec
 
 from solvers.ir.errors import InvalidInput
 from solvers.ir.hardware import HOST, Hardware
-from solvers.ir.layout import LayoutBlock, LayoutChunk, LayoutProblem
+from solvers.ir.layout import MOST, LayoutBlock, LayoutChunk, LayoutProblem
 from solvers.layout.assumptions import (
     CONTEXT_BYTES,
     CPU_UPDATES_PER_S,
@@ -71,6 +71,7 @@ def problem_from_shape(
     (`best_packing`). `overlap_update` is false under gradient clipping, loss scaling or accumulation. Raises
     `InvalidInput` where the numbers do not go together.
     """
+    _require_few(shape)
     moves = Moves.of(hardware, ranks, hosts)
     if batch < 1 or batch % ranks:
         raise InvalidInput(f"batch is {batch} for {ranks} ranks: give a multiple of the ranks, since all take alike")
@@ -89,6 +90,19 @@ def problem_from_shape(
         overlap_update=overlap_update,
         cpu_updates_per_s=cpu_updates_per_s,
     )
+
+
+def _require_few(shape: ModelShape) -> None:
+    """Refuse what would become too many blocks, or chunks of one expert each, before any is made."""
+    counts = (
+        ("layers", shape.layers, MOST["blocks"] - 2),
+        ("experts in all layers", shape.layers * shape.experts, MOST["chunks"]),
+    )
+    for what, count, most in counts:
+        if count > most:
+            raise InvalidInput(
+                f"shape {shape.name!r} has {count} {what}, but a layout is planned for at most {most}: correct it"
+            )
 
 
 def assemble(

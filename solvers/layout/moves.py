@@ -5,8 +5,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from solvers.ir.errors import InvalidInput, InvalidProblem
-from solvers.ir.hardware import HOST, Hardware, Link
-from solvers.workload.links import accelerators, all_gather_us, reduce_scatter_us
+from solvers.ir.hardware import HOST, Device, Hardware, Link
+from solvers.workload.links import accelerators, reduce_scatter_us
+
+OF_HOST_LINK = ("bytes_per_s", "latency_us", "duplex")
 
 
 @dataclass(frozen=True)
@@ -20,7 +22,8 @@ class Moves:
     def of(cls, hardware: Hardware, ranks: int, hosts: int = 1) -> "Moves":
         """The first devices of the first hosts (`n0.d0`: device d0 of host n0); raises `InvalidInput` for want of any.
 
-        A half-duplex host link is refused: `layout` moves both ways at once.
+        Unlike devices or host links are refused, since one rank stands for all; and a half-duplex host link: `layout`
+        moves both ways at once. Links between devices may differ: the slowest counts.
         """
         if ranks < 1 or hosts < 1 or ranks % hosts:
             raise InvalidInput(f"ranks is {ranks} on {hosts} hosts: give at least 1 of each, and a multiple of hosts")
@@ -35,12 +38,31 @@ class Moves:
                 f"{len(roomy)} such hosts: choose fewer ranks, or a larger machine"
             )
         moves = cls(hardware, tuple(roomy[:hosts]))
+        moves._require_alike()
         if moves._out is moves._in and moves._out.duplex == "half":
             raise InvalidProblem(
                 f"the link between {moves.device!r} and the host is half duplex, which the layout kind cannot state: "
                 "give each direction as a simplex link"
             )
         return moves
+
+    def _require_alike(self) -> None:
+        """Refuse ranks that differ from the first one in a figure of their device or of its links to the host."""
+        first = self._figures(self.device)
+        for name in (name for group in self.groups for name in group):
+            for what, value in self._figures(name).items():
+                if value != first[what]:
+                    raise InvalidInput(
+                        f"hardware {self.hardware.name!r} gives {name!r} {what} {value}, but {self.device!r} "
+                        f"{first[what]}: one rank stands for all, so give all ranks devices that are alike"
+                    )
+
+    def _figures(self, name: str) -> dict[str, object]:
+        device = self.hardware.device(name)
+        figures = {field: getattr(device, field) for field in Device.__struct_fields__ if field != "name"}
+        for way, link in (("from", self.hardware.link(HOST, name)), ("to", self.hardware.link(name, HOST))):
+            figures |= {f"{field} {way} the host": getattr(link, field) for field in OF_HOST_LINK}
+        return figures
 
     @property
     def device(self) -> str:
@@ -82,13 +104,12 @@ class Moves:
         """
         if self.ranks == 1:
             return 0
-        return math.ceil(all_gather_us(self.hardware, self.groups[0], size_bytes) + self._between_us(size_bytes))
+        inside_us = max(reduce_scatter_us(self.hardware, group, size_bytes) for group in self.groups)
+        return math.ceil(inside_us + self._between_us(size_bytes))
 
     def reduce_us(self, size_bytes: int) -> int:
         """Sums of `size_bytes`, each rank left with its share: as long as gathering them."""
-        if self.ranks == 1:
-            return 0
-        return math.ceil(reduce_scatter_us(self.hardware, self.groups[0], size_bytes) + self._between_us(size_bytes))
+        return self.gather_us(size_bytes)
 
     def _between_us(self, size_bytes: int) -> float:
         """A ring of hosts: H − 1 steps of 1/H of the bytes, as slow as its slowest crossing."""

@@ -147,3 +147,18 @@ def test_bad_numbers_are_refused_in_one_sentence() -> None:
     with pytest.raises(InvalidInput, match="'word table' takes 411705344 bytes, but a chunk only 1000000"):
         row_d(chunk_bytes=10**6)
     assert problem_from_shape(GPT, read_hardware("a100-sxm-80"), ranks=1, batch=1, host_bytes=1).host_bytes == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"layers": 20_000}, "has 20000 layers, but a layout is planned for at most 9998"),
+        ({"layers": 10**15}, f"has {10**15} layers"),
+        ({"layers": 2, "experts": 10**6}, "has 2000000 experts in all layers, but a layout is planned for at most 100"),
+    ],
+)
+def test_a_shape_that_is_a_slip_of_the_pen_is_refused_before_anything_is_made(
+    changes: dict[str, int], says: str
+) -> None:
+    with pytest.raises(InvalidInput, match=says):
+        problem_from_shape(msgspec.structs.replace(GPT, **changes), CARDS, ranks=4, batch=8)

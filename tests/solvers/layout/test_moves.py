@@ -1,5 +1,8 @@
 """Times of moves by hand: a host link, a ring in one host, rings across hosts."""
 
+import re
+
+import msgspec
 import pytest
 
 from experiments.hardware import read_hardware
@@ -78,3 +81,32 @@ def test_what_a_machine_does_not_have_is_refused() -> None:
             Moves.of(machine(2, 4), ranks, hosts)
     with pytest.raises(InvalidProblem, match="half duplex"):
         Moves.of(machine(1, 1, duplex="half"), 1)
+
+
+@pytest.mark.parametrize(
+    ("place", "changes", "says"),
+    [
+        ("devices", {"memory_bytes": 2}, "gives 'n1.d1' memory_bytes 2, but 'n0.d0' 1"),
+        ("devices", {"flops_per_s": {"float16": 7}}, "gives 'n1.d1' flops_per_s {'float16': 7}, but 'n0.d0' {}"),
+        ("links", {"bytes_per_s": 9}, f"gives 'n1.d1' bytes_per_s from the host 9, but 'n0.d0' {4 * GB}"),
+        ("links", {"latency_us": 9}, "gives 'n1.d1' latency_us from the host 9.0, but 'n0.d0' 1.0"),
+    ],
+)
+def test_ranks_that_are_not_alike_are_refused_and_unused_devices_may_differ(
+    place: str, changes: dict[str, object], says: str
+) -> None:
+    """The fourth device, or its host link, which is the fourth link."""
+    raw = msgspec.to_builtins(machine(2, 2))
+    raw[place][3].update(changes)
+    unlike = msgspec.convert(raw, Hardware)
+    with pytest.raises(InvalidInput, match=re.escape(says)):
+        Moves.of(unlike, 4, hosts=2)
+    assert Moves.of(unlike, 2).ranks == 2
+
+
+def test_the_slowest_host_s_ring_counts() -> None:
+    raw = msgspec.to_builtins(machine(2, 2))
+    inside = next(link for link in raw["links"] if (link["a"], link["b"]) == ("n1.d0", "n1.d1"))
+    inside["bytes_per_s"] //= 2
+    slow = Moves.of(msgspec.convert(raw, Hardware), 4, hosts=2)
+    assert slow.gather_us(40 * 10**6) == slow.reduce_us(40 * 10**6) == 10_000 + 5 + 4000 + 2

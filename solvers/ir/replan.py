@@ -1,5 +1,6 @@
 """The `replan` kind: the parallel plan after a failure (Chameleon fault tolerance; formulas reconstructed)."""
 
+from math import gcd
 from typing import ClassVar, Literal
 
 import msgspec
@@ -9,6 +10,8 @@ from solvers.ir.fields import LARGEST, Bytes, Count, Index, Microseconds, Rate, 
 NodeId = Index
 MOST = {"nodes": 100_000, "microbatches": 100_000, "layers": 1_000}
 """Larger counts are taken for slips of the pen: no solver is made for them."""
+MOST_LOAD = 2**56
+"""Bytes of a model times the share that the rate within hosts has in the ratio of rates: solvers add in 64 bits."""
 
 
 class CurrentPipeline(Record, frozen=True, kw_only=True):
@@ -133,11 +136,19 @@ class ReplanProblem(Record, frozen=True, kw_only=True, omit_defaults=True):
     def _check_hosts(self) -> None:
         if self.hosts is None:
             return
-        require(self.bytes_per_s is not None, "hosts needs current and bytes_per_s, between hosts: add them or drop it")
+        within, between = self.hosts.bytes_per_s, self.bytes_per_s or 0
+        require(between > 0, "hosts needs current and bytes_per_s, between hosts: add them or drop it")
         require(
-            self.hosts.bytes_per_s >= (self.bytes_per_s or 0),
-            f"hosts.bytes_per_s is {self.hosts.bytes_per_s}, below bytes_per_s {self.bytes_per_s} between hosts: "
+            within >= between,
+            f"hosts.bytes_per_s is {within}, below bytes_per_s {between} between hosts: "
             "a host is at least as fast inside",
+        )
+        share, other = within // gcd(within, between), between // gcd(within, between)
+        held = self.layers * self.layer_static_bytes + self.first_static_bytes + self.last_static_bytes
+        require(
+            share * held <= MOST_LOAD,
+            f"hosts.bytes_per_s {within} and bytes_per_s {between} are as {share} to {other}, but {held} bytes of "
+            f"states allow at most {MOST_LOAD // max(held, 1)} for the larger number: round both, say to three digits",
         )
 
     def _check_current(self, current: CurrentState) -> None:

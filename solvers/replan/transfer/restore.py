@@ -15,7 +15,7 @@ from functools import partial
 from itertools import islice
 
 from solvers.ir.errors import InvalidInput
-from solvers.ir.replan import NewPipeline, ReplanProblem, Transfer
+from solvers.ir.replan import MOST_LOAD, NewPipeline, ReplanProblem, Transfer
 from solvers.replan.transfer.exchange import Places, Way, exchanged
 from solvers.replan.transfer.mapping import NodeMapping, map_nodes, node_kinds
 from solvers.replan.transfer.owners import (
@@ -34,15 +34,16 @@ Split = tuple[tuple[int, ...], int]
 """Layers per stage, and microbatches."""
 
 _ROUNDS = 6
-"""How often a mapping is sought again; three made 948 random small clusters as quick as the tests' joint model."""
+"""How often a mapping is sought again; three made 948 random small clusters as quick as the tests' joint model.
+
+Prices double each time: `MOST_LOAD` leaves 64 bits room for that.
+"""
 
 _ROUNDS_AT_SCALE = 2
 """The same on hosts with more stages than exchange nodes: a round takes some 50 ms there at 2,048."""
 
 _MOST_EXCHANGING = 256
 """Stages of a plan whose nodes exchange places where there are hosts: with more, mappings alone must do."""
-
-_LARGEST_LOAD = 2**62
 
 
 @dataclass(frozen=True)
@@ -181,8 +182,8 @@ class Restorer:
 
 
 def _require_countable(sizes: Sequence[int], topology: Topology) -> None:
-    """Refuse rates in a ratio of so large numbers that loads would not fit 64 bits (with one rate they always do)."""
-    if sum(sizes) * topology.outside_price * 2**_ROUNDS > _LARGEST_LOAD:
+    """Refuse rates of a topology given beside the problem that a problem file could not have."""
+    if sum(sizes) * topology.outside_price > MOST_LOAD:
         raise InvalidInput(
             f"{sum(sizes)} bytes at rates of {topology.inside_bytes_per_s} and {topology.outside_bytes_per_s} bytes/s, "
             f"a ratio of {topology.outside_price} to {topology.inside_price}, cannot be counted in 64 bits: "

@@ -180,6 +180,10 @@ def test_a_step_without_repeated_layers(tmp_path: Path) -> None:
             "hosts.bytes_per_s is 0, below bytes_per_s 25000000000 between hosts",
         ),
         ([*GRID, *FAILURE, "--host-link", "8,1GB"], "hosts.bytes_per_s is 1000000000, below bytes_per_s 25000000000"),
+        (
+            [*GRID, *FAILURE, "--host-link", "8,200GiB"],
+            "hosts.bytes_per_s 214748364800 and bytes_per_s 25000000000 are as 16777216 to 1953125, but ",
+        ),
         ([*GRID, "--host-link", "8,200GB"], "--host-link is of a failure: give --failed with the nodes that failed"),
         ([*GRID, *FAILURE, "--budget", "-1"], "--budget is '-1'"),
         ([*GRID, *FAILURE, "--tensor", 3], "tensor is 3"),

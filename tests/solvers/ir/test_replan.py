@@ -114,3 +114,21 @@ def test_files_with_malformed_values(field: str, value: Any, sentence: str) -> N
     with pytest.raises(InvalidInput) as refused:
         problem_from_raw({**problem_to_raw(replan()), field: value})
     assert sentence in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("within", "ratio", "rounded"),
+    [
+        (200 * 2**30, "16777216 to 1953125", 215 * 10**9),
+        (25_000_000_001, "25000000001 to 25000000000", 25 * 10**9),
+    ],
+)
+def test_rates_whose_ratio_no_solver_can_count_with(within: int, ratio: str, rounded: int) -> None:
+    fields: dict[str, Any] = {"bytes_per_s": 25 * 10**9, "layer_static_bytes": 10**10}
+    with pytest.raises(InvalidProblem) as refused:
+        failure(3, **fields, hosts=Hosts(nodes=8, bytes_per_s=within))
+    assert f"hosts.bytes_per_s {within} and bytes_per_s 25000000000 are as {ratio}, but 40000000000 bytes of" in str(
+        refused.value
+    )
+    assert "allow at most 1801439 for the larger number: round both, say to three digits" in str(refused.value)
+    assert failure(3, **fields, hosts=Hosts(nodes=8, bytes_per_s=rounded)).hosts is not None

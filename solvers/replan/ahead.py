@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import chain
+from itertools import chain, combinations
 from math import comb, factorial, prod
 
 import msgspec
@@ -19,6 +19,9 @@ from solvers.replan.transfer.owners import idle_nodes
 
 Loss = tuple[Kind, tuple[int, ...]]
 """One pipeline's loss: its kind before, and the stages whose nodes fail."""
+
+_MOST_ON_HOSTS = 100_000
+"""More failures one by one are not listed: `PlanCache` keeps fewer plans."""
 
 
 @dataclass(frozen=True)
@@ -164,11 +167,15 @@ def _current_of(running: ReplanProblem) -> CurrentState:
 def next_failures(running: ReplanProblem, most_losses: int = 1) -> tuple[NextFailure, ...]:
     """A representative of every class of 1 … `most_losses` nodes failing; fewer losses first, then the likelier class.
 
-    A class is what is left: how many pipelines of which kinds, with which stages gone, and how many idle nodes.
+    A class is what is left: how many pipelines of which kinds, with which stages gone, and how many idle nodes. On
+    `hosts`, where nodes stand matters too: there every set of nodes with a stage is a class of its own, and
+    `InvalidInput` is raised where these are more than 100,000.
     """
-    _current_of(running)
+    current = _current_of(running)
     if most_losses < 1:
         raise InvalidInput(f"most_losses is {most_losses}, below 1: foresee at least 1")
+    if running.hosts is not None:
+        return _one_by_one(running, current, most_losses)
     kinds = kinds_of(running)
     idle = idle_nodes(running)
     classes: dict[tuple[int, tuple[Loss, ...]], None] = {(0, ()): None}
@@ -182,9 +189,36 @@ def next_failures(running: ReplanProblem, most_losses: int = 1) -> tuple[NextFai
             nodes, others = ways.get(outcome, ((*_nodes(kinds, lost), *idle[:spare]), 0))
             ways[outcome] = (nodes, others + _count(kinds, len(idle), spare, lost))
         total = comb(running.nodes, losses)
-        likely = [NextFailure(nodes, losses, Fraction(count, total)) for nodes, count in ways.values()]
-        found += sorted(likely, key=lambda failure: (-failure.probability, failure.failed))
-    return tuple(found)
+        found += [NextFailure(nodes, losses, Fraction(count, total)) for nodes, count in ways.values()]
+    return _likelier_first(found)
+
+
+def _one_by_one(running: ReplanProblem, current: CurrentState, most_losses: int) -> tuple[NextFailure, ...]:
+    """Each set of nodes that have a stage, with each number of idle ones: these are only counted."""
+    idle, gone = idle_nodes(running), set(current.failed)
+    staged = [node for pipeline in current.pipelines for node in pipeline.nodes if node not in gone]
+    shapes = [
+        (losses, spare)
+        for losses in range(1, min(most_losses, running.nodes) + 1)
+        for spare in range(max(0, losses - len(staged)), min(losses, len(idle)) + 1)
+    ]
+    count = sum(comb(len(staged), losses - spare) for losses, spare in shapes)
+    if count > _MOST_ON_HOSTS:
+        raise InvalidInput(
+            f"{count} sets of up to {most_losses} nodes can fail, and hosts tell them apart, but at most "
+            f"{_MOST_ON_HOSTS} are listed: lower most_losses"
+        )
+    found = [
+        NextFailure((*lost, *idle[:spare]), losses, Fraction(comb(len(idle), spare), comb(running.nodes, losses)))
+        for losses, spare in shapes
+        for lost in combinations(staged, losses - spare)
+    ]
+    return _likelier_first(found)
+
+
+def _likelier_first(found: list[NextFailure]) -> tuple[NextFailure, ...]:
+    """Those of equally many losses side by side, fewer first."""
+    return tuple(sorted(found, key=lambda failure: (failure.losses, -failure.probability, failure.failed)))
 
 
 def _outcome(lost: tuple[Loss, ...]) -> frozenset[tuple[Kind, int]]:

@@ -30,7 +30,9 @@ class Structure:
 def structure_of(problem: ReplanProblem) -> Structure:
     """The structure of a problem; without `current` no node has a name, and the problem is its own key."""
     rates = (problem.nodes, problem.data_parallel, problem.restart_us, problem.bytes_per_s)
-    places = None if problem.hosts is None else (problem.hosts, problem.current)  # where nodes stand, names matter
+    places: Key | None = None
+    if problem.hosts is not None and problem.current is not None:  # where nodes stand, names matter
+        places = (problem.hosts, problem.current.pipelines, frozenset(problem.current.failed))
     known = (model_of(problem), *rates, problem.expected_interval_us, places)
     if problem.current is None:
         return Structure(known, ())

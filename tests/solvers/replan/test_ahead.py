@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from solvers.check.replan import judge_replan
-from solvers.ir import InvalidInput, Limits, ReplanPlan, ReplanProblem, Solution, Status, Watch
+from solvers.ir import Hosts, InvalidInput, Limits, ReplanPlan, ReplanProblem, Solution, Status, Watch
 from solvers.replan.ahead import PlanCache, after_failure, next_failures
 from solvers.replan.algorithm1 import Algorithm1
 from solvers.replan.oobleck import Oobleck
@@ -97,8 +97,14 @@ def test_without_a_running_state_plans_have_no_nodes_to_rename() -> None:
 @pytest.mark.parametrize("losses", [1, 2, 3])
 @pytest.mark.parametrize(
     "running",
-    [grid(2, 3, 4, 6, idle=1), grid(3, 2, 5, 4, failed=[1]), grid(1, 3, 2, 3, failed=[0], idle=2)],
-    ids=["idle", "hit", "flat"],
+    [
+        grid(2, 3, 4, 6, idle=1),
+        grid(3, 2, 5, 4, failed=[1]),
+        grid(1, 3, 2, 3, failed=[0], idle=2),
+        grid(2, 3, 4, 6, failed=[4], idle=2, hosts=Hosts(nodes=2, bytes_per_s=2 * 10**9)),
+        grid(1, 1, 2, 3, idle=3, hosts=Hosts(nodes=2, bytes_per_s=2 * 10**9)),
+    ],
+    ids=["idle", "hit", "flat", "hosts", "lone on hosts"],
 )
 def test_the_classes_are_those_of_all_sets_of_nodes(running: ReplanProblem, losses: int) -> None:
     assert running.current is not None

@@ -6,13 +6,14 @@ import msgspec
 import pytest
 
 from solvers.check.replan import judge_replan
-from solvers.ir import Hosts, Limits, ReplanProblem, Status
-from solvers.replan.ahead import PlanCache
+from solvers.ir import Hosts, InvalidInput, Limits, ReplanProblem, Status
+from solvers.replan.ahead import PlanCache, after_failure, next_failures
 from solvers.replan.algorithm1 import Algorithm1
 from solvers.replan.exact.solver import ExactReplan
 from solvers.replan.instances import INSTANCES
 from solvers.replan.timeline.simulated import simulate_step
 from tests.solvers.replan.brute_force import optimum, random_problem, unlike_problem
+from tests.solvers.replan.clusters import grid
 from tests.solvers.replan.test_solvers import agree
 
 LIMITS = Limits(time_s=20)
@@ -73,6 +74,50 @@ def test_plans_of_hosts_are_remembered_for_these_very_nodes() -> None:
     flat = msgspec.structs.replace(problem, hosts=None)
     cache.solve(flat, LIMITS)
     assert cache.plan(msgspec.structs.replace(flat, current=elsewhere)) is not None
+
+
+def test_what_the_problem_allows_is_counted_exactly() -> None:
+    """Rates as 16777216 to 1953125 and 2³² bytes: the most that a problem may have, and one byte more is refused."""
+    hosts = Hosts(nodes=3, bytes_per_s=200 * 2**30)
+    problem = msgspec.structs.replace(
+        grid(4, 2, 8, 16, failed=[5], bytes_per_s=25 * 10**9, memory_bytes=2**33),
+        layer_static_bytes=2**29,
+        hosts=hosts,
+    )
+    best = ExactReplan().solve(problem, LIMITS)
+    assert best.plan is not None
+    verdict = judge_replan(problem, best.plan)
+    assert (verdict.violations, verdict.objective_us) == ((), best.objective)
+    with pytest.raises(InvalidInput, match="4294967297 bytes of states allow at most 16777215"):
+        msgspec.structs.replace(problem, first_static_bytes=1)
+
+
+def test_on_hosts_every_single_failure_finds_its_plan() -> None:
+    """8 x 4 nodes on hosts of 8: alike pipelines have unlike neighbours, and each node is foreseen by itself."""
+    running = grid(4, 8, 8, 32, hosts=Hosts(nodes=8, bytes_per_s=8 * 10**9))
+    cache = PlanCache(Algorithm1())
+    assert cache.fill(running, LIMITS) == 32
+    for node in range(32):
+        problem = after_failure(running, (node,))
+        answer = cache.plan(problem)
+        assert answer is not None and answer.plan is not None
+        verdict = judge_replan(problem, answer.plan)
+        assert (verdict.violations, verdict.objective_us) == ((), answer.objective)
+
+
+def test_on_hosts_the_order_in_which_nodes_fail_does_not_matter() -> None:
+    hosts = Hosts(nodes=2, bytes_per_s=2 * 10**9)
+    running = grid(2, 2, 4, 4, hosts=hosts, expected_interval_us=12 * 10**8)
+    cache = PlanCache(Algorithm1())
+    cache.fill(running, LIMITS, most_losses=2)
+    assert cache.plan(after_failure(after_failure(running, (3,)), (0,))) is not None
+
+
+def test_on_hosts_too_many_failures_are_not_listed() -> None:
+    running = grid(16, 32, 32, 32, hosts=Hosts(nodes=8, bytes_per_s=2 * 10**9))
+    assert len(next_failures(running)) == 512
+    with pytest.raises(InvalidInput, match=r"131328 sets of up to 2 nodes can fail.* lower most_losses"):
+        next_failures(running, 2)
 
 
 @pytest.mark.parametrize("nodes", [1, 8, 100_000])

@@ -15,6 +15,7 @@ from experiments.commands.show import print_figures, show_seconds, show_share, s
 from solvers.ir.amounts import show_bytes
 from solvers.ir.codec import Problem, plan_file, plan_to_raw, read_problem, write_json
 from solvers.ir.errors import InvalidInput
+from solvers.ir.names import unknown
 from solvers.ir.solution import Limits, Solution
 from solvers.planner import AnySolver, build_solver, read_parameter, require_engine, solver_entry, solver_names
 
@@ -81,6 +82,8 @@ def _require_solver(name: str | None, kind: str) -> str:
         raise InvalidInput(f"there is no solver for {kind} problems: `bayplan solvers` lists the kinds that have one")
     if name is None:
         raise InvalidInput(f"no solver is given: choose --solver {' or '.join(fitting)}")
+    if name not in solver_names():
+        raise unknown("solver", name, fitting)
     if solver_entry(name).kind != kind:
         raise InvalidInput(
             f"{name} solves {solver_entry(name).kind} problems, but this is a {kind} one: choose {' or '.join(fitting)}"

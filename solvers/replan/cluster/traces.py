@@ -65,7 +65,9 @@ class _Reader:
         except csv.Error as error:
             raise InvalidInput(f"{line.strip()!r} is no line of CSV ({error}): correct it") from None
         if len(fields) != 3:
-            raise InvalidInput(f"{len(fields)} fields in {line.strip()!r}, not 3: write milliseconds,add|remove,node")
+            raise InvalidInput(
+                f"{line.strip()!r} has not 3 fields but {len(fields)}: write milliseconds,add|remove,node"
+            )
         at_us = self._time(fields[0])
         if fields[1] not in ("add", "remove"):
             raise InvalidInput(f"{fields[1]!r} is neither add nor remove: write one of them")

@@ -243,3 +243,8 @@ def test_algorithm_1_needs_to_know_the_degree_before(tmp_path: Path) -> None:
 def test_a_solver_of_another_kind(tmp_path: Path) -> None:
     said = refused(call("solve", INSTANCES / "replan-8-to-7.json", "--solver", "dp"))
     assert said == f"dp solves partition problems, but this is a replan one: choose {' or '.join(SOLVERS)}"
+
+
+def test_only_solvers_of_this_kind_are_suggested() -> None:
+    nope = refused(call("solve", INSTANCES / "replan-8-to-7.json", "--solver", "nope"))
+    assert nope == f"there is no solver 'nope': choose of {', '.join(sorted(SOLVERS))}"

@@ -28,8 +28,8 @@ def test_spot_instances_are_numbered_as_they_come() -> None:
 @pytest.mark.parametrize(
     ("lines", "sentence"),
     [
-        (["1,remove"], r"line 1: 2 fields in '1,remove', not 3: write milliseconds,add\|remove,node"),
-        (["1,remove,0", "", "2,add,0,now"], r"line 3: 4 fields in '2,add,0,now', not 3"),
+        (["1,remove"], r"line 1: '1,remove' has not 3 fields but 2: write milliseconds,add\|remove,node"),
+        (["1,remove,0", "", "2,add,0,now"], r"line 3: '2,add,0,now' has not 3 fields but 4"),
         (["one,remove,0"], "line 1: the time 'one' is not a whole number of milliseconds from 0 to"),
         (["-1,remove,0"], "line 1: the time '-1' is not a whole number"),
         (["1.5,remove,0"], "line 1: the time '1.5' is not a whole number"),

@@ -62,7 +62,7 @@ class Rows:
         about: Callable[[int, int], int],
     ) -> None:
         self.limits, self.timetable, self.most_suffixes = limits, timetable, most_suffixes
-        self._excluded, self._relaxed = excluded
+        self._excluded, self._excluded_anyhow = excluded
         self._starts, self._met, self.about = starts, set[int](), about
         self.depths = limits.depths
         self._most = {depth: limits.most_microbatches(depth, latest_us) for depth in self.depths}
@@ -133,7 +133,7 @@ class Rows:
             return False
         later_us = limit_us + limit_us // _LATER
         proven_us = limit_us if self.limits.may_end(depth, microbatches, later_us) else later_us
-        self._relaxed.add(depth, microbatches, proven_us)
+        self._excluded_anyhow.add(depth, microbatches, proven_us)
         self._excluded.add(depth, microbatches, proven_us)
         return True
 

@@ -59,8 +59,8 @@ class StepTimes:
         found = self._several(cutoff_us, load)
         ceiling = cutoff_us if found.time_us is None else found.time_us
         lone = self._alone(ceiling, self._limits(self.problem.layers, load))
-        bound = min(found.bound_us, lone.bound_us)
-        return Fastest(lone.splits or found.splits, lone.time_us or found.time_us, bound)
+        quickest = found if lone.time_us is None else lone
+        return Fastest(quickest.splits, quickest.time_us, min(found.bound_us, lone.bound_us))
 
     def every_plan(
         self, latest_us: int, most: int, latest_of_us: Callable[[tuple[int, ...]], int]

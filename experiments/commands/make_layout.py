@@ -20,12 +20,19 @@ CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 _OPTIONS = (
     click.option("--hosts", type=click.IntRange(1), help="layout: hosts that the ranks are on, evenly.  [default: 1]"),
     click.option("--host-bytes", metavar="B", help="layout: memory of a whole host.  [default: the hardware's]"),
+    click.option(
+        "--no-overlap-update",
+        is_flag=True,
+        default=None,
+        help="layout: the host updates after backward, not beside it, as under gradient clipping, loss scaling and "
+        "accumulation. (Of a --graph, ops that read gradients before the optimizer are seen.)",
+    ),
     click.option("--context", metavar="B", help="layout of a --graph: what the runtime itself takes.  [default: 1GiB]"),
     click.option("--parameter-bytes", type=click.IntRange(1), help="layout of a --graph: of one number.  [default: 2]"),
 )
 OF_GRAPH = ("context", "parameter_bytes")
 """What a shape does not ask for: it is in half precision, with a context of its own."""
-NAMES = ("data_parallel", "hosts", "host_bytes", *OF_GRAPH)
+NAMES = ("data_parallel", "hosts", "host_bytes", "no_overlap_update", *OF_GRAPH)
 """The options that mean something here and nothing to kinds that are of a stage."""
 OF_OTHERS = ("tensor", "pipeline", "microbatches", "stage", "layers", "sequence_parallel", "ungrouped", "stall_us")
 """What means nothing here."""
@@ -68,6 +75,7 @@ def layout_of_shape(shape: str, machine: Hardware, budget: str | None, cut: dict
         hosts=cut["hosts"] or 1,
         sequence=cut["sequence"] or model.sequence,
         host_bytes=_host_bytes(cut),
+        overlap_update=not cut["no_overlap_update"],
     )
     return _budgeted(problem, budget, ())
 
@@ -84,6 +92,7 @@ def layout_of_graph(graph: OpGraph, machine: Hardware, budget: str | None, cut: 
         ranks=cut["data_parallel"] or 1,
         hosts=cut["hosts"] or 1,
         host_bytes=_host_bytes(cut),
+        overlap_update=not cut["no_overlap_update"],
         context_bytes=CONTEXT_BYTES if context is None else parse_bytes(context, "--context"),
         parameter_bytes=cut["parameter_bytes"] or PARAMETER_BYTES,
     )
@@ -116,6 +125,7 @@ def _figures(problem: LayoutProblem, least: "Least") -> Iterator[tuple[str, str 
     yield "blocks", f"{len(problem.blocks)}, with a choice: {chosen}"
     yield "chunks", f"{len(problem.chunks)} of {show_bytes(problem.chunk_bytes)}"
     yield "swap interval", f"{problem.interval} blocks"
+    yield "updates on the host", "beside backward" if problem.overlap_update else "after backward"
     yield "budget", show_bytes(problem.device_bytes)
     yield "least budget", f"{'' if least.is_exact else 'at least '}{show_bytes(least.device_bytes)}"
     yield "host memory of a rank", show_bytes(problem.host_bytes)

@@ -2,12 +2,14 @@
 
 from collections.abc import Callable
 
+import msgspec
 import torch
 
 from runtime.native import core
 from runtime.profile.assembly import assemble_graph
 from runtime.profile.place import place_of
 from runtime.profile.recording import detailed_recording, light_recording
+from runtime.profile.tensors import untouched
 from runtime.profile.timing import operator_times_us
 from solvers.ir.errors import InvalidInput
 from solvers.ir.graph import OpGraph
@@ -25,7 +27,8 @@ def profile_step(
     """The graph of one call of `step`, which trains for one step; it is called `warmup` times before.
 
     The warm-up lets optimizers create their state and allocators settle; all calls train for real. `model` and
-    `optimizer` only tell parameters, gradients and states apart exactly, where the profiler would else infer them.
+    `optimizer` tell parameters, gradients and states apart exactly, where the profiler would else infer them; what
+    the model holds on the device and the step does not touch is listed, too, under its name and without uses.
     Memory is everything on the device. Raises `InvalidInput` if the step runs compiled code or a torch.profiler; what
     `step` raises passes through, with the profiler removed.
     """
@@ -47,7 +50,7 @@ def profile_step(
     memory = tuple(record.peak_bytes for record in operators)
     if allocator_peak_bytes is not None and memory and allocator_peak_bytes != max(memory):
         remarks.append(f"the allocator's own peak is {allocator_peak_bytes} bytes")
-    return assemble_graph(
+    graph = assemble_graph(
         recorder,
         operator_times_us(recorder.elapsed_ns()),
         name=name,
@@ -55,6 +58,10 @@ def profile_step(
         model=model,
         optimizer=optimizer,
     )
+    if model is None:
+        return graph
+    idle = untouched(recorder.storage_number, model, place)
+    return msgspec.structs.replace(graph, tensors=(*graph.tensors, *idle))
 
 
 def _record(step: Callable[[], object], device: torch.device) -> tuple[core.DetailedRecorder, int | None]:

@@ -33,6 +33,19 @@ def known_kinds(
     return kinds
 
 
+def untouched(
+    number_of: Callable[[int], int | None], model: torch.nn.Module, device: torch.device
+) -> tuple[Tensor, ...]:
+    """The model's parameters and buffers on the device that no operator has seen, each storage under its first name."""
+    found: dict[int, Tensor] = {}
+    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+        if tensor.layout is torch.strided and tensor.device.type == device.type:
+            storage = tensor.untyped_storage()
+            if storage.nbytes() and number_of(storage._cdata) is None:
+                found.setdefault(storage._cdata, Tensor(id=name, bytes=storage.nbytes(), kind="parameter"))
+    return tuple(found.values())
+
+
 def _tensors_in(value: object) -> Iterator[torch.Tensor]:
     """All tensors in nested dicts, lists and tuples."""
     if isinstance(value, torch.Tensor):

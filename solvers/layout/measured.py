@@ -38,7 +38,9 @@ def problem_from_graph(
     in the graph, 12 bytes a parameter where it has no optimizer. `parameter_bytes` is the size of one parameter, needed
     to count them. What no block uses is in no chunk: its bytes are fixed (see `remarks`). A layer without backward (it
     and all before it are frozen) keeps nothing and has no choice. Raises `InvalidInput` where no layers repeat, the
-    step has no backward, or passes do not run the layers one after the other.
+    step has no backward, or passes do not run the layers one after the other. Where something reads gradients between
+    backward and optimizer (clipping, unscaling), nothing is updated before backward ends, whatever `overlap_update`
+    says (see `remarks`).
     """
     layers = _layers(graph)
     places = _places(graph, layers)
@@ -53,7 +55,7 @@ def problem_from_graph(
         fixed_bytes=inputs + unused + context_bytes,
         device_bytes=device_bytes,
         host_bytes=host_bytes,
-        overlap_update=overlap_update,
+        overlap_update=overlap_update and gradient_reader(graph) is None,
         cpu_updates_per_s=cpu_updates_per_s,
         parameter_bytes=parameter_bytes,
         state_bytes=_states(graph, parameters),
@@ -66,11 +68,31 @@ def make_layout_problem(graph: OpGraph, hardware: Hardware, budget_bytes: int | 
 
 
 def remarks(graph: OpGraph) -> tuple[str, ...]:
-    """Sentences on what a layout problem leaves out of this graph: parameters that no block uses."""
+    """Sentences on what is odd about this graph: parameters that no block uses, gradients read before the update."""
     names = [one.name for one in graph_parameters(graph, _places(graph, _layers(graph))) if not one.blocks]
     shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     some = "a parameter is" if len(names) == 1 else f"{len(names)} parameters are"
-    return (f"{some} used nowhere ({shown}): in no chunk, always on the device",) if names else ()
+    unused = (f"{some} used nowhere ({shown}): in no chunk, always on the device",) if names else ()
+    reader = gradient_reader(graph)
+    if reader is None:
+        return unused
+    return (
+        *unused,
+        f"{reader} reads gradients between backward and optimizer, as clipping does: no update overlaps with backward",
+    )
+
+
+def gradient_reader(graph: OpGraph) -> str | None:
+    """The first op that reads a gradient behind the last backward op, before any touches a parameter or a state."""
+    kinds = {tensor.id: tensor.kind for tensor in graph.tensors}
+    last = _pass(graph, "backward")[-1]
+    for op in graph.ops[last + 1 :]:
+        touched = {kinds[name] for name in (*op.inputs, *op.outputs)}
+        if not touched.isdisjoint(("parameter", "optimizer")):
+            return None
+        if any(kinds[name] == "gradient" for name in op.inputs):
+            return op.name
+    return None
 
 
 def graph_parameters(graph: OpGraph, places: Sequence[int | None]) -> tuple[Parameter, ...]:

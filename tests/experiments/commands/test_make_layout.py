@@ -111,7 +111,12 @@ def test_from_a_step_to_a_checked_plan(tmp_path: Path) -> None:
     assert call("profile", "experiments.models.gpt:demo", "--device", "sim", "--out", graph).code == 0
     rest = ["--graph", graph, *SMALL, "--out", out]
     outcome = call("make", "layout", *rest, "--budget", "50%")
-    assert (outcome.code, outcome.err) == (0, "")
+    assert outcome.code == 0
+    assert outcome.err == (
+        "bayplan: warning: aten::_foreach_norm.Scalar reads gradients between backward and optimizer, "
+        "as clipping does: no update overlaps with backward\n"
+    )
+    assert not read(out).overlap_update
     assert (outcome.figure("ranks"), outcome.figure("blocks")) == ("1", "10, with a choice: 8")
     solved_clean(out, tmp_path / "plan.json")
     said = refused(call("make", "layout", *rest, "--sequence", 9))
@@ -176,8 +181,30 @@ def test_an_unknown_shape_and_a_host_of_unknown_memory(tmp_path: Path) -> None:
 
 def test_options_of_layout_mean_nothing_to_other_kinds(tmp_path: Path) -> None:
     rest = ["--shape", "gpt-300m", "--microbatch", 1, "--hardware", "lynx-nvlink", "--out", tmp_path / "p.json"]
-    for option in (["--hosts", 1], ["--host-bytes", 1], ["--context", 0], ["--parameter-bytes", 4]):
+    for option in (
+        ["--no-overlap-update"],
+        ["--hosts", 1],
+        ["--host-bytes", 1],
+        ["--context", 0],
+        ["--parameter-bytes", 4],
+    ):
         said = refused(call("make", "swap", *rest, *option))
         assert said == f"{option[0]} means something to layout problems only: leave it out"
     said = refused(call("make", "swap", *rest, "--data-parallel", 2))
     assert said == "--data-parallel means something to replan and layout problems only: leave it out"
+
+
+def test_overlap_of_the_update_can_be_switched_off(tmp_path: Path) -> None:
+    """The help says what for; a plan of row D then takes longer than with it."""
+    out, graph = tmp_path / "p.json", tmp_path / "g.json"
+    help_text = " ".join(call("make", "--help").out.split())
+    assert "--no-overlap-update" in help_text and "gradient clipping, loss scaling and accumulation" in help_text
+    objectives = []
+    for option, says in ([], "beside backward"), (["--no-overlap-update"], "after backward"):
+        assert make(out, *RANKS, *option).figure("updates on the host") == says
+        assert read(out).overlap_update == (not option)
+        objectives.append(solved_clean(out, tmp_path / "plan.json"))
+    assert objectives[0] < objectives[1]
+    write_json(graph, document_to_raw(by_hand()))
+    outcome = call("make", "layout", "--graph", graph, *SMALL, "--no-overlap-update", "--out", out)
+    assert (outcome.code, read(out).overlap_update) == (0, False)

@@ -282,3 +282,20 @@ def test_ids_and_uses_are_consistent() -> None:
     for tensor in graph.tensors:
         assert tensor.born is None or tensor.born == tensor.uses[0]
         assert all(earlier < later for earlier, later in pairwise(tensor.uses))
+
+
+@pytest.mark.usefixtures("sim")
+@pytest.mark.parametrize("device", ["cpu", "sim"])
+def test_what_the_step_does_not_touch_is_listed_by_name_without_uses(device: str) -> None:
+    """Each storage once, tied or not; what lies elsewhere, or is empty, is not on the device."""
+    trainer = Trainer(device, optimizer=FOREACH)
+    before = profiled(trainer, device)
+    model = trainer.model
+    model.dead = torch.nn.Linear(8, 4).to(device)
+    model.again = model.dead
+    model.register_buffer("mask", torch.ones(16, device=device))
+    model.register_buffer("none", torch.ones(0, device=device))
+    model.register_buffer("away", torch.ones(3, device="cpu" if device == "sim" else "meta"))
+    idle = [tensor for tensor in profiled(trainer, device).tensors if tensor not in before.tensors]
+    assert [(tensor.id, tensor.bytes) for tensor in idle] == [("dead.weight", 128), ("dead.bias", 16), ("mask", 64)]
+    assert all((tensor.kind, tensor.born, tensor.uses) == ("parameter", None, ()) for tensor in idle)

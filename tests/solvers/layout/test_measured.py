@@ -1,5 +1,7 @@
 """Layout problems from measured steps: computed graphs give back what they were made of, a profiled model fits."""
 
+from typing import Any
+
 import msgspec
 import pytest
 import torch
@@ -15,7 +17,7 @@ from solvers.ir.graph import Phase
 from solvers.layout.evaluate import all_on_device, instance
 from solvers.layout.exact import ExactLayout
 from solvers.layout.interleaved import interleaved_plan
-from solvers.layout.measured import make_layout_problem, problem_from_graph, remarks
+from solvers.layout.measured import gradient_reader, make_layout_problem, problem_from_graph, remarks
 from solvers.layout.search import Search
 from solvers.workload import Parallelism, embedding_extra, head_extra, megatron_layer, stage_graph
 from tests.runtime.profile.memory.models import Adapted
@@ -278,3 +280,61 @@ def test_a_profiled_model_s_layers_are_alike_and_can_be_checkpointed(profiled: O
     assert saved > 0.5 * 3 * (layers[0].activation_bytes - layers[0].input_bytes)
     assert judge_layout(problem, again).violations == ()
     assert instance(problem).problem is problem
+
+
+@pytest.mark.parametrize(
+    ("row", "reader"),
+    [
+        (("norm", "optimizer", 5, "g", "g"), "norm"),
+        (("count", "optimizer", 5, "tokens", ""), None),
+        (("decay", "optimizer", 5, "g w1", "w1"), None),
+    ],
+)
+def test_gradients_that_are_read_before_the_optimizer_forbid_overlap(
+    row: tuple[str, Phase, int, str, str], reader: str | None
+) -> None:
+    """A norm over all gradients waits for the last one; an op on a parameter is the optimizer's own."""
+    graph = by_hand([*ROWS[:-1], row, ROWS[-1]], (*LAYERS, None))
+    assert gradient_reader(graph) == reader
+    assert problem_from_graph(graph, CARDS).overlap_update == (reader is None)
+    assert not problem_from_graph(graph, CARDS, overlap_update=False).overlap_update
+    assert [said for said in remarks(graph) if "no update overlaps with backward" in said] == (
+        ["norm reads gradients between backward and optimizer, as clipping does: no update overlaps with backward"]
+        if reader
+        else []
+    )
+
+
+@pytest.mark.parametrize("options", [{"fused": True}, {"foreach": True}, {"foreach": False}])
+def test_a_profiled_step_that_clips_and_one_that_does_not(options: dict[str, Any]) -> None:
+    model = gpt()
+    optimizer, tokens = torch.optim.AdamW(model.parameters(), **options), torch.randint(0, 256, (4, 64))
+
+    def step(clip: bool) -> None:
+        optimizer.zero_grad()
+        model(tokens, tokens).backward()
+        if clip:
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+
+    for clip in (False, True):
+        graph = profile_step(lambda clip=clip: step(clip), "cpu", model=model, optimizer=optimizer)  # type: ignore[misc]
+        assert (gradient_reader(graph) is not None) == clip
+        assert problem_from_graph(graph, CARDS, parameter_bytes=4).overlap_update != clip
+
+
+def test_a_dead_layer_of_a_profiled_model_is_told_and_its_bytes_are_fixed(profiled: OpGraph) -> None:
+    """It is no transient of every block: all other figures are those of the same model without it."""
+    model = gpt()
+    model.dead = torch.nn.Linear(1000, 1000)
+    graph = profiled_step(model)
+    assert remarks(graph) == (
+        "2 parameters are used nowhere (dead.weight, dead.bias): in no chunk, always on the device",
+    )
+    with_it, without = (
+        problem_from_graph(each, CARDS, context_bytes=0, parameter_bytes=4) for each in (graph, profiled)
+    )
+    assert with_it.fixed_bytes - without.fixed_bytes == 4 * 1000 * 1001
+    assert with_it.chunks == without.chunks
+    for field in ("activation_bytes", "input_bytes", "forward_transient_bytes", "backward_transient_bytes"):
+        assert [getattr(b, field) for b in with_it.blocks] == [getattr(b, field) for b in without.blocks], field

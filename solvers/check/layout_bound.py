@@ -28,7 +28,7 @@ from solvers.check.certificate import (
 )
 from solvers.check.layout import judge_layout
 from solvers.check.layout_floor import base_us, peak_of
-from solvers.check.layout_least import least_device_bytes
+from solvers.check.layout_least import least_buffers, least_device_bytes
 from solvers.check.layout_relaxation import LayoutRelaxation
 from solvers.ir.fields import LARGEST as MOST_US
 from solvers.ir.layout import POLICIES, LayoutPlan, LayoutProblem
@@ -46,10 +46,30 @@ def add_up_floor(problem: LayoutProblem, certificate: Mapping[str, Any]) -> tupl
 def add_up_least_memory(problem: LayoutProblem, certificate: Mapping[str, Any]) -> tuple[list[str], float]:
     """`least-memory/1`: the least device memory, computed again, is more than there is; so there is no decision."""
     fault = _not_alone(certificate)
-    least = least_device_bytes(problem)[0] + _states_bytes(problem)
+    least = least_device_bytes(problem)[0] + _kept_bytes(problem)
     if not fault and least <= problem.device_bytes:
         fault = [f"at least {least} bytes are needed, and the device has {problem.device_bytes}: nothing is proved"]
     return (fault, -math.inf) if fault else ([], math.inf)
+
+
+def _kept_bytes(problem: LayoutProblem) -> int:
+    """The least that chunks take which persist because the host has no room, but for the buffers that they save.
+
+    They are as many as must be even if the largest do. Their states are those of the smallest at least. Each of them
+    saves one buffer at most, and the last buffer only together with all others.
+    """
+    lacking = sum(chunk.host_bytes for chunk in problem.chunks) - problem.host_bytes
+    on_host = [chunk for chunk in problem.chunks if chunk.host_bytes > 0]
+    count = 0
+    for freed in sorted((chunk.host_bytes for chunk in on_host), reverse=True):
+        if lacking <= 0:
+            break
+        lacking -= freed
+        count += 1
+    states = sum(sorted(chunk.persistent_bytes for chunk in on_host)[:count])
+    needed = count if count == len(problem.chunks) else count + 1
+    places = max(0, needed - least_buffers(problem, ()))
+    return places * problem.chunk_bytes + max(states, _states_bytes(problem))
 
 
 def _states_bytes(problem: LayoutProblem) -> int:

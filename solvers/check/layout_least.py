@@ -30,7 +30,7 @@ def least_device_bytes(problem: LayoutProblem) -> tuple[int, int]:
     roomy = Activations(_resident_peak(problem), 0)
     best = _least_peak(problem, roomy.peak_bytes)
     peak = _window_peak(problem) if best is None else best.peak_bytes
-    at_least = problem.fixed_bytes + _least_buffers(problem, ()) * problem.chunk_bytes + peak
+    at_least = problem.fixed_bytes + least_buffers(problem, ()) * problem.chunk_bytes + peak
     enough = []
     for choice in (roomy,) if best is None else (best, roomy):
         for kept in range(len(problem.chunks) + 1):
@@ -45,10 +45,11 @@ def least_device_bytes(problem: LayoutProblem) -> tuple[int, int]:
 def _chunk_bytes(problem: LayoutProblem, persistent: tuple[int, ...]) -> int:
     """Persistent chunks with their states, and the buffers that the others need at least."""
     states = sum(problem.chunks[chunk].persistent_bytes for chunk in persistent)
-    return (len(persistent) + _least_buffers(problem, persistent)) * problem.chunk_bytes + states
+    return (len(persistent) + least_buffers(problem, persistent)) * problem.chunk_bytes + states
 
 
-def _least_buffers(problem: LayoutProblem, persistent: tuple[int, ...]) -> int:
+def least_buffers(problem: LayoutProblem, persistent: tuple[int, ...]) -> int:
+    """The fewest buffers that hold what is in buffers at once, beside these persistent chunks."""
     return max(len(bound) for bound in bound_to_buffers(problem, passes_of(problem, persistent)))
 
 

@@ -72,17 +72,23 @@ def without_plan(solver: str, given: Instance, limits: Limits, began: float, lac
     )
 
 
-def memory_sentence(least: Least) -> str:
-    """What device and host would have to have, where `least.device_bytes` are more than the device has."""
-    problem, needed = least.given.problem, least.device_bytes
-    label = "exactly" if least.is_exact else "at least"
-    short_of_host = problem.device_bytes >= least.roomy_bytes
-    why = f"beside {problem.host_bytes} bytes on the host " if short_of_host else ""
-    host = least.host_bytes(problem.device_bytes if short_of_host else needed)
+def memory_sentence(least: Least, device: int | None = None, host: int | None = None) -> str:
+    """What device and host would have to have, where no decision is valid.
+
+    `device`: the least device memory with this host, `host`: the least host memory with this device, where known.
+    """
+    problem, needed = least.given.problem, least.device_bytes if device is None else device
+    label = "exactly" if least.is_exact or device is not None else "at least"
+    why = f"beside {problem.host_bytes} bytes on the host " if needed > least.roomy_bytes else ""
+    if host is not None:
+        lacks = f"exactly {host} with this device"
+    elif problem.device_bytes >= least.roomy_bytes:
+        lacks = f"at least {max(problem.host_bytes + 1, least.host_bytes(problem.device_bytes))} with this device"
+    else:
+        lacks = f"at least {least.host_bytes(needed)}"
     return (
         f"the device has {problem.device_bytes} bytes, but {why}{label} {needed} bytes are needed; the host has "
-        f"{problem.host_bytes} bytes, and needs at least {host}{' with this device' if short_of_host else ''}: "
-        "give more memory, take more ranks or a smaller batch"
+        f"{problem.host_bytes} bytes, and needs {lacks}: give more memory, take more ranks or a smaller batch"
     )
 
 

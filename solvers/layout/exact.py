@@ -10,17 +10,18 @@ from solvers.engines.choice import is_present
 from solvers.engines.model import FloatArray
 from solvers.ir.layout import LayoutPlan, LayoutProblem
 from solvers.ir.solution import Limits, Solution, Status, Watch
-from solvers.layout.answers import FLOOR, floor_us, without_plan
+from solvers.layout.answers import FLOOR, LEAST_MEMORY, floor_us, memory_sentence
 from solvers.layout.evaluate import instance
 from solvers.layout.exact_bound import BoundTree
 from solvers.layout.exact_local import Incumbent, improve, starts
-from solvers.layout.exact_model import memory_model, relaxation
+from solvers.layout.exact_model import host_model, memory_model, relaxation
 from solvers.layout.exact_small import decisions, try_all
 from solvers.layout.least import Least
 from solvers.layout.search import Search
 
 INTERRUPTED = "stopped by the user: this is the best plan so far"
 NOTHING_FOUND = "no decision was found that fits, nor a proof that there is none: give more time"
+TIME_UP = "time was up before the search had begun: this is the best of the plans that it would begin from"
 NO_RELAXATION = "CP-SAT cannot solve the relaxation, whose times are fractional: use highs or gurobi for a better bound"
 TOO_LARGE = "the problem is too large for the relaxation: the bound is that of compute and updates alone"
 UNCERTIFIED = "the engine's own tree says that no decision ends before {} us, but gives no certificate: not the bound"
@@ -66,7 +67,9 @@ class _Search:
         self.options, self.problem, self.limits, self.watch = options, problem, limits, watch
         self.given = instance(problem)
         self.best = Incumbent(self.given)
-        self.least_bytes: int | None = None
+        self.least = Least(self.given)
+        self.least_device: int | None = None
+        self.least_host: int | None = None
         self.base = self.bound = floor_us(self.given)
         self.certificate: dict[str, Any] | None = FLOOR
         self.engine_bound = self.bound
@@ -79,10 +82,10 @@ class _Search:
 
     def run(self) -> Solution[LayoutPlan]:
         """All phases within the limits; Ctrl-C keeps what there is."""
-        if Least(self.given).device_bytes > self.problem.device_bytes:
-            return without_plan(ExactLayout.NAME, self.given, self.limits, self.began, NOTHING_FOUND)
         try:
-            if decisions(self.given) <= min(self.options.every_decision, MOST_COUNTED):
+            if self.least.device_bytes > self.problem.device_bytes:
+                self._lack()
+            elif decisions(self.given) <= min(self.options.every_decision, MOST_COUNTED):
                 self._count()
             else:
                 self._search()
@@ -90,9 +93,17 @@ class _Search:
             self.notes.append(INTERRUPTED)
         return self._answer()
 
+    def _lack(self) -> None:
+        """The closed form says that there is none; where it says "at least", the engine says exactly."""
+        self.certificate = LEAST_MEMORY
+        if not self.least.is_exact and self._is_small():
+            self._least()
+
     def _count(self) -> None:
         """Every decision: the optimum, or that there is none."""
+        self._begin_with_search()
         if not try_all(self.best, self._done):
+            self._note_time()
             return
         self.certificate = EVERY_DECISION
         if self.best.end_us is None:
@@ -115,36 +126,54 @@ class _Search:
             self._improve(1.0)
 
     def _begin(self) -> None:
-        """Simple decisions, and the best of the paper's search."""
+        """The best of the paper's search, and simple decisions."""
+        self._begin_with_search()
         ends: list[tuple[int, LayoutPlan]] = []
         for plan in starts(self.given):
+            if self._done():
+                self._note_time()
+                return
             end = self.best.offer(plan)
             if end is not None:
                 ends.append((end, plan))
-            if self._done():
-                return
         self.pool = [plan for _, plan in sorted(ends, key=lambda pair: pair[0])[:POOL]]
+
+    def _begin_with_search(self) -> None:
         found = Search().solve(self.problem, Limits(time_s=max(0.01, self._left()))).plan
         if found is not None:
             self.best.offer(found)
 
+    def _note_time(self) -> None:
+        if self._left() <= 0 and self.best.end_us not in (None, self.bound):
+            self.notes.append(TIME_UP)
+
     def _least(self) -> None:
-        """The decision that needs the least device memory, in exact integers where CP-SAT is there."""
+        """The decision that needs the least device memory, in exact integers where CP-SAT is there.
+
+        Where that is more than there is, the least host memory, too, if some is enough.
+        """
+        engine = "cpsat" if is_present("cpsat") else "highs"
         model = memory_model(self.given)
-        answer = self._ask(model.model, "cpsat" if is_present("cpsat") else "highs", 1.0)
+        answer = self._ask(model.model, engine, 1.0)
         if answer.x is not None:
             self.best.offer(model.plan(answer.x))
         if answer.status is Status.OPTIMAL and answer.objective is not None:
-            self.least_bytes = round(answer.objective)
+            self.least_device = round(answer.objective)
+        if self.best.plan is None and self.problem.device_bytes >= self.least.roomy_bytes:
+            answer = self._ask(host_model(self.given).model, engine, 1.0)
+            if answer.status is Status.OPTIMAL and answer.objective is not None:
+                self.least_host = round(answer.objective)
 
     def _has_relaxation(self) -> bool:
         if self.options.engine == "cpsat":
             self.notes.append(NO_RELAXATION)
             return False
-        if len(self.problem.blocks) + len(self.problem.chunks) > self.options.most_blocks:
+        if not self._is_small():
             self.notes.append(TOO_LARGE)
-            return False
-        return True
+        return self._is_small()
+
+    def _is_small(self) -> bool:
+        return len(self.problem.blocks) + len(self.problem.chunks) <= self.options.most_blocks
 
     def _certify(self) -> None:
         """A small tree over the relaxation: the bound that its leaves prove."""
@@ -258,22 +287,19 @@ class _Search:
 
     def _without(self, engine: str | None, reason: str | None) -> Solution[LayoutPlan]:
         """No decision fits, or none was found in time."""
-        least, problem = self.least_bytes, self.problem
-        proven = least is not None and least > problem.device_bytes
-        if proven:
-            reason = (
-                f"the device has {problem.device_bytes} bytes, but beside {problem.host_bytes} bytes of host memory "
-                f"exactly {least} bytes are needed: use more memory of either, more ranks or a smaller batch"
-            )
+        least = self.least.device_bytes if self.least_device is None else self.least_device
+        proven = least > self.problem.device_bytes
         return Solution(
             status=Status.INFEASIBLE if proven else Status.UNKNOWN,
             plan=None,
             solver=ExactLayout.NAME,
             engine=engine,
             bound=None if proven else self.bound,
-            reason=reason or NOTHING_FOUND,
+            reason=memory_sentence(self.least, self.least_device, self.least_host)
+            if proven
+            else reason or NOTHING_FOUND,
             least_budget_bytes=least if proven else None,
-            certificate=self.certificate if self.certificate == EVERY_DECISION or not proven else None,
+            certificate=None if proven and self.certificate == FLOOR else self.certificate,
             seed=self.limits.seed,
             solve_time_s=time.perf_counter() - self.began,
         )

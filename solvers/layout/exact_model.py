@@ -74,6 +74,11 @@ def memory_model(given: Instance) -> Relaxation:
     return _Builder(given, 1.0).sized()
 
 
+def host_model(given: Instance) -> Relaxation:
+    """The same decisions, minimising host bytes for the device memory there is, in integers; times are left out."""
+    return _Builder(given, 1.0).hosted()
+
+
 class _Builder:
     """The decision and its memory: one family of rows a method, numbered as in the README."""
 
@@ -94,18 +99,27 @@ class _Builder:
     def timed(self, known: LayoutPlan | None, most_us: float) -> Relaxation:
         """All rows; minimise the end of everything."""
         self._choices()
+        self._fits_host()
         self._sums(known)
-        room = self.problem.device_bytes - self.problem.fixed_bytes
-        self.builder.row(*split([*self._device(), (self.short, -1.0)]), upper=room * self.byte, name="memory")
+        self._fits_device()
         Lanes(self.given, self.builder, self.persistent, self.buffers, self.again, self.swapped).add(most_us)
         return self._relaxation()
 
     def sized(self) -> Relaxation:
         """Memory rows; minimise the device's."""
         self._choices()
+        self._fits_host()
         columns, values = split(self._device())
         self.builder.add_cost(columns, values)
         self.builder.add_offset(self.problem.fixed_bytes * self.byte)
+        return self._relaxation()
+
+    def hosted(self) -> Relaxation:
+        """Memory rows; minimise the host's."""
+        self._choices()
+        self._fits_device()
+        self.builder.add_cost(*split(self._host()))
+        self.builder.add_offset(sum(chunk.host_bytes for chunk in self.chunks) * self.byte)
         return self._relaxation()
 
     def _relaxation(self) -> Relaxation:
@@ -127,7 +141,7 @@ class _Builder:
         self.builder.row(*split(terms), lower=least, name=name)
 
     def _choices(self) -> None:
-        """(1) One policy a block. (2) Least buffers, and no more than there are chunks for. (3) Host memory."""
+        """(1) One policy a block. (2) Least buffers, and no more than there are chunks for."""
         for k, (again, swapped) in enumerate(zip(self.again, self.swapped, strict=True)):
             self.builder.row([again, swapped], upper=1, name=f"policy/{k}")
         for k, needed in self._bound_sets():
@@ -135,10 +149,21 @@ class _Builder:
             self._at_least(terms, len(needed), f"room/{k}")
         every = [(self.buffers, 1.0), (self.short, -1.0), *((column, 1.0) for column in self.persistent)]
         self.builder.row(*split(every), upper=len(self.chunks), name="chunks")
-        host = [(self.swapped[k], block.activation_bytes * self.byte) for k, block in enumerate(self.blocks)]
-        host += [(self.persistent[c], -chunk.host_bytes * self.byte) for c, chunk in enumerate(self.chunks)]
+
+    def _host(self) -> list[Term]:
+        """What host memory takes besides the states of all chunks: swapped blocks, less what persists."""
+        swapped = [(self.swapped[k], block.activation_bytes * self.byte) for k, block in enumerate(self.blocks)]
+        return swapped + [(self.persistent[c], -chunk.host_bytes * self.byte) for c, chunk in enumerate(self.chunks)]
+
+    def _fits_host(self) -> None:
+        """(3) Host memory."""
         room = self.problem.host_bytes - sum(chunk.host_bytes for chunk in self.chunks)
-        self.builder.row(*split([*host, (self.short, -1.0)]), upper=room * self.byte, name="host")
+        self.builder.row(*split([*self._host(), (self.short, -1.0)]), upper=room * self.byte, name="host")
+
+    def _fits_device(self) -> None:
+        """(4) Device memory."""
+        room = self.problem.device_bytes - self.problem.fixed_bytes
+        self.builder.row(*split([*self._device(), (self.short, -1.0)]), upper=room * self.byte, name="memory")
 
     def _sums(self, known: LayoutPlan | None) -> None:
         """How many blocks are swapped and checkpointed, and how many chunks persist: redundant, but good to branch on.

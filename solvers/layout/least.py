@@ -2,10 +2,11 @@
 
 With nothing persistent the device needs least: a persistent chunk saves one buffer at most and takes that much itself,
 states besides. So the least is that of the best policies and the least buffers, unless the host has too little room for
-all chunks; then some must persist, at least those whose states are smallest for what they free.
+all chunks; then some must persist, at least as many as the largest of them, and those whose states are smallest for
+what they free. Each of them saves one buffer at most, and the others need one: what they take beyond, is added.
 """
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import Counter, deque
 from dataclasses import dataclass
 from fractions import Fraction
@@ -14,7 +15,7 @@ from itertools import accumulate
 from math import ceil
 
 from solvers.ir.fields import LARGEST
-from solvers.ir.layout import LayoutBlock, LayoutProblem
+from solvers.ir.layout import LayoutBlock, LayoutChunk, LayoutProblem
 from solvers.layout.evaluate import Instance, least_buffers
 
 CASES = 300_000
@@ -52,10 +53,14 @@ class Least:
         return least_peak(self._problem)
 
     @cached_property
+    def buffers(self) -> int:
+        """The least buffers where nothing persists."""
+        return least_buffers(self.given, ())
+
+    @cached_property
     def roomy_bytes(self) -> int:
         """The least on the device where the host has room for all chunks."""
-        buffers = least_buffers(self.given, ())
-        return self._problem.fixed_bytes + buffers * self._problem.chunk_bytes + self.peak.bytes
+        return self._problem.fixed_bytes + self.buffers * self._problem.chunk_bytes + self.peak.bytes
 
     @property
     def away_bytes(self) -> int:
@@ -70,16 +75,52 @@ class Least:
     @property
     def device_bytes(self) -> int:
         """At least so many bytes does any decision need on the device, with the host as it is."""
-        lacking = self.away_bytes - self._problem.host_bytes
-        return self.roomy_bytes + (self._states_for(lacking) if lacking > 0 else 0)
+        return self.roomy_bytes + self._persistent_bytes(self.away_bytes - self._problem.host_bytes)
 
     def host_bytes(self, device_bytes: int) -> int:
         """At least so many bytes does any decision need on the host, with so much on the device."""
-        return max(0, self.away_bytes - self._host_for(device_bytes - self.roomy_bytes))
+        return max(0, self.away_bytes - self._freed_bytes(device_bytes - self.roomy_bytes))
+
+    def _persistent_bytes(self, host: int) -> int:
+        """The least that persistent chunks which free so many bytes on the host take, but for the buffers they save."""
+        if host <= 0:
+            return 0
+        count = bisect_left(self._most_freed, host)
+        return self._places_bytes(count) + max(self._least_states[count], self._states_for(host))
+
+    def _freed_bytes(self, device: int) -> int:
+        """The most that chunks which take so much, but for the buffers that they save, free on the host."""
+        if device < 0:
+            return 0
+        counts = range(len(self._least_states))
+        after = bisect_right(counts, device, key=lambda count: self._places_bytes(count) + self._least_states[count])
+        return min(self._most_freed[after - 1], self._host_for(device))
+
+    def _places_bytes(self, persistent: int) -> int:
+        """The places of so many persistent chunks and of the buffers beside them, less those of `buffers`: at least.
+
+        Each saves one buffer at most, and where some chunk does not persist there is one buffer.
+        """
+        others = persistent < len(self._problem.chunks)
+        return max(0, persistent + others - self.buffers) * self._problem.chunk_bytes
+
+    @cached_property
+    def _most_freed(self) -> list[int]:
+        """The most that n chunks free on the host, for n = 0, 1, …"""
+        return list(accumulate(sorted((c.host_bytes for c in self._on_host), reverse=True), initial=0))
+
+    @cached_property
+    def _least_states(self) -> list[int]:
+        """The least states on the device of n chunks that free something, for n = 0, 1, …"""
+        return list(accumulate(sorted(c.persistent_bytes for c in self._on_host), initial=0))
+
+    @property
+    def _on_host(self) -> list[LayoutChunk]:
+        return [chunk for chunk in self._problem.chunks if chunk.host_bytes]
 
     def _by_worth(self) -> list[tuple[int, int]]:
         """States on the device and bytes on the host of chunks, those first that free most for their states."""
-        pairs = Counter((c.persistent_bytes, c.host_bytes) for c in self._problem.chunks if c.host_bytes)
+        pairs = Counter((c.persistent_bytes, c.host_bytes) for c in self._on_host)
         alike = [(count * on_device, count * on_host) for (on_device, on_host), count in pairs.items()]
         return sorted(alike, key=lambda pair: Fraction(*pair))
 
@@ -96,8 +137,8 @@ class Least:
         """The most that persistent chunks of so many bytes of states free on the host, parts of chunks allowed."""
         host = Fraction(0)
         for on_device, on_host in self._by_worth():
-            taken = min(max(0, states), on_device)
-            host += Fraction(on_host * taken, on_device) if on_device else on_host if states >= 0 else 0
+            taken = min(states, on_device)
+            host += Fraction(on_host * taken, on_device) if on_device else on_host
             states -= taken
         return int(host)
 

@@ -10,11 +10,12 @@ from solvers.check.layout import judge_layout
 from solvers.ir import LayoutProblem, Limits, Status
 from solvers.ir.codec import plan_file
 from solvers.layout.evaluate import instance
-from solvers.layout.exact import INTERRUPTED, NO_RELAXATION, TOO_LARGE, UNCERTIFIED, ExactLayout
+from solvers.layout.exact import INTERRUPTED, NO_RELAXATION, TIME_UP, TOO_LARGE, UNCERTIFIED, ExactLayout
 from solvers.layout.least import Least
 from solvers.layout.make import problem_from_shape
 from solvers.layout.search import Search
 from tests.solvers.layout.brute_force import decisions, optimum, random_problem
+from tests.solvers.layout.test_least import needs
 
 LIMITS = Limits(time_s=0.5)
 SEARCHING = ExactLayout(every_decision=0)
@@ -72,6 +73,38 @@ def test_a_host_with_little_room_is_told_exactly_what_lacks() -> None:
         if told == 5:
             break
     assert told == 5
+
+
+def test_where_the_closed_form_says_at_least_both_memories_are_told_exactly() -> None:
+    """Below it, too, the device memory with this host and the host memory with this device: held against all plans."""
+    told = 0
+    for seed in range(60):
+        drawn = msgspec.structs.replace(random_problem(seed), host_bytes=3)
+        closed = Least(instance(drawn))
+        problem = msgspec.structs.replace(drawn, device_bytes=closed.device_bytes - 1)
+        if closed.is_exact or problem.device_bytes < closed.roomy_bytes:
+            continue
+        solution, every = ExactLayout().solve(problem, Limits()), needs(problem)
+        device = min(device for device, host in every if host <= problem.host_bytes)
+        host = min(host for device, host in every if device <= problem.device_bytes)
+        assert solution.least_budget_bytes == device
+        assert (
+            f"exactly {device} bytes are needed; the host has 3 bytes, and needs exactly {host} with this device"
+            in (solution.reason or "")
+        )
+        said = check_plan(problem, plan_file(solution, "layout", None)).violations
+        assert said == ("the answer is infeasible: there is no decision to judge",)
+        told += 1
+    assert told > 5
+
+
+def test_without_time_its_plan_is_the_papers_at_least_and_it_says_so() -> None:
+    row, tiny = paper_row("gpt2-1b", "protrain-3090", 64), random_problem(11)
+    for problem in (row, tiny):
+        solution, found = ExactLayout().solve(problem, Limits(time_s=0)), Search().solve(problem, Limits()).objective
+        assert solution.objective is not None and found is not None
+        assert solution.objective <= found
+        assert solution.reason == TIME_UP
 
 
 def test_a_row_of_the_paper_is_solved_to_its_optimum() -> None:

@@ -1,5 +1,6 @@
 """The least memory of layouts: what brute force finds, and what the independent judge says."""
 
+import math
 import random
 import time
 from itertools import product
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 
 from solvers.check.layout import device_peak, host_bytes
+from solvers.check.layout_bound import add_up_least_memory
 from solvers.check.layout_buffers import bound_to_buffers, passes_of
 from solvers.check.layout_least import least_device_bytes
 from solvers.ir import LayoutPlan, LayoutProblem
@@ -47,6 +49,33 @@ def test_the_least_device_and_host_memory_of_tiny_problems() -> None:
         for device in range(least.roomy_bytes, best + 9, 3):
             assert least.host_bytes(device) <= min(host for size, host in every if size <= device)
     assert exact > 20 and short > 3
+
+
+def test_what_alike_chunks_take_that_the_host_has_no_room_for_is_told_exactly() -> None:
+    """Whole chunks, each with its place beyond the buffers that it saves: device and host, against every decision."""
+    compared = 0
+    for seed in range(100):
+        drawn = random_problem(seed)
+        alike = tuple(drawn.chunks[0] for _ in drawn.chunks)
+        blocks = tuple(msgspec.structs.replace(block, choice=False) for block in drawn.blocks)
+        for host in range(0, sum(chunk.host_bytes for chunk in alike), 2):
+            problem = msgspec.structs.replace(drawn, chunks=alike, blocks=blocks, host_bytes=host)
+            least, every = Least(instance(problem)), needs(problem)
+            device = min(device for device, used in every if used <= host)
+            assert least.device_bytes == device
+            assert least.host_bytes(device - 1) <= min((used for size, used in every if size < device), default=10**9)
+            compared += 1
+    assert compared > 300
+
+
+@settings(max_examples=100)
+@given(layout_problems(max_blocks=7, max_chunks=5))
+def test_the_judge_adds_it_up_again_and_no_more(problem: LayoutProblem) -> None:
+    """Written apart: both say that so much is needed, also where the host has too little."""
+    needed, form = Least(instance(problem)).device_bytes, {"form": "least-memory/1"}
+    short, enough = (msgspec.structs.replace(problem, device_bytes=size) for size in (needed - 1, needed))
+    assert add_up_least_memory(short, form) == ([], math.inf)
+    assert add_up_least_memory(enough, form)[1] == -math.inf
 
 
 @settings(max_examples=100)

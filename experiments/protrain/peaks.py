@@ -8,6 +8,7 @@ import gc
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import fmean
 from typing import get_args
 
@@ -18,6 +19,7 @@ from experiments.models.workload import Workload
 from runtime.device import SimDevice, memory_stats, reset_peak_memory, use_sim
 from runtime.profile.memory import MemoryProfile, block_policies, peak_bytes, profile_memory
 from runtime.profile.memory.peaks import Deltas
+from runtime.profile.memory.scheduled import policy_executor
 from solvers.ir.layout import POLICIES, Policy
 
 SHAPES: Mapping[str, GptShape] = {
@@ -96,9 +98,7 @@ def peak_cases(
         profile = profile_memory(work.model, work.step, sim.device, name=name, optimizer=work.optimizer)
         for policies in policy_mixes(shape.layers, mixes, draw):
             interval = draw.choice(intervals)
-            with block_policies(work.model, policies, sim.device, interval):
-                executed = executed_peak_bytes(work.step, sim)
-            cases.append(_case(profile, policies, interval, executed))
+            cases.append(_case(profile, policies, interval, _executed_bytes(work, policies, interval, sim)))
     return cases
 
 
@@ -110,6 +110,17 @@ def policy_mixes(blocks: int, count: int, draw: random.Random) -> Iterator[tuple
         else:
             shares = [draw.random() for _ in POLICIES]
             yield tuple(draw.choices(POLICIES, shares, k=blocks))
+
+
+def _executed_bytes(work: Workload, policies: tuple[Policy, ...], interval: int, sim: SimDevice) -> int:
+    """The peak of a step that swaps by the swap executor, and checkpoints by `torch.utils.checkpoint`."""
+    step: Callable[[], object] = work.step
+    if "swap" in policies:
+        executor = policy_executor(work.model, work.step, policies, sim.device, interval)
+        step = partial(executor.run, work.step)
+    unswapped: list[Policy] = ["keep" if policy == "swap" else policy for policy in policies]
+    with block_policies(work.model, unswapped, sim.device, interval):
+        return executed_peak_bytes(step, sim)
 
 
 def executed_peak_bytes(step: Callable[[], object], sim: SimDevice) -> int:

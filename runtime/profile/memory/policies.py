@@ -3,7 +3,7 @@
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import nn
@@ -16,17 +16,39 @@ from runtime.swap.access import ensure_in, swap_out
 from solvers.ir.layout import Policy
 
 
+class Moves(Protocol):
+    """Moves the storages of tensors away from the device and back."""
+
+    def send(self, tensor: torch.Tensor) -> None:
+        """To host memory."""
+
+    def fetch(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Back to the device."""
+
+
+class AtOnce:
+    """Moves at once, by hand."""
+
+    def send(self, tensor: torch.Tensor) -> None:
+        """To host memory."""
+        swap_out(tensor)
+
+    def fetch(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Back to the device."""
+        ensure_in(list(tensors))
+
+
 @contextmanager
 def block_policies(
-    model: nn.Module, policies: Sequence[Policy], device: torch.device, interval: int = 1
+    model: nn.Module, policies: Sequence[Policy], device: torch.device, interval: int = 1, moves: Moves | None = None
 ) -> Iterator[None]:
     """Let the model's blocks run under these policies, one for each call of a block in a step.
 
     What a swapped block saved leaves before the forward of the block `interval` + 1 later, where what runs behind the
     last block counts as one, and comes back when the backward of the block `interval` later begins. A storage that
-    another block holds meanwhile stays.
+    another block holds meanwhile stays. `moves` does it, at once by default.
     """
-    run = _Blocks(model, policies, device, interval)
+    run = _Blocks(model, policies, device, interval, moves or AtOnce())
     with ExitStack() as stack:
         for module in find_blocks(model).values():
             stack.enter_context(forward_replaced(module, run.forward_of(module)))
@@ -43,8 +65,10 @@ class _Saved:
 class _Blocks:
     """The state of a step: what each block saved, and which storages are away."""
 
-    def __init__(self, model: nn.Module, policies: Sequence[Policy], device: torch.device, interval: int) -> None:
-        self._policies, self._device, self._interval = policies, device, interval
+    def __init__(
+        self, model: nn.Module, policies: Sequence[Policy], device: torch.device, interval: int, moves: Moves
+    ) -> None:
+        self._policies, self._device, self._interval, self._moves = policies, device, interval, moves
         self._states = frozenset(states_of(model))
         self._next = 0
         self._saved: dict[int, list[weakref.ref[_Saved]]] = {}
@@ -110,13 +134,13 @@ class _Blocks:
                 present |= set(self._storages(other)) | self._given.get(other, set())
         for address, tensor in self._storages(number).items():
             if address not in present:
-                swap_out(tensor)
+                self._moves.send(tensor)
 
     def _fetch(self, running: int) -> None:
         """Before the backward of this block those up to `interval` before it come back."""
         for number in range(max(0, running - self._interval), running + 1):
             if self._policies[number] == "swap":
-                ensure_in(list(self._storages(number).values()))
+                self._moves.fetch(list(self._storages(number).values()))
 
 
 def _keep(kept: list[weakref.ref[_Saved]], tensor: torch.Tensor) -> _Saved:

@@ -9,7 +9,13 @@ import click
 import msgspec
 
 from experiments.commands import make_layout, make_replan
-from experiments.commands.make_layout import MadeLayout, layout_of_graph, layout_of_shape, layout_options
+from experiments.commands.make_layout import (
+    MadeLayout,
+    layout_of_graph,
+    layout_of_profile,
+    layout_of_shape,
+    layout_options,
+)
 from experiments.commands.make_replan import problem_of_graph, problem_of_shape, replan_options
 from experiments.commands.outputs import writable
 from experiments.commands.show import print_figures
@@ -90,11 +96,15 @@ def command(
     """See HELP."""
     if kind not in {GRAPH, REPLAN, LAYOUT} and not (kind in {LAYER, PARTITION} and shape is not None):
         require_room(kind)
-    if (graph is None) == (shape is None):
-        raise InvalidInput("give either --graph G.json or --shape NAME: one of them tells what is to be planned")
     _refuse_others(kind, cut)
+    if [graph, shape, cut["profile"]].count(None) != 2:
+        raise InvalidInput("give either --graph G.json or --shape NAME: one of them tells what is to be planned")
     machine = read_hardware(hardware)
-    if graph is not None:
+    if cut["profile"] is not None:
+        others = [name for name in cut if name not in OWN[LAYOUT]]
+        _refuse(cut, others, "says how a --shape is cut, but --profile is a measured step")
+        made = _layout(layout_of_profile(hardware, machine, budget, cut))
+    elif graph is not None:
         made = _from_graph(kind, graph, machine, budget, cut)
     elif kind == REPLAN:
         made = _replan(str(shape), machine, budget, cut)
@@ -154,7 +164,7 @@ def _replan(shape: str, machine: Hardware, budget: str | None, cut: dict[str, An
     problem = problem_of_shape(shape, machine, amount, cut)
     peak = fullest_bytes(problem, cut["pipeline"] or 1, cut["data_parallel"] or 1)
     if budget is not None:
-        amount = parse_budget(budget, peak)
+        amount = _bytes(budget, peak)
         problem = msgspec.structs.replace(problem, memory_bytes=amount)
     beyond = ", more than the budget: it cannot have run" if peak > amount else ""
     return _problem(problem, amount, ("fullest node before the failure", f"{show_bytes(peak)}{beyond}"))
@@ -248,4 +258,11 @@ def _stage(shape: str, machine: Hardware, cut: dict[str, Any]) -> Stage:
 
 
 def _amount(budget: str | None, peak: int, machine: Hardware) -> int:
-    return machine.device().memory_bytes if budget is None else parse_budget(budget, peak)
+    return machine.device().memory_bytes if budget is None else _bytes(budget, peak)
+
+
+def _bytes(budget: str, peak: int) -> int:
+    amount = parse_budget(budget, peak)
+    if amount < 1:
+        raise InvalidInput(f"--budget is {budget!r}, in which nothing runs: give at least 1 byte")
+    return amount

@@ -47,19 +47,27 @@ def load_factory(spec: str) -> Callable[[torch.device], Training]:
 def call_theirs(call: Callable[[], ResultT], what: str) -> ResultT:
     """Call the user's code; what it raises becomes an `InvalidInput` that names `what` and the user's line.
 
-    `sys.exit` in it too, which else would end the command without a word. Out of memory passes through: it is an answer
-    about a budget, not a fault of the code.
+    `sys.exit` in it too, which else would end the command without a word, and whatever else is no `Exception`. Ctrl-C
+    passes through, and so does out of memory: it is an answer about a budget, not a fault of the code.
     """
     try:
         return call()
-    except (BayplanError, torch.OutOfMemoryError):
+    except (BayplanError, torch.OutOfMemoryError, KeyboardInterrupt):
         raise
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         place = error.__traceback__
         while place is not None and place.tb_next is not None and "site-packages" not in _file(place.tb_next.tb_frame):
             place = place.tb_next
         where = "" if place is None else f" at {Path(_file(place.tb_frame)).name}:{place.tb_lineno}"
-        raise InvalidInput(f"{what} raised {type(error).__name__}{where} ({error}): correct it") from error
+        raise InvalidInput(f"{what} raised {type(error).__name__}{where} ({_text(error)}): correct it") from error
+
+
+def _text(error: BaseException) -> str:
+    """What it says of itself, if it can."""
+    try:
+        return str(error)
+    except Exception:
+        return "its text cannot be shown"
 
 
 def _file(frame: FrameType) -> str:
@@ -76,8 +84,10 @@ def _import(name: str) -> ModuleType:
         if error.name is not None and (name == error.name or name.startswith(error.name + ".")):
             raise InvalidInput(f"there is no module {name!r} in {folder} or on Python's path: correct it") from error
         raise InvalidInput(f"module {name!r} needs {error.name!r}, which is not installed: install it") from error
-    except (Exception, SystemExit) as error:
-        raise InvalidInput(f"module {name!r} cannot be imported: {type(error).__name__}: {error}") from error
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        raise InvalidInput(f"module {name!r} cannot be imported: {type(error).__name__}: {_text(error)}") from error
 
 
 def _call(factory: Callable[..., object], device: torch.device, spec: str) -> object:

@@ -85,11 +85,45 @@ def test_a_module_that_fails_says_how(folder: Path) -> None:
 
 
 def test_code_that_ends_python_ends_no_command_without_a_word(folder: Path) -> None:
-    with pytest.raises(InvalidInput, match=r"made_model:leaving raised SystemExit at made_model.py:\d+ \(3\): correct it"):
+    with pytest.raises(
+        InvalidInput, match=r"made_model:leaving raised SystemExit at made_model.py:\d+ \(3\): correct it"
+    ):
         call_theirs(lambda: load_factory("made_model:leaving")(torch.device("cpu")), "made_model:leaving")
     (folder / "leaving.py").write_text("import sys\nsys.exit()\n")
     with pytest.raises(InvalidInput, match="'leaving' cannot be imported: SystemExit"):
         load_factory("leaving:build")
+
+
+class Own(BaseException):
+    """No `Exception`, as asyncio's CancelledError is none."""
+
+
+class Mute(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [(Own("boo"), r"Own .*\(boo\)"), (GeneratorExit(), "GeneratorExit"), (Mute(), "Mute .*cannot be shown")],
+)
+def test_whatever_their_code_raises_is_told_in_one_sentence(error: BaseException, told: str) -> None:
+    def fails() -> None:
+        raise error
+
+    with pytest.raises(InvalidInput, match=f"the step raised {told}"):
+        call_theirs(fails, "the step")
+
+
+def test_ctrl_c_in_their_code_interrupts(folder: Path) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        call_theirs(interrupted, "the step")
+    (folder / "stopped.py").write_text("raise KeyboardInterrupt\n")
+    with pytest.raises(KeyboardInterrupt):
+        load_factory("stopped:build")
 
 
 @pytest.mark.usefixtures("folder")

@@ -1,6 +1,5 @@
 """What a session may use, and what machine it plans for."""
 
-import math
 from decimal import Decimal
 from numbers import Real
 from types import NoneType
@@ -10,11 +9,13 @@ import torch
 
 from runtime.device import sim_hardware
 from runtime.profile.links import measure_links
-from runtime.swap.online.kinds import require
+from runtime.swap.online.arguments import require
 from solvers.ir.amounts import parse_budget
 from solvers.ir.errors import InvalidInput
 from solvers.ir.hardware import Device, Hardware, Link
 
+MOST_BYTES = 2**63 - 1
+"""The most that the native engine can count."""
 REMEDY = "a number of bytes, an amount such as '20GiB' or a share such as '80%'"
 
 
@@ -32,8 +33,10 @@ def budget_of(budget: int | str | None, memory_bytes: int) -> int:
         amount = parse_budget(budget, memory_bytes, "budget")
     else:
         require("budget", budget, (Real, NoneType), REMEDY)
-        if budget is not None and not math.isfinite(budget):
-            raise InvalidInput(f"budget is {budget}: give {REMEDY}")
+        number: float = 0 if budget is None else budget
+        if not abs(number) <= MOST_BYTES:  # NaN is not, either
+            shown = "beyond any memory" if isinstance(number, int) else number
+            raise InvalidInput(f"budget is {shown}: give {REMEDY}")
         amount = memory_bytes if budget is None else int(budget)
     if not 0 < amount <= memory_bytes:
         raise InvalidInput(

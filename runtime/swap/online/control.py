@@ -1,5 +1,7 @@
 """What happens between two iterations: look at the one that ended, decide what the next one executes and records."""
 
+import re
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -16,6 +18,9 @@ from runtime.swap.online.recurrence import Kind, Kinds
 from runtime.swap.online.report import IterationSummary, PolicyResult, SessionCounts, counts_of
 from runtime.swap.online.stages import Sampling, Stage, StageSettings
 from solvers.ir.errors import BayplanError
+
+LISTED = 1000
+"""So many of the latest policies are reported; a loop without end may try any number."""
 
 
 class Engine(Protocol):
@@ -111,7 +116,7 @@ class Control:
         self.peak_bytes = self.host_peak_bytes = 0
         self.unswapped_peak_bytes: int | None = None
         self.unplanned_us: float | None = None
-        self.remarks: dict[str, None] = {}
+        self._remarks: dict[str, str] = {}
         self._engine = engine
         self._generations = generations
         self._new_recorder = recorder
@@ -119,7 +124,8 @@ class Control:
         self._ranks: tuple[int, ...] = ()
         self._sampling = sampling
         self._watch = watch
-        self._tried: list[tuple[Generation, int]] = []
+        self._tried: deque[tuple[Generation, int]] = deque(maxlen=LISTED)
+        self._forgotten = 0
         self._recorder: Recorder | None = None
         self._running: int | None = None
         self._in_stage = 0
@@ -132,8 +138,13 @@ class Control:
 
     @property
     def results(self) -> list[PolicyResult]:
-        """All policies of all generations, as they were made."""
+        """The latest `LISTED` policies of all generations, as they were made."""
         return [generation.results[number] for generation, number in self._tried]
+
+    @property
+    def remarks(self) -> list[str]:
+        """What did not go as hoped: of sentences that differ in numbers only, the first."""
+        return list(self._remarks.values())
 
     def begin(self, *, whole: bool) -> None:
         """An iteration begins; one that is not `whole`, since the session rested in its midst, decides nothing."""
@@ -206,9 +217,10 @@ class Control:
 
     def _decide(self, ended: core.SwapIteration, summary: IterationSummary, recorder: Recorder | None) -> None:
         ran, before = self._kinds.expected, self.stage
-        kind, generating = ran, ran.generating
-        if generating or self._sampling.due(before, self._in_stage - 1):
-            kind = self._compare(ended, summary, recorder)
+        generating = ran.generating
+        if self._kinds.steady and not generating and not self._sampling.due(before, self._in_stage - 1):
+            return  # taken to be what all before it were
+        kind = self._compare(ended, summary, recorder)
         known = kind.settled and not (generating and kind is ran)
         if self._kinds.follow(kind) and known:
             self.returns += 1
@@ -270,7 +282,9 @@ class Control:
             generation.measured(summary.duration_us, summary.counts)
         made = len(generation.results)
         proposed = self._proposed(generation, ended, recorder)
-        self._tried += [(generation, number) for number in range(made, len(generation.results))]
+        new = [(generation, number) for number in range(made, len(generation.results))]
+        self._forgotten += max(len(self._tried) + len(new) - LISTED, 0)
+        self._tried.extend(new)
         self.unswapped_peak_bytes = max(self.unswapped_peak_bytes or 0, generation.unswapped_peak_bytes or 0) or None
         self.unplanned_us = generation.unplanned_us
         self.remark(generation.remark, expected=generation.fits)
@@ -306,7 +320,8 @@ class Control:
         self._execute(trial, None if trial is None else self._place(generation, len(generation.results) - 1))
 
     def _place(self, generation: Generation, number: int) -> int:
-        return self._tried.index((generation, number))
+        """Counted from the session's first policy on."""
+        return self._forgotten + self._tried.index((generation, number))
 
     def _execute(self, policy: Policy | None, place: int | None) -> None:
         if place != self._running:
@@ -315,9 +330,10 @@ class Control:
 
     def remark(self, sentence: str | None, *, expected: bool = False) -> None:
         """Say it once, in the log and in the report."""
-        if sentence is None or sentence in self.remarks:
+        kind = re.sub(r"\d[\d.]*|\b[KMGT]iB\b", "", sentence or "")
+        if sentence is None or kind in self._remarks:
             return
-        self.remarks[sentence] = None
+        self._remarks[kind] = sentence
         if expected:
             LOGGER.info("iteration %d: %s", self.iterations, sentence)
         else:

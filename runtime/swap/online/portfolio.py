@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count, islice
 
-from runtime.swap.online.kinds import require
+from runtime.swap.online.arguments import require
 from solvers.ir.errors import InvalidInput
 from solvers.ir.solution import Limits
 from solvers.planner import Planner, planner, solver_entry

@@ -16,19 +16,24 @@ only, and is not measured for it.
 """
 
 from collections import deque
-from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from runtime.swap.online.generation import Generation
+from runtime.swap.online.past import Past
 from runtime.swap.online.policy import Policy
-from runtime.swap.online.stages import Similarity, Stage, StageMachine, StageSettings, relative_change, similarity
+from runtime.swap.online.stages import (
+    Counted,
+    Similarity,
+    Stage,
+    StageMachine,
+    StageSettings,
+    counted,
+    relative_change,
+    similarity,
+)
 
-PAST = 128
-"""So many latest iterations are looked at for what comes next; a pattern is found if this holds it three times."""
-CONTEXT = 48
-"""The longest run of iterations that is looked for among them."""
 SIZES, FEW_SIZES = 32, 4
 """Bytes count while so many latest iterations have no more than so many different ones."""
 
@@ -46,7 +51,7 @@ class Kind:
         self.ranks: tuple[int, ...] = ()
         self.policy: Policy | None = None
         self.place: int | None = None
-        self.operators: npt.NDArray[np.int64] | None = None
+        self.operators: Counted | None = None
         self.forward_bytes = 0
         self.follower: Kind | None = None
 
@@ -81,19 +86,25 @@ class Kinds:
 
     def __init__(self, settings: StageSettings) -> None:
         self._settings = settings
-        self._past: deque[Kind] = deque(maxlen=PAST)
+        self._past: Past[Kind] = Past()
         self._kinds: list[Kind] = []  # the latest first
         self._sizes: deque[int] = deque(maxlen=SIZES)
         self.most = 0 if settings.printed else settings.remembered
         self.expected = Kind(settings)
         self.last: Similarity | None = None
 
-    def sort(self, operators: npt.NDArray[np.int64], forward_bytes: int) -> Kind:
+    @property
+    def steady(self) -> bool:
+        """Whether all of the recent past was of one kind."""
+        return self._past.steady
+
+    def sort(self, ids: npt.NDArray[np.int64], forward_bytes: int) -> Kind:
         """The kind of the iteration that ended, a new one if need be; its stage is advanced.
 
         `last` is then how its operators compare with those of the iteration before. Raises `InvalidInput` for ids that
         are no operator's.
         """
+        operators = counted(ids)
         self._sizes.append(forward_bytes)
         by_size = self._few_sizes()
         found = next((kind for kind in self._kinds if self._alike(kind, operators, forward_bytes, by_size)), None)
@@ -115,11 +126,11 @@ class Kinds:
 
     def follow(self, ended: Kind) -> bool:
         """Expect the next iteration after one of that kind; whether the one before was of another."""
-        before = self._past[-1] if self._past else ended
+        before = self._past.latest or ended
         if before in self._kinds:
             before.follower = ended
         self._past.append(ended)
-        following = _successor(list(self._past)) or ended.follower
+        following = self._past.successor() or ended.follower
         self.expected = following if following in self._kinds else ended
         return before is not ended
 
@@ -127,21 +138,20 @@ class Kinds:
         """A kind has got its policy: of more than `most` such, the one unused for longest is forgotten."""
         self._keep(self._kinds)
 
-    def _alike(self, kind: Kind, operators: npt.NDArray[np.int64], forward_bytes: int, by_size: bool) -> bool:
+    def _alike(self, kind: Kind, operators: Counted, forward_bytes: int, by_size: bool) -> bool:
         if self.most == 0 or kind.operators is None:
             return True
         if by_size and self._of_other_size(kind.forward_bytes, forward_bytes):
             return False
-        return (
-            np.array_equal(kind.operators, operators) or similarity(kind.operators, operators, self._settings).similar
-        )
+        same = np.array_equal(kind.operators.ids, operators.ids)
+        return same or similarity(kind.operators, operators, self._settings).similar
 
     def _of_other_size(self, before: int, now: int) -> bool:
         return relative_change(before, now) >= self._settings.length_tolerance
 
     def _few_sizes(self) -> bool:
         different: list[int] = []
-        for size in self._sizes:
+        for size in dict.fromkeys(self._sizes):
             if all(self._of_other_size(other, size) for other in different):
                 different.append(size)
         return len(different) <= FEW_SIZES
@@ -156,26 +166,3 @@ class Kinds:
             if kind not in self._kinds:
                 kind.follower = None  # else each would keep the next one alive
                 kind.forget()
-
-
-def _successor(past: Sequence[Kind]) -> Kind | None:
-    """What mostly followed the longest run that ends now and came twice before; of equally many, as a shorter run says.
-
-    None where nothing that ends now came twice before.
-    """
-    if all(kind is past[-1] for kind in past):
-        return past[-1]
-    numbers = {id(kind): number for number, kind in enumerate(past)}
-    ran = np.array([numbers[id(kind)] for kind in past])
-    ends = np.flatnonzero(ran[:-1] == ran[-1])
-    best: Kind | None = None
-    length = 1
-    while ends.size >= 2 and length <= CONTEXT:
-        counts = np.bincount(ran[ends + 1])
-        most = np.flatnonzero(counts == counts.max())
-        if most.size == 1:
-            best = past[int(most[0])]
-        ends = ends[ends >= length]
-        ends = ends[ran[ends - length] == ran[-1 - length]]
-        length += 1
-    return best

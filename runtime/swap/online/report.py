@@ -64,9 +64,10 @@ def counts_of(iteration: core.SwapIteration) -> SessionCounts:
 class IterationSummary:
     """One iteration, from boundary to boundary.
 
-    `stage` is the one in which it ran, `policy` the index in the report of the policy that it executed, `recorded`
-    whether in detail. `duration_us` is the device's time, None where it was not measured; `peak_bytes` is the device's,
-    since the session began or was resumed, `host_peak_bytes` what was page-locked at once, idle blocks included.
+    `stage` is the one in which it ran, `policy` the number of the policy that it executed, from 0 in the order of their
+    making (its index in the report, until that leaves out the oldest), `recorded` whether in detail. `duration_us` is
+    the device's time, None where it was not measured; `peak_bytes` is the device's, since the session began or was
+    resumed, `host_peak_bytes` what was page-locked at once, idle blocks included.
     """
 
     number: int
@@ -118,8 +119,9 @@ class SessionReport:
     counts how often a kind of iteration came again, after one of another kind, whose policy was remembered.
     `unswapped_peak_bytes` is the peak that the program would have without swapping, reconstructed (SmartSwap, Figure
     3; of all kinds of iterations), and `unplanned_us` the time of an iteration, of the latest kind that got policies,
-    while nothing but passive swaps kept it within the budget; both None before the first detailed record. `remarks` are
-    sentences about what did not go as hoped, each once.
+    while nothing but passive swaps kept it within the budget; both None before the first detailed record.
+    `policies` are the latest 1,000, `remarks` sentences about what did not go as hoped; of those that differ in numbers
+    only, the first.
     """
 
     device: str

@@ -9,7 +9,8 @@ from typing import Literal
 import torch
 
 from runtime.native import core
-from runtime.swap.online.kinds import require
+from runtime.swap.online.arguments import require
+from runtime.swap.online.budget import MOST_BYTES
 from runtime.swap.online.report import IterationSummary
 from runtime.swap.online.stages import StageSettings
 from solvers.ir.errors import InvalidInput
@@ -55,10 +56,9 @@ class SessionSettings:
         require("host_limit_bytes", self.host_limit_bytes, (Integral, NoneType), "bytes, or None for no limit")
         require("sample_every", self.sample_every, Integral, "a whole number, 1 to compare all iterations")
         require("headroom", self.headroom, Real, "a share of the budget, such as 0.1")
-        if self.host_limit_bytes is not None and self.host_limit_bytes < 0:
-            raise InvalidInput(
-                f"host_limit_bytes is {self.host_limit_bytes}, below 0: give bytes, or None for no limit"
-            )
+        if self.host_limit_bytes is not None and not 0 <= self.host_limit_bytes <= MOST_BYTES:
+            shown = f"{self.host_limit_bytes}, below 0" if self.host_limit_bytes < 0 else "beyond any memory"
+            raise InvalidInput(f"host_limit_bytes is {shown}: give bytes, or None for no limit")
         if self.sample_every < 1:
             raise InvalidInput(f"sample_every is {self.sample_every}: give 1 to compare all iterations, or more")
 

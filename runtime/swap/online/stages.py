@@ -26,7 +26,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from runtime.swap.online.kinds import require
+from runtime.swap.online.arguments import require
 from solvers.ir.errors import InvalidInput
 
 Operators: TypeAlias = Sequence[int] | npt.NDArray[np.integer]
@@ -34,6 +34,10 @@ Operators: TypeAlias = Sequence[int] | npt.NDArray[np.integer]
 
 MOST_OPERATOR_IDS = 1 << 20
 """Ids are dense: the profiler numbers operators by first appearance, and PyTorch has a few thousand."""
+
+
+MOST_POLICIES = 1000
+"""The portfolio lists all of them when a session starts, and each takes an iteration."""
 
 
 class Stage(Enum):
@@ -71,14 +75,15 @@ class StageSettings:
             require(name, getattr(self, name), Integral, "a whole number")
         for name in ("length_tolerance", "least_cosine"):
             require(name, getattr(self, name), Real, "a number")
+        require("printed", self.printed, bool, "True or False")
         if self.warm_up_iterations < 0:
             raise InvalidInput(f"warm_up_iterations is {self.warm_up_iterations}: give 0 or more")
         if self.remembered < 0:
             raise InvalidInput(
                 f"remembered is {self.remembered}: give 0 to forget the policies of other sequences, or more"
             )
-        if self.policies < 1:
-            raise InvalidInput(f"policies is {self.policies}: give 1 or more")
+        if not 1 <= self.policies <= MOST_POLICIES:
+            raise InvalidInput(f"policies is {self.policies}: give 1 or more, up to {MOST_POLICIES}")
         if not self.length_tolerance > 0:
             raise InvalidInput(f"length_tolerance is {self.length_tolerance}: give a fraction above 0, such as 0.05")
         if not 0 <= self.least_cosine < 1:
@@ -93,19 +98,21 @@ class Similarity(NamedTuple):
     similar: bool
 
 
-class _Profile(NamedTuple):
-    """A sequence with what comparing it needs."""
+class Counted(NamedTuple):
+    """A sequence of operators with what comparing it needs, made by `counted`."""
 
     ids: npt.NDArray[np.int64]
     counts: npt.NDArray[np.int64]
 
 
-def similarity(previous: Operators, current: Operators, settings: StageSettings | None = None) -> Similarity:
+def similarity(
+    previous: Operators | Counted, current: Operators | Counted, settings: StageSettings | None = None
+) -> Similarity:
     """Compare the operator sequences of two iterations by Algorithm 1's condition.
 
     Raises `InvalidInput` for ids that are no operator's.
     """
-    return _compare(_profile(previous), _profile(current), settings or StageSettings())
+    return _compare(counted(previous), counted(current), settings or StageSettings())
 
 
 class StageMachine:
@@ -115,7 +122,7 @@ class StageMachine:
         self.settings = settings or StageSettings()
         self._stage = Stage.WARM_UP  # static PrevStage ← WarmUp
         self._stable_steps = 0  # static StableStep ← 0
-        self._previous: _Profile | None = None
+        self._previous: Counted | None = None
         self._last: Similarity | None = None
 
     @property
@@ -133,12 +140,12 @@ class StageMachine:
         """The latest comparison; None before the first."""
         return self._last
 
-    def advance(self, operators: Operators) -> Stage:
+    def advance(self, operators: Operators | Counted) -> Stage:
         """The stage of the next iteration, given the operators of the one that has just ended.
 
         Raises `InvalidInput` for ids that are no operator's; the machine is then as it was.
         """
-        current = _profile(operators)
+        current = counted(operators)
         previous = current if self._previous is None else self._previous  # static PrevOpSeq ← OpSeq
         self._last = _compare(previous, current, self.settings)
         if self._last.similar:
@@ -149,9 +156,9 @@ class StageMachine:
         self._previous = current  # PrevStage, PrevOpSeq ← Stage, OpSeq
         return self._stage
 
-    def begin_anew(self, operators: Operators) -> Stage:
+    def begin_anew(self, operators: Operators | Counted) -> Stage:
         """Take the iteration that has just ended for one that is unlike its predecessor: the warm-up begins."""
-        self._previous = _profile(operators)
+        self._previous = counted(operators)
         self._stage, self._stable_steps = Stage.WARM_UP, 0
         return self._stage
 
@@ -171,8 +178,8 @@ class StageMachine:
 class Sampling:
     """Which iterations are compared, for a still lower cost in the long run.
 
-    While a policy stands, only each `every`-th iteration is; a change in between is noticed later or, if it is gone
-    again by then, not at all. Raises `InvalidInput` unless `every` is at least 1.
+    While a policy stands and all latest iterations were of one kind, only each `every`-th is; a change in between is
+    noticed later or, if it is gone again by then, not at all. Raises `InvalidInput` unless `every` is at least 1.
     """
 
     every: int = 1
@@ -187,17 +194,20 @@ class Sampling:
         return stage is not Stage.STABLE or (iteration + 1) % self.every == 0
 
 
-def _profile(operators: Operators) -> _Profile:
+def counted(operators: Operators | Counted) -> Counted:
+    """The sequence ready to be compared, as often as need be; raises `InvalidInput` for ids that are no operator's."""
+    if isinstance(operators, Counted):
+        return operators
     ids = np.asarray(operators, dtype=np.int64)
     if ids.ndim != 1:
         raise InvalidInput(f"operators have {ids.ndim} dimensions: give one id after the other")
     if ids.size > 0 and (ids.min() < 0 or ids.max() >= MOST_OPERATOR_IDS):
         outside = int(ids.min()) if ids.min() < 0 else int(ids.max())
         raise InvalidInput(f"{outside} is no operator's id: give ids from 0 to {MOST_OPERATOR_IDS - 1}")
-    return _Profile(ids, np.bincount(ids))
+    return Counted(ids, np.bincount(ids))
 
 
-def _compare(previous: _Profile, current: _Profile, settings: StageSettings) -> Similarity:
+def _compare(previous: Counted, current: Counted, settings: StageSettings) -> Similarity:
     """`diff(len(OpSeq), len(PrevOpSeq)) < 5% and CosineSimilarity(OpSeq, PrevOpSeq) > 95%`."""
     length_change = relative_change(previous.ids.size, current.ids.size)
     cosine = _cosine(previous.ids, current.ids) if settings.printed else _cosine(previous.counts, current.counts)

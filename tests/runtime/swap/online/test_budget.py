@@ -28,10 +28,12 @@ def test_amounts_shares_and_nothing_at_all(budget: int | str | None, expected: i
     assert budget_of(budget, MEMORY_BYTES) == expected
 
 
-@pytest.mark.parametrize("budget", [0, -1, MEMORY_BYTES + 1, "2GiB", "120%", "0%", "much"])
-def test_a_budget_that_means_nothing_is_refused(budget: int | str) -> None:
+@pytest.mark.parametrize(
+    "budget", [0, -1, 10**400, -(10**400), float("nan"), float("inf"), MEMORY_BYTES + 1, "2GiB", "120%", "0%", "much"]
+)
+def test_a_budget_that_means_nothing_is_refused(budget: float | str) -> None:
     with pytest.raises(InvalidInput, match="budget"):
-        budget_of(budget, MEMORY_BYTES)
+        budget_of(budget, MEMORY_BYTES)  # type: ignore[arg-type]
 
 
 def test_headroom_is_left_free() -> None:

@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
+from runtime.swap.online import control
 from runtime.swap.online.control import Control
 from runtime.swap.online.generation import Generation, Profiled
 from runtime.swap.online.policy import Policy
 from runtime.swap.online.report import IterationSummary, SessionCounts
 from runtime.swap.online.stages import Sampling, StageSettings
+from solvers.ir.amounts import show_bytes
 from solvers.ir.errors import BayplanError
 from tests.runtime.swap.online.chain import (
     BACKWARD_ID,
@@ -388,6 +390,30 @@ def test_only_every_kth_iteration_is_compared_once_a_policy_is_kept() -> None:
     other = [1] * 40
     told = [summary.stage for summary in loop.run(5, other)]
     assert told.index("WarmUp") == 4 - stable % 4
+
+
+def test_while_kinds_take_turns_every_iteration_is_compared() -> None:
+    """What is expected is a guess, which must not confirm itself."""
+    turns, every = Loop(sample_every=4), Loop()
+    for loop in (turns, every):
+        in_turns(loop, "ab", 60)
+        loop.run(6)
+    assert [ran.policy for ran in turns.summaries] == [ran.policy for ran in every.summaries]
+    assert turns.control.returns == every.control.returns
+    assert len({ran.policy for ran in turns.run(4)}) == 1
+
+
+def test_policies_and_remarks_do_not_grow_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control, "LISTED", 4)
+    loop = Loop(stages=replace(STAGES, remembered=0))
+    for number in range(5):
+        ran = loop.run(1 + SETTLED, DEEPER if number % 2 else None)
+    assert [result.generation for result in loop.control.results] == [4] + [5] * POLICIES
+    assert [result.kept for result in loop.control.results] == [False, False, True, False]
+    assert ran[-1].policy == 4 * POLICIES + 1, "counted from the first"
+    for amount in (5 << 10, 7 << 20, 9 << 30):
+        loop.control.remark(f"some policy needs {show_bytes(amount)}")
+    assert loop.control.remarks[-1] == "some policy needs 5120 bytes (5.00 KiB)"
 
 
 def test_two_boundaries_without_an_operator_between_are_one() -> None:

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime.swap.online.generation import Generation
-from runtime.swap.online.recurrence import PAST, Kind, Kinds
+from runtime.swap.online.past import PAST
+from runtime.swap.online.recurrence import Kind, Kinds
 from runtime.swap.online.stages import Stage, StageMachine, StageSettings
 from tests.runtime.swap.online.chain import hardware
 from tests.runtime.swap.online.test_generation import CHOICES

@@ -290,6 +290,7 @@ def test_boundaries_are_given_or_found(device: torch.device) -> None:
         ({"matching": "name"}, "matching='name'"),
         ({"record_stream": "none"}, "record_stream='none'"),
         ({"host_limit_bytes": -1}, "host_limit_bytes is -1"),
+        ({"host_limit_bytes": 10**30}, "beyond any memory: give bytes"),
         ({"headroom": 1.0}, "headroom"),
         ({"sample_every": 0}, "sample_every is 0"),
         ({"solver": "dp"}, "kind 'partition'"),

@@ -169,6 +169,8 @@ def test_n_policies_whatever_m_and_n(m: int, n: int, more: int) -> None:
     [
         ({"warm_up_iterations": -1}, "warm_up_iterations is -1: give 0 or more"),
         ({"policies": 0}, "policies is 0: give 1 or more"),
+        ({"policies": 10**9}, "policies is 1000000000: give 1 or more, up to 1000"),
+        ({"printed": "yes"}, "printed is 'yes': give True or False"),
         ({"policies": 2.5}, "policies is 2.5: give a whole number"),
         ({"least_cosine": "95%"}, "least_cosine is '95%': give a number"),
         ({"length_tolerance": 0.0}, "length_tolerance is 0.0: give a fraction above 0"),

@@ -14,7 +14,7 @@ from tests.runtime.swap.online.training import SHORT, Program, Ran, Trainer, run
 
 SHAPE = GptShape(layers=4, width=32, heads=2, context=64, batch=8, seed=3)
 SOON = StageSettings(warm_up_iterations=1, policies=2)
-"""Policies from the sixth iteration of a kind on."""
+"""A policy from the fifth iteration of a kind on, the best one from the seventh."""
 LAST = 12
 
 
@@ -110,6 +110,21 @@ def test_a_loop_without_a_pattern_loses_no_bit(device: torch.device, sample_ever
     ran = run(at_random, device, budget, SHAPE, stages=SOON, sample_every=sample_every)
     assert ran.equals(unlimited(at_random))
     assert ran.peak_bytes <= budget
+
+
+def test_comparing_only_some_iterations_finds_out_when_the_turns_end(device: torch.device) -> None:
+    def settling(trainer: Trainer, following: Session | None) -> list[torch.Tensor]:
+        return [*of_two_lengths(trainer, following), *(trainer.step() for _ in range(16))]
+
+    free = run(settling, torch.device("sim", 0), shape=SHAPE)
+    every, second = (
+        run(settling, device, int(0.7 * free.peak_bytes), SHAPE, stages=SOON, sample_every=sample_every)
+        for sample_every in (1, 2)
+    )
+    assert second.equals(free)
+    last = second.iterations[-LAST:]
+    assert len({iteration.policy for iteration in last}) == 1
+    assert counted(last) == counted(every.iterations[-LAST:])
 
 
 def test_a_policy_of_the_wrong_kind_costs_time_only(device: torch.device) -> None:

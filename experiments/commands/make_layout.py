@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import click
 import msgspec
 
+from experiments.commands.devices import ready, require_device
 from solvers.ir.amounts import parse_budget, parse_bytes, show_bytes
 from solvers.ir.errors import InvalidInput
 from solvers.ir.graph import OpGraph
@@ -27,12 +28,24 @@ _OPTIONS = (
         help="layout: the host updates after backward, not beside it, as under gradient clipping, loss scaling and "
         "accumulation. (Of a --graph, ops that read gradients before the optimizer are seen.)",
     ),
-    click.option("--context", metavar="B", help="layout of a --graph: what the runtime itself takes.  [default: 1GiB]"),
-    click.option("--parameter-bytes", type=click.IntRange(1), help="layout of a --graph: of one number.  [default: 2]"),
+    click.option(
+        "--profile",
+        metavar="MODULE:FACTORY",
+        help="layout: in place of --graph, a step of yours, as in `bayplan profile`, run here with every block "
+        "checkpointed, which shows what each holds. (Clipping is not seen.)",
+    ),
+    click.option("--device", metavar="D", help="layout of a --profile: sim or cuda.  [default: sim, as --hardware]"),
+    click.option("--context", metavar="B", help="layout of a step: what the runtime itself takes.  [default: 1GiB]"),
+    click.option(
+        "--parameter-bytes",
+        type=click.IntRange(1),
+        help="layout of a step: of one number.  [default: 2; --profile: the model's]",
+    ),
 )
 OF_GRAPH = ("context", "parameter_bytes")
 """What a shape does not ask for: it is in half precision, with a context of its own."""
-NAMES = ("data_parallel", "hosts", "host_bytes", "no_overlap_update", *OF_GRAPH)
+OF_PROFILE = ("profile", "device")
+NAMES = ("data_parallel", "hosts", "host_bytes", "no_overlap_update", *OF_PROFILE, *OF_GRAPH)
 """The options that mean something here and nothing to kinds that are of a stage."""
 OF_OTHERS = ("tensor", "pipeline", "microbatches", "stage", "layers", "sequence_parallel", "ungrouped", "stall_us")
 """What means nothing here."""
@@ -60,6 +73,7 @@ def layout_of_shape(shape: str, machine: Hardware, budget: str | None, cut: dict
 
     if cut["microbatch"] is None:
         raise InvalidInput("--shape needs --microbatch, the samples of a rank: give it, as in --microbatch 2")
+    _refuse_device(cut)
     for option in OF_GRAPH:
         if cut[option] is not None:
             raise InvalidInput(
@@ -85,6 +99,7 @@ def layout_of_graph(graph: OpGraph, machine: Hardware, budget: str | None, cut: 
     from solvers.layout.assumptions import CONTEXT_BYTES, PARAMETER_BYTES
     from solvers.layout.measured import problem_from_graph, remarks
 
+    _refuse_device(cut)
     context = cut["context"]
     problem = problem_from_graph(
         graph,
@@ -97,6 +112,48 @@ def layout_of_graph(graph: OpGraph, machine: Hardware, budget: str | None, cut: 
         parameter_bytes=cut["parameter_bytes"] or PARAMETER_BYTES,
     )
     return _budgeted(problem, budget, remarks(graph))
+
+
+def layout_of_profile(hardware: str, machine: Hardware, budget: str | None, cut: dict[str, Any]) -> MadeLayout:
+    """The problem of the user's step, run on this machine; raises `InvalidInput` where it cannot be profiled."""
+    import torch
+
+    from experiments.protrain.problem import layout_problem, optimizer_bytes
+    from runtime.profile import call_theirs, load_factory
+    from runtime.profile.memory import profile_memory
+    from solvers.layout.assumptions import CONTEXT_BYTES
+
+    factory, device, context = cut["profile"], cut["device"], cut["context"]
+    require_device(device, None)
+    build = load_factory(factory)
+    target = ready(device, hardware if device in (None, "sim") else None)
+    try:
+        model, optimizer, step = call_theirs(lambda: build(target), factory)
+        profile = profile_memory(
+            model, lambda: call_theirs(step, f"the step of {factory}"), target, name=factory, optimizer=optimizer
+        )
+    except torch.OutOfMemoryError as error:
+        raise InvalidInput(f"{factory} does not fit the whole device: make it smaller") from error
+    size = cut["parameter_bytes"] or max(parameter.element_size() for parameter in model.parameters())
+    problem = layout_problem(
+        profile,
+        machine,
+        ranks=cut["data_parallel"] or 1,
+        hosts=cut["hosts"] or 1,
+        host_bytes=_host_bytes(cut),
+        overlap_update=not cut["no_overlap_update"],
+        context_bytes=CONTEXT_BYTES if context is None else parse_bytes(context, "--context"),
+        parameter_bytes=size,
+        state_bytes=round(
+            size * optimizer_bytes(optimizer) / max(1, sum(one.bytes for one in profile.parameters if one.trainable))
+        ),
+    )
+    return _budgeted(problem, budget, profile.remarks())
+
+
+def _refuse_device(cut: dict[str, Any]) -> None:
+    if cut["device"] is not None:
+        raise InvalidInput("--device says where a --profile runs: leave it out")
 
 
 def _host_bytes(cut: dict[str, Any]) -> int | None:

@@ -1,5 +1,7 @@
 """From a memory profile to a `layout` problem: measured blocks, chunks packed from the profiled parameters."""
 
+import torch
+
 from runtime.profile.memory import MemoryProfile, ProfiledBlock
 from solvers.ir.hardware import Hardware
 from solvers.ir.layout import LayoutProblem
@@ -47,6 +49,12 @@ def layout_problem(
         parameter_bytes=parameter_bytes,
         state_bytes=state_bytes / parameter_bytes,
     )
+
+
+def optimizer_bytes(optimizer: torch.optim.Optimizer) -> int:
+    """The optimizer's states, as far as they grow with parameters: its step counters do not count."""
+    states = (value for state in optimizer.state.values() for value in state.values())
+    return sum(value.nbytes for value in states if isinstance(value, torch.Tensor) and value.ndim)
 
 
 def _edge(block: ProfiledBlock) -> NamedBlock:

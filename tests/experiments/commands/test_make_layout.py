@@ -208,3 +208,62 @@ def test_overlap_of_the_update_can_be_switched_off(tmp_path: Path) -> None:
     write_json(graph, document_to_raw(by_hand()))
     outcome = call("make", "layout", "--graph", graph, *SMALL, "--no-overlap-update", "--out", out)
     assert (outcome.code, read(out).overlap_update) == (0, False)
+
+
+OWN = """
+import torch
+
+
+class Own(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last, self.dead = torch.nn.Linear(8, 32), torch.nn.Linear(32, 3), torch.nn.Linear(100, 100)
+        self.blocks = torch.nn.ModuleList(torch.nn.Sequential(torch.nn.Linear(32, 32), torch.nn.Tanh()) for _ in "abcd")
+
+    def forward(self, hidden):
+        hidden = self.first(hidden)
+        for block in self.blocks:
+            hidden = block(hidden)
+        return self.last(hidden)
+
+
+def build(device):
+    torch.manual_seed(0)
+    model = Own().to(device)
+    optimizer = torch.optim.AdamW(model.parameters())
+    data = torch.randn(64, 8).to(device)
+
+    def step():
+        optimizer.zero_grad()
+        loss = model(data).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return model, optimizer, step
+"""
+
+
+def test_a_step_is_profiled_with_every_block_checkpointed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sizes and states are the model's and its optimizer's; what is used nowhere is told and fixed."""
+    (tmp_path / "own_step.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    out = tmp_path / "p.json"
+    rest = ["--profile", "own_step:build", "--hardware", "sim-small", "--host-bytes", "1GiB", "--out", out]
+    outcome = call("make", "layout", *rest, "--context", 0, "--no-overlap-update")
+    assert outcome.code == 0, outcome.err
+    assert outcome.err == (
+        "bayplan: warning: 2 parameters are used nowhere (dead.weight, dead.bias): in no chunk, always on the device\n"
+    )
+    problem = read(out)
+    assert [block.choice for block in problem.blocks] == [False, *[True] * 4, False]
+    trained = 4 * (8 * 32 + 32 + 4 * (32 * 32 + 32) + 32 * 3 + 3)
+    assert sum(chunk.host_bytes for chunk in problem.chunks) == 2 * trained  # AdamW in single precision: two moments
+    assert problem.fixed_bytes >= 4 * (64 * 8 + 100 * 101)
+    assert not problem.overlap_update
+    solved_clean(out, tmp_path / "plan.json")
+    assert "--sequence says how a --shape is cut" in refused(call("make", "layout", *rest, "--sequence", 9))
+    assert "profile memory on an accelerator" in refused(call("make", "layout", *rest, "--device", "cpu"))
+    assert "give either --graph" in refused(call("make", "layout", *rest, "--shape", "gpt2-1b"))
+    assert refused(make(out, *RANKS, "--device", "sim")) == "--device says where a --profile runs: leave it out"

@@ -26,8 +26,8 @@ ALIKE = {f"all blocks {policy}": policy for policy in POLICIES}
 def peaks(cells: Cells, *, mixes: int, intervals: Sequence[int], models: Sequence[Mapping[str, Any]]) -> Result:
     """Errors of predicted peaks over many mixes of policies, by model; peaks where all blocks have one policy.
 
-    A model's fields are those of `GptShape`. Each is profiled once, as it is, and run once for each mix; errors are
-    (predicted − executed) / executed. Labels `MODEL`, and `MODEL, all blocks POLICY`.
+    A model's fields are those of `GptShape`. Each is profiled once, with every block checkpointed, and run
+    for each mix; errors are (predicted − executed) / executed. Labels `MODEL`, and `MODEL, all blocks POLICY`.
     """
     cells.total(len(models))
     errors: dict[str, Mapping[str, Any] | None] = {}

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from runtime.profile.memory.blocks import find_blocks
-from runtime.profile.memory.observing import Call, Observer
+from runtime.profile.memory.observing import Observer
 from runtime.profile.memory.on_demand import OnDemand, Resident, states_on_host
 from runtime.profile.memory.parameters import first_uses, ordered_parameters
 from runtime.profile.memory.profile import MemoryProfile
@@ -68,14 +68,18 @@ def _traced(
     torch.accelerator.synchronize(place)
     with detailed_recording(place, timed=False) as recorder, observer.watching():
         step()
-    _require_trained(model, observer.calls)
+    _require_trained(model, observer)
     modules = [blocks[call.name] for call in observer.calls]
     parameters, unused = ordered_parameters(model, modules, first_uses(recorder, model))
     return Reader(observer).profile(name, parameters, unused, optimizer)
 
 
-def _require_trained(model: nn.Module, calls: list[Call]) -> None:
-    name = type(model).__name__
+def _require_trained(model: nn.Module, observer: Observer) -> None:
+    name, calls = type(model).__name__, observer.calls
+    if calls and "forward" not in observer.events:
+        raise InvalidInput(
+            f"the step calls blocks of {name}, but never the model itself: give the module that the step calls"
+        )
     if not calls:
         raise InvalidInput(
             f"the step calls no block of {name} with gradients on: profile a step that trains this model"

@@ -102,6 +102,9 @@ def test_what_cannot_be_profiled_is_refused_in_a_sentence(sim: SimDevice) -> Non
         profile_memory(nn.Linear(2, 2), work.step, sim.device)
     with pytest.raises(InvalidInput, match="calls no block of Sequential with gradients on"):
         profile_memory(work.model, lambda: None, sim.device)
+    first, *rest = work.model.children()
+    with pytest.raises(InvalidInput, match="calls blocks of Sequential, but never the model itself"):
+        profile_memory(work.model, lambda: rest[0](first(torch.ones(2, 32, device="sim"))).sum().backward(), sim.device)
     with pytest.raises(InvalidInput, match="block 1 of Sequential has no backward in the step"):
         profile_memory(work.model, lambda: work.model(torch.ones(2, 32, device="sim")), sim.device)
 

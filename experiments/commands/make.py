@@ -99,9 +99,7 @@ def command(
     _refuse_others(kind, cut)
     if [graph, shape, cut["profile"]].count(None) != 2:
         also = ", or of a layout --profile MODULE:FACTORY" if kind == LAYOUT else ""
-        raise InvalidInput(
-            f"give either --graph G.json or --shape NAME{also}: one of them tells what is to be planned"
-        )
+        raise InvalidInput(f"give either --graph G.json or --shape NAME{also}: one of them tells what is to be planned")
     machine = read_hardware(hardware)
     if cut["profile"] is not None:
         others = [name for name in cut if name not in OWN[LAYOUT]]

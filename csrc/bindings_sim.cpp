@@ -35,47 +35,60 @@ sim::DeviceModel model_of(const py::dict& numbers) {
   return model;
 }
 
+// Runs without the GIL: who holds the machine's lock may wait for the GIL. Python objects are made of the copy that it
+// returns.
+template <typename Look>
+auto locked(Look look) {
+  const py::gil_scoped_release released;
+  const std::lock_guard<std::recursive_mutex> held(Machine::get().lock);
+  return look();
+}
+
 py::tuple access_of(const sim::Access& access) {
   return py::make_tuple(access.op, access.write, access.stream, access.tick, access.begin, access.end, access.label);
 }
 
 py::list races() {
-  std::lock_guard<std::recursive_mutex> held(Machine::get().lock);
   py::list all;
-  for (const sim::Race& race : Machine::get().races.found())
+  for (const sim::Race& race : locked([] { return std::vector<sim::Race>(Machine::get().races.found()); }))
     all.append(py::make_tuple(access_of(race.first), access_of(race.second), race.block, race.sentence()));
   return all;
 }
 
 py::list trace() {
-  std::lock_guard<std::recursive_mutex> held(Machine::get().lock);
   py::list all;
-  for (const sim::TraceRecord& r : Machine::get().trace)
+  for (const sim::TraceRecord& r : locked([] { return std::vector<sim::TraceRecord>(Machine::get().trace); }))
     all.append(py::make_tuple(r.stream, r.op, r.label, r.kind, r.start, r.end, r.bytes));
   return all;
 }
 
 py::dict counters() {
-  std::lock_guard<std::recursive_mutex> held(Machine::get().lock);
-  const sim::Counters& c = Machine::get().counters;
-  const auto pinned = sim::PinnedAllocator::get().bytes();
+  const auto [c, pinned] =
+      locked([] { return std::make_pair(Machine::get().counters, sim::PinnedAllocator::get().bytes()); });
   return py::dict("kernels"_a = c.kernels, "fallbacks"_a = c.fallbacks, "bytes_to_device"_a = c.bytes_to_device,
                   "bytes_to_host"_a = c.bytes_to_host, "event_queries"_a = c.event_queries,
                   "pinned_bytes"_a = pinned.current, "pinned_peak_bytes"_a = pinned.peak);
 }
 
+void configure(const py::dict& numbers) {
+  const sim::DeviceModel model = model_of(numbers);
+  locked([&] { Machine::get().configure(model); });
+}
+
 void set_races(const std::string& mode) {
   const std::map<std::string, sim::RaceMode> modes = {
       {"off", sim::RaceMode::kOff}, {"record", sim::RaceMode::kRecord}, {"raise", sim::RaceMode::kRaise}};
-  std::lock_guard<std::recursive_mutex> held(Machine::get().lock);
-  Machine::get().races.set_mode(modes.at(mode));
+  const sim::RaceMode wanted = modes.at(mode);
+  locked([&] { Machine::get().races.set_mode(wanted); });
 }
 
 void reset() {
-  Machine::get().reset();
-  sim::DeviceMemory::get().reset();
-  sim::PinnedAllocator::get().reset_accumulated_stats();
-  sim::PinnedAllocator::get().reset_peak_stats();
+  locked([] {
+    Machine::get().reset();
+    sim::DeviceMemory::get().reset();
+    sim::PinnedAllocator::get().reset_accumulated_stats();
+    sim::PinnedAllocator::get().reset_peak_stats();
+  });
 }
 
 void set_pressure_handler(const py::object& handler) {
@@ -90,18 +103,18 @@ PYBIND11_MODULE(_sim, m) {
   m.attr("torch_version") = BAYPLAN_TORCH_VERSION;
   m.attr("handover_observer") = py::capsule(reinterpret_cast<void*>(&sim::hand_over), "bayplan.handover");
   m.def("register_device", &sim::register_device, py::call_guard<py::gil_scoped_release>());
-  m.def("configure", [](const py::dict& numbers) { Machine::get().configure(model_of(numbers)); });
+  m.def("configure", &configure);
   m.def("reset", &reset);
-  m.def("set_capacity", [](size_t bytes) { sim::DeviceMemory::get().set_capacity(bytes); });
+  m.def("set_capacity", [](size_t bytes) { locked([&] { sim::DeviceMemory::get().set_capacity(bytes); }); });
   m.def("set_pressure_handler", &set_pressure_handler);
-  m.def("capacity", [] { return sim::DeviceMemory::get().capacity(); });
-  m.def("bytes_in_use", [] { return sim::DeviceMemory::get().in_use(); });
-  m.def("reuse_intervals", [] { return sim::DeviceMemory::get().reuse_intervals(); });
-  m.def("host_ns", [] { return Machine::get().host_now(); });
-  m.def("stream_ns", [](size_t stream) { return Machine::get().stream_now(stream); });
+  m.def("capacity", [] { return locked([] { return sim::DeviceMemory::get().capacity(); }); });
+  m.def("bytes_in_use", [] { return locked([] { return sim::DeviceMemory::get().in_use(); }); });
+  m.def("reuse_intervals", [] { return locked([] { return sim::DeviceMemory::get().reuse_intervals(); }); });
+  m.def("host_ns", [] { return locked([] { return Machine::get().host_now(); }); });
+  m.def("stream_ns", [](size_t stream) { return locked([&] { return Machine::get().stream_now(stream); }); });
   m.def("set_races", &set_races);
   m.def("races", &races);
-  m.def("set_tracing", [](bool on) { Machine::get().tracing = on; });
+  m.def("set_tracing", [](bool on) { locked([&] { Machine::get().tracing = on; }); });
   m.def("trace", &trace);
   m.def("counters", &counters);
   m.def("exchange_label", [](const std::string& label) { return sim::exchange_label(sim::intern(label)); });

@@ -72,6 +72,10 @@ at::Tensor copy_from(const at::Tensor& source, const at::Tensor& target, bool no
   }
   const at::Tensor& host = from_sim ? target : source;
   TORCH_CHECK(host.is_cpu(), "device sim copies to and from the host only, not ", host.device());
+  // Under the lock nobody counts references to the program's own tensors: PyTorch takes the GIL for that, and who has
+  // the GIL may wait for the lock.
+  const at::Tensor from = from_sim ? cpu_alias(source) : unowned_alias(source);
+  const at::Tensor to = to_device ? cpu_alias(target) : unowned_alias(target);
   Machine& machine = Machine::get();
   std::lock_guard<std::recursive_mutex> held(machine.lock);
   char* pinned = non_blocking ? PinnedAllocator::get().start_of(host.storage().data()) : nullptr;
@@ -81,9 +85,8 @@ at::Tensor copy_from(const at::Tensor& source, const at::Tensor& target, bool no
   call.check();
   const Direction direction = to_device ? Direction::kToDevice : Direction::kToHost;
   call.finish_copy(direction, static_cast<size_t>(bytes_of(source)));
-  const at::Tensor from = from_sim ? cpu_alias(source) : source, to = to_device ? cpu_alias(target) : target;
   if (pinned) {
-    copy_later(call, from_sim ? from : unowned_alias(from), to_device ? to : unowned_alias(to), pinned);
+    copy_later(call, from, to, pinned);
   } else {
     move_bytes(from, to);
     machine.host_wait(machine.tail(call.stream()));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <iterator>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -21,20 +22,35 @@ at::CallbackHandle idle_handle = at::INVALID_CALLBACK_HANDLE;  // likewise
 std::atomic<bool> with_results{false};
 std::atomic<bool> held_on{false};
 std::atomic<uint64_t> epoch{0};  // a new one forgets what the threads believe to be in
-std::atomic<int> computing{0};   // counted operators on the session's device, on all threads
+std::atomic<int> computing{0};   // threads in a counted operator on the session's device
 
 using StoreLock = std::unique_lock<std::recursive_mutex>;
 
 struct ThreadState {
   uint64_t epoch = 0;
   FrameTracker tracker = {};
-  bool abroad = false;     // in an operator on the step's device that is not the step's
-  bool computing = false;  // in a counted operator on the session's device
-  bool elsewhere = false;  // the latest frame has an argument on another device, the host excepted
-  int compiled = 0;        // depth of regions of torch.compile
-  Pins pins = {};
-  std::vector<size_t> marks = {};  // by open frame: how many pins were there before it
+  bool abroad = false;  // in an operator on the step's device that is not the step's
+  int compiled = 0;     // depth of regions of torch.compile
 };
+
+// What a thread holds until its frames end, whatever starts or stops meanwhile: PyTorch tells the end of each frame
+// whose begin it told.
+struct Hold {
+  struct Mark {
+    const at::RecordFunction* frame;
+    size_t pins;  // how many were there before it
+  };
+  Pins pins = {};
+  std::vector<Mark> marks = {};  // by open frame with pins
+  // The counted operator that the thread is in, and the same once it counts as computing.
+  const at::RecordFunction* outermost = nullptr;
+  const at::RecordFunction* computing = nullptr;
+  // Of the latest frame: where its pins begin, and whether it has an argument on another device, the host excepted.
+  size_t first = 0;
+  bool elsewhere = false;
+};
+
+thread_local Hold own;
 
 ThreadState& thread_state() {
   thread_local ThreadState state;
@@ -105,61 +121,82 @@ void follow_step(Step& step, ThreadState& state, const at::RecordFunction& frame
 }
 
 // Notes the storages among the arguments; whether there were any on the device.
-bool pin_arguments(const Session& session, ThreadState& state, const at::RecordFunction& frame) {
-  state.marks.push_back(state.pins.size());
-  state.elsewhere = false;
+bool pin_arguments(const Session& session, const at::RecordFunction& frame) {
+  own.first = own.pins.size();
+  own.elsewhere = false;
   for (const c10::IValue& value : frame.inputs()) {
     for_each_tensor(value, [&](const at::Tensor& tensor) {
       const c10::Storage* storage = storage_on(session.device(), tensor);
       if (storage != nullptr) {
-        state.pins.push_back(storage->unsafeGetStorageImpl());
+        own.pins.push_back(storage->unsafeGetStorageImpl());
       } else {
-        state.elsewhere = state.elsewhere || !tensor.is_cpu();
+        own.elsewhere = own.elsewhere || !tensor.is_cpu();
       }
     });
   }
-  return state.pins.size() > state.marks.back();
+  if (own.pins.size() == own.first) return false;
+  own.marks.push_back({&frame, own.first});
+  return true;
 }
 
-void unpin_arguments(ThreadState& state) {
-  if (state.marks.empty()) return;
-  state.pins.resize(state.marks.back());
-  state.marks.pop_back();
+void unpin_arguments(const at::RecordFunction& frame) {
+  const auto is_of = [&](const Hold::Mark& mark) { return mark.frame == &frame; };
+  const auto mark = std::find_if(own.marks.rbegin(), own.marks.rend(), is_of);
+  if (mark == own.marks.rend()) return;
+  own.pins.resize(mark->pins);
+  own.marks.erase(std::next(mark).base(), own.marks.end());
+}
+
+void start_computing() {
+  if (own.computing != nullptr) return;
+  own.computing = own.outermost;
+  computing.fetch_add(1, std::memory_order_relaxed);
+}
+
+// Before anything that may wait for the store.
+void let_go(const at::RecordFunction& frame) {
+  unpin_arguments(frame);
+  if (own.outermost == &frame) own.outermost = nullptr;
+  if (own.computing != &frame) return;
+  own.computing = nullptr;
+  computing.fetch_sub(1, std::memory_order_relaxed);
+}
+
+// Whether the thread may go on as it began: not if a session was started, stopped or paused while it waited.
+bool lock_in_time(StoreLock& held, const ThreadState& state) {
+  held.lock();
+  return state.epoch == epoch.load(std::memory_order_relaxed);
 }
 
 // Holds the store from the begin of a counted operator until its arguments are there and it counts as computing: who
 // waits for the store is in no operator yet, so that a thread which holds it need not wait for him. An operator counts
-// from its first frame with an argument on the device: those of the CPU may take long.
-void follow_session(Session& session, ThreadState& state, const at::RecordFunction& frame, StoreLock& held) {
-  const bool touches = pin_arguments(session, state, frame);
+// from its first frame with an argument on the device: those of the CPU may take long. False if it came too late for
+// this session.
+bool follow_session(Session& session, ThreadState& state, const at::RecordFunction& frame, StoreLock& held) {
+  const bool touches = pin_arguments(session, frame);
   const Frame place = state.tracker.enter(frame);
   if (place == Frame::kTransparent) state.compiled += is_compiled_region(frame.name()) ? 1 : 0;
-  if (place == Frame::kNested && touches && !state.computing) held.lock();
-  if (place != Frame::kOutermost) return;
-  const bool own = session.owns_thread();
-  if (touches || own) held.lock();
-  if (own) {
+  if (own.computing != nullptr || place == Frame::kTransparent) return true;
+  if (own.outermost == nullptr) own.outermost = &frame;
+  if (place == Frame::kNested) return !touches || lock_in_time(held, state);
+  const bool followed = session.owns_thread();
+  if (!touches && !followed) return true;
+  if (!lock_in_time(held, state)) return false;
+  if (followed) {
     session.on_operator(frame, *state.tracker.current());
-  } else if (touches) {
+  } else {
     session.on_foreign_operator(frame);
   }
+  return true;
 }
 
-// The arguments that were pinned need no second look through the frame's inputs. There are none if another thread has
-// just started or stopped a session.
-void bring_in_pinned(const ThreadState& state, const at::RecordFunction& frame) {
-  if (state.elsewhere || state.marks.empty()) return bring_in_arguments(frame);
-  for (size_t place = state.marks.back(); place < state.pins.size(); ++place) {
-    bring_in_if_out(*state.pins[place], frame);
-  }
-}
-
-void leave_operator(ThreadState& state) {
-  if (std::exchange(state.computing, false)) computing.fetch_sub(1, std::memory_order_relaxed);
+// The arguments that were pinned need no second look through the frame's inputs.
+void bring_in_pinned(const at::RecordFunction& frame) {
+  if (own.elsewhere) return bring_in_arguments(frame);
+  for (size_t place = own.first; place < own.pins.size(); ++place) bring_in_if_out(*own.pins[place], frame);
 }
 
 void end_frame(Session& session, ThreadState& state, const at::RecordFunction& frame) {
-  unpin_arguments(state);
   const Frame place = state.tracker.leave(frame);
   if (place == Frame::kTransparent && state.compiled > 0) state.compiled -= is_compiled_region(frame.name()) ? 1 : 0;
   if (place == Frame::kTransparent) return;
@@ -168,30 +205,36 @@ void end_frame(Session& session, ThreadState& state, const at::RecordFunction& f
     if (results && session.owns_thread()) session.on_nested_end(frame);
     return;
   }
-  leave_operator(state);
   if (session.owns_thread()) session.on_operator_end(frame);
 }
 
 // Whether what is out has to be looked for among the arguments.
 bool anything_out() { return Store::get().absent() > 0 || held_on.load(std::memory_order_relaxed); }
 
-void start_frame(Session& session, ThreadState& state, const at::RecordFunction& frame) {
+// Whether the frame was followed: else there is another session by now, or none.
+bool start_frame(Session& session, const at::RecordFunction& frame) {
   StoreLock held(Store::get().lock, std::defer_lock);
-  guarded([&] { follow_session(session, state, frame, held); });
-  if (anything_out()) guarded([&] { bring_in_pinned(state, frame); });
-  if (held.owns_lock() && !state.pins.empty()) {
-    state.computing = true;
-    computing.fetch_add(1, std::memory_order_relaxed);
+  bool followed = true;
+  guarded([&] { followed = follow_session(session, thread_state(), frame, held); });
+  if (!followed) {
+    let_go(frame);
+    return false;
   }
+  if (anything_out()) guarded([&] { bring_in_pinned(frame); });
+  if (held.owns_lock() && !own.pins.empty()) start_computing();
+  return true;
+}
+
+Session* watching_session() {
+  Session* session = Step::active() == nullptr ? Session::active() : nullptr;
+  return session != nullptr && session->watching() ? session : nullptr;
 }
 
 std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& frame) {
-  Step* step = Step::active();
-  Session* session = step == nullptr ? Session::active() : nullptr;
-  if (session != nullptr && session->watching()) {
-    start_frame(*session, thread_state(), frame);
-    return nullptr;
+  while (Session* session = watching_session()) {
+    if (start_frame(*session, frame)) return nullptr;
   }
+  Step* step = Step::active();
   if (step != nullptr) guarded([&] { follow_step(*step, thread_state(), frame); });
   if (anything_out()) guarded([&] { bring_in_arguments(frame); });
   return nullptr;
@@ -211,6 +254,7 @@ void end_step_frame(Step& step, ThreadState& state, const at::RecordFunction& fr
 }
 
 void on_end(const at::RecordFunction& frame, at::ObserverContext* /*context*/) {
+  let_go(frame);
   if (Step* step = Step::active()) {
     guarded([&] { end_step_frame(*step, thread_state(), frame); });
   } else if (Session* session = Session::active(); session != nullptr && session->watching()) {
@@ -248,14 +292,13 @@ void refresh_guard() {
   if (wanted && handle == at::INVALID_CALLBACK_HANDLE) subscribe(results);
 }
 
-void forget_frames() {
-  ++epoch;
-  computing = 0;
-}
+void forget_frames() { ++epoch; }
 
-const Pins& pinned() { return thread_state().pins; }
+void forget_other_threads() { computing = own.computing != nullptr ? 1 : 0; }
 
-bool others_compute() { return computing.load(std::memory_order_relaxed) > (thread_state().computing ? 1 : 0); }
+const Pins& pinned() { return own.pins; }
+
+bool others_compute() { return computing.load(std::memory_order_relaxed) > (own.computing != nullptr ? 1 : 0); }
 
 bool in_compiled_code() { return thread_state().compiled > 0; }
 

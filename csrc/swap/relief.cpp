@@ -15,7 +15,7 @@ namespace {
 using Lock = std::lock_guard<std::recursive_mutex>;
 
 constexpr uint64_t kRecent = 8;  // operators; who took a tensor's address by hand should be done with it by then
-constexpr auto kPatience = std::chrono::milliseconds(50);
+constexpr auto kPatience = std::chrono::milliseconds(1000);
 
 // A thread inside an operator holds bare addresses, which ones only it knows. Other threads' operators are short.
 bool wait_for_others() {

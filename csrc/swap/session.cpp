@@ -39,6 +39,7 @@ void survive_forks() {
                                                  active_session = nullptr;
                                                  started.clear();
                                                  Step::forget_active();
+                                                 forget_other_threads();
                                                });
   TORCH_CHECK(registered == 0, "pthread_atfork failed with code ", registered);
 }

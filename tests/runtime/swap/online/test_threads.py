@@ -1,0 +1,66 @@
+"""Another thread computes on the device while sessions start, pause, resume and close: nobody runs out of memory."""
+
+import torch
+
+from experiments.models.gpt import GptShape
+from runtime.native import load
+from runtime.swap.online.session import Session
+from runtime.swap.online.stages import StageSettings
+from tests.runtime.swap.online.training import SHORT, Program, Trainer, run
+from tests.runtime.swap.test_threads import meanwhile
+
+SHAPE = GptShape(layers=2, width=32, heads=2, context=64, batch=4, seed=3)
+STAGES = StageSettings(0, 2)
+LOADING = 400_000
+"""Bytes: ample for what the other threads of these tests hold."""
+
+
+def pausing(steps: int) -> Program:
+    """Steps of two lengths; the session pauses after each."""
+
+    def program(trainer: Trainer, following: Session | None) -> list[torch.Tensor]:
+        losses = []
+        for number in range(steps):
+            losses.append(trainer.step(tokens=SHORT if number % 2 else None))
+            if following is not None:
+                following.pause()
+                following.resume()
+        return losses
+
+    return program
+
+
+def test_a_busy_data_loader_s_thread_costs_no_memory_when_sessions_come_and_go(device: torch.device) -> None:
+    """It is inside an operator, or waits to be let in, at some of these moments."""
+    program = pausing(6)
+    free = run(program, device, shape=SHAPE)
+    budget = free.peak_bytes * 3 // 4 + LOADING
+    weight = torch.ones(64, 64, device=device)
+    passive = 0
+
+    def scale() -> None:
+        weight.mul_(1.0)
+
+    with meanwhile(scale), meanwhile(scale), meanwhile(scale):
+        for _ in range(4):
+            limited = run(program, device, budget, SHAPE, stages=STAGES)
+            assert limited.equals(free)
+            passive += sum(iteration.counts.passive for iteration in limited.iterations)
+    assert passive > 0
+
+
+def test_the_simulated_device_answers_while_other_threads_copy(device: torch.device) -> None:
+    """Who copies has the device's lock and may need Python's; who asks has Python's and needs the device's."""
+    native = load("runtime._sim")
+    capacity = native.capacity()
+
+    def copy() -> None:
+        assert torch.ones(64, 64).to(device).is_contiguous()
+
+    with meanwhile(copy), meanwhile(copy):
+        for _ in range(20_000):
+            native.set_capacity(capacity)
+            assert native.capacity() == capacity
+            assert native.races() == []
+            assert native.counters()["kernels"] >= 0
+            assert native.host_ns() >= 0

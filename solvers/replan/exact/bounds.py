@@ -58,30 +58,25 @@ class Paths:
 
         Filling from the last stage, as full as each can be, is best for this relaxation (README, proof 2).
         """
-        suffix, still = 0, layers - int(rooms.sum())
-        for (least_us, lines), room, ahead in zip(
-            self._stages, rooms.tolist(), range(len(rooms) - 1, -1, -1), strict=True
+        left, share, depth = self._left(limit_us), self._share_us, len(rooms)
+        alone = np.minimum((left[:2] // share[:2]).min(axis=0), rooms).clip(-layers)  # the first two know no suffix
+        still = layers - int(rooms.sum())
+        lines = np.concatenate([left[2:], self.behind_us[2:], share[2:]]).T.tolist()
+        suffix: int = 0
+        for few, room, ahead, (b, d, e, behind_b, behind_d, behind_e, own_b, own_d, own_e) in zip(
+            alone.tolist(), rooms.tolist(), range(depth - 1, -1, -1), lines, strict=True
         ):
-            more = room if limit_us >= least_us else -layers
-            for fixed_us, behind_us, own_us in lines:
-                few = (limit_us - fixed_us - behind_us * suffix) // own_us
-                if few < more:
-                    more = few
+            more = min(
+                few,
+                (b - behind_b * suffix) // own_b,
+                (d - behind_d * suffix) // own_d,
+                (e - behind_e * suffix) // own_e,
+            )
             suffix = min(suffix + max(more, -layers), layers - ahead)
             still += room
             if suffix < still:
                 return suffix  # even if all stages before are full
         return suffix
-
-    @cached_property
-    def _stages(self) -> list[tuple[int, list[tuple[int, int, int]]]]:
-        """Of each stage: the time that paths take on which its layers cost nothing, and the other paths."""
-        least_us = np.where(self._free, self.fixed_us, 0).max(axis=0).tolist()
-        paths = np.stack([self.fixed_us, self.behind_us, self.own_us], axis=2).swapaxes(0, 1).tolist()
-        return [
-            (least, [(fixed, behind, own) for fixed, behind, own in stage if own])
-            for least, stage in zip(least_us, paths, strict=True)
-        ]
 
 
 class PathTable:

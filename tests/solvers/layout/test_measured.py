@@ -17,6 +17,7 @@ from solvers.ir.graph import Phase
 from solvers.layout.evaluate import all_on_device, instance
 from solvers.layout.exact import ExactLayout
 from solvers.layout.interleaved import interleaved_plan
+from solvers.layout.least import Least
 from solvers.layout.measured import gradient_reader, make_layout_problem, problem_from_graph, remarks
 from solvers.layout.search import Search
 from solvers.workload import Parallelism, embedding_extra, head_extra, megatron_layer, stage_graph
@@ -246,7 +247,8 @@ def test_a_profiled_model_with_frozen_first_layers(frozen: int) -> None:
     used = [{index for block in blocks for index in block.chunks} for blocks in (still, rest)]
     assert [{problem.chunks[index].trainable for index in each} for each in used] == [{False}, {True}]
     assert 0 <= beyond_measured(problem, graph) <= 0.02
-    tight = msgspec.structs.replace(problem, device_bytes=int(0.7 * device_peak(problem, all_on_device(problem))[0]))
+    most, _ = device_peak(problem, all_on_device(problem))
+    tight = msgspec.structs.replace(problem, device_bytes=(Least(instance(problem)).device_bytes + most) // 2)
     for solver in (Search(), ExactLayout()):
         solution = solver.solve(tight, Limits(time_s=2))
         assert solution.plan is not None and judge_layout(tight, solution.plan).clean

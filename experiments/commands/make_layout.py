@@ -96,22 +96,31 @@ def layout_of_shape(shape: str, machine: Hardware, budget: str | None, cut: dict
 
 def layout_of_graph(graph: OpGraph, machine: Hardware, budget: str | None, cut: dict[str, Any]) -> MadeLayout:
     """The problem of a measured step, which one rank runs; raises `InvalidInput` where no repeated layers are found."""
-    from solvers.layout.assumptions import CONTEXT_BYTES, PARAMETER_BYTES
+    from solvers.layout.assumptions import PARAMETER_BYTES
     from solvers.layout.measured import problem_from_graph, remarks
 
     _refuse_device(cut)
-    context = cut["context"]
     problem = problem_from_graph(
         graph,
         machine,
-        ranks=cut["data_parallel"] or 1,
-        hosts=cut["hosts"] or 1,
-        host_bytes=_host_bytes(cut),
-        overlap_update=not cut["no_overlap_update"],
-        context_bytes=CONTEXT_BYTES if context is None else parse_bytes(context, "--context"),
+        **_measured(cut),
         parameter_bytes=cut["parameter_bytes"] or PARAMETER_BYTES,
     )
     return _budgeted(problem, budget, remarks(graph))
+
+
+def _measured(cut: dict[str, Any]) -> dict[str, Any]:
+    """What the options say of a measured step's ranks, hosts and context."""
+    from solvers.layout.assumptions import CONTEXT_BYTES
+
+    context = cut["context"]
+    return {
+        "ranks": cut["data_parallel"] or 1,
+        "hosts": cut["hosts"] or 1,
+        "host_bytes": _host_bytes(cut),
+        "overlap_update": not cut["no_overlap_update"],
+        "context_bytes": CONTEXT_BYTES if context is None else parse_bytes(context, "--context"),
+    }
 
 
 def layout_of_profile(hardware: str, machine: Hardware, budget: str | None, cut: dict[str, Any]) -> MadeLayout:
@@ -121,9 +130,8 @@ def layout_of_profile(hardware: str, machine: Hardware, budget: str | None, cut:
     from experiments.protrain.problem import layout_problem, optimizer_bytes
     from runtime.profile import call_theirs, load_factory
     from runtime.profile.memory import profile_memory
-    from solvers.layout.assumptions import CONTEXT_BYTES
 
-    factory, device, context = cut["profile"], cut["device"], cut["context"]
+    factory, device = cut["profile"], cut["device"]
     require_device(device, None)
     build = load_factory(factory)
     target = ready(device, hardware if device in (None, "sim") else None)
@@ -138,11 +146,7 @@ def layout_of_profile(hardware: str, machine: Hardware, budget: str | None, cut:
     problem = layout_problem(
         profile,
         machine,
-        ranks=cut["data_parallel"] or 1,
-        hosts=cut["hosts"] or 1,
-        host_bytes=_host_bytes(cut),
-        overlap_update=not cut["no_overlap_update"],
-        context_bytes=CONTEXT_BYTES if context is None else parse_bytes(context, "--context"),
+        **_measured(cut),
         parameter_bytes=size,
         state_bytes=round(
             size * optimizer_bytes(optimizer) / max(1, sum(one.bytes for one in profile.parameters if one.trainable))

@@ -13,14 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from solvers.engines import Answer, LinearModel
+from solvers.engines.duals import UNIT, whole_dual, whole_us
 from solvers.engines.model import FloatArray
 from solvers.ir.solution import Status
 from solvers.layout.evaluate import Instance
 from solvers.layout.exact_model import relaxation
 
 FORM = "layout-tree/1"
-UNIT, LARGEST = 2**32, 2**62
-"""Duals are whole numbers, in fractions of a microsecond (for rows of memory: of a microsecond a byte)."""
 OF_BYTES = ("host", "memory", "peak", "held")
 """Families of rows in bytes; the linear programs state them in larger units."""
 PATIENCE = 12
@@ -43,7 +42,7 @@ class Leaf:
     @property
     def bound_us(self) -> int:
         """The least whole microsecond that a decision of this part can end at."""
-        return -(-self.bound // UNIT)
+        return whole_us(self.bound)
 
 
 @dataclass(order=True)
@@ -131,8 +130,8 @@ class BoundTree:
     def _duals(self, row_duals: FloatArray) -> dict[int, int]:
         """Duals as whole numbers by row, none on a side that its row has not."""
         found = {}
-        for row, value in enumerate((row_duals * self.fraction * UNIT).tolist()):
-            dual = max(-LARGEST, min(LARGEST, round(value)))
+        for row, value in enumerate((row_duals * self.fraction).tolist()):
+            dual = whole_dual(value)
             side = self.exact.row_lower[row] if dual > 0 else self.exact.row_upper[row]
             if dual and np.isfinite(side):
                 found[row] = dual

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from solvers.engines import LinearModel, ModelBuilder, solve
+from solvers.engines.duals import UNIT, whole_dual, whole_us
 from solvers.engines.model import FloatArray
 from solvers.ir.solution import Limits, Status
 from solvers.recompute.graph.opt_cut import CutRelaxation, Key, text
@@ -22,8 +23,6 @@ from solvers.recompute.graph.opt_patterns import Pattern, Prices
 from solvers.recompute.graph.opt_windows import packed, packings
 from solvers.recompute.graph.replay import Instance
 
-UNIT, LARGEST = 2**32, 2**62
-"""Certificates hold duals as integers, in fractions of a microsecond (for a memory row: a microsecond a byte)."""
 MOST_PACKINGS = 300
 """A zone with more maximal packings of its windows than this is bounded by times and thresholds instead."""
 FINE = 2**14
@@ -43,7 +42,7 @@ class Leaf:
     @property
     def bound_us(self) -> int:
         """The least whole microsecond over the base that it proves."""
-        return -(-self.bound // UNIT)
+        return whole_us(self.bound)
 
 
 @dataclass(order=True)
@@ -173,8 +172,7 @@ class BoundSearch:
         """Duals as integers, of the sign that their row allows; the packing rows' as weights by zone and time."""
         duals: dict[Key, int] = {}
         for key, value in zip(self.row_keys, row_duals.tolist(), strict=False):
-            unit = UNIT / self.memory_unit if key[0] == "memory" else UNIT
-            whole = max(-LARGEST, min(LARGEST, round(value * unit)))
+            whole = whole_dual(value / self.memory_unit if key[0] == "memory" else value)
             row = self.relaxation.rows[key]
             if whole and (row.lower is not None if whole > 0 else row.upper is not None):
                 duals[key] = whole

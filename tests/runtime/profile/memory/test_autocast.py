@@ -12,7 +12,7 @@ from runtime.device import SimDevice
 from runtime.profile.memory import peak_bytes, profile_memory
 from tests.runtime.profile.memory.models import Masked, Task, chain, task
 from tests.runtime.profile.memory.test_frozen import adapters
-from tests.runtime.profile.memory.test_peaks import executed, mixes
+from tests.runtime.profile.memory.test_peaks import assert_predicted, executed, mixes
 
 BLOCKS = 6
 CACHED = partial(torch.autocast, "sim", dtype=torch.bfloat16)
@@ -33,10 +33,7 @@ def test_mixes_are_predicted(kind: str, context: Callable[[], torch.autocast], s
     """A tied table, weights as large as activations, frozen ones that are not cached."""
     work = cast(kind, context)
     profile = profile_memory(work.model, work.step, sim.device)
-    for number, policies in enumerate(mixes(BLOCKS, 8)):
-        interval = 1 + number % 2
-        predicted, real = peak_bytes(profile, policies, interval), executed(work, policies, interval, sim)
-        assert predicted == pytest.approx(real, rel=1e-3), policies
+    assert_predicted(profile, work, mixes(BLOCKS, 8), sim)
 
 
 def test_a_context_that_ends_with_the_model(sim: SimDevice) -> None:

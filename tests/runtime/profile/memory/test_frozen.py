@@ -10,7 +10,7 @@ from runtime.device import SimDevice
 from runtime.profile.memory import find_blocks, peak_bytes, profile_memory
 from solvers.ir.layout import POLICIES
 from tests.runtime.profile.memory.models import Adapted, Residual, Stack, chain, rectified, task
-from tests.runtime.profile.memory.test_peaks import executed, mixes
+from tests.runtime.profile.memory.test_peaks import assert_predicted, executed, mixes
 
 BLOCKS = 6
 
@@ -64,10 +64,7 @@ def test_peaks_of_partly_frozen_models_are_predicted(kind: str, sim: SimDevice) 
     torch.manual_seed(0)
     work = task(MODELS[kind](), torch.randn(512, 32))
     profile = profile_memory(work.model, work.step, sim.device)
-    for number, policies in enumerate(mixes(BLOCKS, 8)):
-        interval = 1 + number % 2
-        predicted, real = peak_bytes(profile, policies, interval), executed(work, policies, interval, sim)
-        assert predicted == pytest.approx(real, rel=1e-3), policies
+    assert_predicted(profile, work, mixes(BLOCKS, 8), sim)
 
 
 def test_frozen_first_blocks_keep_nothing_and_have_no_backward(sim: SimDevice) -> None:

@@ -5,11 +5,11 @@ import torch
 from torch import Tensor, nn
 
 from runtime.device import SimDevice
-from runtime.profile.memory import peak_bytes, profile_memory
+from runtime.profile.memory import profile_memory
 from runtime.profile.memory.lives import Lives
 from runtime.profile.memory.saved import Boundaries, SavedStorages
 from tests.runtime.profile.memory.models import Doubled, Stack, task
-from tests.runtime.profile.memory.test_peaks import executed, mixes
+from tests.runtime.profile.memory.test_peaks import assert_predicted, mixes
 
 
 class Remembering(Stack):
@@ -73,10 +73,7 @@ def test_what_the_program_holds_counts(kind: str, sim: SimDevice) -> None:
     torch.manual_seed(0)
     work = task(MODELS[kind](), torch.randn(512, 32), optimizer=False)
     profile = profile_memory(work.model, work.step, sim.device)
-    for number, policies in enumerate(mixes(5, 8)):
-        interval = 1 + number % 2
-        predicted, real = peak_bytes(profile, policies, interval), executed(work, policies, interval, sim)
-        assert predicted == pytest.approx(real, rel=1e-3), policies
+    assert_predicted(profile, work, mixes(5, 8), sim)
 
 
 def test_a_tensor_says_when_it_goes() -> None:

@@ -70,6 +70,15 @@ py::dict counters() {
                   "pinned_bytes"_a = pinned.current, "pinned_peak_bytes"_a = pinned.peak);
 }
 
+using PlainWrite = std::tuple<std::string, std::vector<std::string>, std::optional<std::string>>;
+
+size_t register_device(const std::vector<PlainWrite>& undeclared) {
+  std::vector<sim::UndeclaredWrite> writes;
+  for (const auto& [op, arguments, condition] : undeclared) writes.push_back({op, arguments, condition});
+  const py::gil_scoped_release released;
+  return sim::register_device(std::move(writes));
+}
+
 void configure(const py::dict& numbers) {
   const sim::DeviceModel model = model_of(numbers);
   locked([&] { Machine::get().configure(model); });
@@ -97,12 +106,22 @@ void set_pressure_handler(const py::object& handler) {
   sim::set_pressure_handler(reinterpret_cast<sim::PressureHandler>(address));
 }
 
+// For `runtime._C.set_launch_meter`.
+void read_launches(int64_t* numbers) {
+  const sim::LaunchReading reading = Machine::get().read_launches();
+  numbers[0] = reading.device;
+  numbers[1] = reading.launch;
+  numbers[2] = reading.end;
+  numbers[3] = reading.host_waits ? 1 : 0;
+}
+
 }  // namespace
 
 PYBIND11_MODULE(_sim, m) {
   m.attr("torch_version") = BAYPLAN_TORCH_VERSION;
   m.attr("handover_observer") = py::capsule(reinterpret_cast<void*>(&sim::hand_over), "bayplan.handover");
-  m.def("register_device", &sim::register_device, py::call_guard<py::gil_scoped_release>());
+  m.attr("launch_meter") = py::capsule(reinterpret_cast<void*>(&read_launches), "bayplan.launches");
+  m.def("register_device", &register_device);
   m.def("configure", &configure);
   m.def("reset", &reset);
   m.def("set_capacity", [](size_t bytes) { locked([&] { sim::DeviceMemory::get().set_capacity(bytes); }); });

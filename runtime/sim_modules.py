@@ -48,11 +48,15 @@ def _keep(module: nn.Module, before: dict[str, Parameter | None]) -> None:
 
 
 def _in_place_of(old: Parameter, new: Parameter) -> Parameter:
-    """The old parameter with the new one's data, or the new one where somebody in C++ holds the old one."""
-    attributes = dict(vars(old))
+    """The old parameter with the new one's data, or the new one where somebody in C++ holds the old one.
+
+    It keeps its attributes and its class, which says of a lazy module's parameter that it has no shape yet.
+    """
+    attributes, kind = dict(vars(old)), old.__class__
     try:
         torch.utils.swap_tensors(old, new)  # type: ignore[no-untyped-call]
     except RuntimeError:
         return new
     vars(old).update(attributes)
+    old.__class__ = kind
     return old

@@ -16,6 +16,7 @@ from torch.utils.backend_registration import generate_methods_for_privateuse1_ba
 from runtime import torch_sim
 from runtime.native import load, why_missing
 from runtime.sim_modules import keep_parameters_of_moved_modules
+from runtime.undeclared_writes import UNDECLARED_WRITES
 from solvers.ir.errors import InvalidInput
 from solvers.ir.hardware import HOST, Hardware
 
@@ -209,16 +210,17 @@ def registered_native() -> ModuleType:
         )
     if holder == "privateuseone":
         rename_privateuse1_backend("sim")
-        native.register_device()
+        native.register_device([(op, list(arguments), when) for op, (arguments, when) in UNDECLARED_WRITES.items()])
         torch._register_device_module("sim", torch_sim.build())  # type: ignore[no-untyped-call]
         keep_parameters_of_moved_modules()
         generate_methods_for_privateuse1_backend(for_tensor=True, for_module=True, for_storage=True)
-    _observe_swaps(native)
+    _tell_engines(native)
     atexit.register(time.sleep, EXIT_PAUSE_S)
     return native
 
 
-def _observe_swaps(native: ModuleType) -> None:
-    """Lets the race check know which blocks the swap engine takes away from the program."""
+def _tell_engines(native: ModuleType) -> None:
+    """Lets the race check know which blocks the swap engine takes away, and the profiler what launching costs."""
     if why_missing("runtime._C") is None:
         load("runtime._C").set_handover_observer(native.handover_observer)
+        load("runtime._C").set_launch_meter(native.launch_meter)

@@ -6,10 +6,20 @@ from types import ModuleType, TracebackType
 import torch
 
 
+def _check(device: object) -> None:
+    """Raises PyTorch's error for a device of type sim other than the one there is; None and -1 mean that one."""
+    if isinstance(device, str):
+        device = torch.device(device)
+    index = device.index if isinstance(device, torch.device) else device
+    if isinstance(index, int) and index > 0:
+        torch.accelerator.set_device_index(index)
+
+
 class device:  # the name that torch.save, torch.load and the autograd engine look for
-    """Context that selects a device of type sim; there is one, so that it selects nothing."""
+    """Context that selects a device of type sim; there is one, so that it selects nothing. Another one is refused."""
 
     def __init__(self, index: object = None) -> None:
+        _check(index)
         self.index = index
 
     def __enter__(self) -> None:
@@ -35,11 +45,23 @@ def _manual_seed(seed: int) -> None:
 
 
 def _get_rng_state(device: object = "sim") -> torch.Tensor:
+    _check(device)
     return _generator().get_state()
 
 
 def _set_rng_state(state: torch.Tensor, device: object = "sim") -> None:
+    _check(device)
     _generator().set_state(state)
+
+
+def _current_stream(device: object = None) -> torch.Stream:
+    _check(device)
+    return torch.accelerator.current_stream()
+
+
+def _synchronize(device: object = None) -> None:
+    _check(device)
+    torch.accelerator.synchronize()
 
 
 def _stream(stream: torch.Stream | None) -> AbstractContextManager[object]:
@@ -57,12 +79,12 @@ def build() -> ModuleType:
         is_bf16_supported=lambda: True,
         device_count=lambda: 1,
         current_device=lambda: 0,
-        set_device=lambda index: None,
+        set_device=_check,
         Stream=torch.Stream,
         Event=torch.Event,
         stream=_stream,
-        current_stream=lambda index=None: torch.accelerator.current_stream(),
-        synchronize=lambda index=None: torch.accelerator.synchronize(),
+        current_stream=_current_stream,
+        synchronize=_synchronize,
         manual_seed=_manual_seed,
         manual_seed_all=_same_generator,
         get_rng_state=_get_rng_state,

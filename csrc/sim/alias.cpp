@@ -4,7 +4,9 @@
 
 #include <cstring>
 
+#include "sim/copy_on_write.h"
 #include "sim/device_memory.h"
+#include "sim/sparse.h"
 
 namespace sim {
 namespace {
@@ -107,8 +109,16 @@ const Aliases::Operand* Aliases::find(const Index& index, const void* key) const
   return at ? &operands_[*at] : nullptr;
 }
 
+at::Tensor Aliases::touching_alias(const at::Tensor& tensor) {
+  c10::StorageImpl& storage = *tensor.storage().unsafeGetStorageImpl();
+  if (!shares_bytes(storage)) return cpu_alias(tensor);
+  any_shared_ = true;
+  return alias_in(sharing_alias(storage), tensor);
+}
+
 at::Tensor Aliases::enter(const at::Tensor& tensor, uint8_t use, bool touched) {
   if (!on_sim(tensor)) return tensor;
+  if (tensor.layout() == c10::Layout::Sparse) return enter_sparse(tensor, use);
   if (const auto known = by_sim_.find(tensor.unsafeGetTensorImpl())) {
     operands_[*known].use |= use;
     return operands_[*known].cpu;
@@ -116,7 +126,7 @@ at::Tensor Aliases::enter(const at::Tensor& tensor, uint8_t use, bool touched) {
   const void* storage = tensor.storage().unsafeGetStorageImpl();
   const Operand* sibling = find(by_sim_storage_, storage);
   at::Tensor cpu = sibling   ? alias_in(sibling->cpu.storage(), tensor)
-                   : touched ? cpu_alias(tensor)
+                   : touched ? touching_alias(tensor)
                              : shape_alias(tensor);
   const size_t number = operands_.size();
   by_sim_.add(tensor.unsafeGetTensorImpl(), number);
@@ -127,21 +137,49 @@ at::Tensor Aliases::enter(const at::Tensor& tensor, uint8_t use, bool touched) {
   return cpu;
 }
 
+at::Tensor Aliases::enter_sparse(const at::Tensor& tensor, uint8_t use) {
+  for (const SparseOperand& known : sparse_operands_)
+    if (known.sim.is_same(tensor)) return known.cpu;
+  const at::SparseTensorImpl& impl = sparse_impl(tensor);
+  const at::Tensor indices = enter(impl.indices_, use), values = enter(impl.values_, use);
+  const at::Tensor cpu = sparse_like(tensor, c10::DispatchKey::SparseCPU, indices, values);
+  sparse_operands_.push_back({tensor, cpu, indices, values});
+  return cpu;
+}
+
+void Aliases::write_back_sparse() {
+  for (const SparseOperand& operand : sparse_operands_) {
+    const at::SparseTensorImpl &before = sparse_impl(operand.sim), &now = sparse_impl(operand.cpu);
+    if (now.indices_.is_same(operand.indices) && now.values_.is_same(operand.values) && now.sizes() == before.sizes() &&
+        now.coalesced() == before.coalesced())
+      continue;
+    rebuild(operand.sim, operand.cpu, leave(now.indices_), leave(now.values_));
+  }
+}
+
+at::Tensor Aliases::leave_sparse(const at::Tensor& result) {
+  for (const SparseOperand& operand : sparse_operands_)
+    if (operand.cpu.is_same(result)) return operand.sim;
+  const at::SparseTensorImpl& impl = sparse_impl(result);
+  return sparse_like(result, c10::DispatchKey::SparsePrivateUse1, leave(impl.indices_), leave(impl.values_));
+}
+
 void Aliases::write_back() {
   for (Operand& operand : operands_) {
     c10::StorageImpl* cpu = operand.cpu.storage().unsafeGetStorageImpl();
     c10::StorageImpl* sim = operand.sim.storage().unsafeGetStorageImpl();
-    if (cpu->_mutable_data_ptr_no_checks().get_context()) {  // Not the alias's borrowed memory any more.
+    // Not the alias's borrowed memory any more.
+    if (!shares_bytes(*cpu) && cpu->_mutable_data_ptr_no_checks().get_context()) {
       c10::DataPtr data = cpu->set_data_ptr(c10::DataPtr(nullptr, c10::Device(c10::kCPU)));
       data.unsafe_set_device(sim_device());
       cpu->set_data_ptr_noswap(c10::DataPtr(data.get(), c10::Device(c10::kCPU)));
-      sim->set_data_ptr_noswap(std::move(data));
-      sim->set_nbytes(cpu->nbytes());
+      replace_bytes(*sim, std::move(data), cpu->nbytes());
     }
     if (operand.sim.sizes() != operand.cpu.sizes() || operand.sim.strides() != operand.cpu.strides())
       operand.sim.unsafeGetTensorImpl()->set_sizes_and_strides(operand.cpu.sizes(), operand.cpu.strides(),
                                                                operand.cpu.storage_offset());
   }
+  write_back_sparse();
 }
 
 c10::Storage Aliases::steal(const c10::Storage& storage) {
@@ -165,6 +203,7 @@ c10::Storage Aliases::steal(const c10::Storage& storage) {
 
 at::Tensor Aliases::leave(const at::Tensor& result) {
   if (!result.defined() || !result.device().is_cpu()) return result;
+  if (result.layout() == c10::Layout::Sparse) return leave_sparse(result);
   if (const Operand* same = find(by_cpu_, result.unsafeGetTensorImpl())) return same->sim;
   if (const Operand* base = find(by_cpu_storage_, result.storage().unsafeGetStorageImpl()))
     return shaped_like(

@@ -54,12 +54,17 @@ class Aliases {
   // The alias of an operand; tensors of other devices pass through. Operands of one storage get aliases of one storage,
   // so that kernels see where what they write overlaps what they read, and refuse it. `touched`: not only viewed.
   at::Tensor enter(const at::Tensor& tensor, uint8_t use, bool touched = true);
-  // Carries what the kernel did to its operands' storage and shape back to them (out=, resizes).
+  // Carries what the kernel did to its operands' storage and shape back to them (out=, resizes, shared bytes written).
   void write_back();
+  // Whether an operand's bytes are shared, so that a kernel that writes them in spite of its schema got its own.
+  bool any_shared() const { return any_shared_; }
   // The tensor of sim for a result: the operand itself, a view of one, or the stolen memory of a fresh tensor.
   at::Tensor leave(const at::Tensor& result);
   const c10::SmallVectorImpl<Operand>& operands() const { return operands_; }
-  bool has(const at::Tensor& tensor) const { return find(by_sim_, tensor.unsafeGetTensorImpl()) != nullptr; }
+  // Whether a tensor of sim lies in an operand's storage.
+  bool holds(const at::Tensor& tensor) const {
+    return find(by_sim_storage_, tensor.storage().unsafeGetStorageImpl()) != nullptr;
+  }
 
  private:
   // Finds an operand by one of its addresses. Most calls have a handful of operands, a foreach call hundreds.
@@ -74,9 +79,22 @@ class Aliases {
     ska::flat_hash_map<const void*, size_t> many_;
   };
   const Operand* find(const Index& index, const void* key) const;
+  // A sparse operand, and the parts that its alias had at first.
+  struct SparseOperand {
+    at::Tensor sim;
+    at::Tensor cpu;
+    at::Tensor indices;
+    at::Tensor values;
+  };
+  at::Tensor enter_sparse(const at::Tensor& tensor, uint8_t use);
+  at::Tensor leave_sparse(const at::Tensor& result);
+  void write_back_sparse();
+  at::Tensor touching_alias(const at::Tensor& tensor);
   c10::Storage steal(const c10::Storage& storage);
 
   c10::SmallVector<Operand, 8> operands_;
+  c10::SmallVector<SparseOperand, 1> sparse_operands_;
+  bool any_shared_ = false;
   Index by_sim_, by_cpu_;                  // Tensors of sim, their aliases.
   Index by_sim_storage_, by_cpu_storage_;  // Their storages; the first operand of each.
   c10::SmallVector<std::pair<c10::StorageImpl*, c10::Storage>, 4> stolen_;

@@ -7,4 +7,10 @@ namespace sim {
 // process without another accelerator whose first backward came before device sim would have no thread for it.
 void serve_registered_devices();
 
+// Gives the autograd nodes of all threads that use the device one order in time. PyTorch numbers them by thread, and
+// runs the highest number first: nodes that a backward pass makes on the device's thread (second derivatives,
+// recomputation) would come in another order than on the CPU, where all of them are of one thread, and sums of
+// gradients would differ in their last bits. Called wherever a thread is about to use the device.
+void follow_sequence();
+
 }  // namespace sim

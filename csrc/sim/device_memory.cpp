@@ -3,9 +3,9 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
+#include "sim/copy_on_write.h"
 #include "sim/pressure.h"
 
 namespace sim {
@@ -27,7 +27,7 @@ DeviceMemory& DeviceMemory::get() {
 }
 
 c10::DeleterFnPtr DeviceMemory::raw_deleter() const { return &delete_block; }
-void DeviceMemory::copy_data(void* to, const void* from, size_t bytes) const { std::memcpy(to, from, bytes); }
+void DeviceMemory::copy_data(void* to, const void* from, size_t bytes) const { copy_shared_bytes(to, from, bytes); }
 
 c10::DataPtr DeviceMemory::allocate(size_t bytes) {
   if (bytes == 0) return {nullptr, nullptr, &delete_block, sim_device()};
@@ -271,7 +271,8 @@ void DeviceMemory::emptyCache(c10::MempoolId_t /*pool*/) {
   addresses_.settle_all();
 }
 
-c10::CachingDeviceAllocator::DeviceStats DeviceMemory::getDeviceStats(c10::DeviceIndex /*device*/) {
+c10::CachingDeviceAllocator::DeviceStats DeviceMemory::getDeviceStats(c10::DeviceIndex device) {
+  check_index(device);
   std::lock_guard<std::recursive_mutex> held(Machine::get().lock);
   c10::CachingDeviceAllocator::DeviceStats stats;
   stats.allocation[0] = allocations_;
@@ -285,18 +286,21 @@ c10::CachingDeviceAllocator::DeviceStats DeviceMemory::getDeviceStats(c10::Devic
   return stats;
 }
 
-void DeviceMemory::resetAccumulatedStats(c10::DeviceIndex /*device*/) {
+void DeviceMemory::resetAccumulatedStats(c10::DeviceIndex device) {
+  check_index(device);
   std::lock_guard<std::recursive_mutex> held(Machine::get().lock);
   for (auto* stat : {&allocations_, &allocated_, &requested_, &active_blocks_, &active_}) stat->reset_accumulated();
   ooms_ = retries_ = 0;
 }
 
-void DeviceMemory::resetPeakStats(c10::DeviceIndex /*device*/) {
+void DeviceMemory::resetPeakStats(c10::DeviceIndex device) {
+  check_index(device);
   std::lock_guard<std::recursive_mutex> held(Machine::get().lock);
   for (auto* stat : {&allocations_, &allocated_, &requested_, &active_blocks_, &active_}) stat->reset_peak();
 }
 
-std::pair<size_t, size_t> DeviceMemory::getMemoryInfo(c10::DeviceIndex /*device*/) {
+std::pair<size_t, size_t> DeviceMemory::getMemoryInfo(c10::DeviceIndex device) {
+  check_index(device);
   std::lock_guard<std::recursive_mutex> held(Machine::get().lock);
   return {in_use() > capacity_ ? 0 : capacity_ - in_use(), capacity_};
 }

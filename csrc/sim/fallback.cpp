@@ -8,10 +8,12 @@
 #include <unordered_map>
 
 #include "sim/alias.h"
+#include "sim/copy_on_write.h"
 #include "sim/generator.h"
 #include "sim/kernel_call.h"
 #include "sim/op_info.h"
 #include "sim/ops.h"
+#include "sim/sparse.h"
 
 namespace sim {
 namespace {
@@ -21,12 +23,12 @@ using Stack = torch::jit::Stack;
 template <typename F>
 void for_each_tensor(const c10::IValue& value, F&& visit) {
   if (value.isTensor()) {
-    visit(value.toTensor());
+    for_each_part(value.toTensor(), visit);
   } else if (value.isTensorList()) {
-    for (const at::Tensor& tensor : value.toTensorList()) visit(tensor);
+    for (const at::Tensor& tensor : value.toTensorList()) for_each_part(tensor, visit);
   } else if (value.isOptionalTensorList()) {
     for (const std::optional<at::Tensor>& tensor : value.toOptionalTensorList())
-      if (tensor) visit(*tensor);
+      if (tensor) for_each_part(*tensor, visit);
   }
 }
 
@@ -49,8 +51,8 @@ void replace_tensors(c10::IValue& value, F&& replaced) {
 // One call of one operator.
 class Call {
  public:
-  Call(const OpInfo& info, const c10::OperatorHandle& op, Stack* stack)
-      : info_(info), op_(op), stack_(stack), arguments_(op.schema().arguments().size()) {}
+  Call(const OpInfo& info, const c10::OperatorHandle& op, c10::DispatchKey key, Stack* stack)
+      : info_(info), op_(op), key_(key), stack_(stack), arguments_(op.schema().arguments().size()) {}
 
   void run() {
     count();
@@ -61,6 +63,7 @@ class Call {
       leave();
       return;
     }
+    own_written();
     KernelCall kernel(info_.name, Machine::current_stream());
     enter(kernel);
     kernel.check();
@@ -73,7 +76,12 @@ class Call {
   }
 
  private:
+  c10::ArrayRef<c10::IValue> arguments() const {
+    return c10::ArrayRef<c10::IValue>(stack_->data() + (stack_->size() - arguments_), arguments_);
+  }
   c10::IValue& argument(size_t i) { return (*stack_)[stack_->size() - arguments_ + i]; }
+
+  uint8_t use(size_t i) { return info_.uses[i] | (info_.writes_undeclared(i, arguments()) ? kWrite : 0); }
 
   static void count() {
     Machine& machine = Machine::get();
@@ -113,23 +121,37 @@ class Call {
       });
   }
 
-  void enter(KernelCall& kernel) {
-    for (size_t i = 0; i < arguments_; ++i)
-      for_each_tensor(argument(i), [&](const at::Tensor& tensor) {
-        if (on_sim(tensor)) kernel.touch(tensor, info_.uses[i]);
+  // What the operator writes shares its bytes with nobody.
+  void own_written() {
+    for (size_t i = 0; i < arguments_; ++i) {
+      if (!(use(i) & kWrite)) continue;
+      for_each_tensor(argument(i), [](const at::Tensor& tensor) {
+        if (on_sim(tensor)) own_bytes(tensor);
       });
+    }
+  }
+
+  void enter(KernelCall& kernel) {
+    for (size_t i = 0; i < arguments_; ++i) {
+      const uint8_t used = use(i);
+      for_each_tensor(argument(i), [&](const at::Tensor& tensor) {
+        if (on_sim(tensor)) kernel.touch(tensor, used);
+      });
+    }
   }
 
   void alias() {
     for (size_t i = 0; i < arguments_; ++i) {
       c10::IValue& value = argument(i);
       if (value.isDevice()) {
-        if (value.toDevice().type() == kSim) value = c10::Device(c10::kCPU);
+        if (value.toDevice().type() != kSim) continue;
+        check_index(value.toDevice().index());
+        value = c10::Device(c10::kCPU);
       } else if (value.isGenerator()) {
         value = cpu_generator(value.toGenerator());
       } else {
-        replace_tensors(value,
-                        [&](const at::Tensor& tensor) { return aliases_.enter(tensor, info_.uses[i], !info_.view); });
+        const uint8_t used = use(i);
+        replace_tensors(value, [&](const at::Tensor& tensor) { return aliases_.enter(tensor, used, !info_.view); });
       }
     }
   }
@@ -137,11 +159,11 @@ class Call {
   void run_on_cpu() {
     InKernel in_kernel;
     at::DisableRecordFunctionGuard silent;  // The kernel's own calls are no operators of the program.
-    op_.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack_);
+    op_.redispatchBoxed(c10::DispatchKeySet(key_), stack_);
   }
 
   void leave() {
-    if (op_.schema().is_mutable()) aliases_.write_back();
+    if (op_.schema().is_mutable() || aliases_.any_shared()) aliases_.write_back();
     for (size_t i = stack_->size() - results().size(); i < stack_->size(); ++i)
       replace_tensors((*stack_)[i], [&](const at::Tensor& tensor) { return aliases_.leave(tensor); });
   }
@@ -156,7 +178,7 @@ class Call {
     c10::ScalarType dtype = c10::ScalarType::Undefined;
     for (const c10::IValue& value : results())
       for_each_tensor(value, [&](const at::Tensor& tensor) {
-        if (!on_sim(tensor) || aliases_.has(tensor)) return;
+        if (!on_sim(tensor) || aliases_.holds(tensor)) return;
         kernel.touch(tensor, kWrite);
         written += bytes_of(tensor);
       });
@@ -176,6 +198,7 @@ class Call {
 
   const OpInfo& info_;
   const c10::OperatorHandle& op_;
+  c10::DispatchKey key_;  // Of the CPU's kernel: dense, or sparse.
   Stack* stack_;
   size_t arguments_;
   Aliases aliases_;
@@ -183,19 +206,20 @@ class Call {
 
 class OpKernel final : public c10::OperatorKernel {
  public:
-  explicit OpKernel(const c10::OperatorHandle& op) : info_(op) {}
+  OpKernel(const c10::OperatorHandle& op, c10::DispatchKey key) : info_(op), key_(key) {}
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, Stack* stack) {
-    Call(info_, op, stack).run();
+    Call(info_, op, key_, stack).run();
   }
 
  private:
   OpInfo info_;
+  c10::DispatchKey key_;
 };
 
 class AnyKernel final : public c10::OperatorKernel {
  public:
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, Stack* stack) {
-    Call(info(op), op, stack).run();
+    Call(info(op), op, c10::DispatchKey::CPU, stack).run();
   }
 
  private:
@@ -212,8 +236,8 @@ class AnyKernel final : public c10::OperatorKernel {
 
 }  // namespace
 
-torch::CppFunction fallback_for(const c10::OperatorHandle& op) {
-  return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<OpKernel>(op));
+torch::CppFunction fallback_for(const c10::OperatorHandle& op, c10::DispatchKey cpu) {
+  return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<OpKernel>(op, cpu));
 }
 
 torch::CppFunction fallback_for_any() {

@@ -5,6 +5,7 @@
 
 #include <thread>
 
+#include "sim/autograd.h"
 #include "sim/device_memory.h"
 #include "sim/machine.h"
 
@@ -32,23 +33,34 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
     setDevice(device);
     return sim_device();
   }
-  void setDevice(c10::Device device) const override {
-    TORCH_CHECK(device.index() <= 0, "there is one device sim, not ", device, ": use sim:0");
-  }
+  void setDevice(c10::Device device) const override { check_index(device.index()); }
   void uncheckedSetDevice(c10::Device /*device*/) const noexcept override {}
-  c10::DeviceCapability getDeviceCapability(c10::Device /*device*/) const override { return {}; }
+  c10::DeviceCapability getDeviceCapability(c10::Device device) const override {
+    check_index(device.index());
+    return {};
+  }
 
-  c10::Stream getStream(c10::Device /*device*/) const override { return stream_of(Machine::current_stream()); }
-  c10::Stream getDefaultStream(c10::Device /*device*/) const override { return stream_of(0); }
-  c10::Stream getStreamFromGlobalPool(c10::Device /*device*/, bool /*high_priority*/) const override {
+  c10::Stream getStream(c10::Device device) const override {
+    check_index(device.index());
+    follow_sequence();
+    return stream_of(Machine::current_stream());
+  }
+  c10::Stream getDefaultStream(c10::Device device) const override {
+    check_index(device.index());
+    return stream_of(0);
+  }
+  c10::Stream getStreamFromGlobalPool(c10::Device device, bool /*high_priority*/) const override {
+    check_index(device.index());
     return stream_of(machine().new_stream());
   }
-  c10::Stream getNewStream(c10::Device /*device*/, int /*priority*/) const override {
+  c10::Stream getNewStream(c10::Device device, int /*priority*/) const override {
+    check_index(device.index());
     return stream_of(machine().new_stream());
   }
   c10::Stream exchangeStream(c10::Stream stream) const override {
     machine().check_stream(index_of(stream));
     follow_thread_count();
+    follow_sequence();
     return stream_of(Machine::exchange_stream(index_of(stream)));
   }
   void* getStreamNativeHandle(const c10::Stream stream) const override {
@@ -61,7 +73,8 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
     machine().host_wait(machine().tail(index_of(stream)));
     machine().races.raise_found();
   }
-  void synchronizeDevice(c10::DeviceIndex /*device*/) const override {
+  void synchronizeDevice(c10::DeviceIndex device) const override {
+    check_index(device);
     machine().host_wait_all();
     machine().races.raise_found();
   }

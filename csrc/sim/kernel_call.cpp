@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "sim/autograd.h"
 #include "sim/device_memory.h"
 #include "sim/pinned.h"
 
@@ -53,29 +54,44 @@ int64_t bytes_of(const at::Tensor& tensor) {
 }
 
 KernelCall::KernelCall(const char* op, size_t stream) : op_(op), stream_(stream) {
+  follow_sequence();
   tick_ = Machine::get().issue(stream_);
 }
 
-// A write stands for the read of the same bytes.
-void KernelCall::touch(const at::Tensor& tensor, uint8_t use) {
+// A write stands for the read of the same bytes. `locate` sets the access's bytes, given where the storage begins in
+// its block.
+template <typename Locate>
+void KernelCall::enter(const void* data, uint8_t use, Locate locate) {
   Machine& machine = Machine::get();
   DeviceMemory& memory = DeviceMemory::get();
-  if (!tensor.defined() || tensor.numel() == 0 || (!machine.races.on() && !memory.any_given())) return;
+  if (!machine.races.on() && !memory.any_given()) return;
   std::lock_guard<std::recursive_mutex> held(machine.lock);
-  const void* data = tensor.storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks().get();
   Block* block = memory.find(data);
   if (block) memory.note_use(*block, stream_);
   if (!machine.races.on()) return;
   Access access = machine.access(stream_, op_, (use & kWrite) != 0, 0, 0);
   access.tick = tick_;
   if (block) {
-    locate(access, tensor, 0);
+    locate(access, 0);
     machine.races.enter(block->shadow, access, machine.issue_past(stream_), "device", block->requested);
   } else if (char* start = PinnedAllocator::get().start_of(data)) {
-    locate(access, tensor, static_cast<size_t>(static_cast<const char*>(data) - start));
+    locate(access, static_cast<size_t>(static_cast<const char*>(data) - start));
     PinnedBlock& pinned = PinnedAllocator::get().block(start);
     machine.races.enter(pinned.shadow, access, machine.issue_past(stream_), "pinned", pinned.bytes);
   }
+}
+
+void KernelCall::touch(const at::Tensor& tensor, uint8_t use) {
+  if (!tensor.defined() || tensor.numel() == 0) return;
+  const void* data = tensor.storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks().get();
+  enter(data, use, [&](Access& access, size_t base) { locate(access, tensor, base); });
+}
+
+void KernelCall::touch_bytes(const void* data, size_t bytes, uint8_t use) {
+  enter(data, use, [&](Access& access, size_t base) {
+    access.begin = base;
+    access.end = base + bytes;
+  });
 }
 
 void KernelCall::check() { Machine::get().races.raise_found(); }

@@ -15,6 +15,8 @@ class KernelCall {
  public:
   KernelCall(const char* op, size_t stream);
   void touch(const at::Tensor& tensor, uint8_t use);
+  // The same for the first bytes of the block that begins at this address.
+  void touch_bytes(const void* data, size_t bytes, uint8_t use);
   // Throws in mode raise if an access so far races.
   void check();
   void finish(OpClass op_class, c10::ScalarType dtype, int64_t flops, int64_t bytes);
@@ -23,6 +25,9 @@ class KernelCall {
   size_t stream() const { return stream_; }
 
  private:
+  template <typename Locate>
+  void enter(const void* data, uint8_t use, Locate locate);
+
   const char* op_;
   size_t stream_;
   uint64_t tick_ = 0;

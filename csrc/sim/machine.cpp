@@ -23,6 +23,10 @@ const char* intern(const std::string& text) {
   return texts->insert(text).first->c_str();
 }
 
+void check_index(c10::DeviceIndex index) {
+  TORCH_CHECK(index <= 0, "there is one device sim, not sim:", static_cast<int>(index), ": use sim:0");
+}
+
 const char* exchange_label(const char* label) { return std::exchange(tls_label, label); }
 
 Machine& Machine::get() {
@@ -81,6 +85,7 @@ Span Machine::run_kernel(size_t stream, const char* op, OpClass op_class, Nanose
   const Nanoseconds start = std::max(state.free_at, host_now_);
   const Span span{start, start + model_.with_noise(duration, counters.kernels++)};
   state.free_at = span.end;
+  meter(stream, span);
   note(stream, op, name_of(op_class), span, bytes);
   return span;
 }
@@ -94,9 +99,24 @@ Span Machine::run_copy(size_t stream, const char* op, Direction direction, size_
   const Nanoseconds start = std::max({state.free_at, host_now_, link});
   const Span span{start, start + model_.transfer_ns(direction, bytes)};
   state.free_at = link = span.end;
+  meter(stream, span);
   (to_host ? counters.bytes_to_host : counters.bytes_to_device) += bytes;
   note(stream, op, to_host ? "to host" : "to device", span, static_cast<int64_t>(bytes));
   return span;
+}
+
+void Machine::meter(size_t stream, Span span) {
+  if (stream == metered_) {
+    meter_.kernel(model_.launch_ns, span.end - span.start);
+  } else {
+    meter_.spend(model_.launch_ns);
+  }
+}
+
+LaunchReading Machine::read_launches() {
+  std::lock_guard<std::recursive_mutex> held(lock);
+  metered_ = current_stream();
+  return meter_.read();
 }
 
 void Machine::note(size_t stream, const char* op, const char* kind, Span span, int64_t bytes) {
@@ -127,6 +147,11 @@ void Machine::wait(size_t stream, const Point& point) {
 void Machine::host_wait(const Point& point) {
   std::lock_guard<std::recursive_mutex> held(lock);
   host_jump(point);
+  meter_.wait();
+  learn(point);
+}
+
+void Machine::learn(const Point& point) {
   host_past_.join(point.past);
   copies.settle(host_past_);
 }
@@ -139,15 +164,16 @@ void Machine::host_jump(const Point& point) {
 void Machine::host_spend(Nanoseconds duration) {
   std::lock_guard<std::recursive_mutex> held(lock);
   host_now_ += duration;
+  meter_.spend(duration);
 }
 
 bool Machine::host_query(const Point& point) {
   std::lock_guard<std::recursive_mutex> held(lock);
   if (reached(point)) {
-    host_wait(point);
+    learn(point);
     return true;
   }
-  host_now_ += kPollNs;
+  host_spend(kPollNs);
   return false;
 }
 

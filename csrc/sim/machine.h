@@ -11,12 +11,15 @@
 #include "sim/clock.h"
 #include "sim/copies.h"
 #include "sim/cost.h"
+#include "sim/launch_meter.h"
 #include "sim/races.h"
 
 namespace sim {
 
 constexpr auto kSim = c10::DeviceType::PrivateUse1;
 inline c10::Device sim_device() { return {kSim, 0}; }
+// Throws unless the index is that of the one device, or says "the current one".
+void check_index(c10::DeviceIndex index);
 
 struct TraceRecord {
   size_t stream;
@@ -73,6 +76,9 @@ class Machine {
 
   void host_spend(Nanoseconds duration);
 
+  // What launching has cost since the last reading, on the stream that was current then.
+  LaunchReading read_launches();
+
   Nanoseconds host_now() const { return host_now_; }
   Nanoseconds stream_now(size_t stream) const { return streams_.at(stream).free_at; }
   uint64_t launched() const { return launched_; }  // Kernels since the process began.
@@ -99,6 +105,8 @@ class Machine {
     VectorClock past;
   };
   void note(size_t stream, const char* op, const char* kind, Span span, int64_t bytes);
+  void meter(size_t stream, Span span);
+  void learn(const Point& point);  // The host now knows what happened before.
 
   DeviceModel model_;
   std::vector<StreamState> streams_{1};
@@ -108,6 +116,8 @@ class Machine {
   VectorClock host_past_;
   uint64_t generation_ = 1;
   uint64_t launched_ = 0;
+  LaunchMeter meter_;
+  size_t metered_ = 0;  // The stream that the meter follows.
 };
 
 // Text that lives as long as the process.

@@ -140,7 +140,14 @@ bool host_needs_result(const c10::OperatorHandle& op) {
   return false;
 }
 
+std::vector<UndeclaredWrite>& undeclared_writes() {
+  static auto* writes = new std::vector<UndeclaredWrite>();
+  return *writes;
+}
+
 }  // namespace
+
+void set_undeclared_writes(std::vector<UndeclaredWrite> writes) { undeclared_writes() = std::move(writes); }
 
 OpInfo::OpInfo(const c10::OperatorHandle& op) {
   const c10::FunctionSchema& schema = op.schema();
@@ -158,6 +165,12 @@ OpInfo::OpInfo(const c10::OperatorHandle& op) {
   takes_host_indices = kIndexing.count(bare) > 0;
   for (const c10::Argument& argument : schema.arguments())
     uses.push_back(use_of(argument, overwriting().count(bare) > 0));
+  for (const UndeclaredWrite& write : undeclared_writes()) {
+    if (write.op != full) continue;
+    for (const std::string& argument : write.arguments)
+      if (const auto at = schema.argumentIndexWithName(argument)) undeclared |= uint64_t{1} << *at;
+    if (write.condition) condition = schema.argumentIndexWithName(*write.condition);
+  }
 }
 
 }  // namespace sim

@@ -3,6 +3,8 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "sim/cost.h"
@@ -25,6 +27,23 @@ struct OpInfo {
   bool takes_host_indices = false;  // Moves index tensors from the host by itself.
 
   explicit OpInfo(const c10::OperatorHandle& op);
+  // Whether this call writes an argument that the schema does not say it writes.
+  bool writes_undeclared(size_t argument, c10::ArrayRef<c10::IValue> arguments) const {
+    return (undeclared >> argument & 1) != 0 && (!condition || arguments[*condition].toBool());
+  }
+
+ private:
+  uint64_t undeclared = 0;          // By argument, a bit.
+  std::optional<size_t> condition;  // The argument that must be true for that.
 };
+
+// An operator that writes arguments that its schema does not say it writes (runtime/undeclared_writes.py).
+struct UndeclaredWrite {
+  std::string op;  // With its namespace, without its overload.
+  std::vector<std::string> arguments;
+  std::optional<std::string> condition;
+};
+// For operators that are looked at from now on.
+void set_undeclared_writes(std::vector<UndeclaredWrite> writes);
 
 }  // namespace sim

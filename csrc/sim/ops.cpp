@@ -1,9 +1,12 @@
 #include "sim/ops.h"
 
+#include <ATen/Context.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/native/Resize.h>
+#include <ATen/native/TensorFactories.h>
 #include <ATen/ops/_fused_sdp_choice.h>
+#include <ATen/ops/_lazy_clone_native.h>
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/_scaled_dot_product_attention_math.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
@@ -21,6 +24,7 @@
 #include <limits>
 
 #include "sim/alias.h"
+#include "sim/copy_on_write.h"
 #include "sim/device_memory.h"
 #include "sim/kernel_call.h"
 #include "sim/transfer.h"
@@ -41,22 +45,44 @@ void check_layout(OptionalLayout layout) {
               " tensors: use strided ones");
 }
 
-at::Tensor empty(SymIntArrayRef sizes, OptionalDtype dtype, OptionalLayout layout, OptionalDevice /*device*/,
-                 std::optional<bool> /*pin*/, OptionalFormat format) {
-  check_layout(layout);
-  auto tensor = at::detail::empty_generic(C10_AS_INTARRAYREF_SLOW(sizes), &DeviceMemory::get(), kKeys,
-                                          c10::dtype_or_default(dtype), format);
+void check_device(OptionalDevice device) {
+  if (device) check_index(device->index());
+}
+
+// Memory as it is, or filled where the program asks PyTorch to be deterministic.
+at::Tensor fresh(at::Tensor tensor) {
   Machine::get().races.raise_found();
+  const auto& context = at::globalContext();
+  if (context.deterministicAlgorithms() && context.deterministicFillUninitializedMemory())
+    at::native::fill_empty_deterministic_(tensor);
   return tensor;
 }
 
-at::Tensor empty_strided(SymIntArrayRef sizes, SymIntArrayRef strides, OptionalDtype dtype, OptionalLayout layout,
-                         OptionalDevice /*device*/, std::optional<bool> /*pin*/) {
+at::Tensor empty(SymIntArrayRef sizes, OptionalDtype dtype, OptionalLayout layout, OptionalDevice device,
+                 std::optional<bool> /*pin*/, OptionalFormat format) {
   check_layout(layout);
-  auto tensor = at::detail::empty_strided_generic(C10_AS_INTARRAYREF_SLOW(sizes), C10_AS_INTARRAYREF_SLOW(strides),
-                                                  &DeviceMemory::get(), kKeys, c10::dtype_or_default(dtype));
-  Machine::get().races.raise_found();
-  return tensor;
+  check_device(device);
+  return fresh(at::detail::empty_generic(C10_AS_INTARRAYREF_SLOW(sizes), &DeviceMemory::get(), kKeys,
+                                         c10::dtype_or_default(dtype), format));
+}
+
+at::Tensor empty_strided(SymIntArrayRef sizes, SymIntArrayRef strides, OptionalDtype dtype, OptionalLayout layout,
+                         OptionalDevice device, std::optional<bool> /*pin*/) {
+  check_layout(layout);
+  check_device(device);
+  return fresh(at::detail::empty_strided_generic(C10_AS_INTARRAYREF_SLOW(sizes), C10_AS_INTARRAYREF_SLOW(strides),
+                                                 &DeviceMemory::get(), kKeys, c10::dtype_or_default(dtype)));
+}
+
+// A tensor of zeros without memory, as derivatives in forward mode have them: whoever computes with it makes them real.
+at::Tensor zero_tensor(SymIntArrayRef sizes, OptionalDtype dtype, OptionalLayout layout, OptionalDevice device,
+                       std::optional<bool> /*pin*/) {
+  check_layout(layout);
+  check_device(device);
+  at::native::ZeroTensorAllocator nothing(sim_device());
+  return at::detail::empty_generic(C10_AS_INTARRAYREF_SLOW(sizes), &nothing,
+                                   kKeys | c10::DispatchKeySet(c10::DispatchKey::ZeroTensor),
+                                   c10::dtype_or_default(dtype), std::nullopt);
 }
 
 at::Tensor as_strided(const at::Tensor& self, SymIntArrayRef sizes, SymIntArrayRef strides,
@@ -171,13 +197,14 @@ void resize_storage(const c10::Storage& storage, size_t bytes) {
     std::memcpy(data.get(), impl->data(), kept);
     kernel.finish(OpClass::kCopy, c10::ScalarType::Byte, 0, static_cast<int64_t>(2 * kept));
   }
-  impl->set_data_ptr_noswap(std::move(data));
-  impl->set_nbytes(bytes);
+  replace_bytes(*impl, std::move(data), bytes);
 }
 
 void register_ops(torch::Library& device, torch::Library& autograd) {
   device.impl("empty.memory_format", TORCH_FN(empty));
   device.impl("empty_strided", TORCH_FN(empty_strided));
+  device.impl("_efficientzerotensor", TORCH_FN(zero_tensor));
+  device.impl("_lazy_clone", TORCH_FN(at::native::_lazy_clone));
   device.impl("as_strided", TORCH_FN(as_strided));
   device.impl("view", TORCH_FN(view));
   device.impl("_reshape_alias", TORCH_FN(reshape_alias));

@@ -5,7 +5,6 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/dropout.h>
-#include <ATen/ops/lstm_native.h>
 #include <ATen/ops/mkldnn_rnn_layer.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros_like.h>
@@ -13,24 +12,17 @@
 #include <tuple>
 #include <vector>
 
+#include "sim/recurrent_steps.h"
+
 namespace sim {
 namespace {
 
 using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
+using Two = std::tuple<Tensor, Tensor>;
 using Three = std::tuple<Tensor, Tensor, Tensor>;
 
 constexpr int64_t kLstm = 2;  // The kind of recurrent cell, as oneDNN numbers them.
-
-// What an LSTM is asked to do besides its numbers.
-struct Shape {
-  bool has_biases;
-  int64_t layers;
-  double dropout;
-  bool train;
-  bool bidirectional;
-  bool batch_first;
-};
 
 // The cases in which the CPU runs whole layers in oneDNN.
 bool runs_in_layers(const Tensor& input, at::TensorList hidden) {
@@ -40,17 +32,18 @@ bool runs_in_layers(const Tensor& input, at::TensorList hidden) {
 }
 
 Three run_layer(const Tensor& input, at::TensorList weights, const Tensor& hidden, const Tensor& cell, bool reverse,
-                const Shape& shape) {
+                bool batch_first, const RecurrentShape& shape) {
   auto bias = [&](size_t i) { return shape.has_biases ? weights[i] : at::zeros_like(weights[i - 2]); };
   auto [output, hy, cy, workspace] = at::mkldnn_rnn_layer(
       input, weights[0], weights[1], bias(2), bias(3), hidden, cell, reverse, /*batch_sizes=*/{}, kLstm, hidden.size(1),
-      shape.layers, shape.has_biases, shape.bidirectional, shape.batch_first, shape.train);
+      shape.layers, shape.has_biases, shape.bidirectional, batch_first, shape.train);
   return {output, hy, cy};
 }
 
-Three lstm_in_layers(const Tensor& batch, at::TensorList hidden, at::TensorList weights, const Shape& shape) {
+Three lstm_in_layers(const Tensor& batch, at::TensorList hidden, at::TensorList weights, bool batch_first,
+                     const RecurrentShape& shape) {
   const size_t directions = shape.bidirectional ? 2 : 1, each = shape.has_biases ? 4 : 2;
-  Tensor input = (shape.batch_first ? batch.transpose(0, 1) : batch).contiguous();
+  Tensor input = (batch_first ? batch.transpose(0, 1) : batch).contiguous();
   const Tensor hx = hidden[0].contiguous(), cx = hidden[1].contiguous();
   std::vector<Tensor> hys, cys;
   for (int64_t layer = 0; layer < shape.layers; ++layer) {
@@ -58,7 +51,7 @@ Three lstm_in_layers(const Tensor& batch, at::TensorList hidden, at::TensorList 
     for (size_t direction = 0; direction < directions; ++direction) {
       const size_t index = hys.size();
       auto [output, hy, cy] = run_layer(input, weights.slice(index * each, each), hx[static_cast<int64_t>(index)],
-                                        cx[static_cast<int64_t>(index)], direction > 0, shape);
+                                        cx[static_cast<int64_t>(index)], direction > 0, batch_first, shape);
       outputs.push_back(output);
       hys.push_back(hy);
       cys.push_back(cy);
@@ -66,37 +59,60 @@ Three lstm_in_layers(const Tensor& batch, at::TensorList hidden, at::TensorList 
     input = directions == 1 ? outputs[0] : at::cat(outputs, -1);
     if (shape.dropout != 0 && shape.train && layer + 1 < shape.layers) input = at::dropout(input, shape.dropout, true);
   }
-  return {shape.batch_first ? input.transpose(0, 1) : input, at::stack(hys, 0), at::stack(cys, 0)};
+  return {batch_first ? input.transpose(0, 1) : input, at::stack(hys, 0), at::stack(cys, 0)};
 }
 
 Three lstm(const Tensor& input, at::TensorList hidden, at::TensorList weights, bool has_biases, int64_t layers,
            double dropout, bool train, bool bidirectional, bool batch_first) {
   TORCH_CHECK(hidden.size() == 2, "lstm expects two hidden states");
-  if (runs_in_layers(input, hidden))
-    return lstm_in_layers(input, hidden, weights, {has_biases, layers, dropout, train, bidirectional, batch_first});
-  return at::native::lstm(input, hidden, weights, has_biases, layers, dropout, train, bidirectional, batch_first);
+  const RecurrentShape shape{has_biases, layers, dropout, train, bidirectional};
+  if (runs_in_layers(input, hidden)) return lstm_in_layers(input, hidden, weights, batch_first, shape);
+  const auto [output, last] =
+      run_steps(batch_first ? input.transpose(0, 1) : input, {}, hidden, weights, shape, &lstm_cell);
+  return {batch_first ? output.transpose(0, 1) : output, last[0], last[1]};
 }
 
-Tensor with_bias(const Tensor& gates, const OptionalTensor& bias) {
-  return bias && bias->defined() ? gates + *bias : gates;
+Three lstm_packed(const Tensor& data, const Tensor& batch_sizes, at::TensorList hidden, at::TensorList weights,
+                  bool has_biases, int64_t layers, double dropout, bool train, bool bidirectional) {
+  TORCH_CHECK(hidden.size() == 2, "lstm expects two hidden states");
+  const auto [output, last] =
+      run_steps(data, batch_sizes, hidden, weights, {has_biases, layers, dropout, train, bidirectional}, &lstm_cell);
+  return {output, last[0], last[1]};
 }
 
-// PyTorch fuses the cells on accelerators; the CPU has no such kernel, but all the parts of it.
-Three lstm_cell(const Tensor& input_gates, const Tensor& hidden_gates, const Tensor& cell,
-                const OptionalTensor& input_bias, const OptionalTensor& hidden_bias) {
-  const Tensor gates = with_bias(hidden_gates, hidden_bias) + with_bias(input_gates, input_bias);
-  const auto parts = gates.unsafe_chunk(4, 1);
-  const Tensor cy = parts[1].sigmoid() * cell + parts[0].sigmoid() * parts[2].tanh();
-  return {parts[3].sigmoid() * cy.tanh(), cy, gates};
+template <RecurrentCell cell>
+Two network(const Tensor& input, const Tensor& hidden, at::TensorList weights, bool has_biases, int64_t layers,
+            double dropout, bool train, bool bidirectional, bool batch_first) {
+  const auto [output, last] = run_steps(batch_first ? input.transpose(0, 1) : input, {}, hidden, weights,
+                                        {has_biases, layers, dropout, train, bidirectional}, cell);
+  return {batch_first ? output.transpose(0, 1) : output, last[0]};
 }
 
-std::tuple<Tensor, Tensor> gru_cell(const Tensor& input_gates, const Tensor& hidden_gates, const Tensor& hidden,
-                                    const OptionalTensor& input_bias, const OptionalTensor& hidden_bias) {
-  const Tensor from_input = with_bias(input_gates, input_bias), from_hidden = with_bias(hidden_gates, hidden_bias);
-  const auto in = from_input.unsafe_chunk(3, 1), kept = from_hidden.unsafe_chunk(3, 1);
-  const Tensor reset = (kept[0] + in[0]).sigmoid(), update = (kept[1] + in[1]).sigmoid();
-  const Tensor fresh = (in[2] + kept[2] * reset).tanh();
-  return {(hidden - fresh) * update + fresh, from_input};
+template <RecurrentCell cell>
+Two packed_network(const Tensor& data, const Tensor& batch_sizes, const Tensor& hidden, at::TensorList weights,
+                   bool has_biases, int64_t layers, double dropout, bool train, bool bidirectional) {
+  const auto [output, last] =
+      run_steps(data, batch_sizes, hidden, weights, {has_biases, layers, dropout, train, bidirectional}, cell);
+  return {output, last[0]};
+}
+
+RecurrentWeights weights_of(const Tensor& input, const Tensor& hidden, const OptionalTensor& input_bias,
+                            const OptionalTensor& hidden_bias) {
+  return {input, hidden, input_bias.value_or(Tensor()), hidden_bias.value_or(Tensor()), Tensor()};
+}
+
+Tensor one_gru_step(const Tensor& input, const Tensor& hidden, const Tensor& w_ih, const Tensor& w_hh,
+                    const OptionalTensor& b_ih, const OptionalTensor& b_hh) {
+  const RecurrentWeights weights = weights_of(w_ih, w_hh, b_ih, b_hh);
+  return gru_cell(weights.gates_of_input(input), {hidden}, weights)[0];
+}
+
+Two one_lstm_step(const Tensor& input, at::TensorList hidden, const Tensor& w_ih, const Tensor& w_hh,
+                  const OptionalTensor& b_ih, const OptionalTensor& b_hh) {
+  TORCH_CHECK(hidden.size() == 2, "lstm_cell expects two hidden states");
+  const RecurrentWeights weights = weights_of(w_ih, w_hh, b_ih, b_hh);
+  const RecurrentState after = lstm_cell(weights.gates_of_input(input), hidden.vec(), weights);
+  return {after[0], after[1]};
 }
 
 }  // namespace
@@ -104,8 +120,15 @@ std::tuple<Tensor, Tensor> gru_cell(const Tensor& input_gates, const Tensor& hid
 void register_recurrent(torch::Library& device, torch::Library& autograd) {
   for (torch::Library* library : {&device, &autograd}) {
     library->impl("lstm.input", TORCH_FN(lstm));
-    library->impl("_thnn_fused_lstm_cell", TORCH_FN(lstm_cell));
-    library->impl("_thnn_fused_gru_cell", TORCH_FN(gru_cell));
+    library->impl("lstm.data", TORCH_FN(lstm_packed));
+    library->impl("gru.input", TORCH_FN(network<&gru_cell>));
+    library->impl("gru.data", TORCH_FN(packed_network<&gru_cell>));
+    library->impl("rnn_tanh.input", TORCH_FN(network<&tanh_cell>));
+    library->impl("rnn_tanh.data", TORCH_FN(packed_network<&tanh_cell>));
+    library->impl("rnn_relu.input", TORCH_FN(network<&relu_cell>));
+    library->impl("rnn_relu.data", TORCH_FN(packed_network<&relu_cell>));
+    library->impl("gru_cell", TORCH_FN(one_gru_step));
+    library->impl("lstm_cell", TORCH_FN(one_lstm_step));
   }
 }
 

@@ -15,9 +15,11 @@
 #include "sim/fallback.h"
 #include "sim/generator.h"
 #include "sim/guard.h"
+#include "sim/machine.h"
 #include "sim/ops.h"
 #include "sim/pinned.h"
 #include "sim/recurrent.h"
+#include "sim/sparse.h"
 
 namespace sim {
 namespace {
@@ -27,19 +29,28 @@ class Hooks final : public at::PrivateUse1HooksInterface {
   void init() const override {}
   bool isBuilt() const override { return true; }
   bool isAvailable() const override { return true; }
-  bool hasPrimaryContext(c10::DeviceIndex /*device*/) const override { return true; }
+  bool hasPrimaryContext(c10::DeviceIndex device) const override { return device <= 0; }
   c10::DeviceIndex deviceCount() const override { return 1; }
-  void setCurrentDevice(c10::DeviceIndex /*device*/) const override {}
+  void setCurrentDevice(c10::DeviceIndex device) const override { check_index(device); }
   c10::DeviceIndex getCurrentDevice() const override { return 0; }
-  c10::DeviceIndex exchangeDevice(c10::DeviceIndex /*device*/) const override { return 0; }
-  c10::DeviceIndex maybeExchangeDevice(c10::DeviceIndex /*device*/) const override { return 0; }
+  c10::DeviceIndex exchangeDevice(c10::DeviceIndex device) const override {
+    check_index(device);
+    return 0;
+  }
+  c10::DeviceIndex maybeExchangeDevice(c10::DeviceIndex device) const override { return exchangeDevice(device); }
   at::Allocator* getPinnedMemoryAllocator() const override { return &PinnedAllocator::get(); }
   bool isPinnedPtr(const void* address) const override { return PinnedAllocator::get().owns(address); }
   at::Device getDeviceFromPtr(void* address) const override {
     return DeviceMemory::get().owns(address) ? sim_device() : at::Device(at::kCPU);
   }
-  const at::Generator& getDefaultGenerator(c10::DeviceIndex /*device*/) const override { return default_generator(); }
-  at::Generator getNewGenerator(c10::DeviceIndex /*device*/) const override { return new_generator(); }
+  const at::Generator& getDefaultGenerator(c10::DeviceIndex device) const override {
+    check_index(device);
+    return default_generator();
+  }
+  at::Generator getNewGenerator(c10::DeviceIndex device) const override {
+    check_index(device);
+    return new_generator();
+  }
   void resizePrivateUse1Bytes(const c10::Storage& storage, size_t bytes) const override {
     resize_storage(storage, bytes);
   }
@@ -47,9 +58,12 @@ class Hooks final : public at::PrivateUse1HooksInterface {
 
 // Operators without a CPU kernel of their own, whose general implementation picks one by the device's type.
 const std::unordered_set<std::string>& composites() {
-  static const auto* names =
-      new std::unordered_set<std::string>{"aten::convolution", "aten::_convolution", "aten::convolution_backward",
-                                          "aten::convolution_overrideable", "aten::convolution_backward_overrideable"};
+  static const auto* names = new std::unordered_set<std::string>{"aten::convolution",
+                                                                 "aten::_convolution",
+                                                                 "aten::convolution_backward",
+                                                                 "aten::convolution_overrideable",
+                                                                 "aten::convolution_backward_overrideable",
+                                                                 "aten::mode"};
   return *names;
 }
 
@@ -58,18 +72,25 @@ bool runs_on_cpu(const c10::OperatorHandle& op) {
   return op.hasKernelForDispatchKey(c10::DispatchKey::CPU) || composites().count(op.operator_name().name) > 0;
 }
 
+bool runs_on_sparse_cpu(const c10::OperatorHandle& op) {
+  if (op.hasKernelForDispatchKey(c10::DispatchKey::SparsePrivateUse1)) return false;
+  return op.hasKernelForDispatchKey(c10::DispatchKey::SparseCPU);
+}
+
 // An explicit registration wins over the general (CompositeExplicit) kernels, so that the sequence of operators is the
 // CPU's.
-size_t register_fallbacks(torch::Library& device) {
+size_t register_fallbacks(torch::Library& device, torch::Library& sparse) {
   size_t count = 0;
   auto& dispatcher = c10::Dispatcher::singleton();
   for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
     if (name.getNamespace() != std::optional<std::string_view>("aten")) continue;
     auto op = dispatcher.findSchema(name);
-    if (!op || !runs_on_cpu(*op)) continue;
+    if (!op) continue;
     std::string local = name.name.substr(sizeof("aten::") - 1);
     if (!name.overload_name.empty()) local += "." + name.overload_name;
-    device.impl(local.c_str(), fallback_for(*op));
+    if (runs_on_sparse_cpu(*op)) sparse.impl(local.c_str(), fallback_for(*op, c10::DispatchKey::SparseCPU));
+    if (!runs_on_cpu(*op)) continue;
+    device.impl(local.c_str(), fallback_for(*op, c10::DispatchKey::CPU));
     ++count;
   }
   return count;
@@ -81,7 +102,8 @@ torch::Library& library(const char* space, c10::DispatchKey key) {
 
 }  // namespace
 
-size_t register_device() {
+size_t register_device(std::vector<UndeclaredWrite> undeclared) {
+  set_undeclared_writes(std::move(undeclared));
   register_guard();
   at::RegisterPrivateUse1HooksInterface(new Hooks());
   c10::SetAllocator(kSim, &DeviceMemory::get());
@@ -91,7 +113,9 @@ size_t register_device() {
   torch::Library& autograd = library("aten", c10::DispatchKey::AutogradPrivateUse1);
   register_ops(device, autograd);
   register_recurrent(device, autograd);
-  const size_t count = register_fallbacks(device);
+  torch::Library& sparse = library("aten", c10::DispatchKey::SparsePrivateUse1);
+  register_sparse(sparse);
+  const size_t count = register_fallbacks(device, sparse);
   library("_", c10::DispatchKey::PrivateUse1).fallback(fallback_for_any());
   library("_", c10::DispatchKey::AutocastPrivateUse1).fallback(torch::CppFunction::makeFallthrough());
   register_autocast(library("aten", c10::DispatchKey::AutocastPrivateUse1));

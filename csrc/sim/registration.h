@@ -1,11 +1,14 @@
 // Makes device sim known to PyTorch.
 #pragma once
 #include <cstddef>
+#include <vector>
+
+#include "sim/op_info.h"
 
 namespace sim {
 
 // Registers guard, hooks, allocators and operators for the process's life, and returns the number of operators that run
 // through the fallback. Nothing in this library registers anything before: PrivateUse1 would hijack a CUDA process.
-size_t register_device();
+size_t register_device(std::vector<UndeclaredWrite> undeclared);
 
 }  // namespace sim

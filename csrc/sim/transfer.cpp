@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "sim/alias.h"
+#include "sim/copy_on_write.h"
 #include "sim/kernel_call.h"
 #include "sim/pinned.h"
 
@@ -65,6 +66,7 @@ void copy_later(const KernelCall& call, const at::Tensor& source, const at::Tens
 
 at::Tensor copy_from(const at::Tensor& source, const at::Tensor& target, bool non_blocking) {
   if (target.numel() == 0) return target;
+  own_bytes(target);
   const bool from_sim = on_sim(source), to_device = on_sim(target);
   if (from_sim && to_device) {
     copy_on_device(source, target);

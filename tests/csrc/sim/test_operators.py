@@ -210,40 +210,11 @@ def test_histograms_count_integers_as_cuda_does(sim: SimDevice, dtype: torch.dty
     assert counts.dtype == dtype and counts.tolist() == [1, 2, 0, 1]
 
 
-@pytest.mark.parametrize(
-    "net", [torch.nn.GRU(8, 16, 2), torch.nn.LSTM(8, 16, proj_size=4), torch.nn.LSTM(8, 16).double()]
-)
-def test_other_recurrent_nets_are_the_cpus_but_for_rounding(sim: SimDevice, net: torch.nn.Module) -> None:
-    words = torch.randn(5, 3, 8, dtype=next(net.parameters()).dtype)
-    on_cpu, on_sim = net(words)[0], net.to("sim")(words.to("sim"))[0]
-    torch.testing.assert_close(on_sim.cpu(), on_cpu)
-    on_sim.sum().backward()
-    assert all(parameter.grad is not None for parameter in net.parameters())
-
-
-def test_packed_sequences_run(sim: SimDevice) -> None:
-    net, words = torch.nn.LSTM(8, 16), torch.randn(5, 3, 8)
-    pack, lengths = torch.nn.utils.rnn.pack_padded_sequence, torch.tensor([5, 4, 2])
-    on_cpu = net(pack(words, lengths))[0].data
-    on_sim = net.to("sim")(pack(words.to("sim"), lengths))[0].data
-    torch.testing.assert_close(on_sim.cpu(), on_cpu)
-
-
 def test_inference_mode(sim: SimDevice) -> None:
     a = grid().to("sim")
     with torch.inference_mode():
         b = (a * 2).t().add_(1)
     assert b.is_inference() and torch.equal(b.cpu(), (grid() * 2).t() + 1)
-
-
-def test_sparse_tensors_are_refused(sim: SimDevice) -> None:
-    with pytest.raises(NotImplementedError, match="'Sparsesim' backend"):
-        torch.sparse_coo_tensor(torch.tensor([[0, 1]], device="sim"), torch.ones(2, device="sim")).to_dense()
-
-
-def test_a_second_device_is_refused(sim: SimDevice) -> None:
-    with pytest.raises(RuntimeError, match="there is one device sim, not sim:1: use sim:0"):
-        torch.accelerator.set_device_index(1)
 
 
 def run_alone(program: str) -> str:

@@ -1,0 +1,54 @@
+// What launching costs: how the work since the last reading moves the clocks of its stream and of the host.
+#pragma once
+#include <algorithm>
+#include <limits>
+
+#include "sim/clock.h"
+
+namespace sim {
+
+// The end of the work, if only the device or only the host holds it up. A clock that nothing has moved is far behind.
+struct LaunchReading {
+  Nanoseconds device;  // The device's own time: the host is far ahead.
+  Nanoseconds launch;  // The host's own time: the device is idle.
+  Nanoseconds end;     // From the host's begin to the end of the work, the device being idle; 0 without work.
+  bool host_waits;     // The host waited for the device.
+};
+
+class LaunchMeter {
+ public:
+  void kernel(Nanoseconds launch, Nanoseconds duration) {
+    spend(launch);
+    for (Clocks* clocks : {&from_device_, &from_host_})
+      clocks->device = std::max(clocks->device, clocks->host) + duration;
+  }
+  void spend(Nanoseconds duration) {
+    from_device_.host += duration;
+    from_host_.host += duration;
+  }
+  void wait() {
+    waited_ = true;
+    for (Clocks* clocks : {&from_device_, &from_host_}) clocks->host = std::max(clocks->host, clocks->device);
+  }
+
+  // Starts anew.
+  LaunchReading read() {
+    const LaunchReading reading{from_device_.device, from_host_.host, std::max<Nanoseconds>(0, from_host_.device),
+                                waited_};
+    *this = LaunchMeter();
+    return reading;
+  }
+
+ private:
+  static constexpr Nanoseconds kFarBehind = std::numeric_limits<Nanoseconds>::min() / 2;
+  struct Clocks {
+    Nanoseconds device;
+    Nanoseconds host;
+  };
+
+  Clocks from_device_{0, kFarBehind};
+  Clocks from_host_{kFarBehind, 0};
+  bool waited_ = false;
+};
+
+}  // namespace sim

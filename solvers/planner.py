@@ -19,12 +19,12 @@ from typing import Any
 import msgspec
 
 from solvers.ir.codec import PROBLEMS, Plan, Problem, plan_file
-from solvers.ir.errors import BayplanError, EngineMissing, InvalidInput
+from solvers.ir.errors import BayplanError, EngineMissing, InfeasibleBudget, InvalidInput
 from solvers.ir.graph import OpGraph
 from solvers.ir.hardware import Hardware
 from solvers.ir.names import unknown
 from solvers.ir.schedule import Schedule
-from solvers.ir.solution import Limits, Solution, Solver, Watch
+from solvers.ir.solution import Limits, Solution, Solver, Status, Watch
 
 Planner = Callable[[OpGraph, Hardware, int], Solution[Schedule]]
 AnySolver = Solver[Any, Solution[Any]]
@@ -108,18 +108,30 @@ def planner(
 ) -> Planner:
     """The planner of that name: makes the problem, solves it within `limits`, lowers the plan, and has both judged.
 
-    `parameters` are fields of the solver's class. Raises `InvalidInput` on an unknown name or parameter, at once.
+    `parameters` are fields of the solver's class. Raises `InvalidInput` on an unknown name or parameter, at once; the
+    planner raises `InfeasibleBudget` where no plan keeps the budget, with the least budget that one keeps. Where the
+    limits ended the search before a plan was found, the answer's status is UNKNOWN and its plan None.
     """
     entry, solver = solver_entry(name), build_solver(name, parameters or {})
 
     def plan(graph: OpGraph, hardware: Hardware, budget_bytes: int) -> Solution[Schedule]:
         problem = make_problem(entry.kind, graph, hardware, budget_bytes)
         solution = solver.solve(problem, limits or Limits(), watch)
+        _require_feasible(solution, budget_bytes)
         schedule = None if solution.plan is None else lower_plan(problem, solution.plan)
         _require_clean(problem, solution, schedule)
         return msgspec.structs.replace(solution, plan=schedule)
 
     return plan
+
+
+def _require_feasible(solution: Solution[Any], budget_bytes: int) -> None:
+    """Refuse a budget that the solver proved too small."""
+    if solution.status is not Status.INFEASIBLE:
+        return
+    least = solution.least_budget_bytes
+    at_least = "more" if least is None else f"at least {least} bytes"
+    raise InfeasibleBudget(solution.reason or f"no plan keeps {budget_bytes} bytes: give {at_least}", least)
 
 
 def _require_clean(problem: Problem, solution: Solution[Any], schedule: Schedule | None) -> None:

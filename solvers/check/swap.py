@@ -1,11 +1,13 @@
 """Judge of `swap` decisions: the meaning (i)-(iv) of design §4, followed op by op."""
 
+import math
 from collections import defaultdict, deque
 from collections.abc import Iterable
+from fractions import Fraction
 from itertools import accumulate
 
 from solvers.check.verdict import Verdict
-from solvers.ir.swap import Swap, SwapPlan, SwapProblem, SwapTensor
+from solvers.ir.swap import Swap, SwapLink, SwapPlan, SwapProblem, SwapTensor
 
 
 def judge_swap(problem: SwapProblem, plan: SwapPlan) -> Verdict:
@@ -15,12 +17,12 @@ def judge_swap(problem: SwapProblem, plan: SwapPlan) -> Verdict:
         violations = _memory(problem, _pairs(problem, plan))
     if violations:
         return Verdict(tuple(violations))
-    return Verdict((), _end_of_last_op(problem, _pairs(problem, plan)))
+    return Verdict((), _end_us(problem, _pairs(problem, plan)))
 
 
 def base_us(problem: SwapProblem) -> int:
-    """The objective with unlimited memory."""
-    return sum(op.time_us for op in problem.ops)
+    """The objective with unlimited memory: every op as soon as the device and the host have come to it."""
+    return _end_us(problem, [])
 
 
 def least_budget_bytes(problem: SwapProblem) -> int:
@@ -75,13 +77,20 @@ def _memory(problem: SwapProblem, pairs: list[tuple[Swap, SwapTensor]]) -> list[
     return violations
 
 
+def _end_us(problem: SwapProblem, pairs: list[tuple[Swap, SwapTensor]]) -> int:
+    """The end of the last op, rounded up where the link counts nanoseconds."""
+    return math.ceil(Fraction(_end_of_last_op(problem, pairs), 1 if problem.link.latency_ns is None else 1000))
+
+
 def _end_of_last_op(problem: SwapProblem, pairs: list[tuple[Swap, SwapTensor]]) -> int:
+    """In microseconds, or in nanoseconds where the link counts those."""
+    unit = 1 if problem.link.latency_ns is None else 1000
     issued, used, left = _by_op(pairs)
     out_end: dict[int, int] = {}  # by position in the decision's list
     in_end: dict[int, int] = {}
     leaving: deque[int] = deque()  # positions of swap-outs that may not have ended, in the order of their ends
     away: dict[int, int] = {}  # bytes of those that have, by position, until they return
-    out_free = in_free = end = gone = 0
+    out_free = in_free = end = gone = host = 0
     for j, op in enumerate(problem.ops):
         ready = max([end, *(out_end[number] for number in issued[j])])  # (i): what returns has left, …
         gone -= sum(away.pop(number, 0) for number in issued[j])
@@ -91,13 +100,26 @@ def _end_of_last_op(problem: SwapProblem, pairs: list[tuple[Swap, SwapTensor]]) 
             if pairs[number][0].swap_in_at > j:
                 away[number] = pairs[number][1].bytes
                 gone += away[number]
-        for number in issued[j]:  # (ii), FIFO in list order
-            in_free = in_end[number] = max(in_free, ready) + problem.link.in_us(pairs[number][1].bytes)
-        end = max([ready, *(in_end[number] for number in used[j])]) + op.time_us  # (iii)
+        for number in issued[j]:  # (ii), FIFO in list order, each when the host has issued it
+            host += problem.launch_us * unit
+            time = _transfer(problem.link, pairs[number][1].bytes, problem.link.in_bytes_per_s)
+            in_free = in_end[number] = max(in_free, ready, host) + time
+        host += op.launch_us * unit
+        run = max([ready, *(in_end[number] for number in used[j])]) + op.time_us * unit
+        end = max(run, host + (op.time_us if op.tail_us is None else op.tail_us) * unit)  # (iii)
+        host = max(host, end) if op.host_waits else host
         for number in left[j]:  # (iv), FIFO in list order
-            out_free = out_end[number] = max(out_free, end) + problem.link.out_us(pairs[number][1].bytes)
+            host += problem.launch_us * unit
+            time = _transfer(problem.link, pairs[number][1].bytes, problem.link.out_bytes_per_s)
+            out_free = out_end[number] = max(out_free, end, host) + time
             leaving.append(number)
     return end
+
+
+def _transfer(link: SwapLink, size: int, bytes_per_s: int) -> int:
+    if link.latency_ns is None:
+        return link.latency_us + math.ceil(Fraction(size * 10**6, bytes_per_s))
+    return link.latency_ns + math.ceil(Fraction(size * 10**9, bytes_per_s))
 
 
 def _by_op(pairs: list[tuple[Swap, SwapTensor]]) -> tuple[dict[int, list[int]], ...]:

@@ -20,5 +20,13 @@ class InvalidProblem(InvalidInput):
     """A problem, graph, plan or schedule contradicts itself or the problem that it belongs to."""
 
 
+class InfeasibleBudget(InvalidInput):
+    """No plan keeps the budget. `least_budget_bytes` is the least that one keeps, or a lower bound; None: not known."""
+
+    def __init__(self, sentence: str, least_budget_bytes: int | None) -> None:
+        super().__init__(sentence)
+        self.least_budget_bytes = least_budget_bytes
+
+
 class EngineMissing(InvalidInput):
     """A named optimization engine is not installed or cannot be used; engines are never swapped silently."""

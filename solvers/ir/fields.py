@@ -12,6 +12,7 @@ LARGEST = 2**53
 
 Bytes = Annotated[int, msgspec.Meta(ge=0, le=LARGEST)]
 Microseconds = Annotated[int, msgspec.Meta(ge=0, le=LARGEST)]
+Nanoseconds = Annotated[int, msgspec.Meta(ge=0, le=LARGEST)]
 PositiveMicroseconds = Annotated[int, msgspec.Meta(ge=1, le=LARGEST)]
 Rate = Annotated[int, msgspec.Meta(ge=1, le=LARGEST)]
 """Bytes or operations per second."""

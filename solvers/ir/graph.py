@@ -2,17 +2,47 @@
 
 from typing import ClassVar, Literal
 
-from solvers.ir.fields import Bytes, Index, Microseconds, Record, TensorId, require, require_index, require_unique
+import msgspec
+
+from solvers.ir.fields import (
+    Bytes,
+    Count,
+    Index,
+    Microseconds,
+    Record,
+    TensorId,
+    require,
+    require_index,
+    require_unique,
+)
 
 Phase = Literal["forward", "backward", "optimizer"]
 TensorKind = Literal["parameter", "gradient", "optimizer", "activation", "input", "other"]
+OTHER_SEQUENCE = "the operator sequence differs from the step before"
+"""What a profile's `source` says where the step before ran other operators: a plan of it need not hold."""
+
+
+class Launch(Record, frozen=True, kw_only=True, omit_defaults=True):
+    """What launching an operator costs, and what it takes without.
+
+    `device_us` is the device's own time, the host being far ahead; `host_us` the host's until the operator's last
+    kernel is issued, what ran since the operator before included; both rounded cumulatively. The operator ends no
+    earlier than `tail_us` after its last kernel is issued (None: `device_us`). Where `host_waits`, the host goes on
+    only when it has ended.
+    """
+
+    device_us: Microseconds
+    host_us: Microseconds
+    tail_us: Microseconds | None = None
+    host_waits: bool = False
 
 
 class Op(Record, frozen=True, kw_only=True):
     """An operator that does work on the device.
 
     `inputs` and `outputs` are tensor ids in flattened argument order (a tensor may repeat: two views of one storage).
-    `time_us` is the increment of the compute stream's clock; cumulative time is rounded, so rounding never adds up.
+    `time_us` is the increment of the compute stream's clock, waiting for the host included; cumulative time is rounded,
+    so rounding never adds up. `launch` tells the two apart, where it was measured.
     """
 
     name: str
@@ -23,13 +53,16 @@ class Op(Record, frozen=True, kw_only=True):
     kind: Literal["compute", "comm"] = "compute"
     flops: Bytes | None = None
     bytes: Bytes | None = None
+    launch: Launch | msgspec.UnsetType = msgspec.UNSET
 
 
 class Tensor(Record, frozen=True, kw_only=True):
     """A storage, not a view.
 
     `born` is the op that produced it (None: alive before the step), `uses` the ops that read or write it, in order;
-    `saved` whether autograd keeps it for the backward pass.
+    `saved` whether autograd keeps it for the backward pass. `inner` says where to find a tensor that its op made and
+    keeps without returning it (dropout its mask): its index among the distinct storages that operators inside `born`
+    returned, in order; None where `born` returned it, or where nobody looked.
     """
 
     id: TensorId
@@ -38,13 +71,16 @@ class Tensor(Record, frozen=True, kw_only=True):
     uses: tuple[Index, ...] = ()
     saved: bool = False
     kind: TensorKind = "other"
+    inner: Index | None = None
 
 
 class OpGraph(Record, frozen=True, kw_only=True):
     """The operators of one step in execution order, and their tensors (`bayplan-graph/1`).
 
     `memory_bytes[j]` is the peak on the device while op j runs, everything included. `layer_of_op[j]` is the layer that
-    op j belongs to, where known. `source` says what measured or computed the numbers.
+    op j belongs to, where known. `resident_bytes` were in use when the step began, where known. `granule_bytes`: the
+    device gives memory in multiples of it, so that a tensor's block is its size rounded up; None: not known, no
+    rounding. `source` says what measured or computed the numbers.
     """
 
     name: str
@@ -53,12 +89,17 @@ class OpGraph(Record, frozen=True, kw_only=True):
     memory_bytes: tuple[Bytes, ...]
     source: str = ""
     layer_of_op: tuple[Index | None, ...] | None = None
+    resident_bytes: Bytes | None = None
+    granule_bytes: Count | None = None
     FORMAT: ClassVar[str] = "bayplan-graph/1"
 
     def __post_init__(self) -> None:
         """Refuse lists of unequal length, repeated ids and dangling references."""
         count = len(self.ops)
-        require(count > 0, f"graph {self.name!r} has no ops: profile a step that does some work")
+        require(
+            count > 0,
+            f"graph {self.name!r} has no ops: profile a step that does some work, in the thread that calls it",
+        )
         require(
             len(self.memory_bytes) == count,
             f"memory_bytes has {len(self.memory_bytes)} entries for {count} ops: give one each",
@@ -84,6 +125,11 @@ class OpGraph(Record, frozen=True, kw_only=True):
             for use in tensor.uses:
                 require_index(use, count, f"tensors[{number}].uses", "ops")
             require(list(tensor.uses) == sorted(tensor.uses), f"tensors[{number}].uses are not in order: sort them")
+
+    def block_bytes(self, tensor: Tensor) -> int:
+        """What the tensor takes on the device."""
+        granule = self.granule_bytes or 1
+        return -(-tensor.bytes // granule) * granule
 
     def tensor(self, name: TensorId) -> Tensor:
         """The tensor of that id."""

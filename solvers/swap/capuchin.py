@@ -48,14 +48,14 @@ class CapuchinSwap:
         return feasible(problem, given, self.NAME, choices, makespan, limits, began, reason=reason)
 
 
-def free_time_us(given: Instance, tensor: int) -> int:
+def free_time(given: Instance, tensor: int) -> int:
     """FT: what remains between the two uses beside the two transfers; negative where they do not fit.
 
     The swap-out begins right after the last forward use, the swap-in ends right before the first backward use; memory
     is unlimited and no other tensor uses the link.
     """
-    between = given.before[given.last[tensor]] - given.before[given.first[tensor] + 1]
-    return between - given.out_us[tensor] - given.in_us[tensor]
+    between = given.unswapped[given.last[tensor]] - given.unswapped[given.first[tensor] + 1]
+    return between - given.out_time[tensor] - given.in_time[tensor]
 
 
 class _Policy:
@@ -63,7 +63,7 @@ class _Policy:
 
     def __init__(self, given: Instance, options: CapuchinSwap) -> None:
         self.given, self.options = given, options
-        self.earlier_us = [0] * len(given.size)
+        self.earlier = [0] * len(given.size)
         self.missing = np.array(given.need, dtype=np.int64)
 
     def best(self) -> tuple[list[Choice], int] | None:
@@ -88,7 +88,7 @@ class _Policy:
         A tensor that would be back before it saves anything at an op that still lacks memory is passed over.
         """
         given, issue = self.given, dict[int, int]()
-        order = sorted(range(len(given.size)), key=lambda tensor: (-free_time_us(given, tensor), -given.size[tensor]))
+        order = sorted(range(len(given.size)), key=lambda tensor: (-free_time(given, tensor), -given.size[tensor]))
         for tensor in order:
             if self.missing.max() <= 0:
                 break
@@ -103,10 +103,10 @@ class _Policy:
 
         It is not before the estimated end of the swap-out, and at the latest the use itself.
         """
-        given, before = self.given, self.given.before
+        given, before = self.given, self.given.unswapped
         first, last = given.first[tensor], given.last[tensor]
-        wanted = bisect_right(before, before[last] - given.in_us[tensor] - self.earlier_us[tensor]) - 1
-        away = bisect_left(before, before[first + 1] + given.out_us[tensor])
+        wanted = bisect_right(before, before[last] - given.in_time[tensor] - self.earlier[tensor]) - 1
+        away = bisect_left(before, before[first + 1] + given.out_time[tensor])
         return min(max(wanted, away, first + 1), last)
 
     def _feed_back(self, issue: dict[int, int], choices: list[Choice], measured: Timeline) -> bool:
@@ -116,10 +116,11 @@ class _Policy:
         """
         waited = False
         for (tensor, old), arrived in zip(choices, measured.in_end, strict=True):
-            if arrived <= measured.ready[self.given.last[tensor]]:
+            use = self.given.last[tensor]
+            if arrived <= max(measured.ready[use], measured.free[use]):
                 continue
             waited = True
-            self.earlier_us[tensor] += max(1, round(self.options.step * self.given.in_us[tensor]))
+            self.earlier[tensor] += max(1, round(self.options.step * self.given.in_time[tensor]))
             new, size = self._in_trigger(tensor), self.given.size[tensor]
             if new < old and self.missing[new:old].max() + size <= 0:
                 self.missing[new:old] += size

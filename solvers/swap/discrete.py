@@ -35,7 +35,7 @@ class _DiscreteBuilder(FluidBuilder):
         super().__init__(given, horizon, integral=True)
         self.first = np.array(given.first, dtype=np.int64)
         self.last = np.array(given.last, dtype=np.int64)
-        self.out_time = np.array(given.out_us) / self.unit_us
+        self.out_time = np.array(given.out_time) / self.unit_time
 
     def spanning(self, op: int) -> Integers:
         """The tensors that may be absent during an op."""

@@ -1,13 +1,15 @@
-"""The exact meaning of a swap plan: design §4, ops (i)-(iv), as a fast forward recursion.
+"""The exact meaning of a swap plan (README, The problem and Launching) as a fast forward recursion.
 
 Every solver of this room measures its plans with it; the independent checker has its own.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from solvers.ir.errors import InvalidProblem
 from solvers.ir.swap import Swap, SwapPlan, SwapProblem
+from solvers.swap.launches import Launches, launches_of, unswapped_us
 
 _REMEDY = "give a plan of this problem"
 
@@ -19,8 +21,11 @@ Choice = tuple[int, int]
 class Instance:
     """A problem as plain lists, indexed by op or by tensor, with what every evaluation needs computed once.
 
-    `need[j]` is how many bytes must be absent during op j (0 where everything fits); `before[j]` the time of all ops
-    before j; `busy` the ops at which memory is short, in order.
+    Times, here and in all that is made of it, are in ticks, `ticks` of them to a microsecond: 1 unless the link counts
+    nanoseconds.
+    `need[j]` is how many bytes must be absent during op j (0 where everything fits); `before[j]` the device's time of
+    all ops before j; `busy` the ops at which memory is short, in order; `launches` what launching costs (None:
+    nothing); `unswapped[j]` when op j may begin in a step without swaps: `before[j]`, where launching costs nothing.
     """
 
     time: list[int]
@@ -30,23 +35,33 @@ class Instance:
     size: list[int]
     first: list[int]
     last: list[int]
-    out_us: list[int]
-    in_us: list[int]
+    out_time: list[int]
+    in_time: list[int]
+    ticks: int
+    launches: Launches | None
+    unswapped: list[int]
 
     @property
     def base(self) -> int:
-        """Time of all ops: the objective with unlimited memory."""
-        return self.before[-1]
+        """The objective with unlimited memory: the time of all ops, launches included."""
+        return self.unswapped[-1]
+
+    def whole_us(self, ticks: int) -> int:
+        """A time in microseconds, rounded up: objectives are whole."""
+        return -(-ticks // self.ticks)
 
 
 @dataclass(frozen=True)
 class Timeline:
-    """What a plan does: `ready` and `start` of every op that was visited, and its transfers, indexed as the choices.
+    """What a plan does: the ops that were visited, and its transfers, indexed as the choices.
 
-    `released[i]` is the op before which the block of choice i is free again, −1 where nothing ever asked.
+    `free` is when the compute lane and the host had come to the op, `ready` when memory and lane were there, `start`
+    when what it reads was, too. `released[i]` is the op before which the block of choice i is free again, −1 where
+    nothing ever asked.
     """
 
     makespan: int
+    free: dict[int, int]
     ready: dict[int, int]
     start: dict[int, int]
     out_end: list[int]
@@ -56,11 +71,10 @@ class Timeline:
 
 def instance(problem: SwapProblem) -> Instance:
     """The problem as plain lists."""
-    time = [op.time_us for op in problem.ops]
+    ticks = problem.link.ticks
+    time = [op.time_us * ticks for op in problem.ops]
     need = [max(0, use - problem.budget_bytes) for use in problem.memory_bytes]
-    before = [0]
-    for step in time:
-        before.append(before[-1] + step)
+    before, launches = [0, *accumulate(time)], launches_of(problem)
     return Instance(
         time=time,
         need=need,
@@ -69,8 +83,11 @@ def instance(problem: SwapProblem) -> Instance:
         size=[tensor.bytes for tensor in problem.tensors],
         first=[tensor.last_forward_use for tensor in problem.tensors],
         last=[tensor.first_backward_use for tensor in problem.tensors],
-        out_us=[problem.link.out_us(tensor.bytes) for tensor in problem.tensors],
-        in_us=[problem.link.in_us(tensor.bytes) for tensor in problem.tensors],
+        out_time=[problem.link.out_ticks(tensor.bytes) for tensor in problem.tensors],
+        in_time=[problem.link.in_ticks(tensor.bytes) for tensor in problem.tensors],
+        ticks=ticks,
+        launches=launches,
+        unswapped=before if launches is None else [end * ticks for end in unswapped_us(problem.ops)],
     )
 
 
@@ -90,45 +107,54 @@ def least_budget(problem: SwapProblem) -> int:
 def evaluate(given: Instance, choices: Sequence[Choice]) -> Timeline | None:
     """Run the plan in list order; None where some op finds no time at which it fits."""
     by_first, by_issue, by_last = _group(given, choices)
-    events = sorted({*given.busy, *by_first, *by_issue, *by_last})
-    count = len(choices)
-    out_end, in_end, released = [0] * count, [0] * count, [-1] * count
-    ready: dict[int, int] = {}
-    start: dict[int, int] = {}
+    launches, before, need, size, in_time = given.launches, given.before, given.need, given.size, given.in_time
+    waiting, issuing = (frozenset[int](), 0) if launches is None else (launches.waiting, launches.transfer)
+    events = sorted({*given.busy, *by_first, *by_issue, *by_last, *waiting})
+    out_end, in_end, released = [0] * len(choices), [0] * len(choices), [-1] * len(choices)
+    free, ready, start = dict[int, int](), dict[int, int](), dict[int, int]()
     queue: list[int] = []
-    done = absent = out_free = in_free = clock = 0
+    done = absent = out_free = in_free = clock = host = 0
     previous = -1
     for op in events:
-        now = clock + given.before[op] - given.before[previous + 1]
+        if launches is None:
+            now = clock + before[op] - before[previous + 1]
+        else:
+            now, host = launches.advance(previous + 1, op, clock, host)
+        free[op] = now if now > host else host
         issued = by_issue.get(op, ())
         for choice in issued:
             now = max(now, out_end[choice])
-        while done < len(queue) and out_end[queue[done]] <= now:
-            absent += given.size[choices[queue[done]][0]]
-            released[queue[done]] = op
-            done += 1
-        for choice in issued:
-            absent -= given.size[choices[choice][0]]
-        while absent < given.need[op]:
-            if done == len(queue):
-                return None
+            absent -= size[choices[choice][0]]
+        while done < len(queue) and (out_end[queue[done]] <= now or absent < need[op]):
             now = max(now, out_end[queue[done]])
-            absent += given.size[choices[queue[done]][0]]
+            absent += size[choices[queue[done]][0]]
             released[queue[done]] = op
             done += 1
+        if absent < need[op]:
+            return None
         ready[op] = now
         for choice in issued:
-            in_free = in_end[choice] = max(in_free, now) + given.in_us[choices[choice][0]]
+            host += issuing
+            in_free = in_end[choice] = max(in_free, now if now > host else host) + in_time[choices[choice][0]]
         for choice in by_last.get(op, ()):
             now = max(now, in_end[choice])
         start[op] = now
         clock = now + given.time[op]
+        if launches is not None:
+            host += launches.host[op]
+            clock = max(clock, host + launches.tail[op])
+            host = max(host, clock) if op in waiting else host
         for choice in by_first.get(op, ()):
-            out_free = out_end[choice] = max(out_free, clock) + given.out_us[choices[choice][0]]
+            host += issuing
+            begin = clock if clock > host else host
+            out_free = out_end[choice] = max(out_free, begin) + given.out_time[choices[choice][0]]
             queue.append(choice)
         previous = op
-    makespan = clock + given.before[-1] - given.before[previous + 1]
-    return Timeline(makespan, ready, start, out_end, in_end, released)
+    if launches is None:
+        makespan = clock + before[-1] - before[previous + 1]
+    else:
+        makespan, _ = launches.advance(previous + 1, len(given.time), clock, host)
+    return Timeline(makespan, free, ready, start, out_end, in_end, released)
 
 
 def memory_waits(given: Instance, choices: Sequence[Choice]) -> list[int]:
@@ -136,11 +162,7 @@ def memory_waits(given: Instance, choices: Sequence[Choice]) -> list[int]:
     timeline = evaluate(given, choices)
     if timeline is None:
         return []
-    waits: dict[int, int] = {}
-    clock, previous = 0, -1
-    for op, ready in timeline.ready.items():
-        waits[op] = ready - clock - (given.before[op] - given.before[previous + 1])
-        clock, previous = timeline.start[op] + given.time[op], op
+    waits = {op: ready - timeline.free[op] for op, ready in timeline.ready.items()}
     return sorted((op for op, wait in waits.items() if wait > 0), key=lambda op: -waits[op])
 
 

@@ -8,6 +8,7 @@ import numpy as np
 from solvers.engines import LinearModel, ModelBuilder
 from solvers.engines.model import FloatArray
 from solvers.swap.evaluate import Choice, Instance
+from solvers.swap.launches import Launches
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,21 @@ def largest_number(given: Instance, horizon: int) -> int:
 
 
 def _big(given: Instance, horizon: int) -> int:
-    return horizon + max([*given.out_us, *given.in_us, *given.time])
+    issuing = 0 if given.launches is None else given.launches.transfer
+    return horizon + max([*given.out_time, *given.in_time, *given.time, issuing])
+
+
+class _Host:
+    """Columns of the host's clock: before and after it launches each op, and when it has issued each transfer."""
+
+    def __init__(self, builder: ModelBuilder, given: Instance, costs: Launches, horizon: int) -> None:
+        self.costs, ops, tensors = costs, len(given.time), len(given.size)
+        self.before, self.after = (
+            builder.columns(ops, 0, horizon, integer=True, name=name) for name in ("before_launch", "launched")
+        )
+        self.out, self.back = (
+            builder.columns(tensors, 0, horizon, integer=True, name=name) for name in ("out_issued", "in_issued")
+        )
 
 
 class _Builder:
@@ -51,6 +66,7 @@ class _Builder:
         self.start = integers(self.ops, 0, horizon, integer=True, name="start")
         self.out = integers(self.tensors, 0, horizon, integer=True, name="out_end")
         self.back = integers(self.tensors, 0, horizon, integer=True, name="in_end")
+        self.host = None if given.launches is None else _Host(self.builder, given, given.launches, horizon)
         self.position = integers(self.tensors, 0, max(0, self.tensors - 1), integer=True, name="position")
         self.swapped = self.builder.binaries(self.tensors, name="swapped")
         self.issue = {
@@ -63,6 +79,8 @@ class _Builder:
         self._clock()
         for tensor in range(self.tensors):
             self._transfers(tensor)
+        if self.host is not None:
+            self._launches(self.host)
         for one, two in combinations(range(self.tensors), 2):
             self._pair(one, two)
         for op in self.given.busy:
@@ -89,12 +107,12 @@ class _Builder:
         swapped, out, back = self.swapped[tensor], self.out[tensor], self.back[tensor]
         issues = [(self.issue[tensor, op], 1.0) for op in range(first + 1, last + 1)]
         self.builder.row([*(column for column, _ in issues), swapped], [1.0] * len(issues) + [-1.0], 0, 0, "one_issue")
-        leave = given.time[first] + given.out_us[tensor]
+        leave = given.time[first] + given.out_time[tensor]
         self._at_least("leave", [(out, 1), (self.start[first], -1), (swapped, -big)], leave - big)
         for op in range(first + 1, last + 1):
             column = self.issue[tensor, op]
             self._at_least("left", [(self.ready[op], 1), (out, -1), (column, -big)], -big)
-            self._at_least("return", [(back, 1), (self.ready[op], -1), (column, -big)], given.in_us[tensor] - big)
+            self._at_least("return", [(back, 1), (self.ready[op], -1), (column, -big)], given.in_time[tensor] - big)
         self._at_least("back", [(self.start[last], 1), (back, -1), (swapped, -big)], -big)
 
     def _pair(self, one: int, two: int) -> None:
@@ -105,18 +123,23 @@ class _Builder:
         self._at_least("listed", [(self.position[one], 1), (self.position[two], -1), (order, size)], 1)
         first = self.given.first
         if first[one] == first[two]:
-            self._queue(self.out, self.given.out_us, one, two, order)
+            self._queue(self.out, self.given.out_time, one, two, order)
         else:
             early, late = (one, two) if first[one] < first[two] else (two, one)
             both = [(self.swapped[early], -self.big), (self.swapped[late], -self.big)]
             self._at_least(
                 "out_fifo",
                 [(self.out[late], 1), (self.out[early], -1), *both],
-                self.given.out_us[late] - 2 * self.big,
+                self.given.out_time[late] - 2 * self.big,
             )
         before = self.builder.binary(name="back_first")
-        self._queue(self.back, self.given.in_us, one, two, before)
+        self._queue(self.back, self.given.in_time, one, two, before)
         self._issue_order(one, two, before, order)
+        if self.host is not None:
+            issuing = [self.host.costs.transfer] * self.tensors
+            self._queue(self.host.back, issuing, one, two, before)
+            if first[one] == first[two]:
+                self._queue(self.host.out, issuing, one, two, order)
 
     def _queue(self, ends: np.ndarray, times: list[int], one: int, two: int, before: int) -> None:
         """If both are swapped, `before` = 1 puts `one` ahead of `two` in a lane, 0 behind it."""
@@ -142,6 +165,41 @@ class _Builder:
         self._at_least("issued_behind", [*behind, (before, span)], -2 * span)
         self._at_least("tie_ahead", [*ahead, (before, -span), (order, span)], 1 - 3 * span)
         self._at_least("tie_behind", [*behind, (before, span), (order, -span)], 1 - 3 * span)
+
+    def _launches(self, host: "_Host") -> None:
+        """(X10) The host launches each op after all that it issued before; the op ends its tail after that or later."""
+        given, launches = self.given, host.costs
+        for op in range(self.ops):
+            back = [(column, -float(launches.transfer)) for (_, at), column in self.issue.items() if at == op]
+            last = launches.tail[op] - given.time[op]
+            self._at_least("launched", [(host.after[op], 1), (host.before[op], -1), *back], launches.host[op])
+            self._at_least("host_limited", [(self.start[op], 1), (host.after[op], -1)], last)
+            if op:
+                sent = [(self.swapped[t], -float(launches.transfer)) for t, a in enumerate(given.first) if a == op - 1]
+                self._at_least("issued", [(host.before[op], 1), (host.after[op - 1], -1), *sent], 0)
+                if op - 1 in launches.waiting:
+                    end = [(host.before[op], 1.0), (self.start[op - 1], -1.0), *sent]
+                    self._at_least("awaited", end, given.time[op - 1])
+        for tensor in range(self.tensors):
+            self._issuing(host, tensor)
+
+    def _issuing(self, host: "_Host", tensor: int) -> None:
+        """(X11) A transfer begins when the host has issued it, behind all that it issued before."""
+        given, big, issuing = self.given, self.big, host.costs.transfer
+        first, swapped, sent, back = given.first[tensor], self.swapped[tensor], host.out[tensor], host.back[tensor]
+        self._at_least("sent", [(sent, 1), (host.after[first], -1), (swapped, -big)], issuing - big)
+        if first in host.costs.waiting:
+            awaited = given.time[first] + issuing
+            self._at_least("sent", [(sent, 1), (self.start[first], -1), (swapped, -big)], awaited - big)
+        self._at_least(
+            "leave_issued", [(self.out[tensor], 1), (sent, -1), (swapped, -big)], given.out_time[tensor] - big
+        )
+        self._at_least(
+            "back_issued", [(self.back[tensor], 1), (back, -1), (swapped, -big)], given.in_time[tensor] - big
+        )
+        for op in range(first + 1, given.last[tensor] + 1):
+            column = self.issue[tensor, op]
+            self._at_least("called", [(back, 1), (host.before[op], -1), (column, -big)], issuing - big)
 
     def _memory(self, op: int) -> None:
         """(X9) At each op that lacks memory, tensors that have left and return later cover the need."""

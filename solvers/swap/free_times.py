@@ -29,8 +29,8 @@ def free_times(
     for number in sorted(range(len(choices)), key=lambda number: given.first[choices[number][0]]):
         tensor, issue = choices[number]
         for place in range(layer_of[given.first[tensor]], layer_of[issue - 1] + 1):
-            if groups[place].out_left_us > given.out_us[tensor]:
-                groups[place].out_left_us -= given.out_us[tensor]
+            if groups[place].out_left > given.out_time[tensor]:
+                groups[place].out_left -= given.out_time[tensor]
                 last = min(place + delay, len(groups)) - 1
                 released[number] = min(groups[last].stop, issue)
                 break

@@ -116,7 +116,7 @@ class _Generator:
             if layer is None:
                 self.hopeless[tensor] = True
             elif self._choose(tensor, layer.start, in_time):
-                layer.in_left_us -= self.given.in_us[tensor]
+                layer.in_left -= self.given.in_time[tensor]
                 placed = True
                 if self.missing.max() <= 0:
                     break
@@ -128,7 +128,7 @@ class _Generator:
             layer = self.layers[number]
             if layer.start <= max(self.peak, self.given.first[tensor]):
                 return None
-            if layer.in_left_us > self.given.in_us[tensor]:
+            if layer.in_left > self.given.in_time[tensor]:
                 return layer
         return None
 
@@ -137,7 +137,7 @@ class _Generator:
         number = max(0, self.layer_of[self.given.last[tensor]] - 1)
         issue = max(self.layers[number].start, self.given.first[tensor] + 1)
         covered = (self.missing[self.given.first[tensor] + 1 : issue] > 0).any()
-        self.layers[number].in_left_us -= self.given.in_us[tensor]
+        self.layers[number].in_left -= self.given.in_time[tensor]
         self._choose(tensor, issue if covered else self.given.last[tensor], in_time=False)
 
     def _choose(self, tensor: int, issue: int, in_time: bool) -> bool:
@@ -145,7 +145,7 @@ class _Generator:
         if not self.options.printed:
             landing = self._swap_out_layer(tensor)
             if landing is not None:
-                landing.out_left_us -= self.given.out_us[tensor]
+                landing.out_left -= self.given.out_time[tensor]
             elif in_time:
                 return False
         self.chosen[tensor] = (tensor, issue)
@@ -157,6 +157,6 @@ class _Generator:
         for number in range(self.layer_of[self.given.first[tensor] + 1], len(self.layers)):
             if self.layers[number].stop > self.peak:
                 return None
-            if self.layers[number].out_left_us > self.given.out_us[tensor]:
+            if self.layers[number].out_left > self.given.out_time[tensor]:
                 return self.layers[number]
         return None

@@ -19,21 +19,15 @@ def issue_swap_ins(given: Instance, selected: Sequence[int], eager: bool = True)
     if slack is None:
         return None
     state = _State(given, selected, slack, eager)
-    events = sorted(
-        {*given.busy, *(given.first[tensor] for tensor in selected), *(given.last[tensor] for tensor in selected)}
-    )
-    stop = len(given.time)
-    previous = -1
-    for op, following in zip(events, [*events[1:], stop], strict=True):
-        state.clock += given.before[op] - given.before[previous + 1]
+    uses = {*(given.first[tensor] for tensor in selected), *(given.last[tensor] for tensor in selected)}
+    events = sorted({*given.busy, *uses, *(() if given.launches is None else given.launches.waiting)})
+    for op, following in zip(events, [*events[1:], len(given.time)], strict=True):
         if not state.run(op):
             return None
-        previous = op
         for idle in range(op + 1, following):
             if not state.may_issue(idle):
                 break
             state.run(idle)
-            previous = idle
     return state.choices
 
 
@@ -59,7 +53,8 @@ class _State:
         for tensor in self.pending:
             self.by_first.setdefault(given.first[tensor], []).append(tensor)
             self.by_last.setdefault(given.last[tensor], []).append(tensor)
-        self.next = self.done = self.absent = self.out_free = self.in_free = self.clock = 0
+        self.next = self.done = self.absent = self.out_free = self.in_free = self.clock = self.host = self.op = 0
+        self.issuing = 0 if given.launches is None else given.launches.transfer
         self.queue: list[int] = []
         self.out_end: dict[int, int] = {}
         self.in_end: dict[int, int] = {}
@@ -67,8 +62,10 @@ class _State:
         self.choices: list[Choice] = []
 
     def run(self, op: int) -> bool:
-        """Run one op: wait for memory, issue what is due and what may come early, compute, send what ends here."""
-        given, now = self.given, self.clock
+        """Run all ops up to this one: wait for memory, issue what is due and what may come early, compute, send."""
+        given = self.given
+        self._pass(op)
+        now = self.clock
         while self.done < len(self.queue) and self.out_end[self.queue[self.done]] <= now:
             self._leave()
         due = self._due(op)
@@ -90,11 +87,31 @@ class _State:
             self._issue(tensor, op, now)
         for tensor in self.by_last.get(op, ()):
             now = max(now, self.in_end[tensor])
-        self.clock = now + given.time[op]
+        self._compute(op, now)
         for tensor in self.by_first.get(op, ()):
-            self.out_free = self.out_end[tensor] = max(self.out_free, self.clock) + given.out_us[tensor]
+            self.host += self.issuing
+            self.out_free = self.out_end[tensor] = max(self.out_free, self.clock, self.host) + given.out_time[tensor]
             self.queue.append(tensor)
         return True
+
+    def _pass(self, op: int) -> None:
+        """The clocks come to an op; nothing happens at those between."""
+        if self.given.launches is None:
+            self.clock += self.given.before[op] - self.given.before[self.op]
+        else:
+            self.clock, self.host = self.given.launches.advance(self.op, op, self.clock, self.host)
+
+    def _compute(self, op: int, now: int) -> None:
+        """The clocks when an op that finds everything at `now` has run."""
+        self.clock, launches = self._end(op, now), self.given.launches
+        if launches is not None:
+            self.host += launches.host[op]
+            self.host = max(self.host, self.clock) if op in launches.waiting else self.host
+        self.op = op + 1
+
+    def _end(self, op: int, now: int) -> int:
+        end, launches = now + self.given.time[op], self.given.launches
+        return end if launches is None else max(end, self.host + launches.host[op] + launches.tail[op])
 
     def may_issue(self, op: int, now: int | None = None) -> bool:
         """Whether the next pending tensor may come back right before this op."""
@@ -102,7 +119,7 @@ class _State:
             return False
         given, tensor = self.given, self.pending[self.next]
         size, last, at = given.size[tensor], given.last[tensor], self.clock if now is None else now
-        if op >= last or op <= given.first[tensor] or self.in_free > at + given.time[op]:
+        if op >= last or op <= given.first[tensor] or self.in_free > self._end(op, at):
             return False
         if tensor not in self.gone and self.out_end.get(tensor, NOWHERE) > at:
             return False
@@ -126,5 +143,6 @@ class _State:
         return now
 
     def _issue(self, tensor: int, op: int, now: int) -> None:
-        self.in_free = self.in_end[tensor] = max(self.in_free, now) + self.given.in_us[tensor]
+        self.host += self.issuing
+        self.in_free = self.in_end[tensor] = max(self.in_free, now, self.host) + self.given.in_time[tensor]
         self.choices.append((tensor, op))

@@ -5,32 +5,38 @@ from itertools import pairwise
 
 from solvers.ir.graph import Phase
 from solvers.ir.swap import SwapProblem
+from solvers.swap.launches import unswapped_us
 
 
 @dataclass
 class LogicalLayer:
-    """Ops `start`…`stop`−1 of one phase, its estimated time, and what is left of it for transfers in each direction."""
+    """Ops `start`…`stop`−1 of one phase, its estimated time, and what is left of it for transfers in each direction.
+
+    Times are in the ticks of the problem's link.
+    """
 
     start: int
     stop: int
     phase: Phase
-    time_us: float
-    out_left_us: float
-    in_left_us: float
+    time: float
+    out_left: float
+    in_left: float
 
 
 def logical_layers(problem: SwapProblem, per_phase: int, estimated: bool) -> list[LogicalLayer]:
     """Divide each run of one phase into at most `per_phase` groups of equal operator count, in operator order.
 
-    `estimated` gives every op the same time, as Eq. (1) does without operator timings: T_iter / N_iter · N_group.
+    A layer's time is what it takes in a step without swaps, launches included; `estimated` gives every op the same
+    time, as Eq. (1) does without operator timings: T_iter / N_iter · N_group.
     """
-    mean = sum(op.time_us for op in problem.ops) / len(problem.ops)
+    ends = [end * problem.link.ticks for end in unswapped_us(problem.ops)]
+    mean = ends[-1] / len(problem.ops)
     layers = []
     for start, stop, phase in _phase_runs(problem):
         count = min(per_phase, stop - start)
         edges = [start + (stop - start) * part // count for part in range(count + 1)]
         for left, right in pairwise(edges):
-            time = mean * (right - left) if estimated else float(sum(op.time_us for op in problem.ops[left:right]))
+            time = mean * (right - left) if estimated else float(ends[right] - ends[left])
             layers.append(LogicalLayer(left, right, phase, time, time, time))
     return layers
 

@@ -5,22 +5,24 @@ from dataclasses import dataclass
 import msgspec
 
 from solvers.ir.solution import Limits, Solution, Solver
-from solvers.ir.swap import SwapPlan, SwapProblem
+from solvers.ir.swap import SwapOp, SwapPlan, SwapProblem
 from solvers.swap.evaluate import choices_of, evaluate, instance
+from solvers.swap.launches import unswapped_us
 
 
 def limited(problem: SwapProblem) -> SwapProblem:
-    """Every op takes the mean time T_iter / N_iter of Eq. (1), in whole microseconds.
+    """Every op takes the mean time T_iter / N_iter of Eq. (1), in whole microseconds; what launching takes is unknown.
 
-    Cumulative time is rounded, so the sum stays exactly T_iter; each op keeps at least 1 µs, since the mean has it.
-    Plans of one problem are plans of the other (README, (V)).
+    Cumulative time is rounded, so the sum stays exactly T_iter; each op keeps at least 1 µs, since the mean has it (or
+    is given it, where ops of 0 µs leave less). Plans of one problem are plans of the other (README, (V)).
     """
-    count, total = len(problem.ops), sum(op.time_us for op in problem.ops)
+    count = len(problem.ops)
+    total = max(count, unswapped_us(problem.ops)[-1])
     ops = tuple(
-        msgspec.structs.replace(op, time_us=total * (number + 1) // count - total * number // count)
+        SwapOp(name=op.name, phase=op.phase, time_us=total * (number + 1) // count - total * number // count)
         for number, op in enumerate(problem.ops)
     )
-    return msgspec.structs.replace(problem, ops=ops)
+    return msgspec.structs.replace(problem, ops=ops, launch_us=0)
 
 
 @dataclass(frozen=True)
@@ -55,8 +57,9 @@ def true_us(problem: SwapProblem, plan: SwapPlan) -> int | None:
 
     Raises `InvalidProblem` where the plan names tensors or ops that the problem lacks.
     """
-    timeline = evaluate(instance(problem), choices_of(problem, plan))
-    return None if timeline is None else timeline.makespan
+    given = instance(problem)
+    timeline = evaluate(given, choices_of(problem, plan))
+    return None if timeline is None else given.whole_us(timeline.makespan)
 
 
 def cost_of_missing(

@@ -124,7 +124,7 @@ class _Search:
             weights = [float(answer.x[column]) for column in model.selection]
         proven = model.model.dual_bound(answer.row_duals) if answer.row_duals is not None else None
         if proven is not None:
-            self._raise_bound(model.bound_us(proven))
+            self._raise_bound(model.bound_ticks(proven))
         round_selection(self.given, weights, self.best)
         self._report()
         return weights
@@ -151,7 +151,7 @@ class _Search:
         engine = {"auto": "highs"}.get(self.options.engine, self.options.engine)
         answer = self._ask(model.model, engine, share=0.4)
         if answer.bound is not None:
-            self._raise_bound(model.bound_us(answer.bound), SLACK)
+            self._raise_bound(model.bound_ticks(answer.bound), SLACK)
         if answer.x is None:
             return weights
         weights = [float(answer.x[column]) for column in model.selection]
@@ -222,12 +222,15 @@ class _Search:
         if (
             self.watch is not None
             and not self.stopped
-            and self.watch(self.best.makespan, self.bound, time.perf_counter() - self.began)
+            and self.watch(self._whole_us(self.best.makespan), self._whole_us(self.bound), self._elapsed())
         ):
             self.stopped = True
 
+    def _whole_us(self, ticks: int | None) -> int | None:
+        return None if ticks is None else self.given.whole_us(ticks)
+
     def _raise_bound(self, bound: float, slack: float = 1e-9) -> None:
-        """Objectives are whole microseconds, so a bound rounds up; a plan's makespan caps it.
+        """Times are whole ticks, so a bound rounds up; a plan's makespan caps it.
 
         `slack` is what a bound may err by, relative to itself: nothing to speak of for re-added duals, the engine's own
         tolerance for a float engine's integer search, 0 for CP-SAT.
@@ -236,7 +239,9 @@ class _Search:
         self.bound = max(self.bound, min(whole, self.best.makespan or whole))
 
     def _goal(self) -> float:
-        return self.bound + self.limits.gap * (self.best.makespan or 0)
+        """What is good enough: objectives are whole microseconds, so the bound rounds up to one."""
+        whole = self.given.whole_us(self.bound) * self.given.ticks
+        return whole + self.limits.gap * (self.best.makespan or 0)
 
     def _done(self) -> bool:
         return (
@@ -244,7 +249,10 @@ class _Search:
         )
 
     def _left(self) -> float:
-        return self.limits.time_s - (time.perf_counter() - self.began)
+        return self.limits.time_s - self._elapsed()
+
+    def _elapsed(self) -> float:
+        return time.perf_counter() - self.began
 
     def _small(self) -> bool:
         return len(self.given.size) <= self.options.exact_tensors and len(self.given.time) <= self.options.exact_ops
@@ -258,8 +266,8 @@ class _Search:
                 plan=None,
                 solver=MilpSwap.NAME,
                 engine=engine,
-                bound=self.bound,
-                base=self.given.base,
+                bound=self.given.whole_us(self.bound),
+                base=self.given.whole_us(self.given.base),
                 reason=reason or "no plan within the limits: give more time",
                 seed=self.limits.seed,
                 solve_time_s=time.perf_counter() - self.began,

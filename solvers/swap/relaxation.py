@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from solvers.engines import LinearModel, ModelBuilder
 from solvers.swap.evaluate import Instance
+from solvers.swap.launches import Launches
 
 POINTS = 4000
 """At most so many ops keep their own rows; of a longer sequence the others are dropped (still a relaxation)."""
@@ -21,15 +22,15 @@ Integers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Fluid:
-    """The model, the columns of the selection, and the scale of its objective (microseconds a unit)."""
+    """The model, the columns of the selection, and the scale of its objective (ticks a unit)."""
 
     model: LinearModel
     selection: Integers
-    unit_us: float
+    unit: float
 
-    def bound_us(self, bound: float) -> float:
-        """A bound of the model in microseconds."""
-        return bound * self.unit_us
+    def bound_ticks(self, bound: float) -> float:
+        """A bound of the model in ticks."""
+        return bound * self.unit
 
 
 def fluid(given: Instance, horizon: int, integral: bool = False) -> Fluid:
@@ -59,16 +60,17 @@ class FluidBuilder:
         self.count = len(self.points)
         self.builder = ModelBuilder("swap-fluid")
         self.unit_bytes = _power_of_two(max(given.size))
-        self.unit_us = _power_of_two(max(given.out_us))
+        self.unit_time = _power_of_two(max(given.out_time))
         self.size = np.array(given.size) / self.unit_bytes
         self.need = np.array(given.need)[self.points] / self.unit_bytes
-        self.before = np.array(given.before)[self.points] / self.unit_us
-        self.time = np.array(given.time)[self.points] / self.unit_us
-        self.out_rate = self._rate(given.out_us)
-        self.in_rate = self._rate(given.in_us)
-        total, last = float(self.size.sum()), horizon / self.unit_us
+        self.before = np.array(given.before)[self.points] / self.unit_time
+        self.time = np.array(given.time)[self.points] / self.unit_time
+        self.out_rate = self._rate(given.out_time)
+        self.in_rate = self._rate(given.in_time)
+        total, last = float(self.size.sum()), horizon / self.unit_time
         add = self.builder.columns
         self.z = add(len(given.size), 0, 1, integer=integral, name="swap")
+        self.horizon = last
         self.ready, self.start = (add(self.count, 0, last, name=name) for name in ("ready", "start"))
         self.out_ready, self.out_end = (add(self.count, 0, total, name=name) for name in ("out_ready", "out_end"))
         self.issued = add(self.count, 0, total, name="issued")
@@ -82,15 +84,18 @@ class FluidBuilder:
         self._out_lane()
         self._in_lane()
         self._memory()
-        rest = self.given.base - self.given.before[int(self.points[-1])]
-        self.builder.add_cost([int(self.start[-1])], [1.0])
-        self.builder.add_offset(rest / self.unit_us)
-        return Fluid(self.builder.build(), self.z, self.unit_us)
+        rest = (self.given.before[-1] - self.given.before[int(self.points[-1])]) / self.unit_time
+        if self.given.launches is None:
+            self.builder.add_cost([int(self.start[-1])], [1.0])
+            self.builder.add_offset(rest)
+        else:
+            self._end(self._host(self.given.launches), self.given.launches, rest)
+        return Fluid(self.builder.build(), self.z, self.unit_time)
 
-    def _rate(self, transfer_us: list[int]) -> float:
+    def _rate(self, transfer_time: list[int]) -> float:
         """The fastest that any tensor travels, rounded up; one that takes no time has no bytes."""
-        best = max(size / time for size, time in zip(self.given.size, transfer_us, strict=True) if time)
-        return math.nextafter(best * self.unit_us / self.unit_bytes, math.inf)
+        best = max(size / time for size, time in zip(self.given.size, transfer_time, strict=True) if time)
+        return math.nextafter(best * self.unit_time / self.unit_bytes, math.inf)
 
     def _rows(
         self,
@@ -118,11 +123,13 @@ class FluidBuilder:
         self._cumulate("freed", self.freed, place + 1)
         self._cumulate("due", self.due, np.searchsorted(self.points, np.array(self.given.last)))
 
-    def _cumulate(self, name: str, total: Integers, place: Integers) -> None:
+    def _cumulate(self, name: str, total: Integers, place: Integers, amount: Array | None = None) -> None:
+        """`total` at a point is the amount (bytes unless given) of the tensors chosen whose place is no later."""
+        amount = self.size if amount is None else amount
         inside = place < self.count
         rows = np.concatenate([np.arange(self.count), np.arange(1, self.count), place[inside]])
         columns = np.concatenate([total, total[:-1], self.z[inside]])
-        values = np.concatenate([np.ones(self.count), -np.ones(self.count - 1), -self.size[inside]])
+        values = np.concatenate([np.ones(self.count), -np.ones(self.count - 1), -amount[inside]])
         self.builder.rows(rows, columns, values, 0.0, 0.0, name, count=self.count)
 
     def _out_lane(self) -> None:
@@ -165,3 +172,47 @@ class FluidBuilder:
     def _memory(self) -> None:
         """(F5) When an op is ready, what has left and was not issued to return covers its need."""
         self._rows("memory", [(self.out_ready, 1.0), (self.issued, -1.0)], lower=self.need)
+
+    def _host(self, launches: Launches) -> Integers:
+        """(F6) When the host has launched each op: after the ops before it, and the transfers issued meanwhile.
+
+        An op ends no earlier than its tail after that. Between ops that are kept stand the launches of those dropped.
+        """
+        add, issuing = self.builder.columns, launches.transfer / self.unit_time
+        whole = float(len(self.given.size))
+        host = add(self.count, 0, self.horizon, name="host")
+        calls, due = (add(self.count, 0, whole, name=name) for name in ("calls", "due_calls"))
+        sent = add(self.count, 0, whole, name="sent")
+        one = np.ones_like(self.size)
+        self._cumulate("sent", sent, np.searchsorted(self.points, np.array(self.given.first)) + 1, one)
+        self._cumulate("due_calls", due, np.searchsorted(self.points, np.array(self.given.last)), one)
+        self._rows("called", [(calls, 1.0), (due, -1.0)], lower=0.0)
+        self._rows("calls", [(calls[1:], 1.0), (calls[:-1], -1.0)], lower=0.0)
+        before = np.array(launches.host_before)[self.points + 1] / self.unit_time
+        unswapped = np.array(self.given.unswapped) / self.unit_time
+        meanwhile = [(calls[1:], -issuing), (calls[:-1], issuing), (sent[1:], -issuing), (sent[:-1], issuing)]
+        self._rows("host_first", [(host[:1], 1.0)], lower=before[:1])
+        self._rows("host_next", [(host[1:], 1.0), (host[:-1], -1.0), *meanwhile], lower=np.diff(before))
+        awaited = np.isin(self.points[:-1], sorted(launches.waiting))
+        if awaited.any():
+            rows: list[tuple[Integers, float | Array]] = [
+                (columns[awaited], value) for columns, value in [(host[1:], 1.0), *meanwhile]
+            ]
+            rows.append((self.start[:-1][awaited], -1.0))
+            self._rows("host_waits", rows, lower=np.diff(before)[awaited] + self.time[:-1][awaited])
+        tail = np.array(launches.tail)[self.points] / self.unit_time
+        self._rows("host_limited", [(self.start, 1.0), (host, -1.0)], lower=tail - self.time)
+        self._rows("unswapped", [(self.start, 1.0)], lower=unswapped[self.points + 1] - self.time)
+        return host
+
+    def _end(self, host: Integers, launches: Launches, rest: float) -> None:
+        """(F7) The step ends after the last op kept and what follows it, on the device and as the host launches it."""
+        last = int(self.points[-1])
+        end = int(self.builder.columns(1, self.given.base / self.unit_time, self.horizon, name="end")[0])
+        self.builder.add_cost([end], [1.0])
+        self.builder.row([end, int(self.start[-1])], [1.0, -1.0], lower=rest, name="end")
+        follows = launches.following(self.given.time, last) / self.unit_time
+        self.builder.row([end, int(host[-1])], [1.0, -1.0], lower=follows, name="host_end")
+        if last in launches.waiting:
+            own = float(self.time[-1])
+            self.builder.row([end, int(self.start[-1])], [1.0, -1.0], lower=own + follows, name="host_waits_end")

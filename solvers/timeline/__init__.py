@@ -1,6 +1,7 @@
 """What a schedule would do: lanes, memory over time, stalls by cause, and a trace to look at."""
 
 from solvers.timeline.lanes import makespan_us, run_lanes
+from solvers.timeline.peak import promised_peak_bytes
 from solvers.timeline.pipeline import PipelineTimes, pipeline, pipeline_makespan_us
 from solvers.timeline.pipeline_memory import StageBytes, StageMemory, hiding_fits, stage_memory
 from solvers.timeline.pipeline_picture import pipeline_report, pipeline_schedule
@@ -18,6 +19,7 @@ __all__ = [
     "pipeline_makespan_us",
     "pipeline_report",
     "pipeline_schedule",
+    "promised_peak_bytes",
     "run_lanes",
     "simulate",
     "stage_memory",

@@ -5,6 +5,7 @@ from solvers.ir.report import Report, Span
 from solvers.ir.schedule import Action, Schedule
 from solvers.ir.swap import SwapProblem
 from solvers.timeline.lanes import run_lanes
+from solvers.timeline.launched import Launched, base_us, run_launched
 
 Levels = tuple[tuple[float, int], ...]
 """(time in us, bytes in use from then on)."""
@@ -13,21 +14,26 @@ Levels = tuple[tuple[float, int], ...]
 def simulate_swap(problem: SwapProblem, schedule: Schedule) -> Report:
     """The report of a swap schedule; raises `InvalidProblem` where it is not a schedule of this problem."""
     _require_ops(problem, schedule)
-    spans = run_lanes(schedule, lambda action: _duration_us(problem, action))
     lane = [action for action in schedule.actions if action.do in ("compute", "release")]
-    memory = _memory(problem, schedule, lane, spans)
+    if problem.has_launches or problem.link.latency_ns is not None:
+        run = run_launched(problem, schedule)
+    else:
+        spans = run_lanes(schedule, lambda action: _duration_us(problem, action))
+        run = Launched(spans, spans[lane[-1].id].end_us, _stalls(lane, spans), 0.0)
+    memory = _memory(problem, schedule, lane, run.spans)
     peak_at, peak = max(memory, key=lambda level: (level[1], -level[0]))
     return Report(
         name=problem.name,
         how="simulated",
         source="solvers.timeline",
-        makespan_us=spans[lane[-1].id].end_us,
-        base_us=sum(op.time_us for op in problem.ops),
+        makespan_us=run.makespan_us,
+        base_us=base_us(problem.ops),
         budget_bytes=problem.budget_bytes,
         peak_bytes=peak,
         peak_at_us=peak_at,
-        stall_us=_stalls(lane, spans),
-        spans=tuple(spans.values()),
+        stall_us=run.stall_us,
+        launch_us=run.launch_us if problem.has_launches else None,
+        spans=tuple(run.spans.values()),
         memory=memory,
     )
 

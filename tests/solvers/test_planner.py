@@ -17,10 +17,10 @@ from solvers.ir import (
     Op,
     OpGraph,
     Schedule,
-    Status,
     Tensor,
 )
 from solvers.ir.codec import PROBLEMS
+from solvers.ir.errors import InfeasibleBudget
 from solvers.planner import (
     ROOMS,
     SOLVERS,
@@ -77,10 +77,12 @@ def test_from_graph_to_schedule(name: str) -> None:
     assert [action.do for action in solution.plan.actions if action.data] == ["swap_out", "release", "swap_in"]
 
 
-def test_an_infeasible_budget_has_no_schedule_but_the_least_budget() -> None:
-    solution = planner("greedy-swap")(GRAPH, HARDWARE, 139 * MEGABYTE)
-    assert (solution.status, solution.plan) == (Status.INFEASIBLE, None)
-    assert solution.least_budget_bytes == 140 * MEGABYTE
+@pytest.mark.parametrize("name", solver_names("swap"))
+def test_an_infeasible_budget_is_refused_with_the_least_budget(name: str) -> None:
+    with pytest.raises(InfeasibleBudget, match="139000000 bytes, the least feasible one exactly 140000000") as caught:
+        planner(name)(GRAPH, HARDWARE, 139 * MEGABYTE)
+    assert caught.value.least_budget_bytes == 140 * MEGABYTE
+    assert planner(name)(GRAPH, HARDWARE, 140 * MEGABYTE).plan is not None
 
 
 def test_the_watch_sees_the_search() -> None:

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from solvers.check.swap import base_us, judge_swap, least_budget_bytes
 from solvers.ir import Swap, SwapLink, SwapOp, SwapPlan, SwapProblem, SwapTensor
 from tests.solvers.check.naive_swap import naive_objective_us
+from tests.solvers.swap.brute_force import meaning
 from tests.strategies import swap_plans, swap_problems
 
 STORY = SwapProblem(
@@ -119,7 +120,7 @@ def test_broken_plans_are_refused_with_place_value_and_limit(swaps: list[tuple[s
 @settings(max_examples=250)
 @given(st.data())
 def test_the_judge_agrees_with_a_ticking_clock(data: st.DataObject) -> None:
-    problem = data.draw(swap_problems(max_ops=7, max_tensors=5))
+    problem = data.draw(swap_problems(max_ops=7, max_tensors=5, plain=True))
     decision = data.draw(swap_plans(problem))
     if data.draw(st.booleans()):  # a budget that this plan just meets, or just not
         bytes_of = {tensor.id: (tensor.last_forward_use, tensor.bytes) for tensor in problem.tensors}
@@ -129,6 +130,17 @@ def test_the_judge_agrees_with_a_ticking_clock(data: st.DataObject) -> None:
         )
         problem = replace(problem, budget_bytes=max(0, max(needed) + data.draw(st.integers(-1, 2))))
     assert judge_swap(problem, decision).objective_us == naive_objective_us(problem, decision)
+
+
+@settings(max_examples=200)
+@given(st.data())
+def test_with_launches_and_nanoseconds_the_judge_agrees_with_the_plain_meaning(data: st.DataObject) -> None:
+    problem = data.draw(swap_problems(max_ops=7, max_tensors=5))
+    decision = data.draw(swap_plans(problem))
+    numbers = {tensor.id: number for number, tensor in enumerate(problem.tensors)}
+    listed = tuple((numbers[swap.tensor], swap.swap_in_at) for swap in decision.swaps)
+    assert judge_swap(problem, decision).objective_us == meaning(problem, listed)
+    assert base_us(problem) == meaning(replace(problem, budget_bytes=max(problem.memory_bytes)), ())
 
 
 @settings(max_examples=80)

@@ -37,6 +37,21 @@ def test_any_text_is_an_amount_or_a_sentence(text: str) -> None:
         assert repr(text) in str(error)
 
 
+@pytest.mark.parametrize(
+    ("text", "meant"), [("55", "55%"), ("0.55", "55%"), ("0.8", "80%"), ("100", "100%"), ("1", "1%"), ("7.5", "7.5%")]
+)
+def test_a_budget_without_a_unit_is_refused_with_what_was_meant(text: str, meant: str) -> None:
+    with pytest.raises(InvalidInput, match=f"budget is '{text}', a number without a unit: write {meant} for a share"):
+        parse_budget(text, 2**30, "budget")
+
+
+def test_budgets_of_few_bytes_are_budgets_all_the_same() -> None:
+    assert parse_budget("55B", 2**30) == 55
+    assert parse_budget("101", 2**30) == 101
+    assert parse_budget("0", 2**30) == 0
+    assert parse_bytes("55", "--link") == 55
+
+
 def test_readable_sizes() -> None:
     assert show_bytes(None) == "unknown"
     assert show_bytes(1023) == "1023 bytes"

@@ -1,5 +1,7 @@
 """`exact-layout`: never better than the optimum, its bound never above it, infeasible only where nothing fits."""
 
+import math
+
 import msgspec
 import pytest
 
@@ -17,7 +19,8 @@ from solvers.layout.search import Search
 from tests.solvers.layout.brute_force import decisions, optimum, random_problem
 from tests.solvers.layout.test_least import needs
 
-LIMITS = Limits(time_s=0.5)
+LIMITS = Limits(time_s=math.inf, work=1)
+"""Enough for all that is promised here, and the same on a busy machine."""
 SEARCHING = ExactLayout(every_decision=0)
 
 
@@ -30,7 +33,7 @@ def test_brute_force_agrees_with_the_search_and_its_bound() -> None:
     answers = {status: 0 for status in Status}
     for seed in range(100, 130):
         problem = random_problem(seed)
-        solution, best = SEARCHING.solve(problem, Limits(time_s=2)), optimum(problem)
+        solution, best = SEARCHING.solve(problem, LIMITS), optimum(problem)
         answers[solution.status] += 1
         judged = check_plan(problem, plan_file(solution, "layout", None))
         assert [said for said in judged.violations if "no decision" not in said] == [], seed
@@ -110,7 +113,7 @@ def test_without_time_its_plan_is_the_papers_at_least_and_it_says_so() -> None:
 def test_a_row_of_the_paper_is_solved_to_its_optimum() -> None:
     """1B parameters, batch 64, four A100: fewer persistent chunks than the paper's, whose updates the cpus hide."""
     problem = paper_row("gpt2-1b", "protrain-a100", 64)
-    solution = ExactLayout().solve(problem, Limits(time_s=30))
+    solution = ExactLayout().solve(problem, LIMITS)
     assert solution.status is Status.OPTIMAL
     assert solution.plan is not None
     assert judge_layout(problem, solution.plan).objective_us == solution.bound
@@ -124,7 +127,7 @@ def test_a_row_of_the_paper_is_solved_to_its_optimum() -> None:
 def test_what_the_engine_proves_without_a_certificate_is_no_bound() -> None:
     """1B, batch 8, four 3090: the tree of HiGHS says that the plan is optimal; nobody can add that up again."""
     problem = paper_row("gpt2-1b", "protrain-3090", 8)
-    solution = ExactLayout().solve(problem, Limits(time_s=40))
+    solution = ExactLayout().solve(problem, LIMITS)
     assert (solution.status, solution.objective, solution.bound) == (Status.FEASIBLE, 430_013, 428_083)
     assert solution.overhead_gap is not None and solution.overhead_gap < 0.05
     assert solution.reason == UNCERTIFIED.format(430_013)
@@ -133,7 +136,7 @@ def test_what_the_engine_proves_without_a_certificate_is_no_bound() -> None:
 
 def test_work_makes_it_repeatable() -> None:
     problem = paper_row("gpt2-1b", "protrain-3090", 64)
-    answers = [ExactLayout().solve(problem, Limits(time_s=60, work=0.2, seed=7)) for _ in range(2)]
+    answers = [ExactLayout().solve(problem, Limits(time_s=math.inf, work=0.2, seed=7)) for _ in range(2)]
     assert answers[0].plan == answers[1].plan
     assert answers[0].bound == answers[1].bound
     assert answers[0].objective is not None and answers[0].bound is not None
@@ -145,7 +148,7 @@ def test_work_makes_it_repeatable() -> None:
 )
 def test_without_a_relaxation_the_cheap_bound_stays(solver: ExactLayout, said: str) -> None:
     problem = paper_row("gpt2-1b", "protrain-3090", 64)
-    solution = solver.solve(problem, Limits(time_s=1))
+    solution = solver.solve(problem, Limits(time_s=math.inf, work=0.1))
     assert solution.status is Status.FEASIBLE
     assert solution.reason == said
     assert solution.bound is not None and solution.bound > 0
@@ -161,7 +164,7 @@ def test_the_watcher_sees_progress_and_stops_it() -> None:
     solution = ExactLayout().solve(problem, Limits(), watch)
     assert len(seen) == 4
     assert solution.plan is not None
-    assert solution.solve_time_s < 10
+    assert solution.solve_time_s < 40  # of 60
     times = [incumbent for incumbent, _ in seen if incumbent is not None]
     assert times == sorted(times, reverse=True)
 
@@ -184,7 +187,7 @@ def test_a_gap_ends_the_search() -> None:
     problem = paper_row("gpt2-1b", "protrain-3090", 64)
     solution = ExactLayout().solve(problem, Limits(gap=0.9))
     assert solution.gap is not None and solution.gap <= 0.9
-    assert solution.solve_time_s < 10
+    assert solution.solve_time_s < 40  # of 60
 
 
 def test_decisions_counted_are_those_of_the_problem() -> None:

@@ -261,9 +261,9 @@ def test_2048_nodes_are_answered_within_a_millisecond(depth: int, degree: int) -
     problem = grid(depth, degree, 80, 16 * degree, failed=[53, 88, 1009], memory_bytes=10**6)
 
     def once() -> float:
-        began = time.perf_counter()
+        began = time.process_time()
         answer = cache.plan(problem)
-        took = time.perf_counter() - began
+        took = time.process_time() - began
         assert answer is not None and answer.plan is not None
         assert sum(len(pipeline.layers) for pipeline in answer.plan.pipelines) == 2045
         return took

@@ -1,8 +1,10 @@
-"""Design §4's meaning of a swap plan, written again as plainly as possible, and the optimum by trying everything."""
+"""The README's meaning of a swap plan, written again as plainly as possible, and the optimum by trying everything."""
 
 import random
 from collections.abc import Iterator
 from itertools import permutations, product
+
+import msgspec
 
 from solvers.ir import Solution, Status, SwapLink, SwapOp, SwapPlan, SwapProblem, SwapTensor
 from solvers.swap.evaluate import least_budget
@@ -12,10 +14,14 @@ Listed = tuple[tuple[int, int], ...]
 
 
 def meaning(problem: SwapProblem, plan: Listed) -> int | None:
-    """The end of the last op, or None for an invalid plan; every quantity is recomputed from scratch at every op."""
+    """The end of the last op, or None for an invalid plan; every quantity is recomputed from scratch at every op.
+
+    All times are in nanoseconds where the link counts those; the end is rounded up to a microsecond.
+    """
+    unit = 1 if problem.link.latency_ns is None else 1000
     out_end: dict[int, int] = {}
     in_end: dict[int, int] = {}
-    out_lane = in_lane = clock = 0
+    out_lane = in_lane = clock = host = 0
     issue = dict(plan)
     for op, facts in enumerate(problem.ops):
         moments = sorted({clock, *(end for end in out_end.values() if end > clock)})
@@ -24,13 +30,30 @@ def meaning(problem: SwapProblem, plan: Listed) -> int | None:
             return None
         for tensor, at in plan:
             if at == op:
-                in_lane = in_end[tensor] = max(in_lane, ready) + problem.link.in_us(problem.tensors[tensor].bytes)
+                host += problem.launch_us * unit
+                begin = max(in_lane, ready, host)
+                in_lane = in_end[tensor] = begin + _transfer(problem, tensor, problem.link.in_bytes_per_s)
         needed = [in_end[t] for t, _ in plan if problem.tensors[t].first_backward_use == op]
-        clock = max([ready, *needed]) + facts.time_us
+        host += facts.launch_us * unit
+        tail = facts.time_us if facts.tail_us is None else facts.tail_us
+        clock = max([ready, *needed]) + facts.time_us * unit
+        if host + tail * unit > clock:
+            clock = host + tail * unit
+        if facts.host_waits and host < clock:
+            host = clock
         for tensor, _ in plan:
             if problem.tensors[tensor].last_forward_use == op:
-                out_lane = out_end[tensor] = max(out_lane, clock) + problem.link.out_us(problem.tensors[tensor].bytes)
-    return clock
+                host += problem.launch_us * unit
+                begin = max(out_lane, clock, host)
+                out_lane = out_end[tensor] = begin + _transfer(problem, tensor, problem.link.out_bytes_per_s)
+    return (clock + unit - 1) // unit
+
+
+def _transfer(problem: SwapProblem, tensor: int, bytes_per_s: int) -> int:
+    size, link = problem.tensors[tensor].bytes, problem.link
+    if link.latency_ns is None:
+        return link.latency_us + (size * 10**6 + bytes_per_s - 1) // bytes_per_s
+    return link.latency_ns + (size * 10**9 + bytes_per_s - 1) // bytes_per_s
 
 
 def _fits(problem: SwapProblem, issue: dict[int, int], out_end: dict[int, int], op: int, moment: int) -> bool:
@@ -52,6 +75,24 @@ def optimum(problem: SwapProblem) -> int | None:
     return min(
         (end for end in (meaning(problem, plan) for plan in all_plans(problem)) if end is not None), default=None
     )
+
+
+def launched(problem: SwapProblem, seed: int) -> SwapProblem:
+    """The same problem on a host whose launches take shorter than ops, as long, or longer; for some ops it waits."""
+    source = random.Random(seed)
+    longest = source.choice((2, 5, 9))
+    ops = []
+    for op in problem.ops:
+        time = source.choice((0, op.time_us, op.time_us))
+        tail = source.choice((None, source.randint(0, time)))
+        launch = source.randint(0, longest)
+        waits = source.random() < 0.15
+        ops.append(msgspec.structs.replace(op, time_us=time, launch_us=launch, tail_us=tail, host_waits=waits))
+    link, latency = problem.link, source.choice((None, problem.link.latency_us * 1000))
+    if latency is not None:
+        rates = {way: getattr(link, way) + source.randint(1, 400_000) for way in ("out_bytes_per_s", "in_bytes_per_s")}
+        link = msgspec.structs.replace(link, latency_ns=latency, **rates)
+    return msgspec.structs.replace(problem, ops=tuple(ops), link=link, launch_us=source.randint(1, 4))
 
 
 def random_problem(seed: int, max_ops: int = 7, max_tensors: int = 3) -> SwapProblem:

@@ -5,7 +5,7 @@ import pytest
 
 from solvers.ir import InvalidInput, Limits, Status, SwapLink, SwapOp, SwapProblem, SwapTensor
 from solvers.swap import CapuchinSwap, GreedySwap
-from solvers.swap.capuchin import OWN_FAILED, free_time_us
+from solvers.swap.capuchin import OWN_FAILED, free_time
 from solvers.swap.evaluate import instance
 from solvers.swap.instances import llama2
 from tests.solvers.swap.brute_force import assert_answered, random_problem
@@ -38,7 +38,7 @@ def swaps_of(problem: SwapProblem, solver: CapuchinSwap) -> dict[int | str, int]
 
 def test_the_longest_free_times_leave_and_return_one_transfer_before_their_use() -> None:
     problem = two_of_three()
-    assert [free_time_us(instance(problem), tensor) for tensor in range(3)] == [20, 40, 60]
+    assert [free_time(instance(problem), tensor) for tensor in range(3)] == [20, 40, 60]
     assert swaps_of(problem, CapuchinSwap()) == {"outer": 8, "middle": 7}
     answer = CapuchinSwap().solve(problem, Limits())
     assert (answer.objective, answer.base, answer.bound) == (100, 100, None)

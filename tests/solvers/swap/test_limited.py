@@ -1,5 +1,6 @@
 """Limited information: equal op times, the same valid plans, and what the difference costs."""
 
+import math
 import random
 
 import msgspec
@@ -11,7 +12,7 @@ from solvers.swap.instances import llama2
 from solvers.swap.limited import cost_of_missing, limited, true_us
 from tests.solvers.swap.brute_force import all_plans, meaning, optimum, random_problem
 
-LIMITS = Limits(time_s=20.0, work=1.0)
+LIMITS = Limits(time_s=math.inf, work=1.0)
 
 
 def plan_of(problem: SwapProblem, listed: tuple[tuple[int, int], ...]) -> SwapPlan:

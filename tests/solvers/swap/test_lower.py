@@ -26,7 +26,7 @@ def test_the_timeline_of_a_schedule_is_the_plan_s(data: st.DataObject) -> None:
         return
     schedule = lower(problem, plan)
     assert check_schedule(problem, schedule).violations == ()
-    assert simulate(problem, schedule).makespan_us == timeline.makespan
+    assert simulate(problem, schedule).makespan_us == timeline.makespan / problem.link.ticks
 
 
 def test_a_plan_of_another_problem_is_refused() -> None:

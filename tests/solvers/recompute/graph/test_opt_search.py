@@ -86,7 +86,7 @@ def test_tiny_plans_are_near_the_optimum_never_below_and_hardly_ever_missed() ->
     for seed in range(TINY):
         problem = random_problem(seed)
         least = optimum(problem)
-        found = construct(instance(problem), soon(1.0 if least is not None else 0.05), seed)
+        found = construct(instance(problem), soon() if least is not None else soon(0.05), seed)
         if least is None:
             assert found is None
         elif found is None:

@@ -110,9 +110,9 @@ def test_two_thousand_nodes_are_restored_in_a_fraction_of_a_second() -> None:
     for depths in ([16] * 127 + [15], [15] * 136):
         new, taken = splits(depths, 80), []
         for _ in range(3):
-            start = time.perf_counter()
+            start = time.process_time()
             restored = restorer.restore(new)
-            taken.append(time.perf_counter() - start)
+            taken.append(time.process_time() - start)
         assert min(taken) < 0.2
         assert restored.transfer_us == restored.least_us
         assert restored == restore(problem, new)

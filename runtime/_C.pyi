@@ -17,6 +17,12 @@ def start_light(capacity: int) -> None:
 def stop_light() -> list[int]:
     """End the light recording; the operators' ids in order."""
 
+def set_launch_meter(meter: object | None) -> None:
+    """Let the simulated device tell what launching costs: a capsule `bayplan.launches` of `void (*)(int64_t[4])`.
+
+    It writes the numbers of `OperatorRecord.launch` for all that ran on the current stream since it was asked last.
+    """
+
 class OperatorRecord:
     """One counted operator; lists are storage numbers in flattened argument order."""
 
@@ -58,6 +64,13 @@ class OperatorRecord:
     @property
     def outputs(self) -> list[int]: ...
     @property
+    def launch(self) -> tuple[int, int, int, bool] | None:
+        """What launching it costs, in nanoseconds, where the device tells (`set_launch_meter`).
+
+        The device's own time, the host being far ahead; the host's until all is issued, and that to the operator's end,
+        both with an idle device; whether the host waited for the device.
+        """
+    @property
     def written(self) -> list[int]: ...
 
 class StorageRecord:
@@ -67,6 +80,9 @@ class StorageRecord:
     def bytes(self) -> int: ...
     @property
     def born(self) -> int | None: ...
+    @property
+    def inner(self) -> int | None:
+        """Its place among the storages that operators inside `born` returned, where `born` itself did not."""
     @property
     def dtype(self) -> torch.dtype: ...
     @property
@@ -88,6 +104,8 @@ class DetailedRecorder:
     def storages(self) -> list[StorageRecord]: ...
     def storage_number(self, address: int) -> int | None: ...
     def elapsed_ns(self) -> list[int]: ...
+    def host_elapsed_ns(self) -> list[int]:
+        """The host's own clock at the same moments, without what the recorder took of it."""
     @property
     def failure(self) -> str: ...
     @property
@@ -137,7 +155,9 @@ class SwapRow:
         awaited: bool,
         arguments: Sequence[SwapLocator],
         results: Sequence[SwapLocator],
-        hidden: Sequence[int],
+        inner: Sequence[SwapLocator],
+        returns: bool,
+        sizes: Sequence[tuple[int, int]],
         before: Sequence[SwapAction],
         waits: Sequence[SwapWait],
         arrivals: Sequence[int],
@@ -178,6 +198,11 @@ class SwapOutcome:
     def followed(self) -> int: ...
     @property
     def departure(self) -> str | None: ...
+    @property
+    def failed(self) -> bool:
+        """Whether the departure is an error of the engine's own, which `raise_error` raises."""
+    @property
+    def difference(self) -> str | None: ...
     @property
     def refused(self) -> int: ...
     @property
@@ -318,6 +343,21 @@ class SwapIteration:
         """Bytes of what each operator of the forward pass uses, summed; what is older than the session excepted."""
     def duration_us(self) -> float:
         """Device time from its begin to its end, for which the host waits."""
+    @property
+    def clock(self) -> SwapClock: ...
+
+class SwapClock:
+    """When an iteration began and ended on the device, and where its time went if that was measured."""
+
+    @property
+    def done(self) -> bool:
+        """Whether the device has come to its end."""
+    @property
+    def measured(self) -> bool: ...
+    def duration_us(self) -> float:
+        """Device time from its begin to its end, for which the host waits."""
+    def without_swapping_us(self) -> float:
+        """Device time that it would have taken without swapping, replayed; the host waits for the iteration's end."""
 
 class SwapMatching:
     """How tensors and operators of a policy are found."""
@@ -352,8 +392,13 @@ class SwapSession:
     def record_sightings(self, on: bool) -> None: ...
     def set_policy(self, policy: SwapPolicy | None) -> None: ...
     def set_ranks(self, by_frequency: Sequence[int]) -> None: ...
-    def set_optimizer(self, runs: bool) -> None: ...
+    def set_optimizer(self, runs: bool) -> None:
+        """Whether the calling thread runs an optimizer's step."""
     def set_budget(self, bytes: int | None) -> None: ...
+    def come_down(self) -> tuple[int, int, int]:
+        """Swap out what is above the budget: bytes in use before, after, and how many storages left."""
+    def measure_swapping(self) -> None:
+        """Mark operators and the engine's own work until the iteration ends."""
     def set_watching(self, on: bool) -> None: ...
     @property
     def backward_seen(self) -> bool: ...
@@ -383,6 +428,9 @@ def hold_storage(storage: int, for_life: bool) -> None:
     """Let a storage stay until the active session's iteration ends, or for its life: somebody knows its address."""
 
 def swap_out(tensor: torch.Tensor) -> None: ...
+def why_it_stays(tensor: torch.Tensor) -> str | None:
+    """Why its storage cannot leave, or None."""
+
 def is_out(tensor: torch.Tensor) -> bool: ...
 def swapped_out_storages() -> int: ...
 def set_host_limit(bytes: int | None) -> None: ...

@@ -8,11 +8,18 @@ torch_version: str
 handover_observer: object
 """What `runtime._C.set_handover_observer` takes: the swap engine tells it of every storage that leaves the device."""
 
+launch_meter: object
+"""What `runtime._C.set_launch_meter` takes: the profiler asks it what launching cost since it asked last."""
+
 _Access = tuple[str, bool, int, int, int, int, str]
 """Operator, whether it writes, stream, its number in the stream, first byte, end byte, label."""
 
-def register_device() -> int:
-    """Makes device `sim` known to PyTorch, once per process; returns the number of operators behind the fallback."""
+def register_device(undeclared: list[tuple[str, list[str], str | None]]) -> int:
+    """Makes device `sim` known to PyTorch, once per process; returns the number of operators behind the fallback.
+
+    `undeclared` names operators that write arguments in spite of their schema, these arguments, and the argument that
+    must be true for that, if any.
+    """
 
 def configure(numbers: dict[str, Any]) -> None:
     """Sets the modelled hardware: rates, launch, query and latency times in nanoseconds, noise, seed."""

@@ -215,6 +215,14 @@ def _limit_cuda(device: torch.device, budget_bytes: int) -> Callable[[], None]:
     return lambda: torch.cuda.set_per_process_memory_fraction(before, device)
 
 
+def memory_limit_bytes(device: torch.device) -> int:
+    """The bytes that an accelerator's allocator may hold now: sim's capacity, or this process's share of a GPU."""
+    _require_accelerator(device)
+    if device.type == "sim":
+        return _sim_capacity()
+    return int(_cuda_memory(device) * torch.cuda.get_per_process_memory_fraction(device))
+
+
 def reset_peak_memory(device: torch.device) -> None:
     """Lets the peak start again from what is in use now."""
     _require_accelerator(device)

@@ -12,20 +12,24 @@ int64_t host_now_ns() {
 }
 
 void StepClock::mark(int64_t host_ns) {
-  if (device_.is_cpu()) {
-    host_ns_.push_back(host_ns - excluded_ns_);
-    return;
-  }
+  host_ns_.push_back(host_ns - excluded_ns_);
+  if (device_.is_cpu()) return;
   const c10::impl::VirtualGuardImpl guard(device_.type());
   events_.emplace_back(device_.type(), c10::EventFlag::BACKEND_DEFAULT);  // the default flag is without timing
   events_.back().record(guard.getStream(device_));
 }
 
-std::vector<int64_t> StepClock::elapsed_ns() {
+std::vector<int64_t> StepClock::host_elapsed_ns() const {
   std::vector<int64_t> elapsed;
   for (size_t i = 1; i < host_ns_.size(); ++i) {
     elapsed.push_back(host_ns_[i] - host_ns_.front());
   }
+  return elapsed;
+}
+
+std::vector<int64_t> StepClock::elapsed_ns() {
+  std::vector<int64_t> elapsed;
+  if (device_.is_cpu()) elapsed = host_elapsed_ns();
   for (size_t i = 1; i < events_.size(); ++i) {
     events_[i].synchronize();
     elapsed.push_back(std::llround(events_.front().elapsedTime(events_[i]) * 1e6));

@@ -10,16 +10,19 @@ namespace bayplan {
 
 // Marks moments and tells afterwards how far apart they were. On an accelerator a mark is a timing event on the current
 // stream: it neither waits nor allocates device memory. On a CPU it is the host's clock less the time that the profiler
-// itself has taken so far.
+// itself has taken so far. The host's clock is kept beside the events, too.
 class StepClock {
  public:
   explicit StepClock(c10::Device device) : device_(device) {}
 
-  // Marks the moment after the work issued so far; on a CPU, `host_ns`.
+  // Marks the moment after the work issued so far, at `host_ns` of the host's clock.
   void mark(int64_t host_ns);
 
   // Host time spent on bookkeeping, to be left out of the marks that follow.
   void exclude(int64_t host_ns) { excluded_ns_ += host_ns; }
+
+  // The host's own nanoseconds from the first mark to each later one, bookkeeping left out.
+  std::vector<int64_t> host_elapsed_ns() const;
 
   // Nanoseconds from the first mark to each later one; waits for the last one. Never decreasing.
   std::vector<int64_t> elapsed_ns();

@@ -21,6 +21,8 @@ constexpr size_t kUsualOperators = 4096;
 constexpr int kErrorsOnly = 2;  // c10's own numbering
 
 std::atomic<DetailedRecorder*> active{nullptr};
+std::atomic<LaunchMeter> launch_meter{nullptr};
+std::atomic<c10::DeviceType> metered{c10::DeviceType::CPU};
 std::atomic<uint64_t> session{0};
 
 struct ThreadState {
@@ -30,13 +32,14 @@ struct ThreadState {
   int64_t flops = 0;                             // of the operator that the thread is in
   const at::RecordFunction* counting = nullptr;  // the frame whose arithmetic stands for all it calls
   std::optional<uint32_t> gradient;              // a storage about to become some leaf's gradient
+  StorageSet inner;                              // of the operator of the forward pass that the thread is in
 };
 
 ThreadState& thread_state() {
   thread_local ThreadState state;
   const uint64_t now = session.load(std::memory_order_relaxed);
   if (state.session != now) {
-    state = ThreadState{now, FrameTracker(), -1, 0, nullptr, std::nullopt};
+    state = ThreadState{now, FrameTracker(), -1, 0, nullptr, std::nullopt, StorageSet()};
   }
   return state;
 }
@@ -88,6 +91,11 @@ bool contains(const std::vector<uint32_t>& values, uint32_t value) {
 
 }  // namespace
 
+void set_launch_meter(c10::DeviceType device, LaunchMeter meter) {
+  metered.store(device);
+  launch_meter.store(meter);
+}
+
 DetailedRecorder::DetailedRecorder(c10::Device device, bool timed)
     : device_(device), timed_(timed), storages_(device), clock_(device) {}
 
@@ -124,6 +132,7 @@ void DetailedRecorder::start(const std::vector<at::Tensor>& resident) {
           .needsOutputs(true)
           .scopes({RecordScope::FUNCTION, RecordScope::BACKWARD_FUNCTION, RecordScope::USER_SCOPE}));
   leaving_observer.store(leaving_callback);
+  read_launches();  // what ran before the step does not count
   clock_.mark(host_now_ns());
 }
 
@@ -197,9 +206,14 @@ void DetailedRecorder::on_start(const at::RecordFunction& frame) {
 void DetailedRecorder::on_end(const at::RecordFunction& frame) {
   ThreadState& state = thread_state();
   if (state.counting == &frame) state.counting = nullptr;
-  if (state.tracker.within(frame)) return;
+  const bool within = state.tracker.within(frame);
+  if (within && (state.open < 0 || state.tracker.range() != Range::kOutside)) return;
   const int64_t began = entered();
   const std::lock_guard<std::mutex> lock(mutex_);
+  if (within) {
+    guarded([&] { note_inner_results(frame); });
+    return exclude_since(began);
+  }
   guarded([&] {
     const bool accumulated = state.tracker.in_accumulation();
     if (state.tracker.leave(frame) == Frame::kOutermost && state.open >= 0) end_operator(frame, began);
@@ -210,6 +224,20 @@ void DetailedRecorder::on_end(const at::RecordFunction& frame) {
 
 void DetailedRecorder::exclude_since(int64_t entered) {
   if (timed_) clock_.exclude(host_now_ns() - entered);
+}
+
+// What an operator makes inside and keeps (dropout its mask) is recognised later by its place among these. Only what
+// the forward pass keeps ever leaves the device.
+void DetailedRecorder::note_inner_results(const at::RecordFunction& frame) {
+  ThreadState& state = thread_state();
+  for (const c10::IValue& value : frame.outputs()) {
+    for_each_tensor(value, [&](const at::Tensor& tensor) {
+      const c10::Storage* storage = storage_on(device_, tensor);
+      if (storage == nullptr) return;
+      const auto [place, fresh] = state.inner.place(*storage);
+      if (fresh) storages_.returned_inside(*storage, state.open, place);
+    });
+  }
 }
 
 // The outermost frame with a rule stands for all that it calls.
@@ -225,6 +253,7 @@ void DetailedRecorder::begin_operator(const at::RecordFunction& frame) {
   const OperatorInfo* info = state.tracker.current();
   state.open = static_cast<int64_t>(operators_.size());
   state.flops = 0;
+  state.inner.clear();
   ++open_;
   operators_.push_back(
       OperatorRecord{info, state.tracker.range(), state.tracker.in_accumulation(), frame.threadId(), frame.seqNr()});
@@ -251,6 +280,7 @@ void DetailedRecorder::end_operator(const at::RecordFunction& frame, int64_t hos
     }
   }
   settle_gradients(record);
+  record.launch = read_launches();
   record.flops = state.flops;
   record.peak_bytes = std::max(window_peak_bytes_, record.live_start_bytes);
   record.allocated_peak_bytes = window_allocated_peak_bytes_;
@@ -260,6 +290,14 @@ void DetailedRecorder::end_operator(const at::RecordFunction& frame, int64_t hos
   window_peak_bytes_ = window_allocated_peak_bytes_ = 0;
   if (open_ > 0) raise_peaks();
   state.open = -1;
+}
+
+std::optional<LaunchTimes> DetailedRecorder::read_launches() const {
+  const LaunchMeter meter = launch_meter.load();
+  if (!timed_ || meter == nullptr || device_.type() != metered.load()) return std::nullopt;
+  int64_t numbers[4];
+  meter(numbers);
+  return LaunchTimes{numbers[0], numbers[1], numbers[2], numbers[3] != 0};
 }
 
 void DetailedRecorder::add_tensor(const at::Tensor& tensor, bool written, bool result) {

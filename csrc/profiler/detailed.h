@@ -8,10 +8,24 @@
 
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace bayplan {
+
+// What launching an operator costs, in nanoseconds.
+struct LaunchTimes {
+  int64_t device;    // the device's own time: the host is far ahead
+  int64_t launch;    // the host's own time until all is issued, the device being idle
+  int64_t end;       // from the host's begin to the operator's end, the device being idle; 0 where nothing ran
+  bool host_waited;  // the host waited for the device
+};
+
+// Where a device knows what launching costs, it says so: the four numbers of `LaunchTimes` for all that ran on the
+// current stream since the last call.
+using LaunchMeter = void (*)(int64_t* numbers);
+void set_launch_meter(c10::DeviceType device, LaunchMeter meter);
 
 // One counted operator. Lists are storage numbers in flattened argument order; a storage may repeat (two views of it).
 struct OperatorRecord {
@@ -28,8 +42,9 @@ struct OperatorRecord {
   int64_t allocated_peak_bytes = 0;  // as peak_bytes, but what was really on the device
   int64_t displaced_bytes = 0;       // kept off the device by swapping, at the end
   std::vector<uint32_t> inputs;
-  std::vector<uint32_t> outputs;  // returned, then written without being returned
-  std::vector<uint32_t> written;  // inputs that the schema says are written to
+  std::vector<uint32_t> outputs;      // returned, then written without being returned
+  std::vector<uint32_t> written;      // inputs that the schema says are written to
+  std::optional<LaunchTimes> launch;  // where the device tells and the recorder is timed
 };
 
 // Records the thread that starts it and the autograd threads that work for it, until stopped. One at a time in a
@@ -60,6 +75,9 @@ class DetailedRecorder {
   // Nanoseconds from the start to each operator's end, if timed, then to the stop.
   std::vector<int64_t> elapsed_ns() { return clock_.elapsed_ns(); }
 
+  // The host's own nanoseconds, without the recorder's, to the same moments.
+  std::vector<int64_t> host_elapsed_ns() const { return clock_.host_elapsed_ns(); }
+
   // What went wrong inside the recorder itself, or empty. PyTorch swallows a callback's exceptions, so they are kept.
   const std::string& failure() const { return failure_; }
 
@@ -77,11 +95,14 @@ class DetailedRecorder {
   void begin_operator(const at::RecordFunction& frame);
   void end_operator(const at::RecordFunction& frame, int64_t host_ns);
   void count_arithmetic(const at::RecordFunction& frame, const OperatorInfo* info);
+  void note_inner_results(const at::RecordFunction& frame);
   void begin_accumulation(const at::RecordFunction& frame);
   void end_accumulation();
   void add_tensor(const at::Tensor& tensor, bool written, bool result);
   void settle_gradients(OperatorRecord& record);
   void raise_peaks();
+
+  std::optional<LaunchTimes> read_launches() const;
 
   // Host time at which bookkeeping begins; 0 where nothing is timed.
   int64_t entered() const { return timed_ ? host_now_ns() : 0; }

@@ -23,6 +23,18 @@ const char* range_name(const OperatorRecord& record) {
   return "outside";
 }
 
+using Launch = std::tuple<int64_t, int64_t, int64_t, bool>;
+
+// Who measures is of the one device that is not in PyTorch itself.
+void set_meter(const py::object& capsule) {
+  LaunchMeter meter = nullptr;
+  if (!capsule.is_none()) {
+    meter = reinterpret_cast<LaunchMeter>(PyCapsule_GetPointer(capsule.ptr(), "bayplan.launches"));
+    if (meter == nullptr) throw py::error_already_set();
+  }
+  set_launch_meter(c10::DeviceType::PrivateUse1, meter);
+}
+
 void bind_records(py::module_& module) {
   py::class_<OperatorRecord>(module, "OperatorRecord")
       .def_property_readonly("id", [](const OperatorRecord& record) { return record.op->id; })
@@ -44,10 +56,15 @@ void bind_records(py::module_& module) {
       .def_readonly("displaced_bytes", &OperatorRecord::displaced_bytes)
       .def_readonly("inputs", &OperatorRecord::inputs)
       .def_readonly("outputs", &OperatorRecord::outputs)
-      .def_readonly("written", &OperatorRecord::written);
+      .def_readonly("written", &OperatorRecord::written)
+      .def_property_readonly("launch", [](const OperatorRecord& record) -> std::optional<Launch> {
+        if (!record.launch.has_value()) return std::nullopt;
+        return Launch(record.launch->device, record.launch->launch, record.launch->end, record.launch->host_waited);
+      });
   py::class_<StorageRecord>(module, "StorageRecord")
       .def_readonly("bytes", &StorageRecord::bytes)
       .def_readonly("born", &StorageRecord::born)
+      .def_readonly("inner", &StorageRecord::inner)
       .def_readonly("dtype", &StorageRecord::dtype)
       .def_readonly("gradient", &StorageRecord::gradient)
       .def_readonly("leaf", &StorageRecord::leaf);
@@ -67,6 +84,7 @@ void bind_detailed(py::module_& module) {
           },
           py::arg("address"))
       .def("elapsed_ns", &DetailedRecorder::elapsed_ns, py::call_guard<py::gil_scoped_release>())
+      .def("host_elapsed_ns", &DetailedRecorder::host_elapsed_ns)
       .def_property_readonly("failure", &DetailedRecorder::failure)
       .def_property_readonly("saw_compiled_code", &DetailedRecorder::saw_compiled_code);
 }
@@ -77,6 +95,7 @@ void bind_profiler(py::module_& module) {
   module.def("operator_names", &operator_names);
   module.def("start_light", &start_light, py::arg("capacity"));
   module.def("stop_light", &stop_light);
+  module.def("set_launch_meter", &set_meter, py::arg("meter"));
   bind_records(module);
   bind_detailed(module);
 }

@@ -43,7 +43,9 @@ std::optional<uint32_t> StorageTable::number(const at::Tensor& tensor, int64_t o
   }
   const auto [position, fresh] = numbers_.try_emplace(impl, static_cast<uint32_t>(records_.size()));
   if (fresh) {
-    records_.push_back(StorageRecord{bytes, birth(*impl, op, produced), tensor.scalar_type(), false, false});
+    const std::optional<int64_t> born = birth(*impl, op, produced);
+    const std::optional<uint32_t> inner = born == op ? std::nullopt : place_inside(*impl, born);
+    records_.push_back(StorageRecord{bytes, born, inner, tensor.scalar_type(), false, false});
     identities_.push_back(storage->getWeakStorageImpl());
   }
   StorageRecord& record = records_[position->second];
@@ -55,6 +57,19 @@ std::optional<uint32_t> StorageTable::number(const at::Tensor& tensor, int64_t o
 std::optional<uint32_t> StorageTable::find(const void* address) const {
   const auto found = numbers_.find(address);
   return found == numbers_.end() ? std::nullopt : std::optional<uint32_t>(found->second);
+}
+
+void StorageTable::returned_inside(const c10::Storage& storage, int64_t op, uint32_t place) {
+  const c10::StorageImpl* impl = storage.unsafeGetStorageImpl();
+  if (numbers_.count(impl) == 0 && inside_.count(impl) == 0) {
+    inside_.emplace(impl, Inside{storage.getWeakStorageImpl(), op, place});
+  }
+}
+
+std::optional<uint32_t> StorageTable::place_inside(const c10::StorageImpl& storage, std::optional<int64_t> born) const {
+  const auto found = inside_.find(&storage);
+  if (found == inside_.end() || born != found->second.op) return std::nullopt;
+  return found->second.place;
 }
 
 void StorageTable::allocated(const void* block, int64_t bytes, std::optional<int64_t> op) {

@@ -13,9 +13,12 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <c10/util/flat_hash_map.h>
+
 #include <cstdint>
 #include <optional>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace bayplan {
@@ -23,14 +26,47 @@ namespace bayplan {
 struct StorageRecord {
   int64_t bytes;                // the largest that it was seen with
   std::optional<int64_t> born;  // operator, or nothing: alive before the step
-  c10::ScalarType dtype;        // of the tensor that it was first seen through
-  bool gradient;                // autograd left it in a leaf's `.grad`
-  bool leaf;                    // seen as a leaf that requires a gradient
+  // Born inside an operator that did not return it: its place among the distinct storages that the operators inside
+  // that one returned, in order (a `StorageSet`). Nothing where no operator inside returned it.
+  std::optional<uint32_t> inner;
+  c10::ScalarType dtype;  // of the tensor that it was first seen through
+  bool gradient;          // autograd left it in a leaf's `.grad`
+  bool leaf;              // seen as a leaf that requires a gradient
 };
 
 // The storage of a tensor on that device, with data or swapped out; null for tensors that have none (undefined, sparse,
 // fake, a Python number) or have it elsewhere.
 const c10::Storage* storage_on(c10::Device device, const at::Tensor& tensor);
+
+// Distinct storages in order of first appearance. Weak references keep each address from being used again meanwhile.
+// The profiler and the swap executor both list so what the operators inside a counted one returned: place 3 is the same
+// storage to both.
+class StorageSet {
+ public:
+  using Weak = c10::weak_intrusive_ptr<c10::StorageImpl>;
+
+  // The storage's place, and whether it is new.
+  std::pair<uint32_t, bool> place(const c10::Storage& storage) {
+    const auto next = static_cast<uint32_t>(storages_.size());
+    const auto [found, fresh] = places_.emplace(storage.unsafeGetStorageImpl(), next);
+    if (fresh) storages_.push_back(storage.getWeakStorageImpl());
+    return {found->second, fresh};
+  }
+  // Null where there is none, or it died.
+  c10::intrusive_ptr<c10::StorageImpl> at(uint32_t place) const {
+    return place < storages_.size() ? storages_[place].lock() : c10::intrusive_ptr<c10::StorageImpl>();
+  }
+  bool contains(const c10::StorageImpl& storage) const { return places_.count(&storage) > 0; }
+  bool empty() const { return storages_.empty(); }
+  void clear() {
+    places_.clear();
+    storages_.clear();
+  }
+
+ private:
+  ska::flat_hash_map<const c10::StorageImpl*, uint32_t> places_;
+  std::vector<Weak> storages_;
+};
 
 class StorageTable {
  public:
@@ -42,6 +78,9 @@ class StorageTable {
 
   // The number that a storage already has. `address` is that of its StorageImpl.
   std::optional<uint32_t> find(const void* address) const;
+
+  // An operator inside operator `op` returned the tensor, whose place among such results is `place`.
+  void returned_inside(const c10::Storage& storage, int64_t op, uint32_t place);
 
   // The allocator's reports: `op` is the operator that the thread is in, or nothing.
   void allocated(const void* block, int64_t bytes, std::optional<int64_t> op);
@@ -72,6 +111,14 @@ class StorageTable {
     std::optional<Block> block;
   };
 
+  // Where an operator inside a counted one first returned a storage.
+  struct Inside {
+    c10::weak_intrusive_ptr<c10::StorageImpl> identity;
+    int64_t op;
+    uint32_t place;
+  };
+
+  std::optional<uint32_t> place_inside(const c10::StorageImpl& storage, std::optional<int64_t> born) const;
   std::optional<Block> first_block(const c10::StorageImpl& storage) const;
   std::optional<int64_t> birth(const c10::StorageImpl& storage, int64_t op, bool produced) const;
 
@@ -81,6 +128,7 @@ class StorageTable {
   std::unordered_map<const void*, uint32_t> numbers_;
   std::unordered_map<const void*, Block> blocks_;
   std::unordered_map<const void*, Departure> departures_;
+  ska::flat_hash_map<const void*, Inside> inside_;
 };
 
 }  // namespace bayplan

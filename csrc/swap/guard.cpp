@@ -1,9 +1,13 @@
 #include "swap/guard.h"
 
+#include <ATen/core/grad_mode.h>
+
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 #include <iterator>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -48,6 +52,14 @@ struct Hold {
   // Of the latest frame: where its pins begin, and whether it has an argument on another device, the host excepted.
   size_t first = 0;
   bool elsewhere = false;
+  // Frames that work on another stream than the compute stream, and what those inside the first of them have made.
+  struct Elsewhere {
+    const at::RecordFunction* frame;
+    TouchPtr touch;
+    bool unseen;  // the frame will not tell its results
+  };
+  std::vector<Elsewhere> elsewheres = {};
+  std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> made = {};
 };
 
 thread_local Hold own;
@@ -196,11 +208,76 @@ void bring_in_pinned(const at::RecordFunction& frame) {
   for (size_t place = own.first; place < own.pins.size(); ++place) bring_in_if_out(*own.pins[place], frame);
 }
 
+Session* watching_session() {
+  Session* session = Step::active() == nullptr ? Session::active() : nullptr;
+  return session != nullptr && session->watching() ? session : nullptr;
+}
+
+bool tells_of_streams(const at::RecordFunction& frame) { return std::strcmp(frame.name(), "aten::record_stream") == 0; }
+
+// Whether the frame works with nothing but what the operators around it were given or have made, on their stream.
+bool within_elsewhere(const Session& session) {
+  if (own.elsewheres.empty() || own.elsewheres.back().touch->stream() != current_stream(session.device())) return false;
+  const auto known = own.pins.begin() + static_cast<std::ptrdiff_t>(own.first);
+  return std::all_of(known, own.pins.end(), [&](c10::StorageImpl* storage) {
+    const auto is_it = [storage](const auto& weak) { return weak._unsafe_get_target() == storage; };
+    return std::find(own.pins.begin(), known, storage) != known || std::any_of(own.made.begin(), own.made.end(), is_it);
+  });
+}
+
+bool differentiable(const at::RecordFunction& frame) {
+  bool found = false;
+  if (!at::GradMode::is_enabled()) return found;
+  for (const c10::IValue& value : frame.inputs()) {
+    for_each_tensor(value, [&](const at::Tensor& tensor) { found = found || tensor.requires_grad(); });
+  }
+  return found;
+}
+
+// An operator on another stream than the compute stream: it waits for what was brought back, and what it uses leaves
+// behind it. A thread that computes already holds up whoever has the store and waits for it, so it asks for the store
+// only where the frame has something of its own.
+void follow_elsewhere(Session& session, const ThreadState& state, const at::RecordFunction& frame) {
+  const bool touches = own.pins.size() > own.first;
+  if (!touches && own.outermost != &frame) return;
+  if (touches && tells_of_streams(frame)) session.on_record_stream(frame);
+  if (!session.is_elsewhere() || within_elsewhere(session)) return;
+  const OperatorInfo* info = find_operator(frame);
+  if (info == nullptr || (!touches_data(*info) && state.tracker.current() == nullptr)) return;
+  const bool unseen = session.meets_elsewhere();
+  own.elsewheres.push_back({&frame, session.on_elsewhere(own.pins, own.first, differentiable(frame)), unseen});
+}
+
+void note_results(const at::RecordFunction& frame) {
+  for (const c10::IValue& value : frame.outputs()) {
+    for_each_tensor(value, [&](const at::Tensor& tensor) {
+      if (tensor.unsafeGetTensorImpl()->has_storage()) own.made.push_back(tensor.storage().getWeakStorageImpl());
+    });
+  }
+}
+
+// The frame's kernels are queued. Answers what it did elsewhere, for when the thread has let go of it.
+std::optional<Hold::Elsewhere> end_elsewhere(const at::RecordFunction& frame) {
+  if (own.elsewheres.empty()) return std::nullopt;
+  note_results(frame);
+  if (own.elsewheres.back().frame != &frame) return std::nullopt;
+  Hold::Elsewhere ended = std::move(own.elsewheres.back());
+  own.elsewheres.pop_back();
+  ended.touch->end_operator();
+  return ended;
+}
+
+void tell_elsewhere(const Hold::Elsewhere& ended) {
+  if (Session* session = watching_session()) session->on_elsewhere_end(*ended.touch, own.made);
+  if (own.elsewheres.empty()) own.made.clear();
+  if (ended.unseen) record_on(ended.touch->stream())->synchronize();
+}
+
 void end_frame(Session& session, ThreadState& state, const at::RecordFunction& frame) {
   const Frame place = state.tracker.leave(frame);
   if (place == Frame::kTransparent && state.compiled > 0) state.compiled -= is_compiled_region(frame.name()) ? 1 : 0;
   if (place == Frame::kTransparent) return;
-  const bool results = with_results.load(std::memory_order_relaxed) && session.needs_results();
+  const bool results = with_results.load(std::memory_order_relaxed) && session.sights_results();
   if (place == Frame::kNested) {
     if (results && session.owns_thread()) session.on_nested_end(frame);
     return;
@@ -221,13 +298,9 @@ bool start_frame(Session& session, const at::RecordFunction& frame) {
     return false;
   }
   if (anything_out()) guarded([&] { bring_in_pinned(frame); });
+  guarded([&] { follow_elsewhere(session, thread_state(), frame); });
   if (held.owns_lock() && !own.pins.empty()) start_computing();
   return true;
-}
-
-Session* watching_session() {
-  Session* session = Step::active() == nullptr ? Session::active() : nullptr;
-  return session != nullptr && session->watching() ? session : nullptr;
 }
 
 std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& frame) {
@@ -254,7 +327,9 @@ void end_step_frame(Step& step, ThreadState& state, const at::RecordFunction& fr
 }
 
 void on_end(const at::RecordFunction& frame, at::ObserverContext* /*context*/) {
+  const std::optional<Hold::Elsewhere> ended = end_elsewhere(frame);
   let_go(frame);
+  if (ended.has_value()) guarded([&] { tell_elsewhere(*ended); });
   if (Step* step = Step::active()) {
     guarded([&] { end_step_frame(*step, thread_state(), frame); });
   } else if (Session* session = Session::active(); session != nullptr && session->watching()) {
@@ -286,7 +361,7 @@ void refresh_guard() {
   const bool watched = session != nullptr && session->watching();
   const bool wanted = step != nullptr || watched || store.absent() > 0 || held_on.load();
   const bool on = handle != at::INVALID_CALLBACK_HANDLE;
-  const bool results = step != nullptr ? step->program().needs_results() : watched && session->needs_results();
+  const bool results = step != nullptr || (watched && session->needs_results());
   const bool other = results ? !with_results.load() : with_results.load() && step == nullptr;
   if (on && (!wanted || other)) unsubscribe();
   if (wanted && handle == at::INVALID_CALLBACK_HANDLE) subscribe(results);

@@ -27,10 +27,17 @@ struct Action {
   bool awaited;  // some action of another lane waits for it: record an event
 };
 
-// Where a storage shows itself: as the how-manieth tensor among the operator's arguments, or among its results.
+// Where a storage shows itself: its index among the operator's arguments or results (flattened, those on the device
+// only), or among the distinct storages that operators inside it returned (`StorageSet` in profiler/storages.h).
 struct Locator {
   uint32_t position;
   uint32_t slot;
+};
+
+// A storage that the operator returned in the profile: its index among the results, and its size.
+struct ResultSize {
+  uint32_t position;
+  uint64_t bytes;
 };
 
 struct OpRow {
@@ -39,7 +46,9 @@ struct OpRow {
   bool awaited;
   std::vector<Locator> arguments;
   std::vector<Locator> results;
-  std::vector<uint32_t> hidden;  // slots of storages that it allocates for later without returning them
+  std::vector<Locator> inner;     // of storages that it allocates for later without returning them
+  bool returns;                   // tensors on the device, in the profile
+  std::vector<ResultSize> sizes;  // of what it made and returned, in order of position
   std::vector<Action> before;
   std::vector<Wait> waits;
   std::vector<uint32_t> arrivals;  // slots that the operator is the first to use again
@@ -56,15 +65,6 @@ struct Program {
   std::vector<OpRow> rows;
   std::vector<Slot> slots;
   uint32_t actions = 0;  // number of actions of the schedule
-
-  bool needs_results() const {
-    for (const OpRow& row : rows) {
-      if (!row.results.empty() || !row.hidden.empty()) {
-        return true;
-      }
-    }
-    return false;
-  }
 };
 
 }  // namespace bayplan::swap

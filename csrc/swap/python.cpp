@@ -40,21 +40,27 @@ void bind_program(py::module_& module) {
            py::arg("bytes"));
   py::class_<OpRow>(module, "SwapRow")
       .def(py::init([](std::string name, uint32_t id, bool awaited, std::vector<Locator> arguments,
-                       std::vector<Locator> results, std::vector<uint32_t> hidden, std::vector<Action> before,
+                       std::vector<Locator> results, std::vector<Locator> inner, bool returns,
+                       const std::vector<std::pair<uint32_t, uint64_t>>& sizes, std::vector<Action> before,
                        std::vector<Wait> waits, std::vector<uint32_t> arrivals, std::vector<Action> after) {
+             std::vector<ResultSize> listed;
+             for (const auto& [position, bytes] : sizes) listed.push_back({position, bytes});
              return OpRow{std::move(name),
                           id,
                           awaited,
                           std::move(arguments),
                           std::move(results),
-                          std::move(hidden),
+                          std::move(inner),
+                          returns,
+                          std::move(listed),
                           std::move(before),
                           std::move(waits),
                           std::move(arrivals),
                           std::move(after)};
            }),
            py::arg("name"), py::arg("id"), py::arg("awaited"), py::arg("arguments"), py::arg("results"),
-           py::arg("hidden"), py::arg("before"), py::arg("waits"), py::arg("arrivals"), py::arg("after"));
+           py::arg("inner"), py::arg("returns"), py::arg("sizes"), py::arg("before"), py::arg("waits"),
+           py::arg("arrivals"), py::arg("after"));
   py::class_<Program>(module, "SwapProgram")
       .def(py::init([](std::vector<OpRow> rows, std::vector<Slot> slots, uint32_t actions) {
              return Program{std::move(rows), std::move(slots), actions};
@@ -76,6 +82,8 @@ void bind_outcome(py::module_& module) {
       .def_readonly("operators", &Outcome::operators)
       .def_readonly("followed", &Outcome::followed)
       .def_readonly("departure", &Outcome::departure)
+      .def_readonly("failed", &Outcome::failed)
+      .def_readonly("difference", &Outcome::difference)
       .def_readonly("refused", &Outcome::refused)
       .def_readonly("postponed", &Outcome::postponed)
       .def_readonly("left_out", &Outcome::left_out)
@@ -160,12 +168,17 @@ void bind_store(py::module_& module) {
   module.def("hold_storage", torch::wrap_pybind_function_no_gil([](uintptr_t address, bool for_life) {
                auto& storage = *reinterpret_cast<c10::StorageImpl*>(address);
                if (for_life) return Store::get().hold_for_life(storage);
+               if (Step* step = Step::active()) step->hold(storage);
                if (Session* session = Session::active()) session->hold(storage);
              }));
   module.def("swap_out", torch::wrap_pybind_function_no_gil([](const at::Tensor& tensor) {
                refresh_guard();
                Store::get().park(storage_of(tensor));
              }));
+  module.def("why_it_stays", [](const at::Tensor& tensor) -> std::optional<std::string> {
+    const char* reason = Store::why_it_stays(storage_of(tensor));
+    return reason == nullptr ? std::nullopt : std::optional<std::string>(reason);
+  });
   module.def("is_out", [](const at::Tensor& tensor) {
     return tensor.unsafeGetTensorImpl()->has_storage() && Store::entry_of(storage_of(tensor)) != nullptr;
   });

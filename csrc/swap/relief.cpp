@@ -84,6 +84,7 @@ bool Session::recall(const Pins& pins) {
     Entry* entry = storage == nullptr ? nullptr : Store::entry_of(*storage);
     if (entry == nullptr || entry->place != Place::kComing) continue;
     if (std::find(pins.begin(), pins.end(), storage.get()) != pins.end()) continue;
+    const EngineWork work = measured();
     store_.recall(*storage);
     coming_.erase(std::next(weak).base());
     ++counts_.recalled;
@@ -98,7 +99,9 @@ bool Session::swap_passively(uint64_t missing, const Pins& pins, bool residents)
   for (const uint64_t newest : {old, std::numeric_limits<uint64_t>::max()}) {
     const auto storage = choose(missing, pins, newest, residents);
     if (storage == nullptr) continue;
+    const EngineWork work = measured();
     record_on(*compute_)->block(lanes_of(device_).out);  // whoever asks may work on another stream
+    leave_behind_touches(*storage);
     store_.park(*storage);
     ++counts_.passive;
     counts_.passive_bytes += storage->nbytes();
@@ -130,6 +133,32 @@ c10::intrusive_ptr<c10::StorageImpl> Session::choose(uint64_t missing, const Pin
     least = order;
   }
   return best == nullptr ? c10::intrusive_ptr<c10::StorageImpl>() : best->storage.lock();
+}
+
+// The limit stands already, so that nobody takes what this frees. Other threads know their addresses; if they do not
+// come to an end, nothing leaves, and later requests for memory ask again.
+Descent Session::come_down() {
+  const auto in_use = [this] { return static_cast<uint64_t>(allocated().current); };
+  const bool alone = wait_for_others();
+  const Lock held(store_.lock);
+  Descent done{in_use(), 0, 0};
+  done.after_bytes = done.before_bytes;
+  if (!budget_.has_value() || done.before_bytes <= *budget_) return done;
+  try {
+    while (alone && in_use() > *budget_) {
+      const uint64_t missing = in_use() - *budget_;
+      if (!swap_passively(missing, pinned(), /*residents=*/false) &&
+          !swap_passively(missing, pinned(), /*residents=*/true)) {
+        break;
+      }
+      ++done.storages;
+    }
+  } catch (const HostMemoryShort&) {
+    keep_error(std::current_exception());
+  }
+  done.after_bytes = in_use();
+  if (done.after_bytes <= *budget_) c10::getDeviceAllocator(device_.type())->resetPeakStats(device_.index());
+  return done;
 }
 
 // What the allocator lacks, where it does not say: room for the largest storage that was seen.

@@ -1,6 +1,7 @@
 #include "swap/session.h"
 
 #include <ATen/core/grad_mode.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <pthread.h>
 #include <torch/csrc/autograd/graph_task.h>
 
@@ -18,7 +19,9 @@ namespace {
 using Lock = std::lock_guard<std::recursive_mutex>;
 
 std::atomic<Session*> active_session{nullptr};
-std::vector<Session*> started;  // the last one is active; under the store's lock
+std::vector<Session*> started;         // the last one is active; under the store's lock
+uint64_t epochs = 0;                   // of all sessions' iterations; likewise
+thread_local uint64_t optimizing = 0;  // the one in which the thread has begun an optimizer's step
 
 EventPtr timing_event_on(c10::Stream stream) {
   auto event = std::make_shared<c10::Event>(stream.device_type(), c10::EventFlag::BACKEND_DEFAULT);
@@ -65,10 +68,11 @@ void Session::start() {
   TORCH_CHECK(Step::active() == nullptr, "a swap schedule is being executed: end that step before a session starts");
   TORCH_CHECK(std::find(started.begin(), started.end(), this) == started.end(), "this session runs already");
   thread_ = std::this_thread::get_id();
-  compute_ = current_stream(device_);
+  epoch_ = ++epochs;
+  set_compute(current_stream(device_));
   frame_ = nullptr;
   leaving_now_.clear();
-  iteration_.begin = timing_event_on(*compute_);
+  iteration_.clock.begin = timing_event_on(*compute_);
   store_before_ = store_.counts();
   store_.host().reset_peak();
   c10::getDeviceAllocator(device_.type())->resetPeakStats(device_.index());
@@ -76,6 +80,12 @@ void Session::start() {
   active_session.store(this, std::memory_order_release);
   forget_frames();
   refresh_guard();
+  try {  // what any stream has been given to do before is done: nobody knows with which storages
+    c10::impl::VirtualGuardImpl(device_.type()).synchronizeDevice(device_.index());
+  } catch (...) {
+    stop();
+    throw;
+  }
 }
 
 void Session::stop() {
@@ -97,13 +107,16 @@ void Session::stop() {
       keep_error(std::current_exception());
     }
   }
+  settle_copies();
   tracker_.clear();
+  open_touches_.clear();
   refresh_guard();
 }
 
 void Session::set_watching(bool on) {
   const Lock held(store_.lock);
   watching_ = on;
+  if (!on) settle_copies();
   forget_frames();
   refresh_guard();
 }
@@ -145,8 +158,9 @@ Iteration Session::end_iteration() {
   coming_.clear();
   Iteration done = std::exchange(iteration_, Iteration());
   thread_ = std::this_thread::get_id();
-  compute_ = current_stream(device_);
-  done.end = iteration_.begin = timing_event_on(*compute_);
+  close_touches();
+  set_compute(current_stream(device_));
+  done.clock.end = iteration_.clock.begin = timing_event_on(*compute_);
   done.peak_bytes = static_cast<uint64_t>(allocated().peak);
   done.host_peak_bytes = store_.host().stats().peak_held_bytes;
   done.counts = std::exchange(counts_, SessionCounts());
@@ -156,6 +170,7 @@ Iteration Session::end_iteration() {
   iteration_.operators.reserve(done.operators.size());
   iteration_.phases.reserve(done.operators.size());
   ++iterations_;
+  epoch_ = ++epochs;
   frame_ = nullptr;
   leaving_now_.clear();
   seen_.clear();
@@ -184,9 +199,13 @@ void Session::keep_error(std::exception_ptr error) {
 // The thread that trains, and the autograd threads that work for somebody: a data loader's is neither.
 bool Session::owns_thread() const { return std::this_thread::get_id() == thread_ || in_backward(); }
 
+// A step that raised is over when the iteration is, on whichever thread it was.
+void Session::set_optimizer(bool runs) { optimizing = runs ? epoch_ : 0; }
+
+// An optimizer's step may lie inside the backward pass, on a thread of autograd's.
 Phase Session::phase() const {
+  if (optimizing == epoch_) return Phase::kOptimizer;
   if (in_backward()) return Phase::kBackward;
-  if (optimizer_) return Phase::kOptimizer;
   return at::GradMode::is_enabled() ? Phase::kForward : Phase::kWithoutGradients;
 }
 
@@ -198,6 +217,8 @@ Anchor Session::next_anchor(uint32_t id) {
 
 void Session::on_operator(const at::RecordFunction& frame, const OperatorInfo& info) {
   ++now_;
+  const bool was_in_pass = std::exchange(in_pass_, in_backward());
+  if (in_pass_ && !was_in_pass) pass_began_ = now_;
   if (frame_ != nullptr) return;  // two threads work at once: what they use is not told apart
   phase_ = phase();
   const Anchor anchor = next_anchor(info.id);
@@ -208,18 +229,16 @@ void Session::on_operator(const at::RecordFunction& frame, const OperatorInfo& i
   began_ = now_;
   info_ = &info;
   position_ = 0;
-  const bool elsewhere = current_stream(device_) != *compute_;
-  if (elsewhere) meet_other_stream();
   if (finder_ != nullptr) act_before(anchor);
-  sight_arguments(frame, info, elsewhere);
-  if (elsewhere) leaving_now_.clear();
+  sight_arguments(frame, info);
 }
 
 void Session::on_operator_end(const at::RecordFunction& frame) {
   const Lock held(store_.lock);
   if (&frame != frame_) return;
   frame_ = nullptr;
-  if (needs_results()) {
+  if (iteration_.clock.timeline != nullptr && !is_elsewhere()) iteration_.clock.timeline->end_operator(*compute_);
+  if (sights_results()) {
     for (const c10::IValue& value : frame.outputs()) {
       for_each_tensor(value, [&](const at::Tensor& tensor) { sight_result(tensor); });
     }
@@ -235,23 +254,6 @@ void Session::on_nested_end(const at::RecordFunction& frame) {
   }
 }
 
-// Another thread's operators, a data loader's for instance: what they touch stays.
-void Session::on_foreign_operator(const at::RecordFunction& frame) {
-  if (current_stream(device_) != *compute_) meet_other_stream();
-  for (const c10::IValue& value : frame.inputs()) {
-    for_each_tensor(value, [&](const at::Tensor& tensor) {
-      const c10::Storage* storage = storage_on(device_, tensor);
-      if (storage != nullptr && storage->nbytes() >= options_.least_bytes) tracker_.at(*storage, now_).barred = true;
-    });
-  }
-}
-
-// The program orders that stream behind what made a tensor, not behind the copies that bring it back: from now on the
-// host waits for those.
-void Session::meet_other_stream() {
-  if (std::exchange(users_, Users::kAnyStream) == Users::kAsker) record_on(lanes_of(device_).in)->synchronize();
-}
-
 // ---- sighting storages ----------------------------------------------------------------------------------------------
 
 Tracked& Session::refreshed(const c10::Storage& storage) {
@@ -262,7 +264,7 @@ Tracked& Session::refreshed(const c10::Storage& storage) {
   return tracked;
 }
 
-void Session::sight_arguments(const at::RecordFunction& frame, const OperatorInfo& info, bool elsewhere) {
+void Session::sight_arguments(const at::RecordFunction& frame, const OperatorInfo& info) {
   size_t argument = 0;
   for (const c10::IValue& value : frame.inputs()) {
     const bool written = argument < info.writes.size() && info.writes[argument];
@@ -271,7 +273,8 @@ void Session::sight_arguments(const at::RecordFunction& frame, const OperatorInf
       const c10::Storage* storage = storage_on(device_, tensor);
       if (storage == nullptr || storage->nbytes() < options_.least_bytes) return;
       Tracked& tracked = refreshed(*storage);
-      tracked.barred = tracked.barred || info.communicates || elsewhere;
+      tracked.barred = tracked.barred || info.communicates;
+      keep_gradient(tracked);
       if (std::exchange(tracked.last_use, now_) == now_) return;
       if (phase_ == Phase::kForward && !tracked.resident) iteration_.forward_bytes += storage->nbytes();
       Features& features = features_in(phase_, tracked);
@@ -292,7 +295,9 @@ void Session::sight_result(const at::Tensor& tensor) {
   const c10::Storage* storage = storage_on(device_, tensor);
   if (storage == nullptr || storage->nbytes() < options_.least_bytes) return;
   Tracked& tracked = refreshed(*storage);
-  tracked.barred = tracked.barred || info_->communicates || current_stream(device_) != *compute_;
+  tracked.barred = tracked.barred || info_->communicates;
+  keep_gradient(tracked);
+  if (is_elsewhere()) touch(tracked, current_stream(device_));
   if (std::exchange(tracked.last_use, now_) == now_ || features_in(phase_, tracked).uses > 0) return;
   Features made;
   made.tags = ranks_.bit(info_->id);
@@ -335,6 +340,7 @@ c10::intrusive_ptr<c10::StorageImpl> Session::flying(uint32_t target, Place plac
 }
 
 void Session::release_block(c10::StorageImpl& storage, Entry& entry) {
+  const EngineWork work = measured();
   entry.copied_out->block(entry.home);
   store_.release(storage);
 }
@@ -379,7 +385,7 @@ void Session::swap_in(const std::vector<uint32_t>& targets) {
   std::vector<std::pair<c10::intrusive_ptr<c10::StorageImpl>, c10::DataPtr>> arrivals;
   for (const uint32_t target : targets) {
     if (const auto kept = flying(target, Place::kLeaving)) {  // nobody needed its block meanwhile
-      store_.ensure_in(*kept, users_);
+      bring_back(*kept);
       ++counts_.kept;
       continue;
     }
@@ -401,6 +407,7 @@ void Session::swap_in(const std::vector<uint32_t>& targets) {
     polite_ = false;
   }
   if (arrivals.empty()) return;
+  const EngineWork work = measured();
   const c10::Stream lane = lanes_of(device_).in;
   record_on(*compute_)->block(lane);
   for (auto& [storage, block] : arrivals) {
@@ -414,8 +421,11 @@ void Session::arrive(uint32_t op) {
   for (const uint32_t target : finder_->arrivals(op)) {
     const auto storage = flying(target, Place::kComing);
     if (storage == nullptr) continue;
-    Store::entry_of(*storage)->copied_in->block(*compute_);
+    const EngineWork work = measured();
+    EventPtr copied = Store::entry_of(*storage)->copied_in;
+    copied->block(*compute_);
     store_.install(*storage);
+    came_back(*storage, std::move(copied));
     ++counts_.in_time;
   }
 }
@@ -428,7 +438,9 @@ void Session::swap_out(const Found& found) {
     ++counts_.refused;
     return;
   }
+  const EngineWork work = measured();
   record_on(*compute_)->block(lanes_of(device_).out);
+  leave_behind_touches(storage);
   try {
     store_.swap_out(storage, *compute_);
   } catch (const HostMemoryShort&) {
@@ -445,24 +457,9 @@ void Session::swap_out(const Found& found) {
   }
 }
 
-void Session::hold(c10::StorageImpl& storage) {
-  const Lock held(store_.lock);
-  if (storage.device() != device_) return;
-  const c10::Storage whole(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(&storage));
-  tracker_.at(whole, now_).held = iterations_;
-}
-
 bool Session::in_flight(const Entry& entry) const {
   return std::any_of(flights_.begin(), flights_.end(),
                      [&entry](const Flight& flight) { return flight.copied_out == entry.copied_out; });
-}
-
-// Without the guard, what the policy sent away is the policy's business; what left for lack of memory is not.
-void Session::demand(c10::StorageImpl& storage) {
-  const Lock held(store_.lock);
-  const Entry* entry = Store::entry_of(storage);
-  if (entry == nullptr || (!options_.guard && in_flight(*entry))) return;
-  store_.ensure_in(storage, users_);
 }
 
 c10::CachingAllocator::Stat Session::allocated() const {

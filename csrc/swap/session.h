@@ -6,6 +6,7 @@
 
 #include <c10/core/CachingDeviceAllocator.h>
 
+#include <atomic>
 #include <deque>
 #include <exception>
 #include <memory>
@@ -17,6 +18,7 @@
 #include "profiler/operators.h"
 #include "swap/policy.h"
 #include "swap/store.h"
+#include "swap/timeline.h"
 #include "swap/tracker.h"
 
 namespace bayplan::swap {
@@ -60,6 +62,19 @@ struct SessionCounts {
   StoreCounts store;      // `early` are counted as `in_time`
 };
 
+// How a session that found more memory in use than its budget came down.
+struct Descent {
+  uint64_t before_bytes;  // in use
+  uint64_t after_bytes;
+  uint64_t storages;  // that were swapped out
+};
+
+// An iteration's time on the device, and where it went if that was measured.
+struct IterationClock {
+  EventPtr begin, end;
+  std::shared_ptr<Timeline> timeline;
+};
+
 struct Iteration {
   std::vector<uint32_t> operators;
   std::vector<Phase> phases;
@@ -70,7 +85,7 @@ struct Iteration {
   uint64_t host_peak_bytes = 0;
   bool backward = false;
   uint64_t forward_bytes = 0;  // of what each operator of the forward pass uses, summed; older storages excepted
-  EventPtr begin, end;
+  IterationClock clock;
 };
 
 // Storages that operators of the calling thread are using now.
@@ -101,15 +116,23 @@ class Session {
   void record_sightings(bool on);
   void set_policy(std::optional<Policy> policy);
   void set_ranks(const std::vector<uint32_t>& by_frequency);
-  void set_optimizer(bool runs) { optimizer_ = runs; }
+  // Whether the calling thread runs an optimizer's step.
+  void set_optimizer(bool runs);
   // Bytes that the allocator may hold: where it does not say how much it lacks (relief.h).
   void set_budget(std::optional<uint64_t> bytes) { budget_ = bytes; }
+  // If more than the budget is in use: sends away what was there before, until it is not or nothing more may leave. The
+  // peak counts anew if it succeeded.
+  Descent come_down();
+  // Marks operators and the engine's own work until the iteration ends.
+  void measure_swapping();
   // Whether operators are followed at all while nothing is out.
   void set_watching(bool on);
   bool backward_seen() const { return iteration_.backward; }
   bool watching() const { return watching_; }
   // While memory is short too: what only operators inside others make is else unknown to passive swapping.
-  bool needs_results() const { return recording_ || short_ || (finder_ != nullptr && finder_->needs_results()); }
+  bool sights_results() const { return recording_ || short_ || (finder_ != nullptr && finder_->needs_results()); }
+  // And once other streams work: what they make leaves behind them.
+  bool needs_results() const { return sights_results() || elsewhere_seen_; }
   c10::Device device() const { return device_; }
   uint64_t tracked() const { return tracker_.size(); }
 
@@ -125,6 +148,17 @@ class Session {
   void on_nested_end(const at::RecordFunction& frame);
   void on_foreign_operator(const at::RecordFunction& frame);
   void demand(c10::StorageImpl& storage);
+  // Whether the calling thread works on another stream than the compute stream; asked without the store.
+  bool is_elsewhere() const { return current_stream(device_).id() != compute_id_.load(std::memory_order_relaxed); }
+  // An operator begins that works elsewhere with the storages from `first` on: they are there for it, and leave behind
+  // it. Until its kernels are queued the caller keeps the touch.
+  TouchPtr on_elsewhere(const Pins& storages, size_t first, bool differentiable);
+  // Its kernels are queued; these are storages that it has made.
+  void on_elsewhere_end(Touch& touch, const std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>>& made);
+  // Whether operators that began before this are not going to tell what they make.
+  bool meets_elsewhere();
+  // The program says that a stream uses a storage: `record_stream`.
+  void on_record_stream(const at::RecordFunction& frame);
 
   // Somebody knows the storage's address: it stays until the iteration ends.
   void hold(c10::StorageImpl& storage);
@@ -147,12 +181,27 @@ class Session {
 
   Phase phase() const;
   Anchor next_anchor(uint32_t id);
-  void meet_other_stream();
+  void set_compute(c10::Stream stream);
+  // Autograd hands gradients from stream to stream past all operators, and reads their storages then.
+  void keep_gradient(Tracked& tracked) {
+    if (graph_elsewhere_ && in_pass_ && tracked.first_use >= pass_began_) tracked.held = iterations_;
+  }
+  const TouchPtr& open_touch(c10::Stream stream);
+  void touch(Tracked& tracked, c10::Stream stream);
+  void close_touches();
+  // A storage that leaves is copied behind what other streams hold of it.
+  void leave_behind_touches(c10::StorageImpl& storage);
+  // Lets the current stream wait for the copy that brought a storage back.
+  void await_copy(c10::StorageImpl& storage, const Tracked& tracked);
+  void bring_back(c10::StorageImpl& storage);
+  void came_back(c10::StorageImpl& storage, EventPtr copied);
+  // Makes the host wait for all copies, as streams will work unseen.
+  void settle_copies();
   void act_before(const Anchor& anchor);
   void release(const std::vector<uint32_t>& targets);
   void swap_in(const std::vector<uint32_t>& targets);
   void arrive(uint32_t op);
-  void sight_arguments(const at::RecordFunction& frame, const OperatorInfo& info, bool elsewhere);
+  void sight_arguments(const at::RecordFunction& frame, const OperatorInfo& info);
   void sight_result(const at::Tensor& tensor);
   void note(const c10::Storage& storage, uint64_t key, bool result);
   Tracked& refreshed(const c10::Storage& storage);
@@ -165,6 +214,7 @@ class Session {
   void release_due();
   uint64_t release_leaving(uint64_t missing);  // how many blocks
   bool recall(const Pins& pins);
+  EngineWork measured() { return EngineWork(iteration_.clock.timeline.get(), *compute_); }
   bool stays(const Tracked& tracked) const { return tracked.barred || tracked.held >= iterations_; }
   bool swap_passively(uint64_t missing, const Pins& pins, bool residents);
   c10::intrusive_ptr<c10::StorageImpl> choose(uint64_t missing, const Pins& pins, uint64_t newest,
@@ -180,13 +230,20 @@ class Session {
   std::unique_ptr<Finder> finder_;
   std::thread::id thread_;
   std::optional<c10::Stream> compute_;
+  std::atomic<c10::StreamId> compute_id_{0};
+  bool elsewhere_seen_ = false;         // somebody worked on another stream than the compute stream
+  bool graph_elsewhere_ = false;        // and autograd will work there too
+  bool in_pass_ = false;                // the latest operator ran in a backward pass,
+  uint64_t pass_began_ = 0;             // which began with that operator
+  bool any_copied_ = false;             // some storage came back, and the host did not wait for it
+  std::vector<TouchPtr> open_touches_;  // one for each stream
   bool watching_ = true;
   bool recording_ = false;
   bool short_ = true;        // memory was short in some iteration, or it is the first
   bool ever_short_ = false;  // memory was short in some iteration
-  bool optimizer_ = false;
-  bool polite_ = false;  // a swap-in of the policy asks for memory: nothing else leaves for it
-  Users users_ = Users::kAsker;
+  uint64_t epoch_ = 0;       // tells this iteration from all others, of other sessions too
+  bool waiting_ = false;     // a measured wait is open
+  bool polite_ = false;      // a swap-in of the policy asks for memory: nothing else leaves for it
   std::optional<uint64_t> budget_;
 
   uint64_t now_ = 0;    // operators since the session began

@@ -62,9 +62,23 @@ py::bytes phases_of(const Iteration& iteration) {
   return {reinterpret_cast<const char*>(iteration.phases.data()), iteration.phases.size()};
 }
 
-double duration_us(const Iteration& iteration) {
-  iteration.end->synchronize();
-  return iteration.begin->elapsedTime(*iteration.end) * 1e3;
+double duration_us(const IterationClock& clock) {
+  clock.end->synchronize();
+  return clock.begin->elapsedTime(*clock.end) * 1e3;
+}
+
+double without_swapping_us(const IterationClock& clock) {
+  TORCH_CHECK(clock.timeline != nullptr, "this iteration was not measured: call measure_swapping() when it begins");
+  return clock.timeline->without_swapping_us();
+}
+
+void bind_clock(py::module_& module) {
+  py::class_<IterationClock>(module, "SwapClock")
+      .def_property_readonly("done", [](const IterationClock& clock) { return clock.end->query(); })
+      .def_property_readonly("measured", [](const IterationClock& clock) { return clock.timeline != nullptr; })
+      .def("duration_us",
+           torch::wrap_pybind_function_no_gil([](const IterationClock& clock) { return duration_us(clock); }))
+      .def("without_swapping_us", torch::wrap_pybind_function_no_gil(&without_swapping_us));
 }
 
 void bind_iteration(py::module_& module) {
@@ -85,7 +99,9 @@ void bind_iteration(py::module_& module) {
       .def_readonly("host_peak_bytes", &Iteration::host_peak_bytes)
       .def_readonly("backward", &Iteration::backward)
       .def_readonly("forward_bytes", &Iteration::forward_bytes)
-      .def("duration_us", torch::wrap_pybind_function_no_gil(&duration_us));
+      .def_readonly("clock", &Iteration::clock)
+      .def("duration_us",
+           torch::wrap_pybind_function_no_gil([](const Iteration& iteration) { return duration_us(iteration.clock); }));
 }
 
 void bind_sessions(py::module_& module) {
@@ -112,6 +128,11 @@ void bind_sessions(py::module_& module) {
       .def("set_ranks", wrap_pybind_function_no_gil(&Session::set_ranks), py::arg("by_frequency"))
       .def("set_optimizer", &Session::set_optimizer, py::arg("runs"))
       .def("set_budget", &Session::set_budget, py::arg("bytes"))
+      .def("come_down", wrap_pybind_function_no_gil([](Session& session) {
+             const Descent done = session.come_down();
+             return std::make_tuple(done.before_bytes, done.after_bytes, done.storages);
+           }))
+      .def("measure_swapping", wrap_pybind_function_no_gil(&Session::measure_swapping))
       .def("set_watching", wrap_pybind_function_no_gil(&Session::set_watching), py::arg("on"))
       .def_property_readonly("backward_seen", &Session::backward_seen)
       .def_property_readonly("tracked", &Session::tracked)
@@ -123,6 +144,7 @@ void bind_sessions(py::module_& module) {
 void bind_session(py::module_& module) {
   bind_policy(module);
   bind_counts(module);
+  bind_clock(module);
   bind_iteration(module);
   bind_sessions(module);
   module.def("pressure_handler", [] {

@@ -17,6 +17,13 @@ namespace {
 
 using Lock = std::lock_guard<std::recursive_mutex>;
 
+// 4096 as "4,096".
+std::string with_commas(uint64_t number) {
+  std::string text = std::to_string(number);
+  for (size_t place = text.size(); place > 3;) text.insert(place -= 3, ",");
+  return text;
+}
+
 std::atomic<Step*> active_step{nullptr};
 uint64_t steps_begun = 0;  // under the store's lock
 
@@ -61,6 +68,8 @@ void Step::reset() {
   row_ = nullptr;
   frame_ = nullptr;
   inner_.clear();
+  elsewhere_.clear();
+  held_.clear();
   open_ = 0;
   users_ = Users::kAsker;
   last_mark_ = 0;
@@ -114,7 +123,8 @@ void Step::keep_error(std::exception_ptr error) {
   const Lock held(store_.lock);
   if (error_ != nullptr) return;
   error_ = std::move(error);
-  depart("the swap engine failed");
+  outcome_.failed = !outcome_.departure.has_value();
+  depart("made the swap engine fail");
 }
 
 // ---- following the operators ----------------------------------------------------------------------------------------
@@ -123,10 +133,10 @@ void Step::on_operator(const at::RecordFunction& frame, const OperatorInfo& info
   const Lock held(store_.lock);
   ++open_;
   ++outcome_.operators;
-  if (current_stream(device_) != *compute_) meet_other_stream();
+  if (current_stream(device_) != *compute_) meet_other_stream(frame);
   if (outcome_.departure.has_value() || next() == program_.rows.size()) return;
   if (row_ != nullptr) {
-    depart("operators run on two threads at once");
+    depart("runs on a second thread while another operator runs");
   } else if (matches(info)) {
     begin_row(frame);
   }
@@ -149,13 +159,22 @@ bool Step::on_foreign_operator(const at::RecordFunction& frame) {
   }
   const Lock held(store_.lock);
   open_ += here ? 1 : 0;
-  if (here && current_stream(device_) != *compute_) meet_other_stream();
+  if (here && current_stream(device_) != *compute_) meet_other_stream(frame);
   return here;
 }
 
+void Step::note_elsewhere(c10::ArrayRef<c10::IValue> values) {
+  for (const c10::IValue& value : values) {
+    for_each_tensor(value, [&](const at::Tensor& tensor) {
+      if (const c10::Storage* storage = storage_on(device_, tensor)) elsewhere_.place(*storage);
+    });
+  }
+}
+
 // The program orders that stream behind what made a tensor, not behind the copies that bring it back: from now on the
-// host waits for those.
-void Step::meet_other_stream() {
+// host waits for those. What such an operator uses stays: the compute stream does not know when it is done with it.
+void Step::meet_other_stream(const at::RecordFunction& frame) {
+  note_elsewhere(frame.inputs());
   if (std::exchange(users_, Users::kAnyStream) == Users::kAsker) record_on(lanes_of(device_).in)->synchronize();
 }
 
@@ -166,10 +185,10 @@ void Step::on_foreign_operator_end() {
 
 void Step::on_nested_end(const at::RecordFunction& frame) {
   const Lock held(store_.lock);
-  if (row_ == nullptr || row_->hidden.empty()) return;
+  if (row_ == nullptr || row_->inner.empty()) return;
   for (const c10::IValue& value : frame.outputs()) {
     for_each_tensor(value, [&](const at::Tensor& tensor) {
-      if (const c10::Storage* storage = storage_on(device_, tensor)) inner_.push_back(storage->getWeakStorageImpl());
+      if (const c10::Storage* storage = storage_on(device_, tensor)) inner_.place(*storage);
     });
   }
 }
@@ -179,14 +198,10 @@ bool Step::matches(const OperatorInfo& info) {
   const OperatorInfo*& known = known_[next()];
   if (known != &info) {
     if (info.name != row.name) {
-      depart("the plan has " + row.name + ", " + info.name + " ran");
+      depart("is " + info.name + " in this step");
       return false;
     }
     known = &info;
-  }
-  if (current_stream(device_) != *compute_) {
-    depart(row.name + " runs on another stream than the step began on");
-    return false;
   }
   return true;
 }
@@ -198,6 +213,7 @@ void Step::begin_row(const at::RecordFunction& frame) {
   row_ = &row;
   frame_ = &frame;
   act_before(row);
+  if (current_stream(device_) != *compute_) return;  // the guard brings in what it uses, for its stream
   wait_on_compute(row.waits, StallCause::kSwapIn);
   for (const uint32_t slot : row.arrivals) {
     if (const auto storage = flying(slot, Place::kComing)) store_.install(*storage);
@@ -212,78 +228,94 @@ void Step::end_row(const at::RecordFunction& frame) {
     sample_memory();
   }
   if (row.awaited) done_[row.id] = record_on(*compute_);
+  const bool threw = frame.outputs().empty() && frame.num_outputs() > 0;
+  if (threw && row.returns) return;  // not so in the profile: the program may try again, or end
+  if (current_stream(device_) != *compute_) note_elsewhere(frame.outputs());
   locate(row.results, frame.outputs(), "result");
-  locate_hidden(frame);
+  locate_inner();
   if (outcome_.departure.has_value()) return;
+  compare_sizes(frame);
   act_after(row);
   ++outcome_.followed;
+  if (next() < program_.rows.size()) release_before(program_.rows[next()]);
+}
+
+// The storages on the device among an operator's arguments or results, with their index: the profiler's inputs and
+// outputs. What stands in for data that was never there is none.
+template <typename Visit>
+void Step::for_each_storage(c10::ArrayRef<c10::IValue> values, const Visit& visit) const {
+  uint32_t position = 0;
+  for (const c10::IValue& value : values) {
+    for_each_tensor(value, [&](const at::Tensor& tensor) {
+      const c10::Storage* found = storage_on(device_, tensor);
+      c10::StorageImpl* storage = found == nullptr ? nullptr : found->unsafeGetStorageImpl();
+      const bool stand_in = storage != nullptr && storage->nbytes() > 0 &&
+                            storage->_mutable_data_ptr_no_checks().get() == nullptr &&
+                            Store::entry_of(*storage) == nullptr;
+      if (storage != nullptr && !stand_in) visit(position++, *found);
+    });
+  }
 }
 
 void Step::locate(const std::vector<Locator>& locators, c10::ArrayRef<c10::IValue> values, const char* where) {
   if (locators.empty()) return;
-  uint32_t position = 0;
   auto wanted = locators.begin();  // in order of position
-  const auto visit = [&](const at::Tensor& tensor) {
-    const c10::Storage* found = storage_on(device_, tensor);
-    c10::StorageImpl* storage = found == nullptr ? nullptr : found->unsafeGetStorageImpl();
-    const bool stand_in = storage != nullptr && storage->nbytes() > 0 &&
-                          storage->_mutable_data_ptr_no_checks().get() == nullptr &&
-                          Store::entry_of(*storage) == nullptr;
-    if (storage == nullptr || stand_in) return;
+  for_each_storage(values, [&](uint32_t position, const c10::Storage& storage) {
     for (; wanted != locators.end() && wanted->position == position; ++wanted) {
       const Slot& slot = program_.slots[wanted->slot];
-      if (storage->nbytes() != slot.bytes) {
-        depart(std::string(where) + " " + std::to_string(position) + " of " + program_.rows[next()].name + " has " +
-               std::to_string(storage->nbytes()) + " bytes, tensor " + slot.label + " has " +
-               std::to_string(slot.bytes));
+      if (storage.nbytes() != slot.bytes) {
+        depart("has " + with_commas(storage.nbytes()) + " bytes as " + where + " " + std::to_string(position) +
+               " where its profile had " + with_commas(slot.bytes));
       }
-      slots_[wanted->slot] = found->getWeakStorageImpl();
+      slots_[wanted->slot] = storage.getWeakStorageImpl();
     }
-    ++position;
-  };
-  for (const c10::IValue& value : values) for_each_tensor(value, visit);
+  });
   if (wanted != locators.end()) {
-    depart(program_.rows[next()].name + " has no " + where + " " + std::to_string(wanted->position) +
-           ", where tensor " + program_.slots[wanted->slot].label + " should be");
+    depart("has no " + std::string(where) + " " + std::to_string(wanted->position) + ", where its profile had " +
+           with_commas(program_.slots[wanted->slot].bytes) + " bytes");
   }
 }
 
-bool Step::assigned(const c10::StorageImpl* storage) const {
-  for (uint32_t slot = 0; slot < slots_.size(); ++slot) {
-    if (storage_of(slot).get() == storage) return true;
-  }
-  return false;
-}
-
-// Some operators keep what they do not return: dropout its mask, cross-entropy its log-probabilities. Whatever an
-// operator inside returned, that lives on, is not a result and has the size, is taken to be it: in order, if several
-// are.
-void Step::locate_hidden(const at::RecordFunction& frame) {
-  std::vector<const c10::StorageImpl*> results;
-  for (const c10::IValue& value : row_->hidden.empty() ? std::vector<c10::IValue>() : frame.outputs()) {
-    for_each_tensor(value, [&](const at::Tensor& tensor) {
-      if (const c10::Storage* storage = storage_on(device_, tensor)) results.push_back(storage->unsafeGetStorageImpl());
-    });
-  }
-  for (const uint32_t slot : row_->hidden) {
-    const auto fits = [&](const WeakStorage& weak) {
-      const auto storage = weak.lock();
-      return storage != nullptr && storage->nbytes() == program_.slots[slot].bytes &&
-             std::find(results.begin(), results.end(), storage.get()) == results.end() && !assigned(storage.get());
-    };
-    const auto found = std::find_if(inner_.begin(), inner_.end(), fits);
-    if (found == inner_.end()) {
-      return depart(row_->name + " keeps nothing of " + std::to_string(program_.slots[slot].bytes) +
-                    " bytes, as tensor " + program_.slots[slot].label + " would be");
+// Some operators keep what they do not return: dropout its mask, cross-entropy its log-probabilities.
+void Step::locate_inner() {
+  for (const Locator& locator : row_->inner) {
+    const auto storage = inner_.at(locator.position);
+    const uint64_t expected = program_.slots[locator.slot].bytes;
+    if (storage == nullptr || storage->nbytes() != expected) {
+      const std::string kept = storage == nullptr ? "nothing" : with_commas(storage->nbytes()) + " bytes";
+      return depart("keeps " + kept + " where its profile kept " + with_commas(expected) + " bytes");
     }
-    slots_[slot] = *found;
+    slots_[locator.slot] = WeakStorage(storage);
   }
 }
 
-void Step::depart(std::string how) {
-  if (!outcome_.departure.has_value()) {
-    outcome_.departure = "operator " + std::to_string(next()) + ": " + std::move(how);
-  }
+// A result of another size does not end the plan, as swapping on needs less memory than stopping. But where memory then
+// does not suffice, this is why.
+void Step::compare_sizes(const at::RecordFunction& frame) {
+  if (row_->sizes.empty() || outcome_.difference.has_value()) return;
+  auto expected = row_->sizes.begin();
+  for_each_storage(frame.outputs(), [&](uint32_t position, const c10::Storage& storage) {
+    if (expected == row_->sizes.end() || expected->position != position) return;
+    if (storage.nbytes() != expected->bytes) {
+      note_difference("gives " + with_commas(storage.nbytes()) + " bytes where its profile gave " +
+                      with_commas(expected->bytes));
+    }
+    ++expected;
+  });
+}
+
+std::string Step::here() const {
+  std::string place = "operator " + std::to_string(next());
+  if (next() < program_.rows.size()) place += " (" + program_.rows[next()].name + ")";
+  return place + " ";
+}
+
+void Step::depart(const std::string& how) {
+  if (!outcome_.departure.has_value()) outcome_.departure = here() + how;
+}
+
+void Step::note_difference(const std::string& how) {
+  if (!outcome_.difference.has_value()) outcome_.difference = here() + how;
 }
 
 c10::intrusive_ptr<c10::StorageImpl> Step::storage_of(uint32_t slot) const {

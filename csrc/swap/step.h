@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "profiler/storages.h"
 #include "swap/program.h"
 #include "swap/store.h"
 #include "swap/tape.h"
@@ -44,13 +45,15 @@ struct MemorySample {
 };
 
 struct Outcome {
-  uint32_t operators = 0;                // that ran
-  uint32_t followed = 0;                 // of these, as planned
-  std::optional<std::string> departure;  // the first difference from the plan
-  uint32_t refused = 0;                  // planned swap-outs of storages that cannot leave
-  uint32_t postponed = 0;                // planned swap-ins that found no memory
-  uint32_t left_out = 0;                 // still out at the end, for lack of memory
-  uint64_t peak_bytes = 0;               // on the device, from `begin` to `end`
+  uint32_t operators = 0;                 // that ran
+  uint32_t followed = 0;                  // of these, as planned
+  std::optional<std::string> departure;   // the first difference that ended the plan: nothing leaves after it
+  std::optional<std::string> difference;  // the first one that did not: another size, a tensor that must stay
+  bool failed = false;                    // the departure is an error of the engine's: see `raise_error`
+  uint32_t refused = 0;                   // planned swap-outs of storages that cannot leave
+  uint32_t postponed = 0;                 // planned swap-ins that found no memory
+  uint32_t left_out = 0;                  // still out at the end, for lack of memory
+  uint64_t peak_bytes = 0;                // on the device, from `begin` to `end`
   uint64_t host_peak_bytes = 0;
   StoreCounts counts;  // of this step
 };
@@ -95,6 +98,8 @@ class Step {
   void on_foreign_operator_end();
   void on_nested_end(const at::RecordFunction& frame);
   void demand(c10::StorageImpl& storage);
+  // Somebody knows the storage's address: it stays until the step ends.
+  void hold(c10::StorageImpl& storage);
   void keep_error(std::exception_ptr error);
 
  private:
@@ -103,12 +108,14 @@ class Step {
 
   void reset();
   bool matches(const OperatorInfo& info);
-  void meet_other_stream();
+  void meet_other_stream(const at::RecordFunction& frame);
+  void note_elsewhere(c10::ArrayRef<c10::IValue> values);
   void locate(const std::vector<Locator>& locators, c10::ArrayRef<c10::IValue> values, const char* where);
-  void locate_hidden(const at::RecordFunction& frame);
-  bool assigned(const c10::StorageImpl* storage) const;
+  void locate_inner();
+  void compare_sizes(const at::RecordFunction& frame);
   void begin_row(const at::RecordFunction& frame);
   void end_row(const at::RecordFunction& frame);
+  void release_before(const OpRow& row);
   void act_before(const OpRow& row);
   void act_after(const OpRow& row);
   void release(const Action& action);
@@ -117,14 +124,19 @@ class Step {
   void swap_out(const Action& action);
   void wait_for(const std::vector<Wait>& waits, c10::Stream waiter);
   void wait_on_compute(const std::vector<Wait>& waits, StallCause cause);
-  void depart(std::string how);
+  template <typename Visit>
+  void for_each_storage(c10::ArrayRef<c10::IValue> values, const Visit& visit) const;
+  // "operator 7 (aten::mul) ", for sentences about the operator that is next.
+  std::string here() const;
+  void depart(const std::string& how);
+  void note_difference(const std::string& how);
   void bring_back();
   c10::CachingAllocator::Stat allocated() const;
   void sample_memory();
   uint32_t mark(c10::Stream stream) { return traced_ ? tape_.mark(stream) : 0; }
   c10::intrusive_ptr<c10::StorageImpl> storage_of(uint32_t slot) const;
   c10::intrusive_ptr<c10::StorageImpl> flying(uint32_t slot, Place place) const;
-  bool may_leave(uint32_t slot) const;
+  const char* why_it_stays(uint32_t slot) const;
   uint32_t next() const { return outcome_.followed; }
 
   Program program_;
@@ -140,7 +152,9 @@ class Step {
   const OpRow* row_ = nullptr;                 // of the operator that runs
   const at::RecordFunction* frame_ = nullptr;  // likewise
   uint32_t row_mark_ = 0;
-  std::vector<WeakStorage> inner_;  // what the operators inside it returned, where the row asks for it
+  StorageSet elsewhere_;  // what operators on other streams used
+  StorageSet held_;       // whose address somebody took
+  StorageSet inner_;      // of the operator that runs, where the row asks for it
   uint64_t number_ = 0;
   uint32_t open_ = 0;            // outermost operators that run now, on any thread
   Users users_ = Users::kAsker;  // of what comes back on demand

@@ -10,16 +10,20 @@ namespace bayplan::swap {
 
 using Lock = std::lock_guard<std::recursive_mutex>;
 
+// Right after the operator before, not only when the next one begins: a program may ask for memory in between
+// (`torch.empty` is no counted operator), and counts on what the plan frees for the next.
+void Step::release_before(const OpRow& row) {
+  for (const Action& action : row.before) {
+    if (action.deed == Deed::kRelease) release(action);
+  }
+}
+
 // All blocks are allocated before the first copy is queued: then the first wait on "now" covers them all, and a plan
 // need not repeat it for the copies behind in the lane.
 void Step::act_before(const OpRow& row) {
   std::vector<std::pair<const Action*, Arrivals>> due;
   for (const Action& action : row.before) {
-    if (action.deed == Deed::kRelease) {
-      release(action);
-    } else {
-      due.emplace_back(&action, allocate(action));
-    }
+    if (action.deed == Deed::kSwapIn) due.emplace_back(&action, allocate(action));
   }
   for (auto& [action, arrivals] : due) swap_in(*action, std::move(arrivals));
 }
@@ -76,9 +80,8 @@ Step::Arrivals Step::allocate(const Action& action) {
 }
 
 void Step::swap_in(const Action& action, Arrivals arrivals) {
-  if (arrivals.empty()) return;
   const c10::Stream lane = lanes_of(device_).in;
-  wait_for(action.waits, lane);
+  wait_for(action.waits, lane);  // even if there is nothing to bring: later copies of the lane count on it
   const uint32_t begin = mark(lane);
   for (auto& [storage, block] : arrivals) store_.swap_in(*storage, std::move(block));
   if (action.awaited) done_[action.id] = record_on(lane);
@@ -88,20 +91,32 @@ void Step::swap_in(const Action& action, Arrivals arrivals) {
   }
 }
 
-// While another thread is inside an operator, that operator may hold the bare address of a storage that should leave.
-bool Step::may_leave(uint32_t slot) const {
+// Null if the slot's storage may leave now. While another thread is inside an operator, that operator may hold the bare
+// address of a storage that should leave.
+const char* Step::why_it_stays(uint32_t slot) const {
   const auto storage = storage_of(slot);
-  return storage != nullptr && open_ == 0 && Store::why_it_stays(*storage) == nullptr;
+  if (storage == nullptr) return "it is gone";
+  if (open_ > 0) return "another thread is inside an operator";
+  if (current_stream(device_) != *compute_ || elsewhere_.contains(*storage))
+    return "an operator on another stream uses it";
+  if (held_.contains(*storage)) return "somebody took its address";
+  return Store::why_it_stays(*storage);
 }
 
 void Step::swap_out(const Action& action) {
   std::vector<uint32_t> leaving;
-  std::copy_if(action.slots.begin(), action.slots.end(), std::back_inserter(leaving),
-               [this](uint32_t slot) { return may_leave(slot); });
-  outcome_.refused += static_cast<uint32_t>(action.slots.size() - leaving.size());
-  if (leaving.empty()) return;
+  for (const uint32_t slot : action.slots) {
+    const char* reason = why_it_stays(slot);
+    if (reason == nullptr) {
+      leaving.push_back(slot);
+      continue;
+    }
+    ++outcome_.refused;
+    note_difference("leaves tensor " + program_.slots[slot].label + " of " +
+                    std::to_string(program_.slots[slot].bytes) + " bytes on the device: " + reason);
+  }
   const c10::Stream lane = lanes_of(device_).out;
-  wait_for(action.waits, lane);
+  wait_for(action.waits, lane);  // even if nothing leaves: later copies of the lane count on it
   const uint32_t begin = mark(lane);
   for (const uint32_t slot : leaving) {
     const auto storage = storage_of(slot);
@@ -121,6 +136,12 @@ void Step::demand(c10::StorageImpl& storage) {
   if (store_.ensure_in(storage, users_) != Arrival::kPresent && ours) {
     stalls_.push_back({StallCause::kOnDemand, begin, mark(reader)});
   }
+}
+
+void Step::hold(c10::StorageImpl& storage) {
+  const Lock held(store_.lock);
+  if (storage.device() != device_) return;
+  held_.place(c10::Storage(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(&storage)));
 }
 
 c10::CachingAllocator::Stat Step::allocated() const {

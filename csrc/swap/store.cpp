@@ -198,7 +198,7 @@ void Store::hand_back(c10::StorageImpl& storage, Entry& entry, c10::Event& copie
   restore(storage, entry);
 }
 
-Arrival Store::ensure_in(c10::StorageImpl& storage, Users users) {
+Arrival Store::ensure_in(c10::StorageImpl& storage, Users users, EventPtr* copied) {
   const Lock held(lock);
   Entry* entry = entry_of(storage);
   if (entry == nullptr) {
@@ -207,7 +207,9 @@ Arrival Store::ensure_in(c10::StorageImpl& storage, Users users) {
   Arrival how = Arrival::kEarly;
   if (entry->place == Place::kLeaving) {
     ++counts_.cancelled;
-    hand_back(storage, *entry, *EventPtr(entry->copied_out), users);  // users may write where the copy still reads
+    const EventPtr end = entry->copied_out;
+    hand_back(storage, *entry, *end, users);  // users may write where the copy still reads
+    if (copied != nullptr) *copied = end;
     return Arrival::kCancelled;
   }
   if (entry->place == Place::kAway) {
@@ -219,7 +221,9 @@ Arrival Store::ensure_in(c10::StorageImpl& storage, Users users) {
     how = Arrival::kFetched;
   }
   ++(how == Arrival::kFetched ? counts_.fetched : counts_.early);
-  hand_back(storage, *entry, *EventPtr(entry->copied_in), users);
+  const EventPtr end = entry->copied_in;
+  hand_back(storage, *entry, *end, users);
+  if (copied != nullptr) *copied = end;
   return how;
 }
 
@@ -232,8 +236,8 @@ void Store::park(c10::StorageImpl& storage) {
   release(storage);
 }
 
-// What a dead or restored storage leaves behind. A block that a copy may still touch goes back to its pool only when
-// the copy is done: the allocator sees to that, told of the stream.
+// What a dead or restored storage leaves behind. A block that a copy may still touch goes back to its pool behind that
+// copy: its home stream waits for it, so that the program may have the bytes at once, as a plan counts on.
 void Store::settle(Entry& entry) {
   if (entry.host.bytes.defined()) {  // the storage died
     ++counts_.died;
@@ -241,9 +245,9 @@ void Store::settle(Entry& entry) {
     host_.give_back(std::move(entry.host));
   }
   if (entry.block.get() != nullptr) {
-    const Lanes& lanes = lanes_of(entry.device);
-    const c10::Stream copier = entry.place == Place::kComing ? lanes.in : lanes.out;
-    c10::impl::VirtualGuardImpl(entry.device.type()).recordDataPtrOnStream(entry.block, copier);
+    const EventPtr& copied = entry.place == Place::kComing ? entry.copied_in : entry.copied_out;
+    copied->block(entry.home);
+    c10::impl::VirtualGuardImpl(entry.device.type()).recordDataPtrOnStream(entry.block, entry.home);
     entry.block.clear();
   }
 }

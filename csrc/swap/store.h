@@ -92,8 +92,9 @@ class Store {
   void install(c10::StorageImpl& storage);
 
   // Makes a storage readable for whatever is queued next on the calling thread's current stream, or on any stream,
-  // wherever its data is.
-  Arrival ensure_in(c10::StorageImpl& storage, Users users);
+  // wherever its data is. `copied`, if given, becomes the end of the copy that the users are told to wait for; it stays
+  // as it is where the storage was present.
+  Arrival ensure_in(c10::StorageImpl& storage, Users users, EventPtr* copied = nullptr);
   // Swaps out with every wait that this needs, and releases the block at once.
   void park(c10::StorageImpl& storage);
 

@@ -7,8 +7,10 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <vector>
 
 #include "swap/features.h"
+#include "swap/touch.h"
 
 namespace bayplan::swap {
 
@@ -18,10 +20,12 @@ struct Tracked {
   uint64_t last_use;       // and last, 0 if none yet; numbers run through all iterations from 1
   uint64_t iteration = 0;  // of the features
   Features features = {};
-  Features without_gradients = {};  // of uses in that phase, so that a validation changes no features of training
-  bool resident = false;            // older than the session: parameters, optimizer states
-  uint64_t held = 0;                // the iteration until whose end it stays: somebody knows its address
-  bool barred = false;              // other streams or processes may use it: it stays
+  Features without_gradients = {};     // of uses in that phase, so that a validation changes no features of training
+  bool resident = false;               // older than the session: parameters, optimizer states
+  uint64_t held = 0;                   // the iteration until whose end it stays: somebody knows its address
+  bool barred = false;                 // other threads or processes may use it: it stays
+  std::vector<TouchPtr> touches = {};  // by other streams since it came: it leaves behind them
+  EventPtr copied = nullptr;           // the copy that brought it back: other streams use it behind that
 };
 
 class Tracker {
@@ -35,7 +39,7 @@ class Tracker {
     return table_.emplace(key, Tracked{storage.getWeakStorageImpl(), now, 0}).first->second;
   }
 
-  const Tracked* find(c10::StorageImpl* storage) const {
+  Tracked* find(c10::StorageImpl* storage) {
     const auto found = table_.find(storage);
     return found == table_.end() ? nullptr : &found->second;
   }

@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 
 import torch
+from msgspec import UNSET, UnsetType
 
 from runtime.native import core
 from runtime.profile.phases import settle_phases
 from runtime.profile.tensors import graph_tensors, known_kinds
-from solvers.ir.graph import Op, OpGraph, Phase
+from solvers.ir.graph import Launch, Op, OpGraph, Phase
 
 
 def assemble_graph(
@@ -19,19 +20,23 @@ def assemble_graph(
     model: torch.nn.Module | None = None,
     optimizer: torch.optim.Optimizer | None = None,
     arithmetic: bool = True,
+    launches: Sequence[Launch] | None = None,
+    ranges: Sequence[str] | None = None,
 ) -> OpGraph:
-    """The graph of what the recorder, now stopped, has seen; operator i took `times_us[i]`.
+    """The graph of what the recorder, now stopped, has seen; operator i took `times_us[i]`, launched as `launches[i]`.
 
     `model` and `optimizer` tell parameters, gradients and states apart exactly, where the step would else tell.
-    `arithmetic` says whether the recorder counted operations and bytes. Memory is that of the step without swapping.
+    `arithmetic` says whether the recorder counted operations and bytes; `ranges` are the operators' (`settle_phases`),
+    where the caller knows more of them than the recorder. Memory is that of the step without swapping.
     """
     operators = recorder.operators()
-    phases = settle_phases([record.range for record in operators])
+    phases = settle_phases([record.range for record in operators] if ranges is None else ranges)
+    known: Sequence[Launch | UnsetType] = [UNSET] * len(operators) if launches is None else launches
     return OpGraph(
         name=name,
         ops=tuple(
-            _op(record, phase, time_us, arithmetic)
-            for record, phase, time_us in zip(operators, phases, times_us, strict=True)
+            _op(record, phase, time_us, arithmetic, launch)
+            for record, phase, time_us, launch in zip(operators, phases, times_us, known, strict=True)
         ),
         tensors=graph_tensors(
             recorder.storages(), operators, phases, known_kinds(recorder.storage_number, model, optimizer)
@@ -41,7 +46,7 @@ def assemble_graph(
     )
 
 
-def _op(record: core.OperatorRecord, phase: Phase, time_us: int, arithmetic: bool) -> Op:
+def _op(record: core.OperatorRecord, phase: Phase, time_us: int, arithmetic: bool, launch: Launch | UnsetType) -> Op:
     return Op(
         name=record.name,
         phase=phase,
@@ -51,4 +56,5 @@ def _op(record: core.OperatorRecord, phase: Phase, time_us: int, arithmetic: boo
         kind="comm" if record.communicates else "compute",
         flops=record.flops if arithmetic and record.has_flops else None,
         bytes=record.bytes if arithmetic else None,
+        launch=launch,
     )

@@ -4,16 +4,25 @@ import difflib
 import importlib
 import inspect
 import sys
-from collections.abc import Callable
+import sysconfig
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType, ModuleType
 from typing import NamedTuple, TypeVar
 
 import torch
 
+from runtime.device import sim_hardware
 from solvers.ir.errors import BayplanError, InvalidInput
+from solvers.ir.hardware import Hardware
 
 ResultT = TypeVar("ResultT")
+SHOWN = 400
+"""The longest text of a foreign error that a sentence quotes: some write pages."""
+PARTS = "it must return (model, optimizer, step)"
+COMPILERS = ("torch._dynamo", "torch._inductor", "torch._functorch")
+"""Where the errors of torch.compile are defined."""
+LIBRARY = sysconfig.get_paths()["stdlib"]
 
 
 class Training(NamedTuple):
@@ -27,7 +36,8 @@ class Training(NamedTuple):
 def load_factory(spec: str) -> Callable[[torch.device], Training]:
     """The factory that `MODULE:FACTORY` names, looked up in the working directory and on Python's path.
 
-    The result takes a device, calls the user's function with it and checks what it returns. Raises `InvalidInput` if
+    The result takes a device, calls the user's function with it and checks what it returns: a model that is on the
+    device and not compiled, an optimizer with parameters, a step that needs no argument. Raises `InvalidInput` if
     there is no such module or function; what the user's code raises when called passes through.
     """
     module_name, separator, attribute = spec.partition(":")
@@ -41,7 +51,7 @@ def load_factory(spec: str) -> Callable[[torch.device], Training]:
         raise InvalidInput(f"module {module_name!r} has no {attribute!r}: {hint}")
     if not callable(factory):
         raise InvalidInput(f"{spec!r} is a {type(factory).__name__}, not a function: name one that takes a device")
-    return lambda device: _checked(_call(factory, device, spec), spec)
+    return lambda device: _usable(_checked(_called(factory, device, spec), spec), device, spec)
 
 
 def call_theirs(call: Callable[[], ResultT], what: str) -> ResultT:
@@ -55,19 +65,36 @@ def call_theirs(call: Callable[[], ResultT], what: str) -> ResultT:
     except (BayplanError, torch.OutOfMemoryError, KeyboardInterrupt):
         raise
     except BaseException as error:
-        place = error.__traceback__
-        while place is not None and place.tb_next is not None and "site-packages" not in _file(place.tb_next.tb_frame):
-            place = place.tb_next
-        where = "" if place is None else f" at {Path(_file(place.tb_frame)).name}:{place.tb_lineno}"
-        raise InvalidInput(f"{what} raised {type(error).__name__}{where} ({_text(error)}): correct it") from error
+        if type(error).__module__.startswith(COMPILERS):
+            raise InvalidInput(
+                f"{what} uses torch.compile, which failed here ({type(error).__name__}) and whose kernels no profiler "
+                "of operators sees: run it uncompiled"
+            ) from error
+        raise InvalidInput(f"{what} raised {told(error)}: correct it") from error
+
+
+def told(error: BaseException) -> str:
+    """An error's type, the last line that is in no library, and its text: `ValueError at model.py:7 (no data)`."""
+    place = error.__traceback__
+    while place is not None and place.tb_next is not None and _is_theirs(place.tb_next.tb_frame):
+        place = place.tb_next
+    where = "" if place is None else f" at {Path(_file(place.tb_frame)).name}:{place.tb_lineno}"
+    return f"{type(error).__name__}{where} ({_text(error)})"
 
 
 def _text(error: BaseException) -> str:
     """What it says of itself, if it can."""
     try:
-        return str(error)
+        text = str(error)
     except Exception:
         return "its text cannot be shown"
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
+
+
+def _is_theirs(frame: FrameType) -> bool:
+    """Whether the frame is not in a library: the last such one is the line to look at."""
+    file = _file(frame)
+    return "site-packages" not in file and not file.startswith((LIBRARY, "<frozen "))
 
 
 def _file(frame: FrameType) -> str:
@@ -101,17 +128,85 @@ def _call(factory: Callable[..., object], device: torch.device, spec: str) -> ob
     raise InvalidInput(f"{spec!r} takes {signature}, but is called with a device: let it take `device` only")
 
 
+def _called(factory: Callable[..., object], device: torch.device, spec: str) -> object:
+    """What the factory returns; refuses one that sets the device up anew, with other memory and another clock."""
+    before = _set_up(device)
+    returned = _call(factory, device, spec)
+    if _set_up(device) is not before:
+        raise InvalidInput(
+            f"{spec!r} calls use_sim, but device {device} is set up already: leave it out, and use the device given"
+        )
+    return returned
+
+
+def _set_up(device: torch.device) -> Hardware | None:
+    return sim_hardware() if device.type == "sim" else None
+
+
 def _checked(returned: object, spec: str) -> Training:
     if not isinstance(returned, tuple) or len(returned) != 3:
-        raise InvalidInput(f"{spec!r} returned {_described(returned)}: it must return (model, optimizer, step)")
+        raise InvalidInput(f"{spec!r} returned {_described(returned)}: {PARTS}")
     model, optimizer, step = returned
     if not isinstance(model, torch.nn.Module):
-        raise InvalidInput(f"{spec!r} returned {_described(model)} as model, not a torch.nn.Module")
+        raise InvalidInput(f"{spec!r} returned {_described(model)} as model, not a torch.nn.Module: {PARTS}")
     if not isinstance(optimizer, torch.optim.Optimizer):
-        raise InvalidInput(f"{spec!r} returned {_described(optimizer)} as optimizer, not a torch.optim.Optimizer")
+        raise InvalidInput(
+            f"{spec!r} returned {_described(optimizer)} as optimizer, not a torch.optim.Optimizer: {PARTS}"
+        )
     if not callable(step):
-        raise InvalidInput(f"{spec!r} returned {_described(step)} as step, not a function without arguments")
+        raise InvalidInput(f"{spec!r} returned {_described(step)} as step, not a function: {PARTS}")
     return Training(model, optimizer, step)
+
+
+def _usable(training: Training, device: torch.device, spec: str) -> Training:
+    """Refuse what could be called but not measured: each of these trains nothing on the device, or unseen."""
+    model, optimizer, step = training
+    if any(_is_compiled(part) for part in (step, *model.modules())):
+        raise InvalidInput(
+            f"{spec!r} uses torch.compile, whose kernels no profiler of operators sees: return the eager model and step"
+        )
+    _require_weights(list(model.parameters()), device, spec)
+    if not any(group["params"] for group in optimizer.param_groups):
+        raise InvalidInput(f"{spec!r} returned an optimizer without parameters: give it model.parameters()")
+    needed = _needed_arguments(step)
+    if needed:
+        raise InvalidInput(
+            f"{spec!r} returned a step that needs {', '.join(needed)}: let it take no argument and keep its data itself"
+        )
+    return training
+
+
+def _require_weights(weights: Sequence[torch.nn.Parameter], device: torch.device, spec: str) -> None:
+    """Refuse a model without weights, or with none on the device; some may stay on the host on purpose."""
+    if not weights:
+        raise InvalidInput(
+            f"{spec!r} returned a model without parameters, so there is nothing to train: return the module that holds "
+            "the weights"
+        )
+    if all(weight.device.type != device.type for weight in weights):
+        raise InvalidInput(
+            f"{spec!r} was given device {device}, but its model is on {weights[0].device}: move it there before the "
+            "optimizer is made, as in model.to(device)"
+        )
+
+
+def _is_compiled(part: object) -> bool:
+    """A module or function that `torch.compile` made, or a module whose calls it has taken over."""
+    return (
+        hasattr(part, "_orig_mod")
+        or hasattr(part, "_torchdynamo_orig_callable")
+        or getattr(part, "_compiled_call_impl", None) is not None
+    )
+
+
+def _needed_arguments(step: Callable[..., object]) -> list[str]:
+    """The names of arguments that a call must give; none where the signature cannot be known."""
+    try:
+        known = inspect.signature(step).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    given_by_caller = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [one.name for one in known if one.default is one.empty and one.kind not in given_by_caller]
 
 
 def _described(value: object) -> str:

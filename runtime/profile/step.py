@@ -1,18 +1,24 @@
 """Profiles one training step and writes it down as an operator graph."""
 
+import gc
 from collections.abc import Callable
 
 import msgspec
 import torch
 
+from runtime.garbage import without_collector
 from runtime.native import core
 from runtime.profile.assembly import assemble_graph
+from runtime.profile.launches import operator_launches
 from runtime.profile.place import place_of
 from runtime.profile.recording import detailed_recording, light_recording
 from runtime.profile.tensors import untouched
 from runtime.profile.timing import operator_times_us
 from solvers.ir.errors import InvalidInput
-from solvers.ir.graph import OpGraph
+from solvers.ir.graph import OTHER_SEQUENCE, OpGraph
+
+BLOCK_GRANULE_BYTES = 512
+"""Sim's allocator and CUDA's give memory in multiples of this."""
 
 
 def profile_step(
@@ -39,14 +45,14 @@ def profile_step(
     with light_recording() as before:
         if warmup > 0:
             step()
-    recorder, allocator_peak_bytes = _record(step, place)
+    recorder, resident_bytes, allocator_peak_bytes = _record(step, place)
     if recorder.saw_compiled_code:
         raise InvalidInput(
             "the step runs code of torch.compile, whose kernels no profiler of operators sees: profile the eager model"
         )
     operators = recorder.operators()
     if warmup > 0 and before.ids != tuple(record.id for record in operators):
-        remarks.append("the operator sequence differs from the step before")
+        remarks.append(OTHER_SEQUENCE)
     memory = tuple(record.peak_bytes for record in operators)
     if allocator_peak_bytes is not None and memory and allocator_peak_bytes != max(memory):
         remarks.append(f"the allocator's own peak is {allocator_peak_bytes} bytes")
@@ -57,24 +63,33 @@ def profile_step(
         source="; ".join([_source(place, warmup), *remarks]),
         model=model,
         optimizer=optimizer,
+        launches=operator_launches(recorder, place),
     )
-    if model is None:
-        return graph
-    idle = untouched(recorder.storage_number, model, place)
-    return msgspec.structs.replace(graph, tensors=(*graph.tensors, *idle))
+    idle = () if model is None else untouched(recorder.storage_number, model, place)
+    return msgspec.structs.replace(
+        graph,
+        tensors=(*graph.tensors, *idle),
+        resident_bytes=resident_bytes,
+        granule_bytes=None if resident_bytes is None else BLOCK_GRANULE_BYTES,
+    )
 
 
-def _record(step: Callable[[], object], device: torch.device) -> tuple[core.DetailedRecorder, int | None]:
-    """Run the step once under the recorder; the allocator's own peak, where the device has one."""
+def _record(step: Callable[[], object], device: torch.device) -> tuple[core.DetailedRecorder, int | None, int | None]:
+    """Run the step once under the recorder; bytes in use before, and the allocator's own peak, where it has any.
+
+    Garbage in cycles is collected before and not during the step, so that no chance decides what is in use when.
+    """
+    gc.collect()
     if device.type == "cpu":
-        with detailed_recording(device) as recorder:
+        with without_collector(), detailed_recording(device) as recorder:
             step()
-        return recorder, None
+        return recorder, None, None
     torch.accelerator.synchronize(device)
     torch.accelerator.reset_peak_memory_stats(device)
-    with detailed_recording(device) as recorder:
+    resident_bytes = torch.accelerator.memory_allocated(device)
+    with without_collector(), detailed_recording(device) as recorder:
         step()
-    return recorder, torch.accelerator.max_memory_allocated(device)
+    return recorder, resident_bytes, torch.accelerator.max_memory_allocated(device)
 
 
 def _source(device: torch.device, warmup: int) -> str:

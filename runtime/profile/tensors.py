@@ -78,7 +78,15 @@ def graph_tensors(
         kind = known.get(number) or _inferred_kind(storage, used_in, phases, number in written)
         saved = kind != "gradient" and _read_in_backward(uses[number], used_in)
         tensors.append(
-            Tensor(id=number, bytes=storage.bytes, born=storage.born, uses=uses[number], saved=saved, kind=kind)
+            Tensor(
+                id=number,
+                bytes=storage.bytes,
+                born=storage.born,
+                uses=uses[number],
+                saved=saved,
+                kind=kind,
+                inner=storage.inner,
+            )
         )
     return tuple(tensors)
 

@@ -1,7 +1,7 @@
 """Training within a memory budget: sessions, and the execution of a single swap schedule."""
 
 from runtime.swap.access import ensure_in, is_swapped_out, release_host_memory, swap_out
-from runtime.swap.executor import Executed, HostMemoryShort, StepRun, SwapExecutor
+from runtime.swap.executor import Executed, HostMemoryShort, StepDiffers, StepRun, SwapExecutor
 from runtime.swap.online.portfolio import PolicyChoice
 from runtime.swap.online.report import IterationSummary, PolicyResult, SessionCounts, SessionReport
 from runtime.swap.online.session import Session, session
@@ -18,6 +18,7 @@ __all__ = [
     "SessionCounts",
     "SessionReport",
     "StageSettings",
+    "StepDiffers",
     "StepRun",
     "SwapCounts",
     "SwapExecutor",

@@ -14,7 +14,7 @@ def ensure_in(*values: object) -> None:
     `torch.to_dlpack`, `data_ptr()` (inside a session these do it, too), or a C++ function that is no operator. In a
     session they all stay until the iteration ends. Raises `torch.OutOfMemoryError`.
     """
-    tensors = list(_tensors_in(values))
+    tensors = list(tensors_in(values))
     for tensor in tensors:
         core.hold_storage(tensor.untyped_storage()._cdata, False)
     for tensor in tensors:
@@ -40,18 +40,19 @@ def release_host_memory() -> None:
     core.trim_host()
 
 
-def _tensors_in(value: object) -> Iterator[torch.Tensor]:
+def tensors_in(value: object) -> Iterator[torch.Tensor]:
+    """All strided tensors on accelerators in a value, and their gradients (see `ensure_in`)."""
     if isinstance(value, torch.Tensor):
         if value.layout is torch.strided and not value.is_cpu:
             yield value
         if value.is_leaf and value.grad is not None:
-            yield from _tensors_in(value.grad)
+            yield from tensors_in(value.grad)
     elif isinstance(value, torch.nn.Module):
-        yield from _tensors_in([*value.parameters(), *value.buffers()])
+        yield from tensors_in([*value.parameters(), *value.buffers()])
     elif isinstance(value, torch.optim.Optimizer):
-        yield from _tensors_in([value.state, value.param_groups])
+        yield from tensors_in([value.state, value.param_groups])
     elif isinstance(value, Mapping):
-        yield from _tensors_in(list(value.values()))
+        yield from tensors_in(list(value.values()))
     elif isinstance(value, list | tuple | set):
         for element in value:
-            yield from _tensors_in(element)
+            yield from tensors_in(element)

@@ -2,7 +2,11 @@
 
 from dataclasses import dataclass
 
+from msgspec import UNSET
+from msgspec.structs import replace
+
 from runtime.native import core
+from solvers.ir.graph import OpGraph
 from solvers.ir.report import Report, Span
 from solvers.ir.schedule import Schedule
 from solvers.timeline.lanes import label
@@ -18,7 +22,8 @@ class SwapCounts:
     `swapped_out` and `swapped_in` count copies. Used on demand, found by the guard: `fetched` were away, `cancelled`
     were still leaving, `early` were on their way back. `died` were freed while out. `refused` swap-outs found a storage
     that cannot leave; `postponed` swap-ins found no memory; `left_out` storages are still out for lack of it.
-    `departure` tells the first difference from the plan; after it nothing more is swapped out.
+    `departure` tells the first difference that ended the plan: after it nothing more is swapped out. `difference` tells
+    the first that did not: a result of another size than in the profile, or a tensor that could not leave.
     """
 
     planned: int
@@ -38,6 +43,7 @@ class SwapCounts:
     operators_planned: int
     operators_followed: int
     departure: str | None
+    difference: str | None = None
 
     @property
     def on_demand(self) -> int:
@@ -49,6 +55,7 @@ class SwapCounts:
         """Whether every operator ran and every swap happened as planned."""
         return (
             self.departure is None
+            and self.difference is None
             and self.operators == self.operators_planned == self.operators_followed
             and self.swapped_out == self.swapped_in == self.planned
             and self.on_demand == self.refused == self.postponed == self.left_out == 0
@@ -60,7 +67,7 @@ def counts_of(outcome: core.SwapOutcome, schedule: Schedule, operators_planned: 
     counts = outcome.counts
     departure = outcome.departure
     if departure is None and outcome.followed < operators_planned:
-        departure = f"operator {outcome.followed}: the step ended, the plan has {operators_planned} operators"
+        departure = f"the step ends after {outcome.followed} operators, its profile has {operators_planned}"
     return SwapCounts(
         planned=sum(len(action.data) for action in schedule.actions if action.do == "swap_out"),
         swapped_out=counts.swapped_out,
@@ -79,7 +86,20 @@ def counts_of(outcome: core.SwapOutcome, schedule: Schedule, operators_planned: 
         operators_planned=operators_planned,
         operators_followed=outcome.followed,
         departure=departure,
+        difference=outcome.difference,
     )
+
+
+def explained(report: Report, graph: OpGraph) -> Report:
+    """An executed report beside the profiled step: its base, and what is left of makespan − base as launches.
+
+    Where the profile knows no launches, or the step was not traced, the report stays as it is.
+    """
+    if not report.spans or any(op.launch is UNSET for op in graph.ops):
+        return report
+    base = float(sum(op.time_us for op in graph.ops))
+    launches = report.makespan_us - base - sum(report.stall_us.values())
+    return replace(report, base_us=base, launch_us=launches)
 
 
 def report_of(step: core.SwapStep, outcome: core.SwapOutcome, schedule: Schedule, name: str, source: str) -> Report:

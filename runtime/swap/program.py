@@ -25,7 +25,7 @@ class _Row:
 
     arguments: list[tuple[int, int]] = field(default_factory=list)
     results: list[tuple[int, int]] = field(default_factory=list)
-    hidden: list[int] = field(default_factory=list)
+    inner: list[tuple[int, int]] = field(default_factory=list)
     before: list[core.SwapAction] = field(default_factory=list)
     waits: list[core.SwapWait] = field(default_factory=list)
     arrivals: list[int] = field(default_factory=list)
@@ -186,7 +186,9 @@ class _Writer:
             awaited=action.id in self.awaited,
             arguments=[core.SwapLocator(position, slot) for position, slot in sorted(row.arguments)],
             results=[core.SwapLocator(position, slot) for position, slot in sorted(row.results)],
-            hidden=row.hidden,
+            inner=[core.SwapLocator(position, slot) for position, slot in sorted(row.inner)],
+            returns=bool(op.outputs),
+            sizes=self._sizes(op_of(action)),
             before=row.before,
             waits=row.waits,
             arrivals=row.arrivals,
@@ -203,12 +205,28 @@ class _Writer:
             elif name in op.outputs:
                 row.results.append((op.outputs.index(name), slot))
             elif self.tensors[name].born == action.op:
-                row.hidden.append(slot)
+                row.inner.append((self._inner(action, name), slot))
             else:
                 raise InvalidProblem(
                     f"action {action.id} swaps out tensor {name!r} after op {action.op} ({op.name}), "
                     "which does not touch it: swap it out after an op that does"
                 )
+
+    def _inner(self, action: Action, name: TensorId) -> int:
+        place = self.tensors[name].inner
+        if place is None:
+            raise InvalidProblem(
+                f"action {action.id} swaps out tensor {name!r}, which op {action.op} makes and does not return, and "
+                "the graph does not say where it is found (`inner`): profile the step again"
+            )
+        return place
+
+    def _sizes(self, op: int) -> list[tuple[int, int]]:
+        """The sizes of what the op makes and returns, with their index among its results."""
+        outputs = self.graph.ops[op].outputs
+        return [
+            (place, self.tensors[name].bytes) for place, name in enumerate(outputs) if self.tensors[name].born == op
+        ]
 
     def _arrive(self, action: Action, rows: dict[int, _Row]) -> None:
         for name in action.data:

@@ -1,5 +1,7 @@
 """A module that moves to sim and back keeps its parameters, tied ones and an optimizer's included."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
@@ -93,3 +95,28 @@ def test_new_parameters_are_made_where_pytorch_was_told_so() -> None:
         assert net.to("sim").weight is not weight
     finally:
         torch.__future__.set_overwrite_module_params_on_conversion(False)
+
+
+def test_lazy_modules_get_their_shapes_on_the_device() -> None:
+    """Their parameters have a class of their own until the first call, which a moved parameter keeps."""
+    builds: tuple[tuple[Any, tuple[int, ...]], ...] = (
+        (nn.LazyLinear, (2, 3)),
+        (nn.LazyConv1d, (2, 3, 5)),
+        (nn.LazyConvTranspose2d, (2, 3, 5, 5)),
+    )
+    for build, shape in builds:
+        words, results = torch.ones(shape), []
+        for device in ("cpu", "sim"):
+            torch.manual_seed(0)
+            net = build(4, kernel_size=2) if build is not nn.LazyLinear else build(4)
+            results.append(net.to(device)(words.to(device)).detach().cpu())
+        assert torch.equal(*results)
+
+
+def test_a_parameter_keeps_its_class() -> None:
+    class Marked(nn.Parameter):
+        pass
+
+    net = nn.Linear(4, 4)
+    net.weight = Marked(net.weight.detach())
+    assert isinstance(net.to("sim").weight, Marked) and net.weight.device.type == "sim"

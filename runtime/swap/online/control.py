@@ -10,6 +10,7 @@ import numpy.typing as npt
 import torch
 
 from runtime.native import core
+from runtime.swap.online.cost import SwapCost
 from runtime.swap.online.generation import Generation, Profiled
 from runtime.swap.online.journal import LOGGER, log_chosen, log_fallback, log_policy, log_return, log_stage
 from runtime.swap.online.policy import Policy
@@ -40,6 +41,10 @@ class Engine(Protocol):
 
     def set_ranks(self, by_frequency: Sequence[int]) -> None:
         """Operator ids by falling frequency, from which features are made."""
+        ...
+
+    def measure_swapping(self) -> None:
+        """Mark in the running iteration where its time goes; off again at its end."""
         ...
 
 
@@ -90,7 +95,9 @@ class IterationRecorder:
                 f"profiler and engine saw different operators ({len(recorder.operators())} and "
                 f"{len(iteration.operators)}): run the loop on the thread that started the session"
             )
-        graph = limited_graph(recorder, duration_us, model=self._model, optimizer=self._optimizer)
+        graph = limited_graph(
+            recorder, duration_us, model=self._model, optimizer=self._optimizer, phases=iteration.phases
+        )
         sightings = sightings_by_use(recorder, iteration.sightings)
         return Profiled(graph, iteration.operators, iteration.phases, sightings)
 
@@ -130,6 +137,7 @@ class Control:
         self._running: int | None = None
         self._in_stage = 0
         self._whole = True
+        self._latest: Kind | None = None
 
     @property
     def stage(self) -> Stage:
@@ -151,6 +159,18 @@ class Control:
         self._whole = whole
         self._record_next()
 
+    def _time(self, ended: core.SwapIteration, summary: IterationSummary, recorder: Recorder | None) -> None:
+        """Decide, and keep the times of the iteration's kind; the first one of all makes the optimizer's states."""
+        ran, settled = self._kinds.expected, self._kinds.expected.settled
+        self._latest = self._decide(ended, summary, recorder) or ran
+        if self.iterations > 1:
+            swapped = summary.counts.swapped_out + summary.counts.swapped_in > 0
+            self._latest.times.ended(ended.clock, swapped=swapped, settled=settled and self._latest is ran)
+
+    def cost(self) -> SwapCost | None:
+        """What swapping costs an iteration of the latest kind; None where it is not known."""
+        return None if self._latest is None else self._latest.times.cost()
+
     def interrupt(self) -> bool:
         """The session rests: what runs is no iteration. Answers whether an iteration had begun to work."""
         return bool(self._close().phases)
@@ -162,7 +182,7 @@ class Control:
         self._whole = True
         summary = self._count(ended, stage, recorded=recorder is not None) if ended.phases else None
         if summary is not None and whole:
-            self._decide(ended, summary, recorder)
+            self._time(ended, summary, recorder)
         self._record_next()
         if summary is not None and self._watch is not None:
             self._watch(summary)
@@ -183,8 +203,11 @@ class Control:
             recorder.stop()
 
     def _record_next(self) -> None:
-        """Open a detailed record where a generation waits for one."""
-        if not self._kinds.expected.generating:
+        """Open a detailed record where a generation waits for one; mark times where none was marked yet."""
+        expected = self._kinds.expected
+        if not expected.generating:
+            if self.iterations > 0 and expected.times.lacks_marks(settled=expected.settled):
+                self._engine.measure_swapping()
             return
         recorder = self._new_recorder()
         try:
@@ -215,11 +238,12 @@ class Control:
             backward=ended.backward,
         )
 
-    def _decide(self, ended: core.SwapIteration, summary: IterationSummary, recorder: Recorder | None) -> None:
+    def _decide(self, ended: core.SwapIteration, summary: IterationSummary, recorder: Recorder | None) -> Kind | None:
+        """The iteration's kind; None where it was not compared, and is taken to be what all before it were."""
         ran, before = self._kinds.expected, self.stage
         generating = ran.generating
         if self._kinds.steady and not generating and not self._sampling.due(before, self._in_stage - 1):
-            return  # taken to be what all before it were
+            return None
         kind = self._compare(ended, summary, recorder)
         known = kind.settled and not (generating and kind is ran)
         if self._kinds.follow(kind) and known:
@@ -230,6 +254,7 @@ class Control:
         if self.stage is not before:
             self._in_stage = 0
         self._prepare(ran)
+        return kind
 
     def _compare(self, ended: core.SwapIteration, summary: IterationSummary, recorder: Recorder | None) -> Kind:
         """Advance the stage of the iteration's kind; what was recorded counts only for the kind that was expected."""

@@ -11,11 +11,11 @@ from runtime.swap.online.portfolio import PolicyChoice
 from runtime.swap.online.report import PolicyResult, SessionCounts
 from runtime.swap.program import host_need_bytes
 from solvers.ir.amounts import show_bytes
-from solvers.ir.errors import BayplanError
+from solvers.ir.errors import BayplanError, InfeasibleBudget
 from solvers.ir.graph import OpGraph
 from solvers.ir.hardware import Hardware
 from solvers.ir.schedule import Schedule
-from solvers.ir.solution import Solution, Status
+from solvers.ir.solution import Solution
 
 MARGIN = 0.02
 """Passive swaps alone must be faster by this share of the time before a policy, which is more even, is given up."""
@@ -177,16 +177,18 @@ class Generation:
 
     def _plan(self, choice: PolicyChoice, graph: OpGraph) -> Solution[Schedule]:
         """A plan for the budget or, where a policy alone cannot keep it, for the least budget that one can keep."""
-        solution = choice.planner()(graph, self._hardware, self._aim_bytes)
-        least = solution.least_budget_bytes
-        if solution.status is Status.INFEASIBLE and least is not None and least > self._aim_bytes:
-            self.remark = (
-                f"no policy alone keeps an iteration within {show_bytes(self._budget_bytes)}, the least is "
-                f"{show_bytes(least)}: policies are made for that, and passive swaps do the rest"
-            )
-            self._aim_bytes = least
-            solution = choice.planner()(graph, self._hardware, least)
-        return solution
+        try:
+            return choice.planner()(graph, self._hardware, self._aim_bytes)
+        except InfeasibleBudget as error:
+            least = error.least_budget_bytes
+            if least is None or least <= self._aim_bytes:
+                raise
+        self.remark = (
+            f"no policy alone keeps an iteration within {show_bytes(self._budget_bytes)}, the least is "
+            f"{show_bytes(least)}: policies are made for that, and passive swaps do the rest"
+        )
+        self._aim_bytes = least
+        return choice.planner()(graph, self._hardware, least)
 
 
 def _merit(result: PolicyResult) -> tuple[float, int, int]:

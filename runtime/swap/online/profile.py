@@ -4,7 +4,7 @@ SmartSwap records no operator's time, which would take a hardware profiler; it k
 (§4, Detailed mode). By Eq. 1 a group of operators takes its share by number, T_group = T_iter / N_iter · N_group.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
 import torch
@@ -14,6 +14,9 @@ from runtime.profile.assembly import assemble_graph
 from runtime.profile.timing import operator_times_us
 from solvers.ir.errors import InvalidInput
 from solvers.ir.graph import OpGraph
+
+RANGES = ("outside", "outside", "backward", "optimizer")
+"""What a graph's phases are told from, by the engine's phase: forward, without gradients, backward, optimizer."""
 
 
 class Sighting(Protocol):
@@ -51,11 +54,13 @@ def limited_graph(
     name: str = "iteration",
     model: torch.nn.Module | None = None,
     optimizer: torch.optim.Optimizer | None = None,
+    phases: Sequence[int] | None = None,
 ) -> OpGraph:
     """The graph of a recorded iteration that took `duration_us`, its operators' times by Eq. 1's mean.
 
     Cumulative time is rounded, so any group of operators has Eq. 1's time to within 1 µs (but no operator takes less
-    than 1 µs). Memory is that of the iteration without swapping. The recorder has been stopped.
+    than 1 µs). Memory is that of the iteration without swapping. The recorder has been stopped. `phases` are the
+    operators' as the engine tells them: it knows that a closure within an optimizer's step is no part of it.
 
     Raises `InvalidInput` if it saw no operator or compiled code, or for a duration that is no time.
     """
@@ -76,6 +81,7 @@ def limited_graph(
         model=model,
         optimizer=optimizer,
         arithmetic=False,
+        ranges=None if phases is None else [RANGES[phase] for phase in phases],
     )
 
 

@@ -99,7 +99,8 @@ def _handing_over(share: Function) -> Function:
 
 def _needing_data(read: Function) -> Function:
     def method(self: torch.UntypedStorage | torch.Tensor, *arguments: Any, **keywords: Any) -> Any:
-        for storage in (self, *arguments):
+        for given in (self, *arguments):
+            storage = given._untyped_storage if isinstance(given, torch.TypedStorage) else given
             if isinstance(storage, torch.UntypedStorage):
                 _bring_in(storage)
         return read(self, *arguments, **keywords)

@@ -20,6 +20,7 @@ from collections import deque
 import numpy as np
 import numpy.typing as npt
 
+from runtime.swap.online.cost import StepTimes
 from runtime.swap.online.generation import Generation
 from runtime.swap.online.past import Past
 from runtime.swap.online.policy import Policy
@@ -54,6 +55,7 @@ class Kind:
         self.operators: Counted | None = None
         self.forward_bytes = 0
         self.follower: Kind | None = None
+        self.times = StepTimes()
 
     @property
     def stage(self) -> Stage:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, fields
 import msgspec
 
 from runtime.native import core
+from runtime.swap.online.cost import SwapCost
 from runtime.swap.online.portfolio import PolicyChoice
 from solvers.ir.amounts import show_bytes
 
@@ -120,8 +121,9 @@ class SessionReport:
     `unswapped_peak_bytes` is the peak that the program would have without swapping, reconstructed (SmartSwap, Figure
     3; of all kinds of iterations), and `unplanned_us` the time of an iteration, of the latest kind that got policies,
     while nothing but passive swaps kept it within the budget; both None before the first detailed record.
-    `policies` are the latest 1,000, `remarks` sentences about what did not go as hoped; of those that differ in numbers
-    only, the first.
+    `cost` is what swapping costs an iteration of the kind that ran last; None where nothing was swapped, or before it
+    is known. `policies` are the latest 1,000, `remarks` sentences about what did not go as hoped; of those that differ
+    in numbers only, the first.
     """
 
     device: str
@@ -138,11 +140,17 @@ class SessionReport:
     unswapped_peak_bytes: int | None
     unplanned_us: float | None
     remarks: tuple[str, ...]
+    cost: SwapCost | None = None
 
     @property
     def within_budget(self) -> bool:
-        """Whether no iteration's peak was above the budget."""
+        """Whether no iteration's peak was above the budget, from when the session had come down to it."""
         return self.peak_bytes <= self.budget_bytes
+
+    def _cost_in_words(self) -> str:
+        if self.cost is not None:
+            return str(self.cost)
+        return "nothing was swapped" if self.counts.swapped_out == 0 else "not known yet"
 
     def json(self) -> str:
         """All of it, as JSON."""
@@ -159,6 +167,7 @@ class SessionReport:
             f"  host      {show_bytes(self.host_peak_bytes)} at most",
             f"  swaps     {counts.swapped_out} out, {counts.swapped_in} back ({counts.in_time} in time, "
             f"{counts.fallbacks} on demand), {counts.passive} of them passive",
+            f"  cost      {self._cost_in_words()}",
             f"  policies  {self.generations} generations, {self.regenerations} of them because the operators changed, "
             f"{self.returns} returns to one",
         ]
@@ -168,3 +177,18 @@ class SessionReport:
 
 SHOWN = 10
 """So many of the latest policies are printed."""
+
+
+def descent(budget_bytes: int, before_bytes: int, after_bytes: int, storages: int, *, again: bool) -> str:
+    """What it took a session to come down to its budget when it began or, `again`, went on."""
+    found = (
+        f"the session {'went on' if again else 'began'} with {show_bytes(before_bytes)} in use, "
+        f"{show_bytes(before_bytes - budget_bytes)} above its budget of {show_bytes(budget_bytes)}"
+    )
+    left = f"{storages} storages of {show_bytes(before_bytes - after_bytes)} were swapped out at once"
+    if after_bytes <= budget_bytes:
+        return f"{found}: {left}"
+    return (
+        f"{found}: {left if storages else 'nothing of it could leave'}, and the {show_bytes(after_bytes)} that stay "
+        "are those that no swapping can move now: free some of them, or raise the budget"
+    )

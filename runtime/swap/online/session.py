@@ -19,7 +19,7 @@ from runtime.swap.online.portfolio import PolicyChoice, portfolio
 from runtime.swap.online.profilers import give_way_to_profilers
 from runtime.swap.online.readers import watch_readers
 from runtime.swap.online.refusals import refuse_at_start, watch_refusals
-from runtime.swap.online.report import IterationSummary, SessionReport
+from runtime.swap.online.report import IterationSummary, SessionReport, descent
 from runtime.swap.online.settings import (
     MATCHING,
     RECORD_STREAM,
@@ -77,6 +77,7 @@ class Session:
             watch,
         )
         self._whole = True
+        self._began = False
         self._closed = False
         self._host_short: HostMemoryShort | None = None
         self._entered = ExitStack()
@@ -137,6 +138,7 @@ class Session:
             unswapped_peak_bytes=control.unswapped_peak_bytes,
             unplanned_us=control.unplanned_us,
             remarks=tuple(control.remarks),
+            cost=control.cost(),
         )
 
     def __enter__(self) -> "Session":
@@ -213,8 +215,16 @@ class Session:
                     backward_seen=lambda: engine.backward_seen,
                 )
             )
+            self._come_down()
             self._control.begin(whole=self._whole)
             self._entered = stack.pop_all()
+
+    def _come_down(self) -> None:
+        """Within the budget from the first operator on, whatever was there before; a remark says what it took."""
+        before, after, storages = self._engine.come_down()
+        if before > self.budget_bytes:
+            self._control.remark(descent(self.budget_bytes, before, after, storages, again=self._began))
+        self._began = True
 
     def _leave(self) -> None:
         """Undo `_enter`, last thing first: the limit is lifted before what is out comes back."""

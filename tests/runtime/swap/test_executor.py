@@ -94,7 +94,7 @@ def test_a_solved_plan_keeps_its_budget_its_time_and_every_bit(
     use_sim(SLOW)
     graph = graph_of(gpt, device)
     problem = tight(graph)
-    plan = solver.solve(problem, Limits(time_s=5)).plan
+    plan = solver.solve(problem, Limits(time_s=600, work=0.1)).plan
     assert plan is not None and plan.swaps
     schedule = lower(problem, plan)
     under(schedule, graph, device, gpt)

@@ -6,7 +6,7 @@ from torch import nn
 
 from runtime.device import SimDevice, use_sim
 from runtime.native import core
-from runtime.swap import HostMemoryShort, SwapExecutor
+from runtime.swap import HostMemoryShort, StepDiffers, SwapExecutor
 from solvers.ir.errors import InvalidInput
 from solvers.ir.graph import OpGraph
 from tests.runtime.swap.training import (
@@ -79,9 +79,14 @@ def test_out_of_memory_in_the_step_stays_out_of_memory(device: torch.device) -> 
     graph = graph_of(small, device)
     executor = SwapExecutor(schedule_of(graph, sensible(graph, 1024)), graph, device)
     trainee = warm(small, device)
-    sim = use_sim(capacity_bytes=torch.accelerator.memory_allocated() + 20_000)
+    sim = use_sim(capacity_bytes=1 << 28)
+
+    def short_of_memory() -> None:
+        sim.set_capacity(torch.accelerator.memory_allocated() + 20_000)
+        trainee.step()
+
     with pytest.raises(torch.OutOfMemoryError):
-        executor.run(trainee.step)
+        executor.run(short_of_memory)
     sim.set_capacity(1 << 28)
     trainee.optimizer.zero_grad(set_to_none=True)
     assert executor.run(trainee.step).counts.as_planned
@@ -165,7 +170,8 @@ def test_out_of_memory_while_fetching_stays_out_of_memory(device: torch.device) 
     pinch.full, pinch.lasting = use_sim(capacity_bytes=1 << 24), True
     with pytest.raises(torch.OutOfMemoryError, match="out of memory: an allocation of 65536 bytes") as caught:
         executor.run(trainee.step)
-    assert "could not be brought back" in str(caught.value.__cause__)
+    assert isinstance(caught.value, StepDiffers) and caught.value.__cause__ is not None
+    assert "could not be brought back" in str(caught.value.__cause__.__cause__)
     pinch.full = None
     pinch.hoard.clear()
     trainee.optimizer.zero_grad(set_to_none=True)

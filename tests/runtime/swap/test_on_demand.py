@@ -1,5 +1,6 @@
 """Plans that do not fit the step: the guard brings back what an operator needs, and no bit changes."""
 
+import re
 from collections.abc import Callable
 
 import msgspec
@@ -115,7 +116,7 @@ def test_a_plan_for_other_sizes_is_left_at_the_first_difference(device: torch.de
     other = graph_of(lambda place: small(place, tokens=40), device)
     counts = swapped(graph, sensible(other, 1024), device, plan_graph=other).counts
     assert counts.departure is not None
-    assert "bytes, tensor" in counts.departure
+    assert re.search(r"has [\d,]+ bytes as \w+ \d where its profile had", counts.departure)
     assert counts.swapped_out < counts.planned
 
 
@@ -128,7 +129,7 @@ def test_a_plan_for_another_sequence_is_left_at_the_first_difference(device: tor
     )
     other = msgspec.structs.replace(graph, ops=ops)
     counts = swapped(graph, sensible(graph, 1024), device, plan_graph=other).counts
-    assert counts.departure == f"operator {wrong}: the plan has aten::nonsense, {graph.ops[wrong].name} ran"
+    assert counts.departure == f"operator {wrong} (aten::nonsense) is {graph.ops[wrong].name} in this step"
     assert counts.operators_followed == wrong
     assert counts.operators == len(graph.ops)
 
@@ -178,7 +179,7 @@ def test_a_step_that_ends_early_says_so(device: torch.device) -> None:
     graph = graph_of(small, device)
     longer = msgspec.structs.replace(graph, ops=(*graph.ops, graph.ops[-1]), memory_bytes=(*graph.memory_bytes, 0))
     counts = swapped(graph, sensible(graph, 1024), device, plan_graph=longer).counts
-    assert counts.departure == f"operator {len(graph.ops)}: the step ended, the plan has {len(graph.ops) + 1} operators"
+    assert counts.departure == f"the step ends after {len(graph.ops)} operators, its profile has {len(graph.ops) + 1}"
     assert not counts.as_planned
 
 
@@ -194,7 +195,7 @@ def test_operators_after_the_plan_s_last_are_counted(device: torch.device) -> No
     assert not counts.as_planned
 
 
-def test_a_step_on_another_stream_is_a_departure(device: torch.device) -> None:
+def test_what_a_step_on_another_stream_uses_stays(device: torch.device) -> None:
     graph = graph_of(small, device)
     side = torch.Stream(device=device)
 
@@ -206,8 +207,9 @@ def test_a_step_on_another_stream_is_a_departure(device: torch.device) -> None:
         return loss
 
     counts = swapped(graph, sensible(graph, 1024), device, elsewhere).counts
-    assert counts.departure is not None
-    assert "runs on another stream" in counts.departure
+    assert counts.departure is None and counts.difference is not None
+    assert "bytes on the device: an operator on another stream uses it" in counts.difference
+    assert counts.swapped_out == 0 and counts.refused == counts.planned > 0
 
 
 @ON_EACH

@@ -21,7 +21,7 @@ GRAPH = OpGraph(
         Tensor(id="h", bytes=1000, born=0, uses=(0, 1, 4)),
         Tensor(id="y", bytes=50, born=1, uses=(1, 2, 3, 4)),
         Tensor(id="z", bytes=70, born=2, uses=(2, 3)),
-        Tensor(id="mask", bytes=7, born=1, uses=(1, 4)),
+        Tensor(id="mask", bytes=7, born=1, uses=(1, 4), inner=0),
     ),
     memory_bytes=(1, 1, 1, 1, 1),
 )

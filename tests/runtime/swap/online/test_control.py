@@ -48,12 +48,14 @@ class FakeEngine:
     sighted: list[bool] = field(default_factory=list)
     forward_bytes: int = 1 << 20
     _sighting: bool = False
+    _marking: bool = False
 
     def end_iteration(self) -> Any:
         ran, self.operators = self.operators, []
         if ran:
             self.sighted.append(self._sighting)
         self._sighting = False
+        marked, self._marking = self._marking, False
         took_us = self._duration_us()
         counts = {name: 0 for name in vars(SessionCounts()) if not name.startswith("_")}
         counts["swapped_out"] = 0 if self.policy is None else len(self.policy.targets)
@@ -68,6 +70,9 @@ class FakeEngine:
             sightings=[],
             backward=True,
             forward_bytes=self.forward_bytes,
+            clock=SimpleNamespace(
+                done=True, measured=marked, duration_us=lambda: took_us, without_swapping_us=lambda: took_us - 500
+            ),
         )
 
     def _duration_us(self) -> float:
@@ -83,6 +88,9 @@ class FakeEngine:
         self.policy = policy
         if policy is not None and policy not in self.policies:
             self.policies.append(policy)
+
+    def measure_swapping(self) -> None:
+        self._marking = True
 
     def set_ranks(self, by_frequency: Sequence[int]) -> None:
         self.ranks.append(list(by_frequency))
@@ -430,3 +438,15 @@ def test_sums_and_maxima_run_through_all_iterations() -> None:
     assert loop.control.peak_bytes == BUDGET_BYTES
     assert loop.control.host_peak_bytes == 5
     assert loop.control.unplanned_us == 5000.0
+
+
+def test_what_swapping_costs_is_told_beside_iterations_without() -> None:
+    """Of the kind that ran last: 3000 us under the policy kept, 5000 us in the fake engine's passive iterations."""
+    loop = Loop()
+    assert loop.control.cost() is None
+    loop.run(SETTLED + 8)
+    cost = loop.control.cost()
+    assert cost is not None
+    assert (cost.step_us, cost.without_us, cost.how) == (3000.0, 5000.0, "measured")
+    loop.run(1, OTHER)
+    assert loop.control.cost() is None or loop.control.cost() != cost

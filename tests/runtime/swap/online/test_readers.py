@@ -75,6 +75,7 @@ READERS: dict[str, Callable[[torch.Tensor], Any]] = {
     "deepcopy views of one storage": lambda x: copy.deepcopy([x[:8], x.view(64, 64)]),
     "copy": copy.copy,
     "set_": lambda x: torch.empty(0, device=x.device).set_(x.untyped_storage()),
+    "set_ of a typed storage": lambda x: torch.empty(0, device=x.device).set_(x._typed_storage()),  # type: ignore[no-untyped-call]
 }
 GUARDED = {"deepcopy a parameter"}
 """These read through operators."""

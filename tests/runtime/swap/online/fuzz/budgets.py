@@ -32,14 +32,25 @@ def reference_run(program: Program, device: torch.device) -> tuple[Trace, Need]:
             loop.run_turn(number, trace)
         operators, storages = recorder.operators(), recorder.storages()
         peak = max([peak, *(record.peak_bytes for record in operators)])
-        floor = max([floor, *_floors(operators, storages)])
-    return trace, Need(peak, floor)
+        floor = max([floor, *_floors(operators, storages, gradients_stay=program.beside in ("makes", "new streams"))])
+    return trace, Need(peak, min(peak, floor + _lent_bytes(program)))
 
 
-def _floors(operators: Sequence[core.OperatorRecord], storages: Sequence[core.StorageRecord]) -> list[int]:
+def _lent_bytes(program: Program) -> int:
+    """At most so much stays on the device because another thread has used it."""
+    if program.beside != "thread":
+        return 0
+    hidden = max(turn.rows * turn.length for turn in program.turns) * program.width * 4 + BLOCK
+    return hidden * len(program.parts) * program.accumulation
+
+
+def _floors(
+    operators: Sequence[core.OperatorRecord], storages: Sequence[core.StorageRecord], *, gradients_stay: bool
+) -> list[int]:
     """Memory during each operator, less the large storages that are surely alive, known and not touched by it.
 
     A session knows what was there before the iteration, and what an operator was given (not yet what one returned).
+    Where autograd works on several streams, what a backward pass makes stays.
     """
     known, last = dict[int, int](), dict[int, int]()
     touched = [{*record.inputs, *record.outputs, *record.written} for record in operators]
@@ -50,6 +61,7 @@ def _floors(operators: Sequence[core.OperatorRecord], storages: Sequence[core.St
         (-1 if storage.born is None else known[name], last[name], -(-storage.bytes // BLOCK) * BLOCK, name)
         for name, storage in enumerate(storages)
         if name in last and (name in known or storage.born is None) and storage.bytes >= LEAST_BYTES
+        if not (gradients_stay and storage.born is not None and operators[storage.born].range == "backward")
     ]
     return [
         record.peak_bytes

@@ -63,9 +63,17 @@ Optimizer = Literal[
 ]
 """`two`: SGD for the embedding, AdamW for the rest."""
 
+Beside = Literal["", "borrows", "records", "makes", "new streams", "thread", "average"]
+"""What other streams do at each part of the model, or after each step (`average`).
+
+They read activations that the program keeps until they have, or a copy that it lets go; make parts of the loss; let
+another thread read; average parameters.
+"""
+
 PARTS: tuple[Part, ...] = get_args(Part)
 CHANGES: tuple[Change, ...] = get_args(Change)
 OPTIMIZERS: tuple[Optimizer, ...] = get_args(Optimizer)
+BESIDE: tuple[Beside, ...] = get_args(Beside)
 ONCE_ONLY = ("attention", "checkpoint", "reentrant", "recurrent", "lstm")
 """Parts that PyTorch cannot differentiate twice (on a CPU), or whose graph it frees."""
 ITERATIONS = 14
@@ -85,7 +93,8 @@ class Program:
     """A training loop; `seed` decides weights, data and dropout.
 
     `hooked`: hooks rewrite gradients; `prefetch`: batches come in on a side stream; `watched`: gradients and parameters
-    are read after every iteration, and only after the last one otherwise.
+    are read after every iteration, and only after the last one otherwise; `beside` is done on other streams; `inside`:
+    each parameter has an optimizer of its own, which steps inside the backward pass (of the `two`, AdamW's only).
     """
 
     seed: int
@@ -100,6 +109,8 @@ class Program:
     hooked: bool = False
     prefetch: bool = False
     watched: bool = True
+    beside: Beside = ""
+    inside: bool = False
 
     def twice_differentiable(self) -> bool:
         """Whether `twice` and `penalty` can be."""
@@ -126,6 +137,27 @@ def draw_program(seed: int) -> Program:
         watched=rng.random() < 0.5,
     )
     return dataclasses.replace(program, turns=_turns(rng, program, rows, length))
+
+
+def draw_beside(seed: int) -> Program:
+    """The program of a seed with work on other streams, or with optimizers inside the backward pass, or both."""
+    rng = random.Random(f"beside {seed}")  # not the numbers that drew the program
+    program = draw_program(seed)
+    beside, inside = rng.choice(BESIDE), rng.random() < 0.5
+    if beside == "" and not inside:
+        beside = "makes"
+    program = dataclasses.replace(program, beside=beside, inside=inside, prefetch=rng.random() < 0.5)
+    if not inside:
+        return program
+    turns = tuple(
+        dataclasses.replace(turn, changes=tuple(one for one in turn.changes if one not in NOT_INSIDE))
+        for turn in program.turns
+    )
+    return dataclasses.replace(program, turns=turns, accumulation=1, clipped=False, scaled=False)
+
+
+NOT_INSIDE = ("twice", "penalty", "overflow", "skip")
+"""What means nothing, or another thing, where a parameter changes as soon as its gradient is there."""
 
 
 def _turns(rng: random.Random, program: Program, rows: int, length: int) -> tuple[Turn, ...]:

@@ -33,8 +33,16 @@ def _simpler(program: Program, variant: Variant) -> Iterator[tuple[Program, Vari
     for place in range(len(program.parts)):
         if len(program.parts) > 1:
             yield replace(program, parts=program.parts[:place] + program.parts[place + 1 :]), variant
-    for plain in ({"tied": False}, {"clipped": False}, {"scaled": False}, {"hooked": False}, {"prefetch": False}):
-        smaller = replace(program, **plain)  # type: ignore[arg-type]
+    for plain in (
+        {"tied": False},
+        {"clipped": False},
+        {"scaled": False},
+        {"hooked": False},
+        {"prefetch": False},
+        {"beside": ""},
+        {"inside": False},
+    ):
+        smaller = replace(program, **plain)
         if smaller != program and ("scaled" not in plain or not _overflows(program)):
             yield smaller, variant
     for simple in (replace(program, accumulation=1), replace(program, optimizer="sgd")):

@@ -3,6 +3,8 @@
 import contextlib
 import copy
 import gc
+import inspect
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -10,6 +12,7 @@ from typing import Protocol
 import torch
 from torch import nn
 
+from tests.runtime.swap.online.fuzz.beside import Beside
 from tests.runtime.swap.online.fuzz.layers import TOKENS, Drawn, all_tensors
 from tests.runtime.swap.online.fuzz.program import Program, Turn
 
@@ -109,6 +112,8 @@ class Loop:
         self.side = torch.Stream(device) if program.prefetch and device.type != "cpu" else None
         self.hooks = _hooked(self.model) if program.hooked else []
         self.stepping = False
+        self.beside = Beside(program, device, list(self.model.parameters()))
+        self.inside = _step_inside(program, self.optimizers) if program.inside else []
 
     def run(self) -> Trace:
         """All iterations, and what each left behind."""
@@ -143,6 +148,7 @@ class Loop:
         return named | {f"gradient of {name}": one.grad for name, one in self.model.named_parameters()}
 
     def _train(self, number: int, turn: Turn, seen: Named) -> None:
+        self.beside.begin()
         if "unzeroed" not in turn.changes:
             for optimizer in self.optimizers:
                 optimizer.zero_grad(set_to_none=self.program.seed % 4 != 0)
@@ -154,6 +160,8 @@ class Loop:
             self.stepping = True
             self._step()
             self.stepping = False
+        self.beside.end()
+        seen |= self.beside.seen()
         if "validation" in turn.changes:
             seen["validation loss"] = self._validate(number, turn)
 
@@ -165,6 +173,7 @@ class Loop:
             nonlocal ticks
             ticks += 1
             self.treatment.tick(hidden)
+            self.beside.tick(hidden)
             if ticks == 1 + len(self.program.parts) // 2:
                 self._middle(number, turn, hidden)
 
@@ -172,7 +181,7 @@ class Loop:
         if "penalty" in turn.changes:
             (slope,) = torch.autograd.grad(loss, self.model.table.weight, create_graph=True)
             loss = loss + slope.square().sum()
-        return loss
+        return self.beside.loss(loss)
 
     def _middle(self, number: int, turn: Turn, hidden: torch.Tensor) -> None:
         """What an iteration does in the middle of its forward pass."""
@@ -197,7 +206,8 @@ class Loop:
         loss.backward()  # type: ignore[no-untyped-call]
 
     def _step(self) -> None:
-        moved = [one for one in self.optimizers if any(p.grad is not None for p in one.param_groups[0]["params"])]
+        after = [one for one in self.optimizers if one not in self.inside]
+        moved = [one for one in after if any(p.grad is not None for p in one.param_groups[0]["params"])]
         for optimizer in moved:
             self.scaler.unscale_(optimizer)
         if self.program.clipped:
@@ -266,6 +276,32 @@ def _optimizers(program: Program, model: Drawn) -> list[torch.optim.Optimizer]:
         ],
     }
     return table[program.optimizer]()
+
+
+def _step_inside(program: Program, optimizers: list[torch.optim.Optimizer]) -> list[torch.optim.Optimizer]:
+    """In place of the last optimizer one for each parameter, which steps as soon as the gradient is there."""
+    shared = optimizers.pop()
+    kind, known = type(shared), inspect.signature(type(shared)).parameters
+    options = {name: value for name, value in shared.defaults.items() if name in known}
+    own = [kind([parameter], **options) for parameter in shared.param_groups[0]["params"]]
+    for optimizer in own:
+        step = _step_of(optimizer)
+        for parameter in optimizer.param_groups[0]["params"]:
+            parameter.register_post_accumulate_grad_hook(step)
+    optimizers.extend(own)
+    return own
+
+
+def _step_of(optimizer: torch.optim.Optimizer) -> Callable[[torch.Tensor], None]:
+    """A hook that holds nothing: a parameter that kept its optimizer alive, and so itself, would stay for ever."""
+    known = weakref.ref(optimizer)
+
+    def step(parameter: torch.Tensor) -> None:
+        found = known()
+        assert found is not None
+        found.step()
+
+    return step
 
 
 def tensors_of(optimizers: list[torch.optim.Optimizer]) -> Iterator[torch.Tensor]:

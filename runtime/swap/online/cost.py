@@ -1,0 +1,93 @@
+"""What swapping costs: the time of an iteration beside that of one without swapping."""
+
+from collections import deque
+from dataclasses import dataclass
+from statistics import median
+from typing import Literal, Protocol
+
+LATEST = 16
+"""So many iterations of each sort are looked at, the latest ones."""
+
+
+class Clock(Protocol):
+    """When an iteration began and ended on the device (`core.SwapClock`)."""
+
+    @property
+    def done(self) -> bool:
+        """Whether the device has come to its end."""
+        ...
+
+    @property
+    def measured(self) -> bool:
+        """Whether it was marked where the time went."""
+        ...
+
+    def duration_us(self) -> float:
+        """Its device time; waits for the end."""
+        ...
+
+    def without_swapping_us(self) -> float:
+        """What it would have taken without swapping, replayed from the marks; waits for the end."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class SwapCost:
+    """What swapping costs an iteration of one kind, in microseconds of device time.
+
+    `step_us` is the median of the latest iterations in which something was swapped. `without_us` is that of the latest
+    ones in which nothing was (`how="measured"`), or, where there was none, what marks say that an iteration would take
+    (`how="estimated"`): operators take as long as they did, nobody waits for copies, and the host launches none. Where
+    the allocator let the host wait for memory, that counts as the program's own time.
+    """
+
+    step_us: float
+    without_us: float
+    how: Literal["measured", "estimated"]
+
+    @property
+    def overhead(self) -> float:
+        """The share by which an iteration takes longer."""
+        return self.step_us / self.without_us - 1 if self.without_us > 0 else 0.0
+
+    def __str__(self) -> str:
+        """One line."""
+        return (
+            f"{self.step_us:.0f} us an iteration (measured), {self.without_us:.0f} us without swapping ({self.how}): "
+            f"{self.overhead:+.1%}"
+        )
+
+
+class StepTimes:
+    """The times of one kind of iterations, read only when somebody asks."""
+
+    def __init__(self) -> None:
+        self._swapped = deque[Clock](maxlen=LATEST)
+        self._plain = deque[Clock](maxlen=LATEST)
+        self._marked: dict[bool, Clock] = {}  # by whether the kind was settled
+
+    def lacks_marks(self, *, settled: bool) -> bool:
+        """Whether marks are wanted: of one iteration before the kind's policy is settled, and of one after."""
+        return settled not in self._marked
+
+    def ended(self, clock: Clock, *, swapped: bool, settled: bool = False) -> None:
+        """An iteration has ended in which something was swapped, or nothing; before or after a policy was settled."""
+        (self._swapped if swapped else self._plain).append(clock)
+        if clock.measured:
+            self._marked[settled] = clock
+
+    def cost(self) -> SwapCost | None:
+        """None where nothing was swapped, or where it is not known yet how long an iteration takes otherwise.
+
+        Iterations that the device has not finished are left out, so that nobody waits for them.
+        """
+        steps = [clock.duration_us() for clock in self._swapped if clock.done]
+        if not steps:
+            return None
+        plain = [clock.duration_us() for clock in self._plain if clock.done]
+        if plain:
+            return SwapCost(step_us=median(steps), without_us=median(plain), how="measured")
+        marked = [clock.without_swapping_us() for clock in self._marked.values() if clock.done]
+        if marked:
+            return SwapCost(step_us=median(steps), without_us=min(marked), how="estimated")
+        return None

@@ -3,9 +3,11 @@
 #   make demo TORCH_INDEX=URL          a package index to look for torch on, beside the usual one: PyTorch's install page
 #                                      names the address of its CPU builds, which are a tenth of the CUDA build's size
 #   make demo ARGS="problem.budget_fraction=0.7"  overrides for the demo, or arguments for pytest in test and soak
+#   make test WORKERS=1                so many processes share the tests, by default one a core; 0: none but pytest itself
 PYTHON ?= python3
 TORCH_INDEX ?=
 ARGS ?=
+WORKERS ?= $(shell nproc)
 MAX_JOBS ?= $(shell nproc)
 export MAX_JOBS
 
@@ -22,6 +24,7 @@ BUILD = BAYPLAN_NATIVE=$(NATIVE) $(BIN)/python setup.py --quiet build_ext --inpl
 help:
 	@echo 'make demo    a GPT fails inside a memory budget, then trains inside it under a heuristic and an optimal plan'
 	@echo 'make test    the tests, native extensions required      make soak    the long ones'
+	@echo '             on all cores: WORKERS=1 uses one; some: ARGS="tests/solvers -k name -x"'
 	@echo 'make lint    style, types, import contracts             make bench   speed of solvers and hooks'
 	@echo 'make build   .venv and native extensions, rebuilt       make clean   removes both, and what runs left behind'
 
@@ -32,7 +35,7 @@ demo: $(VENV)/built
 test soak: NATIVE := require
 
 test: $(VENV)/built
-	BAYPLAN_NATIVE=require $(BIN)/python -m pytest -m "not soak and not gpu" --durations=15 $(ARGS)
+	BAYPLAN_NATIVE=require $(BIN)/python -m pytest -m "not soak and not gpu" -n $(WORKERS) --durations=15 $(ARGS)
 
 soak: $(VENV)/built
 	BAYPLAN_NATIVE=require $(BIN)/python -m pytest -m soak --timeout=0 --durations=0 $(ARGS)

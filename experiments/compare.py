@@ -6,21 +6,24 @@ import torch
 from rich.console import Console
 
 from experiments.compose import Composed, read_settings, split_flags
-from experiments.config import Settings
+from experiments.config import Baseline, FactoryConf, Settings
 from experiments.execution import execute
+from experiments.figures import figures_of
 from experiments.hardware import read_hardware
-from experiments.outcomes import Bench, Outcome, make_model, run_baseline, run_plan
+from experiments.outcomes import Bench, Outcome, make_model, refused, run_baseline, run_plan
 from experiments.page import html_page
-from experiments.pictures import LANES
+from experiments.pictures import LANES, why_absent
 from experiments.planning import Prepared, best_start, make_limits, make_problem, make_solvers, prepare
 from experiments.plots import Curve, Panel, lanes_figure, memory_figure, png_bytes, svg_text
+from experiments.profiled import doubts, require_operators
 from experiments.progress import Stages, stages
 from experiments.rows import commit
 from experiments.run_directory import CONFIG, RunDirectory, interrupted, open_run_directory
 from experiments.tables import Table, policy_tables, say, to_markdown, to_terminal, to_text
 from experiments.worlds import World, load_hardware
-from solvers.ir import InvalidInput, Row, SwapPlan
+from solvers.ir import BayplanError, InvalidInput, Row, SwapPlan
 from solvers.ir.codec import document_to_raw, plan_to_raw, problem_to_raw
+from solvers.ir.sentences import one_line
 from solvers.timeline import chrome_trace
 
 USAGE = """bayplan compare [experiment=NAME] [key=value …] [-m]
@@ -29,11 +32,13 @@ Trains a model under every chosen policy and compares them. Settings are Hydra's
 solver and experiment stand in conf/; any setting can be overridden, as in steps=8 or solver=[milp-swap].
   -m, --multirun   sweep over key=value,value lists and over the grid that the experiment file names; a sweep that is
                    given an earlier one's folder (run_dir=…) goes on where that ended
+Exit code 1: no solver has a plan that trained, or a plan broke its promise: it ended early, went beyond its budget, or
+changed a bit of the losses, parameters or gradients.
 """
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command; 0: done, 1: no solver has a plan that trained. Raises `InvalidInput` on a bad command line."""
+    """Run the command; 0: done, 1: `exit_code`. Raises `InvalidInput` on a bad command line or model."""
     words, flags = split_flags(argv, {"-m", "--multirun", "-h", "--help"})
     if flags & {"-h", "--help"}:
         print(USAGE, end="")
@@ -56,8 +61,13 @@ def main(argv: Sequence[str]) -> int:
 
 
 def require_parts(settings: Settings) -> None:
-    """Refuse solvers, engines, hardware and devices that are not there, before anything is written or trained."""
+    """Refuse solvers, engines, hardware, devices and baselines that are not there, before anything is trained."""
     make_solvers(settings)
+    if Baseline.recompute in settings.baselines and isinstance(settings.model, FactoryConf):
+        raise InvalidInput(
+            f"{settings.model.factory} has no variant that recomputes: leave 'recompute' out, as in "
+            "baselines=[none,unlimited]"
+        )
     World(settings.device, load_hardware(settings.hardware)).require()
     if settings.robustness.hardware is not None:
         read_hardware(settings.robustness.hardware)
@@ -73,9 +83,20 @@ def print_rows(console: Console, rows: Sequence[Row], tables: Sequence[Table], d
 
 
 def exit_code(rows: Sequence[Row]) -> int:
-    """1 where solvers were asked and none has a plan that trained."""
+    """1 where solvers were asked and none has a plan that trained, or one has a plan that broke its promise."""
     solved = [row for row in rows if "status" in row.figures]
-    return 0 if not solved or any(row.outcome == "ok" for row in solved) else 1
+    trained = not solved or any(row.outcome == "ok" for row in solved)
+    return 0 if trained and not any(breaks_promise(row) for row in solved) else 1
+
+
+def breaks_promise(row: Row) -> bool:
+    """Whether a checked plan did not train to the end within its budget and bit by bit as without one."""
+    figures = figures_of(row.figures)
+    if figures.swapped_bytes is None:  # there was no plan
+        return False
+    if row.outcome != "ok" or False in (figures.equal_losses, figures.equal_parameters, figures.equal_gradients):
+        return True
+    return (figures.peak_bytes or 0) > (figures.budget_bytes or 0)
 
 
 def run_experiment(
@@ -104,7 +125,7 @@ def make_bench(settings: Settings, tell: Callable[[str], None]) -> Bench:
     world = World(settings.device, load_hardware(settings.hardware))
     model = make_model(settings.model)
     unlimited = execute(
-        model, world, settings.steps, profile=settings.name, tell=lambda text: tell(f"unlimited memory: {text}")
+        model, world, settings.steps, profile=settings.title, tell=lambda text: tell(f"unlimited memory: {text}")
     )
     if unlimited.graph is None:
         raise InvalidInput(f"the model does not even fit the whole device ({unlimited.reason}): make it smaller")
@@ -114,6 +135,9 @@ def make_bench(settings: Settings, tell: Callable[[str], None]) -> Bench:
             f"the loss of step {wild[0] + 1} is {unlimited.losses[wild[0]].item()} with unlimited memory, so nothing "
             "can be compared with it: correct the model, lower its learning rate, or train for fewer steps"
         )
+    require_operators(unlimited.graph, f"the step of {settings.title}", world.kind.value)
+    for doubt in doubts(unlimited.graph):
+        raise InvalidInput(doubt)
     problem = make_problem(settings.problem, unlimited.graph, world.hardware)
     return Bench(settings, world, model, unlimited, unlimited.graph, problem, tell)
 
@@ -128,11 +152,15 @@ def _run_policies(
         directory.rows([outcome.row for outcome in outcomes])
     limits = make_limits(bench.settings.limits)
     for name, solver in make_solvers(bench.settings, best_start(bench.problem, starts)).items():
-        with shown.stage(f"solving {name}"):
-            prepared = prepare(solver, bench.problem, bench.graph, limits, shown.watch(f"solving {name}"))
-        _write_plan(directory, name, prepared)
-        with shown.stage(f"executing {name}"):
-            outcomes.append(run_plan(bench, name, prepared))
+        try:
+            with shown.stage(f"solving {name}"):
+                prepared = prepare(solver, bench.problem, bench.graph, limits, shown.watch(f"solving {name}"))
+        except BayplanError as error:  # the other policies may have an answer
+            outcomes.append(refused(bench, name, one_line(error)))
+        else:
+            _write_plan(directory, name, prepared)
+            with shown.stage(f"executing {name}"):
+                outcomes.append(run_plan(bench, name, prepared))
         directory.rows([outcome.row for outcome in outcomes])
     return outcomes
 
@@ -157,18 +185,30 @@ def _write_pages(composed: Composed, directory: RunDirectory, outcomes: Sequence
     directory.text("table.md", to_markdown(tables))
     svgs = _write_pictures(directory, outcomes, bench) if bench.settings.plots else []
     source = f"{bench.world.name}; commit {commit() or 'unknown'}"
-    directory.text("report.html", html_page(f"bayplan: {bench.settings.name}", source, tables, svgs, composed.yaml))
+    title = f"bayplan: {bench.settings.title}"
+    directory.text("report.html", html_page(title, source, tables, svgs, composed.yaml, reasons(rows)))
+
+
+def reasons(rows: Sequence[Row]) -> dict[str, str]:
+    """Why policies failed, and what else there is to say of them, by policy."""
+    return {str(row.asked["policy"]): row.reason for row in rows if row.reason}
 
 
 def _write_pictures(directory: RunDirectory, outcomes: Sequence[Outcome], bench: Bench) -> list[str]:
     curves: list[Curve] = [outcome.curve for outcome in outcomes if outcome.curve is not None]
     panels: list[Panel] = [outcome.panel for outcome in outcomes if outcome.panel is not None]
-    place = f"{bench.settings.name} ({bench.world.name})"
+    absent = [why_absent(outcome.row) for outcome in outcomes if outcome.curve is None]
+    solved = [
+        why_absent(outcome.row) for outcome in outcomes if outcome.panel is None and "status" in outcome.row.figures
+    ]
+    place = f"{bench.settings.title} ({bench.world.name})"
     figures = {}
     if curves:
-        figures["memory"] = memory_figure(curves, bench.budget_bytes, f"Device memory during one step of {place}")
+        figures["memory"] = memory_figure(
+            curves, bench.budget_bytes, f"Device memory during one step of {place}", absent=absent
+        )
     if panels:
-        figures["lanes"] = lanes_figure(panels, LANES, f"Lanes during one step of {place}")
+        figures["lanes"] = lanes_figure(panels, LANES, f"Lanes during one step of {place}", absent=solved)
     svgs = []
     for name, figure in figures.items():
         svgs.append(svg_text(figure))

@@ -17,6 +17,11 @@ from solvers.ir import InvalidInput
 from solvers.ir.names import unknown
 
 SWEEP_PARAMS = "hydra.sweeper.params."
+REMEDIES = {
+    "budget_fraction": "write a share of the peak, as in 0.55 for 55 %",
+    "budget_bytes": "write whole bytes, as in 3221225472 for 3 GiB",
+}
+"""What to write where a setting's type alone does not tell."""
 T = TypeVar("T")
 
 
@@ -185,7 +190,10 @@ def _composition_fault(error: ConfigCompositionException) -> InvalidInput:
 
 def _wrong_value(error: BaseException | None) -> InvalidInput | None:
     place = getattr(error, "full_key", None)
-    return InvalidInput(f"{place}: {_brief(error)}: correct the value") if error is not None and place else None
+    if error is None or not place:
+        return None
+    remedy = REMEDIES.get(place.rpartition(".")[2], "correct the value")
+    return InvalidInput(f"{place}: {_brief(error)}: {remedy}")
 
 
 def _stranger(key: str, cause: BaseException | None) -> InvalidInput:

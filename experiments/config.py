@@ -20,6 +20,10 @@ from solvers.planner import solver_entry, solver_names
 # once, filled and judged, and nobody writes to them afterwards.
 
 
+UNNAMED = "custom"
+"""The name of an experiment that was given none."""
+
+
 class DeviceKind(Enum):
     """Where the steps run: the simulated accelerator, or a real one."""
 
@@ -113,7 +117,7 @@ class ProblemConf:
                 f"problem.budget_fraction is {self.budget_fraction} and problem.budget_bytes {self.budget_bytes}: "
                 "give exactly one of them, and null for the other"
             )
-        within("problem.budget_fraction", self.budget_fraction, least=0.01, most=2)
+        share_of_peak("problem.budget_fraction", self.budget_fraction)
         within("problem.budget_bytes", self.budget_bytes, least=1, most=2**53)
 
 
@@ -155,7 +159,7 @@ class RobustnessConf:
 class Settings:
     """One experiment."""
 
-    name: str = "custom"
+    name: str = UNNAMED
     device: DeviceKind = DeviceKind.sim
     steps: int = 4
     baselines: list[Baseline] = field(default_factory=lambda: [Baseline.none, Baseline.unlimited])
@@ -168,6 +172,12 @@ class Settings:
     run_dir: str | None = None
     plots: bool = True
     cell_timeout_s: float = 600.0
+
+    @property
+    def title(self) -> str:
+        """What pages and pictures call it: its name, or the name of one's own factory where it has none of its own."""
+        factory = self.model.factory if isinstance(self.model, FactoryConf) else None
+        return factory if factory is not None and self.name == UNNAMED else self.name
 
     def __post_init__(self) -> None:
         """Refuse an experiment without steps or with a name that is no folder's."""
@@ -216,6 +226,15 @@ def within(name: str, value: float | None, *, least: float, most: float) -> None
     """Raise `InvalidInput` for a setting that is not finite, or outside its range; None is no value."""
     if value is not None and not (math.isfinite(value) and least <= value <= most):
         raise InvalidInput(f"{name} is {value}, outside {least:g}…{most:g}: choose a value inside")
+
+
+def share_of_peak(name: str, value: float | None) -> None:
+    """Raise `InvalidInput` for a budget that is no share of the peak; a percentage without its sign is named."""
+    if value is not None and 2 < value <= 200:
+        raise InvalidInput(
+            f"{name} is {value}, outside 0.01…2: it is a share of the peak, so write {value / 100:g} for {value:g} %"
+        )
+    within(name, value, least=0.01, most=2)
 
 
 def _each(name: str, values: Iterable[float], *, least: float, most: float) -> None:

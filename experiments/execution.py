@@ -1,17 +1,26 @@
 """Training for a few steps in a world, with or without a plan: what it computed, how long it took, what it needed."""
 
+import os
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 
-from experiments.models import Model, Step, Workload
+from experiments.command_line import TRACEBACK
+from experiments.departures import in_words
+from experiments.models import Model, Step, TheirStep, Workload
 from experiments.worlds import World
 from runtime.device import clock, memory_stats
-from runtime.profile import profile_step
-from runtime.swap import SwapExecutor
-from solvers.ir import OpGraph, Report, Schedule, SwapProblem
+from runtime.profile import profile_step, told
+from runtime.swap import StepDiffers, SwapCounts, SwapExecutor
+from runtime.swap.outcome import explained
+from solvers.ir import BayplanError, OpGraph, Report, Schedule, SwapProblem
+from solvers.ir.sentences import one_line
+
+End = Literal["ok", "out-of-memory", "refused", "error"]
+"""How a training ended: `refused` by a sentence of Bayplan's, `error` by anything else."""
 
 
 @dataclass(frozen=True)
@@ -28,10 +37,11 @@ class Execution:
     """What a policy did. `reason` says why it did not finish; then there are no steps, or fewer than asked for.
 
     `step_us` holds every step's time on the device's clock; `report` is the last planned step's, and `departure` says
-    where that one did not follow its plan.
+    in which steps the plan was not followed, and how.
     """
 
     losses: torch.Tensor
+    end: End = "ok"
     parameters: tuple[torch.Tensor, ...] = ()
     gradients: tuple[torch.Tensor | None, ...] = ()
     step_us: tuple[float, ...] = ()
@@ -66,19 +76,40 @@ def execute(
     profile: str | None = None,
     tell: Callable[[str], None] = lambda text: None,
 ) -> Execution:
-    """Build the model in the world and train it; out of memory is an answer, not an error.
+    """Build the model in the world and train it; out of memory is an answer, not an error (but `StepDiffers` is).
 
     With a name as `profile`, one further step is recorded as a graph of that name, after everything else.
     """
     try:
         device = world.open(capacity_bytes)
         done = _train(model.build(device, recompute=recompute), device, steps, planned, profile, tell)
+    except StepDiffers:
+        raise
     except torch.OutOfMemoryError as error:
         reason = str(error).strip().split("\n")[0]
         done = None
     if done is not None:
         return done
-    return Execution(losses=torch.empty(0), peak_bytes=memory_stats(device).peak_bytes, reason=reason)
+    peak_bytes = memory_stats(device).peak_bytes
+    return Execution(losses=torch.empty(0, device="cpu"), end="out-of-memory", peak_bytes=peak_bytes, reason=reason)
+
+
+def attempt(run: Callable[[], Execution]) -> Execution:
+    """What `run` did; an error of it is its reason, so that it ends one policy and not the experiment.
+
+    Ctrl-C passes through, and so does what is no `BayplanError` where BAYPLAN_TRACEBACK asks to see it.
+    """
+    try:
+        return run()
+    except BayplanError as error:
+        return Execution(losses=torch.empty(0, device="cpu"), end="refused", reason=one_line(error))
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        if os.environ.get(TRACEBACK):
+            raise
+        reason = f"raised {' '.join(told(error).split())}, which it does not with unlimited memory"
+        return Execution(losses=torch.empty(0, device="cpu"), end="error", reason=reason)
 
 
 def _train(
@@ -116,16 +147,21 @@ class _Follower:
 
     def __init__(self, planned: Planned | None, device: torch.device) -> None:
         self.report: Report | None = None
-        self.departure: str | None = None
+        self._counts: list[SwapCounts] = []
         self._executor = None if planned is None else SwapExecutor(planned.schedule, planned.graph, device)
+
+    @property
+    def departure(self) -> str | None:
+        """In which steps the plan was not followed, and how; the first step, which creates states, may differ."""
+        return in_words(self._counts)
 
     def run(self, step: Step) -> torch.Tensor:
         """One step's loss."""
         if self._executor is None:
             return step()
-        done = self._executor.run(step)
-        self.report = done.report
-        self.departure = None if done.counts.as_planned else done.counts.departure or f"not as planned: {done.counts}"
+        done = self._executor.run(step.bare if isinstance(step, TheirStep) else step)
+        self.report = explained(done.report, self._executor.graph)
+        self._counts.append(done.counts)
         return done.value
 
 

@@ -10,9 +10,11 @@ class Figures:
     """None where a figure does not exist for a policy, or was not reached.
 
     `step_us` is an executed step on the device's clock; `stall_us` the time that its compute lane stood still for the
-    plan's transfers; `deviation` is (executed − predicted) / executed. `noise_stall_us` is the mean stall over the
-    noise seeds, `noise_worst_us` the longest, `other_stall_us` the stall on the other hardware. `swapped_bytes` leave
-    the device in one step.
+    plan's transfers, `launch_us` that for launches, less the same of the unlimited step (step = unlimited + stall +
+    launches, within what the host does between two steps); `deviation` is (executed − predicted) / executed.
+    `noise_stall_us` is the mean stall over the noise seeds, `noise_worst_us` the longest, `other_stall_us` the stall on
+    the other hardware. `swapped_bytes` leave the device in one step. `as_planned` says whether every executed step but
+    the first followed the plan.
     """
 
     budget_bytes: int | None = None
@@ -20,6 +22,7 @@ class Figures:
     step_us: float | None = None
     unlimited_us: float | None = None
     stall_us: float | None = None
+    launch_us: float | None = None
     predicted_us: float | None = None
     predicted_peak_bytes: int | None = None
     deviation: float | None = None
@@ -27,6 +30,7 @@ class Figures:
     equal_losses: bool | None = None
     equal_parameters: bool | None = None
     equal_gradients: bool | None = None
+    as_planned: bool | None = None
     status: str | None = None
     engine: str | None = None
     objective_us: int | None = None
@@ -50,6 +54,11 @@ class Figures:
     def stall_share(self) -> float | None:
         """Stall over the unlimited step time."""
         return self.stall_us / self.unlimited_us if self.stall_us is not None and self.unlimited_us else None
+
+    @property
+    def launch_share(self) -> float | None:
+        """Launches over the unlimited step time."""
+        return self.launch_us / self.unlimited_us if self.launch_us is not None and self.unlimited_us else None
 
     def joined(self, other: "Figures") -> "Figures":
         """These figures, and those that the other one has."""

@@ -8,18 +8,19 @@ import hydra.utils
 from omegaconf import OmegaConf
 
 from experiments.config import Baseline, DeviceKind, ModelConf, Settings
-from experiments.execution import Execution, execute
+from experiments.execution import Execution, attempt, execute
 from experiments.figures import Figures
 from experiments.hardware import read_hardware
 from experiments.models import Model
 from experiments.pictures import curve_of_graph, curve_of_report, panel_of_report
 from experiments.planning import Prepared
 from experiments.plots import Curve, Panel
+from experiments.remarks import remarks
 from experiments.rows import commit
 from experiments.worlds import World
 from solvers.ir import OpGraph, Report, Row, Status, SwapProblem
 
-Answer = Literal["ok", "infeasible", "out-of-memory", "timeout", "error"]
+Answer = Literal["ok", "infeasible", "out-of-memory", "timeout", "refused", "error"]
 NO_PLAN: dict[Status, Answer] = {Status.INFEASIBLE: "infeasible", Status.UNKNOWN: "timeout"}
 
 
@@ -87,17 +88,18 @@ def run_baseline(bench: Bench, baseline: Baseline) -> Outcome:
         curve = curve_of_graph("unlimited", bench.graph)
         return Outcome(bench.row("unlimited", "ok", figures), curve)
     recompute = baseline is Baseline.recompute
-    done = execute(
-        bench.model,
-        bench.world,
-        bench.settings.steps,
-        capacity_bytes=bench.budget_bytes,
-        recompute=recompute,
-        profile=baseline.value if recompute else None,
-        tell=lambda text: bench.tell(f"{baseline.value}: {text}"),
+    done = attempt(
+        lambda: execute(
+            bench.model,
+            bench.world,
+            bench.settings.steps,
+            capacity_bytes=bench.budget_bytes,
+            recompute=recompute,
+            profile=baseline.value if recompute else None,
+            tell=lambda text: bench.tell(f"{baseline.value}: {text}"),
+        )
     )
-    outcome: Answer = "ok" if done.reason is None else "out-of-memory"
-    row = bench.row(baseline.value, outcome, _executed(bench, done), done.reason)
+    row = bench.row(baseline.value, done.end, _executed(bench, done), done.reason)
     return Outcome(row, None if done.graph is None else curve_of_graph(baseline.value, done.graph))
 
 
@@ -107,30 +109,50 @@ def run_plan(bench: Bench, name: str, prepared: Prepared) -> Outcome:
     if prepared.planned is None or prepared.predicted is None:
         status = prepared.solution.status
         return Outcome(bench.row(name, NO_PLAN[status], figures, prepared.solution.reason))
-    done = execute(
-        bench.model,
-        bench.world,
-        bench.settings.steps,
-        capacity_bytes=bench.budget_bytes,
-        planned=prepared.planned,
-        tell=lambda text: bench.tell(f"{name}: {text}"),
+    done = attempt(
+        lambda: execute(
+            bench.model,
+            bench.world,
+            bench.settings.steps,
+            capacity_bytes=bench.budget_bytes,
+            planned=prepared.planned,
+            tell=lambda text: bench.tell(f"{name}: {text}"),
+        )
     )
     figures = figures.joined(_executed(bench, done))
     if done.report is None or done.typical_step_us is None:
-        return Outcome(bench.row(name, "out-of-memory", figures, done.reason))
+        return Outcome(bench.row(name, done.end, figures, done.reason))
     figures = replace(
         figures,
         stall_us=float(sum(done.report.stall_us.values())),
+        launch_us=done.report.launch_us,
         predicted_us=prepared.predicted.makespan_us,
         predicted_peak_bytes=prepared.predicted.peak_bytes,
         deviation=1 - prepared.predicted.makespan_us / done.typical_step_us,
+        as_planned=done.departure is None,
     ).joined(_stalls_elsewhere(bench, prepared))
     return Outcome(
-        bench.row(name, "ok", figures, done.departure),
+        bench.row(name, "ok", figures, _remarks(bench, done)),
         curve_of_report(name, done.report),
         panel_of_report(name, done.report, prepared.planned),
         done.report,
     )
+
+
+def _remarks(bench: Bench, done: Execution) -> str | None:
+    return remarks(
+        done,
+        bench.unlimited,
+        bench.budget_bytes,
+        max(bench.graph.memory_bytes),
+        again=lambda: attempt(lambda: execute(bench.model, bench.world, bench.settings.steps)),
+    )
+
+
+def refused(bench: Bench, name: str, reason: str) -> Outcome:
+    """A solver that refused the problem, or whose plan did not pass its check."""
+    figures = Figures(budget_bytes=bench.budget_bytes, unlimited_us=bench.unlimited.typical_step_us, status="refused")
+    return Outcome(bench.row(name, "refused", figures, reason))
 
 
 def _executed(bench: Bench, done: Execution) -> Figures:
@@ -202,11 +224,13 @@ def _all_known(values: Sequence[float | None]) -> list[float]:
 def _stall(bench: Bench, prepared: Prepared, world: World) -> float | None:
     """The stall of the plan's last step in another world; None where it does not finish there."""
     bench.tell(f"{prepared.solution.solver}: {world.name}")
-    done = execute(
-        bench.model,
-        world,
-        1 + bench.settings.robustness.steps,
-        capacity_bytes=bench.budget_bytes,
-        planned=prepared.planned,
+    done = attempt(
+        lambda: execute(
+            bench.model,
+            world,
+            1 + bench.settings.robustness.steps,
+            capacity_bytes=bench.budget_bytes,
+            planned=prepared.planned,
+        )
     )
     return None if done.report is None or done.reason else float(sum(done.report.stall_us.values()))

@@ -1,6 +1,6 @@
 """One HTML page of a run: tables and pictures inside it, no script, no request to anywhere."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import jinja2
 
@@ -33,6 +33,13 @@ pre { background: #f6f6f6; padding: 1em; overflow: auto; }
 {% endfor %}
 </table>
 <p class="note">{{ table.note }}</p>
+{% if loop.first and reasons %}
+<ul class="reasons">
+{% for policy, sentence in reasons.items() %}
+<li><b>{{ policy }}</b>: {{ sentence }}</li>
+{% endfor %}
+</ul>
+{% endif %}
 {% endfor %}
 {% for picture in pictures %}
 <figure>{{ picture | safe }}</figure>
@@ -44,10 +51,20 @@ pre { background: #f6f6f6; padding: 1em; overflow: auto; }
 """
 
 
-def html_page(title: str, source: str, tables: Sequence[Table], svgs: Sequence[str], settings: str) -> str:
-    """The page; every text is escaped, the SVGs are our own and stand in it as they are."""
+def html_page(
+    title: str,
+    source: str,
+    tables: Sequence[Table],
+    svgs: Sequence[str],
+    settings: str,
+    reasons: Mapping[str, str] | None = None,
+) -> str:
+    """The page; every text is escaped, the SVGs are our own and stand in it as they are.
+
+    `reasons` says below the first table why a policy failed, or what else there is to say of it.
+    """
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     pictures = [svg[svg.index("<svg") :] for svg in svgs]
     return environment.from_string(_PAGE).render(
-        title=title, source=source, tables=tables, pictures=pictures, settings=settings
+        title=title, source=source, tables=tables, pictures=pictures, settings=settings, reasons=reasons or {}
     )

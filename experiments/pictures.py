@@ -5,7 +5,7 @@ from itertools import accumulate, pairwise
 
 from experiments.execution import Planned
 from experiments.plots import Bar, Curve, Panel, joined
-from solvers.ir import OpGraph, Report
+from solvers.ir import OpGraph, Report, Row
 
 LANES = ("0.compute", "0.out", "0.in")
 JOIN_SHARE = 5e-4
@@ -24,6 +24,11 @@ def curve_of_report(name: str, report: Report) -> Curve:
     return Curve(name, report.memory, report.makespan_us, report.peak_bytes)
 
 
+def why_absent(row: Row) -> str:
+    """What a legend says of a policy that has nothing to draw."""
+    return f"{row.asked['policy']}: {row.reason or row.outcome}"
+
+
 def panel_of_report(name: str, report: Report, planned: Planned) -> Panel:
     """Compute by phase, transfers, and what is left of the compute lane as stall."""
     kinds = _kinds(planned)
@@ -34,9 +39,11 @@ def panel_of_report(name: str, report: Report, planned: Planned) -> Panel:
     ]
     compute = sorted((bar for bar in bars if bar.lane == LANES[0]), key=lambda bar: bar.start_us)
     bars += _gaps(compute, shortest_us=JOIN_SHARE * report.makespan_us)
-    title = (
-        f"{name} ({report.how}): {report.makespan_us / 1e3:.2f} ms, stall {sum(report.stall_us.values()) / 1e3:.2f} ms"
-    )
+    parts = [f"{report.makespan_us / 1e3:.2f} ms", f"stall {sum(report.stall_us.values()) / 1e3:.2f} ms"]
+    if report.launch_us is not None and report.base_us is not None:
+        parts[1:1] = [f"base {report.base_us / 1e3:.2f} ms"]
+        parts.append(f"launches {report.launch_us / 1e3:+.2f} ms")
+    title = f"{name} ({report.how}): {', '.join(parts)}"
     return Panel(title, joined(bars, JOIN_SHARE * report.makespan_us), report.makespan_us)
 
 

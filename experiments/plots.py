@@ -1,6 +1,7 @@
 """Pictures of memory over time and of the lanes; the same input gives the same bytes."""
 
 import io
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -37,6 +38,12 @@ BARS = {
     "stall": ("#d62728", "stall"),
 }
 """What a bar in a lane is: its colour and its name in the legend."""
+
+
+TITLE_WIDTH = 96
+"""Letters of a title's line: one's own factory may have a long name."""
+WIDTH, LINES = 118, 2
+"""Letters of a line, and lines of a sentence, in a legend."""
 
 
 @dataclass(frozen=True)
@@ -77,8 +84,11 @@ class Line:
     points: tuple[tuple[float, float], ...]
 
 
-def memory_figure(curves: Sequence[Curve], budget_bytes: int, title: str) -> Figure:
-    """Memory in use during one step, a curve for each policy, with the budget as a line."""
+def memory_figure(curves: Sequence[Curve], budget_bytes: int, title: str, *, absent: Sequence[str] = ()) -> Figure:
+    """Memory in use during one step, a curve for each policy, with the budget as a line.
+
+    `absent` are sentences on policies without a curve, which stand in the legend.
+    """
     with rc_context(cast(Any, STYLE)):
         figure = Figure(figsize=(8.6, 3.9), layout="constrained")
         axes = figure.add_subplot()
@@ -90,18 +100,19 @@ def memory_figure(curves: Sequence[Curve], budget_bytes: int, title: str) -> Fig
             axes.step(times, [*sizes, *sizes[-1:]], where="post", lw=1.5, color=colour, label=label)
         line = budget_bytes / MIB
         axes.axhline(line, color="#d62728", lw=1.2, ls=(0, (6, 3)), label=f"budget: {line:.1f} MiB")
-        axes.set(xlabel="virtual time since the step began (ms)", ylabel="device memory in use (MiB)", title=title)
+        axes.set(xlabel="virtual time since the step began (ms)", ylabel="device memory in use (MiB)")
+        axes.set_title(textwrap.fill(title, TITLE_WIDTH))
         axes.set_xlim(left=0)
         top = max([line, *(curve.peak_bytes / MIB for curve in curves)])
         axes.set_ylim(0, top * 1.06)
         axes.grid(axis="y", color="#e5e5e5", lw=0.7)
         axes.set_axisbelow(True)
-        axes.legend(loc="upper left", bbox_to_anchor=(0, -0.2), ncols=2, borderaxespad=0)
+        axes.legend(loc="upper left", bbox_to_anchor=(0, -0.2), ncols=2, borderaxespad=0, **_told(absent))
         return settled(figure)
 
 
-def lanes_figure(panels: Sequence[Panel], lanes: Sequence[str], title: str) -> Figure:
-    """What each lane does over time, a panel for each policy, on one time axis."""
+def lanes_figure(panels: Sequence[Panel], lanes: Sequence[str], title: str, *, absent: Sequence[str] = ()) -> Figure:
+    """What each lane does over time, a panel for each policy, on one time axis; `absent` as in `memory_figure`."""
     with rc_context(cast(Any, STYLE)):
         figure = Figure(figsize=(8.6, 0.9 + 1.45 * len(panels)), layout="constrained")
         rows = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
@@ -111,12 +122,12 @@ def lanes_figure(panels: Sequence[Panel], lanes: Sequence[str], title: str) -> F
         rows[-1].set_xlim(0, max(panel.end_us for panel in panels) / 1e3 * 1.005)
         used = [kind for kind in BARS if any(bar.kind == kind for panel in panels for bar in panel.bars)]
         patches = [Patch(color=BARS[kind][0], label=BARS[kind][1]) for kind in used]
-        figure.legend(handles=patches, loc="outside lower center", ncols=len(patches))
-        figure.suptitle(title, fontsize=10.5, x=0.01, ha="left")
+        figure.legend(handles=patches, loc="outside lower center", ncols=len(patches), **_told(absent))
+        figure.suptitle(textwrap.fill(title, TITLE_WIDTH), fontsize=10.5, x=0.01, ha="left")
         return settled(figure)
 
 
-def loss_figure(losses: Mapping[str, Sequence[float]], title: str) -> Figure:
+def loss_figure(losses: Mapping[str, Sequence[float]], title: str, name: str = "loss (nats per byte)") -> Figure:
     """A curve of losses for each policy; equal ones lie on top of each other, so later ones are dashed."""
     with rc_context(cast(Any, STYLE)):
         figure = Figure(figsize=(8.6, 3.4), layout="constrained")
@@ -124,7 +135,7 @@ def loss_figure(losses: Mapping[str, Sequence[float]], title: str) -> Figure:
         for number, (name, values) in enumerate(losses.items()):
             style: dict[str, Any] = {"lw": 1.6, "ls": (0, (4, 2 + 2 * number))} if number else {"lw": 4, "alpha": 0.45}
             axes.plot(range(1, len(values) + 1), values, color=_colour(name, number), label=name, **style)
-        axes.set(xlabel="training step", ylabel="loss (nats per byte)", title=title)
+        axes.set(xlabel="training step", ylabel=name, title=title)
         axes.grid(axis="y", color="#e5e5e5", lw=0.7)
         axes.legend(loc="upper right")
         return settled(figure)
@@ -182,6 +193,21 @@ def joined(bars: Sequence[Bar], within_us: float) -> list[Bar]:
             last[bar.lane] = len(found)
             found.append(bar)
     return found
+
+
+def _told(absent: Sequence[str]) -> dict[str, Any]:
+    """A legend's title that says of each absent policy why: at most `LINES` lines each."""
+    if not absent:
+        return {}
+    lines = [line for sentence in absent for line in _wrapped(sentence)]
+    return {"title": "\n".join(lines), "alignment": "left", "title_fontsize": 8.5}
+
+
+def _wrapped(sentence: str) -> list[str]:
+    """A sentence in lines of the figure's width, cut after `LINES`; a `$` begins no formula."""
+    return textwrap.wrap(
+        sentence.replace("$", r"\$"), WIDTH, max_lines=LINES, placeholder=" …", subsequent_indent="   "
+    )
 
 
 def _colour(name: str, number: int) -> str:

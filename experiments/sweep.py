@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 from rich.console import Console
 
-from experiments.compare import print_rows, run_experiment
+from experiments.compare import breaks_promise, print_rows, run_experiment
 from experiments.compose import TRAINING, Composed, read_settings
 from experiments.config import Settings
 from experiments.grid import DONE, Cell, open_grid, run_cells
@@ -34,7 +34,7 @@ def hardness(cell: Cell[Composed]) -> tuple[float, float]:
 
 
 def run_sweep(overrides: Sequence[str]) -> int:
-    """Run every cell that is not there yet, write all rows and one table; 0, whatever the cells say."""
+    """Run every cell that is not there yet, write all rows and one table; 1 where a plan broke its promise."""
     grid = open_grid(overrides, read_settings, TRAINING)
     directory, axes = grid.directory, grid.axes
     cells = sorted(grid.cells, key=hardness)
@@ -50,8 +50,10 @@ def run_sweep(overrides: Sequence[str]) -> int:
         figure = sweep_figure(lines, axis_name(axes[0]), f"{grid.name}: step time of the plans")
         directory.text("sweep.svg", svg_text(figure))
         directory.binary("sweep.png", png_bytes(figure))
-    print_rows(Console(), [row for row in rows if row.outcome == "error"], tables, directory)
-    return 0
+    broken = [row for row in rows if breaks_promise(row)]
+    told = [row for row in rows if row.outcome in ("error", "refused") or row in broken]
+    print_rows(Console(), told, tables, directory)
+    return 1 if broken else 0
 
 
 def _rows_of(cell: Cell[Composed], cells: Sequence[Cell[Composed]]) -> list[Row]:

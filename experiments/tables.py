@@ -34,7 +34,9 @@ def policy_tables(rows: Sequence[Row]) -> list[Table]:
     """What happened, what the solvers answered, and what other worlds did to the plans: one row per policy."""
     solved = [row for row in rows if figures_of(row.figures).status is not None]
     tried = [row for row in rows if figures_of(row.figures).noise_stall_us is not None or _other(row) is not None]
-    tables = [_table("What happened", HAPPENED, rows, PROVENANCE)]
+    counted = any(figures_of(row.figures).launch_us is not None for row in rows)
+    happened = [*HAPPENED[:STALL], LAUNCHES, *HAPPENED[STALL:]] if counted else HAPPENED
+    tables = [_table("What happened", happened, rows, f"{PROVENANCE} {LAUNCHED}" if counted else PROVENANCE)]
     if solved:
         tables.append(_table("What the solvers answered", ANSWERED, solved, BOUNDS))
     if tried:
@@ -216,7 +218,7 @@ def _stall_growth_share(stall: float, figures: Figures) -> float | None:
 
 HAPPENED: list[tuple[str, Shown]] = [
     ("policy", _policy),
-    ("outcome", lambda row, _: row.outcome),
+    ("outcome", lambda row, figures: "ok, not as planned" if figures.as_planned is False else row.outcome),
     ("peak (MiB)", lambda _, figures: _mib(_peak(figures))),
     ("of budget", lambda _, figures: _percent(_share(_peak(figures), figures.budget_bytes))),
     ("step (ms)", lambda _, figures: _ms(figures.step_us)),
@@ -225,6 +227,9 @@ HAPPENED: list[tuple[str, Shown]] = [
     ("bit-equal", _equal),
     ("vs predicted", lambda _, figures: _percent(figures.deviation, 2, "+")),
 ]
+STALL = 7
+"""Behind so many columns of what happened stands the share of launches, where it is known."""
+LAUNCHES: tuple[str, Shown] = ("launches", lambda _, figures: _percent(figures.launch_share, sign="+"))
 ANSWERED: list[tuple[str, Shown]] = [
     ("policy", _policy),
     ("status", lambda _, figures: figures.status or NOTHING),
@@ -247,6 +252,10 @@ ELSEWHERE: list[tuple[str, Shown]] = [
 PROVENANCE = (
     "Peak and step: executed. Stall: the compute lane waits for transfers, over the unlimited step. Bit-equal: losses, "
     "gradients, parameters torch.equal to the unlimited run's. Vs predicted: (executed − simulated step) / executed."
+)
+LAUNCHED = (
+    "Launches: it waits for the host, less the same in the unlimited step (while it stalls, the host runs ahead); "
+    "step = unlimited + stall + launches."
 )
 BOUNDS = (
     "Objective: predicted step time. Gap: (objective − bound) / objective; overhead gap: (objective − bound) / "

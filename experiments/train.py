@@ -26,7 +26,7 @@ LINES = 12
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command; 0: done, 1: no solver has a plan that trained. Raises `InvalidInput` on a bad command line."""
+    """Run the command; 0: done, 1: as of `compare`. Raises `InvalidInput` on a bad command line or model."""
     words, flags = split_flags(argv, {"-h", "--help"})
     kind = kind_of(words)
     if kind == STABILITY:
@@ -69,7 +69,7 @@ def loss_table(rows: Sequence[Row]) -> Table:
     stride = max(1, -(-count // LINES))
     shown = sorted({*range(0, count, stride), count - 1} if count else ())
     body = tuple((str(number + 1), *(f"{values[number]:.6f}" for values in losses.values())) for number in shown)
-    return Table("Loss (nats per byte)", ("step", *losses), body)
+    return Table(_loss_name(rows).capitalize(), ("step", *losses), body)
 
 
 def losses_csv(rows: Sequence[Row]) -> str:
@@ -83,6 +83,12 @@ def losses_csv(rows: Sequence[Row]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _loss_name(rows: Sequence[Row]) -> str:
+    """The shipped model's loss has a unit; what one's own factory returns is its own."""
+    own = any("factory" in row.asked.get("model", ()) for row in rows)
+    return "loss" if own else "loss (nats per byte)"
+
+
 def _losses(rows: Sequence[Row]) -> dict[str, list[float]]:
     known = {str(row.asked["policy"]): figures_of(row.figures).losses for row in rows}
     return {name: values for name, values in known.items() if values}
@@ -91,6 +97,6 @@ def _losses(rows: Sequence[Row]) -> dict[str, list[float]]:
 def _write_losses(directory: RunDirectory, rows: Sequence[Row]) -> None:
     directory.text("losses.csv", losses_csv(rows))
     directory.text("losses.md", to_markdown([loss_table(rows)]))
-    figure = loss_figure(_losses(rows), "Training loss under each policy")
+    figure = loss_figure(_losses(rows), "Training loss under each policy", _loss_name(rows))
     directory.text("losses.svg", svg_text(figure))
     directory.binary("losses.png", png_bytes(figure))

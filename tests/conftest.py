@@ -1,4 +1,4 @@
-"""What all tests share: no deadlines on noisy machines, repeatable examples, one thread for torch."""
+"""What all tests share: no deadlines on noisy machines, repeatable examples, one thread for torch, long files first."""
 
 import os
 
@@ -16,3 +16,10 @@ def one_thread() -> None:
     import torch
 
     torch.set_num_threads(1)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Where workers share the tests, files with a slow one are begun first: begun last, one would keep all waiting."""
+    if hasattr(config, "workerinput"):
+        slow = {item.path for item in items if item.get_closest_marker("slow") is not None}
+        items.sort(key=lambda item: item.path not in slow)

@@ -114,3 +114,27 @@ def test_the_tables_shown_are_those_of_the_kept_results() -> None:
     }
     for name, text in shown:
         assert text.strip() in (ROOT / name).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("solver", ["greedy-swap", "capuchin-swap", "milp-swap"])
+@pytest.mark.parametrize("share", [0.01, 0.5, 1.0, 1.5])
+def test_ten_lines_survive_any_budget_and_solver(solver: str, share: float, capsys: pytest.CaptureFixture[str]) -> None:
+    from runtime.device import use_sim
+    from solvers.ir.errors import InfeasibleBudget
+
+    (text,) = [text for language, text in BLOCKS if language == "python" and "SwapExecutor" in text]
+    assert text.count('planner("milp-swap")') == text.count("0.6 *") == 1
+    text = text.replace('planner("milp-swap")', f'planner("{solver}", limits=Limits(work=5.0, threads=1))')
+    text = "from solvers.ir.solution import Limits\n" + text.replace("0.6 *", f"{share} *")
+    try:
+        exec(compile(text, "README.md", "exec"), {})
+    except InfeasibleBudget as error:
+        assert share < 0.5
+        assert re.search(r"the budget is \d+ bytes, the least feasible one exactly \d+ bytes: raise it", str(error))
+        return
+    finally:
+        use_sim()
+    assert share >= 0.5
+    printed = capsys.readouterr().out
+    peaks = [tuple(map(int, found)) for found in re.findall(r"peak (\d+) of (\d+) bytes", printed)]
+    assert len(peaks) == 3 and all(peak <= budget for peak, budget in peaks)

@@ -14,7 +14,7 @@ from experiments.machine import machine
 from solvers.ir.codec import write_json
 
 INSTANCE = Path(__file__).resolve().parents[1] / "instances" / "swap-llama2-32l.json"
-SECTIONS = ("swap", "layer", "graph", "records", "matching", "offload", "replan", "layout")
+SECTIONS = ("swap", "layer", "graph", "records", "matching", "offload", "replan", "layout", "prediction")
 FILE = click.Path(path_type=Path)
 
 
@@ -74,6 +74,10 @@ def _section(section: str, instance: Path, graph: tuple[Path, ...], settings: di
         from experiments.bench.layout import layout_figures
 
         return layout_figures(int(settings["runs"]))
+    if section == "prediction":
+        from experiments.bench.prediction import prediction_figures
+
+        return prediction_figures()
     if section == "offload":
         from experiments.bench.offload import offload_figures
 

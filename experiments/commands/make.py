@@ -1,6 +1,6 @@
 """`bayplan make`: a problem file from a measured graph or a model's shape, a machine and a budget."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,6 +20,8 @@ from experiments.commands.make_replan import problem_of_graph, problem_of_shape,
 from experiments.commands.outputs import writable
 from experiments.commands.show import print_figures
 from experiments.hardware import read_hardware
+from experiments.printable import printable
+from experiments.profiled import doubts
 from experiments.shapes import read_shape
 from experiments.stages import Stage
 from solvers.ir.amounts import BYTES_HELP, parse_budget, show_bytes
@@ -36,6 +38,7 @@ from solvers.ir.errors import InvalidInput
 from solvers.ir.graph import OpGraph
 from solvers.ir.hardware import Hardware
 from solvers.ir.replan import ReplanProblem
+from solvers.ir.swap import SwapProblem
 from solvers.planner import make_problem, require_room
 from solvers.workload import Parallelism
 
@@ -118,7 +121,7 @@ def command(
     write_json(place, made.raw)
     print_figures(made.name, [("kind", kind), ("hardware", machine.name), *made.figures, ("written to", str(out))])
     for warning in made.warnings:
-        click.echo(f"bayplan: warning: {warning}", err=True)
+        click.echo(f"bayplan: warning: {printable(warning)}", err=True)
     return 0
 
 
@@ -154,7 +157,28 @@ def _from_graph(kind: str, graph: Path, machine: Hardware, budget: str | None, c
     problem = (
         problem_of_graph(step, machine, amount, cut) if kind == REPLAN else make_problem(kind, step, machine, amount)
     )
-    return _problem(problem, amount, ("peak of the graph", show_bytes(peak)))
+    made = _problem(problem, amount, ("peak of the graph", show_bytes(peak)))
+    return made._replace(warnings=(*made.warnings, *_hopeless(problem, step, budget, peak)))
+
+
+def _hopeless(problem: Problem, step: OpGraph, budget: str | None, peak: int) -> Iterator[str]:
+    """What speaks against planning this step at all, or within this budget."""
+    if not isinstance(problem, SwapProblem):
+        return
+    from solvers.swap.evaluate import least_budget
+
+    yield from doubts(step)
+    least = least_budget(problem)
+    if problem.budget_bytes < least:
+        yield (
+            f"no plan fits the budget of {show_bytes(problem.budget_bytes)}: the least feasible one is "
+            f"{show_bytes(least)}, {100 * least / peak:.1f}% of the peak"
+        )
+    elif budget is not None and problem.budget_bytes >= peak:
+        yield (
+            f"the budget of {show_bytes(problem.budget_bytes)} is not below the peak of {show_bytes(peak)}, so nothing "
+            "has to leave: give less"
+        )
 
 
 def _replan(shape: str, machine: Hardware, budget: str | None, cut: dict[str, Any]) -> Made:

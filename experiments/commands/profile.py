@@ -7,6 +7,8 @@ import click
 from experiments.commands.devices import DEVICE_HELP, SIM_HARDWARE, ready, require_device
 from experiments.commands.outputs import writable
 from experiments.commands.show import print_figures, show_us
+from experiments.printable import printable
+from experiments.profiled import doubts, require_operators
 from solvers.ir.amounts import show_bytes
 from solvers.ir.codec import document_to_raw, write_json
 from solvers.ir.errors import InvalidInput
@@ -30,9 +32,12 @@ def command(factory: str, device: str | None, hardware: str | None, out: Path | 
     require_device(device, hardware)
     place = None if out is None else writable(out, "--out")
     graph, target = _profiled(factory, device, hardware)
+    require_operators(graph, f"the step of {factory}", target)
     if place is not None:
         write_json(place, document_to_raw(graph))
     _print(graph, target, out)
+    for doubt in doubts(graph):
+        click.echo(f"bayplan: warning: {printable(doubt)}", err=True)
     return 0
 
 

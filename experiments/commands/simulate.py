@@ -73,4 +73,5 @@ def _figures(report: Report) -> list[tuple[str, str | None]]:
         ("peak", f"{show_bytes(report.peak_bytes)} at {show_us(report.peak_at_us)}"),
         ("budget", show_bytes(report.budget_bytes)),
     ]
-    return figures + [(f"stall, {cause}", show_us(time)) for cause, time in sorted(report.stall_us.items())]
+    figures += [(f"stall, {cause}", show_us(time)) for cause, time in sorted(report.stall_us.items())]
+    return figures if report.launch_us is None else [*figures, ("launches", show_us(report.launch_us))]

@@ -40,7 +40,7 @@ def closure(module: str, root: Path = ROOT) -> dict[str, Path]:
         if path is None or name in found or _within(name, FRAMEWORK):
             continue
         found[name] = path
-        waiting += _imports(_tree(path), name, root)
+        waiting += _imports(path, name, root)
         waiting += [name.rpartition(".")[0]] if "." in name else []
     return found
 
@@ -90,8 +90,13 @@ def _is_text(node: ast.AST) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
 
 
-def _imports(tree: ast.Module, module: str, root: Path) -> Iterator[str]:
+@cache
+def _imports(path: Path, module: str, root: Path) -> tuple[str, ...]:
     """Names of modules that may be meant; those that do not exist are dropped later."""
+    return tuple(dict.fromkeys(_named(_tree(path), module, root)))
+
+
+def _named(tree: ast.Module, module: str, root: Path) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)

@@ -64,7 +64,7 @@ def group_figures(graph: OpGraph, hardware: Hardware, phase: Phase, groups: int)
     """
     problem = make_swap_problem(graph, hardware)
     guessed, timed = (logical_layers(problem, groups, estimated=estimated) for estimated in (True, False))
-    pairs = [(guess.time_us, true.time_us) for guess, true in zip(guessed, timed, strict=True) if true.phase == phase]
+    pairs = [(guess.time, true.time) for guess, true in zip(guessed, timed, strict=True) if true.phase == phase]
     guesses, times = [guess for guess, _ in pairs], [time for _, time in pairs]
     scale = sum(times) / sum(guesses)
     return {

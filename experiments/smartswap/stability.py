@@ -84,7 +84,14 @@ def _series(runs: Mapping[str, Run | None], reference: Run, steps: int) -> list[
     sessions = {name: run.session for name, run in known.items() if run.session is not None}
     for name, count in COUNTED.items():
         series.append(Series(name=name, unit="", points={one: float(found[count]) for one, found in sessions.items()}))
-    return series
+    shares = {one: _in_time(found) for one, found in sessions.items()}
+    return [*series, Series(name="swaps brought back in time of all brought back", unit="%", points=shares)]
+
+
+def _in_time(session: Mapping[str, Any]) -> Value:
+    """Those that were there when their operator came, of all that a policy or an operator brought back."""
+    back = session["in_time"] + session["fallbacks"]
+    return 100 * session["in_time"] / back if back else "nothing came back"
 
 
 def _equal(runs: Mapping[str, Run], reference: Run, steps: int) -> dict[str, Value]:

@@ -22,6 +22,7 @@ SESSIONS: dict[Policy, dict[str, Any]] = {
     Policy.features: {},
     Policy.forgets: {"stages": StageSettings(remembered=0)},
     Policy.index_guard: {"matching": "index"},
+    Policy.features_alone: {"guard": False},
     Policy.index: {"matching": "index", "guard": False},
 }
 """How a policy's session differs from a plain one."""

@@ -1,14 +1,14 @@
 """Runs as rows, tables and a picture."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from omegaconf import OmegaConf
 
 from experiments.rows import commit
 from experiments.stability.record import Run
-from experiments.stability.settings import StabilitySettings
+from experiments.stability.settings import Policy, StabilitySettings
 from experiments.tables import NOTHING, Table
 from experiments.worlds import World
 from solvers.ir import Row
@@ -18,12 +18,22 @@ LINES = 12
 """Steps that the table of losses shows at most; losses/POLICY.csv hold all."""
 NOTE = (
     "Equal: torch.equal with the unlimited run's losses, validation losses, and parameters after the last step. "
-    "Skipped: steps whose gradients overflowed. Step: mean time on the device's clock, validation apart."
+    "Skipped: steps whose gradients overflowed. Step: mean time on the device's clock, validation apart. In time: of "
+    "all tensors brought back those that were there when their operator came; the other operators waited."
 )
 SESSIONS = (
     "In time: back before their use as planned. On demand: brought back by the operator that needed them. "
     "Passive: sent away at once because memory was short."
 )
+
+
+CELLS = {
+    "with the guard": (Policy.features, Policy.index_guard),
+    "without the guard": (Policy.features_alone, Policy.index),
+}
+"""Two choices, four policies: a line for the guard, a column for how tensors are found again."""
+FOUND_BY = ("", "tensors found by features", "by (operator, i-th tensor)")
+CHOICES = "The guard brings back what an operator touches. Each cell: how it ended, and its tensors back in time."
 
 
 def row_of(run: Run, reference: Run, settings: StabilitySettings, world: World, budget_bytes: int) -> Row:
@@ -82,25 +92,51 @@ def tables_of(rows: Sequence[Row]) -> list[Table]:
     counted = [row for row in rows if "session" in row.figures]
     if counted:
         tables.append(Table("What the sessions did", DID, tuple(_did(row) for row in counted), SESSIONS))
-    return tables
+    return tables + _guard_and_features({str(row.asked["policy"]): row for row in counted})
+
+
+def _guard_and_features(rows: Mapping[str, Row]) -> list[Table]:
+    """The table of the two choices, where all four policies were run."""
+    if any(policy.value not in rows for policies in CELLS.values() for policy in policies):
+        return []
+    body = tuple((guard, *(_cell(rows[policy.value]) for policy in policies)) for guard, policies in CELLS.items())
+    return [Table("Guard and features", FOUND_BY, body, CHOICES)]
+
+
+def _cell(row: Row) -> str:
+    found = row.figures
+    equal = all(found[name] for name in ("equal_losses", "equal_validations", "equal_parameters"))
+    whole = f"all {found['steps']} steps, {'equal' if equal else 'other bits'}"
+    return f"{_ended(row) if 'failed_at' in found else whole}; {_in_time(row)} in time"
+
+
+def _ended(row: Row) -> str:
+    failed = row.figures.get("failed_at")
+    return row.outcome if failed is None else f"{row.outcome} at step {failed}"
+
+
+def _in_time(row: Row) -> str:
+    """Of all tensors brought back, the share that was there when its operator came."""
+    session = row.figures.get("session")
+    back = 0 if session is None else session["in_time"] + session["fallbacks"]
+    return f"{100 * session['in_time'] / back:.2f} %" if session is not None and back else NOTHING
 
 
 HAPPENED = (
     "policy", "outcome", "steps", "skipped", "validations", "equal losses", "validations", "parameters",
-    "first difference", "peak (MiB)", "budget (MiB)", "step (ms)", "x unlimited",
+    "first difference", "peak (MiB)", "budget (MiB)", "step (ms)", "x unlimited", "in time",
 )  # fmt: skip
 
 
 def _happened(row: Row) -> tuple[str, ...]:
     found = row.figures
-    failed = found.get("failed_at")
     compared = row.asked["budget_bytes"] is not None
     equal = [
         _yes(found[name]) if compared else NOTHING for name in ("equal_losses", "equal_validations", "equal_parameters")
     ]
     return (
         str(row.asked["policy"]),
-        row.outcome if failed is None else f"{row.outcome} at step {failed}",
+        _ended(row),
         str(found["steps"]),
         str(found["skipped"]),
         str(found["validations"]),
@@ -110,6 +146,7 @@ def _happened(row: Row) -> tuple[str, ...]:
         f"{row.asked['budget_bytes'] / MIB:.2f}" if compared else NOTHING,
         f"{found['step_us'] / 1e3:.3f}" if "step_us" in found else NOTHING,
         f"{found['ratio']:.3f}" if "ratio" in found else NOTHING,
+        _in_time(row),
     )
 
 

@@ -17,6 +17,7 @@ COLOURS = {
     Policy.features: "#1f77b4",
     Policy.forgets: "#17becf",
     Policy.index_guard: "#2ca02c",
+    Policy.features_alone: "#ff7f0e",
     Policy.index: "#d62728",
 }
 

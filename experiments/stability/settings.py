@@ -11,7 +11,7 @@ from omegaconf import MISSING
 
 from experiments import config
 from experiments.compose import Root, read_root
-from experiments.config import DeviceKind, GptConf, HardwareConf, ModelConf, within
+from experiments.config import DeviceKind, GptConf, HardwareConf, ModelConf, share_of_peak, within
 from experiments.kinds import STABILITY
 from solvers.ir import InvalidInput
 
@@ -21,8 +21,9 @@ class Policy(Enum):
 
     `unlimited`: all memory, the reference. `none`: nothing. `recompute`: every block again in the backward pass, the
     paper's baseline. `features`: a session as it is. `forgets`: one that drops the policies of other sequences, as
-    Algorithm 1 does. `index_guard` and `index`: a session that finds tensors by
-    (operator, i-th tensor) as Capuchin does, with and without the guard that brings back what an operator touches.
+    Algorithm 1 does. `index_guard`: a session that finds tensors by (operator, i-th tensor) as Capuchin does.
+    `features_alone` and `index`: the two ways to find tensors without the guard that brings back what an operator
+    touches.
     """
 
     unlimited = "unlimited"
@@ -31,6 +32,7 @@ class Policy(Enum):
     features = "features"
     forgets = "forgets"
     index_guard = "index_guard"
+    features_alone = "features_alone"
     index = "index"
 
 
@@ -79,7 +81,7 @@ class StabilitySettings:
         within("steps", self.steps, least=1, most=1_000_000)
         within("validate_every", self.validate_every, least=1, most=1_000_000)
         within("validation_batches", self.validation_batches, least=1, most=10_000)
-        within("budget_fraction", self.budget_fraction, least=0.01, most=2)
+        share_of_peak("budget_fraction", self.budget_fraction)
         within("budget_bytes", self.budget_bytes, least=1, most=2**53)
         if (self.budget_fraction is None) == (self.budget_bytes is None):
             raise InvalidInput(

@@ -35,7 +35,7 @@ USAGE = """bayplan train experiment=stability [key=value …]
 Trains a byte-level GPT with dynamic loss scaling and a validation now and then, under each policy within a budget, and
 compares every loss with the unlimited run's. Settings (experiments/stability/settings.py):
   steps=5000 validate_every=200 validation_batches=2 budget_fraction=0.8
-  policies=[unlimited,none,recompute,features,forgets,index_guard,index]
+  policies=[unlimited,none,recompute,features,forgets,index_guard,features_alone,index]
   scaling.initial=65536 scaling.growth_interval=100 scaling.half=true
   model=gpt-micro model.layers=3 hardware=sim-tiny run_dir=PATH plots=false
 run_dir= of an earlier run with the same settings keeps what had ended there and runs the rest.

@@ -4,23 +4,30 @@ import itertools
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from math import ceil
 from pathlib import Path
+from typing import TypeVar
 
+import msgspec
 import pytest
 import torch
 
-from experiments.compare import main
+from experiments import execution
+from experiments.compare import exit_code, main
 from experiments.figures import Figures, figures_of
 from experiments.rows import read_rows
 from runtime.native import why_missing
+from runtime.swap import Executed, SwapExecutor
 from solvers.check import check_plan, check_schedule
 from solvers.ir import BayplanError, InvalidInput, Report, Row, Schedule
 from solvers.ir.codec import read_document, read_plan, read_problem
 from solvers.ir.graph import OpGraph
-from tests.experiments.tiny import tiny_overrides
+from solvers.swap import MilpSwap
+from tests.experiments.tiny import LITTLE_WORK, tiny_overrides
 
 pytestmark = pytest.mark.skipif(why_missing("runtime._sim") is not None, reason="the simulated device is not built")
+T = TypeVar("T")
 SOLVERS = ("greedy-swap", "milp-swap")
 
 
@@ -71,7 +78,10 @@ def test_each_other_policy_trains_within_the_budget_bit_for_bit(demo: Path, poli
 def test_what_was_executed_is_what_was_predicted(demo: Path, policy: str) -> None:
     found = figures(demo, policy)
     assert found.deviation is not None and abs(found.deviation) < 0.02
-    assert found.predicted_us == found.objective_us
+    assert found.predicted_us is not None and ceil(found.predicted_us) == found.objective_us
+    assert found.step_us is not None and found.unlimited_us is not None and found.stall_us is not None
+    assert found.launch_us is not None
+    assert found.step_us == pytest.approx(found.unlimited_us + found.stall_us + found.launch_us, abs=60)
     assert found.ratio is not None and found.ratio >= 1
     assert found.predicted_peak_bytes is not None and found.peak_bytes is not None
     assert found.peak_bytes == pytest.approx(found.predicted_peak_bytes, rel=0.01)
@@ -167,6 +177,7 @@ def test_a_plan_is_executed_even_where_it_has_nothing_to_do(tmp_path: Path) -> N
     (row,) = read_rows(tmp_path / "run" / "rows.jsonl")
     assert figures_of(row.figures).status == "optimal"
     assert figures_of(row.figures).stall_us == 0
+    assert row.reason is not None and "so nothing has to leave: give less" in row.reason
 
 
 def refused(words: Sequence[str]) -> str:
@@ -174,6 +185,107 @@ def refused(words: Sequence[str]) -> str:
         main(words)
     assert isinstance(caught.value, InvalidInput)
     return str(caught.value)
+
+
+class Departing(SwapExecutor):
+    """The executor of a program whose second step gives other sizes than the profiled one."""
+
+    SENTENCE = "operator 32 gives 4096 bytes where its profile gave 8192: this step depends on its data, use a session"
+    ERROR: Exception = BayplanError(SENTENCE)
+
+    def run(self, step: Callable[[], T]) -> Executed[T]:
+        raise self.ERROR
+
+
+def broken_run(folder: Path, monkeypatch: pytest.MonkeyPatch, error: Exception) -> dict[str, Row]:
+    """A comparison in which no plan can be executed; it ends with exit code 1."""
+    monkeypatch.setattr(Departing, "ERROR", error)
+    monkeypatch.setattr(execution, "SwapExecutor", Departing)
+    words = ["steps=2", "solver=greedy-swap", "baselines=[unlimited,none]", *tiny_overrides(folder)]
+    assert main([*words, f"run_dir={folder / 'run'}"]) == 1
+    return rows_of(folder / "run")
+
+
+def test_a_sentence_of_the_executors_ends_its_policy_and_not_the_experiment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = broken_run(tmp_path, monkeypatch, Departing.ERROR)
+    assert [row.outcome for row in rows.values()] == ["ok", "out-of-memory", "refused"]
+    assert rows["greedy-swap"].reason == Departing.SENTENCE
+    assert f"greedy-swap: {Departing.SENTENCE}" in capsys.readouterr().out
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert f"<li><b>greedy-swap</b>: {Departing.SENTENCE}</li>" in page
+    assert "<li><b>none</b>: sim out of memory" in page
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome"),
+    [
+        (torch.OutOfMemoryError("sim out of memory: 5 bytes do not fit"), "out-of-memory"),
+        (RuntimeError("a race between two streams"), "error"),
+        (InvalidInput("the step returned a float: it must return the loss"), "refused"),
+    ],
+)
+def test_a_plan_that_breaks_its_promise_is_exit_code_1(
+    error: Exception, outcome: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = broken_run(tmp_path, monkeypatch, error)["greedy-swap"]
+    assert row.outcome == outcome
+    assert row.reason is not None and str(error) in row.reason
+
+
+def test_a_planner_that_refuses_is_a_row_and_the_others_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(*_: object) -> None:
+        raise InvalidInput("the budget is 3 bytes, the least feasible one 8: raise it")
+
+    monkeypatch.setattr(MilpSwap, "solve", refuses)
+    words = ["steps=1", "plots=false", "baselines=[]", *tiny_overrides(tmp_path)]
+    assert main([*words, f"run_dir={tmp_path / 'run'}"]) == 0
+    rows = rows_of(tmp_path / "run")
+    assert {name: row.outcome for name, row in rows.items()} == {"greedy-swap": "ok", "milp-swap": "refused"}
+    assert rows["milp-swap"].reason == "the budget is 3 bytes, the least feasible one 8: raise it"
+
+
+@pytest.mark.parametrize(
+    ("figures", "outcome", "broken"),
+    [
+        (Figures(), "ok", False),
+        (Figures(), "out-of-memory", True),
+        (Figures(), "error", True),
+        (Figures(equal_losses=False), "ok", True),
+        (Figures(equal_parameters=False), "ok", True),
+        (Figures(equal_gradients=False), "ok", True),
+        (Figures(peak_bytes=101), "ok", True),
+        (Figures(as_planned=False), "ok", False),  # it fits and changes nothing: told in words
+    ],
+)
+def test_one_broken_promise_is_exit_code_1_whatever_the_others_did(
+    figures: Figures, outcome: str, broken: bool
+) -> None:
+    whole = Figures(
+        status="feasible",
+        swapped_bytes=50,
+        budget_bytes=100,
+        peak_bytes=100,
+        equal_losses=True,
+        equal_parameters=True,
+        equal_gradients=True,
+    )
+    none = Row(
+        experiment="e",
+        asked={"policy": "none"},
+        outcome="out-of-memory",
+        figures=Figures(budget_bytes=100).to_raw(),
+        provenance="",
+        commit=None,
+        seed=0,
+    )
+    kept = msgspec.structs.replace(none, outcome="ok", figures=whole.to_raw())
+    judged = msgspec.structs.replace(none, outcome=outcome, figures=whole.joined(figures).to_raw())
+    infeasible = msgspec.structs.replace(none, outcome="infeasible", figures=Figures(status="infeasible").to_raw())
+    assert exit_code([none, kept]) == exit_code([none]) == exit_code([kept, infeasible]) == 0
+    assert exit_code([none, kept, judged]) == exit_code([judged, kept]) == (1 if broken else 0)
+    assert exit_code([none, infeasible]) == 1
 
 
 def test_mistakes_are_refused_before_anything_is_trained_or_written(
@@ -218,7 +330,7 @@ def create(device):
 def test_ones_own_model_is_compared_like_any_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "my_own_model.py").write_text(OWN_MODEL)
     monkeypatch.chdir(tmp_path)
-    words = ["model=own", "model.factory=my_own_model:create", "steps=2", "limits.time_s=1", "run_dir=run"]
+    words = ["model=own", "model.factory=my_own_model:create", "steps=2", *LITTLE_WORK, "run_dir=run"]
     assert main(words) == 0
     rows = rows_of(tmp_path / "run")
     assert {name: row.outcome for name, row in rows.items()} == {
@@ -228,6 +340,10 @@ def test_ones_own_model_is_compared_like_any_other(tmp_path: Path, monkeypatch: 
         "milp-swap": "ok",
     }
     assert figures_of(rows["milp-swap"].figures).equal_parameters
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "<h1>bayplan: my_own_model:create</h1>" in page  # whose page it is
+    assert "<li><b>none</b>: sim out of memory" in page
+    assert read_document(tmp_path / "run" / "graph.json", OpGraph).name == "my_own_model:create"
 
 
 def test_a_run_on_cuda_never_loads_the_simulated_device(tmp_path: Path) -> None:

@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from experiments.config import DeviceKind, HardwareConf
-from experiments.execution import Execution, execute
+from experiments.execution import Execution, attempt, execute
 from experiments.models import GptShape
 from experiments.worlds import World, load_hardware
 from runtime.native import why_missing
-from solvers.ir import InvalidInput
+from solvers.ir import BayplanError, InvalidInput
 from tests.experiments.tiny import tiny_hardware
 
 BUILT = pytest.mark.skipif(why_missing("runtime._sim") is not None, reason="the simulated device is not built")
@@ -89,3 +89,36 @@ def test_a_machine_without_a_link_has_none_to_replace(tmp_path: object) -> None:
         file.write('{"format": "bayplan-hardware/1", "name": "h", "devices": [{"name": "d", "memory_bytes": 1}]}')
     with pytest.raises(InvalidInput, match="leave out link_gb_per_s"):
         load_hardware(HardwareConf(file=path, link_gb_per_s=4))
+
+
+def test_an_error_of_one_policy_is_its_reason() -> None:
+    def refuses() -> Execution:
+        raise BayplanError("operator 32 gives 4096 bytes where its profile gave 8192:\nuse a session")
+
+    def fails() -> Execution:
+        raise KeyError("no such tensor")
+
+    refused, failed = attempt(refuses), attempt(fails)
+    assert (refused.end, refused.reason) == (
+        "refused",
+        "operator 32 gives 4096 bytes where its profile gave 8192: use a session",
+    )
+    assert failed.end == "error"
+    assert failed.reason is not None and failed.reason.startswith("raised KeyError at test_execution.py:")
+    assert failed.typical_step_us is None and not any(failed.losses)
+    whole = Execution(losses=torch.ones(2))
+    assert attempt(lambda: whole) is whole
+
+
+def test_ctrl_c_ends_the_experiment_and_a_fault_is_shown_to_who_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted() -> Execution:
+        raise KeyboardInterrupt
+
+    def fails() -> Execution:
+        raise KeyError("no such tensor")
+
+    with pytest.raises(KeyboardInterrupt):
+        attempt(interrupted)
+    monkeypatch.setenv("BAYPLAN_TRACEBACK", "1")
+    with pytest.raises(KeyError, match="no such tensor"):
+        attempt(fails)

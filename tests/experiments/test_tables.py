@@ -75,6 +75,17 @@ def test_one_row_for_each_policy_with_its_figures() -> None:
     assert elsewhere.body == (("milp-swap", "0.700", "+0.070 (+1.0 %)", "+0.140 (+2.0 %)", "+0.700 (+10.0 %)"),)
 
 
+def test_launches_stand_beside_the_stall_where_they_are_known() -> None:
+    known = Figures.joined(SOLVED, Figures(launch_us=300.0))
+    happened = policy_tables([ROWS[0], row("milp-swap", known)])[0]
+    place = happened.head.index("launches")
+    assert happened.head[place - 1] == "stall"
+    assert [line[place] for line in happened.body] == ["–", "+4.3 %"]
+    assert happened.body[1][place - 2 : place + 1] == ("1.143", "10.0 %", "+4.3 %")
+    assert "step = unlimited + stall + launches" in happened.note
+    assert "launches" not in policy_tables(ROWS)[0].head
+
+
 @pytest.mark.parametrize(
     ("same", "shown"), [((True, True, True), "yes"), ((True, False, True), "losses only"), ((False, True, True), "no")]
 )

@@ -14,6 +14,10 @@ SLOWER = 30
 than a launch, as the demo's are."""
 
 
+LITTLE_WORK = ["limits.work=0.1", "limits.time_s=600"]
+"""Enough for a good plan of the tiny model, and the same plan on a busy machine."""
+
+
 def tiny_hardware(name: str) -> Hardware:
     """A shipped machine, slowed down in every rate."""
     hardware = read_hardware(name)
@@ -32,4 +36,4 @@ def tiny_overrides(folder: Path) -> list[str]:
     """The overrides that make any experiment tiny; the hardware files are written into the folder."""
     for name in ("sim-small", "sim-other"):
         (folder / f"{name}.json").write_text(json.dumps(document_to_raw(tiny_hardware(name))))
-    return ["model=gpt-tiny", f"hardware.file={folder / 'sim-small.json'}", "limits.time_s=1"]
+    return ["model=gpt-tiny", f"hardware.file={folder / 'sim-small.json'}", *LITTLE_WORK]

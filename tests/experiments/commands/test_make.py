@@ -2,11 +2,13 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from experiments.hardware import SHIPPED, hardware_names
-from solvers.ir import SwapProblem
-from solvers.ir.codec import read_problem
+from solvers.ir import OpGraph, SwapProblem
+from solvers.ir.codec import document_to_raw, read_document, read_problem, write_json
+from solvers.ir.graph import OTHER_SEQUENCE
 from tests.experiments.commands.console import Outcome, call, refused, write_graph
 
 
@@ -44,8 +46,15 @@ def made(graph: Path) -> SwapProblem:
     ],
 )
 def test_budgets(graph: Path, budget: str, amount: int) -> None:
+    """140 MB is the least that any plan needs, 200 MB what none needs: outside there is a warning, and a problem."""
     outcome = make(graph, "--budget", budget)
-    assert (outcome.code, outcome.err) == (0, "")
+    assert outcome.code == 0
+    told = [
+        *(["no plan fits the budget of"] if amount < 140_000_000 else []),
+        *(["so nothing has to leave: give less"] if amount >= 200_000_000 else []),
+    ]
+    assert len(outcome.err.splitlines()) == len(told)
+    assert all(sentence in outcome.err for sentence in told)
     assert made(graph).budget_bytes == amount
     assert outcome.figure("budget").startswith(f"{amount} bytes")
     assert outcome.figure("peak of the graph") == "200000000 bytes (190.73 MiB)"
@@ -58,6 +67,29 @@ def test_budgets_that_mean_nothing(graph: Path, budget: str) -> None:
     said = refused(make(graph, "--budget", budget))
     assert f"--budget is {budget!r}" in said
     assert not graph.with_name("p.json").exists()
+
+
+def test_a_budget_that_no_plan_fits_is_told_with_the_least_that_one_does(graph: Path) -> None:
+    said = make(graph, "--budget", "30%").err
+    assert said == (
+        "bayplan: warning: no plan fits the budget of 60000000 bytes (57.22 MiB): the least feasible one is 140000000 "
+        "bytes (133.51 MiB), 70.0% of the peak\n"
+    )
+
+
+@pytest.mark.parametrize(("budget", "meant"), [("55", "55%"), ("0.55", "55%"), ("99.5", "99.5%"), ("1", "1%")])
+def test_a_budget_without_a_unit_is_taken_for_a_forgotten_one(graph: Path, budget: str, meant: str) -> None:
+    said = refused(make(graph, "--budget", budget))
+    assert said.startswith(f"--budget is {budget!r}, a number without a unit: write {meant} for a share")
+
+
+def test_a_graph_that_no_plan_can_help_or_follow_is_told(graph: Path) -> None:
+    step = read_document(graph, OpGraph)
+    ops = tuple(msgspec.structs.replace(op, phase="forward") for op in step.ops)
+    write_json(graph, document_to_raw(msgspec.structs.replace(step, ops=ops, source=f"a step; {OTHER_SEQUENCE}")))
+    never, other = make(graph).err.splitlines()[:2]
+    assert "none of the 6 operators of tiny step belongs to a backward pass" in never
+    assert "runs other operators from one step to the next (6 in the profiled one)" in other
 
 
 def test_without_a_budget_it_is_the_devices_memory(graph: Path) -> None:

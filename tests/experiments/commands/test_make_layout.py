@@ -31,7 +31,7 @@ def read(path: Path) -> LayoutProblem:
 
 def solved_clean(problem: Path, plan: Path, solver: str = "search") -> int:
     """The objective of a solver's plan that the judge finds clean."""
-    answer = call("solve", problem, "--solver", solver, "--time-limit", 2, "--out", plan)
+    answer = call("solve", problem, "--solver", solver, "--work", 0.2, "--time-limit", 600, "--out", plan)
     assert answer.code == 0, answer.err
     verdict = call("check", problem, plan)
     assert (verdict.code, verdict.figure("verdict")) == (0, "no violations")

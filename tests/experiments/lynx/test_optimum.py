@@ -1,5 +1,6 @@
 """HEU's policies as plans of a whole graph: valid by the judge, and no faster than OPT."""
 
+import math
 from pathlib import Path
 
 import msgspec
@@ -104,6 +105,7 @@ def test_a_graph_without_layers_is_refused() -> None:
 
 def test_figure_14_stands_beside_the_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(optimum, "ROOT", tmp_path)
+    monkeypatch.setattr(optimum, "Limits", lambda **_: Limits(time_s=math.inf, work=0.5))  # seconds differ in worth
     for position in (0.4, 0.7):
         write_json(tmp_path / f"tiny-{position}.json", problem_to_raw(gpt(2, position)))
     cells = Cells(tmp_path / "cells")
@@ -123,7 +125,7 @@ def test_figure_14_stands_beside_the_bound(tmp_path: Path, monkeypatch: pytest.M
 def test_heus_search_is_its_own(tmp_path: Path) -> None:
     write_json(tmp_path / "one.json", problem_to_raw(gpt(2, 0.5)))
     found = solve_heu(tmp_path / "one.json")
-    assert 0 < found["search_s"] < 5
+    assert 0 < found["search_s"] < 60
 
 
 def test_no_instance_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,12 +3,14 @@
 import ast
 import importlib.util
 import re
+from functools import cache
+from pathlib import Path
 
 import pytest
 
 from experiments.reproduction.entry import Entry, entry_names, read_entry
 from experiments.reproduction.run import compute_function
-from experiments.reproduction.sources import ROOT, closure, files_digest
+from experiments.reproduction.sources import ROOT, files_digest
 
 NAMES = entry_names()
 PLACE = re.compile(r"Abstract|Algorithm \d|§[\dIVX]|Figure \d|Table \d|Equations? \d|^ours$")
@@ -18,9 +20,12 @@ UNITS = {0.0, 1.0, 2.0, 100.0, 1e3, 1e6, 1e9, 3600.0, 0.5}
 """Floats that convert units, or mean a half; any other one in a compute module would be a constant out of sight."""
 
 
+shipped = cache(read_entry)
+
+
 @pytest.fixture(params=NAMES)
 def entry(request: pytest.FixtureRequest) -> Entry:
-    return read_entry(request.param)
+    return shipped(request.param)
 
 
 def test_every_figure_of_lynx_with_numbers_has_an_entry() -> None:
@@ -74,12 +79,13 @@ def test_what_a_function_is_told_to_use_is_declared(entry: Entry) -> None:
 
 
 def test_no_constant_hides_in_the_code() -> None:
-    modules = {read_entry(name).function()[0] for name in NAMES if read_entry(name).compute is not None}
+    modules = {shipped(name).function()[0] for name in NAMES if shipped(name).compute is not None}
     found = []
     for module in sorted(modules):
-        if importlib.util.find_spec(module) is None:
+        spec = importlib.util.find_spec(module)
+        if spec is None or spec.origin is None:
             continue  # told by test_the_compute_function_takes_the_parameters
-        path = closure(module)[module]
+        path = Path(spec.origin)
         floats = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)]
         found += [
             f"{path.name}:{node.lineno}: {node.value}"

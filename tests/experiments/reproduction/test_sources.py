@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.reproduction.sources import ROOT, _tree, _tree_digest, closure, code_digest, files_digest
+from experiments.reproduction.sources import ROOT, _imports, _tree, _tree_digest, closure, code_digest, files_digest
 from solvers.ir.errors import InvalidInput
 
 
@@ -29,7 +29,7 @@ def tree(tmp_path: Path) -> Path:
 
 
 def digest(root: Path) -> str:
-    for cached in (_tree, _tree_digest, code_digest):
+    for cached in (_imports, _tree, _tree_digest, code_digest):
         cached.cache_clear()
     return code_digest("experiments.figure", root)
 

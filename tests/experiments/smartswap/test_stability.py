@@ -64,6 +64,8 @@ def test_series_say_where_runs_differ_and_end(tmp_path: Path, monkeypatch: pytes
     }
     assert points["skipped steps"] == {"unlimited": 1.0}
     assert points["swaps brought back on demand"] == {"features": 3.0, "index_guard": 3.0, "index": 3.0}
+    shares = points["swaps brought back in time of all brought back"]
+    assert shares == dict.fromkeys(("features", "index_guard", "index"), pytest.approx(100 * 20 / 23))
     assert "index ends at step 3: RuntimeError: it is not there" in result.notes
 
 

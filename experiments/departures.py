@@ -1,0 +1,43 @@
+"""Where executed steps did not follow their plan, in words."""
+
+from collections.abc import Sequence
+
+from runtime.swap import SwapCounts
+
+HAPPENED = {
+    "on_demand": "{} of the tensors that had left were needed before the plan had them back",
+    "postponed": "{} found no memory to come back to at their time",
+    "refused": "{} could not leave",
+    "left_out": "{} were still out at the end",
+}
+"""What became of a plan's tensors, by the count that tells it."""
+
+
+def in_words(steps: Sequence[SwapCounts]) -> str | None:
+    """One sentence on the last step that was not as planned and on how many were not; None where all were.
+
+    Of several steps the first is left out: it creates the optimizer's states, which the profiled step found there.
+    """
+    judged = list(enumerate(steps, 1))[1:] or list(enumerate(steps, 1))
+    departed = [(number, counts) for number, counts in judged if not counts.as_planned]
+    if not departed:
+        return None
+    number, counts = departed[-1]
+    return f"not as planned in {len(departed)} of {len(judged)} steps, last in step {number}: {_how(counts)}"
+
+
+def _how(counts: SwapCounts) -> str:
+    first = counts.difference or counts.departure
+    if first is not None:
+        return first
+    parts = [text.format(getattr(counts, name)) for name, text in HAPPENED.items() if getattr(counts, name)]
+    if counts.swapped_out != counts.planned or counts.swapped_in != counts.planned:
+        parts.append(
+            f"of {counts.planned} planned swaps {counts.swapped_out} tensors left and {counts.swapped_in} came back"
+        )
+    if counts.operators_followed != counts.operators_planned or counts.operators != counts.operators_planned:
+        parts.append(
+            f"of {counts.operators_planned} planned operators {counts.operators_followed} ran in their order, and "
+            f"{counts.operators} in all"
+        )
+    return "; ".join(parts) or "the counts do not add up"

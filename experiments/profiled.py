@@ -1,0 +1,31 @@
+"""What a profiled step lets a plan do, in sentences: `profile` and `make` warn with them, `compare` refuses."""
+
+from solvers.ir.errors import InvalidInput
+from solvers.ir.graph import OTHER_SEQUENCE, OpGraph
+
+SESSION = "train it inside runtime.swap.session(budget), which needs no plan"
+
+
+def require_operators(graph: OpGraph, what: str, device: object) -> None:
+    """Raise `InvalidInput` for a step that does nothing on the device: none of its operators takes memory there."""
+    if not graph.ops or min(graph.memory_bytes) == max(graph.memory_bytes):
+        raise InvalidInput(
+            f"{what} takes no memory on {device} ({len(graph.ops)} operators ran), so there is nothing to plan: let it "
+            "train the model that is there"
+        )
+
+
+def doubts(graph: OpGraph) -> tuple[str, ...]:
+    """Why a plan of this step cannot help, or cannot hold; empty where nothing speaks against one."""
+    found = []
+    if all(op.phase != "backward" for op in graph.ops):
+        found.append(
+            f"none of the {len(graph.ops)} operators of {graph.name} belongs to a backward pass, so nothing waits in "
+            "memory that a plan could move: call loss.backward() in the step"
+        )
+    if OTHER_SEQUENCE in (graph.source or ""):
+        found.append(
+            f"{graph.name} runs other operators from one step to the next ({len(graph.ops)} in the profiled one), and "
+            f"a plan is of one sequence: {SESSION}"
+        )
+    return tuple(found)

@@ -2,6 +2,7 @@
 #include <pybind11/stl.h>
 #include <torch/extension.h>
 
+#include "sim/autograd.h"
 #include "sim/device_memory.h"
 #include "sim/kernel_call.h"
 #include "sim/machine.h"
@@ -136,5 +137,6 @@ PYBIND11_MODULE(_sim, m) {
   m.def("set_tracing", [](bool on) { locked([&] { Machine::get().tracing = on; }); });
   m.def("trace", &trace);
   m.def("counters", &counters);
+  m.def("follow_sequence", &sim::follow_sequence);
   m.def("exchange_label", [](const std::string& label) { return sim::exchange_label(sim::intern(label)); });
 }

@@ -68,5 +68,8 @@ def trace() -> list[tuple[int, str, str, str, int, int, int]]:
 def counters() -> dict[str, int]:
     """Kernels, fallbacks, bytes over the link by direction, event queries, pinned bytes now and at most."""
 
+def follow_sequence() -> None:
+    """Numbers this thread's next autograd node after those of all threads that have used the device."""
+
 def exchange_label(label: str) -> str:
     """Sets the thread's label and returns the one before."""

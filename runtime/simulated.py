@@ -6,11 +6,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, wraps
 from types import ModuleType, TracebackType
 from typing import Any, Literal, NamedTuple
 
 import torch
+from torch import Tensor
 from torch.utils.backend_registration import generate_methods_for_privateuse1_backend, rename_privateuse1_backend
 
 from runtime import torch_sim
@@ -213,10 +214,29 @@ def registered_native() -> ModuleType:
         native.register_device([(op, list(arguments), when) for op, (arguments, when) in UNDECLARED_WRITES.items()])
         torch._register_device_module("sim", torch_sim.build())  # type: ignore[no-untyped-call]
         keep_parameters_of_moved_modules()
+        _number_nodes_after_backward(native)
         generate_methods_for_privateuse1_backend(for_tensor=True, for_module=True, for_storage=True)
     _tell_engines(native)
     atexit.register(time.sleep, EXIT_PAUSE_S)
     return native
+
+
+def _number_nodes_after_backward(native: ModuleType) -> None:
+    """Lets the thread that called a backward pass number its next autograd node after those of the device's thread.
+
+    Else the first operator on second derivatives would come too late in the next backward pass, except where somebody
+    observes operators, as the executor does: the executed step would not be the profiled one.
+    """
+    plain = torch.autograd.graph._engine_run_backward
+
+    @wraps(plain)
+    def run(*arguments: Any, **options: Any) -> tuple[Tensor, ...]:
+        try:
+            return plain(*arguments, **options)
+        finally:
+            native.follow_sequence()
+
+    torch.autograd.graph._engine_run_backward = torch.autograd._engine_run_backward = run  # type: ignore[attr-defined]
 
 
 def _tell_engines(native: ModuleType) -> None:

@@ -1,6 +1,8 @@
 """What all tests share: no deadlines on noisy machines, repeatable examples, one thread for torch, long files first."""
 
+import gc
 import os
+from collections.abc import Iterator
 
 import hypothesis
 import pytest
@@ -16,6 +18,27 @@ def one_thread() -> None:
     import torch
 
     torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def nothing_stays_on_the_device() -> Iterator[None]:
+    """What one file's tests left on the simulated device would count in the budgets and peaks of the files after it."""
+    before = bytes_on_the_device()
+    yield
+    left = bytes_on_the_device()
+    if left > before:
+        gc.collect()
+        left = bytes_on_the_device()
+    assert left <= before, f"{left - before} bytes stay on the simulated device: what holds tensors there?"
+
+
+def bytes_on_the_device() -> int:
+    """By tensors on the simulated device; 0 where no test has asked for it."""
+    import torch
+
+    if torch._C._get_privateuse1_backend_name() != "sim":
+        return 0
+    return int(torch.accelerator.memory_stats("sim")["allocated_bytes.all.current"])
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

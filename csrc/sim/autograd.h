@@ -10,7 +10,8 @@ void serve_registered_devices();
 // Gives the autograd nodes of all threads that use the device one order in time. PyTorch numbers them by thread, and
 // runs the highest number first: nodes that a backward pass makes on the device's thread (second derivatives,
 // recomputation) would come in another order than on the CPU, where all of them are of one thread, and sums of
-// gradients would differ in their last bits. Called wherever a thread is about to use the device.
+// gradients would differ in their last bits. Called wherever a thread is about to use the device,
+// and on the thread that ran a backward pass when it is over: its next node is numbered before its kernel is called.
 void follow_sequence();
 
 }  // namespace sim

@@ -3,6 +3,8 @@
 #include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/dropout.h>
 #include <ATen/ops/mkldnn_rnn_layer.h>
@@ -24,10 +26,23 @@ using Three = std::tuple<Tensor, Tensor, Tensor>;
 
 constexpr int64_t kLstm = 2;  // The kind of recurrent cell, as oneDNN numbers them.
 
-// The cases in which the CPU runs whole layers in oneDNN.
+// Whether oneDNN computes in that half precision on this CPU.
+bool runs_natively(const char* question) {
+  const auto schema = c10::Dispatcher::singleton().findSchema({question, ""});
+  return schema.has_value() && schema->typed<bool()>().call();
+}
+
+// The data types in which the CPU runs whole layers in oneDNN; in the half ones only where it has instructions for them.
+bool has_layers_of(at::ScalarType dtype) {
+  static const bool bfloat16 = runs_natively("mkldnn::_is_mkldnn_bf16_supported");
+  static const bool half = runs_natively("mkldnn::_is_mkldnn_fp16_supported");
+  if (dtype == at::kHalf) return half && !at::GradMode::is_enabled();
+  return dtype == at::kFloat || (dtype == at::kBFloat16 && bfloat16);
+}
+
 bool runs_in_layers(const Tensor& input, at::TensorList hidden) {
   const bool projects = hidden[0].size(2) != hidden[1].size(2);
-  return at::globalContext().userEnabledMkldnn() && input.scalar_type() == at::kFloat && input.numel() != 0 &&
+  return at::globalContext().userEnabledMkldnn() && has_layers_of(input.scalar_type()) && input.numel() != 0 &&
          !projects;
 }
 

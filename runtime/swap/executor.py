@@ -88,7 +88,7 @@ class SwapExecutor:
 
         What an earlier `run` returned may still be held: it waits on the host meanwhile.
         """
-        with self._kept.away(needed=True), self.step() as run:
+        with self._kept.away(), self.step() as run:
             value = step()
         self._kept.remember(value)
         return Executed(value=value, counts=run.counts, report=run.report)

@@ -29,10 +29,6 @@ class Promise:
         self.resident_bytes = graph.resident_bytes
         self._device = device
 
-    def is_tight(self) -> bool:
-        """Whether the device cannot hold the promised peak beside what is in use now."""
-        return self.peak_bytes + max(0, self._more_bytes()) > memory_limit_bytes(self._device)
-
     def require_room(self) -> None:
         """Refuse a step whose promised peak the device cannot hold now (`InvalidInput`)."""
         more = self._more_bytes()
@@ -76,9 +72,9 @@ class KeptResults:
         self._tensors = alive + new
 
     @contextmanager
-    def away(self, needed: bool) -> Iterator[None]:
-        """Inside, if `needed`, those still held are on the host where they can leave; operators bring them back."""
-        parked = [reference for reference in self._tensors if needed and _park(reference())]
+    def away(self) -> Iterator[None]:
+        """Inside, those still held are on the host where they can leave; operators bring them back."""
+        parked = [reference for reference in self._tensors if _park(reference())]
         try:
             yield
         finally:

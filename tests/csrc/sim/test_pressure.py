@@ -211,3 +211,4 @@ def test_limited_memory_asks_for_help_where_more_is_in_use(desk: Desk) -> None:
         kept = block(MIB)
         assert len(hoard) == 4
     assert desk.sim.capacity_bytes == before and kept.numel() == MIB
+    hoard.clear()

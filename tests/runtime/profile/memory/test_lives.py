@@ -1,5 +1,7 @@
 """What the program itself holds: seen when it comes and goes, and counted whatever blocks do with it."""
 
+from collections.abc import Iterator
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -66,6 +68,13 @@ MODELS = {
     "a table": tabled,
     "a sequence in a sequence": nested,
 }
+
+
+@pytest.fixture(autouse=True)
+def without_tables() -> Iterator[None]:
+    """The table belongs to a class, which outlives the test."""
+    yield
+    Tabled.table = []
 
 
 @pytest.mark.parametrize("kind", MODELS)

@@ -112,7 +112,8 @@ def _out_of_memory(
     if "\n" in sentence or "budget" not in sentence:
         return f"out of memory is not told in a sentence: {sentence!r}"
     loop.treatment = Untreated()
-    if loop.stepping or "unzeroed" in loop.program.turns[number].changes:  # half a step is done: it cannot be repeated
+    half_done = loop.stepping or loop.inside or "unzeroed" in loop.program.turns[number].changes
+    if half_done:  # some parameters may be updated already: the iteration cannot be repeated
         use_sim(races="raise")
         return Loop(loop.program, loop.device).run().difference(_like(reference, loop.program))
     if number:

@@ -51,7 +51,8 @@ def test_a_session_changes_no_bit(device: torch.device, seed: int) -> None:
 def test_at_the_edge_tensors_do_leave(device: torch.device, seed: int) -> None:
     verdict = judge(draw_beside(seed), Variant(share=0.0), device)
     assert verdict.fault is None
-    assert verdict.counts.passive > 0 and verdict.counts.swapped_in > 0
+    if draw_beside(seed).beside != "thread":  # what another thread uses stays: that may be all there is
+        assert verdict.counts.passive > 0 and verdict.counts.swapped_in > 0
 
 
 @pytest.mark.soak

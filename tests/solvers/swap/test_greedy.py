@@ -67,3 +67,36 @@ def test_everything_that_fits_stays() -> None:
 def test_meaningless_parameters_are_refused(options: dict[str, float]) -> None:
     with pytest.raises(InvalidInput, match="give at least"):
         GreedySwap(**options)  # type: ignore[arg-type]
+
+
+def three_candidates() -> SwapProblem:
+    """10 bytes are missing at ops 4 to 7 and at 10 and 11, so there are six entries of the memory reduction list.
+
+    `wide` covers four of them and has 10 bytes, `large` covers two of the same and has 20, `late` covers the last two.
+    """
+    missing = {4, 5, 6, 7, 10, 11}
+    return SwapProblem(
+        name="three candidates",
+        budget_bytes=100,
+        ops=tuple(SwapOp(name=f"op{j}", time_us=100, phase="forward" if j < 8 else "backward") for j in range(16)),
+        memory_bytes=tuple(110 if j in missing else 90 for j in range(16)),
+        tensors=(
+            SwapTensor(id="wide", bytes=10, last_forward_use=3, first_backward_use=9),
+            SwapTensor(id="large", bytes=20, last_forward_use=5, first_backward_use=9),
+            SwapTensor(id="late", bytes=10, last_forward_use=9, first_backward_use=13),
+        ),
+        link=SwapLink(out_bytes_per_s=1_000_000, in_bytes_per_s=1_000_000, latency_us=0),
+    )
+
+
+@pytest.mark.parametrize(("weight", "swapped"), [(0.9, {"wide", "late"}), (1.1, {"large", "wide", "late"})])
+def test_the_score_weighs_entries_against_bytes_each_by_its_largest(weight: float, swapped: set[str]) -> None:
+    """Equation 2 by hand: Score = N̂ + C·Ŝ, entries by the most of any candidate (4), bytes by the most (20).
+
+    C = 0.9: wide 4/4 + 0.9·10/20 = 1.45, large 2/4 + 0.9·20/20 = 1.40, late 2/4 + 0.9·10/20 = 0.95: after `wide` no
+    entry of `large` is left. C = 1.1: large 1.60, wide 1.55, late 1.05: `large` comes first and leaves ops 4 and 5.
+    """
+    for printed in (True, False):
+        answer = GreedySwap(layers=8, weight=weight, printed=printed).solve(three_candidates(), Limits())
+        assert answer.plan is not None
+        assert {swap.tensor for swap in answer.plan.swaps} == swapped

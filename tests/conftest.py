@@ -2,6 +2,7 @@
 
 import gc
 import os
+import time
 from collections.abc import Iterator
 
 import hypothesis
@@ -26,9 +27,11 @@ def nothing_stays_on_the_device() -> Iterator[None]:
     before = bytes_on_the_device()
     yield
     left = bytes_on_the_device()
-    if left > before:
-        gc.collect()
-        left = bytes_on_the_device()
+    for _ in range(3):  # autograd's thread drops a finished graph a little later, and the graph may hold cycles
+        if left > before:
+            time.sleep(0.02)
+            gc.collect()
+            left = bytes_on_the_device()
     assert left <= before, f"{left - before} bytes stay on the simulated device: what holds tensors there?"
 
 

@@ -5,6 +5,7 @@
 #include <iterator>
 #include <limits>
 #include <thread>
+#include <tuple>
 
 #include "swap/guard.h"
 #include "swap/session.h"
@@ -112,6 +113,7 @@ bool Session::swap_passively(uint64_t missing, const Pins& pins, bool residents)
 
 // The one whose size is closest to what is missing, all that are enough and at most twice that counting as equal; among
 // equals the one that was not used for longest: activations that wait longest for the backward pass, in either pass.
+// Of those last used together the one that was first used earlier, so that addresses decide as little as possible.
 // Nothing that an operator which runs now may hold the address of: its arguments (pinned), and what it made itself.
 c10::intrusive_ptr<c10::StorageImpl> Session::choose(uint64_t missing, const Pins& pins, uint64_t newest,
                                                      bool residents) const {
@@ -120,14 +122,14 @@ c10::intrusive_ptr<c10::StorageImpl> Session::choose(uint64_t missing, const Pin
     return bytes / 2 <= missing ? 0 : bytes - missing;
   };
   const Tracked* best = nullptr;
-  std::pair<uint64_t, uint64_t> least;
+  std::tuple<uint64_t, uint64_t, uint64_t> least;
   for (const auto& [address, tracked] : tracker_) {
     if (tracked.resident != residents || stays(tracked) || tracked.last_use > newest) continue;
     if (frame_ != nullptr && tracked.first_use >= began_) continue;
     if (tracked.storage.use_count() == 0 || address->device() != device_) continue;
     if (Store::why_it_stays(*address) != nullptr) continue;
     if (std::find(pins.begin(), pins.end(), address) != pins.end()) continue;
-    const std::pair<uint64_t, uint64_t> order{distance(address->nbytes()), tracked.last_use};
+    const std::tuple order{distance(address->nbytes()), tracked.last_use, tracked.first_use};
     if (best != nullptr && order >= least) continue;
     best = &tracked;
     least = order;

@@ -20,8 +20,8 @@ def simulate_swap(problem: SwapProblem, schedule: Schedule) -> Report:
     else:
         spans = run_lanes(schedule, lambda action: _duration_us(problem, action))
         run = Launched(spans, spans[lane[-1].id].end_us, _stalls(lane, spans), 0.0)
-    memory = _memory(problem, schedule, lane, run.spans)
-    peak_at, peak = max(memory, key=lambda level: (level[1], -level[0]))
+    levels = _levels(problem, schedule, lane, run.spans)
+    peak_at, peak = max(levels, key=lambda level: (level[1], -level[0]))
     return Report(
         name=problem.name,
         how="simulated",
@@ -34,7 +34,7 @@ def simulate_swap(problem: SwapProblem, schedule: Schedule) -> Report:
         stall_us=run.stall_us,
         launch_us=run.launch_us if problem.has_launches else None,
         spans=tuple(run.spans.values()),
-        memory=memory,
+        memory=tuple(dict(levels).items()),  # of two levels at one time the later one lasts; the peak counts both
     )
 
 
@@ -65,7 +65,7 @@ def _duration_us(problem: SwapProblem, action: Action) -> int:
     return problem.ops[action.op].time_us if action.do == "compute" and action.op is not None else 0
 
 
-def _memory(problem: SwapProblem, schedule: Schedule, lane: list[Action], spans: dict[int, Span]) -> Levels:
+def _levels(problem: SwapProblem, schedule: Schedule, lane: list[Action], spans: dict[int, Span]) -> Levels:
     """Bytes in use: a release frees when it is due; an op's memory, and the swap-ins before it, count from then on.
 
     The memory of op j is `memory_bytes[j]` less what has been released and returns before a later op. It counts from
@@ -87,7 +87,7 @@ def _memory(problem: SwapProblem, schedule: Schedule, lane: list[Action], spans:
         absent -= back[op]
         levels.append((now, max(0, problem.memory_bytes[op] - absent)))
         now, op = spans[action.id].end_us, op + 1
-    return tuple(dict(levels).items())
+    return tuple(levels)
 
 
 def _stalls(lane: list[Action], spans: dict[int, Span]) -> dict[str, float]:

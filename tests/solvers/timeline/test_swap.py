@@ -81,8 +81,8 @@ def test_the_timeline_is_the_judges_objective_within_the_budget(data: st.DataObj
     assert (report.launch_us is not None) == problem.has_launches
     parts = report.base_us + sum(report.stall_us.values()) + (report.launch_us or 0)
     assert report.makespan_us == pytest.approx(parts, abs=1e-9 if problem.link.latency_ns is not None else 0)
-    assert report.peak_bytes == max(level for _, level in report.memory) <= problem.budget_bytes
-    assert dict(report.memory)[report.peak_at_us] == report.peak_bytes
+    assert max(level for _, level in report.memory) <= report.peak_bytes <= problem.budget_bytes
+    assert dict(report.memory)[report.peak_at_us] <= report.peak_bytes  # less where an op takes no time
     times = [time for time, _ in report.memory]
     assert times == sorted(set(times))
     assert document_from_raw(document_to_raw(report), Report, "the report") == report

@@ -1,4 +1,4 @@
-"""The least device memory of a `layout` problem: exact where the host has room, else enclosed (README, layout)."""
+"""The least device memory of a `layout` problem: exact where the host has room, else enclosed (formats.md 8.12)."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

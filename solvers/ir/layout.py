@@ -1,4 +1,4 @@
-"""The `layout` kind: which chunks stay on the device, how many buffers, what becomes of each block (ProTrain §3)."""
+"""The `layout` kind: which chunks stay on the device, how many buffers, what each block does (formats.md 8)."""
 
 from itertools import pairwise
 from typing import ClassVar, Literal
@@ -57,7 +57,7 @@ class LayoutBlock(Record, frozen=True, kw_only=True):
 
 
 class LayoutProblem(Record, frozen=True, kw_only=True):
-    """One training step of one rank: chunks and blocks in execution order (meaning: solvers/check/README.md, layout).
+    """One training step of one rank: chunks and blocks in execution order (formats.md 8).
 
     `chunk_bytes` is what a buffer and a persistent chunk take; a swapped block's activations may lie on the device
     until `interval` more blocks have run. `overlap_update` is false where no update may start before all gradients

@@ -1,4 +1,4 @@
-"""The `swap` kind: which activations leave the device, and when each returns (design §4, SmartSwap §4)."""
+"""The `swap` kind: which activations leave the device, and when each returns (formats.md 3; SmartSwap §4)."""
 
 from typing import ClassVar
 

@@ -1,4 +1,4 @@
-"""What a layout takes: lane time, device and host memory, least buffers (meaning: solvers/check/README.md, layout).
+"""What a layout takes: lane time, device and host memory, least buffers (formats.md 8).
 
 Every solver of this room measures its plans with it; the independent judge has its own.
 """

@@ -1,4 +1,4 @@
-"""The exact model of design §4 as a linear model with binaries, for small instances (README, model X)."""
+"""The exact model of formats.md 3 as a linear model with binaries, for small instances (README, model X)."""
 
 from dataclasses import dataclass
 from itertools import combinations

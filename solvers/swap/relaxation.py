@@ -1,6 +1,7 @@
 """A lower bound, and a good guess at the selection: transfers as fluids (README, model F).
 
-Every plan of §4 gives a point of this model, so its optimum is a valid bound; the proof stands in the room's README.
+Every plan (formats.md 3) gives a point of this model, so its optimum is a valid bound; the proof stands in the
+room's README.
 """
 
 import math

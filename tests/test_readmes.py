@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from solvers.planner import SOLVERS
 from tests.readmes import FENCE, ROOT, pages
 
 PAGES = [path.relative_to(ROOT).as_posix() for path in pages()]
@@ -79,3 +80,11 @@ def test_the_tables_shown_are_those_of_the_kept_results() -> None:
     for name in READMES:
         for place, text in shown_tables(name):
             assert " ".join(text.split()) in " ".join(text_of(place).split()), f"{name} shows another {place}"
+
+
+@pytest.mark.parametrize("name", sorted(SOLVERS))
+def test_every_solver_is_in_the_readme_of_its_room(name: str) -> None:
+    folder = (ROOT / SOLVERS[name].target.partition(":")[0].replace(".", "/")).with_suffix("")
+    room = next(place for place in (folder, *folder.parents) if (place / "README.md").exists())
+    page = (room / "README.md").read_text(encoding="utf-8")
+    assert f"`{name}`" in page, f"{room.relative_to(ROOT)}/README.md does not name the solver {name}: add its row"

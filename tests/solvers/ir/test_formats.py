@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import get_args
 
 import msgspec
 import pytest
@@ -48,6 +49,11 @@ def test_every_field_is_told_of(section: str) -> None:
     for record in RECORDS[section]:
         missing = [name for name in record.__struct_encode_fields__ if name not in words]
         assert missing == [], f"section {section} of formats.md does not tell of these fields of {record.__name__}"
+
+
+def test_every_action_is_told_of() -> None:
+    written = set(re.findall(r"\w+", " ".join(re.findall(r"`([^`]*)`", SECTIONS["11"]))))
+    assert set(get_args(schedule.Do)) <= written
 
 
 def test_every_kind_has_a_section() -> None:

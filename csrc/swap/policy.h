@@ -27,7 +27,7 @@ struct Target {
   uint64_t key;
   uint32_t ordinal;
   uint32_t op;        // by index: the operator,
-  uint32_t position;  // and how-manieth sighting there
+  uint32_t position;  // and the index of the sighting there
   bool result;        // sighted as a result, before any operator used it
 };
 
@@ -42,7 +42,7 @@ struct Anchor {
 // Before the operator with that anchor.
 struct Event {
   Anchor anchor;
-  Deed deed;  // release or swap-in
+  ActionKind kind;  // release or swap-in
   std::vector<uint32_t> targets;
 };
 

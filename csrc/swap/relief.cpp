@@ -55,7 +55,7 @@ bool Session::relieve(uint64_t missing, unsigned attempt, const Pins& pins) {
     return released > 0;
   }
   const bool alone = !options_.guard && finder_ != nullptr;  // for comparison: a policy without any net under it
-  if (polite_ || alone || !watching_) return false;          // while nobody watches, pins are not known
+  if (may_wait_ || alone || !watching_) return false;        // while nobody watches, pins are not known
   const bool may_leave = !in_compiled_code();
   const bool freed = (may_leave && swap_passively(missing, pins, /*residents=*/false)) || recall(pins) ||
                      (may_leave && swap_passively(missing, pins, /*residents=*/true));

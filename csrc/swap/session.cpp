@@ -325,7 +325,7 @@ void Session::note(const c10::Storage& storage, uint64_t key, bool result) {
 void Session::act_before(const Anchor& anchor) {
   for (const uint32_t number : finder_->events(anchor)) {
     const Event& event = finder_->policy().events[number];
-    event.deed == Deed::kRelease ? release(event.targets) : swap_in(event.targets);
+    event.kind == ActionKind::kRelease ? release(event.targets) : swap_in(event.targets);
   }
   if (!options_.guard) arrive(anchor.op);
 }
@@ -394,17 +394,17 @@ void Session::swap_in(const std::vector<uint32_t>& targets) {
       ++counts_.missed_events;
       continue;
     }
-    polite_ = true;
+    may_wait_ = true;
     try {
       c10::DataPtr block = store_.allocate(*Store::entry_of(*storage));
       arrivals.emplace_back(std::move(storage), std::move(block));
     } catch (const c10::OutOfMemoryError&) {
       ++counts_.postponed;  // it is fetched when it is used
     } catch (...) {
-      polite_ = false;
+      may_wait_ = false;
       throw;
     }
-    polite_ = false;
+    may_wait_ = false;
   }
   if (arrivals.empty()) return;
   const EngineWork work = measured();

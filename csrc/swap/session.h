@@ -40,7 +40,7 @@ struct SessionOptions {
 // A storage seen at an operator, in a way that finds it again in a later iteration.
 struct Sighting {
   uint32_t op;
-  uint32_t position;  // how-manieth sighting at that operator
+  uint32_t position;  // index of this sighting among those at that operator
   uintptr_t storage;  // address of its StorageImpl
   uint64_t key;
   uint32_t ordinal;
@@ -163,7 +163,7 @@ class Session {
   // Somebody knows the storage's address: it stays until the iteration ends.
   void hold(c10::StorageImpl& storage);
 
-  // Answers a request for memory that lacks so many bytes; whether anything was freed.
+  // Answers a request for memory for which `missing` bytes are not free; whether anything was freed.
   bool relieve(uint64_t missing, unsigned attempt, const Pins& pins);
   uint64_t shortage() const;
 
@@ -243,7 +243,7 @@ class Session {
   bool ever_short_ = false;  // memory was short in some iteration
   uint64_t epoch_ = 0;       // tells this iteration from all others, of other sessions too
   bool waiting_ = false;     // a measured wait is open
-  bool polite_ = false;      // a swap-in of the policy asks for memory: nothing else leaves for it
+  bool may_wait_ = false;    // a swap-in of the policy asks for memory and may wait: nothing else leaves for it
   std::optional<uint64_t> budget_;
 
   uint64_t now_ = 0;    // operators since the session began

@@ -8,7 +8,7 @@ from solvers.check.layout_buffers import bound_to_buffers, passes_of
 from solvers.ir.layout import LayoutBlock, LayoutProblem
 
 LABELS = 500_000
-"""Beyond this many partial answers in all the walk over the blocks gives up: the bound of `_window_peak` is used."""
+"""The most partial answers that the walk over the blocks holds; beyond, it gives up for the bound of `_window_peak`."""
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 SCRIPT = Path(__file__).with_name("highs_worker.py")
 START_S = 60.0
-"""How long a child may take to import its libraries; on a busy machine that is seconds."""
+"""Seconds that a child process may take to import its libraries, on a busy machine too."""
 
 PING_S = 5.0
-"""How long an idle child may take to answer before it is replaced."""
+"""Seconds that an idle child process may take to answer before it is replaced."""
 
 
 class ProcessDied(Exception):

@@ -9,7 +9,7 @@ Policy = Literal["keep", "swap", "checkpoint"]
 POLICIES: tuple[Policy, ...] = ("keep", "swap", "checkpoint")
 """What may become of a block's activations between its forward and its backward."""
 MOST = {"blocks": 10_000, "chunks": 100_000}
-"""Larger counts are taken for slips of the pen: no solver is made for them."""
+"""Larger counts are refused as typing errors: no solver is made for them."""
 OF_GRADIENTS = ("reduce_us", "offload_us", "cpu_update_us", "allreduce_us", "device_update_us")
 """What only a trainable chunk has."""
 OF_RANKS = ("gather_us", "reduce_us", "allreduce_us")

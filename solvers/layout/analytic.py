@@ -15,7 +15,7 @@ from solvers.layout.evaluate import Instance
 from solvers.layout.layouts import Array, Layouts, array, sums, swap_places
 
 AT_ONCE = 4096
-"""So many configurations are timed together: arrays beyond some 100 KiB cost more to allocate than to fill."""
+"""Configurations timed together: arrays beyond some 100 KiB cost more to allocate than to fill."""
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ from solvers.layout.interleaved import most_swapped
 Array = npt.NDArray[np.int64]
 
 MOST = 1 << 26
-"""Counts of persistent chunks, swapped and checkpointed blocks, multiplied; of more, evenly spread ones are taken."""
+"""The most combinations of counts (persistent chunks × swapped × checkpointed blocks); of more, evenly spread ones."""
 MOST_CELLS = 1 << 22
-"""Counts of swapped blocks times blocks, likewise."""
+"""The most (counts of swapped blocks × blocks), likewise."""
 
 
 def array(values: object) -> Array:

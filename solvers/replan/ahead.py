@@ -88,7 +88,7 @@ class PlanCache:
     def solve(self, problem: ReplanProblem, limits: Limits, watch: Watch | None = None) -> Solution[ReplanPlan]:
         """The known answer, or the solver's, which is remembered.
 
-        What limits or the watcher have ended is sought again where these limits allow more; the better answer stays.
+        What limits or the watcher have ended is searched again where these limits allow more; the better answer stays.
         """
         began = time.perf_counter()
         structure = structure_of(problem)
@@ -110,7 +110,7 @@ class PlanCache:
     def fill(self, running: ReplanProblem, limits: Limits, most_losses: int = 1) -> int:
         """Answer the next failures of a running state, likely ones first, within `limits.time_s`.
 
-        Returns how many answers are new, or sought again because the limits of before had ended them.
+        Returns how many answers are new, or were searched again because earlier limits had ended them.
         """
         began = time.perf_counter()
         new = 0

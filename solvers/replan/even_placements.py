@@ -20,7 +20,7 @@ Layers = tuple[int, ...]
 KEPT_MODELS = 16
 """Models whose placements are remembered between calls."""
 PORTION = 2**26
-"""Passes of stages that are timed at once: a fraction of a second."""
+"""Passes of stages that are timed in one array operation: a fraction of a second."""
 
 
 @dataclass(frozen=True)

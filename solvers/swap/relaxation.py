@@ -15,7 +15,7 @@ from solvers.swap.evaluate import Instance
 from solvers.swap.launches import Launches
 
 POINTS = 4000
-"""At most so many ops keep their own rows; of a longer sequence the others are dropped (still a relaxation)."""
+"""The most ops that keep rows of their own; of a longer sequence the others are dropped (still a relaxation)."""
 
 Array = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]

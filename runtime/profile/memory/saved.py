@@ -40,7 +40,7 @@ class Boundaries:
         return self.add_storage(StorageWeakRef(tensor.untyped_storage()), device_bytes(tensor))  # type: ignore[no-untyped-call]
 
     def add_storage(self, storage: StorageWeakRef, size: int) -> int:
-        """The number of a storage that takes so many bytes."""
+        """The number of a storage of this size."""
         number = self._numbers.setdefault(storage.cdata, len(self.bytes))
         if number == len(self.bytes):
             self.bytes.append(size)

@@ -34,7 +34,7 @@ from runtime.swap.online.journal import LOGGER
 from runtime.swap.online.patches import Function, Patch, Patches
 
 PATIENCE = 16
-"""Steps of another optimizer after which a clock that does not step is given up."""
+"""Steps of another optimizer after which an optimizer that no longer steps stops marking the iterations."""
 PATIENCE_INSIDE = 2
 """The same for optimizers that step inside the backward pass."""
 

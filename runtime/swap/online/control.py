@@ -21,7 +21,7 @@ from runtime.swap.online.stages import Sampling, Stage, StageSettings
 from solvers.ir.errors import BayplanError
 
 LISTED = 1000
-"""So many of the latest policies are reported; a loop without end may try any number."""
+"""Number of latest policies that are reported; a loop without end may try any number."""
 
 
 class Engine(Protocol):

@@ -6,7 +6,7 @@ from statistics import median
 from typing import Literal, Protocol
 
 LATEST = 16
-"""So many iterations of each sort are looked at, the latest ones."""
+"""Number of latest iterations of each sort that are compared."""
 
 
 class Clock(Protocol):

@@ -6,9 +6,9 @@ from itertools import groupby
 from typing import Generic, TypeVar
 
 PAST = 128
-"""So many latest items are looked at for what comes next; a pattern is found if this holds it three times."""
+"""Number of latest items that the forecast looks at; a pattern is found if it occurs three times among them."""
 CONTEXT = 48
-"""The longest run of items that is looked for among them."""
+"""The longest run of items that is searched for among them."""
 
 ItemT = TypeVar("ItemT", bound=Hashable)
 
@@ -18,7 +18,7 @@ class Past(Generic[ItemT]):
 
     def __init__(self) -> None:
         self._items: deque[ItemT] = deque(maxlen=PAST)  # the latest first
-        self._runs: list[int] = []  # at distance - 1: so many latest items are those of so much earlier
+        self._runs: list[int] = []  # at d - 1: length of the latest run that equals the run d items earlier
 
     @property
     def latest(self) -> ItemT | None:

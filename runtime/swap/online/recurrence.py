@@ -36,7 +36,7 @@ from runtime.swap.online.stages import (
 )
 
 SIZES, FEW_SIZES = 32, 4
-"""Bytes count while so many latest iterations have no more than so many different ones."""
+"""Bytes tell kinds apart while the latest SIZES iterations have at most FEW_SIZES different values of them."""
 
 
 class Kind:

@@ -176,7 +176,7 @@ class SessionReport:
 
 
 SHOWN = 10
-"""So many of the latest policies are printed."""
+"""Number of latest policies that are printed."""
 
 
 def descent(budget_bytes: int, before_bytes: int, after_bytes: int, storages: int, *, again: bool) -> str:

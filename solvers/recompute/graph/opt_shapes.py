@@ -7,9 +7,9 @@ from solvers.recompute.graph.opt_layers import Layers
 from solvers.recompute.graph.replay import Instance, replay_runs, retained
 
 WHOLE, PEAKS = 110, 12
-"""A graph of so many ops is looked at as a whole, with so many peaks."""
+"""The most ops of a graph that is examined as a whole, and the number of its memory peaks that are used."""
 ZONES = 6
-"""So many intervals of communications at most where no layers tell them apart."""
+"""The most intervals of communications where no layers tell them apart."""
 
 
 def layered_shapes(given: Instance, layers: Layers) -> Iterator[Shape]:

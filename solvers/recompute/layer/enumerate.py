@@ -12,7 +12,7 @@ from solvers.recompute.layer.pareto import IntArray, nondominated
 ABSENT, STORED = -2, -1
 """What is done with an op that no window and no critical path recomputes."""
 MAX_SUMS = 4096
-"""Subset sums of the times to come are listed up to so many; beyond, time left in a window is only capped."""
+"""The most subset sums of later times that are listed; beyond, time left in a window is only capped."""
 LARGEST = 2**61
 """Coordinates beyond would leave 64 bits: such layers are refused."""
 DEAD = 0

@@ -85,7 +85,7 @@ class Cluster:
         return 0 if rate is None else -(-size_bytes * MICROSECONDS // rate)
 
     def splits(self, planner: Planner, nodes: int, degree: int) -> tuple[Split, ...] | None:
-        """The pipelines that the planner makes of so many nodes, without regard to where states are; None: it has none.
+        """The pipelines that the planner makes of `nodes` nodes, without regard to where states are; None: it has none.
 
         `degree` is the number of pipelines before, around which Algorithm 1 searches.
         """

@@ -16,7 +16,7 @@ Need = tuple[int, int]
 """A node and a layer that it lacks."""
 
 _HANDS = 16
-"""Owners through which room is made, at most: each is one call deeper."""
+"""The longest chain of owners that hand transfers on to each other; each is one recursive call."""
 
 
 class Relief:

@@ -50,7 +50,7 @@ struct Sighting {
 struct SessionCounts {
   uint64_t matched = 0;        // targets that were sighted
   uint64_t refused = 0;        // of these, that could not leave
-  uint64_t kept = 0;           // planned swap-ins of what had not been released, as nobody needed its memory
+  uint64_t kept = 0;           // planned swap-ins of what had not been released, as its memory was not needed
   uint64_t in_time = 0;        // used when their planned swap-in was on its way or done
   uint64_t postponed = 0;      // planned swap-ins that found no memory
   uint64_t missed_events = 0;  // targets of events whose storage was not where the event supposes it
@@ -231,7 +231,7 @@ class Session {
   std::thread::id thread_;
   std::optional<c10::Stream> compute_;
   std::atomic<c10::StreamId> compute_id_{0};
-  bool elsewhere_seen_ = false;         // somebody worked on another stream than the compute stream
+  bool elsewhere_seen_ = false;         // an operator ran on another stream than the compute stream
   bool graph_elsewhere_ = false;        // and autograd will work there too
   bool in_pass_ = false;                // the latest operator ran in a backward pass,
   uint64_t pass_began_ = 0;             // which began with that operator

@@ -144,7 +144,7 @@ class Least:
 
 
 def least_peak(problem: LayoutProblem) -> Peak:
-    """The least activation peak of any policies: exactly where blocks are alike, else if the walk comes to an end."""
+    """The least activation peak of any policies: exact where blocks are alike, and elsewhere if the walk finishes."""
     earliest = _Earliest.of(problem)
     most = _peak_without_swaps(problem)
     least = earliest.least(_peak_floor(problem), most)

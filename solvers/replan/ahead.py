@@ -217,12 +217,12 @@ def _one_by_one(running: ReplanProblem, current: CurrentState, most_losses: int)
 
 
 def _likelier_first(found: list[NextFailure]) -> tuple[NextFailure, ...]:
-    """Those of equally many losses side by side, fewer first."""
+    """Grouped by number of losses, fewer first."""
     return tuple(sorted(found, key=lambda failure: (failure.losses, -failure.probability, failure.failed)))
 
 
 def _outcome(lost: tuple[Loss, ...]) -> frozenset[tuple[Kind, int]]:
-    """How many more or fewer pipelines of each kind run afterwards: different losses may come to the same."""
+    """How many more or fewer pipelines of each kind run afterwards; different losses may have the same effect."""
     change: Counter[Kind] = Counter()
     for kind, stages in lost:
         layers, microbatches, gone = kind
@@ -265,7 +265,7 @@ def _nodes(kinds: dict[Kind, list[tuple[int, ...]]], lost: tuple[Loss, ...]) -> 
 
 
 def _count(kinds: dict[Kind, list[tuple[int, ...]]], idle: int, spare: int, lost: tuple[Loss, ...]) -> int:
-    """In how many ways nodes can be lost so: which idle ones, and which pipelines of a kind take which loss."""
+    """Number of ways in which this loss can happen: which idle nodes, and which pipelines of a kind take which loss."""
     ways = comb(idle, spare)
     hit = Counter(kind for kind, _ in lost)
     for kind, number in hit.items():

@@ -61,11 +61,11 @@ class Policy(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """Of all tensors that leave."""
+        """Bytes of all tensors that leave."""
         return sum(target.bytes for target in self.targets)
 
     def native(self) -> core.SwapPolicy:
-        """As the engine takes it."""
+        """The policy in the engine's own type."""
         events = [
             core.SwapEvent(*event.anchor, op=event.op, deed=DEEDS[event.do], targets=list(event.targets))
             for event in self.events

@@ -48,7 +48,7 @@ class SessionCounts:
         return self.fetched + self.cancelled
 
     def __add__(self, other: "SessionCounts") -> "SessionCounts":
-        """Both together."""
+        """The counts of both, added up."""
         return SessionCounts(**{name: getattr(self, name) + getattr(other, name) for name in _COUNTS})
 
 

@@ -32,7 +32,7 @@ class LayerView:
         self.needed = [bool(uses) for uses in self.uses]
 
     def closed(self, pattern: Iterable[int]) -> Pattern:
-        """The pattern without what nobody reads again."""
+        """The pattern without the outputs that nothing reads again."""
         chosen = set(pattern)
         for k in sorted(chosen, reverse=True):
             if not self.needed[k] and not any(k in self.inputs[child] for child in chosen if child > k):

@@ -53,7 +53,7 @@ def general_shapes(given: Instance, most: int = 24) -> list[Shape]:
 
 
 def _whole(given: Instance, peaks: tuple[int, ...]) -> Shape:
-    """All stages of a small graph looked at closely: the corrected model but for what stages hold before their op."""
+    """All stages of a small graph in detail: the corrected model without what stages hold before their op."""
     last = len(given) - 1
     return Shape(last, 0, last, tuple(range(last + 1)), (), (), peaks)
 

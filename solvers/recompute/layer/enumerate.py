@@ -84,7 +84,7 @@ class _Enumeration:
         self.states = np.array(start, dtype=np.int64)[:, None]
 
     def run(self, max_states: int, stop: Callable[[], bool]) -> Policies:
-        """Op by op: choose, forget what nobody will ask, keep the nondominated."""
+        """Op by op: choose, forget what no later op depends on, keep the nondominated partial policies."""
         levels, made = [], 0
         reachable = [_reachable_sums(self.layer, w) for w in self.open]
         for step, i in enumerate(self.layer.useful):

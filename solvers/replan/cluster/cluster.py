@@ -80,7 +80,7 @@ class Cluster:
         return layers[stage] * problem.layer_static_bytes + first + last
 
     def transfer_us(self, size_bytes: int) -> int:
-        """The time to send or receive so much, rounded up; 0 where the setting counts no transfers."""
+        """The time to send or receive these bytes, rounded up; 0 where the setting counts no transfers."""
         rate = self.setting.bytes_per_s
         return 0 if rate is None else -(-size_bytes * MICROSECONDS // rate)
 

@@ -1,4 +1,4 @@
-"""What one simulated run comes to."""
+"""The result of one simulated run."""
 
 from dataclasses import dataclass, field
 

@@ -145,7 +145,7 @@ class Restorer:
         return stages
 
     def _way(self, stages: Sequence[Interval], nodes: tuple[int, ...], most_received: int) -> Way:
-        """The best senders for a mapping whose busiest receiver receives at least so much."""
+        """The best senders for a mapping, given the least load of its busiest receiver."""
         lost = set(self._unowned)
         needs = [
             (node, layer)

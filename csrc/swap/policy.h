@@ -42,7 +42,7 @@ struct Anchor {
 // Before the operator with that anchor.
 struct Event {
   Anchor anchor;
-  ActionKind kind;  // release or swap-in
+  Deed deed;  // release or swap-in
   std::vector<uint32_t> targets;
 };
 

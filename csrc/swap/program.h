@@ -9,7 +9,7 @@
 
 namespace bayplan::swap {
 
-enum class ActionKind : uint8_t { kRelease, kSwapIn, kSwapOut };
+enum class Deed : uint8_t { kRelease, kSwapIn, kSwapOut };
 
 // One `after` edge: wait for the end of that action of the schedule.
 struct Wait {
@@ -20,7 +20,7 @@ struct Wait {
 };
 
 struct Action {
-  ActionKind kind;
+  Deed deed;
   uint32_t id;  // index in the schedule
   std::vector<uint32_t> slots;
   std::vector<Wait> waits;

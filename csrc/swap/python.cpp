@@ -20,16 +20,17 @@ c10::StorageImpl& storage_of(const at::Tensor& tensor) {
 }
 
 void bind_program(py::module_& module) {
-  py::enum_<ActionKind>(module, "SwapDeed")
-      .value("RELEASE", ActionKind::kRelease)
-      .value("SWAP_IN", ActionKind::kSwapIn)
-      .value("SWAP_OUT", ActionKind::kSwapOut);
+  py::enum_<Deed>(module, "SwapDeed")
+      .value("RELEASE", Deed::kRelease)
+      .value("SWAP_IN", Deed::kSwapIn)
+      .value("SWAP_OUT", Deed::kSwapOut);
   py::class_<Wait>(module, "SwapWait")
       .def(py::init([](uint32_t action, bool frontier) { return Wait{action, frontier}; }), py::arg("action"),
            py::arg("frontier"));
   py::class_<Action>(module, "SwapAction")
-      .def(py::init([](ActionKind kind, uint32_t id, std::vector<uint32_t> slots, std::vector<Wait> waits,
-                       bool awaited) { return Action{kind, id, std::move(slots), std::move(waits), awaited}; }),
+      .def(py::init([](Deed deed, uint32_t id, std::vector<uint32_t> slots, std::vector<Wait> waits, bool awaited) {
+             return Action{deed, id, std::move(slots), std::move(waits), awaited};
+           }),
            py::arg("deed"), py::arg("id"), py::arg("slots"), py::arg("waits"), py::arg("awaited"));
   py::class_<Locator>(module, "SwapLocator")
       .def(py::init([](uint32_t position, uint32_t slot) { return Locator{position, slot}; }), py::arg("position"),

@@ -325,7 +325,7 @@ void Session::note(const c10::Storage& storage, uint64_t key, bool result) {
 void Session::act_before(const Anchor& anchor) {
   for (const uint32_t number : finder_->events(anchor)) {
     const Event& event = finder_->policy().events[number];
-    event.kind == ActionKind::kRelease ? release(event.targets) : swap_in(event.targets);
+    event.deed == Deed::kRelease ? release(event.targets) : swap_in(event.targets);
   }
   if (!options_.guard) arrive(anchor.op);
 }

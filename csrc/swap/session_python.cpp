@@ -20,11 +20,11 @@ void bind_policy(py::module_& module) {
           py::arg("label"), py::arg("bytes"), py::arg("key"), py::arg("ordinal"), py::arg("op"), py::arg("position"),
           py::arg("result") = false);
   py::class_<Event>(module, "SwapEvent")
-      .def(py::init([](unsigned phase, uint32_t id, uint32_t ordinal, uint32_t op, ActionKind kind,
+      .def(py::init([](unsigned phase, uint32_t id, uint32_t ordinal, uint32_t op, Deed deed,
                        std::vector<uint32_t> targets) {
              TORCH_CHECK(phase < kPhases, "phase is ", phase, ", outside 0…", kPhases - 1);
-             TORCH_CHECK(kind != ActionKind::kSwapOut, "a tensor leaves when it is sighted, not at an event");
-             return Event{{static_cast<Phase>(phase), id, ordinal, op}, kind, std::move(targets)};
+             TORCH_CHECK(deed != Deed::kSwapOut, "a tensor leaves when it is sighted, not at an event");
+             return Event{{static_cast<Phase>(phase), id, ordinal, op}, deed, std::move(targets)};
            }),
            py::arg("phase"), py::arg("operator"), py::arg("ordinal"), py::arg("op"), py::arg("deed"),
            py::arg("targets"));

@@ -14,7 +14,7 @@ using Lock = std::lock_guard<std::recursive_mutex>;
 // (`torch.empty` is no counted operator), and counts on what the plan frees for the next.
 void Step::release_before(const OpRow& row) {
   for (const Action& action : row.before) {
-    if (action.kind == ActionKind::kRelease) release(action);
+    if (action.deed == Deed::kRelease) release(action);
   }
 }
 
@@ -23,7 +23,7 @@ void Step::release_before(const OpRow& row) {
 void Step::act_before(const OpRow& row) {
   std::vector<std::pair<const Action*, Arrivals>> due;
   for (const Action& action : row.before) {
-    if (action.kind == ActionKind::kSwapIn) due.emplace_back(&action, allocate(action));
+    if (action.deed == Deed::kSwapIn) due.emplace_back(&action, allocate(action));
   }
   for (auto& [action, arrivals] : due) swap_in(*action, std::move(arrivals));
 }

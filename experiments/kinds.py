@@ -1,4 +1,4 @@
-"""Commands by kind of experiment, found before heavy imports: training, a pipeline, a cluster, sessions."""
+"""Commands by kind of experiment, told before anything heavy is imported: training, a pipeline, a cluster, sessions."""
 
 import re
 from collections.abc import Callable, Sequence

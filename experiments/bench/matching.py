@@ -119,7 +119,7 @@ def _session(step: Step) -> Iterator["SwapSession"]:
 
 @contextmanager
 def _with_policy(step: Step) -> Iterator["SwapSession"]:
-    """With targets that no tensor matches, so that nothing leaves: what is measured is the matching."""
+    """With targets that no tensor matches, so that nothing leaves: what is measured is the looking."""
     from runtime.native import core
 
     targets = [core.SwapTarget(f"tensor {number}", 4096, number, 0, 0, 0) for number in range(TARGETS)]

@@ -30,7 +30,7 @@ from solvers.workload import (
 
 @dataclass(frozen=True)
 class Pipeline:
-    """A model cut into stages on a cluster, each device with `budget_bytes` bytes."""
+    """A model cut into stages on a cluster, each device with so many bytes."""
 
     shape: ModelShape
     parallelism: Parallelism

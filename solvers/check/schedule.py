@@ -1,4 +1,4 @@
-"""Judge of schedules, those of swap plans here: what happens before what, what memory ops find (formats.md 11).
+"""Judge of schedules, those of swap plans here: what happens before what, what memory each op finds (README).
 
 A schedule is right if it is right however long its actions take: only lane order and `after` count, never durations.
 """

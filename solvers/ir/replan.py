@@ -62,7 +62,7 @@ class Hosts(Record, frozen=True, kw_only=True):
 
 
 class ReplanProblem(Record, frozen=True, kw_only=True, omit_defaults=True):
-    """A cluster, a model and perhaps a failure; per-layer times are per microbatch (formats.md 7).
+    """A cluster, a model and perhaps a failure; per-layer times are per microbatch (F1-F8: solvers/replan/README.md).
 
     `layer_sync_us` is the all-reduce of one layer's gradients: where there is more than one pipeline, a step ends with
     `sync_us` and as many of them as the fullest stage has layers. `sharded_optimizer`: each pipeline's node holds

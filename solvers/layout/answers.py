@@ -18,7 +18,7 @@ LEAST_MEMORY = {"form": "least-memory/1"}
 def fastest(
     given: Instance, plans: Iterable[LayoutPlan], limits: Limits, began: float, watch: Watch | None
 ) -> tuple[LayoutPlan, int]:
-    """The first of the plans that end soonest on the lanes, and its end, of those evaluated before the time is up."""
+    """The first of the plans that end soonest on the lanes, and that end; of those looked at before time is up."""
     best: tuple[LayoutPlan, int] | None = None
     for plan in plans:
         end_us = evaluate(given, plan).end_us

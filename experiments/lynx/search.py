@@ -57,7 +57,7 @@ class Pipeline:
         return sum(extra.forward_us + extra.backward_us for extra in self.extras[stage])
 
     def heu_problem(self, stage: int, layers: int) -> RecomputeLayerProblem:
-        """The recomputation problem of a stage with n layers."""
+        """The recomputation problem of a stage with so many layers."""
         return layer_problem(
             self.costs,
             layers=layers,
@@ -134,7 +134,7 @@ class Searched:
 
 
 def searched(search: Callable[[Pipeline], Solution[Any]], pipeline: Pipeline, runs: int) -> Searched:
-    """Search `runs` times, the operators' times given."""
+    """Search so many times, the operators' times given."""
     assert pipeline.costs is not None  # made before the clock starts
     spent = []
     for _ in range(runs):

@@ -7,25 +7,25 @@ from typing import get_args
 import msgspec
 import pytest
 
-from solvers.ir import codec, graph, hardware, layout, recompute, replan, report, schedule, swap
+from solvers.ir import codec, graph, hardware, layout, partition, recompute, replan, report, schedule, swap
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "solvers" / "ir" / "formats.md").read_text(encoding="utf-8")
 SECTIONS = {title.split(".")[0]: text for title, text in re.findall(r"^## (\d+\..*)\n((?:(?!## ).*\n)*)", PAGE, re.M)}
 RECORDS: dict[str, tuple[type[msgspec.Struct], ...]] = {
     "2": (codec.PlanFile,),
-    "3": (codec.PROBLEMS["swap"], swap.SwapOp, swap.SwapTensor, swap.SwapLink, swap.SwapPlan, swap.Swap),
-    "4": (codec.PROBLEMS["recompute-graph"], recompute.RecomputeOp, recompute.RecomputeGraphPlan),
+    "3": (swap.SwapProblem, swap.SwapOp, swap.SwapTensor, swap.SwapLink, swap.SwapPlan, swap.Swap),
+    "4": (recompute.RecomputeGraphProblem, recompute.RecomputeOp, recompute.RecomputeGraphPlan),
     "5": (
-        codec.PROBLEMS["recompute-layer"],
+        recompute.RecomputeLayerProblem,
         recompute.Window,
         recompute.LayerOp,
         recompute.RecomputeLayerPlan,
         recompute.LayerGroup,
     ),
-    "6": (codec.PROBLEMS["partition"], codec.PLANS["partition"]),
+    "6": (partition.PartitionProblem, partition.PartitionPlan),
     "7": (
-        codec.PROBLEMS["replan"],
+        replan.ReplanProblem,
         replan.CurrentState,
         replan.CurrentPipeline,
         replan.Hosts,
@@ -33,7 +33,7 @@ RECORDS: dict[str, tuple[type[msgspec.Struct], ...]] = {
         replan.NewPipeline,
         replan.Transfer,
     ),
-    "8": (codec.PROBLEMS["layout"], layout.LayoutChunk, layout.LayoutBlock, layout.LayoutPlan),
+    "8": (layout.LayoutProblem, layout.LayoutChunk, layout.LayoutBlock, layout.LayoutPlan),
     "9": (graph.OpGraph, graph.Op, graph.Tensor, graph.Launch),
     "10": (hardware.Hardware, hardware.Device, hardware.Link),
     "11": (schedule.Schedule, schedule.Action),

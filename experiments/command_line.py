@@ -1,4 +1,4 @@
-"""The commands of `bayplan`: finds the asked one, and turns every fault into one line of stderr and an exit code.
+"""The commands of `bayplan`: finds the one asked for, and turns every fault into one line of stderr and an exit code.
 
 Exit codes: 0 done; 1 the answer is no (infeasible, violations, no plan within the limits); 2 bad input. Two more are no
 answers: 70 a fault of Bayplan itself, 130 ended by Ctrl-C.

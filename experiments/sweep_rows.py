@@ -18,7 +18,7 @@ class Point(NamedTuple):
     objective_us: float
 
     def harder(self, other: "Point") -> bool:
-        """Whether this one has no more memory and no faster a link than the other, and less of one."""
+        """Whether this cell has no more memory and no faster link than the other, and less of at least one."""
         ours, theirs = self[:2], other[:2]
         return ours != theirs and all(one <= two for one, two in zip(ours, theirs, strict=True))
 

@@ -228,7 +228,7 @@ HAPPENED: list[tuple[str, Shown]] = [
     ("vs predicted", lambda _, figures: _percent(figures.deviation, 2, "+")),
 ]
 STALL = 7
-"""Behind so many columns of what happened stands the share of launches, where it is known."""
+"""The column of the table of what happened behind which the share of launches stands, where it is known."""
 LAUNCHES: tuple[str, Shown] = ("launches", lambda _, figures: _percent(figures.launch_share, sign="+"))
 ANSWERED: list[tuple[str, Shown]] = [
     ("policy", _policy),

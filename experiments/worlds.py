@@ -25,7 +25,7 @@ class World:
     seed: int = 0
 
     def open(self, capacity_bytes: int | None = None) -> torch.device:
-        """The device with so much memory (all that its hardware has, unless given), its clocks and peaks at zero.
+        """The device with this much memory (all that its hardware has, unless given), its clocks and peaks at zero.
 
         What an earlier run left unreachable is freed first. A CUDA device keeps its own clock and noise, and its
         allocator refuses what would go beyond the capacity.

@@ -1,4 +1,4 @@
-"""Steps without garbage collection: when it frees what, nobody can plan."""
+"""Steps without garbage collection, whose moments of freeing memory cannot be planned."""
 
 import gc
 from collections.abc import Iterator

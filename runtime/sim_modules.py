@@ -48,7 +48,7 @@ def _keep(module: nn.Module, before: dict[str, Parameter | None]) -> None:
 
 
 def _in_place_of(old: Parameter, new: Parameter) -> Parameter:
-    """The old parameter with the new one's data, or the new one where somebody in C++ holds the old one.
+    """The old parameter with the new one's data, or the new parameter where C++ code holds the old one.
 
     It keeps its attributes and its class, which says of a lazy module's parameter that it has no shape yet.
     """

@@ -97,11 +97,11 @@ class SimDevice:
         return int(self._native.capacity())
 
     def now_ns(self) -> int:
-        """The virtual time at which the compute (default) stream ends what it holds."""
+        """The virtual time at which the compute (default) stream has done its queued work."""
         return int(self._native.stream_ns(0))
 
     def stream_ns(self, stream: torch.Stream) -> int:
-        """The virtual time at which a stream ends what it holds."""
+        """The virtual time at which a stream has done its queued work."""
         return int(self._native.stream_ns(stream.stream_id))
 
     def host_ns(self) -> int:

@@ -40,7 +40,7 @@ inline bool on_sim(const at::Tensor& tensor) { return tensor.defined() && tensor
 at::Tensor cpu_alias(const at::Tensor& tensor);
 // The same for making views, which touch no byte: the memory may be away.
 at::Tensor shape_alias(const at::Tensor& tensor);
-// The same for a host tensor whose memory somebody else keeps alive.
+// The same for a host tensor whose memory another owner keeps alive.
 at::Tensor unowned_alias(const at::Tensor& tensor);
 
 // The aliases of one kernel's operands, and the way back from its results.

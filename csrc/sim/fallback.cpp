@@ -121,7 +121,7 @@ class Call {
       });
   }
 
-  // What the operator writes shares its bytes with nobody.
+  // What the operator writes shares its bytes with no other storage.
   void own_written() {
     for (size_t i = 0; i < arguments_; ++i) {
       if (!(use(i) & kWrite)) continue;

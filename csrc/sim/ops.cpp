@@ -74,7 +74,8 @@ at::Tensor empty_strided(SymIntArrayRef sizes, SymIntArrayRef strides, OptionalD
                                                  &DeviceMemory::get(), kKeys, c10::dtype_or_default(dtype)));
 }
 
-// A tensor of zeros without memory, as derivatives in forward mode have them: whoever computes with it makes them real.
+// A tensor of zeros without memory, as derivatives in forward mode have them: an operator that computes with it makes
+// them real.
 at::Tensor zero_tensor(SymIntArrayRef sizes, OptionalDtype dtype, OptionalLayout layout, OptionalDevice device,
                        std::optional<bool> /*pin*/) {
   check_layout(layout);

@@ -33,8 +33,8 @@ using StoreLock = std::unique_lock<std::recursive_mutex>;
 struct ThreadState {
   uint64_t epoch = 0;
   FrameTracker tracker = {};
-  bool abroad = false;  // in an operator on the step's device that is not the step's
-  int compiled = 0;     // depth of regions of torch.compile
+  bool foreign = false;  // in an operator on the step's device that is not the step's
+  int compiled = 0;      // depth of regions of torch.compile
 };
 
 // What a thread holds until its frames end, whatever starts or stops meanwhile: PyTorch tells the end of each frame
@@ -128,7 +128,7 @@ void follow_step(Step& step, ThreadState& state, const at::RecordFunction& frame
   if (joined_step() == step.number()) {
     step.on_operator(frame, *state.tracker.current());
   } else {
-    state.abroad = step.on_foreign_operator(frame);
+    state.foreign = step.on_foreign_operator(frame);
   }
 }
 
@@ -319,7 +319,7 @@ void end_step_frame(Step& step, ThreadState& state, const at::RecordFunction& fr
     step.on_nested_end(frame);
   }
   if (place != Frame::kOutermost) return;
-  if (std::exchange(state.abroad, false)) {
+  if (std::exchange(state.foreign, false)) {
     step.on_foreign_operator_end();
   } else {
     step.on_operator_end(frame);

@@ -65,7 +65,7 @@ void HostPool::give_back(HostBlock block) {
   shed();
 }
 
-// Sizes that nobody asks for any more (sequences change their length) must not stay for ever: what has been idle for
+// Sizes that are not asked for any more (sequences change their length) must not stay for ever: what has been idle for
 // longest goes, if its copy is done; where far too much lies idle, the host waits for it.
 void HostPool::shed() {
   while (stats_.held_bytes > 2 * stats_.peak_used_bytes) {

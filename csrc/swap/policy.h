@@ -27,7 +27,7 @@ struct Target {
   uint64_t key;
   uint32_t ordinal;
   uint32_t op;        // by index: the operator,
-  uint32_t position;  // and how-manieth sighting there
+  uint32_t position;  // and the index of the sighting there
   bool result;        // sighted as a result, before any operator used it
 };
 

@@ -56,7 +56,7 @@ bool Session::relieve(uint64_t missing, unsigned attempt, const Pins& pins) {
     return released > 0;
   }
   const bool alone = !options_.guard && finder_ != nullptr;  // for comparison: a policy without any net under it
-  if (polite_ || alone || !watching_) return false;          // while nobody watches, pins are not known
+  if (may_wait_ || alone || !watching_) return false;        // pins are known only while the session watches
   const bool may_leave = !in_compiled_code();
   const bool freed = (may_leave && swap_passively(missing, pins, /*residents=*/false)) || recall(pins) ||
                      (may_leave && swap_passively(missing, pins, /*residents=*/true));
@@ -101,7 +101,7 @@ bool Session::swap_passively(uint64_t missing, const Pins& pins, bool residents)
     const auto storage = choose(missing, pins, newest, residents);
     if (storage == nullptr) continue;
     const EngineWork work = measured();
-    record_on(*compute_)->block(lanes_of(device_).out);  // whoever asks may work on another stream
+    record_on(*compute_)->block(lanes_of(device_).out);  // the request may come from another stream
     leave_behind_touches(*storage);
     store_.park(*storage);
     ++counts_.passive;

@@ -6,8 +6,8 @@
 
 namespace bayplan::swap {
 
-// The interface to an allocator that asks again and again: it lacks so many of the bytes of a request. True: something
-// was freed, look again. Takes no GIL; called without the allocator's own locks.
+// The interface to an allocator that asks again and again: `missing` of the `bytes` of a request are not
+// free. True: something was freed, look again. Takes no GIL; called without the allocator's own locks.
 using PressureHandler = bool (*)(size_t bytes, size_t missing, unsigned attempt);
 bool answer_pressure(size_t bytes, size_t missing, unsigned attempt);
 

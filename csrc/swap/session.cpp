@@ -80,7 +80,7 @@ void Session::start() {
   active_session.store(this, std::memory_order_release);
   forget_frames();
   refresh_guard();
-  try {  // what any stream has been given to do before is done: nobody knows with which storages
+  try {  // what any stream was given before is done: with which storages is not known
     c10::impl::VirtualGuardImpl(device_.type()).synchronizeDevice(device_.index());
   } catch (...) {
     stop();
@@ -196,7 +196,7 @@ void Session::keep_error(std::exception_ptr error) {
 
 // ---- following the operators ----------------------------------------------------------------------------------------
 
-// The thread that trains, and the autograd threads that work for somebody: a data loader's is neither.
+// The thread that trains, and the autograd threads that work for a thread: a data loader's is neither.
 bool Session::owns_thread() const { return std::this_thread::get_id() == thread_ || in_backward(); }
 
 // A step that raised is over when the iteration is, on whichever thread it was.
@@ -358,7 +358,7 @@ void Session::release(const std::vector<uint32_t>& targets) {
   release_due();
 }
 
-// Another thread may drop the last reference at any time, so whoever looks keeps one.
+// Another thread may drop the last reference at any time, so each reader keeps one.
 c10::intrusive_ptr<c10::StorageImpl> Session::leaver(const Leaving& leaving) const {
   auto storage = leaving.storage.lock();
   const Entry* entry = storage == nullptr ? nullptr : Store::entry_of(*storage);
@@ -368,7 +368,7 @@ c10::intrusive_ptr<c10::StorageImpl> Session::leaver(const Leaving& leaving) con
 
 // The policy's operator times are means, so its release may come before the copy's end. Then the block waits until
 // somebody needs it (`release_leaving`) or a later release finds the copy done: the compute stream never waits for
-// memory that nobody asks for. Copies end in their order.
+// memory that is not asked for. Copies end in their order.
 void Session::release_due() {
   while (!leaving_.empty()) {
     const Leaving& first = leaving_.front();
@@ -384,7 +384,7 @@ void Session::release_due() {
 void Session::swap_in(const std::vector<uint32_t>& targets) {
   std::vector<std::pair<c10::intrusive_ptr<c10::StorageImpl>, c10::DataPtr>> arrivals;
   for (const uint32_t target : targets) {
-    if (const auto kept = flying(target, Place::kLeaving)) {  // nobody needed its block meanwhile
+    if (const auto kept = flying(target, Place::kLeaving)) {  // its block was not needed meanwhile
       bring_back(*kept);
       ++counts_.kept;
       continue;
@@ -394,17 +394,17 @@ void Session::swap_in(const std::vector<uint32_t>& targets) {
       ++counts_.missed_events;
       continue;
     }
-    polite_ = true;
+    may_wait_ = true;
     try {
       c10::DataPtr block = store_.allocate(*Store::entry_of(*storage));
       arrivals.emplace_back(std::move(storage), std::move(block));
     } catch (const c10::OutOfMemoryError&) {
       ++counts_.postponed;  // it is fetched when it is used
     } catch (...) {
-      polite_ = false;
+      may_wait_ = false;
       throw;
     }
-    polite_ = false;
+    may_wait_ = false;
   }
   if (arrivals.empty()) return;
   const EngineWork work = measured();

@@ -40,7 +40,7 @@ struct SessionOptions {
 // A storage seen at an operator, in a way that finds it again in a later iteration.
 struct Sighting {
   uint32_t op;
-  uint32_t position;  // how-manieth sighting at that operator
+  uint32_t position;  // index of this sighting among those at that operator
   uintptr_t storage;  // address of its StorageImpl
   uint64_t key;
   uint32_t ordinal;
@@ -50,7 +50,7 @@ struct Sighting {
 struct SessionCounts {
   uint64_t matched = 0;        // targets that were sighted
   uint64_t refused = 0;        // of these, that could not leave
-  uint64_t kept = 0;           // planned swap-ins of what had not been released, as nobody needed its memory
+  uint64_t kept = 0;           // planned swap-ins of what had not been released, as its memory was not needed
   uint64_t in_time = 0;        // used when their planned swap-in was on its way or done
   uint64_t postponed = 0;      // planned swap-ins that found no memory
   uint64_t missed_events = 0;  // targets of events whose storage was not where the event supposes it
@@ -163,7 +163,7 @@ class Session {
   // Somebody knows the storage's address: it stays until the iteration ends.
   void hold(c10::StorageImpl& storage);
 
-  // Answers a request for memory that lacks so many bytes; whether anything was freed.
+  // Answers a request for memory for which `missing` bytes are not free; whether anything was freed.
   bool relieve(uint64_t missing, unsigned attempt, const Pins& pins);
   uint64_t shortage() const;
 
@@ -231,7 +231,7 @@ class Session {
   std::thread::id thread_;
   std::optional<c10::Stream> compute_;
   std::atomic<c10::StreamId> compute_id_{0};
-  bool elsewhere_seen_ = false;         // somebody worked on another stream than the compute stream
+  bool elsewhere_seen_ = false;         // an operator ran on another stream than the compute stream
   bool graph_elsewhere_ = false;        // and autograd will work there too
   bool in_pass_ = false;                // the latest operator ran in a backward pass,
   uint64_t pass_began_ = 0;             // which began with that operator
@@ -243,7 +243,7 @@ class Session {
   bool ever_short_ = false;  // memory was short in some iteration
   uint64_t epoch_ = 0;       // tells this iteration from all others, of other sessions too
   bool waiting_ = false;     // a measured wait is open
-  bool polite_ = false;      // a swap-in of the policy asks for memory: nothing else leaves for it
+  bool may_wait_ = false;    // a swap-in of the policy asks for memory and may wait: nothing else leaves for it
   std::optional<uint64_t> budget_;
 
   uint64_t now_ = 0;    // operators since the session began

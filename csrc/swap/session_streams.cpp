@@ -105,7 +105,7 @@ TouchPtr Session::on_elsewhere(const Pins& storages, size_t first, bool differen
   return open;
 }
 
-// Until here nobody else knew them, so none can have left.
+// Until here nothing else knew them, so none can have left.
 void Session::on_elsewhere_end(Touch& done, const std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>>& made) {
   const Lock held(store_.lock);
   for (const auto& weak : made) {

@@ -153,7 +153,7 @@ class Step {
   const at::RecordFunction* frame_ = nullptr;  // likewise
   uint32_t row_mark_ = 0;
   StorageSet elsewhere_;  // what operators on other streams used
-  StorageSet held_;       // whose address somebody took
+  StorageSet held_;       // whose address was taken
   StorageSet inner_;      // of the operator that runs, where the row asks for it
   uint64_t number_ = 0;
   uint32_t open_ = 0;            // outermost operators that run now, on any thread

@@ -71,7 +71,7 @@ class Store {
   static Entry* entry_of(c10::StorageImpl& storage);
 
   // Why a storage cannot leave, or null: it is out already, empty, shared copy-on-write, from another process, or in
-  // memory that is not the allocator's, or somebody else knows its address.
+  // memory that is not the allocator's, or its address was given away.
   static const char* why_it_stays(c10::StorageImpl& storage);
   // Somebody else (another library, another process) knows the storage's address: it stays as long as it lives.
   void hold_for_life(c10::StorageImpl& storage);

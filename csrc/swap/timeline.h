@@ -41,7 +41,7 @@ class Timeline {
   uint32_t engine_begin_ = 0;
 };
 
-// The engine at work, where somebody measures that.
+// The engine at work, where that is measured.
 class EngineWork {
  public:
   EngineWork(Timeline* timeline, c10::Stream compute) : timeline_(timeline), compute_(compute) {

@@ -22,7 +22,7 @@ struct Tracked {
   Features features = {};
   Features without_gradients = {};     // of uses in that phase, so that a validation changes no features of training
   bool resident = false;               // older than the session: parameters, optimizer states
-  uint64_t held = 0;                   // the iteration until whose end it stays: somebody knows its address
+  uint64_t held = 0;                   // the iteration until whose end it stays: its address was given away
   bool barred = false;                 // other threads or processes may use it: it stays
   std::vector<TouchPtr> touches = {};  // by other streams since it came: it leaves behind them
   EventPtr copied = nullptr;           // the copy that brought it back: other streams use it behind that

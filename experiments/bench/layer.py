@@ -14,7 +14,7 @@ HEU_GOAL_MS, PARTITION_GOAL_MS = 50, 1000
 
 
 def layer_figures(runs: int) -> list[Figure]:
-    """Median search times of so many runs, nothing remembered between them; the operators' times are given."""
+    """Median search times of `runs` runs, nothing remembered between them; the operators' times are given."""
     parameters = read_entry(ENTRY).parameters
     figures = []
     for model, split in parameters["splits"].items():

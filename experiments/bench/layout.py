@@ -35,7 +35,7 @@ class Timed:
 
 
 def layout_figures(runs: int, models: int | None = None) -> list[Figure]:
-    """The best of so many runs and their median, for the batch that takes longest; `models`: only the first ones.
+    """The best of `runs` runs and their median, for the batch that takes longest; `models`: only the first ones.
 
     Processor times: a search is one thread that waits for nothing, so that a quiet core's clock shows the same. Ratios
     are to the best time of the reference operation, which is timed before every search: what slows the machine slows

@@ -1,4 +1,4 @@
-"""Predicted against executed steps: every shipped model and some that nobody tuned for, by budgets and solvers."""
+"""Predicted against executed steps: every shipped model and some that nothing was tuned for, by budgets and solvers."""
 
 import gc
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""Training steps that nobody tuned Bayplan for, small enough to run by the dozen."""
+"""Training steps that Bayplan was not tuned for, small enough to run by the dozen."""
 
 from collections.abc import Callable
 from importlib.util import find_spec

@@ -61,7 +61,7 @@ CLUSTERS = (
 
 
 def replan_figures(runs: int, clusters: Sequence[Cluster] = CLUSTERS) -> list[Figure]:
-    """Median times of so many runs; `exact-replan` keeps nothing between them, Algorithm 1 the placements."""
+    """Median times of `runs` runs; `exact-replan` keeps nothing between them, Algorithm 1 the placements."""
     return [figure for cluster in clusters for figure in _cluster_figures(cluster, runs)]
 
 

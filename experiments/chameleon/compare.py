@@ -41,7 +41,7 @@ plan after failures. Settings (conf/experiment):
   seeds=100 first_seed=0           lives; hours=9 rate_per_h=0.1 of a device, repair_h=X for failed ones to return
   trace=PATH                       one life, from a file of lines MILLISECONDS,add|remove,NODE
   policies.NAME.KEY=VALUE          as in policies.oobleck.restart_s=60; ~policies.NAME removes one (policies.py)
-  lost=N draws=N                   plan after N failures, for so many choices of the failed nodes
+  lost=N draws=M                   plan after N failures, for M choices of the failed nodes
   head=false sequence=N flash=false workers=N plots=false
   run_dir=PATH                     of an interrupted run with the same settings goes on where that ended
   -m, --multirun   sweep over key=value,value lists and over the grid that the experiment file names

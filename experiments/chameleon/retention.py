@@ -50,7 +50,7 @@ def retention(
 
 
 def bare_problem(problem: ReplanProblem) -> ReplanProblem:
-    """The same with uniform layers, and nothing that takes time but them; memory as it is."""
+    """The same with uniform layers that alone take time; memory unchanged."""
     return msgspec.structs.replace(
         problem, first_extra_us=(0, 0), last_extra_us=(0, 0), p2p_us=0, sync_us=0, layer_sync_us=0
     )
@@ -112,7 +112,7 @@ def _needed(cases: Mapping[str, Mapping[str, Any]], bare: Mapping[str, Mapping[s
 
 
 def _farthest(cases: Mapping[str, Mapping[str, Any]], whole: Mapping[str, Mapping[str, Any] | None]) -> list[Series]:
-    """For one batch and one rate: how far the case that is farthest from the paper's value is, of that value."""
+    """For one batch and one rate: the largest deviation of any case from the paper's value, relative to that value."""
     found: dict[str, dict[str, list[float]]] = {name: {} for name in PLANNERS}
     for label, cell in whole.items():
         case, _, setting = label.partition(" batch ")

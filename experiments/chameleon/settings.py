@@ -25,8 +25,8 @@ from solvers.ir import InvalidInput
 class ClusterSettings:
     """One experiment: a model on a cluster, and what is asked of it.
 
-    With `seeds` above 0 the policies train through so many lives of the cluster (or through the trace, once); with
-    `lost` above 0 the planners plan after so many failures, for each of `draws` choices of the failed nodes. `grid` is
+    With `seeds` above 0 the policies train through `seeds` lives of the cluster (or through the trace, once); with
+    `lost` above 0 the planners plan after `lost` failures, for each of `draws` choices of the failed nodes. `grid` is
     PIPELINESxDEPTH or PIPELINESxDEPTHxLAYERS before any failure, a node being `tensor` devices that fail as one;
     `microbatches` are those of a pipeline then. `paper` holds a paper's gains over policies, drawn beside ours.
     """

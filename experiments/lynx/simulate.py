@@ -150,7 +150,7 @@ def step_of(pipeline: Pipeline, system: System, stages: Stages, layers: Sequence
 
 
 def why_unfit(pipeline: Pipeline, policy: str, stage: int, layers: int) -> str:
-    """Why a stage with so many layers does not fit under a policy."""
+    """Why a stage with n layers does not fit under a policy."""
     solution = POLICIES[policy].solve(pipeline.heu_problem(stage, layers), Limits())
     return f"stage {stage} with {layers} layers: {solution.reason}"
 

@@ -1,4 +1,4 @@
-"""What a pipeline stage takes under a recomputation policy with so many layers: time, hidden work, and memory."""
+"""What a pipeline stage takes under a recomputation policy with n layers: time, hidden work, and memory."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -20,7 +20,7 @@ Groups = tuple[LayerGroup, ...]
 
 @dataclass(frozen=True)
 class StageChoice:
-    """A stage with so many layers under a policy; times and bytes of one microbatch, embedding and head included.
+    """A stage with n layers under a policy; times and bytes of one microbatch, embedding and head included.
 
     `forward_hidden_us` and `backward_hidden_us` are recomputed inside collectives, `critical_us` on the critical path;
     `kept_us` is the forward time of operators that are not computed again.
@@ -83,7 +83,7 @@ class Stages:
     def costs(self) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
         """The cost table of a partition problem; what is slower than the even partition's slowest stage is left out.
 
-        No partition that is better, nor the loop that starts from the even one, ever gives a stage so many layers.
+        No better partition, nor the loop that starts from the even one, ever gives a stage more layers than this.
         """
         even = self.even()
         slowest = None if even is None else max(one.cost_us for one in even)

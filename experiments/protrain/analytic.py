@@ -18,7 +18,7 @@ from solvers.workload import ModelShape
 Numbers = npt.NDArray[np.int64]
 PERSIST, BUFFERS, CELL = range(3)
 POOL = 200
-"""So many are drawn for each that is wanted, since few fit."""
+"""Number of draws for each configuration wanted, since few fit."""
 NONE = "none that fits drawn"
 UNITS = {
     "configurations with spare buffers": "",

@@ -31,7 +31,7 @@ from solvers.layout.exact import ExactLayout
 
 PERCENT = 100
 MOST_S = 600
-"""No solve takes so long: what ends it is the work that it may do, so that results are the same on any machine."""
+"""Seconds that no solve reaches: the limit on work ends it, so that results are the same on any machine."""
 FREER = "freer layout"
 UNITS = {"search": "s", FREER: "s", "bound": "s"}
 UNITS |= {"swap over forward": "x", "swap interval": "blocks", "busy with swaps": "%"}

@@ -67,7 +67,7 @@ def with_rates(
 
 
 def with_host_link(hardware: Hardware, gb_per_s: float) -> Hardware:
-    """The machine with so many 10⁹ bytes/s a direction between each device and the host."""
+    """The machine with `gb_per_s` · 10⁹ bytes/s in each direction between each device and the host."""
     return with_rates(hardware, host=lambda _: round(gb_per_s * GIGA))
 
 

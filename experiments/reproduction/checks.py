@@ -15,7 +15,7 @@ Slack = Annotated[float, msgspec.Meta(ge=0, le=1)]
 
 
 class Finding(Record, frozen=True, kw_only=True):
-    """How often a claim was looked at, and each time that it does not hold, as a phrase."""
+    """How often a claim was tested, and each case in which it does not hold, as a phrase."""
 
     looked: int
     broken: tuple[str, ...] = ()

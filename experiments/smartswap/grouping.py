@@ -47,7 +47,7 @@ def figure_4(
 
 
 def _spread(graph: OpGraph, hardware: Hardware, layers: int, groups: Sequence[int]) -> dict[str, Any]:
-    """By pass and label: the figures of the pass divided into so many groups, and into its single operators."""
+    """By pass and label: the figures of the pass divided into a number of groups, and into its single operators."""
     spread: dict[str, Any] = {}
     for phase in PASSES:
         count = sum(op.phase == phase for op in graph.ops)
@@ -58,7 +58,7 @@ def _spread(graph: OpGraph, hardware: Hardware, layers: int, groups: Sequence[in
 
 
 def group_figures(graph: OpGraph, hardware: Hardware, phase: Phase, groups: int) -> dict[str, float]:
-    """Of one pass in so many logical layers, in %: coefficient of variation of their times, mean relative errors.
+    """Of one pass divided into logical layers, in %: coefficient of variation of their times, mean relative errors.
 
     `error` is that of Eq. (1), `own` that of the pass's own mean operator time in place of the iteration's.
     """

@@ -37,7 +37,7 @@ class StageRun:
 
 
 def one_forward_one_backward(flight: int, count: int) -> list[Pass]:
-    """The passes of a stage that holds `flight` microbatches: so many forward passes, then one of each by turns."""
+    """The passes of a stage that holds `flight` microbatches: as many forwards, then both passes by turns."""
     order = [Pass("forward", number) for number in range(min(flight, count))]
     for number in range(count):
         order.append(Pass("backward", number))

@@ -22,7 +22,7 @@ def gpt_profile(shape: GptShape, hardware: Hardware) -> OpGraph:
 
 
 def llama_graph(shape: ModelShape, hardware: Hardware, layers: int, parallelism: Parallelism) -> OpGraph:
-    """One microbatch through so many layers on one device of that hardware, every kernel by itself, with both ends."""
+    """One microbatch through `layers` layers on one device of that hardware, every kernel by itself, with both ends."""
     costs = megatron_layer(shape, parallelism, hardware, group_small=False)
     embedding, head = stage_extras(shape, parallelism, hardware, stage=0)
     static = static_bytes(shape, parallelism, stage=0, layers=layers)

@@ -91,7 +91,7 @@ def under_session(machine: Hardware, shape: GptShape, way: Way, trial: Trial, pe
 
 
 def _measure(sim: SimDevice, step: Step, steps: int) -> Measured:
-    """Runs so many steps, with the host free to run ahead from one into the next, and counts what they took."""
+    """Runs `steps` steps, with the host free to run ahead from one into the next, and counts what they took."""
     sim.synchronize()
     began, counted, seen = sim.host_ns(), sim.counters(), len(sim.reuse_intervals())
     retries = memory_stats(sim.device).retries

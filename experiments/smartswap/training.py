@@ -56,7 +56,7 @@ class Memory:
     reserved_bytes: float = 0
 
     def static_bytes(self, parameters: int, data: int) -> int:
-        """Weights, gradients and states of so many parameters on one device."""
+        """Weights, gradients and states of a number of parameters on one device."""
         return round(parameters * (self.whole_bytes + self.shared_bytes / data))
 
 

@@ -15,7 +15,7 @@ class CallClock(Protocol):
 
     @property
     def shortest_s(self) -> float:
-        """A call shorter than this says more of launching, or of the host's caches, than of the device."""
+        """Shortest call worth measuring: a shorter one measures launching or the host's caches, not the device."""
         ...
 
     def per_call_s(self, work: Callable[[], object], repeats: int, trials: int = TRIALS) -> float:

@@ -83,7 +83,7 @@ def told(error: BaseException) -> str:
 
 
 def _text(error: BaseException) -> str:
-    """What it says of itself, if it can."""
+    """The error's own text, if it can be formed."""
     try:
         text = str(error)
     except Exception:

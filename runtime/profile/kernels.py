@@ -17,14 +17,14 @@ GAIN = 1.02
 
 
 class Work(NamedTuple):
-    """A call whose arithmetic or memory traffic is known; the other one must be negligible on any device."""
+    """A call whose arithmetic or memory traffic is known; the other of the two must be negligible on any device."""
 
     call: Callable[[], object]
     amount: int
 
 
 def rate_per_s(build: Callable[[int], Work], clock: CallClock, sizes: Sequence[int]) -> int:
-    """Work per second at the first of the growing sizes that keeps the device busy and gains no more."""
+    """Work per second at the smallest size that keeps the device busy and beyond which the rate grows no more."""
     best = 0.0
     for size in sizes:
         work = build(size)

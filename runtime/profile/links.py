@@ -12,9 +12,9 @@ SMALL_BYTES = 1 << 20
 LARGE_BYTES = 16 << 20
 REPEATS = 4
 SAME = 0.02
-"""Rates that differ by less are one rate."""
+"""Relative difference below which two rates count as equal."""
 SHARED = 1.5
-"""Both directions together take this much longer than one alone, or more, where they share the link."""
+"""Factor by which both directions together take longer than one alone, at least, where they share the link."""
 
 
 class Way(NamedTuple):

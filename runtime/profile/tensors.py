@@ -110,7 +110,7 @@ def _read_in_backward(uses: Sequence[int], used_in: Sequence[Phase]) -> bool:
 def _inferred_kind(
     storage: core.StorageRecord, used_in: Sequence[Phase], phases: Sequence[Phase], optimized: bool
 ) -> TensorKind:
-    """What a storage is, by what the step does to it."""
+    """The kind of a storage, judged by what the step does to it."""
     if storage.gradient:
         return "gradient"
     if storage.born is not None:

@@ -8,7 +8,7 @@ from runtime.native import core
 
 @contextmanager
 def host_limit(limit_bytes: int | None) -> Iterator[None]:
-    """Page-lock at most so much host memory inside; what an earlier use left idle beyond it is given back first."""
+    """Page-lock at most this much host memory inside; idle memory of earlier uses beyond it is given back first."""
     if limit_bytes is not None and core.host_stats().held_bytes > limit_bytes:
         core.trim_host()
     core.set_host_limit(limit_bytes)

@@ -47,7 +47,7 @@ class SwapCounts:
 
     @property
     def on_demand(self) -> int:
-        """Storages that no plan brought in time."""
+        """Number of storages that no plan brought back in time."""
         return self.fetched + self.cancelled + self.early
 
     @property

@@ -21,7 +21,7 @@ TURN = {"release": 0, "swap_in": 1, "compute": 2, "swap_out": 3}
 
 @dataclass
 class _Row:
-    """What the table says of one op, while it is being written."""
+    """The table's row of one op, while it is being written."""
 
     arguments: list[tuple[int, int]] = field(default_factory=list)
     results: list[tuple[int, int]] = field(default_factory=list)

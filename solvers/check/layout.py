@@ -1,4 +1,4 @@
-"""Judge of `layout` decisions: buffers, device and host memory, then the end of the step (README, layout)."""
+"""Judge of `layout` decisions: buffers, device and host memory, then the end of the step (formats.md 8)."""
 
 from itertools import accumulate, pairwise
 

@@ -1,4 +1,4 @@
-"""Which chunks a `layout` decision loads, and into whose buffers: no times are needed for it (README, layout)."""
+"""Which chunks a `layout` decision loads, and into whose buffers: no times are needed (formats.md 8.1 to 8.3)."""
 
 from bisect import bisect_right
 from collections import deque

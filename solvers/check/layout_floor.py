@@ -1,4 +1,4 @@
-"""The base of `layout` problems: what no decision ends before, however much memory there is (README, layout)."""
+"""The base of `layout` problems: what no decision ends before, however much memory there is (formats.md 8.8)."""
 
 import math
 from bisect import bisect_left

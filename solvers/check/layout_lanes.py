@@ -1,4 +1,4 @@
-"""When everything of a `layout` decision happens: tasks on five lanes, each as early as it may (README, layout)."""
+"""When everything of a `layout` decision happens: tasks on five lanes, each as early as it may (formats.md 8.4)."""
 
 from collections import deque
 from dataclasses import dataclass

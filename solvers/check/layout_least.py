@@ -1,4 +1,4 @@
-"""The least device memory of a `layout` problem: exact where the host has room, else enclosed (README, layout)."""
+"""The least device memory of a `layout` problem: exact where the host has room, else enclosed (formats.md 8.12)."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from solvers.check.layout_buffers import bound_to_buffers, passes_of
 from solvers.ir.layout import LayoutBlock, LayoutProblem
 
 LABELS = 500_000
-"""Beyond this many partial answers in all the walk over the blocks gives up: the bound of `_window_peak` is used."""
+"""The most partial answers that the walk over the blocks holds; beyond, it gives up for the bound of `_window_peak`."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Judge of `partition` decisions (design §4): every layer in one stage, every stage within its table."""
+"""Judge of `partition` decisions (formats.md 6): every layer in one stage, every stage within its table."""
 
 from solvers.check.verdict import Verdict
 from solvers.ir.partition import PartitionPlan, PartitionProblem

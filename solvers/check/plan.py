@@ -1,4 +1,4 @@
-"""Judge of plan files: the decision by its kind's judge, and every claim that the file makes about it."""
+"""Judge of plan files: the decision by its kind's judge, and every claim about it (formats.md 2)."""
 
 import math
 import re

@@ -1,4 +1,4 @@
-"""Judge of `recompute-graph` decisions: the corrected stage model of Lynx-OPT (README, recompute-graph)."""
+"""Judge of `recompute-graph` decisions: the corrected stage model of Lynx-OPT (formats.md 4)."""
 
 from collections import defaultdict
 
@@ -78,7 +78,7 @@ def _data(problem: RecomputeGraphProblem, computed: Sets, kept: Sets) -> list[st
 
 
 def _windows(problem: RecomputeGraphProblem, computed: Sets) -> list[str]:
-    """In a comm stage no comm op is recomputed, and the recomputation fits into the communication (C2)."""
+    """In a comm stage no comm op is recomputed, and the recomputation fits into the communication (4.4)."""
     violations = []
     for t, run in enumerate(computed):
         if problem.ops[t].comm:

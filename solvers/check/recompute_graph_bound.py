@@ -16,7 +16,7 @@ from solvers.check.recompute_graph_cut import CutRelaxation
 from solvers.ir.recompute import RecomputeGraphProblem
 
 MOST_STEPS = 300_000
-"""Work on one window; where its packings are more, its best price a microsecond bounds them: that proves a bit less."""
+"""Steps spent on packing one window; beyond, its best price per microsecond bounds the packings, which proves less."""
 
 
 def add_up(problem: RecomputeGraphProblem, certificate: Mapping[str, Any]) -> tuple[list[str], float]:

@@ -1,4 +1,4 @@
-"""Judge of `recompute-layer` decisions: Lynx-HEU's constraints as corrected (README, recompute-layer)."""
+"""Judge of `recompute-layer` decisions: Lynx-HEU's constraints as corrected (formats.md 5)."""
 
 from solvers.check.verdict import Verdict
 from solvers.ir.recompute import LayerGroup, RecomputeLayerPlan, RecomputeLayerProblem

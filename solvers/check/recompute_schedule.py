@@ -1,4 +1,4 @@
-"""Judge of recompute-graph schedules: data, memory and leaks by lane order and `after` alone, never by durations."""
+"""Judge of recompute-graph schedules (formats.md 11.6): data, memory and leaks by order alone, never by durations."""
 
 from itertools import pairwise
 

@@ -1,4 +1,4 @@
-"""Judge of `replan` decisions: pipelines, memory F8, the 1F1B recurrence F5, rerouting F7 (README, replan)."""
+"""Judge of `replan` decisions: pipelines, memory F8, the 1F1B recurrence F5, rerouting F7 (formats.md 7)."""
 
 from dataclasses import dataclass
 from fractions import Fraction

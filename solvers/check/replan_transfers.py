@@ -1,4 +1,4 @@
-"""The node mapping and the layer transfers of a `replan` decision (README, replan)."""
+"""The node mapping and the layer transfers of a `replan` decision (formats.md 7.6 to 7.8)."""
 
 from collections.abc import Sequence
 from fractions import Fraction

@@ -1,4 +1,4 @@
-"""Judge of `swap` decisions: the meaning (i)-(iv) of design §4, followed op by op."""
+"""Judge of `swap` decisions: the rules of formats.md 3.1 to 3.8, followed op by op."""
 
 import math
 from collections import defaultdict, deque
@@ -66,7 +66,7 @@ def _form(problem: SwapProblem, plan: SwapPlan) -> list[str]:
 
 
 def _memory(problem: SwapProblem, pairs: list[tuple[Swap, SwapTensor]]) -> list[str]:
-    """(i) has a time for every op unless even the absence of all tensors with a < j < k is too little for op j."""
+    """3.1 has a time for every op unless even the absence of all tensors with a < j < k is too little for op j."""
     violations = []
     absent = _absent(len(problem.ops), [(t.last_forward_use, swap.swap_in_at, t.bytes) for swap, t in pairs])
     for j, memory in enumerate(problem.memory_bytes):
@@ -92,7 +92,7 @@ def _end_of_last_op(problem: SwapProblem, pairs: list[tuple[Swap, SwapTensor]]) 
     away: dict[int, int] = {}  # bytes of those that have, by position, until they return
     out_free = in_free = end = gone = host = 0
     for j, op in enumerate(problem.ops):
-        ready = max([end, *(out_end[number] for number in issued[j])])  # (i): what returns has left, …
+        ready = max([end, *(out_end[number] for number in issued[j])])  # 3.1: what returns has left, …
         gone -= sum(away.pop(number, 0) for number in issued[j])
         while leaving and (out_end[leaving[0]] <= ready or problem.memory_bytes[j] - gone > problem.budget_bytes):
             number = leaving.popleft()  # … and memory fits
@@ -100,15 +100,15 @@ def _end_of_last_op(problem: SwapProblem, pairs: list[tuple[Swap, SwapTensor]]) 
             if pairs[number][0].swap_in_at > j:
                 away[number] = pairs[number][1].bytes
                 gone += away[number]
-        for number in issued[j]:  # (ii), FIFO in list order, each when the host has issued it
+        for number in issued[j]:  # 3.2, FIFO in list order, each when the host has issued it
             host += problem.launch_us * unit
             time = _transfer(problem.link, pairs[number][1].bytes, problem.link.in_bytes_per_s)
             in_free = in_end[number] = max(in_free, ready, host) + time
         host += op.launch_us * unit
         run = max([ready, *(in_end[number] for number in used[j])]) + op.time_us * unit
-        end = max(run, host + (op.time_us if op.tail_us is None else op.tail_us) * unit)  # (iii)
+        end = max(run, host + (op.time_us if op.tail_us is None else op.tail_us) * unit)  # 3.3
         host = max(host, end) if op.host_waits else host
-        for number in left[j]:  # (iv), FIFO in list order
+        for number in left[j]:  # 3.4, FIFO in list order
             host += problem.launch_us * unit
             time = _transfer(problem.link, pairs[number][1].bytes, problem.link.out_bytes_per_s)
             out_free = out_end[number] = max(out_free, end, host) + time

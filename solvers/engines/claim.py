@@ -13,7 +13,7 @@ from solvers.ir.solution import Status
 
 
 class Verdict(Enum):
-    """What an engine says of its own run; `Claim.why` tells which limit ended a STOPPED one."""
+    """An engine's own verdict on its run; `Claim.why` says which limit ended a STOPPED one."""
 
     PROVEN = "proved its solution optimal within the gap asked for"
     INFEASIBLE = "proved that there is no solution"

@@ -1,7 +1,7 @@
 """Duals as whole numbers, as certificates hold them: bounds are then added up without rounding."""
 
 UNIT, LARGEST = 2**32, 2**62
-"""Whole duals count in 1/UNIT µs (of a row of bytes: in 1/UNIT µs a byte), and are at most LARGEST."""
+"""Unit of integer duals, 1/UNIT µs (for a row of bytes: 1/UNIT µs per byte), and their largest value."""
 
 
 def whole_dual(dual_us: float) -> int:

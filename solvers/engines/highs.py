@@ -17,7 +17,7 @@ from solvers.ir.errors import BayplanError
 from solvers.ir.solution import Limits, Watch
 
 GRACE_S = 10.0
-"""HiGHS looks at its clock between steps; so long past the time limit, or past a stop, its process is ended."""
+"""Seconds after the time limit, or a stop, at which its process is ended: HiGHS checks its clock between steps."""
 
 _WHY = {
     "kTimeLimit": "the time limit was reached",

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 SCRIPT = Path(__file__).with_name("highs_worker.py")
 START_S = 60.0
-"""How long a child may take to import its libraries; on a busy machine that is seconds."""
+"""Seconds that a child process may take to import its libraries, on a busy machine too."""
 
 PING_S = 5.0
-"""How long an idle child may take to answer before it is replaced."""
+"""Seconds that an idle child process may take to answer before it is replaced."""
 
 
 class ProcessDied(Exception):
@@ -86,12 +86,12 @@ class HighsProcess:
             raise ProcessDied(self._epitaph()) from error
 
     def terminate(self) -> None:
-        """End the child at once; whoever listens to it sees that. Callable from any thread."""
+        """End the child process at once; its listener is told. Callable from any thread."""
         self._process.kill()
         self._process.wait()
 
     def kill(self) -> None:
-        """End the child and collect it, so that no zombie stays; nobody may be listening any more."""
+        """End the child process and collect it, so that no zombie stays; its listener must have stopped."""
         self.terminate()
         self._connection.close()
         self._errors.close()

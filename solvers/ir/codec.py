@@ -1,4 +1,4 @@
-"""Reading and writing the files of design §4: strict, atomic, one sentence for every fault."""
+"""Reading and writing the files of formats.md: strict, atomic, one sentence for every fault."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""One training step as operators and tensors: what a profile measures and what a problem is made from."""
+"""One training step as operators and tensors: what a profile measures and problems are made from (formats.md 9)."""
 
 from typing import ClassVar, Literal
 

@@ -1,4 +1,4 @@
-"""Devices and links: what a roofline estimate, the simulated accelerator and every problem maker read."""
+"""Devices and links: what rooflines, the simulated accelerator and problem makers read (formats.md 10)."""
 
 import math
 from typing import Annotated, ClassVar, Literal

@@ -1,4 +1,4 @@
-"""The `layout` kind: which chunks stay on the device, how many buffers, what becomes of each block (ProTrain §3)."""
+"""The `layout` kind: which chunks stay on the device, how many buffers, what each block does (formats.md 8)."""
 
 from itertools import pairwise
 from typing import ClassVar, Literal
@@ -9,7 +9,7 @@ Policy = Literal["keep", "swap", "checkpoint"]
 POLICIES: tuple[Policy, ...] = ("keep", "swap", "checkpoint")
 """What may become of a block's activations between its forward and its backward."""
 MOST = {"blocks": 10_000, "chunks": 100_000}
-"""Larger counts are taken for slips of the pen: no solver is made for them."""
+"""Larger counts are refused as typing errors: no solver is made for them."""
 OF_GRADIENTS = ("reduce_us", "offload_us", "cpu_update_us", "allreduce_us", "device_update_us")
 """What only a trainable chunk has."""
 OF_RANKS = ("gather_us", "reduce_us", "allreduce_us")
@@ -57,7 +57,7 @@ class LayoutBlock(Record, frozen=True, kw_only=True):
 
 
 class LayoutProblem(Record, frozen=True, kw_only=True):
-    """One training step of one rank: chunks and blocks in execution order (meaning: solvers/check/README.md, layout).
+    """One training step of one rank: chunks and blocks in execution order (formats.md 8).
 
     `chunk_bytes` is what a buffer and a persistent chunk take; a swapped block's activations may lie on the device
     until `interval` more blocks have run. `overlap_update` is false where no update may start before all gradients

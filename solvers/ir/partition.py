@@ -1,4 +1,4 @@
-"""The `partition` kind: how many layers each pipeline stage gets (Lynx §5)."""
+"""The `partition` kind: how many layers each pipeline stage gets (formats.md 6; Lynx §5)."""
 
 from typing import ClassVar
 

@@ -1,4 +1,4 @@
-"""The kinds `recompute-graph` (Lynx-OPT, Checkmate) and `recompute-layer` (Lynx-HEU): what to keep or compute again."""
+"""What to keep or recompute: kinds `recompute-graph` (Lynx-OPT; formats.md 4), `recompute-layer` (Lynx-HEU; 5)."""
 
 from typing import ClassVar, Literal
 

@@ -1,4 +1,4 @@
-"""The `replan` kind: the parallel plan after a failure (Chameleon fault tolerance; formulas reconstructed)."""
+"""The `replan` kind: the parallel plan after a failure (formats.md 7; Chameleon, formulas reconstructed)."""
 
 from math import gcd
 from typing import ClassVar, Literal
@@ -9,9 +9,9 @@ from solvers.ir.fields import LARGEST, Bytes, Count, Index, Microseconds, Rate, 
 
 NodeId = Index
 MOST = {"nodes": 100_000, "microbatches": 100_000, "layers": 1_000}
-"""Larger counts are taken for slips of the pen: no solver is made for them."""
+"""Larger counts are refused as typing errors: no solver is made for them."""
 MOST_LOAD = 2**56
-"""Bytes of a model times the share that the rate within hosts has in the ratio of rates: solvers add in 64 bits."""
+"""The most that (bytes of a model) × (numerator of the ratio of the two rates) may be: solvers add in 64 bits."""
 
 
 class CurrentPipeline(Record, frozen=True, kw_only=True):
@@ -55,7 +55,7 @@ class CurrentState(Record, frozen=True, kw_only=True):
 
 
 class Hosts(Record, frozen=True, kw_only=True):
-    """Of so many consecutive node ids each: nodes of one host send to each other at `bytes_per_s`."""
+    """Each host has `nodes` consecutive node ids; its nodes send to each other at `bytes_per_s`."""
 
     nodes: Count
     bytes_per_s: Rate

@@ -1,4 +1,4 @@
-"""What a schedule did or would do (`bayplan-report/1`), and one cell of an experiment (`bayplan-row/1`)."""
+"""What a schedule did or would do (formats.md 12), and one cell of an experiment (formats.md 13)."""
 
 from typing import Any, ClassVar, Literal
 

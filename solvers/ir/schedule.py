@@ -1,4 +1,4 @@
-"""A schedule is data: lanes, and actions in lane order with the events they wait for."""
+"""A schedule is data: lanes, and actions in lane order with the events they wait for (formats.md 11)."""
 
 import re
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""What a solver answers: a status that is a promise, a plan, and how far from the optimum it can be."""
+"""What a solver answers: a status that is a promise, a plan, and how far from the optimum it can be (formats.md 2)."""
 
 import math
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The `swap` kind: which activations leave the device, and when each returns (design §4, SmartSwap §4)."""
+"""The `swap` kind: which activations leave the device, and when each returns (formats.md 3; SmartSwap §4)."""
 
 from typing import ClassVar
 
@@ -70,7 +70,7 @@ class SwapLink(Record, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def ticks(self) -> int:
-        """How finely time is counted: so many ticks are a microsecond."""
+        """Ticks in a microsecond: how finely time is counted."""
         return 1 if self.latency_ns is None else 1000
 
     def out_ticks(self, size_bytes: int) -> int:

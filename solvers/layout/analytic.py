@@ -15,7 +15,7 @@ from solvers.layout.evaluate import Instance
 from solvers.layout.layouts import Array, Layouts, array, sums, swap_places
 
 AT_ONCE = 4096
-"""So many configurations are timed together: arrays beyond some 100 KiB cost more to allocate than to fill."""
+"""Configurations timed together: arrays beyond some 100 KiB cost more to allocate than to fill."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Analytic:
     """The times of configurations (n_persist, n_buffer, n_swap, n_checkpoint), from sums over ranges of blocks.
 
     The first n_persist chunks persist; in backward, the first n_buffer of the others that it asks for are still there
-    (solvers/check/README.md evicts what is asked for latest). `persist` lists the counts of persistent chunks, which
+    (formats.md 8.2 evicts what is asked for latest). `persist` lists the counts of persistent chunks, which
     are given by their place in it, as layouts are by their cell in `layouts`.
     """
 

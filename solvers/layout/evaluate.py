@@ -1,4 +1,4 @@
-"""What a layout takes: lane time, device and host memory, least buffers (meaning: solvers/check/README.md, layout).
+"""What a layout takes: lane time, device and host memory, least buffers (formats.md 8).
 
 Every solver of this room measures its plans with it; the independent judge has its own.
 """
@@ -113,7 +113,7 @@ def host_bytes(given: Instance, plan: LayoutPlan) -> int:
 
 
 def evaluate(given: Instance, plan: LayoutPlan) -> Step:
-    """When the step ends, on five lanes. The plan must have `least_buffers` at least; memory is not looked at."""
+    """When the step ends, on five lanes. The plan must have `least_buffers` at least; memory is not checked."""
     return _Walk(given, plan).run()
 
 
@@ -152,7 +152,7 @@ class _Buffers:
         return None, self.asked[-negative][self.seen[-negative] - 1]
 
     def end_pass(self, number: int, asks: Sequence[int]) -> None:
-        """Empty the buffers of chunks that nobody asks for any more; remember when the others are asked for again."""
+        """Empty the buffers of chunks that no later pass asks for; remember when the others are asked for again."""
         for chunk in asks:
             if chunk in self.persistent:
                 continue

@@ -28,15 +28,15 @@ UNCERTIFIED = "the engine's own tree says that no decision ends before {} us, bu
 EVERY_DECISION = {"form": "every-decision/1"}
 """Certificate of an optimum by counting: whoever reads it counts again."""
 MOST_COUNTED = 20_000
-"""More decisions than these are never counted out, as nobody would count them again."""
+"""The most decisions that are tried one by one: the checker does not try more either."""
 CERTIFYING = 0.4
-"""The certified tree takes so much of the time that is left, at most."""
+"""Share of the time left that the certified tree takes at most."""
 ROUNDS = 2000
 """Rounds of local search a unit of `work`."""
 POOL = 3
-"""So many of the decisions to begin from are begun from again."""
+"""Number of starting decisions from which the search starts again."""
 IDLE = 0.1
-"""The first local search ends where so much of all time has brought nothing better."""
+"""Share of the time limit without an improvement after which the first local search ends."""
 
 
 @dataclass(frozen=True)

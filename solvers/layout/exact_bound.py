@@ -23,9 +23,9 @@ FORM = "layout-tree/1"
 OF_BYTES = ("host", "memory", "peak", "held")
 """Families of rows in bytes; the linear programs state them in larger units."""
 PATIENCE = 12
-"""So many splits without a better bound, and the tree is left; the certificate holds the last tree that was better."""
+"""Splits without a better bound after which the tree is left; the certificate holds the last tree that was better."""
 FRACTION = 1e-5
-"""What lies nearer to a whole number is one."""
+"""A value this close to a whole number is taken as that number."""
 
 Ints = npt.NDArray[np.object_]
 Limits = dict[str, tuple[int, int]]
@@ -162,7 +162,7 @@ class BoundTree:
 
 
 SUMS = 4
-"""So many of the whole columns are sums: of checkpoints, swaps and persistent chunks, and buffers."""
+"""Number of integer columns that are sums: checkpoints, swaps, persistent chunks, buffers."""
 
 
 def _whole(values: FloatArray) -> Ints:

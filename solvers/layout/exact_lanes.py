@@ -67,7 +67,7 @@ class Lanes:
         return number if number < self.count else self.passes - 1 - number
 
     def _buffered(self) -> None:
-        """(5) What backward finds in a buffer is not persistent, and there are so many buffers."""
+        """(5) What backward finds in a buffer is not persistent, and is no more than there are buffers."""
         for chunk, (found, persistent) in enumerate(zip(self.found, self.persistent, strict=True)):
             self.builder.row([found, persistent], upper=1, name=f"found/{chunk}")
         self.builder.row([*self.found, self.buffers], [1.0] * len(self.found) + [-1.0], upper=0, name="hits")
@@ -196,7 +196,8 @@ class Lanes:
     def _prefetch(self) -> None:
         """(14) When a pass ends, buffers hold what was loaded ahead, beside chunks with incomplete gradients.
 
-        So all loads of the later passes of this half of the step, or of backward, but so many are still to come.
+        So of the loads of the later passes of this half of the step, or of backward, all are still to come but as many
+        as there are buffers.
         """
         lasts = (self.count - 1, self.passes - 1, self._last_reduction())
         for number in range(0, self.passes - 1, max(1, self.passes * len(self.chunks) // _MOST_TERMS)):

@@ -88,11 +88,11 @@ def _anneal(
 
 
 _REMEMBERED = 50_000
-"""So many decisions are remembered with their times, some 50 MB; then they are forgotten."""
+"""Decisions remembered with their times (some 50 MB) before all are forgotten."""
 _SHORTEST, _LONGEST = 2_000, 32_000
-"""Rounds of an annealing: the first one's, and the most, as each takes twice as many as the one before."""
+"""Rounds of the first annealing, and of the longest: each takes twice as many rounds as the one before."""
 _WARMEST, _COLDEST = 1e-3, 3e-6
-"""What a step may worsen with a chance of 1/e, as a share of all time: at first and at last, geometrically between."""
+"""First and last temperature of the annealing, as shares of the step time; geometric in between."""
 
 
 def _neighbour(given: Instance, plan: LayoutPlan, chance: random.Random) -> LayoutPlan | None:
@@ -164,7 +164,7 @@ _MOVES = (_other_policy, _other_policy, _exchange, _exchange, _other_chunk, _exc
 def starts(given: Instance) -> Iterator[LayoutPlan]:
     """Decisions to begin from: the first chunks persistent; one policy for the fewest first blocks that let it fit.
 
-    Or policies that take turns, in short words: where swap-outs take longer than forwards, only so many fit between.
+    Or policies that take turns, in short words: where swap-outs take longer than forwards, only some fit between.
     """
     places, chunks = _choices(given), len(given.problem.chunks)
     most = max(3, min(64, _WORK // (chunks + len(given.problem.blocks))))
@@ -197,6 +197,6 @@ _WORDS = [
     for word in product(POLICIES, repeat=length)
     if len(set(word)) > 1 and word == min(_rotated(word))
 ]
-"""Policies in turn, up to four blocks long; of those that differ by where they begin, one."""
+"""Repeating patterns of policies, up to four blocks long; patterns that differ only by where they begin count once."""
 _WORK = 20_000
 """Up to 64 counts of chunks, and of blocks, are tried; fewer where chunks and blocks together times counts are more."""

@@ -18,7 +18,7 @@ from solvers.layout.evaluate import Instance
 from solvers.layout.exact_lanes import Lanes, Term, split
 
 _BITS = 20
-"""Beside times, memory is stated in the power of two bytes that leaves numbers of so many bits: nothing is rounded."""
+"""Bits of the numbers in which memory is stated, in units of a power of two bytes that divides all of them."""
 
 
 @dataclass(frozen=True)

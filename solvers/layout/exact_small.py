@@ -9,7 +9,7 @@ from solvers.layout.exact_local import Incumbent
 
 
 def decisions(given: Instance) -> int:
-    """At most so many decisions are there to try."""
+    """Upper limit on the number of decisions."""
     blocks = sum(block.choice for block in given.problem.blocks)
     chunks = len(given.problem.chunks)
     return int(len(POLICIES) ** blocks * 2**chunks * (chunks + 1))

@@ -8,7 +8,7 @@ def interleaved(blocks: int, interval: int, swap: int, checkpoint: int) -> tuple
     """Swap the first `swap` of the blocks 1, 1 + interval, …; checkpoint the first `checkpoint` others; keep the rest.
 
     Eight blocks, interval 3, swap 2, checkpoint 4: blocks 1 and 4 swap, 2, 3, 5, 6 checkpoint, 7 and 8 keep
-    (Figure 2). Raises `InvalidInput` where there are not so many blocks to swap or to checkpoint.
+    (Figure 2). Raises `InvalidInput` where there are fewer blocks to swap or to checkpoint.
     """
     places = range(0, blocks, max(1, interval))
     if not 0 <= swap <= len(places):

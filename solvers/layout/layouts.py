@@ -13,9 +13,9 @@ from solvers.layout.interleaved import most_swapped
 Array = npt.NDArray[np.int64]
 
 MOST = 1 << 26
-"""Counts of persistent chunks, swapped and checkpointed blocks, multiplied; of more, evenly spread ones are taken."""
+"""The most combinations of counts (persistent chunks × swapped × checkpointed blocks); of more, evenly spread ones."""
 MOST_CELLS = 1 << 22
-"""Counts of swapped blocks times blocks, likewise."""
+"""The most (counts of swapped blocks × blocks), likewise."""
 
 
 def array(values: object) -> Array:
@@ -76,7 +76,7 @@ def swap_places(problem: LayoutProblem) -> Array:
 
 
 def counts(problem: LayoutProblem) -> tuple[Array, Array, Array]:
-    """Which counts of persistent chunks, swapped and checkpointed blocks are looked at: all, if not too many."""
+    """Which counts of persistent chunks, swapped and checkpointed blocks are examined: all, if not too many."""
     free, blocks = sum(block.choice for block in problem.blocks), len(problem.blocks)
     most = (len(problem.chunks), most_swapped(free, problem.interval), free)
     chunks, swap, checkpoint = (each + 1 for each in most)
@@ -86,7 +86,7 @@ def counts(problem: LayoutProblem) -> tuple[Array, Array, Array]:
 
 
 def left_out(problem: LayoutProblem) -> str | None:
-    """Which counts are not looked at, in words; None where all are."""
+    """A sentence on the counts that are not examined; None where all are."""
     what = ("persistent chunks", "swapped blocks", "checkpointed blocks")
     pairs = zip(what, counts(problem), strict=True)
     few = [f"{len(tried)} of {tried[-1] + 1} counts of {name}" for name, tried in pairs if len(tried) <= tried[-1]]

@@ -19,7 +19,7 @@ from solvers.ir.layout import LayoutBlock, LayoutChunk, LayoutProblem
 from solvers.layout.evaluate import Instance, least_buffers
 
 CASES = 300_000
-"""So many partial policies at most are looked at where blocks differ: half a second."""
+"""The most partial policies that are examined where blocks differ: half a second."""
 
 
 _Case = tuple[int, int, int, int]
@@ -74,22 +74,22 @@ class Least:
 
     @property
     def device_bytes(self) -> int:
-        """At least so many bytes does any decision need on the device, with the host as it is."""
+        """A lower bound on the device bytes of any decision, with the host as it is."""
         return self.roomy_bytes + self._persistent_bytes(self.away_bytes - self._problem.host_bytes)
 
     def host_bytes(self, device_bytes: int) -> int:
-        """At least so many bytes does any decision need on the host, with so much on the device."""
+        """A lower bound on the host bytes of any decision that needs at most `device_bytes`."""
         return max(0, self.away_bytes - self._freed_bytes(device_bytes - self.roomy_bytes))
 
     def _persistent_bytes(self, host: int) -> int:
-        """The least that persistent chunks which free so many bytes on the host take, but for the buffers they save."""
+        """The least device bytes of persistent chunks that free `host` host bytes, less the buffers they save."""
         if host <= 0:
             return 0
         count = bisect_left(self._most_freed, host)
         return self._places_bytes(count) + max(self._least_states[count], self._states_for(host))
 
     def _freed_bytes(self, device: int) -> int:
-        """The most that chunks which take so much, but for the buffers that they save, free on the host."""
+        """The most host bytes freed by chunks that take `device` bytes, less the buffers that they save."""
         if device < 0:
             return 0
         counts = range(len(self._least_states))
@@ -97,7 +97,7 @@ class Least:
         return min(self._most_freed[after - 1], self._host_for(device))
 
     def _places_bytes(self, persistent: int) -> int:
-        """The places of so many persistent chunks and of the buffers beside them, less those of `buffers`: at least.
+        """A lower bound on the bytes of `persistent` chunks and the buffers beside them, less those of `buffers`.
 
         Each saves one buffer at most, and where some chunk does not persist there is one buffer.
         """
@@ -125,7 +125,7 @@ class Least:
         return sorted(alike, key=lambda pair: Fraction(*pair))
 
     def _states_for(self, host: int) -> int:
-        """The least states of persistent chunks that free so many bytes on the host, parts of chunks allowed."""
+        """The least states of persistent chunks that free `host` bytes on the host, fractions of chunks allowed."""
         states = Fraction(0)
         for on_device, on_host in self._by_worth():
             taken = min(host, on_host)
@@ -134,7 +134,7 @@ class Least:
         return ceil(states)
 
     def _host_for(self, states: int) -> int:
-        """The most that persistent chunks of so many bytes of states free on the host, parts of chunks allowed."""
+        """The most host bytes freed by persistent chunks with `states` bytes of states, fractions of chunks allowed."""
         host = Fraction(0)
         for on_device, on_host in self._by_worth():
             taken = min(states, on_device)
@@ -144,7 +144,7 @@ class Least:
 
 
 def least_peak(problem: LayoutProblem) -> Peak:
-    """The least activation peak of any policies: exactly where blocks are alike, else if the walk comes to an end."""
+    """The least activation peak of any policies: exact where blocks are alike, and elsewhere if the walk finishes."""
     earliest = _Earliest.of(problem)
     most = _peak_without_swaps(problem)
     least = earliest.least(_peak_floor(problem), most)
@@ -201,7 +201,7 @@ class _Earliest:
         return bisect_left(range(len(self.needs)), True, key=lambda most: self.within(limit, most))
 
     def within(self, limit: int, most: int | None = None) -> bool:
-        """Whether they stay within the limit, with so many swaps at most.
+        """Whether they stay within the limit, with at most `most` swaps.
 
         `needs` leaves out what the swaps add. `ahead` are the next blocks, but for those that need no more than a later
         one: its first one needs most.
@@ -250,7 +250,7 @@ def _walked(problem: LayoutProblem, least: int, most: int) -> Peak:
 
 
 class _Walk:
-    """From block to block with all policies that stay within an activation peak; or it gives up at so many cases.
+    """From block to block with all policies that stay within an activation peak; gives up beyond a number of cases.
 
     Of the blocks before, all that matters is which of the last `interval` ones are swapped, since their bytes still
     count, and what the others hold: of two cases alike in the first, the one that holds less goes on. A case is a

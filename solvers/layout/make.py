@@ -157,7 +157,7 @@ def hardware_host_bytes(hardware: Hardware) -> int:
 def swap_interval(blocks: Sequence[BlockCosts], moves: Moves) -> int:
     """How many blocks run while the typical one is swapped out: max(1, ceil((A / d2h) / F)), of the medians.
 
-    1 where there is no block to swap. (ProTrain §3.3; notes "Activation layout".)
+    1 where there is no block to swap. (ProTrain §3.3.)
     """
     if not blocks:
         return 1

@@ -17,9 +17,9 @@ from solvers.layout.interleaved import interleaved_plan
 from solvers.layout.layouts import Array, all_layouts, array, counts, left_out, sums, swap_places
 
 AT_ONCE = 1 << 20
-"""So many counts of persistent chunks times layouts, or times chunks, are looked at together, to bound memory."""
+"""The most (counts of persistent chunks × layouts, or × chunks) evaluated together, which bounds memory."""
 SAMPLE = 16
-"""Of so many configurations one is timed to tell which of the others need not be."""
+"""One of this many configurations is timed first, to tell which of the others need not be."""
 
 
 @dataclass(frozen=True)

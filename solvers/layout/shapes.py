@@ -62,7 +62,7 @@ def _linear(shape: ModelShape, name: str, matrix: int, bias: int) -> list[tuple[
 
 
 def shape_blocks(shape: ModelShape, samples: int, hardware: Hardware) -> tuple[tuple[str, BlockCosts, bool], ...]:
-    """Name, costs and choice of each block of one rank with so many samples; only layers have a choice."""
+    """Name, costs and choice of each block of one rank with `samples` samples; only layers have a choice."""
     cut = Parallelism(microbatch=samples)
     layer = _layer(shape, cut, hardware)
     layers = [(f"layer {number}", layer, True) for number in range(shape.layers)]

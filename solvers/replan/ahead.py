@@ -88,7 +88,7 @@ class PlanCache:
     def solve(self, problem: ReplanProblem, limits: Limits, watch: Watch | None = None) -> Solution[ReplanPlan]:
         """The known answer, or the solver's, which is remembered.
 
-        What limits or the watcher have ended is sought again where these limits allow more; the better answer stays.
+        What limits or the watcher have ended is searched again where these limits allow more; the better answer stays.
         """
         began = time.perf_counter()
         structure = structure_of(problem)
@@ -110,7 +110,7 @@ class PlanCache:
     def fill(self, running: ReplanProblem, limits: Limits, most_losses: int = 1) -> int:
         """Answer the next failures of a running state, likely ones first, within `limits.time_s`.
 
-        Returns how many answers are new, or sought again because the limits of before had ended them.
+        Returns how many answers are new, or were searched again because earlier limits had ended them.
         """
         began = time.perf_counter()
         new = 0
@@ -217,12 +217,12 @@ def _one_by_one(running: ReplanProblem, current: CurrentState, most_losses: int)
 
 
 def _likelier_first(found: list[NextFailure]) -> tuple[NextFailure, ...]:
-    """Those of equally many losses side by side, fewer first."""
+    """Grouped by number of losses, fewer first."""
     return tuple(sorted(found, key=lambda failure: (failure.losses, -failure.probability, failure.failed)))
 
 
 def _outcome(lost: tuple[Loss, ...]) -> frozenset[tuple[Kind, int]]:
-    """How many more or fewer pipelines of each kind run afterwards: different losses may come to the same."""
+    """How many more or fewer pipelines of each kind run afterwards; different losses may have the same effect."""
     change: Counter[Kind] = Counter()
     for kind, stages in lost:
         layers, microbatches, gone = kind
@@ -265,7 +265,7 @@ def _nodes(kinds: dict[Kind, list[tuple[int, ...]]], lost: tuple[Loss, ...]) -> 
 
 
 def _count(kinds: dict[Kind, list[tuple[int, ...]]], idle: int, spare: int, lost: tuple[Loss, ...]) -> int:
-    """In how many ways nodes can be lost so: which idle ones, and which pipelines of a kind take which loss."""
+    """Number of ways in which this loss can happen: which idle nodes, and which pipelines of a kind take which loss."""
     ways = comb(idle, spare)
     hit = Counter(kind for kind, _ in lost)
     for kind, number in hit.items():

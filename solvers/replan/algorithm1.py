@@ -74,7 +74,7 @@ class Algorithm1:
     def splits_of(
         self, problem: ReplanProblem, nodes: int, degree: int, stop: Stop = never
     ) -> tuple[Split, ...] | None:
-        """The same for so many nodes alive and this degree before the failure; `current` is not looked at.
+        """The same for `nodes` nodes alive and this degree before the failure; `current` is ignored.
 
         Where the search has to stop, the best until then.
         """

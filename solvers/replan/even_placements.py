@@ -20,7 +20,7 @@ Layers = tuple[int, ...]
 KEPT_MODELS = 16
 """Models whose placements are remembered between calls."""
 PORTION = 2**26
-"""Passes of stages that are timed at once: a fraction of a second."""
+"""Passes of stages that are timed in one array operation: a fraction of a second."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class EvenPlacements:
 
     `most`: how many places for the left-over layers are enumerated; where there are more, only three stand for them:
     all at the front, in the middle, and at the back. (For equal layers the front was best in all of 80 enumerations
-    of the notes; it is the worst for memory, which is why the others stay candidates.)
+    tried; it is the worst for memory, which is why the others stay candidates.)
     """
 
     model: ReplanProblem

@@ -47,7 +47,7 @@ class Model:
         return -(-self.vocab * self.hidden // self.tensor)
 
     def us(self, operations: int) -> int:
-        """Time of so many operations of a layer, shared by its devices."""
+        """Time of that many operations of a layer, shared by its devices."""
         return round(operations * 10**6 / (FLOPS_PER_S * self.tensor))
 
     @property

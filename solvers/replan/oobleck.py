@@ -20,7 +20,7 @@ from solvers.replan.oobleck_templates import Template, templates_of
 Below = Literal["continue", "stop"]
 """What happens below the nodes that the guarantee needs."""
 DEEPEST_SEARCH = 100
-"""Pipelines beyond which combinations of templates are not listed one by one."""
+"""The most pipelines for which combinations of templates are listed one by one."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Oobleck:
         return self.after(problem, alive, problem.nodes - sum(alive), stop)
 
     def start(self, problem: ReplanProblem, nodes: int, stop: Stop = never) -> tuple[Split, ...] | None:
-        """The fastest instantiation of templates on so many nodes; `nodes` and `current` are not looked at."""
+        """The fastest instantiation of templates on `nodes` nodes; `nodes` and `current` of the problem are ignored."""
         templates = self._templates(problem, stop)
         if not templates or self._stopped(templates, nodes):
             return None
@@ -96,7 +96,7 @@ class Oobleck:
     def after(
         self, problem: ReplanProblem, alive: Sequence[int], idle: int = 0, stop: Stop = never
     ) -> tuple[Split, ...] | None:
-        """The pipelines after a failure left so many nodes to each, and so many nodes stand idle."""
+        """The pipelines after a failure that left each of them some nodes, with some nodes standing idle."""
         templates = self._templates(problem, stop)
         if not templates or self._stopped(templates, sum(alive) + idle):
             return None

@@ -20,7 +20,7 @@ FloatArray = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Template:
-    """A pipeline of so many nodes: its layers a stage, and its step time (F5) for 0, 1, 2, … microbatches."""
+    """The template of a number of nodes: its layers a stage, and its step time (F5) for 0, 1, 2, … microbatches."""
 
     layers: Layers
     row_us: NDArray[np.int64]
@@ -47,7 +47,7 @@ class _Part:
     right: "_Part | None" = None
 
     def layers(self, more: int) -> Layers:
-        """The layers of each of these stages when they hold so many more than one each."""
+        """The layers of each of these stages when they hold `more` layers beyond one each."""
         if self.left is None or self.right is None or self.cut is None:
             return (1 + more,)
         first = int(self.cut[more])
@@ -145,7 +145,7 @@ class _Recursion:
         )
 
     def _stage(self, stage: int) -> _Part:
-        """One stage: 1 … `most` layers, so many that each other stage is left one."""
+        """One stage: 1 … `most` layers, so that each other stage is left at least one."""
         model = self.model
         count = 1 + np.arange(min(self.most[stage], model.layers - self.depth + 1), dtype=np.float64)
         time = count * (model.forward_us + model.backward_us)

@@ -1,4 +1,4 @@
-"""When rerouting is a valid decision (design §4): alike pipelines, a survivor of every stage, memory for its share."""
+"""When rerouting is a valid decision (formats.md 7.9): alike pipelines, a survivor of every stage, its memory."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

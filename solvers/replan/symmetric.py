@@ -58,7 +58,7 @@ class Symmetric:
         return self.splits_of(problem, problem.nodes)
 
     def splits_of(self, problem: ReplanProblem, nodes: int, stop: Stop = never) -> tuple[Split, ...] | None:
-        """The same for so many nodes; neither `nodes` nor `current` of the problem is looked at.
+        """The same for `nodes` nodes; `nodes` and `current` of the problem are ignored.
 
         Where the search has to stop, the best grid until then.
         """

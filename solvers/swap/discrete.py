@@ -9,7 +9,7 @@ from solvers.swap.evaluate import Instance
 from solvers.swap.relaxation import Fluid, FluidBuilder, Integers
 
 ENTRIES = 2500
-"""At most so many (tensor, op) pairs become whole: a larger model is not solved in the time that there is."""
+"""The most (tensor, op) pairs that become integer columns: a larger model is not solved in the time available."""
 
 
 def discrete(given: Instance, horizon: int, watched: Sequence[int]) -> Fluid | None:

@@ -1,4 +1,4 @@
-"""The exact model of design §4 as a linear model with binaries, for small instances (README, model X)."""
+"""The exact model of formats.md 3 as a linear model with binaries, for small instances (README, model X)."""
 
 from dataclasses import dataclass
 from itertools import combinations
@@ -149,7 +149,7 @@ class _Builder:
         self._at_least("behind", [(ends[one], 1), (ends[two], -1), (before, big), *both], times[one] - 2 * big)
 
     def _issue_order(self, one: int, two: int, before: int, order: int) -> None:
-        """Whoever is ahead in the in lane is issued no later; issued at the same op, it is listed first."""
+        """A tensor ahead in the in lane is issued no later; if issued at the same op, it is listed first."""
         span = self.ops + 1
         issue = [
             [

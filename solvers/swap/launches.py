@@ -13,7 +13,7 @@ class Launches:
 
     `host[j]` is the time to launch op j, `tail[j]` how long it lasts at the least after that; `waiting` lists the ops
     whose end the host waits for. The rest is for `advance`: sums of what is before each op, and for each power of two
-    the largest `latest` (how late op j makes the device, if the host began at 0) of so many ops from each op on.
+    the largest `latest` (how late op j makes the device, if the host began at 0) of that many ops from each op on.
     """
 
     transfer: int

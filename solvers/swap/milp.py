@@ -25,7 +25,7 @@ NO_RELAXATION = (
     "use highs or gurobi for a better bound"
 )
 TIGHTENINGS, WAITS = 3, 8
-"""Model D is built at most so often, again while one of the first so many watched ops is new."""
+"""The most times that model D is built; it is built again while one of the first WAITS watched ops is new."""
 POLISH_ROUNDS = 1000
 """Rounds of local search a unit of `work`."""
 SMALL_ROUNDS = 500

@@ -13,7 +13,7 @@ HEAT = 0.04
 """The first temperature of the annealing, as a share of the overhead."""
 SHIFT_EVERY = 5
 CYCLES, COOLER = 4, 0.2
-"""The annealing starts again from the best set so often, each time at this share of the temperature."""
+"""Restarts of the annealing from the best set, and the temperature of each as a share of the one before."""
 
 
 @dataclass

@@ -1,6 +1,7 @@
 """A lower bound, and a good guess at the selection: transfers as fluids (README, model F).
 
-Every plan of §4 gives a point of this model, so its optimum is a valid bound; the proof stands in the room's README.
+Every plan (formats.md 3) gives a point of this model, so its optimum is a valid bound; the proof stands in the
+room's README.
 """
 
 import math
@@ -14,7 +15,7 @@ from solvers.swap.evaluate import Instance
 from solvers.swap.launches import Launches
 
 POINTS = 4000
-"""At most so many ops keep their own rows; of a longer sequence the others are dropped (still a relaxation)."""
+"""The most ops that keep rows of their own; of a longer sequence the others are dropped (still a relaxation)."""
 
 Array = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]

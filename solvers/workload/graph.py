@@ -53,7 +53,7 @@ def stage_graph(
 
 
 def live_bytes(tensors: Sequence[Tensor], count: int) -> tuple[int, ...]:
-    """Bytes that live during each op: from birth (or from the start) to the last use; what nobody uses, always."""
+    """Bytes that live during each op: from birth (or from the start) to the last use; tensors without a use, always."""
     change = [0] * (count + 1)
     for tensor in tensors:
         change[0 if tensor.born is None else tensor.born] += tensor.bytes

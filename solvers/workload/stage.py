@@ -26,7 +26,7 @@ class StageExtra(Record, frozen=True, kw_only=True):
 
 
 def static_bytes(shape: ModelShape, parallelism: Parallelism, stage: int, layers: int) -> int:
-    """Parameters, gradients and optimizer states of a stage with so many layers, on one device.
+    """Parameters, gradients and optimizer states of a stage with `layers` layers, on one device.
 
     The word table is cut over the tensor-parallel devices; a pipeline's last stage holds a copy of a tied one.
     """

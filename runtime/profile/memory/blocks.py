@@ -9,7 +9,7 @@ from torch import nn
 from solvers.ir.errors import InvalidInput
 
 LEAST = 2
-"""So many alike children make blocks."""
+"""The least number of alike children that are taken for blocks."""
 
 
 def find_blocks(model: nn.Module) -> dict[str, nn.Module]:

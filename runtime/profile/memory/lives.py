@@ -1,4 +1,4 @@
-"""When the program itself holds what blocks are given, hand on, or save: seen without asking again and again."""
+"""When the program itself holds the inputs, outputs and saved tensors of blocks, noted as they appear and go."""
 
 import weakref
 from collections import Counter
@@ -33,7 +33,7 @@ class Lives:
             self._begin(number, segment)
 
     def ask(self, number: int, segment: int) -> None:
-        """Somebody holds this storage; nobody knows by which tensor."""
+        """The program holds this storage by a tensor that is not known; whether it still does is checked later."""
         if number not in self.spans:
             self._asked.append(number)
             self._begin(number, segment)

@@ -22,7 +22,7 @@ from solvers.ir.errors import InvalidInput
 
 @dataclass
 class Call:
-    """One call of a block in the step, as it is seen."""
+    """One observed call of a block in the step."""
 
     name: str
     inputs: tuple[int, ...]
@@ -201,7 +201,7 @@ class Observer:
         return [tensor for tensor in device_tensors(values, self.device) if not self._is_state(tensor)]
 
     def _aliased(self, values: Any) -> Any:
-        """The values with an alias for each tensor, the same one wherever it is given: blocks compare by `is`."""
+        """The values with each tensor replaced by one alias, the same everywhere: blocks compare by `is`."""
         tensors = {id(tensor): tensor for tensor in self._inputs(values)}
         aliases = {key: Alias.apply(tensor) for key, tensor in tensors.items()}  # type: ignore[no-untyped-call]
         return tree_map(lambda value: aliases.get(id(value), value), values)
@@ -271,7 +271,7 @@ class Observer:
         self._stamp(call.events, "recompute end")
 
     def _backward_begins(self, number: int) -> None:
-        """The first gradient says so; a block may hand on a tensor of an earlier one, whose gradient comes later."""
+        """Called at the first gradient; a block may return a tensor of an earlier block, whose gradient comes later."""
         place = self.tape.place
         if "backward" in self.calls[number].events:
             return

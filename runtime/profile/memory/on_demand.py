@@ -31,7 +31,7 @@ class Resident:
         """A block begins to run."""
 
     def leave(self, block: nn.Module, inputs: Sequence[torch.Tensor]) -> None:
-        """It has ended; its inputs are not needed before its backward."""
+        """A block has ended; its inputs are not needed before its backward."""
 
     def gradient(self, parameter: torch.Tensor) -> None:
         """A parameter's gradient is complete."""
@@ -91,7 +91,7 @@ class OnDemand(Resident):
             self._sent.pop(tensor.untyped_storage()._cdata, None)
 
     def leave(self, block: nn.Module, inputs: Sequence[torch.Tensor]) -> None:
-        """Send them away again."""
+        """Send the block's states and inputs away again."""
         for tensor in self._states[id(block)].values():
             swap_out(tensor)
         self._present_bytes = 0
@@ -104,7 +104,7 @@ class OnDemand(Resident):
         self._sweep()
 
     def gradient(self, parameter: torch.Tensor) -> None:
-        """Drop it."""
+        """Drop the gradient."""
         if parameter.grad is not None:
             self._dropped[parameter.untyped_storage()._cdata] = device_bytes(parameter.grad)
             parameter.grad = None

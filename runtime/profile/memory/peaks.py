@@ -18,8 +18,8 @@ def peak_bytes(profile: MemoryProfile, policies: Sequence[Policy], interval: int
     """The most that the device holds in a step under these policies, one for each block of the profile.
 
     Swapped activations leave before the forward of the block `interval` + 1 later, where what runs behind the blocks
-    counts as one, and are back when the backward of the block `interval` later begins (solvers/check/README.md,
-    layout). States are held as in a plain step.
+    counts as one, and are back when the backward of the block `interval` later begins (formats.md 8.9).
+    States are held as in a plain step.
     """
     check_policies(profile, policies, interval)
     if deltas not in get_args(Deltas):

@@ -94,7 +94,7 @@ class _Blocks:
         return run
 
     def _turn(self) -> int:
-        """The number of this call in its step; a step begins where the last one's blocks have all run."""
+        """The index of this call in its step; a step begins when all blocks of the step before have run."""
         if self._next == len(self._policies):
             self._next = 0
         if self._next == 0:
@@ -124,7 +124,7 @@ class _Blocks:
         return {address: tensor for address, tensor in found.items() if address not in self._states}
 
     def _send(self, running: int) -> None:
-        """Before this block runs, the one `interval` + 1 before it leaves."""
+        """Before this block runs, the block `interval` + 1 before it leaves."""
         number = running - self._interval - 1
         if number < 0 or self._policies[number] != "swap":
             return

@@ -40,7 +40,7 @@ class Boundaries:
         return self.add_storage(StorageWeakRef(tensor.untyped_storage()), device_bytes(tensor))  # type: ignore[no-untyped-call]
 
     def add_storage(self, storage: StorageWeakRef, size: int) -> int:
-        """The number of a storage that takes so many bytes."""
+        """The number of a storage of this size."""
         number = self._numbers.setdefault(storage.cdata, len(self.bytes))
         if number == len(self.bytes):
             self.bytes.append(size)
@@ -49,7 +49,7 @@ class Boundaries:
         return number
 
     def used(self, numbers: Iterable[int]) -> tuple[int, ...]:
-        """These numbers, each once; one block more uses them."""
+        """These storages, each once, are used by one more block."""
         unique = tuple(dict.fromkeys(numbers))
         for number in unique:
             self.users[number] += 1
@@ -60,7 +60,7 @@ class Boundaries:
         return self._numbers.get(address)
 
     def alive(self, number: int) -> bool:
-        """Whether somebody still holds it."""
+        """Whether the storage is still held."""
         return not self._references[number].expired()  # type: ignore[no-untyped-call]
 
 
@@ -78,7 +78,7 @@ class SavedStorages:
             self._packed[storage._cdata] = StorageWeakRef(storage), device_bytes(tensor)  # type: ignore[no-untyped-call]
 
     def number_outliving(self) -> tuple[int, ...]:
-        """Number what it saved that is still there though its forward has ended: somebody else holds it, too.
+        """Number the saved storages that outlive the forward: the program or another block holds them, too.
 
         Such are copies of weights that autocast caches until its context ends, and tables that the program keeps.
         """
@@ -86,7 +86,7 @@ class SavedStorages:
         return tuple(self._boundaries.add_storage(one, size) for one, size in there)
 
     def split(self) -> tuple[tuple[int, ...], int]:
-        """The numbers of what it shares with others, and the bytes of all else."""
+        """The numbers of the storages that it shares with others, and the bytes of all other storages."""
         numbers = [self._boundaries.number(address) for address in self._packed]
         inside = sum(size for (_, size), number in zip(self._packed.values(), numbers, strict=True) if number is None)
         return tuple(number for number in numbers if number is not None), inside

@@ -50,13 +50,13 @@ class _Noted:
         self._recorder = recorder
 
     def send(self, tensor: torch.Tensor) -> None:
-        """It is to leave now."""
+        """Note that the storage is to leave now."""
         storage = tensor.untyped_storage()
         self._references.append(StorageWeakRef(storage))  # type: ignore[no-untyped-call]
         self._leaves[storage._cdata] = len(self._recorder.operators())
 
     def fetch(self, tensors: Sequence[torch.Tensor]) -> None:
-        """They are to be back now."""
+        """Note that the storages are to be back now."""
         for tensor in tensors:
             self._returns.setdefault(tensor.untyped_storage()._cdata, len(self._recorder.operators()))
 

@@ -1,4 +1,4 @@
-"""Where one iteration ends and the next begins: told by the optimizer's steps, without a line in the training loop.
+"""Where one iteration ends and the next begins: found by the optimizer's steps, without a line in the training loop.
 
 The *clock* is one optimizer: the first that steps, unless one is given. An iteration ends when it has stepped, and also
 where it would have: `torch.amp.GradScaler.step` skips the step if a gradient is not finite. Other optimizers (a GAN's)
@@ -34,7 +34,7 @@ from runtime.swap.online.journal import LOGGER
 from runtime.swap.online.patches import Function, Patch, Patches
 
 PATIENCE = 16
-"""Steps of another optimizer after which a clock that does not step is given up."""
+"""Steps of another optimizer after which an optimizer that no longer steps stops marking the iterations."""
 PATIENCE_INSIDE = 2
 """The same for optimizers that step inside the backward pass."""
 
@@ -75,7 +75,7 @@ def watch_boundaries(
 
 
 class _OpenStep(NamedTuple):
-    """A step that has begun: whose, and the code of PyTorch's frame around it."""
+    """A step that has begun: its optimizer, and the code of PyTorch's frame around it."""
 
     optimizer: Optimizer
     code: CodeType
@@ -90,7 +90,7 @@ class _Steps(threading.local):
 
 
 class _Watcher:
-    """What one context knows; only the thread that made it counts, and what autograd runs for it."""
+    """State of one context; only the thread that made it counts, and what autograd runs for that thread."""
 
     def __init__(
         self,
@@ -173,7 +173,7 @@ class _Watcher:
             self._passes += 1
 
     def pass_ends(self) -> None:
-        """It is over, or raised."""
+        """The backward pass is over, or has raised."""
         if threading.get_ident() != self._thread or self._passes == 0:
             return  # the latter: it had begun before the context
         self._passes -= 1
@@ -194,7 +194,7 @@ class _Watcher:
             self._on_boundary()
 
     def _with_closure(self, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
-        """The arguments of `step`, the optimizer first, with a closure that is told as no part of the step."""
+        """The arguments of `step`, the optimizer first, with a closure whose work does not count as the step."""
         if len(args) > 1 and callable(args[1]):
             return (args[0], self._outside_step(args[1]), *args[2:]), kwargs
         if callable(kwargs.get("closure")):
@@ -230,7 +230,7 @@ class _Watcher:
         return self._passes > 0
 
     def _is_clock(self, optimizer: Optimizer) -> bool:
-        """Whether that optimizer's step is the clock's; the first makes it the clock."""
+        """Whether this optimizer marks the iterations; the first optimizer that steps becomes the one that does."""
         clock = None if self._clock is None else self._clock()
         if optimizer is clock:
             self._others.clear()
@@ -262,14 +262,14 @@ def _is_running(step: _OpenStep, frame: FrameType | None) -> bool:
 
 
 class _Scaling:
-    """GradScaler's `step` and `update` while somebody watches: wrapped once for all, and put back by the last."""
+    """GradScaler's `step` and `update` while they are watched: wrapped once, restored by the last watcher."""
 
     def __init__(self) -> None:
         self._watchers: list[_Watcher] = []
         self._wrapped: dict[str, Callable[..., Any]] = {}
 
     def add(self, watcher: _Watcher) -> None:
-        """Let a watcher know."""
+        """Add a watcher."""
         if not self._watchers:
             self._wrap("step", self._step)
             self._wrap("update", self._update)
@@ -313,7 +313,7 @@ _scaling = _Scaling()
 
 
 def _around_passes(run: Function) -> Function:
-    """Around what Python's backward passes all go through."""
+    """Wraps the function that all backward passes from Python go through."""
 
     def passing(*args: Any, **kwargs: Any) -> Any:
         watchers = tuple(_passing)

@@ -21,7 +21,7 @@ from runtime.swap.online.stages import Sampling, Stage, StageSettings
 from solvers.ir.errors import BayplanError
 
 LISTED = 1000
-"""So many of the latest policies are reported; a loop without end may try any number."""
+"""Number of latest policies that are reported; a loop without end may try any number."""
 
 
 class Engine(Protocol):
@@ -36,7 +36,7 @@ class Engine(Protocol):
         ...
 
     def set_policy(self, policy: core.SwapPolicy | None) -> None:
-        """Execute this from now on."""
+        """Execute this policy from now on."""
         ...
 
     def set_ranks(self, by_frequency: Sequence[int]) -> None:
@@ -141,7 +141,7 @@ class Control:
 
     @property
     def stage(self) -> Stage:
-        """Of the running iteration, if it is of the kind that is expected."""
+        """Stage of the running iteration, if it is of the kind that is expected."""
         return self._kinds.expected.stage
 
     @property
@@ -151,7 +151,7 @@ class Control:
 
     @property
     def remarks(self) -> list[str]:
-        """What did not go as hoped: of sentences that differ in numbers only, the first."""
+        """Remarks on what did not go as planned; of sentences that differ in numbers only, the first."""
         return list(self._remarks.values())
 
     def begin(self, *, whole: bool) -> None:
@@ -345,7 +345,7 @@ class Control:
         self._execute(trial, None if trial is None else self._place(generation, len(generation.results) - 1))
 
     def _place(self, generation: Generation, number: int) -> int:
-        """Counted from the session's first policy on."""
+        """The number of a policy, counted from the session's first."""
         return self._forgotten + self._tried.index((generation, number))
 
     def _execute(self, policy: Policy | None, place: int | None) -> None:
@@ -354,7 +354,7 @@ class Control:
         self._running = place
 
     def remark(self, sentence: str | None, *, expected: bool = False) -> None:
-        """Say it once, in the log and in the report."""
+        """Say a sentence once, in the log and in the report."""
         kind = re.sub(r"\d[\d.]*|\b[KMGT]iB\b", "", sentence or "")
         if sentence is None or kind in self._remarks:
             return

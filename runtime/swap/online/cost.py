@@ -6,7 +6,7 @@ from statistics import median
 from typing import Literal, Protocol
 
 LATEST = 16
-"""So many iterations of each sort are looked at, the latest ones."""
+"""Number of latest iterations of each sort that are compared."""
 
 
 class Clock(Protocol):
@@ -14,12 +14,12 @@ class Clock(Protocol):
 
     @property
     def done(self) -> bool:
-        """Whether the device has come to its end."""
+        """Whether the device has finished the iteration."""
         ...
 
     @property
     def measured(self) -> bool:
-        """Whether it was marked where the time went."""
+        """Whether marks say where the iteration's time went."""
         ...
 
     def duration_us(self) -> float:
@@ -59,7 +59,7 @@ class SwapCost:
 
 
 class StepTimes:
-    """The times of one kind of iterations, read only when somebody asks."""
+    """The times of one kind of iterations, read from the device only on request."""
 
     def __init__(self) -> None:
         self._swapped = deque[Clock](maxlen=LATEST)

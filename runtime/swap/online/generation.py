@@ -22,7 +22,7 @@ MARGIN = 0.02
 
 
 class Profiled(NamedTuple):
-    """An iteration in detail: its graph, and how the engine saw operators and tensors."""
+    """A recorded iteration: its graph, and how the engine identified operators and tensors."""
 
     graph: OpGraph
     operators: Sequence[int]
@@ -140,11 +140,11 @@ class Generation:
 
     @property
     def kept(self) -> int | None:
-        """The place of the best in `results`."""
+        """Index of the best policy in `results`."""
         return next((place for place, result in enumerate(self.results) if result.kept), None)
 
     def _make(self, choice: PolicyChoice, profiled: Profiled) -> Policy | None:
-        """Plan, and append to the results what came of it."""
+        """Plan, and append the outcome to the results."""
         blank = PolicyResult(choice=choice, generation=self.number)
         try:
             solution = self._plan(choice, profiled.graph)
@@ -170,7 +170,7 @@ class Generation:
         return policy if policy.targets and repeats is None else None
 
     def _repeats(self, policy: Policy) -> str | None:
-        """Why it need not be executed: an earlier one was the same."""
+        """Why a policy need not be executed: an earlier one was the same."""
         if policy not in self._policies:
             return None
         return f"the same as {self._choices[self._policies.index(policy)]}"

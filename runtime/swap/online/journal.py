@@ -17,7 +17,7 @@ def log_stage(iteration: int, before: Stage, after: Stage, why: Similarity | Non
 
 
 def log_policy(iteration: int, number: int, of: int, swaps: int, swapped_bytes: int) -> None:
-    """Policy `number` of `of` (counted from 1), made after that iteration, moves so many tensors and bytes out."""
+    """Policy `number` of `of` (counted from 1), made after that iteration, swaps out these tensors and bytes."""
     LOGGER.info("iteration %d: policy %d of %d swaps %d tensors, %d bytes", iteration, number, of, swaps, swapped_bytes)
 
 

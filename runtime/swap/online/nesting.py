@@ -7,7 +7,7 @@ from solvers.ir.errors import InvalidInput
 
 
 class Suspendable(Protocol):
-    """What can be active, or rest."""
+    """A session, which can be active or rest."""
 
     def _enter(self) -> None: ...
 
@@ -62,7 +62,7 @@ def deactivate(session: Suspendable) -> None:
 
 
 def active() -> Suspendable | None:
-    """The session that is followed now."""
+    """The active session."""
     return _STACK[-1].session if _STACK else None
 
 

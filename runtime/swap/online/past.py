@@ -1,4 +1,4 @@
-"""What has come one after the other, and what may be expected next."""
+"""A sequence of items as it grows, and a forecast of the next item."""
 
 from collections import Counter, deque
 from collections.abc import Hashable
@@ -6,23 +6,23 @@ from itertools import groupby
 from typing import Generic, TypeVar
 
 PAST = 128
-"""So many latest items are looked at for what comes next; a pattern is found if this holds it three times."""
+"""Number of latest items that the forecast looks at; a pattern is found if it occurs three times among them."""
 CONTEXT = 48
-"""The longest run of items that is looked for among them."""
+"""The longest run of items that is searched for among them."""
 
 ItemT = TypeVar("ItemT", bound=Hashable)
 
 
 class Past(Generic[ItemT]):
-    """The latest items."""
+    """The latest items of a sequence."""
 
     def __init__(self) -> None:
         self._items: deque[ItemT] = deque(maxlen=PAST)  # the latest first
-        self._runs: list[int] = []  # at distance - 1: so many latest items are those of so much earlier
+        self._runs: list[int] = []  # at d - 1: length of the latest run that equals the run d items earlier
 
     @property
     def latest(self) -> ItemT | None:
-        """None where nothing has come."""
+        """The latest item; None where there is none."""
         return self._items[0] if self._items else None
 
     @property
@@ -31,13 +31,13 @@ class Past(Generic[ItemT]):
         return not self._runs or self._runs[0] >= len(self._items) - 1
 
     def append(self, item: ItemT) -> None:
-        """It came after the others."""
+        """Append an item."""
         earlier = zip([*self._runs, 0], self._items, strict=False)
         self._runs = [run + 1 if other == item else 0 for run, other in earlier]
         self._items.appendleft(item)
 
     def successor(self) -> ItemT | None:
-        """What mostly followed the longest run that ends now and came twice before.
+        """The item that mostly followed the longest run that ends now and occurred at least twice before.
 
         Of equally many, as a shorter run says; None where nothing that ends now came twice before.
         """

@@ -17,7 +17,7 @@ class Target(NamedTuple):
     """A tensor that leaves after the operator at which it is sighted with these features.
 
     `ordinal` sightings with the same `key` come before it in the iteration. `op` and `position`, the operator's number
-    and how-manieth sighting it is there, are what matching by index goes by. `result`: the operator made it and no
+    and the index of the sighting there, are what matching by index goes by. `result`: the operator made it and no
     other had used it yet.
     """
 
@@ -61,11 +61,11 @@ class Policy(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """Of all tensors that leave."""
+        """Bytes of all tensors that leave."""
         return sum(target.bytes for target in self.targets)
 
     def native(self) -> core.SwapPolicy:
-        """As the engine takes it."""
+        """The policy in the engine's own type."""
         events = [
             core.SwapEvent(*event.anchor, op=event.op, deed=DEEDS[event.do], targets=list(event.targets))
             for event in self.events

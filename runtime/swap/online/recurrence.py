@@ -36,7 +36,7 @@ from runtime.swap.online.stages import (
 )
 
 SIZES, FEW_SIZES = 32, 4
-"""Bytes count while so many latest iterations have no more than so many different ones."""
+"""Bytes tell kinds apart while the latest SIZES iterations have at most FEW_SIZES different values of them."""
 
 
 class Kind:
@@ -59,7 +59,7 @@ class Kind:
 
     @property
     def stage(self) -> Stage:
-        """Of the kind's next iteration."""
+        """The stage of the kind's next iteration."""
         return self.machine.stage
 
     @property
@@ -69,11 +69,11 @@ class Kind:
 
     @property
     def settled(self) -> bool:
-        """Whether it is known what is best."""
+        """Whether the best policy of this kind is known."""
         return self.generation is not None and not self.generation.open
 
     def forget(self) -> None:
-        """Without policies, as before the first."""
+        """Drop all policies, as before the first."""
         if self.generation is not None:
             self.generation.close()
         self.generation = self.policy = self.place = None
@@ -137,7 +137,7 @@ class Kinds:
         return before is not ended
 
     def settle(self) -> None:
-        """A kind has got its policy: of more than `most` such, the one unused for longest is forgotten."""
+        """A kind has got its policy; beyond `most` such kinds, the one unused for longest is forgotten."""
         self._keep(self._kinds)
 
     def _alike(self, kind: Kind, operators: Counted, forward_bytes: int, by_size: bool) -> bool:
@@ -159,7 +159,7 @@ class Kinds:
         return len(different) <= FEW_SIZES
 
     def _keep(self, kinds: list[Kind]) -> None:
-        """The latest of both sorts; the iteration that has just ended stays in any case, to compare with."""
+        """Keep the latest settled and unsettled kinds; the kind of the iteration that just ended always stays."""
         most = max(self.most, 1)
         settled = [kind for kind in kinds if kind.settled][:most]
         others = [kind for kind in kinds if not kind.settled][:most]

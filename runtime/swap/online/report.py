@@ -48,7 +48,7 @@ class SessionCounts:
         return self.fetched + self.cancelled
 
     def __add__(self, other: "SessionCounts") -> "SessionCounts":
-        """Both together."""
+        """The counts of both, added up."""
         return SessionCounts(**{name: getattr(self, name) + getattr(other, name) for name in _COUNTS})
 
 
@@ -176,7 +176,7 @@ class SessionReport:
 
 
 SHOWN = 10
-"""So many of the latest policies are printed."""
+"""Number of latest policies that are printed."""
 
 
 def descent(budget_bytes: int, before_bytes: int, after_bytes: int, storages: int, *, again: bool) -> str:

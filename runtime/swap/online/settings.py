@@ -69,7 +69,7 @@ def require_parts(
     hardware: Hardware | None,
     watch: Callable[[IterationSummary], None] | None,
 ) -> None:
-    """Raise `InvalidInput` where one of them is something else."""
+    """Raise `InvalidInput` where a part is of another type."""
     require("model", model, (torch.nn.Module, NoneType), "the module that trains, or None")
     require("optimizer", optimizer, (torch.optim.Optimizer, NoneType), "the torch.optim.Optimizer, or None")
     require("hardware", hardware, (Hardware, NoneType), "a Hardware, as read_hardware(name) returns it, or None")

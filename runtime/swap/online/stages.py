@@ -70,7 +70,7 @@ class StageSettings:
     remembered: int = 8
 
     def __post_init__(self) -> None:
-        """Refuse what could never be met, or always."""
+        """Refuse thresholds that can never be met, or always are."""
         for name in ("warm_up_iterations", "policies", "remembered"):
             require(name, getattr(self, name), Integral, "a whole number")
         for name in ("length_tolerance", "least_cosine"):
@@ -185,7 +185,7 @@ class Sampling:
     every: int = 1
 
     def __post_init__(self) -> None:
-        """Refuse to compare none."""
+        """Refuse a sampling that compares no iteration."""
         if self.every < 1:
             raise InvalidInput(f"every is {self.every}: give 1 to compare all iterations, or more")
 

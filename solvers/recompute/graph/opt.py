@@ -23,14 +23,14 @@ from solvers.recompute.graph.opt_shapes import WHOLE, general_shapes, layered_sh
 from solvers.recompute.graph.replay import instance
 
 MOSTLY = 0.4
-"""Where repeated layers are a smaller share of the ops, the graph is cut like any other too; a forward pass is half."""
+"""Where repeated layers are a smaller share of the ops (half is a forward pass), a general cut is tried too."""
 MOST_LEAVES = 300
-"""A certificate holds at most so many leaves."""
+"""The most leaves of a certificate."""
 FIRST_SHARE, PLAN_SHARE, BOUND_SHARE, POLISH_SHARE, LAST_SHARE = 0.25, 0.35, 0.4, 0.6, 0.9
-"""Of the time left at each step: for the choice of the cut, the plan, the bound's tree, the local search; and for a
-first plan where there is none yet."""
+"""Shares of the time left at each step: choice of the cut, plan, tree of the bound, local search; and a first plan
+where there is none yet."""
 LEAVES, MOVES, FIRST_S = 20, 500, 0.5
-"""A unit of deterministic work allows so many leaves of the tree, moves of the local search, seconds for a plan."""
+"""What one unit of deterministic work allows: leaves of the tree, moves of the local search, seconds for a plan."""
 
 
 @dataclass(frozen=True)

@@ -150,7 +150,7 @@ class BoundSearch:
         return True
 
     def _node(self, limits: Mapping[Key, tuple[int, int]], time_s: float, parent: Leaf | None = None) -> _Node | None:
-        """Solve one part; it is never bounded worse than the one that it is part of. None if time is short."""
+        """Solve one part; its bound is never worse than that of the part it was split from. None if time is short."""
         if time_s <= 0:
             return None
         lower, upper = self.model.lower.copy(), self.model.upper.copy()

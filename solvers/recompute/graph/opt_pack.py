@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from solvers.recompute.graph.replay import Instance
 
 LOOKED_AT = 12
-"""So many candidates compete for a window: those that are needed last."""
+"""Candidates that compete for a window: those that are needed last."""
 
 
 class Packing:

@@ -13,9 +13,9 @@ from solvers.recompute.graph.opt_layers import Layers
 from solvers.recompute.graph.replay import Instance
 
 ENUMERATED = 16
-"""Layers of more ops than this are not enumerated: their patterns are grown from the relaxation's."""
+"""The most ops of a layer whose patterns are enumerated; those of larger layers are grown from the relaxation's."""
 STEPS = 5
-"""So many changes at most lie between a grown pattern and a seed."""
+"""The most changes between a grown pattern and the pattern it is grown from."""
 Pattern = frozenset[int]
 """Places in the layer, 0 … size − 1."""
 
@@ -32,7 +32,7 @@ class LayerView:
         self.needed = [bool(uses) for uses in self.uses]
 
     def closed(self, pattern: Iterable[int]) -> Pattern:
-        """The pattern without what nobody reads again."""
+        """The pattern without the outputs that nothing reads again."""
         chosen = set(pattern)
         for k in sorted(chosen, reverse=True):
             if not self.needed[k] and not any(k in self.inputs[child] for child in chosen if child > k):

@@ -23,20 +23,20 @@ from solvers.recompute.graph.replay import replay, retained
 FEW, MANY = 40, 300
 """Candidate patterns of a layer; the top two have many, since they decide the peak."""
 MARGINS = (0, 1, 2, 4, 8, 16, 32)
-"""Budgets of the first plans lie below the true one by so many 1/400 of what layers can keep."""
+"""How far the budgets of the first plans lie below the true one, in 1/400 of what layers can keep."""
 MOST_PACKINGS, COUNTING_S = 2000, 3.0
 COOLING = 300
 """The annealing begins at the overhead of the first plan divided by this, and ends near zero."""
 CHEAPEST, DEPTH = 8, 6
-"""Exactly planned layers choose among so many cheapest patterns, and hide an op in one of the last so many windows."""
+"""Cheapest patterns that an exactly planned layer chooses among; latest windows in which it may hide an op."""
 SHORT_S, LONG_S = 0.4, 1.5
 """A neighbourhood that is solved faster grows, one that takes longer is cut off and shrinks."""
 EVALUATIONS, ROUNDS, NODES = 200, 20, 200
-"""A unit of deterministic work allows so many annealed plans and neighbourhoods, of so many nodes each."""
+"""What one unit of deterministic work allows: annealed plans, neighbourhoods, nodes of each neighbourhood."""
 IDLE = 40
-"""The search ends after so many neighbourhoods in a row without a better plan."""
+"""Neighbourhoods in a row without a better plan after which the search ends."""
 NEAR = 12
-"""A pattern is exchanged for one of so many that differ least from it."""
+"""Number of most similar patterns among which a pattern is exchanged."""
 
 
 class LayeredPlanner:
@@ -156,7 +156,7 @@ class LayeredPlanner:
 
     @cached_property
     def _reach(self) -> int:
-        """Nothing is computed earlier than so many stages before it is due: about eight layers."""
+        """The most stages that anything is computed before it is due: about eight layers."""
         return 8 * max(1, (len(self.given) - self.layers.end) // self.layers.count)
 
     def _anneal(self, deadline: float) -> None:

@@ -17,7 +17,7 @@ PASSES = (Eviction(1.0, 1.0), Eviction(1.0, 0.5), Eviction(0.5, 1.0))
 CAREFUL = tuple(Eviction(cost, wait, 128, 400) for cost, wait in ((1.0, 1.0), (1.0, 0.5), (0.5, 0.5), (1.0, 0.25)))
 """The passes over the stages: quick ones first, careful ones where those find no plan."""
 SQUEEZE, LONGER = 20, 1.5
-"""Annealing towards a first plan takes so many moves an op at first, and so many times more each time."""
+"""Moves per op of the first annealing towards a valid plan, and the factor by which each next one is longer."""
 
 
 def construct(given: Instance, deadline: float, seed: int, watch: Observer | None = None) -> Sets | None:
@@ -102,7 +102,7 @@ def improve(
     goal: float = -math.inf,
     starts: int | None = None,
 ) -> Sets:
-    """A valid plan made cheaper by simulated annealing until the deadline, so many moves, or the objective `goal`.
+    """A valid plan made cheaper by simulated annealing until the deadline, `moves` moves, or the objective `goal`.
 
     The answer is valid and never worse than what was given; with `moves` it depends on the seed alone, as far as the
     deadline is not met before. `starts` fresh plans take part of the time (None: as many as fit in; 0 only polishes).

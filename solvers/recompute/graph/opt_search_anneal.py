@@ -16,11 +16,11 @@ Observer = Callable[[int | None], bool]
 Sets = list[set[int]]
 
 HEAT, POLISH = 1.5, 0.2
-"""The first temperature of the annealing, in mean times of a recomputed op; where a plan is only polished."""
+"""First temperature of the annealing, in mean times of a recomputed op: of a search, and of polishing alone."""
 CYCLES, COOLER = 2, 0.3
-"""The long search starts so often from the best plan, each time at this share of the temperature."""
+"""Cycles of the long search from the best plan, and the temperature of each as a share of the one before."""
 FRESH_SHARE, FRESH_MOST, FRESH_S, FRESH_MOVES = 0.4, 8, 0.003, 20
-"""Fresh plans get this share of the limits; they are at most so many, each with so many seconds and moves an op."""
+"""Fresh starts: share of the limits, largest number, seconds per op and moves per op of each."""
 SHAKES = 30
 """Moves at any cost that make a fresh plan of the best one."""
 BLOCKS, EVICTIONS, HIDES, SHIFTS, RUINS = 0.1, 0.2, 0.35, 0.6, 0.65
@@ -30,7 +30,7 @@ EVEN = 0.4
 REPAIRS = 12
 """Evictions at most that make room for one output that is kept."""
 LOOK = 64
-"""The observer is asked every so many moves."""
+"""Moves between two calls of the observer."""
 
 
 class Annealing:

@@ -7,11 +7,11 @@ from solvers.recompute.graph.opt_search_moves import Moves
 WIDTHS = (2, 3, 4, 6, 8, 12, 16)
 """How many neighbouring ops or stages a move takes."""
 BACK = 16
-"""A recomputation hides behind one of so many communications before its stage."""
+"""Number of latest communications before its stage among which a recomputation may hide."""
 KEPT = 0.2
 """How often what makes room behind a communication is kept instead of computed elsewhere."""
 TRIALS = 40
-"""Recomputations at most that are tried whether they can go."""
+"""The most recomputations that are tested for removal."""
 
 
 def evict_block(moves: Moves, s: int) -> bool:

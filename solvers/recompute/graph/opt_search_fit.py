@@ -10,11 +10,11 @@ from solvers.recompute.graph.opt_search_moves import Moves
 from solvers.recompute.graph.opt_search_state import State
 
 COMPARED = (6, 30, 12, 30)
-"""So many outputs compete for each eviction in greedy constructions."""
+"""Outputs that compete for each eviction in greedy constructions."""
 LOOK = 16
-"""The annealing asks whether to stop every so many moves."""
+"""Moves between two checks whether to stop."""
 FAILURES, MOST = 12, 2
-"""Evicting ends after so many failures in a row, or so many evictions an op."""
+"""Failures in a row, and evictions per op, after which evicting ends."""
 HEAT = 1.0
 """The first temperature of the annealing, in mean sizes of an output."""
 STEPS = (-20, -8, -5, -3, -2, -1, 0, 0, 0, 0, 0, 1, 2, 3, 5, 8, 20)
@@ -53,7 +53,7 @@ def evict_all(state: State, source: random.Random, compared: int, stop: Clock) -
 
 
 def anneal_excess(state: State, source: random.Random, count: int, stop: Clock) -> bool:
-    """Simulated annealing on the excess for so many moves, whatever it costs; answers whether all stages fit."""
+    """Simulated annealing on the excess for a number of moves, whatever it costs; answers whether all stages fit."""
     moves, current = Moves(state, source, compared=3), excess(state)
     hottest = HEAT * sum(state.given.size) / len(state.given)
     for left in reversed(range(count)):

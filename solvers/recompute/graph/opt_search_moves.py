@@ -9,17 +9,17 @@ import numpy as np
 from solvers.recompute.graph.opt_search_state import State
 
 DRAWS = 12
-"""So many random outputs are drawn for each one that a choice of what to evict shall compare."""
+"""Random draws for each output that an eviction shall compare."""
 FRESH = 0.1
-"""How often an input is computed again although there is room to keep it until it is needed."""
+"""Probability that an input is recomputed although there is room to keep it until it is needed."""
 NEAR = 8
-"""So many stages before a need are tried where the need's own stage may not compute."""
+"""Stages before a need that are tried where the need's own stage may not compute."""
 ANYWHERE = 0.1
-"""How often any stage will do."""
+"""Probability that any stage is drawn."""
 HIDE = 0.7
-"""How often a communication is tried first."""
+"""Probability that a communication is tried first."""
 SKIP = 0.4
-"""How often a communication with room is left out for an earlier one."""
+"""Probability that a communication with room is skipped for an earlier one."""
 
 
 class Moves:

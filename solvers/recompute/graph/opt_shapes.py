@@ -7,9 +7,9 @@ from solvers.recompute.graph.opt_layers import Layers
 from solvers.recompute.graph.replay import Instance, replay_runs, retained
 
 WHOLE, PEAKS = 110, 12
-"""A graph of so many ops is looked at as a whole, with so many peaks."""
+"""The most ops of a graph that is examined as a whole, and the number of its memory peaks that are used."""
 ZONES = 6
-"""So many intervals of communications at most where no layers tell them apart."""
+"""The most intervals of communications where no layers tell them apart."""
 
 
 def layered_shapes(given: Instance, layers: Layers) -> Iterator[Shape]:
@@ -53,7 +53,7 @@ def general_shapes(given: Instance, most: int = 24) -> list[Shape]:
 
 
 def _whole(given: Instance, peaks: tuple[int, ...]) -> Shape:
-    """All stages of a small graph looked at closely: the corrected model but for what stages hold before their op."""
+    """All stages of a small graph in detail: the corrected model without what stages hold before their op."""
     last = len(given) - 1
     return Shape(last, 0, last, tuple(range(last + 1)), (), (), peaks)
 

@@ -5,7 +5,7 @@ from fractions import Fraction
 from functools import lru_cache
 
 MOST_STEPS, TRIED, TABLED = 250_000, 50, 20_000
-"""Partial packings of a knapsack that is solved exactly, tries for each packing listed, and the longest table kept."""
+"""Limits: partial packings of an exact knapsack, tries for each packing listed, length of the longest table kept."""
 
 
 def packed(prices: Mapping[int, int], capacity: int) -> int:

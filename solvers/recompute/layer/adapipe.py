@@ -117,7 +117,7 @@ def _thinned(used: IntArray, time_us: IntArray, room_bytes: int) -> IntArray:
 
 
 def _groups(layer: Layer, units: Sequence[Unit], counts: Sequence[int], layers: int) -> list[LayerGroup]:
-    """Layers that store the same units, as groups: a unit is stored in the first so many layers."""
+    """Layers that store the same units, as groups: a unit is stored in the first x layers."""
     cuts = sorted({0, layers, *counts})
     groups = []
     for start, stop in pairwise(cuts):

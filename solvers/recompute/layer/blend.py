@@ -13,7 +13,7 @@ Mix = tuple[tuple[int, int], ...]
 QUICK, THOROUGH = 1_500, 1_000_000
 """Partial mixes that a search may make: for a bound alone, and where the mix itself is asked for."""
 EACH = 100
-"""What a policy of the largest working set counts at least: the search for its mixes takes so long anyway."""
+"""The least that a policy of the largest working set counts towards these limits: what starting its search costs."""
 
 
 @dataclass(frozen=True)

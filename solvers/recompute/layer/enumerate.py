@@ -12,7 +12,7 @@ from solvers.recompute.layer.pareto import IntArray, nondominated
 ABSENT, STORED = -2, -1
 """What is done with an op that no window and no critical path recomputes."""
 MAX_SUMS = 4096
-"""Subset sums of the times to come are listed up to so many; beyond, time left in a window is only capped."""
+"""The most subset sums of later times that are listed; beyond, time left in a window is only capped."""
 LARGEST = 2**61
 """Coordinates beyond would leave 64 bits: such layers are refused."""
 DEAD = 0
@@ -84,7 +84,7 @@ class _Enumeration:
         self.states = np.array(start, dtype=np.int64)[:, None]
 
     def run(self, max_states: int, stop: Callable[[], bool]) -> Policies:
-        """Op by op: choose, forget what nobody will ask, keep the nondominated."""
+        """Op by op: choose, forget what no later op depends on, keep the nondominated partial policies."""
         levels, made = [], 0
         reachable = [_reachable_sums(self.layer, w) for w in self.open]
         for step, i in enumerate(self.layer.useful):

@@ -29,7 +29,7 @@ class Policy:
     recomputed: tuple[tuple[int, int], ...]
 
     def group(self, layers: int) -> LayerGroup:
-        """The policy for so many layers."""
+        """The policy for `layers` layers."""
         return LayerGroup(layers=layers, stored=self.stored, recomputed=self.recomputed)
 
 
@@ -104,13 +104,13 @@ class Front:
         return Choice(number, int(self.time_us[number]), int(memory[number])) if fits[number] else None
 
     def memory(self, layers: int, inflight: int) -> IntArray:
-        """Bytes of each policy for so many layers; raises OverflowError where they exceed 64 bits."""
+        """Bytes of each policy for `layers` layers; raises OverflowError where they exceed 64 bits."""
         if layers * max(1, inflight) * sum(op.output_bytes for op in self.layer.ops) > LARGEST:
             raise OverflowError(f"{layers} layers with {inflight} microbatches in flight exceed 64 bits")
         return layers * self.share(inflight) + self.working_bytes
 
     def least_memory(self, layers: int, inflight: int) -> int:
-        """The least bytes of any policy (and of any mix: README, L) for so many layers."""
+        """The least bytes of any policy (and of any mix: README, L) for `layers` layers."""
         return int(self.memory(layers, inflight).min())
 
     def policy(self, number: int) -> Policy:

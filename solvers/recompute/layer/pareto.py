@@ -10,15 +10,15 @@ IntArray = npt.NDArray[np.int64]
 WordArray = npt.NDArray[np.uint64]
 
 FEW = 64
-"""So many vectors are compared pair by pair."""
+"""The most vectors that are compared pair by pair."""
 FIRST_CHUNK, CHUNK = 128, 1024
 """Vectors that thin out all others at a time; the first, best ones leave little to do for the next ones."""
 COUNTED = 4096
-"""Values up to so much above the least are ranked by counting, others by sorting."""
+"""Range of values up to which ranks are found by counting; beyond, by sorting."""
 CELLS = 128
-"""Rows of few values are looked up together, as long as their combinations are no more."""
+"""The most combinations of values for which rows are looked up together."""
 MANY = 1024
-"""Rows of more values are looked up by position among the leaders."""
+"""Rows with more values than this are looked up by position among the leaders."""
 BITS = np.left_shift(np.uint64(1), np.arange(64, dtype=np.uint64))
 WORD, BIT = np.arange(CHUNK) >> 6, BITS[np.arange(CHUNK) & 63]
 EARLIER = np.packbits(np.tri(CHUNK, CHUNK, -1, dtype=np.bool_), axis=1, bitorder="little").view(np.uint64)

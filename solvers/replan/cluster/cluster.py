@@ -80,12 +80,12 @@ class Cluster:
         return layers[stage] * problem.layer_static_bytes + first + last
 
     def transfer_us(self, size_bytes: int) -> int:
-        """The time to send or receive so much, rounded up; 0 where the setting counts no transfers."""
+        """The time to send or receive these bytes, rounded up; 0 where the setting counts no transfers."""
         rate = self.setting.bytes_per_s
         return 0 if rate is None else -(-size_bytes * MICROSECONDS // rate)
 
     def splits(self, planner: Planner, nodes: int, degree: int) -> tuple[Split, ...] | None:
-        """The pipelines that the planner makes of so many nodes, without regard to where states are; None: it has none.
+        """The pipelines that the planner makes of `nodes` nodes, without regard to where states are; None: it has none.
 
         `degree` is the number of pipelines before, around which Algorithm 1 searches.
         """

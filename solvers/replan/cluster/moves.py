@@ -77,7 +77,7 @@ def replan(
 ) -> Change | None:
     """New pipelines whose states come from living nodes; None where there is no plan, or a state has no living copy.
 
-    None too where it would be worth less than `rival` even if nothing had to travel: then no nodes are sought.
+    None too where it would be worth less than `rival` even if nothing had to travel: then no nodes are searched for.
     """
     problem = cluster.problem
     if splits is None or not running.pipelines:

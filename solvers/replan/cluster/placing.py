@@ -20,7 +20,7 @@ from solvers.replan.cluster.state import Placed, Running
 from solvers.replan.transfer.restore import restore
 
 HELPERS = 16
-"""Whole pipelines that stay and may send, at most: more could only share the sending further."""
+"""The most whole pipelines that stay and may also send; more would only share the sending further."""
 
 Layers = tuple[int, ...]
 Torn = tuple[Layers, tuple[bool, ...]]

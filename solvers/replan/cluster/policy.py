@@ -1,4 +1,4 @@
-"""The one face of all policies, so that the simulation knows none of them."""
+"""The interface of all policies, so that the simulation knows none of them."""
 
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, get_args

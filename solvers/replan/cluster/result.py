@@ -1,4 +1,4 @@
-"""What one simulated run comes to."""
+"""The result of one simulated run."""
 
 from dataclasses import dataclass, field
 
@@ -21,7 +21,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Alive:
-    """From `at_us` on so many nodes are alive, and so many of them have a stage."""
+    """From `at_us` on, the nodes that are alive, and those of them that have a stage."""
 
     at_us: int
     alive: int

@@ -106,7 +106,7 @@ class ClusterSetting:
         return self.failures_per_device_hour * self.tensor_parallel
 
     def interval_us(self, alive: int) -> int | None:
-        """τ of F2 with so many nodes alive; None: nothing is expected to fail."""
+        """τ of F2 with this number of nodes alive; None: nothing is expected to fail."""
         if self.expected_interval_us is not None:
             return self.expected_interval_us
         rate = self.failures_per_node_hour * alive

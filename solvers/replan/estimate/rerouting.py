@@ -79,7 +79,7 @@ def _survivors(dead: Collection[Node], depth: int, degree: int) -> list[list[int
 
 
 def _concerned(survivors: Sequence[Sequence[int]], microbatches: int, degree: int) -> list[int]:
-    """The pipelines with a failed node or somebody else's work, and one of the others, which are all alike."""
+    """The pipelines with a failed node or with another's work, and one of the others, which are all alike."""
     found: set[int] = set()
     for alive in survivors:
         found.update(set(range(degree)).difference(alive), alive[: microbatches * (degree - len(alive))])

@@ -93,7 +93,7 @@ class Pipelines:
         return ends, left
 
     def _still(self) -> IntArray:
-        """Nobody has done anything; a neighbour that is not there never delays."""
+        """The state before the first pass; a neighbour that does not exist never delays."""
         ends = np.zeros((self.depth + 2, self.count), dtype=np.int64)
         ends[[0, -1]] = -self.p2p_us
         return ends

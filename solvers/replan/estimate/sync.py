@@ -9,7 +9,7 @@ def sync_us(problem: ReplanProblem, pipelines: Sequence[Sequence[int]]) -> int:
     """T_sync in µs of pipelines given by their layers per stage; 0 for a single one.
 
     Layers are all-reduced in rounds, and a node takes part in one all-reduce at a time: the fullest stage needs as many
-    rounds as it has layers, and so many are enough (`replan.transfer.collectives`, README).
+    rounds as it has layers, and that number is enough (`replan.transfer.collectives`, README).
     """
     if len(pipelines) < 2:
         return 0

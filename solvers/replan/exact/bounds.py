@@ -182,7 +182,7 @@ class StageLimits:
         return tuple(depth for depth in range(least, deepest + 1) if self._has_room(depth))
 
     def _has_room(self, depth: int) -> bool:
-        """Whether some split of so many stages fits, at least with one microbatch."""
+        """Whether some split of `depth` stages fits, at least with one microbatch."""
         room = {k: self.room(depth, k, 1) for k in (1, depth, min(2, depth))}  # those between are all alike
         between = room[2] * (depth - 2) if depth > 2 else 0
         return min(room.values()) >= 1 and sum(room[k] for k in {1, depth}) + between >= self.problem.layers

@@ -55,7 +55,7 @@ class EveryPlan:
                 yield max(time_us for _, time_us in timed), tuple(split for split, _ in timed)
 
     def _shapes(self, nodes: int, microbatches: int, largest: Shape) -> Iterator[tuple[Shape, ...]]:
-        """Depths and microbatches that use at most so many nodes and count so many microbatches, falling.
+        """Depths and microbatches, descending, that use at most `nodes` nodes and count `microbatches` microbatches.
 
         None is begun that cannot be completed.
         """
@@ -78,7 +78,7 @@ class EveryPlan:
         return min(self.worth[depth], largest[1]) if depth == largest[0] else self.worth[depth]
 
     def _counted(self, nodes: int, largest: Shape) -> int:
-        """The most microbatches that so many nodes count with pipelines that are no larger."""
+        """The most microbatches that `nodes` nodes count with pipelines that are no larger."""
         worth = {depth: self._most(depth, largest) for depth in self.worth}
         return counted(worth, fill(worth, nodes))
 

@@ -38,7 +38,7 @@ def kept_pipelines(problem: ReplanProblem, timetable: Timetable) -> tuple[Split,
 
 
 def _choices(problem: ReplanProblem, current: CurrentState) -> Iterator[Pipelines]:
-    """The sets of pipelines worth a look, those of more pipelines first."""
+    """The sets of pipelines worth examining, those with more pipelines first."""
     holders, failed = Counter(held_layers(problem).values()), set(current.failed)
     within = [pipeline for pipeline in current.pipelines if len(pipeline.layers) <= problem.max_depth]
     running = Pipelines(pipeline.layers for pipeline in within)

@@ -12,7 +12,7 @@ _CELLS = 2**24
 
 
 def fill(worth: Mapping[int, int], nodes: int, most: int | None = None, least: int = 0) -> dict[int, int]:
-    """How many pipelines of each depth, within so many nodes, count the most microbatches: {depth: pipelines}.
+    """How many pipelines of each depth, within the nodes given, count the most microbatches: {depth: pipelines}.
 
     `worth` is the number of microbatches that one pipeline of a depth can take (0: leave that depth out). With at most
     `most` pipelines, where that matters, the best of two depths: `at_most` says how much more there may be. Where fewer

@@ -52,7 +52,7 @@ class Movable:
         return tuple(sorted({self._least, *found[found <= sum(layer_bytes(self._problem))].tolist()}))
 
     def nodes(self, load: int) -> int:
-        """How many nodes can take over any stage at all receiving at most so many bytes: idle ones hold nothing."""
+        """How many nodes can take over any stage at all receiving at most `load` bytes: idle ones hold nothing."""
         return self._problem.nodes if load >= self.loads[-1] or load >= self._least else self._holding
 
     def pipelines(self, load: int) -> int:
@@ -75,5 +75,5 @@ class Movable:
         return min(layer_bytes(self._problem))
 
     def within(self, load: int) -> npt.NDArray[np.bool_] | None:
-        """Which stages some node can take over receiving at most so many bytes; None: every one."""
+        """Which stages some node can take over receiving at most `load` bytes; None: every stage."""
         return None if load >= self.loads[-1] else self._missing <= load

@@ -15,7 +15,7 @@ from solvers.replan.exact.start import level_split
 _LARGEST = 40
 """Responses of more microbatches than this are not compared: they cost the cube of it."""
 _FEW = 48
-"""So many partial splits are cheaper to continue than to judge by their pipeline time."""
+"""Up to this many partial splits it is cheaper to continue than to judge them by their pipeline time."""
 _WITNESSES = 64
 """Partial splits kept at first: one good split is enough where the limit is loose."""
 _CELLS = 2**23
@@ -55,7 +55,7 @@ class Placed:
 
 
 def best_split(limits: StageLimits, depth: int, microbatches: int, most: int = 2000) -> Placed:
-    """The split of all layers over `depth` stages with which so many microbatches take least; proven if bound = time.
+    """The split of all layers over `depth` stages with which the microbatches take least; proven if bound = time.
 
     `most` partial splits are kept at once; where these are too few, there may be a gap.
     """
@@ -86,7 +86,7 @@ def _relaxed_us(limits: StageLimits, depth: int, microbatches: int, high: int) -
 def splits_within(
     limits: StageLimits, depth: int, microbatches: int, limit_us: int, most: int, stop: Stop = never
 ) -> Splits:
-    """Splits with which so many microbatches end within the limit, those left out that others do no worse.
+    """Splits with which the microbatches end within the limit, those left out that others do no worse.
 
     `complete` unless more than `most` partial ones had to be kept at once, or the search had to stop.
     """
@@ -104,7 +104,7 @@ def witness_within(
 
 
 def every_split_within(limits: StageLimits, depth: int, microbatches: int, limit_us: int, most: int) -> Splits:
-    """All splits with which so many microbatches end within the limit, if `complete`."""
+    """All splits with which the microbatches end within the limit, if `complete`."""
     return _Search(limits, depth, microbatches, limit_us, 0, never).splits(most)
 
 

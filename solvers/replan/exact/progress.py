@@ -10,9 +10,9 @@ Stop = Callable[[], bool]
 ENDED = "the limits ended the search"
 NONE_YET = "the limits ended the search before a plan was found: give more time"
 _PERIOD_S = 0.2
-"""How often the watcher is told of no news."""
+"""Seconds between calls of the watcher when there is no news."""
 _GRACE_S = 0.3
-"""How long after the end bounds may still be sought."""
+"""Seconds after the end of the search in which bounds may still be improved."""
 
 
 class Stopped(Exception):

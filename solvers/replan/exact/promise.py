@@ -1,4 +1,4 @@
-"""What is worth a look first: level splits and about their times. No proof rests on it."""
+"""What to examine first: level splits and estimates of their times. No proof rests on it."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -8,12 +8,12 @@ from solvers.replan.exact.knapsack import counted, fill
 from solvers.replan.exact.start import level_split
 
 _FINENESS = 512
-"""About times are not sought closer than this part of them."""
+"""Reciprocal of the relative tolerance of the bisection for estimated times."""
 
 
 @dataclass(frozen=True)
 class _Level:
-    """A level split: one microbatch takes `alone_us`, about `each_us` more each other one."""
+    """A level split: one microbatch takes `alone_us`, each further one about `each_us`."""
 
     fullest: int
     alone_us: int
@@ -36,7 +36,7 @@ class Promises:
                 self._levels[depth] = _Level(max(layers), alone_us, limits.longest_us(layers))
 
     def depths(self, fullest: int) -> list[int]:
-        """The depths whose level splits have at most so many layers a stage, soonest with their share first."""
+        """The depths whose level splits have at most `fullest` layers a stage, by their estimated time."""
         return [depth for _, depth in sorted(self._shares_us(fullest))]
 
     def most(self, depth: int, limit_us: int) -> int:

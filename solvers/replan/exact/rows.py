@@ -16,17 +16,17 @@ _ROWS = 8
 """Splits of one search whose rows are worth computing."""
 
 _LATER = 2**14
-"""What is excluded is mostly excluded a little later, too, where other loads will ask: this part of the limit."""
+"""Reciprocal of a relative margin: what is excluded within a limit is also tested this little above it."""
 
 
 class Exclusions:
-    """Proofs that no pipeline of some depth ends within some limit with so many microbatches or more."""
+    """Proofs that no pipeline of some depth ends within some limit with some number of microbatches or more."""
 
     def __init__(self) -> None:
         self._proofs = defaultdict[int, list[tuple[int, int]]](list)
 
     def add(self, depth: int, microbatches: int, limit_us: int) -> None:
-        """No pipeline of this depth with so many microbatches ends within the limit."""
+        """No pipeline of this depth with `microbatches` or more ends within the limit."""
         proofs = self._proofs[depth]
         if not any(fewest <= microbatches and known_us >= limit_us for fewest, known_us in proofs):
             new = (microbatches, limit_us)

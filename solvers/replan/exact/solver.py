@@ -19,9 +19,9 @@ from solvers.replan.exact.transition import Replanned, replanned
 from solvers.replan.reroute import rerouted
 
 _CLOSE = 1e-4
-"""So small a relative gap is not worth asking the heuristics."""
+"""Relative gap below which the heuristics are not asked."""
 _SHARE, _GRACE_S = 0.1, 0.1
-"""The part of the time that each heuristic has at first where pipelines may be deep; its seconds where time is up."""
+"""Share of the time limit for each heuristic where pipelines may be deep; its seconds where the time is up."""
 _TOO_LONG = "every transition takes the expected interval or longer: restart or transfer faster"
 _NOT_FOUND = "no transition was found that is shorter than the expected interval, nor a proof that there is none"
 

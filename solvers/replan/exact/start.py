@@ -6,7 +6,7 @@ from solvers.replan.exact.bounds import StageLimits
 
 
 def level_split(limits: StageLimits, depth: int, microbatches: int) -> tuple[int, ...] | None:
-    """Layers given one by one to the stage that is then the quickest, the first of equals; None if memory is full."""
+    """Layers given one at a time to the stage that is then the quickest (ties: the first); None if memory is full."""
     problem = limits.problem
     room = [limits.room(depth, k, microbatches) for k in range(depth, 0, -1)]
     if min(room) < 1 or sum(room) < problem.layers:

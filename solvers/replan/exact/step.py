@@ -11,7 +11,7 @@ from solvers.replan.exact.progress import Stop
 from solvers.replan.exact.rows import Rows
 
 _HALVINGS = 10
-"""How finely a bound is sought where the search was not finished."""
+"""Bisection steps for the bound where the search was not finished."""
 NEVER_US = 2**61
 """The bound where no pipelines exist at all."""
 

@@ -19,7 +19,7 @@ from solvers.replan.exact.step import NEVER_US, Fastest, StepSearch
 from solvers.replan.exact.timetable import Timetable
 
 _PROMISING = 3
-"""So many depths are looked at before any other."""
+"""Number of most promising depths that are examined before all others."""
 
 
 class StepTimes:
@@ -45,7 +45,7 @@ class StepTimes:
             self.timetable.note(layers)
         self._fullest = range(-(-problem.layers // self._depths[-1]), problem.layers + 1)
         self._floors_us = [0] * (problem.layers + 1)
-        """No pipelines end before this, however much moves, where no stage holds more than so many layers."""
+        """At n: no pipelines whose stages hold at most n layers end before this, however much moves."""
 
     def best(self, cutoff_us: int | None, load: int) -> Fastest:
         """The pipelines of the least T_step below the cutoff with which no node must receive more than `load` bytes.
@@ -119,7 +119,7 @@ class StepTimes:
         return self._known_limits[fullest, load]
 
     def _sync_us(self, fullest: int) -> int:
-        """The synchronization of several pipelines whose fullest stage has so many layers."""
+        """The synchronization of several pipelines whose fullest stage has `fullest` layers."""
         return self.problem.sync_us + self.problem.layer_sync_us * fullest
 
     def _several(self, cutoff_us: int, load: int) -> Fastest:

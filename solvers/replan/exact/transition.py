@@ -17,7 +17,7 @@ from solvers.replan.exact.steps import StepTimes
 from solvers.replan.transfer.restore import Restored, Restorer
 
 _SMALL, _STAGES = 16, 100_000
-"""On so few nodes plans are judged one by one, if they are few: so many divided by the nodes."""
+"""The most nodes, and the most plans times nodes, for which plans are judged one by one."""
 
 
 @dataclass

@@ -47,7 +47,7 @@ class Simulated:
 
     @property
     def idlest(self) -> tuple[int, int]:
-        """Of the nodes with a stage the one that computes least."""
+        """The node with a stage that computes least."""
         return min(self.step.busy_us.items(), key=lambda item: (item[1], item[0]))
 
 

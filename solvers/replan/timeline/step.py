@@ -48,7 +48,7 @@ class Step:
 
 
 def require_drawable(passes: int) -> None:
-    """Refuse a step that nobody could look at."""
+    """Refuse a step with too many passes to be drawn."""
     if passes > MOST_PASSES:
         raise InvalidInput(
             f"the step has {passes} passes on its nodes, more than the {MOST_PASSES} that can be drawn: simulate a "

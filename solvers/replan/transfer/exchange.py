@@ -42,7 +42,7 @@ class Way:
         return frozenset(node for node, load in loads if load == self.load)
 
     def crowded(self, load: int) -> set[int]:
-        """The layers sent by nodes that send at least so much."""
+        """The layers sent by nodes whose load is at least this."""
         return {move.layer for move in self.sending.transfers if self.sending.sent.get(move.source, 0) >= load}
 
 

@@ -1,4 +1,4 @@
-"""Who holds which layers after a failure, what nobody holds, and who stands idle.
+"""Which nodes hold which layers after a failure, which layers no node holds, and which nodes are idle.
 
 A node holds a run of consecutive layers with all their states: parameters, and optimizer states unless they are
 sharded over the pipelines. A state with a living replica is sent by a peer; one without needs a checkpoint.

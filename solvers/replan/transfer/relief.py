@@ -16,7 +16,7 @@ Need = tuple[int, int]
 """A node and a layer that it lacks."""
 
 _HANDS = 16
-"""Owners through which room is made, at most: each is one call deeper."""
+"""The longest chain of owners that hand transfers on to each other; each is one recursive call."""
 
 
 class Relief:
@@ -43,7 +43,7 @@ class Relief:
         return max((0, *self.sent.values(), *self.received.values()))
 
     def run(self, enough: int) -> None:
-        """Relieve the busiest nodes until one of them cannot be, or all are at most so busy."""
+        """Relieve the busiest nodes until one cannot be relieved, or no load is above the limit."""
         while (limit := self.busiest) > enough:
             senders = [node for node, load in self.sent.items() if load == limit]
             receivers = [node for node, load in self.received.items() if load == limit]
@@ -85,7 +85,7 @@ class Relief:
         return any(self._move(need, limit, seen, hands) for need in enough)
 
     def _owners(self, need: Need, seen: set[int]) -> list[int]:
-        """Who else may send it, those on the receiver's host first, then the least busy."""
+        """Other owners that may send it, those on the receiver's host first, then the least busy."""
         target, layer = need
         holders = [node for run, nodes in self._kinds.items() if run[0] <= layer < run[1] for node in nodes]
         others = [node for node in holders if node != self.sources[need] and node not in seen]

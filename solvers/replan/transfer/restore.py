@@ -1,7 +1,7 @@
 """From new pipelines to a restored cluster: nodes for the stages, senders for what they lack, and how long it takes.
 
 Kuhn-Munkres moves the least bytes in all, but what delays training is the busiest node. Where a lower bound does not
-show that no mapping is quicker, the mapping is sought again a few times: among those in which every node receives less
+show that no mapping is quicker, the mapping is repeated a few times: among those in which every node receives less
 than the busiest one moved, and with doubled prices for the layers that the busiest senders send. Where there is none
 such, the way found is the quickest. With two bandwidths nodes then exchange places (`exchange.py`).
 """
@@ -34,7 +34,7 @@ Split = tuple[tuple[int, ...], int]
 """Layers per stage, and microbatches."""
 
 _ROUNDS = 6
-"""How often a mapping is sought again; three made 948 random small clusters as quick as the tests' joint model.
+"""How often the mapping is repeated; three times made 948 random small clusters as quick as the tests' joint model.
 
 Prices double each time: `MOST_LOAD` leaves 64 bits room for that.
 """
@@ -145,7 +145,7 @@ class Restorer:
         return stages
 
     def _way(self, stages: Sequence[Interval], nodes: tuple[int, ...], most_received: int) -> Way:
-        """The best senders for a mapping whose busiest receiver receives at least so much."""
+        """The best senders for a mapping, given the least load of its busiest receiver."""
         lost = set(self._unowned)
         needs = [
             (node, layer)
@@ -199,7 +199,7 @@ def _lacking(held: Interval, needed: Interval) -> list[int]:
 
 
 def _copies(runs: Mapping[Interval, int]) -> Counter[int]:
-    """How often each layer occurs in so many of each run."""
+    """How often each layer occurs, given how often each run does."""
     copies: Counter[int] = Counter()
     for run, count in runs.items():
         copies.update(dict.fromkeys(range(*run), count))

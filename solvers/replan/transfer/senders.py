@@ -1,7 +1,7 @@
 """Which living owner sends each missing layer, so that the busiest sender is done soonest.
 
 The mapping fixes what each node receives; who sends is a flow from layers to their owners, every owner with the same
-capacity, and what is sought is the least capacity for which there is a flow. Owners hold runs of consecutive layers,
+capacity, and the answer is the least capacity for which there is a flow. Owners hold runs of consecutive layers,
 so that no flow algorithm is needed: serve the layers in order, each from the owner whose run ends first (Glover's
 greedy for convex bipartite graphs). Proof by exchange: let a flow send layer l from B although A, which ends no later,
 holds l too. If A has capacity left, let A send it. If not, A sends a later layer, which B holds as well: swap the two.
@@ -153,7 +153,7 @@ class _Flow:
         return max(start, divisible // self.grain * self.grain)
 
     def _search(self, start: int, units: Mapping[int, int]) -> int:
-        """The least capacity of start, start + 1 grain, … that serves all, each layer in pieces of so many grains."""
+        """The least capacity of start, start + 1 grain, … that serves all, each layer in pieces of `units` grains."""
         low, high, step = -1, 0, max(self.grains.values())
         while not self._serve(start + high * self.grain, units):
             low, high, step = high, high + step, 2 * step

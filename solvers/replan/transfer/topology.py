@@ -87,11 +87,11 @@ class Topology:
         return Fraction(load * 1_000_000, self.inside_price * self.inside_bytes_per_s)
 
     def least_us(self, size_bytes: int) -> Fraction:
-        """How long so many bytes keep a node busy at least."""
+        """The least time for which this number of bytes keeps a node busy."""
         return self.time_us(size_bytes * self.least_price)
 
     def link_us(self, size_bytes: int, transfer: Transfer) -> Fraction:
-        """How long so many bytes take from one node to another."""
+        """Time that this number of bytes takes from one node to another."""
         return self.time_us(size_bytes * self.price(transfer.source, transfer.target))
 
     def transfer_us(self, problem: ReplanProblem, transfers: Iterable[Transfer]) -> Fraction:

@@ -15,7 +15,7 @@ Costs = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
 _ONE_BY_ONE = 256
-"""Up to so many units scipy's compiled method is quicker, however few of them are alike."""
+"""Up to this many units scipy's compiled method is quicker, however few of them are alike."""
 
 
 def transport(cost: Costs, supply: Counts, demand: Counts) -> Counts | None:

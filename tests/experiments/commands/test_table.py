@@ -64,7 +64,7 @@ def test_all_and_systems_go_on_after_a_fault(entries: Path) -> None:
 
 
 def test_a_summary_can_stand_in_a_readme(entries: Path) -> None:
-    """tests/test_readme.py compares blocks of the README with files under experiments/results."""
+    """tests/test_readmes.py compares blocks of READMEs with files under experiments/results."""
     call("table", "school-figure-1", "--out", "out")
     table, page = Path("out/table.md").read_text(), Path("out/school-figure-1.md").read_text()
     assert table.startswith("**") and "| school-figure-1 | Figure 1 | arithmetic |" in table

@@ -1,4 +1,4 @@
-"""A second reading of design §4's swap, told as a clock that ticks: what has ended, what can begin, one tick more.
+"""A second reading of formats.md 3, told as a clock that ticks: what has ended, what can begin, one tick more.
 
 It shares nothing with `solvers.check.swap`, which computes with maxima instead. Slow and plain on purpose.
 """

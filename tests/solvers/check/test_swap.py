@@ -1,4 +1,4 @@
-"""The swap judge: a story by hand, a second reading of §4 that ticks, broken plans, and §4's proven consequences."""
+"""The swap judge: a story by hand, a second reading of formats.md 3, broken plans, and its proven consequences."""
 
 import time
 from itertools import product

@@ -1,4 +1,4 @@
-"""The README's example runs as printed, and goes on from its file."""
+"""The README's example runs as printed, and goes on from its file; its commands lead from a failure to a plan."""
 
 import re
 from pathlib import Path
@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import solvers.replan
+from tests.readmes import blocks, shell
 
 README = Path(solvers.replan.__file__).with_name("README.md").read_text(encoding="utf-8")
 
@@ -25,3 +26,11 @@ def test_the_campaign_runs_as_printed_and_goes_on_from_its_file(
     exec(compile(block, "README.md", "exec"), {})
     assert capsys.readouterr().out == first
     assert Path("runs.jsonl").read_text() == written
+
+
+@pytest.mark.timeout(600)
+def test_a_failure_is_answered_from_a_shape_and_a_cluster(tmp_path: Path) -> None:
+    (commands,) = blocks("solvers/replan", "bash")
+    output = shell(commands, tmp_path)
+    assert output.count("no violations") == 1
+    assert "Lives: llama-2-7b on 8 pipelines of 4, 3 times 1 h" in output

@@ -35,7 +35,7 @@ def answer(name: str, problem: ReplanProblem) -> Solution[Any] | None:
     else:
         assert verdict.violations == (), name
         assert verdict.objective_us == solution.objective, name
-    assert solution.base is None and solution.least_budget_bytes is None  # as design §4 wants of this kind
+    assert solution.base is None and solution.least_budget_bytes is None  # formats.md 2.8
     return solution
 
 

@@ -1,4 +1,4 @@
-"""The fast recursion is design §4's meaning, and its proven consequences hold."""
+"""The fast recursion is the meaning in formats.md 3, and its proven consequences hold."""
 
 from itertools import pairwise
 

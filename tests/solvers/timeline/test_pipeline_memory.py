@@ -41,7 +41,7 @@ def test_recomputing_ahead_of_the_gradient_holds_a_whole_stage() -> None:
 
 @pytest.mark.parametrize("order", ["1f1b", "gpipe"])
 def test_peaks_are_the_closed_forms(order: Order) -> None:
-    """static + in flight · stored + forward-hidden + working: the memory line of the layer problem (design §4)."""
+    """static + in flight · stored + forward-hidden + working: the memory line of the layer problem (formats.md 5.3)."""
     for seed in range(150):
         times = random_times(seed, order, "none")
         for stage, found in enumerate(stage_memory(times, [HELD] * times.stages)):

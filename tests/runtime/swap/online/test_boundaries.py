@@ -382,7 +382,7 @@ def net() -> nn.Sequential:
 
 
 def step_inside(parameters: list[nn.Parameter], every: int = 1) -> list[torch.optim.Optimizer]:
-    """An optimizer for each, which steps as soon as its gradient is there (at every so-manieth pass)."""
+    """An optimizer for each, which steps as soon as its gradient is there (at every n-th pass)."""
     own: list[torch.optim.Optimizer] = []
     for parameter in parameters:
         one, passes = torch.optim.SGD([parameter], lr=0.1), [0]

@@ -1,4 +1,4 @@
-"""Design §4's meaning of a recompute-graph plan as walks through sets of resident outputs, and tiny instances.
+"""The meaning of a recompute-graph plan (formats.md 4) as walks through sets of resident outputs, and tiny instances.
 
 Nothing here knows R, S, U, F or runs: a walk computes an op or not, then drops or holds what that op touched. The order
 of drops is free, so dropping right after the last touch loses nothing.

@@ -1,4 +1,4 @@
-"""Design §4's meaning of a layer policy, written again as plainly as possible, and optima by trying everything."""
+"""The meaning of a layer policy (formats.md 5), written again as plainly as possible, and optima by exhaustion."""
 
 import random
 from functools import cache

@@ -125,13 +125,15 @@ def _train(
     losses, times, peaks = [], [], []
     for number in range(steps):
         began = now_ns()
-        losses.append(follower.run(workload.step))
+        loss = follower.run(workload.step)
         times.append((now_ns() - began) / 1e3)
         peaks.append(memory_stats(device).peak_bytes)  # of this step: an executor starts each step's peak anew
+        losses.append(loss.detach().cpu())  # on the device it would be in the next step's way
+        del loss
         tell(f"step {number + 1} of {steps}")
     parameters = tuple(workload.model.parameters())
     return Execution(
-        losses=torch.stack(losses).flatten().cpu(),
+        losses=torch.stack(losses).flatten(),
         parameters=tuple(one.detach().cpu().clone() for one in parameters),
         gradients=tuple(None if one.grad is None else one.grad.detach().cpu().clone() for one in parameters),
         step_us=tuple(times),

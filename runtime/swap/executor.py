@@ -81,14 +81,14 @@ class SwapExecutor:
             )
         self._step = core.SwapStep(program, self.device, trace)
         self._promise = Promise(schedule, graph, self.device)
-        self._kept = KeptResults(self.device)
+        self._kept = KeptResults(self.device, graph.granule_bytes)
 
     def run(self, step: Callable[[], T]) -> Executed[T]:
         """Call `step`, which trains for one step, under the schedule; see `step` for what it may raise.
 
-        What an earlier `run` returned may still be held: it waits on the host meanwhile.
+        What an earlier `run` returned may still be held: it stays where there is room, else it waits on the host.
         """
-        with self._kept.away(), self.step() as run:
+        with self._kept.away(self._promise.lacking_bytes()), self.step() as run:
             value = step()
         self._kept.remember(value)
         return Executed(value=value, counts=run.counts, report=run.report)

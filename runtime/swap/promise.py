@@ -29,6 +29,10 @@ class Promise:
         self.resident_bytes = graph.resident_bytes
         self._device = device
 
+    def lacking_bytes(self) -> int:
+        """How much must go before the step, so that the device can hold the promised peak beside what is in use."""
+        return max(0, self.peak_bytes + max(0, self._more_bytes()) - memory_limit_bytes(self._device))
+
     def require_room(self) -> None:
         """Refuse a step whose promised peak the device cannot hold now (`InvalidInput`)."""
         more = self._more_bytes()
@@ -55,14 +59,16 @@ class Promise:
 
 
 class KeptResults:
-    """What earlier steps returned and their caller still holds: on the host while the next step runs.
+    """What earlier steps returned and their caller still holds: on the host during a step that needs their memory.
 
     A loop that says `done = executor.run(step)` holds the last loss during the next step, one that appends each to a
-    list holds them all; the profiled step saw none.
+    list holds them all; the profiled step saw none. Where there is room for them they stay, since a copy to the host
+    and back takes some tens of microseconds, and the step's peak is higher by their size.
     """
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, granule_bytes: int | None) -> None:
         self._device = device
+        self._granule_bytes = granule_bytes or 1
         self._tensors: list[weakref.ref[torch.Tensor]] = []
 
     def remember(self, value: object) -> None:
@@ -72,23 +78,19 @@ class KeptResults:
         self._tensors = alive + new
 
     @contextmanager
-    def away(self) -> Iterator[None]:
-        """Inside, those still held are on the host where they can leave; operators bring them back."""
-        parked = [reference for reference in self._tensors if _park(reference())]
+    def away(self, lacking_bytes: int) -> Iterator[None]:
+        """Inside, the oldest are on the host, as many as free that many bytes; operators bring them back."""
+        parked: list[torch.Tensor] = []
+        for tensor in filter(None, (reference() for reference in self._tensors)):
+            if lacking_bytes <= 0:
+                break
+            if core.why_it_stays(tensor) is None:
+                core.swap_out(tensor)
+                parked.append(tensor)
+                blocks = -(-tensor.untyped_storage().nbytes() // self._granule_bytes)
+                lacking_bytes -= blocks * self._granule_bytes
         try:
             yield
         finally:
-            for reference in parked:
-                _bring_back(reference())
-
-
-def _park(tensor: torch.Tensor | None) -> bool:
-    if tensor is None or core.why_it_stays(tensor) is not None:
-        return False
-    core.swap_out(tensor)
-    return True
-
-
-def _bring_back(tensor: torch.Tensor | None) -> None:
-    if tensor is not None:
-        core.ensure_in(tensor)
+            for tensor in parked:
+                core.ensure_in(tensor)

@@ -81,10 +81,11 @@ class KeptResults:
     def away(self, lacking_bytes: int) -> Iterator[None]:
         """Inside, the oldest are on the host, as many as free that many bytes; operators bring them back."""
         parked: list[torch.Tensor] = []
-        for tensor in filter(None, (reference() for reference in self._tensors)):
+        for reference in self._tensors:
+            tensor = reference()
             if lacking_bytes <= 0:
                 break
-            if core.why_it_stays(tensor) is None:
+            if tensor is not None and core.why_it_stays(tensor) is None:
                 core.swap_out(tensor)
                 parked.append(tensor)
                 blocks = -(-tensor.untyped_storage().nbytes() // self._granule_bytes)

@@ -75,12 +75,21 @@ class Verdict:
     budget_bytes: int = 0
     predicted_bytes: int = 0
     peaks: tuple[int, ...] = ()
+    kept_bytes: tuple[int, ...] = ()
+    """What earlier steps had returned and the loop still held during each step: on the device where there was room."""
     counts: tuple[SwapCounts, ...] = ()
 
     @property
     def deviation(self) -> float:
-        """The farthest executed peak from the predicted one, as a share of that, with its sign."""
-        return max((peak / self.predicted_bytes - 1 for peak in self.peaks), key=abs, default=0.0)
+        """The farthest executed peak from the predicted one, as a share of that, with its sign.
+
+        What the loop itself keeps may come on top.
+        """
+        least = self.predicted_bytes
+        beyond = [
+            peak - min(max(peak, least), least + kept) for peak, kept in zip(self.peaks, self.kept_bytes, strict=True)
+        ]
+        return max((extra / least for extra in beyond), key=abs, default=0.0)
 
 
 class Broken(Exception):
@@ -141,6 +150,7 @@ class _Judged:
     budget_bytes: int = 0
     predicted_bytes: int = 0
     peaks: list[int] = field(default_factory=list)
+    kept_bytes: list[int] = field(default_factory=list)
     counts: list[SwapCounts] = field(default_factory=list)
     held: list[Executed[torch.Tensor]] = field(default_factory=list)
     """What the steps returned, losses on the device among it: as in many loops, it lives on."""
@@ -152,6 +162,7 @@ class _Judged:
             budget_bytes=self.budget_bytes,
             predicted_bytes=self.predicted_bytes,
             peaks=tuple(self.peaks),
+            kept_bytes=tuple(self.kept_bytes),
             counts=tuple(self.counts),
         )
 
@@ -202,6 +213,7 @@ class _Judged:
             self._repeat(trained, before, steps, number)
             return f"step {number}: {refusal}"
         self.peaks.append(executed.report.peak_bytes)
+        self.kept_bytes.append(sum(-(-each.value.untyped_storage().nbytes() // 512) * 512 for each in self.held))
         self.counts.append(executed.counts)
         if executed.counts.left_out:
             raise Broken(f"step {number}: {executed.counts.left_out} storages were left out")

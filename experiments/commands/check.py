@@ -4,8 +4,9 @@ from pathlib import Path
 
 import click
 
-from experiments.commands.show import print_figures, show_us
+from experiments.commands.show import Figures, print_figures, show_us
 from solvers.ir.codec import read_plan, read_problem
+from solvers.kinds import KINDS
 
 HELP = """Judge PLAN against PROBLEM from the problem's definition alone, whoever made the plan.
 
@@ -18,14 +19,13 @@ Prints each violation on a line and the recomputed objective. Exit code 1: there
 def command(problem: Path, plan: Path) -> int:
     """See HELP."""
     from solvers.check import check_plan
-    from solvers.check.plan import CERTIFICATES
 
     asked, sha256 = read_problem(problem)
     answer = read_plan(plan)
     verdict = check_plan(asked, answer, sha256)
     for violation in verdict.violations:
         click.echo(f"violation: {' '.join(violation.split())}")
-    figures: list[tuple[str, str | None]] = [
+    figures: Figures = [
         ("verdict", "no violations" if verdict.clean else f"violations: {len(verdict.violations)}"),
         ("objective, recomputed", show_us(verdict.objective_us)),
         ("objective, claimed", show_us(answer.objective_us)),
@@ -34,7 +34,7 @@ def command(problem: Path, plan: Path) -> int:
     if answer.certificate is not None:
         foreign = answer.kind != asked.KIND or answer.problem_sha256 not in (None, sha256)
         figures.append(("certificate", "not judged" if foreign else _certificate(verdict.violations)))
-    elif answer.bound_us is not None and asked.KIND in CERTIFICATES:
+    elif answer.bound_us is not None and KINDS[asked.KIND].certificates:
         figures.append(("certificate", "none: the bound is only claimed"))
     print_figures(asked.name, figures)
     return 0 if verdict.clean else 1

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import click
 
+from experiments.commands.kinds import face_of
+from experiments.commands.kinds.face import simulated
 from experiments.commands.outputs import writable
-from experiments.commands.show import print_figures, show_us
+from experiments.commands.show import Figures, print_figures, show_us
 from solvers.ir.amounts import show_bytes
-from solvers.ir.codec import Plan, PlanFile, Problem, read_plan, read_problem, write_json
-from solvers.ir.layout import LayoutPlan, LayoutProblem
-from solvers.ir.replan import ReplanPlan, ReplanProblem
+from solvers.ir.codec import PlanFile, read_plan, read_problem, write_json
+from solvers.ir.problem import Plan, Problem
 from solvers.ir.report import Report
-from solvers.planner import lower_plan
 
 HELP = """Simulate PLAN on the links and the times that PROBLEM states: makespan, peak, stalls by cause.
 
@@ -28,10 +28,7 @@ plan breaks its problem (`bayplan check` says the same), or has no decision."""
 )
 def command(problem: Path, plan: Path, trace: Path | None) -> int:
     """See HELP."""
-    from experiments.commands.simulate_layout import lane_figures, layout_report
-    from experiments.commands.simulate_replan import step_figures
-    from solvers.replan.timeline import simulate_step
-    from solvers.timeline import chrome_trace, simulate
+    from solvers.timeline import chrome_trace
 
     asked, sha256 = read_problem(problem)
     answer = read_plan(plan)
@@ -39,16 +36,7 @@ def command(problem: Path, plan: Path, trace: Path | None) -> int:
     decision = _valid(asked, answer, sha256)
     if decision is None:
         return 1
-    if isinstance(asked, ReplanProblem) and isinstance(decision, ReplanPlan):
-        simulated = simulate_step(asked, decision)
-        report, schedule, figures = simulated.report, None, step_figures(asked, decision, simulated)
-    elif isinstance(asked, LayoutProblem) and isinstance(decision, LayoutPlan):
-        report, schedule = layout_report(asked, decision), None
-        figures = lane_figures(asked, decision, report)
-    else:
-        schedule = lower_plan(asked, decision)
-        report = simulate(asked, schedule)
-        figures = _figures(report)
+    report, schedule, figures = simulated(face_of(asked.KIND), asked, decision, _figures)
     if place is not None:
         write_json(place, chrome_trace(report, schedule))
     how = ("how", f"{report.how} from {problem}, kind {asked.KIND}")
@@ -66,8 +54,8 @@ def _valid(problem: Problem, answer: PlanFile, sha256: str) -> Plan | None:
     return None if violations else answer.plan()
 
 
-def _figures(report: Report) -> list[tuple[str, str | None]]:
-    figures: list[tuple[str, str | None]] = [
+def _figures(report: Report) -> Figures:
+    figures: Figures = [
         ("makespan", show_us(report.makespan_us)),
         ("base", show_us(report.base_us)),
         ("peak", f"{show_bytes(report.peak_bytes)} at {show_us(report.peak_at_us)}"),

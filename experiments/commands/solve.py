@@ -13,9 +13,10 @@ from experiments.commands.outputs import writable
 from experiments.commands.progress import Progress
 from experiments.commands.show import print_figures, show_seconds, show_share, show_us
 from solvers.ir.amounts import show_bytes
-from solvers.ir.codec import Problem, plan_file, plan_to_raw, read_problem, write_json
+from solvers.ir.codec import plan_file, plan_to_raw, read_problem, write_json
 from solvers.ir.errors import InvalidInput
 from solvers.ir.names import unknown
+from solvers.ir.problem import Problem
 from solvers.ir.solution import Limits, Solution
 from solvers.planner import AnySolver, build_solver, read_parameter, require_engine, solver_entry, solver_names
 

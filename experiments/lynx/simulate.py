@@ -9,10 +9,11 @@ from experiments.lynx.policies import POLICIES, System, decide
 from experiments.lynx.search import Pipeline
 from experiments.lynx.stages import StageChoice, Stages
 from solvers.check import check_plan
-from solvers.ir.codec import Problem, plan_file
+from solvers.ir.codec import plan_file
 from solvers.ir.errors import BayplanError
 from solvers.ir.hardware import Hardware
 from solvers.ir.partition import PartitionPlan, PartitionProblem
+from solvers.ir.problem import Problem
 from solvers.ir.recompute import RecomputeLayerPlan
 from solvers.ir.solution import Limits, Solution, Solver, Status
 from solvers.partition import Dp, GreedyLynx, even_split, problem_of_array

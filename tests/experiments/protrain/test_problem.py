@@ -12,7 +12,7 @@ from experiments.protrain.peaks import policy_mixes
 from experiments.protrain.problem import layout_problem
 from runtime.device import SimDevice, use_sim
 from runtime.profile.memory import MemoryProfile, activation_peak_bytes, profile_memory
-from solvers.check.layout import device_peak
+from solvers.check.layout.judge import device_peak
 from solvers.ir.layout import LayoutPlan, LayoutProblem, Policy
 from tests.accelerators import prepare_sim
 

@@ -5,7 +5,7 @@ import pytest
 
 from experiments.hardware import read_hardware
 from experiments.shapes import read_shape
-from solvers.check.layout import device_peak, judge_layout
+from solvers.check.layout.judge import device_peak, judge_layout
 from solvers.ir import LayoutProblem
 from solvers.layout.assumptions import STATE_BYTES
 from solvers.layout.calibration import TABLE_2, TABLE_4, TABLE_4_RANKS, Configuration, Largest

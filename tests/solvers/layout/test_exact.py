@@ -8,7 +8,7 @@ import pytest
 from experiments.hardware import read_hardware
 from experiments.shapes import read_shape
 from solvers.check import check_plan
-from solvers.check.layout import judge_layout
+from solvers.check.layout.judge import judge_layout
 from solvers.ir import LayoutProblem, Limits, Status
 from solvers.ir.codec import plan_file
 from solvers.layout.evaluate import instance

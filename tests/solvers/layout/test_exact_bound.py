@@ -8,8 +8,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from solvers.check.layout_bound import add_up_tree
-from solvers.check.layout_relaxation import LayoutRelaxation
+from solvers.check.layout.bound import add_up_tree
+from solvers.check.layout.relaxation import LayoutRelaxation
 from solvers.engines import Answer, LinearModel, solve
 from solvers.ir import LayoutProblem, Limits, Status
 from solvers.layout.answers import floor_us

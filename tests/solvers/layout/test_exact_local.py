@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from solvers.check.layout import judge_layout
+from solvers.check.layout.judge import judge_layout
 from solvers.ir import LayoutPlan, LayoutProblem
 from solvers.layout.evaluate import instance
 from solvers.layout.exact_local import Incumbent, filled, fits, improve, starts

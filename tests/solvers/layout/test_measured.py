@@ -11,7 +11,7 @@ from experiments.hardware import read_hardware
 from experiments.models.gpt import Block, Gpt, GptShape
 from experiments.shapes import read_shape
 from runtime.profile import profile_step
-from solvers.check.layout import device_peak, judge_layout
+from solvers.check.layout.judge import device_peak, judge_layout
 from solvers.ir import InvalidInput, LayoutProblem, Limits, Op, OpGraph, Tensor
 from solvers.ir.codec import problem_from_raw, problem_to_raw
 from solvers.ir.graph import Phase

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from experiments.hardware import read_hardware
 from experiments.shapes import read_shape
 from solvers.check import check_plan
-from solvers.check.layout import device_peak, host_bytes, judge_layout
-from solvers.check.layout_buffers import bound_to_buffers, passes_of
+from solvers.check.layout.buffers import bound_to_buffers, passes_of
+from solvers.check.layout.judge import device_peak, host_bytes, judge_layout
 from solvers.ir import LayoutProblem, Limits, Status
 from solvers.ir.codec import plan_file
 from solvers.layout import layouts, search

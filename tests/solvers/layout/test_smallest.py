@@ -4,8 +4,8 @@ import pytest
 
 from experiments.hardware import read_hardware
 from experiments.shapes import read_shape
-from solvers.check.layout import device_peak, host_bytes
-from solvers.check.layout_least import least_device_bytes
+from solvers.check.layout.judge import device_peak, host_bytes
+from solvers.check.layout.least import least_device_bytes
 from solvers.layout.make import problem_from_shape
 from solvers.layout.smallest import smallest_plan
 

@@ -13,7 +13,7 @@ from solvers.partition.instances import random_stage_times
 from solvers.partition.pipeline_bounds import path_bounds
 from solvers.partition.stage_times import StageTimes, makespans_us, stage_times
 from solvers.timeline.pipeline_input import Hide
-from tests.solvers.check.naive_pipeline import naive_pipeline_us
+from tests.solvers.check.replan.naive_pipeline import naive_pipeline_us
 
 MODES: tuple[Hide, ...] = ("none", "cooldown", "all")
 

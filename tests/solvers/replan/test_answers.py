@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 
-from solvers.check.replan import judge_replan
+from solvers.check.replan.judge import judge_replan
 from solvers.ir import Limits, ReplanPlan, ReplanProblem, Solution, Solver, Status
 from solvers.replan.algorithm1 import Algorithm1
 from solvers.replan.answers import better, dynamic, why_none

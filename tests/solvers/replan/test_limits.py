@@ -5,7 +5,7 @@ import time
 import msgspec
 import pytest
 
-from solvers.check.replan import judge_replan
+from solvers.check.replan.judge import judge_replan
 from solvers.ir import Limits, ReplanPlan, ReplanProblem, Solution, Solver, Status
 from solvers.replan.algorithm1 import Algorithm1
 from solvers.replan.answers import why_none

@@ -8,7 +8,7 @@ import networkx as nx
 
 from solvers.ir import Action, Schedule
 from solvers.timeline import run_lanes
-from tests.solvers.check.naive_pipeline import limited_order
+from tests.solvers.check.replan.naive_pipeline import limited_order
 
 Node = tuple[str, int, int]
 """What, stage, microbatch."""

@@ -9,7 +9,7 @@ import pytest
 from solvers.ir import InvalidInput
 from solvers.timeline.pipeline import PipelineTimes, pipeline, pipeline_makespan_us
 from solvers.timeline.pipeline_order import Order, cool_down, stage_order, waves
-from tests.solvers.check.naive_pipeline import naive_pipeline_us
+from tests.solvers.check.replan.naive_pipeline import naive_pipeline_us
 from tests.solvers.timeline.pipelines import Given, lane_ends, lane_order, longest_path_ends, random_given
 
 

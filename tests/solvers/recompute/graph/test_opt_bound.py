@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from solvers.check.recompute_graph_bound import add_up
+from solvers.check.recompute_graph.bound import add_up
 from solvers.ir import Limits, RecomputeGraphProblem, Status
 from solvers.recompute.graph import OptMilp
 from solvers.recompute.graph.opt_bound import BoundSearch

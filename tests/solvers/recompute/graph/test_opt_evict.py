@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from msgspec.structs import replace
 
-from solvers.check.recompute_graph import judge_recompute_graph
+from solvers.check.recompute_graph.judge import judge_recompute_graph
 from solvers.ir import RecomputeGraphProblem, RecomputeOp
 from solvers.recompute.graph.instances import mobilenet, random_layered, unet
 from solvers.recompute.graph.opt_evict import Eviction, inputs_ahead, run_through

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from msgspec.structs import replace
 
-from solvers.check.recompute_graph import judge_recompute_graph
+from solvers.check.recompute_graph.judge import judge_recompute_graph
 from solvers.ir import RecomputeGraphProblem, RecomputeOp
 from solvers.recompute.graph.instances import at_position, mobilenet, random_layered, unet
 from solvers.recompute.graph.least import least_budget_bytes

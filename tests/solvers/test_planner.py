@@ -91,7 +91,7 @@ def test_plans_for_the_next_failures_are_made_ahead() -> None:
 
 def test_a_replan_plan_becomes_a_schedule() -> None:
     problem = grid(2, 3, 4, 6, failed=[1])
-    plan = build_solver("algorithm1", {}).solve(problem, Limits()).plan
+    plan = build_solver("oobleck", {}).solve(problem, Limits()).plan
     assert plan is not None
     schedule = lower_plan(problem, plan)
     assert {action.do for action in schedule.actions} >= {"collective_start", "collective_wait"}

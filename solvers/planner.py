@@ -84,7 +84,7 @@ SOLVERS: dict[str, SolverEntry] = {
     "symmetric": SolverEntry("replan", "solvers.replan:Symmetric", "Varuna: alike pipelines only, others idle"),
     "search": SolverEntry("layout", "solvers.layout.search:Search", "ProTrain: the best of its four numbers, in ms"),
     "exact-layout": SolverEntry(
-        "layout", "solvers.layout.exact:ExactLayout", "any layout, with a proof of how good", exact=True
+        "layout", "solvers.layout.exact.solver:ExactLayout", "any layout, with a proof of how good", exact=True
     ),
     "zero3-offload": SolverEntry(
         "layout", "solvers.layout.baselines:Zero3Offload", "DeepSpeed-like: all offloaded, all checkpointed, tuned"

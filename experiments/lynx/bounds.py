@@ -11,7 +11,7 @@ from solvers.partition.stage_times import StageTimes, stage_times
 from solvers.recompute.layer import Layer, TooManyStates, front_of
 from solvers.recompute.layer.answers import fixed_bytes
 from solvers.recompute.layer.mix import Menu, least_bound, peak_bounds
-from solvers.timeline.pipeline_input import Hide
+from solvers.timeline.pipeline.inputs import Hide
 from solvers.workload import p2p_us
 
 

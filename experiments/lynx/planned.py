@@ -14,7 +14,7 @@ from experiments.lynx.stages import StageChoice, Stages
 from experiments.rows import commit
 from solvers.ir import Row
 from solvers.ir.recompute import RecomputeLayerProblem
-from solvers.timeline.pipeline_input import Hide
+from solvers.timeline.pipeline.inputs import Hide
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from solvers.recompute.layer import (
 )
 from solvers.recompute.layer.answers import fixed_bytes, plan_bytes
 from solvers.recompute.layer.policies import keep_all
-from solvers.timeline.pipeline_input import Hide
+from solvers.timeline.pipeline.inputs import Hide
 
 Cut = Literal["balanced", "dp", "greedy-lynx", "fastest", "bound"]
 """`balanced`: layers as evenly as possible; `dp`, `greedy-lynx`: the least slowest stage; `fastest`: the least 1F1B

@@ -20,7 +20,7 @@ from experiments.lynx.simulate import message_us
 from experiments.shapes import read_shape
 from solvers.ir import InvalidInput
 from solvers.ir.names import unknown
-from solvers.timeline.pipeline_input import Hide
+from solvers.timeline.pipeline.inputs import Hide
 from solvers.workload import Parallelism
 
 GIB = 2**30

@@ -11,8 +11,8 @@ from solvers.ir.recompute import LayerGroup, RecomputeLayerProblem
 from solvers.partition import UNFIT, even_split
 from solvers.partition.stage_times import StageTimes, stage_times
 from solvers.timeline import StageBytes, pipeline_makespan_us
-from solvers.timeline.pipeline_input import Hide
-from solvers.timeline.pipeline_memory import hiding_fits
+from solvers.timeline.pipeline.inputs import Hide
+from solvers.timeline.pipeline.memory import hiding_fits
 from solvers.workload import p2p_us, static_bytes
 
 Groups = tuple[LayerGroup, ...]

@@ -8,8 +8,8 @@ import numpy.typing as npt
 
 from solvers.ir.errors import InvalidInput
 from solvers.partition.table import UNFIT, BoolArray, IntArray, restricted
-from solvers.timeline.pipeline import pipeline_makespan_us
-from solvers.timeline.pipeline_input import Hide
+from solvers.timeline.pipeline.inputs import Hide
+from solvers.timeline.pipeline.times import pipeline_makespan_us
 
 
 @dataclass(frozen=True, eq=False)

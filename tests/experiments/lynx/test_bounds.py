@@ -11,7 +11,7 @@ from experiments.lynx.stages import Stages
 from experiments.shapes import read_shape
 from solvers.ir.solution import Limits
 from solvers.recompute.layer import Heu
-from solvers.timeline.pipeline_input import Hide
+from solvers.timeline.pipeline.inputs import Hide
 from solvers.workload import Parallelism
 
 

@@ -16,7 +16,7 @@ from solvers.ir import InvalidInput, LayoutProblem, Limits, Op, OpGraph, Tensor
 from solvers.ir.codec import problem_from_raw, problem_to_raw
 from solvers.ir.graph import Phase
 from solvers.layout.evaluate import all_on_device, instance
-from solvers.layout.exact import ExactLayout
+from solvers.layout.exact.solver import ExactLayout
 from solvers.layout.interleaved import interleaved_plan
 from solvers.layout.least import Least
 from solvers.layout.measured import gradient_reader, make_layout_problem, problem_from_graph, remarks

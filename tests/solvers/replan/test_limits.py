@@ -10,8 +10,8 @@ from solvers.ir import Limits, ReplanPlan, ReplanProblem, Solution, Solver, Stat
 from solvers.replan.algorithm1 import Algorithm1
 from solvers.replan.answers import why_none
 from solvers.replan.estimate.objective import step_us
-from solvers.replan.exact.memory import holds
 from solvers.replan.exact.solver import ExactReplan
+from solvers.replan.holding import holds
 from solvers.replan.instances import Model
 from solvers.replan.oobleck import Oobleck
 from solvers.replan.oobleck_templates import templates_of

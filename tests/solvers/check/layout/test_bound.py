@@ -21,7 +21,7 @@ from solvers.check.layout.least import least_device_bytes
 from solvers.engines import Answer, LinearModel, solve
 from solvers.ir import LayoutProblem, Limits
 from solvers.layout.evaluate import instance
-from solvers.layout.exact_bound import BoundTree
+from solvers.layout.exact.bound import BoundTree
 from tests.solvers.layout.brute_force import optimum, random_problem
 
 Certificate = dict[str, Any]

@@ -117,13 +117,36 @@ def planner(
 
     def plan(graph: OpGraph, hardware: Hardware, budget_bytes: int) -> Solution[Schedule]:
         problem = make_problem(entry.kind, graph, hardware, budget_bytes)
-        solution = solver.solve(problem, limits or Limits(), watch)
-        _require_feasible(solution, budget_bytes)
-        schedule = None if solution.plan is None else lower_plan(problem, solution.plan)
-        _require_clean(problem, solution, schedule)
-        return msgspec.structs.replace(solution, plan=schedule)
+        answer = solve(solver, problem, limits or Limits(), watch)
+        _require_feasible(answer.solution, budget_bytes)
+        schedule = answer.schedule
+        if schedule is None and answer.solution.plan is not None:
+            schedule = lower_plan(problem, answer.solution.plan)
+        return msgspec.structs.replace(answer.solution, plan=schedule)
 
     return plan
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A solver's answer that the judge has passed, with the schedule of its plan where there is one."""
+
+    solution: Solution[Any]
+    schedule: Schedule | None
+
+
+def solve(solver: AnySolver, problem: Problem, limits: Limits, watch: Watch | None = None) -> Checked:
+    """Solve, judge, lower, and judge again; raises `BayplanError` where a judge finds fault.
+
+    There is no schedule where there is no plan, and for kinds that `solvers.kinds` lowers to none.
+    """
+    solution = solver.solve(problem, limits, watch)
+    require_clean(problem, solution)
+    if solution.plan is None or KINDS[problem.KIND].judge_schedule is None:
+        return Checked(solution, None)
+    schedule = lower_plan(problem, solution.plan)
+    _require_clean_schedule(problem, solution.solver, schedule)
+    return Checked(solution, schedule)
 
 
 def _require_feasible(solution: Solution[Any], budget_bytes: int) -> None:
@@ -135,17 +158,27 @@ def _require_feasible(solution: Solution[Any], budget_bytes: int) -> None:
     raise InfeasibleBudget(solution.reason or f"no plan keeps {budget_bytes} bytes: give {at_least}", least)
 
 
-def _require_clean(problem: Problem, solution: Solution[Any], schedule: Schedule | None) -> None:
-    """Have the independent judge look at the plan and its schedule; a fault of ours must never be executed."""
-    from solvers.check import check_plan, check_schedule
+def require_clean(problem: Problem, solution: Solution[Any], what: str = "plan") -> None:
+    """Have the independent judge look at a plan: a fault of ours must never be executed, nor told as a result.
 
-    if schedule is None:
-        return
-    found = check_plan(problem, plan_file(solution, problem.KIND, None)).violations
-    found += check_schedule(problem, schedule).violations
-    if found:
+    Raises `BayplanError`, which calls the plan `what`; an answer without a plan passes.
+    """
+    from solvers.check import check_plan
+
+    if solution.plan is not None:
+        _require_none(solution.solver, what, check_plan(problem, plan_file(solution, problem.KIND, None)).violations)
+
+
+def _require_clean_schedule(problem: Problem, solver: str, schedule: Schedule) -> None:
+    from solvers.check import check_schedule
+
+    _require_none(solver, "schedule", check_schedule(problem, schedule).violations)
+
+
+def _require_none(solver: str, what: str, violations: tuple[str, ...]) -> None:
+    if violations:
         raise BayplanError(
-            f"{solution.solver} answered with a faulty plan ({found[0]}): report this and choose another solver"
+            f"the {what} of {solver} does not pass its check ({violations[0]}): report this and choose another solver"
         )
 
 

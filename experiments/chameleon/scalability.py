@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from experiments.chameleon.entries import trained_in
-from experiments.chameleon.model import Trained
-from experiments.chameleon.planning import (
+from experiments.cluster.planning import (
     EXACT,
     PAPER,
     Answer,
@@ -14,10 +13,11 @@ from experiments.chameleon.planning import (
     figures_of,
     without_state,
 )
-from experiments.chameleon.settings import read_grid_text
+from experiments.cluster.settings import read_grid_text
 from experiments.reproduction import Cells, Result, Series
 from experiments.reproduction.result import Value
 from solvers.ir.solution import Limits
+from solvers.replan.make import Trained
 
 HOUR_US = 3600 * 10**6
 PROVEN = {"optimal", "infeasible"}

@@ -9,10 +9,10 @@ from solvers.ir.amounts import show_bytes
 
 def _from_shape(request: Request, shape: str) -> Made:
     """Costs of all stages with every number of layers; a percentage is of the even partition's fullest stage."""
-    from experiments.lynx.policies import look_up
-    from experiments.lynx.search import Pipeline
-    from experiments.lynx.stages import Stages
     from solvers.partition import partition_problem
+    from solvers.partition.pipeline import Pipeline
+    from solvers.partition.policies import look_up
+    from solvers.partition.stages import Stages
 
     stage = stage_of(request, shape)
     cut = stage.parallelism

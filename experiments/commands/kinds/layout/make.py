@@ -114,9 +114,10 @@ def from_profile(request: Request) -> Made:
     """The problem of the user's step, run on this machine; raises `InvalidInput` where it cannot be profiled."""
     import torch
 
-    from experiments.protrain.problem import layout_problem, optimizer_bytes
+    from experiments.profiled_layout import layout_problem
     from runtime.profile import call_theirs, load_factory
     from runtime.profile.memory import profile_memory
+    from runtime.profile.memory.optimizer import growing_state_bytes
 
     cut = request.cut
     factory, device = cut["profile"], cut["device"]
@@ -131,14 +132,13 @@ def from_profile(request: Request) -> Made:
     except torch.OutOfMemoryError as error:
         raise InvalidInput(f"{factory} does not fit the whole device: make it smaller") from error
     size = cut["parameter_bytes"] or max(parameter.element_size() for parameter in model.parameters())
+    trained = sum(one.bytes for one in profile.parameters if one.trainable)
     problem = layout_problem(
         profile,
         request.machine,
         **_measured(cut),
         parameter_bytes=size,
-        state_bytes=round(
-            size * optimizer_bytes(optimizer) / max(1, sum(one.bytes for one in profile.parameters if one.trainable))
-        ),
+        state_bytes=round(size * growing_state_bytes(optimizer) / max(1, trained)),
     )
     return _budgeted(problem, request.budget, profile.remarks())
 

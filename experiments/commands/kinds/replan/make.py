@@ -82,8 +82,8 @@ def _made(problem: ReplanProblem, amount: int, peak: tuple[str, str]) -> Made:
 
 def problem_of_shape(shape: str, machine: Hardware, memory_bytes: int, cut: Mapping[str, Any]) -> ReplanProblem:
     """The problem of a named model; raises `InvalidInput` where an option is missing or means nothing."""
-    from experiments.chameleon.model import Trained
     from experiments.shapes import read_shape
+    from solvers.replan.make import Trained
 
     if cut["microbatch"] is None:
         raise InvalidInput("--shape needs --microbatch, the samples of one pass: give it, as in --microbatch 8")

@@ -9,12 +9,12 @@ import click
 from experiments.commands.kinds import face_of, faces
 from experiments.commands.kinds.face import Face, Made, Request, budget_bytes
 from experiments.commands.kinds.stage import stage_of
-from experiments.commands.outputs import writable
 from experiments.commands.show import print_figures
+from experiments.commands.streams import destination, is_stream, read_graph_at, write_at
 from experiments.hardware import read_hardware
 from experiments.printable import printable
 from solvers.ir.amounts import BYTES_HELP, show_bytes
-from solvers.ir.codec import document_from_raw, problem_from_raw, read_document, write_json
+from solvers.ir.codec import document_from_raw, problem_from_raw
 from solvers.ir.errors import InvalidInput
 from solvers.ir.graph import OpGraph
 from solvers.planner import make_problem, require_makeable
@@ -31,7 +31,7 @@ stage should have, where Lynx-HEU decides what a stage recomputes. KIND replan i
 layout is of one of --data-parallel ranks that each run the whole model on --microbatch samples.
 
 A budget is {BYTES_HELP}, or a percentage, as in 55%, of the peak without any plan (layout: with everything on the
-device)."""
+device). --graph - reads stdin; --out - prints the problem and nothing else."""
 
 
 def own_options(command: CommandT) -> CommandT:
@@ -74,10 +74,11 @@ def command(
     request = Request(kind, hardware, read_hardware(hardware), budget, cut)
     made = _made(face, request, graph, shape)
     _readable(made.raw)
-    place = writable(out, "--out", inputs=tuple(Path(name) for name in (graph, shape, hardware) if name is not None))
-    write_json(place, made.raw)
+    inputs = tuple(Path(name) for name in (graph, shape, hardware) if name is not None)
+    write_at(destination(out, "--out", inputs), made.raw)
     figures = [("kind", kind), ("hardware", request.machine.name), *made.figures, ("written to", str(out))]
-    print_figures(made.name, figures)
+    if not is_stream(out):
+        print_figures(made.name, figures)
     for warning in made.warnings:
         click.echo(f"bayplan: warning: {printable(warning)}", err=True)
     return 0
@@ -132,7 +133,7 @@ def _readable(raw: dict[str, Any]) -> None:
 
 def _from_graph(request: Request, graph: Path) -> Made:
     """The problem of a measured step; a percentage is of its peak."""
-    step = read_document(graph, OpGraph)
+    step = read_graph_at(graph)
     peak = max(step.memory_bytes)
     amount = budget_bytes(request.budget, peak, request.machine)
     problem = make_problem(request.kind, step, request.machine, amount)

@@ -9,10 +9,9 @@ import msgspec
 
 from experiments.commands.devices import ready, require_device
 from experiments.commands.kinds.face import Made, Request
+from experiments.commands.streams import read_graph_at
 from solvers.ir.amounts import parse_budget, parse_bytes, show_bytes
-from solvers.ir.codec import read_document
 from solvers.ir.errors import InvalidInput
-from solvers.ir.graph import OpGraph
 from solvers.ir.layout import LayoutProblem
 
 if TYPE_CHECKING:
@@ -85,7 +84,7 @@ def from_graph(request: Request, place: Path) -> Made:
     from solvers.layout.assumptions import PARAMETER_BYTES
     from solvers.layout.measured import problem_from_graph, remarks
 
-    graph = read_document(place, OpGraph)
+    graph = read_graph_at(place)
     _refuse_device(request.cut)
     problem = problem_from_graph(
         graph,

@@ -10,9 +10,9 @@ import click
 import msgspec
 
 from experiments.commands.kinds.face import Made, Request, budget_bytes, given_bytes
+from experiments.commands.streams import read_graph_at
 from experiments.replanning import Cluster, Failure, fullest_bytes, link_bytes_per_s, why_never_ran
 from solvers.ir.amounts import parse_bytes, show_bytes
-from solvers.ir.codec import read_document
 from solvers.ir.errors import InvalidInput
 from solvers.ir.fields import LARGEST
 from solvers.ir.graph import OpGraph
@@ -68,7 +68,7 @@ def from_shape(request: Request, shape: str) -> Made:
 
 def from_graph(request: Request, graph: Path) -> Made:
     """The problem of a measured step."""
-    step = read_document(graph, OpGraph)
+    step = read_graph_at(graph)
     peak = max(step.memory_bytes)
     amount = budget_bytes(request.budget, peak, request.machine)
     problem = problem_of_graph(step, request.machine, amount, request.cut)

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from experiments.cluster.lives import Lives, figures_of, live, live_through, make_setting
-from experiments.cluster.planning import PLANNERS, Answer, answers, failed_problem
+from experiments.cluster.planning import PLANNERS, Answer, DrawnFailure, answers, failed_problem
 from experiments.cluster.planning import figures_of as plan_figures
 from experiments.cluster.policies import make_policies
 from experiments.cluster.settings import ROOT, ClusterSettings, ComposedCluster, make_grid, read_cluster_settings
 from experiments.cluster.tables import LIVES, PLANS, cell_tables, lives_table, plans_table
+from experiments.cluster.words import about, provenance
 from experiments.grid import Cell
 from experiments.grid import Grid as SweptGrid
 from experiments.page import html_page
@@ -169,11 +170,13 @@ def _plan_rows(settings: ClusterSettings, problem: ReplanProblem, directory: Run
             problem,
             grid.depth,
             grid.data,
-            settings.lost,
-            settings.first_seed + draw,
-            restart_us=round(settings.restart_s * 10**6),
-            interval_us=interval_us,
-            rate=round(settings.gb_per_s * 10**9),
+            DrawnFailure(
+                lost=settings.lost,
+                draw=settings.first_seed + draw,
+                restart_us=round(settings.restart_s * 10**6),
+                interval_us=interval_us,
+                bytes_per_s=round(settings.gb_per_s * 10**9),
+            ),
         )
         directory.json(f"problems/draw-{draw}.json", problem_to_raw(failed))
         for one in answers(failed, Limits(threads=1)):
@@ -206,25 +209,6 @@ def _row(
         seed=seed,
         reason=reason,
     )
-
-
-def provenance(settings: ClusterSettings) -> str:
-    """Where the figures come from."""
-    return (
-        f"simulated, times by roofline of {settings.shape} on hardware {settings.cluster}, "
-        f"{settings.gb_per_s:g} GB/s between nodes; nothing was executed"
-    )
-
-
-def about(settings: ClusterSettings) -> str:
-    """The experiment in a line."""
-    grid = make_grid(settings)
-    text = f"{settings.shape} on {grid.data} pipelines of {grid.depth}"
-    if settings.trace is not None:
-        return f"{text}, trace {Path(settings.trace).name}"
-    if settings.seeds:
-        return f"{text}, {settings.seeds} times {settings.hours:g} h, {100 * settings.rate_per_h:g} % an hour"
-    return f"{text}, {settings.lost} lost"
 
 
 def tables_of(settings: ClusterSettings, rows: Sequence[Row]) -> list[Table]:

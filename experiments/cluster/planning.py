@@ -40,18 +40,27 @@ class Answer:
     gap: float | None = None
 
 
-def failed_problem(
-    problem: ReplanProblem, depth: int, data: int, lost: int, draw: int, *, restart_us: int, interval_us: int, rate: int
-) -> ReplanProblem:
-    """The problem after `lost` of `data` x `depth` nodes have failed, drawn at random; τ is given for one node."""
-    failed = tuple(sorted(random.Random(draw).sample(range(problem.nodes), lost)))
+@dataclass(frozen=True)
+class DrawnFailure:
+    """`lost` nodes that fail, drawn at random; the interval between failures is that of one node."""
+
+    lost: int
+    draw: int
+    restart_us: int
+    interval_us: int
+    bytes_per_s: int
+
+
+def failed_problem(problem: ReplanProblem, depth: int, data: int, failure: DrawnFailure) -> ReplanProblem:
+    """The problem after some of `data` x `depth` nodes have failed."""
+    failed = tuple(sorted(random.Random(failure.draw).sample(range(problem.nodes), failure.lost)))
     return after_failures(
         problem,
         symmetric_state(problem, depth, data),
         failed,
-        restart_us=restart_us,
-        bytes_per_s=rate,
-        expected_interval_us=max(1, interval_us // (problem.nodes - lost)),
+        restart_us=failure.restart_us,
+        bytes_per_s=failure.bytes_per_s,
+        expected_interval_us=max(1, failure.interval_us // (problem.nodes - failure.lost)),
     )
 
 

@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from experiments.commands.interrupts import Interrupts
+from experiments.commands.parameters import read_parameter
 from experiments.commands.progress import Progress
 from experiments.commands.show import print_figures, show_seconds, show_share, show_us
 from experiments.commands.streams import (
@@ -25,7 +26,7 @@ from solvers.ir.errors import InvalidInput
 from solvers.ir.names import unknown
 from solvers.ir.problem import Problem
 from solvers.ir.solution import Limits, Solution
-from solvers.planner import AnySolver, build_solver, read_parameter, require_engine, solver_entry, solver_names
+from solvers.planner import AnySolver, build_solver, require_engine, solver_entry, solver_names
 
 HELP = """Solve PROBLEM and print status, objective, bound, gap, overhead gap and time.
 

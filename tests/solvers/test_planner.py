@@ -27,7 +27,6 @@ from solvers.planner import (
     make_problem,
     plan_ahead,
     planner,
-    read_parameter,
     solver_names,
 )
 from solvers.replan import after_failure, next_failures
@@ -118,8 +117,6 @@ def test_unknown_names_are_refused_at_once_with_the_nearest() -> None:
         planner("milp-swpa")
     with pytest.raises(InvalidInput, match="no parameter of milp-swap 'engin': did you mean 'engine'"):
         planner("milp-swap", {"engin": "highs"})
-    with pytest.raises(InvalidInput, match="no parameter of milp-swap 'engin'"):
-        read_parameter("milp-swap", "engin", "highs")
     with pytest.raises(InvalidInput, match="no kind 'swop': did you mean 'swap'"):
         make_problem("swop", GRAPH, HARDWARE, None)
     with pytest.raises(InvalidInput, match=r"partition problems cannot be made from a graph: this works for .*swap"):
@@ -152,17 +149,3 @@ def test_engines(monkeypatch: pytest.MonkeyPatch) -> None:
     facade.require_engine("milp-swap", "auto")
     with pytest.raises(EngineMissing, match="engine highs needs highspy, which is not installed: pip install highspy"):
         facade.require_engine("milp-swap", "highs")
-
-
-@pytest.mark.parametrize(
-    ("key", "text", "value"),
-    [
-        ("printed", "On", True),
-        ("printed", "0", False),
-        ("layers", "+12", 12),
-        ("weight", "1e-3", 0.001),
-    ],
-)
-def test_values_have_the_types_of_their_fields(key: str, text: str, value: object) -> None:
-    found = read_parameter("greedy-swap", key, text)
-    assert (found, type(found)) == (value, type(value))

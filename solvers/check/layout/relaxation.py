@@ -2,6 +2,8 @@
 
 Written from that text alone. Columns are the decision, its sums, what it holds, and moments of its lanes; the rows
 carry the numbers that the README gives them.
+
+One file: a row family is a method of the one class that names all columns.
 """
 
 from collections.abc import Callable

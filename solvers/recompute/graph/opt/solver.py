@@ -19,7 +19,7 @@ from solvers.recompute.graph.opt.bound.shapes import WHOLE, general_shapes, laye
 from solvers.recompute.graph.opt.bound.tree import BoundSearch
 from solvers.recompute.graph.opt.layers import find_layers
 from solvers.recompute.graph.opt.planning.layered import LayeredPlanner
-from solvers.recompute.graph.opt.search.plans import construct, improve
+from solvers.recompute.graph.opt.search.plans import Effort, construct, improve
 from solvers.recompute.graph.replay import instance
 
 MOSTLY = 0.4
@@ -149,7 +149,9 @@ class _Optimum:
         moves = None if search.limits.work is None else int(MOVES * search.limits.work)
         goal = search.bound / (1 - search.limits.gap) if search.limits.gap < 1 else math.inf
         fresh = None if self.layers is None else 0  # a layered plan is better than any fresh one: keep to it
-        search.offer(improve(search.given, again, deadline, search.limits.seed, self._watched, moves, goal, fresh))
+        search.offer(
+            improve(search.given, again, Effort(deadline, moves, goal, fresh), search.limits.seed, self._watched)
+        )
 
     def _watched(self, objective: int | None) -> bool:
         self.search.report()

@@ -2,6 +2,8 @@
 
 The bound is not what a float engine says, but what the leaves' duals add up to in integers; `bayplan check` adds them
 up again. It is valid at any moment: the leaves always cover the whole space.
+
+One file: the tree, its leaves and their duals share one state.
 """
 
 import heapq

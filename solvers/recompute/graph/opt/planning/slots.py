@@ -2,6 +2,8 @@
 
 A restriction of the problem, stated so that its linear relaxation is tight: what a pattern holds in every stage is
 computed beforehand. What it answers is measured by replay; it bounds nothing.
+
+One file: the families of model P in the order of its page.
 """
 
 from collections import defaultdict

@@ -4,7 +4,7 @@ import math
 import random
 import time
 from collections.abc import Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from solvers.recompute.graph.least import least_budget_bytes
 from solvers.recompute.graph.opt.search.anneal import Annealing, Observer, Sets
@@ -92,23 +92,33 @@ class _Construction:
             self.best, self.objective = plan, found.objective_us
 
 
+@dataclass(frozen=True)
+class Effort:
+    """How long to search: until `deadline` (of `time.perf_counter`), so many moves, or the objective `goal` in µs.
+
+    `starts` fresh plans take part of the time (None: as many as fit in; 0 only polishes).
+    """
+
+    deadline: float
+    moves: int | None = None
+    goal: float = -math.inf
+    starts: int | None = None
+
+
 def improve(
     given: Instance,
     recomputed: Sequence[Collection[int]],
-    deadline: float,
+    effort: Effort,
     seed: int,
     watch: Observer | None = None,
-    moves: int | None = None,
-    goal: float = -math.inf,
-    starts: int | None = None,
 ) -> Sets:
-    """A valid plan made cheaper by simulated annealing until the deadline, so many moves, or the objective `goal`.
+    """A valid plan made cheaper by simulated annealing.
 
     The answer is valid and never worse than what was given; with `moves` it depends on the seed alone, as far as the
-    deadline is not met before. `starts` fresh plans take part of the time (None: as many as fit in; 0 only polishes).
+    deadline is not met before.
     """
     start = useful(given, recomputed)
-    search = Annealing(given, start, deadline, seed, watch, moves)
-    search.run(goal - given.base, starts)
+    search = Annealing(given, start, effort.deadline, seed, watch, effort.moves)
+    search.run(effort.goal - given.base, effort.starts)
     found, before = replay(given, search.best), replay(given, start)
     return search.best if found.violation is None and found.objective_us <= before.objective_us else start

@@ -14,7 +14,7 @@ from solvers.recompute.graph.instances import at_position, mobilenet, random_lay
 from solvers.recompute.graph.least import least_budget_bytes
 from solvers.recompute.graph.opt.search.blocks import evict_block, fill, hide
 from solvers.recompute.graph.opt.search.moves import Moves
-from solvers.recompute.graph.opt.search.plans import construct, improve
+from solvers.recompute.graph.opt.search.plans import Effort, construct, improve
 from solvers.recompute.graph.opt.search.state import State
 from solvers.recompute.graph.replay import Instance, instance, plan_from_recomputations, replay
 from tests.solvers.recompute.graph.brute_force import optimum, random_problem
@@ -92,7 +92,7 @@ def test_tiny_plans_are_near_the_optimum_never_below_and_hardly_ever_missed() ->
         elif found is None:
             missed += 1
         else:
-            plan = improve(instance(problem), found, soon(), seed, moves=1500, goal=least)
+            plan = improve(instance(problem), found, Effort(soon(), moves=1500, goal=least), seed)
             objective = judged(problem, plan)
             assert least <= objective <= judged(problem, found)
             distances.append(objective / least - 1)
@@ -109,7 +109,7 @@ def test_any_small_graph_gets_a_valid_plan_or_none(problem: RecomputeGraphProble
     found = construct(measured, soon(0.02), seed=0)
     if found is not None:
         before = judged(problem, found)
-        assert judged(problem, improve(measured, found, soon(), seed=1, moves=100)) <= before
+        assert judged(problem, improve(measured, found, Effort(soon(), moves=100), seed=1)) <= before
     ample = replace(problem, budget_bytes=problem.static_bytes + sum(op.output_bytes for op in problem.ops))
     assert construct(instance(ample), soon(), seed=0) == [set() for _ in problem.ops]
 
@@ -126,7 +126,7 @@ def test_training_graphs_get_a_plan_at_once_and_a_better_one_soon(
     first = construct(measured, soon(), seed=0)
     assert time.process_time() - began < 4  # measured: 0.05 … 0.3 s
     assert first is not None
-    better = improve(measured, first, soon(), seed=0, moves=1500)
+    better = improve(measured, first, Effort(soon(), moves=1500), seed=0)
     assert measured.base < judged(problem, better) < judged(problem, first)
 
 
@@ -168,7 +168,7 @@ def test_recomputation_hides_behind_communication() -> None:
     for version in (problem, silent):
         first = construct(instance(version), soon(), seed=0)
         assert first is not None
-        objectives.append(judged(version, improve(instance(version), first, soon(), seed=0, moves=2000)))
+        objectives.append(judged(version, improve(instance(version), first, Effort(soon(), moves=2000), seed=0)))
     assert objectives[0] < objectives[1]
 
 
@@ -183,7 +183,9 @@ def test_the_least_working_set_as_budget_is_met_exactly() -> None:
     assert least_budget_bytes(measured) == chain.budget_bytes
     found = construct(measured, soon(), seed=0)
     assert found is not None
-    assert judged(chain, improve(measured, found, soon(), seed=0, moves=50)) == 21  # op 0 stays: three at a time fit
+    assert (
+        judged(chain, improve(measured, found, Effort(soon(), moves=50), seed=0)) == 21
+    )  # op 0 stays: three at a time fit
     assert construct(instance(replace(chain, budget_bytes=12)), soon(), seed=0) is None
 
 
@@ -192,7 +194,7 @@ def test_a_seed_and_a_number_of_moves_make_the_plan() -> None:
     first = construct(measured, soon(), seed=5)
     assert first is not None
     assert construct(measured, soon(), seed=5) == first
-    plans = [improve(measured, first, soon(), seed=5, moves=400) for _ in range(2)]
+    plans = [improve(measured, first, Effort(soon(), moves=400), seed=5) for _ in range(2)]
     assert plans[0] == plans[1]
 
 
@@ -206,7 +208,7 @@ def test_the_observer_stops_the_search_and_sees_it_improve() -> None:
 
     first = construct(measured, soon(), seed=0, watch=lambda objective: False)
     assert first is not None
-    improve(measured, first, soon(), seed=0, watch=observe)
+    improve(measured, first, Effort(soon()), seed=0, watch=observe)
     assert len(seen) == 30
     known = [objective for objective in seen if objective is not None]
     assert known == sorted(known, reverse=True)
@@ -218,9 +220,9 @@ def test_polishing_starts_from_the_plan_alone_and_stops_at_the_goal() -> None:
     first = construct(measured, soon(), seed=0)
     assert first is not None
     before = replay(measured, first).objective_us
-    polished = improve(measured, first, soon(), seed=0, moves=600, starts=0)
+    polished = improve(measured, first, Effort(soon(), moves=600, starts=0), seed=0)
     assert replay(measured, polished).objective_us < before
-    assert improve(measured, first, soon(), seed=0, moves=600, goal=before) == first
+    assert improve(measured, first, Effort(soon(), moves=600, goal=before), seed=0) == first
 
 
 def test_no_time_is_no_plan_and_no_change() -> None:
@@ -228,4 +230,4 @@ def test_no_time_is_no_plan_and_no_change() -> None:
     assert construct(measured, time.perf_counter() - 1, seed=0) is None
     first = construct(measured, soon(), seed=0)
     assert first is not None
-    assert improve(measured, first, time.perf_counter() - 1, seed=0) == first
+    assert improve(measured, first, Effort(time.perf_counter() - 1), seed=0) == first

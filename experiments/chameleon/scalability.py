@@ -6,10 +6,10 @@ from typing import Any
 
 from experiments.chameleon.entries import trained_in
 from experiments.cluster.planning import (
-    DrawnFailure,
     EXACT,
     PAPER,
     Answer,
+    DrawnFailure,
     answers,
     failed_problem,
     figures_of,

@@ -16,6 +16,7 @@ from solvers.partition.stages import StageChoice, Stages
 from solvers.planner import require_clean
 from solvers.timeline import PipelineTimes, StageMemory, stage_memory
 from solvers.timeline import pipeline as run_pipeline
+from solvers.timeline.pipeline.inputs import Discipline
 from solvers.workload import ModelShape, Parallelism, p2p_us
 
 LARGEST = 2**53
@@ -140,8 +141,10 @@ def step_of(pipeline: Pipeline, system: System, stages: Stages, layers: Sequence
         recompute_us=[one.critical_us for one in chosen],
         forward_hidden_us=[one.forward_hidden_us for one in chosen],
         p2p_us=message_us(pipeline),
-        hide_in_stalls=system.hide,
-        may_hide=[stages.may_hide(stage, one, system.hide) for stage, one in enumerate(chosen)],
+        how=Discipline(
+            hide_in_stalls=system.hide,
+            may_hide=[stages.may_hide(stage, one, system.hide) for stage, one in enumerate(chosen)],
+        ),
     )
     return Step(system, pipeline, tuple(chosen), times, stage_memory(times, [one.memory for one in chosen]))
 

@@ -65,6 +65,22 @@ class Pipelines:
             )
 
 
+@dataclass(frozen=True)
+class Discipline:
+    """How stages work: the order of their passes, and what they recompute while they wait (`Hide`).
+
+    `may_hide` says which stages have the memory for that (`hiding_fits`), one for all or of shape (…, P).
+    """
+
+    order: Order = "1f1b"
+    hide_in_stalls: Hide = "none"
+    may_hide: npt.ArrayLike = True
+
+
+ONE_F_ONE_B = Discipline()
+"""One forward, one backward; recomputation waits until the gradient is there."""
+
+
 def prepared(
     forward_us: npt.ArrayLike,
     backward_us: npt.ArrayLike,
@@ -72,15 +88,13 @@ def prepared(
     recompute_us: npt.ArrayLike,
     forward_hidden_us: npt.ArrayLike,
     p2p_us: npt.ArrayLike,
-    order: Order,
-    hide_in_stalls: Hide,
-    may_hide: npt.ArrayLike,
+    how: Discipline,
 ) -> Pipelines:
     """The inputs checked, broadcast against each other, one column for each pipeline."""
-    if order not in ORDERS:
-        raise unknown("order", order, ORDERS)
-    if hide_in_stalls not in get_args(Hide):
-        raise unknown("choice for hide_in_stalls", hide_in_stalls, get_args(Hide))
+    if how.order not in ORDERS:
+        raise unknown("order", how.order, ORDERS)
+    if how.hide_in_stalls not in get_args(Hide):
+        raise unknown("choice for hide_in_stalls", how.hide_in_stalls, get_args(Hide))
     if microbatches < 1:
         raise InvalidInput(f"microbatches is {microbatches}: a step has at least 1")
     names = ("forward_us", "backward_us", "recompute_us", "forward_hidden_us")
@@ -88,7 +102,7 @@ def prepared(
         _whole(name, value)
         for name, value in zip(names, (forward_us, backward_us, recompute_us, forward_hidden_us), strict=True)
     ]
-    may, hops = np.asarray(may_hide, dtype=np.bool_), _whole("p2p_us", p2p_us)
+    may, hops = np.asarray(how.may_hide, dtype=np.bool_), _whole("p2p_us", p2p_us)
     if not times[0].ndim or not times[0].shape[-1]:
         raise InvalidInput("forward_us lists no stage: give one time a stage")
     try:
@@ -112,8 +126,8 @@ def prepared(
         hops=np.ascontiguousarray(hops.reshape(int(np.prod(batch)), depth - 1).T),
         hide=columns(may, depth).astype(np.bool_),
         microbatches=microbatches,
-        order=order,
-        mode=hide_in_stalls,
+        order=how.order,
+        mode=how.hide_in_stalls,
         shape=tuple(batch),
     )
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from solvers.ir.errors import InvalidInput
 from solvers.ir.report import Report, Span
 from solvers.ir.schedule import Action, Schedule
+from solvers.timeline.pipeline.inputs import Discipline
 from solvers.timeline.pipeline.memory import StageMemory
 from solvers.timeline.pipeline.order import stage_order
 from solvers.timeline.pipeline.times import PipelineTimes, pipeline_makespan_us
@@ -25,7 +26,7 @@ def pipeline_report(
         times.backward_us,
         microbatches=times.microbatches,
         p2p_us=times.p2p_us,
-        order=times.order,
+        how=Discipline(order=times.order),
     )
     return Report(
         name=name,

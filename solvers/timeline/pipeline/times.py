@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from solvers.timeline.pipeline.inputs import Hide, Pipelines, prepared
+from solvers.timeline.pipeline.inputs import ONE_F_ONE_B, Discipline, Hide, Pipelines, prepared
 from solvers.timeline.pipeline.order import IntArray, Order, cool_down, waves
 
 
@@ -119,24 +119,19 @@ def pipeline(
     recompute_us: npt.ArrayLike = 0,
     forward_hidden_us: npt.ArrayLike = 0,
     p2p_us: npt.ArrayLike = 0,
-    order: Order = "1f1b",
-    hide_in_stalls: Hide = "none",
-    may_hide: npt.ArrayLike = True,
+    how: Discipline = ONE_F_ONE_B,
 ) -> PipelineTimes:
     """All start and end times of one step; times in whole µs, of shape (P,) or (…, P) for a batch.
 
     `recompute_us`: recomputation of a microbatch on the critical path. `forward_hidden_us`: recomputation that the
     windows of the forward pass before hide, which joins the critical path where there is none (cool-down, GPipe, last
-    stage). `p2p_us`: between stages, one for all or (…, P − 1). `hide_in_stalls`: see `Hide`; `may_hide` says which
-    stages have the memory for it (`hiding_fits`). Raises `InvalidInput` on negative or fractional times.
+    stage). `p2p_us`: between stages, one for all or (…, P − 1). Raises `InvalidInput` on negative or fractional times.
     """
-    given = prepared(
-        forward_us, backward_us, microbatches, recompute_us, forward_hidden_us, p2p_us, order, hide_in_stalls, may_hide
-    )
+    given = prepared(forward_us, backward_us, microbatches, recompute_us, forward_hidden_us, p2p_us, how)
     depth, count = given.forward.shape
     ends = _Ends(*(np.zeros((depth, microbatches, count), dtype=np.int64) for _ in range(3)))
     _sweep(given, ends)
-    cool = cool_down(depth, microbatches, order)
+    cool = cool_down(depth, microbatches, how.order)
     table = given.tables()[0]
     on_lane = np.where(cool[..., None], table[depth:, None], table[:depth, None])
 
@@ -144,8 +139,8 @@ def pipeline(
         return np.moveaxis(array, -1, 0).reshape(*given.shape, *tail)
 
     return PipelineTimes(
-        order=order,
-        hide_in_stalls=hide_in_stalls,
+        order=how.order,
+        hide_in_stalls=how.hide_in_stalls,
         microbatches=microbatches,
         forward_us=shaped(given.forward, depth),
         backward_us=shaped(given.backward, depth),
@@ -165,14 +160,10 @@ def pipeline_makespan_us(
     recompute_us: npt.ArrayLike = 0,
     forward_hidden_us: npt.ArrayLike = 0,
     p2p_us: npt.ArrayLike = 0,
-    order: Order = "1f1b",
-    hide_in_stalls: Hide = "none",
-    may_hide: npt.ArrayLike = True,
+    how: Discipline = ONE_F_ONE_B,
 ) -> IntArray:
     """`pipeline(…).makespan_us` without the times in between: for hundreds of thousands of candidates."""
-    given = prepared(
-        forward_us, backward_us, microbatches, recompute_us, forward_hidden_us, p2p_us, order, hide_in_stalls, may_hide
-    )
+    given = prepared(forward_us, backward_us, microbatches, recompute_us, forward_hidden_us, p2p_us, how)
     found = [_sweep(part, None) for part in given.chunks()]
     return np.concatenate(found).reshape(given.shape) if found else np.zeros(given.shape, dtype=np.int64)
 

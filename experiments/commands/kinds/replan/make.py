@@ -18,6 +18,7 @@ from solvers.ir.fields import LARGEST
 from solvers.ir.graph import OpGraph
 from solvers.ir.hardware import Hardware
 from solvers.ir.replan import Hosts, ReplanProblem
+from solvers.replan.estimate.measured import Nodes
 
 SECONDS = 10**6
 """Microseconds of a second."""
@@ -112,12 +113,14 @@ def problem_of_graph(graph: OpGraph, machine: Hardware, memory_bytes: int, cut: 
     problem = problem_from_graph(
         graph,
         machine,
-        nodes=cluster.depth * cluster.data,
+        Nodes(
+            count=cluster.depth * cluster.data,
+            bytes_per_s=cluster.bytes_per_s,
+            data_parallel=cluster.data,
+            max_depth=cluster.deepest,
+            budget_bytes=memory_bytes,
+        ),
         microbatches=cluster.microbatches,
-        bytes_per_s=cluster.bytes_per_s,
-        data_parallel=cluster.data,
-        max_depth=cluster.deepest,
-        budget_bytes=memory_bytes,
     )
     return _stated(problem, cluster, graph.name)
 

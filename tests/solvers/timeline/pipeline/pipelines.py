@@ -8,10 +8,16 @@ import networkx as nx
 
 from solvers.ir import Action, Schedule
 from solvers.timeline import run_lanes
+from solvers.timeline.pipeline.inputs import Discipline, Hide
+from solvers.timeline.pipeline.order import Order
 from tests.solvers.check.replan.naive_pipeline import limited_order
 
 Node = tuple[str, int, int]
 """What, stage, microbatch."""
+
+
+ORDER_CHOICES: tuple[Order, ...] = ("1f1b", "1f1b", "gpipe")
+HIDE_CHOICES: tuple[Hide, ...] = ("none", "cooldown", "all")
 
 
 @dataclass(frozen=True)
@@ -25,8 +31,8 @@ class Given:
     hops: list[int]
     may_hide: list[bool]
     microbatches: int
-    order: str
-    hide: str
+    order: Order
+    hide: Hide
 
     def arguments(self) -> dict[str, object]:
         return {
@@ -35,10 +41,8 @@ class Given:
             "recompute_us": self.recompute,
             "forward_hidden_us": self.windows,
             "p2p_us": self.hops,
-            "may_hide": self.may_hide,
             "microbatches": self.microbatches,
-            "order": self.order,
-            "hide_in_stalls": self.hide,
+            "how": Discipline(order=self.order, hide_in_stalls=self.hide, may_hide=self.may_hide),
         }
 
 
@@ -58,8 +62,8 @@ def random_given(seed: int) -> Given:
         hops=[source.randint(0, source.choice((0, 3, 20))) for _ in range(depth - 1)],
         may_hide=[source.random() < 0.8 for _ in range(depth)],
         microbatches=source.randint(1, 9),
-        order=source.choice(("1f1b", "1f1b", "gpipe")),
-        hide=source.choice(("none", "cooldown", "all")),
+        order=source.choice(ORDER_CHOICES),
+        hide=source.choice(HIDE_CHOICES),
     )
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from solvers.ir import InvalidInput
-from solvers.timeline.pipeline.inputs import Hide
+from solvers.timeline.pipeline.inputs import Discipline, Hide
 from solvers.timeline.pipeline.memory import StageBytes, hiding_fits, in_flight, stage_memory
 from solvers.timeline.pipeline.order import Order
 from solvers.timeline.pipeline.times import PipelineTimes, pipeline
@@ -20,7 +20,12 @@ def random_times(seed: int, order: Order, hide: Hide) -> PipelineTimes:
     depth, count = int(source.integers(1, 6)), int(source.integers(1, 9))
     forward, backward, recompute = source.integers(1, 9, size=(3, depth))
     return pipeline(
-        forward, backward, recompute_us=recompute, microbatches=count, order=order, hide_in_stalls=hide, p2p_us=2
+        forward,
+        backward,
+        recompute_us=recompute,
+        microbatches=count,
+        p2p_us=2,
+        how=Discipline(order=order, hide_in_stalls=hide),
     )
 
 
@@ -35,7 +40,7 @@ def test_two_stages_by_hand() -> None:
 
 def test_recomputing_ahead_of_the_gradient_holds_a_whole_stage() -> None:
     """One microbatch: stage 0 recomputes at 1-2, although the gradient comes at 4."""
-    times = pipeline([1, 1], [2, 2], recompute_us=[1, 0], microbatches=1, hide_in_stalls="cooldown")
+    times = pipeline([1, 1], [2, 2], recompute_us=[1, 0], microbatches=1, how=Discipline(hide_in_stalls="cooldown"))
     assert stage_memory(times, [HELD, HELD])[0].levels == ((0, 110), (1, 122), (6, 100))
 
 

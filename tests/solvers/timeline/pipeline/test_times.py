@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 from solvers.ir import InvalidInput
+from solvers.timeline.pipeline import inputs
+from solvers.timeline.pipeline.inputs import Discipline
 from solvers.timeline.pipeline.order import Order, cool_down, stage_order, waves
 from solvers.timeline.pipeline.times import PipelineTimes, pipeline, pipeline_makespan_us
 from tests.solvers.check.replan.naive_pipeline import naive_pipeline_us
@@ -31,8 +33,8 @@ def test_two_stages_by_hand() -> None:
 def test_recomputation_hides_in_the_stall_of_the_cool_down() -> None:
     """Stage 0 waits from 2 to 4 and from 6 to 7; of its recomputations of 2 us, the first hides whole, the second 1."""
     exposed = pipeline([1, 1], [2, 2], recompute_us=[2, 0], microbatches=2)
-    cooldown = pipeline([1, 1], [2, 2], recompute_us=[2, 0], microbatches=2, hide_in_stalls="cooldown")
-    everywhere = pipeline([1, 1], [2, 2], recompute_us=[2, 0], microbatches=2, hide_in_stalls="all")
+    cooldown = pipeline([1, 1], [2, 2], recompute_us=[2, 0], microbatches=2, how=Discipline(hide_in_stalls="cooldown"))
+    everywhere = pipeline([1, 1], [2, 2], recompute_us=[2, 0], microbatches=2, how=Discipline(hide_in_stalls="all"))
     assert [int(times.makespan_us) for times in (exposed, cooldown, everywhere)] == [12, 12, 10]
     assert everywhere.waited_us.tolist() == [[2, 1], [0, 0]]
     assert everywhere.backward_start_us.tolist() == [[4, 8], [2, 5]]
@@ -41,10 +43,14 @@ def test_recomputation_hides_in_the_stall_of_the_cool_down() -> None:
     assert everywhere.stall_us.tolist() == [0, 4]
     assert cooldown.recompute_start_us.tolist()[0] == [4, 8]
     assert cooldown.hidden_us.tolist() == [0, 0]
-    one = pipeline([1, 1], [2, 2], recompute_us=[2, 0], microbatches=1, hide_in_stalls="cooldown")
+    one = pipeline([1, 1], [2, 2], recompute_us=[2, 0], microbatches=1, how=Discipline(hide_in_stalls="cooldown"))
     assert (int(one.makespan_us), one.hidden_us.tolist()) == (6, [2, 0])
     refused = pipeline(
-        [1, 1], [2, 2], recompute_us=[2, 0], microbatches=2, hide_in_stalls="all", may_hide=[False, True]
+        [1, 1],
+        [2, 2],
+        recompute_us=[2, 0],
+        microbatches=2,
+        how=Discipline(hide_in_stalls="all", may_hide=[False, True]),
     )
     assert refused.makespan_us == 12
 
@@ -54,14 +60,14 @@ def test_what_forward_windows_hide_is_exposed_where_there_are_none() -> None:
     times = pipeline([1, 1], [2, 2], forward_hidden_us=[3, 0], microbatches=3)
     assert times.recompute_us.tolist() == [[0, 0, 3], [0, 0, 0]]
     assert pipeline([1, 1], [2, 2], forward_hidden_us=[0, 3], microbatches=3).recompute_us[1].tolist() == [3, 3, 3]
-    flushed = pipeline([1, 1], [2, 2], forward_hidden_us=[3, 3], microbatches=3, order="gpipe")
+    flushed = pipeline([1, 1], [2, 2], forward_hidden_us=[3, 3], microbatches=3, how=Discipline(order="gpipe"))
     assert (flushed.recompute_us == 3).all()
 
 
 @pytest.mark.parametrize("order", ["1f1b", "gpipe"])
 def test_equal_stages_take_m_plus_p_minus_1_rounds(order: Order) -> None:
     for depth, microbatches in product(range(1, 9), range(1, 20)):
-        found = pipeline_makespan_us([5] * depth, [7] * depth, microbatches=microbatches, order=order)
+        found = pipeline_makespan_us([5] * depth, [7] * depth, microbatches=microbatches, how=Discipline(order=order))
         assert found == (microbatches + depth - 1) * 12
 
 
@@ -101,8 +107,7 @@ def test_a_batch_is_many_pipelines_at_once() -> None:
         recompute_us=recompute,
         p2p_us=hops,
         microbatches=7,
-        hide_in_stalls="cooldown",
-        may_hide=may,
+        how=Discipline(hide_in_stalls="cooldown", may_hide=may),
     )
     assert batch.makespan_us.shape == (5, 6)
     for place in np.ndindex(5, 6):
@@ -112,15 +117,14 @@ def test_a_batch_is_many_pipelines_at_once() -> None:
             recompute_us=recompute[place],
             p2p_us=hops[place],
             microbatches=7,
-            hide_in_stalls="cooldown",
-            may_hide=may[place],
+            how=Discipline(hide_in_stalls="cooldown", may_hide=may[place]),
         )
         for figure in ("makespan_us", "forward_start_us", "recompute_start_us", "backward_end_us", "stall_us"):
             assert (getattr(one, figure) == getattr(batch, figure)[place]).all()
 
 
 def test_chunks_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("solvers.timeline.pipeline.inputs.CHUNK", 12)
+    monkeypatch.setattr(inputs, "CHUNK", 12)
     source = np.random.default_rng(8)
     forward, backward = source.integers(0, 50, size=(2, 50, 4))
     found = pipeline_makespan_us(forward, backward, microbatches=5)
@@ -193,8 +197,8 @@ def test_the_cool_down_is_the_tail_of_a_stage() -> None:
         ({"forward_us": []}, "forward_us lists no stage"),
         ({"forward_us": 3}, "forward_us lists no stage"),
         ({"microbatches": 0}, "microbatches is 0: a step has at least 1"),
-        ({"order": "1f1"}, "there is no order '1f1': did you mean '1f1b'"),
-        ({"hide_in_stalls": "cool"}, "no choice for hide_in_stalls 'cool'"),
+        ({"how": Discipline(order="1f1")}, "there is no order '1f1': did you mean '1f1b'"),  # type: ignore[arg-type]
+        ({"how": Discipline(hide_in_stalls="cool")}, "no choice for hide_in_stalls 'cool'"),  # type: ignore[arg-type]
         ({"forward_us": [2**53, 2**53], "microbatches": 10**6}, "give smaller ones"),
     ],
 )

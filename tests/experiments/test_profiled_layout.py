@@ -14,6 +14,7 @@ from runtime.device import SimDevice, use_sim
 from runtime.profile.memory import MemoryProfile, activation_peak_bytes, profile_memory
 from solvers.check.layout.judge import device_peak
 from solvers.ir.layout import LayoutPlan, LayoutProblem, Policy
+from solvers.layout.make import Rank, Sizes
 from tests.accelerators import prepare_sim
 
 REFUSED = prepare_sim()
@@ -31,9 +32,7 @@ def profiled(sim: SimDevice) -> tuple[MemoryProfile, LayoutProblem]:
     torch.manual_seed(0)
     work = build_gpt(SHAPE, sim.device)
     profile = profile_memory(work.model, work.step, sim.device, optimizer=work.optimizer)
-    problem = layout_problem(
-        profile, sim.hardware, host_bytes=1 << 30, context_bytes=0, parameter_bytes=4, state_bytes=8
-    )
+    problem = layout_problem(profile, sim.hardware, Rank(host_bytes=1 << 30), context_bytes=0, sizes=Sizes(4, 2.0))
     return profile, problem
 
 
@@ -72,9 +71,7 @@ def test_frozen_first_blocks_have_no_choice(sim: SimDevice) -> None:
     for module in (work.model.tokens, *list(work.model.blocks)[:3]):
         module.requires_grad_(False)
     profile = profile_memory(work.model, work.step, sim.device, optimizer=work.optimizer)
-    problem = layout_problem(
-        profile, sim.hardware, host_bytes=1 << 30, context_bytes=0, parameter_bytes=4, state_bytes=8
-    )
+    problem = layout_problem(profile, sim.hardware, Rank(host_bytes=1 << 30), context_bytes=0, sizes=Sizes(4, 2.0))
     assert [block.choice for block in problem.blocks] == [False, *[False] * 3, *[True] * 3, False]
     still = {index for block in problem.blocks[:4] for index in block.chunks}
     assert [chunk.trainable for chunk in problem.chunks] == [index not in still for index in range(len(problem.chunks))]

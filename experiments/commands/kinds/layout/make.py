@@ -16,6 +16,7 @@ from solvers.ir.layout import LayoutProblem
 
 if TYPE_CHECKING:
     from solvers.layout.least import Least
+    from solvers.layout.make import Rank
 
 OPTIONS = (
     click.option("--hosts", type=click.IntRange(1), help="layout: hosts that the ranks are on, evenly.  [default: 1]"),
@@ -65,17 +66,9 @@ def from_shape(request: Request, shape: str) -> Made:
                 f"--{option.replace('_', '-')} is of a --graph: a --shape says it itself, so leave it out"
             )
     model = read_shape(shape)
-    ranks = cut["data_parallel"] or 1
-    problem = problem_from_shape(
-        model,
-        request.machine,
-        ranks=ranks,
-        batch=ranks * cut["microbatch"],
-        hosts=cut["hosts"] or 1,
-        sequence=cut["sequence"] or model.sequence,
-        host_bytes=_host_bytes(cut),
-        overlap_update=not cut["no_overlap_update"],
-    )
+    batch = (cut["data_parallel"] or 1) * cut["microbatch"]
+    sequence = cut["sequence"] or model.sequence
+    problem = problem_from_shape(model, request.machine, _rank(cut), batch=batch, sequence=sequence)
     return _budgeted(problem, request.budget, ())
 
 
@@ -89,24 +82,31 @@ def from_graph(request: Request, place: Path) -> Made:
     problem = problem_from_graph(
         graph,
         request.machine,
-        **_measured(request.cut),
+        _rank(request.cut),
+        context_bytes=_context_bytes(request.cut),
         parameter_bytes=request.cut["parameter_bytes"] or PARAMETER_BYTES,
     )
     return _budgeted(problem, request.budget, remarks(graph))
 
 
-def _measured(cut: Mapping[str, Any]) -> dict[str, Any]:
-    """What the options say of a measured step's ranks, hosts and context."""
+def _rank(cut: Mapping[str, Any]) -> "Rank":
+    """What the options say of ranks and hosts."""
+    from solvers.layout.make import Rank
+
+    return Rank(
+        ranks=cut["data_parallel"] or 1,
+        hosts=cut["hosts"] or 1,
+        host_bytes=_host_bytes(cut),
+        overlap_update=not cut["no_overlap_update"],
+    )
+
+
+def _context_bytes(cut: Mapping[str, Any]) -> int:
+    """What the runtime itself takes of a measured step's device."""
     from solvers.layout.assumptions import CONTEXT_BYTES
 
     context = cut["context"]
-    return {
-        "ranks": cut["data_parallel"] or 1,
-        "hosts": cut["hosts"] or 1,
-        "host_bytes": _host_bytes(cut),
-        "overlap_update": not cut["no_overlap_update"],
-        "context_bytes": CONTEXT_BYTES if context is None else parse_bytes(context, "--context"),
-    }
+    return CONTEXT_BYTES if context is None else parse_bytes(context, "--context")
 
 
 def from_profile(request: Request) -> Made:
@@ -117,6 +117,7 @@ def from_profile(request: Request) -> Made:
     from runtime.profile import call_theirs, load_factory
     from runtime.profile.memory import profile_memory
     from runtime.profile.memory.optimizer import growing_state_bytes
+    from solvers.layout.make import Sizes
 
     cut = request.cut
     factory, device = cut["profile"], cut["device"]
@@ -132,12 +133,13 @@ def from_profile(request: Request) -> Made:
         raise InvalidInput(f"{factory} does not fit the whole device: make it smaller") from error
     size = cut["parameter_bytes"] or max(parameter.element_size() for parameter in model.parameters())
     trained = sum(one.bytes for one in profile.parameters if one.trainable)
+    states = round(size * growing_state_bytes(optimizer) / max(1, trained))
     problem = layout_problem(
         profile,
         request.machine,
-        **_measured(cut),
-        parameter_bytes=size,
-        state_bytes=round(size * growing_state_bytes(optimizer) / max(1, trained)),
+        _rank(cut),
+        context_bytes=_context_bytes(cut),
+        sizes=Sizes(size, states / size),
     )
     return _budgeted(problem, request.budget, profile.remarks())
 

@@ -14,7 +14,7 @@ from solvers.ir.codec import plan_file
 from solvers.layout.evaluate import instance
 from solvers.layout.exact.solver import INTERRUPTED, NO_RELAXATION, TIME_UP, TOO_LARGE, UNCERTIFIED, ExactLayout
 from solvers.layout.least import Least
-from solvers.layout.make import problem_from_shape
+from solvers.layout.make import Rank, problem_from_shape
 from solvers.layout.search import Search
 from tests.solvers.layout.brute_force import decisions, optimum, random_problem
 from tests.solvers.layout.test_least import needs
@@ -26,7 +26,7 @@ SEARCHING = ExactLayout(every_decision=0)
 
 def paper_row(shape: str, hardware: str, batch: int) -> LayoutProblem:
     """A row of ProTrain's table 4, on four ranks."""
-    return problem_from_shape(read_shape(shape), read_hardware(hardware), ranks=4, batch=batch)
+    return problem_from_shape(read_shape(shape), read_hardware(hardware), Rank(ranks=4), batch=batch)
 
 
 def test_brute_force_agrees_with_the_search_and_its_bound() -> None:

@@ -10,7 +10,7 @@ from experiments.shapes import read_shape
 from solvers.ir import Op, OpGraph
 from solvers.ir.codec import document_to_raw, read_problem, write_json
 from solvers.ir.layout import LayoutProblem
-from solvers.layout.make import problem_from_shape
+from solvers.layout.make import Rank, problem_from_shape
 from tests.experiments.commands.console import ROOT, Outcome, call, refused, write_graph
 from tests.solvers.layout.test_measured import by_hand
 
@@ -60,12 +60,9 @@ def test_the_options_are_those_of_the_problem(tmp_path: Path) -> None:
     expected = problem_from_shape(
         read_shape("gpt2-1b"),
         read_hardware("protrain-a100-16"),
-        ranks=16,
+        Rank(ranks=16, hosts=4, host_bytes=512 << 30, device_bytes=40 << 30),
         batch=48,
-        hosts=4,
         sequence=512,
-        host_bytes=512 << 30,
-        device_bytes=40 << 30,
     )
     assert read(out) == expected
     assert expected.host_bytes == 128 << 30  # four ranks share a host

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from solvers.planner import solver_names
+
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 TESTED = re.compile(r"<!-- tested -->\n```(bash|python)\n(.*?)```", re.DOTALL)
@@ -116,7 +118,7 @@ def test_the_tables_shown_are_those_of_the_kept_results() -> None:
         assert text.strip() in (ROOT / name).read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("solver", ["greedy-swap", "capuchin-swap", "milp-swap"])
+@pytest.mark.parametrize("solver", solver_names("swap"))
 @pytest.mark.parametrize("share", [0.01, 0.5, 1.0, 1.5])
 def test_ten_lines_survive_any_budget_and_solver(solver: str, share: float, capsys: pytest.CaptureFixture[str]) -> None:
     from runtime.device import use_sim

@@ -1,217 +1,46 @@
-"""`bayplan compare`: one experiment, every policy planned, checked, executed and written down; with `-m` a grid."""
+"""`bayplan compare`: one experiment of any kind, written down and shown; with `-m` a grid of them."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
+from typing import Any
 
-import torch
 from rich.console import Console
 
-from experiments.compose import Composed, read_settings, split_flags
-from experiments.config import Baseline, FactoryConf, Settings
-from experiments.execution import execute
-from experiments.figures import figures_of
-from experiments.hardware import read_hardware
-from experiments.outcomes import Bench, Outcome, make_model, refused, run_baseline, run_plan
-from experiments.page import html_page
-from experiments.pictures import LANES, why_absent
-from experiments.planning import Prepared, best_start, make_limits, make_problem, make_solvers, prepare
-from experiments.plots import Curve, Panel, lanes_figure, memory_figure, png_bytes, svg_text
-from experiments.profiled import doubts, require_operators
-from experiments.progress import Stages, stages
-from experiments.rows import commit
-from experiments.run_directory import CONFIG, RunDirectory, interrupted, open_run_directory
-from experiments.tables import Table, policy_tables, say, to_markdown, to_terminal, to_text
-from experiments.worlds import World, load_hardware
-from solvers.ir import BayplanError, InvalidInput, Row, SwapPlan
-from solvers.ir.codec import document_to_raw, plan_to_raw, problem_to_raw
-from solvers.ir.sentences import one_line
-from solvers.timeline import chrome_trace
-
-USAGE = """bayplan compare [experiment=NAME] [key=value …] [-m]
-
-Trains a model under every chosen policy and compares them. Settings are Hydra's: groups hardware, model, problem,
-solver and experiment stand in conf/; any setting can be overridden, as in steps=8 or solver=[milp-swap].
-  -m, --multirun   sweep over key=value,value lists and over the grid that the experiment file names; a sweep that is
-                   given an earlier one's folder (run_dir=…) goes on where that ended
-Exit code 1: no solver has a plan that trained, or a plan broke its promise: it ended early, went beyond its budget, or
-changed a bit of the losses, parameters or gradients.
-"""
+from experiments.compose import split_flags
+from experiments.kinds import kind_of, study_of
+from experiments.run_directory import RunDirectory, interrupted, open_run_directory
+from experiments.study import Ran, Study
+from experiments.sweep import run_sweep
+from experiments.tables import say, to_terminal
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command; 0: done, 1: `exit_code`. Raises `InvalidInput` on a bad command line or model."""
+    """Run the command; 0: done, 1: the answer is no. Raises `InvalidInput` on a bad command line or model."""
+    study = study_of(kind_of(argv))
     words, flags = split_flags(argv, {"-m", "--multirun", "-h", "--help"})
     if flags & {"-h", "--help"}:
-        print(USAGE, end="")
+        print(study.usage, end="")
         return 0
-    if flags:
-        from experiments.sweep import run_sweep
+    return run_sweep(study, words) if flags else run_alone(study, words)
 
-        return run_sweep(words)
-    composed = read_settings(words)
-    require_parts(composed.settings)
+
+def run_alone(study: Study[Any], words: Sequence[str]) -> int:
+    """One experiment; what it found stays in its folder, and nothing does where its input was bad."""
+    composed = study.read(words)
+    study.require(composed)
     directory = open_run_directory(composed.settings.name, composed.settings.run_dir)
     try:
-        rows = run_experiment(composed, directory)
+        ran = study.run(composed, directory)
     except KeyboardInterrupt:
         return interrupted(directory)
     finally:
         directory.remove_if_empty()
-    print_rows(Console(), rows, policy_tables(rows), directory)
-    return exit_code(rows)
+    show(Console(), ran, directory)
+    return study.exit_code(ran.rows)
 
 
-def require_parts(settings: Settings) -> None:
-    """Refuse solvers, engines, hardware, devices and baselines that are not there, before anything is trained."""
-    make_solvers(settings)
-    if Baseline.recompute in settings.baselines and isinstance(settings.model, FactoryConf):
-        raise InvalidInput(
-            f"{settings.model.factory} has no variant that recomputes: leave 'recompute' out, as in "
-            "baselines=[none,unlimited]"
-        )
-    World(settings.device, load_hardware(settings.hardware)).require()
-    if settings.robustness.hardware is not None:
-        read_hardware(settings.robustness.hardware)
-
-
-def print_rows(console: Console, rows: Sequence[Row], tables: Sequence[Table], directory: RunDirectory) -> None:
-    """The tables, what each row has to say, and where the files are."""
-    to_terminal(console, tables)
-    for row in rows:
-        if row.reason:
-            say(console, f"{row.asked['policy']}: {row.reason}")
-    say(console, f"written to {directory.path}")
-
-
-def exit_code(rows: Sequence[Row]) -> int:
-    """1 where solvers were asked and none has a plan that trained, or one has a plan that broke its promise."""
-    solved = [row for row in rows if "status" in row.figures]
-    trained = not solved or any(row.outcome == "ok" for row in solved)
-    return 0 if trained and not any(breaks_promise(row) for row in solved) else 1
-
-
-def breaks_promise(row: Row) -> bool:
-    """Whether a checked plan did not train to the end within its budget and bit by bit as without one."""
-    figures = figures_of(row.figures)
-    if figures.swapped_bytes is None:  # there was no plan
-        return False
-    if row.outcome != "ok" or False in (figures.equal_losses, figures.equal_parameters, figures.equal_gradients):
-        return True
-    return (figures.peak_bytes or 0) > (figures.budget_bytes or 0)
-
-
-def run_experiment(
-    composed: Composed, directory: RunDirectory, starts: Mapping[str, SwapPlan] | None = None
-) -> list[Row]:
-    """All policies of one experiment; every row is on disk before the next policy begins.
-
-    `starts` are plans of other problems: solvers that can begin from a plan get the best of those valid here.
-    """
-    settings = composed.settings
-    torch.set_num_threads(1)  # before the first backward pass, whose thread keeps what it finds; two runs then agree
-    with stages(2 + len(settings.baselines) + 2 * len(settings.solver)) as shown:
-        with shown.stage("training with unlimited memory"):
-            bench = make_bench(settings, shown.say)
-        directory.text(CONFIG, composed.yaml)  # from here on the input is known to be good
-        directory.json("graph.json", document_to_raw(bench.graph))
-        directory.json("problem.json", problem_to_raw(bench.problem))
-        outcomes = _run_policies(bench, directory, shown, starts or {})
-        with shown.stage("drawing"):
-            _write_pages(composed, directory, outcomes, bench)
-    return [outcome.row for outcome in outcomes]
-
-
-def make_bench(settings: Settings, tell: Callable[[str], None]) -> Bench:
-    """Train with all memory, profile a step, and state the problem."""
-    world = World(settings.device, load_hardware(settings.hardware))
-    model = make_model(settings.model)
-    unlimited = execute(
-        model, world, settings.steps, profile=settings.title, tell=lambda text: tell(f"unlimited memory: {text}")
-    )
-    if unlimited.graph is None:
-        raise InvalidInput(f"the model does not even fit the whole device ({unlimited.reason}): make it smaller")
-    wild = (~unlimited.losses.isfinite()).nonzero().flatten().tolist()
-    if wild:
-        raise InvalidInput(
-            f"the loss of step {wild[0] + 1} is {unlimited.losses[wild[0]].item()} with unlimited memory, so nothing "
-            "can be compared with it: correct the model, lower its learning rate, or train for fewer steps"
-        )
-    require_operators(unlimited.graph, f"the step of {settings.title}", world.kind.value)
-    for doubt in doubts(unlimited.graph):
-        raise InvalidInput(doubt)
-    problem = make_problem(settings.problem, unlimited.graph, world.hardware)
-    return Bench(settings, world, model, unlimited, unlimited.graph, problem, tell)
-
-
-def _run_policies(
-    bench: Bench, directory: RunDirectory, shown: Stages, starts: Mapping[str, SwapPlan]
-) -> list[Outcome]:
-    outcomes: list[Outcome] = []
-    for baseline in bench.settings.baselines:
-        with shown.stage(f"executing {baseline.value}"):
-            outcomes.append(run_baseline(bench, baseline))
-        directory.rows([outcome.row for outcome in outcomes])
-    limits = make_limits(bench.settings.limits)
-    for name, solver in make_solvers(bench.settings, best_start(bench.problem, starts)).items():
-        try:
-            with shown.stage(f"solving {name}"):
-                prepared = prepare(solver, bench.problem, bench.graph, limits, shown.watch(f"solving {name}"))
-        except BayplanError as error:  # the other policies may have an answer
-            outcomes.append(refused(bench, name, one_line(error)))
-        else:
-            _write_plan(directory, name, prepared)
-            with shown.stage(f"executing {name}"):
-                outcomes.append(run_plan(bench, name, prepared))
-        directory.rows([outcome.row for outcome in outcomes])
-    return outcomes
-
-
-def _write_plan(directory: RunDirectory, name: str, prepared: Prepared) -> None:
-    directory.json(f"plans/{name}.json", plan_to_raw(prepared.file))
-    if prepared.planned is None or prepared.predicted is None:
-        return
-    directory.json(f"schedules/{name}.json", document_to_raw(prepared.planned.schedule))
-    directory.json(f"reports/{name}.simulated.json", document_to_raw(prepared.predicted))
-
-
-def _write_pages(composed: Composed, directory: RunDirectory, outcomes: Sequence[Outcome], bench: Bench) -> None:
-    for outcome in outcomes:
-        if outcome.report is not None:
-            name = outcome.row.asked["policy"]
-            directory.json(f"reports/{name}.executed.json", document_to_raw(outcome.report))
-            directory.json(f"traces/{name}.json", chrome_trace(outcome.report))
-    rows = [outcome.row for outcome in outcomes]
-    tables = policy_tables(rows)
-    directory.text("table.txt", to_text(tables))
-    directory.text("table.md", to_markdown(tables))
-    svgs = _write_pictures(directory, outcomes, bench) if bench.settings.plots else []
-    source = f"{bench.world.name}; commit {commit() or 'unknown'}"
-    title = f"bayplan: {bench.settings.title}"
-    directory.text("report.html", html_page(title, source, tables, svgs, composed.yaml, reasons(rows)))
-
-
-def reasons(rows: Sequence[Row]) -> dict[str, str]:
-    """Why policies failed, and what else there is to say of them, by policy."""
-    return {str(row.asked["policy"]): row.reason for row in rows if row.reason}
-
-
-def _write_pictures(directory: RunDirectory, outcomes: Sequence[Outcome], bench: Bench) -> list[str]:
-    curves: list[Curve] = [outcome.curve for outcome in outcomes if outcome.curve is not None]
-    panels: list[Panel] = [outcome.panel for outcome in outcomes if outcome.panel is not None]
-    absent = [why_absent(outcome.row) for outcome in outcomes if outcome.curve is None]
-    solved = [
-        why_absent(outcome.row) for outcome in outcomes if outcome.panel is None and "status" in outcome.row.figures
-    ]
-    place = f"{bench.settings.title} ({bench.world.name})"
-    figures = {}
-    if curves:
-        figures["memory"] = memory_figure(
-            curves, bench.budget_bytes, f"Device memory during one step of {place}", absent=absent
-        )
-    if panels:
-        figures["lanes"] = lanes_figure(panels, LANES, f"Lanes during one step of {place}", absent=solved)
-    svgs = []
-    for name, figure in figures.items():
-        svgs.append(svg_text(figure))
-        directory.text(f"{name}.svg", svgs[-1])
-        directory.binary(f"{name}.png", png_bytes(figure))
-    return svgs
+def show(console: Console, ran: Ran, directory: RunDirectory) -> None:
+    """The tables, what there is to say, and where the files are."""
+    to_terminal(console, ran.tables)
+    for line in ran.lines:
+        say(console, line)
+    say(console, f"{ran.spent}written to {directory.path}")

@@ -33,6 +33,19 @@ class Planned:
 
 
 @dataclass(frozen=True)
+class Treatment:
+    """What a training has and does: so much memory (None: all), blocks computed again, a plan."""
+
+    capacity_bytes: int | None = None
+    recompute: bool = False
+    planned: Planned | None = None
+
+
+PLAIN = Treatment()
+"""All memory, and no plan."""
+
+
+@dataclass(frozen=True)
 class Execution:
     """What a policy did. `reason` says why it did not finish; then there are no steps, or fewer than asked for.
 
@@ -69,10 +82,8 @@ def execute(
     model: Model,
     world: World,
     steps: int,
+    under: Treatment = PLAIN,
     *,
-    capacity_bytes: int | None = None,
-    recompute: bool = False,
-    planned: Planned | None = None,
     profile: str | None = None,
     tell: Callable[[str], None] = lambda text: None,
 ) -> Execution:
@@ -81,8 +92,9 @@ def execute(
     With a name as `profile`, one further step is recorded as a graph of that name, after everything else.
     """
     try:
-        device = world.open(capacity_bytes)
-        done = _train(model.build(device, recompute=recompute), device, steps, planned, profile, tell)
+        device = world.open(under.capacity_bytes)
+        workload = model.build(device, recompute=under.recompute)
+        done = _train(workload, device, steps, under.planned, profile, tell)
     except StepDiffers:
         raise
     except torch.OutOfMemoryError as error:

@@ -9,13 +9,11 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 from omegaconf import OmegaConf
-from rich.console import Console
 
 from experiments.compose import Root, expand_grid, read_grid
 from experiments.progress import stages
 from experiments.rows import commit, read_rows
 from experiments.run_directory import CONFIG, ROWS, RunDirectory, open_run_directory
-from experiments.tables import Table, say, to_markdown, to_terminal, to_text
 from solvers.ir import InvalidInput, Row
 from solvers.ir.codec import read_text
 
@@ -117,18 +115,6 @@ def error_row(name: str, reason: str) -> Row:
         seed=0,
         reason=reason,
     )
-
-
-def show_sweep(directory: RunDirectory, rows: Sequence[Row], tables: Sequence[Table]) -> None:
-    """Write a sweep's tables, and print them, the cells at fault, and where everything is."""
-    directory.text("table.txt", to_text(tables))
-    directory.text("table.md", to_markdown(tables))
-    console = Console()
-    to_terminal(console, tables)
-    for row in rows:
-        if row.outcome == "error":
-            say(console, f"{row.asked}: {row.reason}")
-    say(console, f"written to {directory.path}")
 
 
 def _shared(settings: Sequence[AnySettings]) -> tuple[str, RunDirectory]:

@@ -1,35 +1,66 @@
-"""Commands by kind of experiment, told before anything heavy is imported: training, a pipeline, a cluster, sessions."""
+"""Kinds of experiments, told before anything heavy is imported: training, a pipeline, a cluster, sessions."""
 
 import re
 from collections.abc import Callable, Sequence
-from importlib import import_module
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from solvers.ir.errors import InvalidInput
+from solvers.kinds import load
+
+if TYPE_CHECKING:
+    from experiments.study import Study
 
 EXPERIMENTS = Path(__file__).resolve().parent.parent / "conf" / "experiment"
 TRAINING, PIPELINE, CLUSTER, STABILITY = "training", "pipeline", "cluster", "stability"
-MODULES = {
-    TRAINING: "experiments.compare",
-    PIPELINE: "experiments.lynx.compare",
-    CLUSTER: "experiments.chameleon.compare",
-    STABILITY: "experiments.stability.train",
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """What runs the experiments of one kind, as import paths `module:attribute`.
+
+    `study`: its `experiments.study.Study` for `bayplan compare`; None: `no_study` says why not. `trainer`: its own
+    `main(argv) -> exit code` of `bayplan train`; `no_trainer`: why nothing trains it, where that is so.
+    """
+
+    study: str | None = None
+    no_study: str = ""
+    trainer: str | None = None
+    no_trainer: str | None = None
+
+
+KINDS: dict[str, Experiment] = {
+    TRAINING: Experiment(study="experiments.training.compare:STUDY"),
+    PIPELINE: Experiment(
+        study="experiments.pipeline.compare:STUDY",
+        no_trainer="this experiment plans a pipeline, which nothing trains: use bayplan compare, or experiment=demo",
+    ),
+    CLUSTER: Experiment(
+        study="experiments.cluster.compare:STUDY",
+        no_trainer="this experiment simulates a cluster, which nothing trains: use bayplan compare, or experiment=demo",
+    ),
+    STABILITY: Experiment(
+        no_study="this experiment trains under sessions, which are no plans: use bayplan train",
+        trainer="experiments.stability.train:main",
+    ),
 }
-"""What runs the experiments whose file says `kind: NAME`; those that say nothing train a model."""
+"""The experiments whose file says `kind: NAME`; those that say nothing train a model."""
 
 
-def main(argv: Sequence[str]) -> int:
-    """`bayplan compare`: hand the arguments to the experiment's own `main(argv) -> exit code`."""
-    kind = kind_of(argv)
-    if kind == STABILITY:
-        raise InvalidInput("this experiment trains under sessions, which are no plans: use bayplan train")
-    return run_kind(kind, argv)
+def study_of(kind: str) -> "Study[Any]":
+    """What `bayplan compare` runs; raises `InvalidInput` for a kind that cannot be compared."""
+    target = KINDS[kind].study
+    if target is None:
+        raise InvalidInput(KINDS[kind].no_study)
+    study: Study[Any] = load(target)
+    return study
 
 
-def run_kind(kind: str, argv: Sequence[str]) -> int:
-    """Hand the arguments to the `main(argv) -> exit code` of a kind."""
-    run: Callable[[Sequence[str]], int] = import_module(MODULES[kind]).main
-    return run(argv)
+def trainer_of(kind: str) -> Callable[[Sequence[str]], int] | None:
+    """A kind's own `main` of `bayplan train`; None: it is trained under plans, if at all."""
+    target = KINDS[kind].trainer
+    return None if target is None else load(target)
 
 
 def kind_of(argv: Sequence[str]) -> str:
@@ -39,4 +70,4 @@ def kind_of(argv: Sequence[str]) -> str:
     if path is None or not path.is_file():
         return TRAINING
     said = re.search(r"^kind: *(\w+) *$", path.read_text(encoding="utf-8"), re.MULTILINE)
-    return said[1] if said and said[1] in MODULES else TRAINING
+    return said[1] if said and said[1] in KINDS else TRAINING

@@ -8,7 +8,7 @@ import hydra.utils
 from omegaconf import OmegaConf
 
 from experiments.config import Baseline, DeviceKind, ModelConf, Settings
-from experiments.execution import Execution, attempt, execute
+from experiments.execution import Execution, Treatment, attempt, execute
 from experiments.figures import Figures
 from experiments.hardware import read_hardware
 from experiments.models import Model
@@ -93,8 +93,7 @@ def run_baseline(bench: Bench, baseline: Baseline) -> Outcome:
             bench.model,
             bench.world,
             bench.settings.steps,
-            capacity_bytes=bench.budget_bytes,
-            recompute=recompute,
+            Treatment(capacity_bytes=bench.budget_bytes, recompute=recompute),
             profile=baseline.value if recompute else None,
             tell=lambda text: bench.tell(f"{baseline.value}: {text}"),
         )
@@ -114,8 +113,7 @@ def run_plan(bench: Bench, name: str, prepared: Prepared) -> Outcome:
             bench.model,
             bench.world,
             bench.settings.steps,
-            capacity_bytes=bench.budget_bytes,
-            planned=prepared.planned,
+            Treatment(capacity_bytes=bench.budget_bytes, planned=prepared.planned),
             tell=lambda text: bench.tell(f"{name}: {text}"),
         )
     )
@@ -229,8 +227,7 @@ def _stall(bench: Bench, prepared: Prepared, world: World) -> float | None:
             bench.model,
             world,
             1 + bench.settings.robustness.steps,
-            capacity_bytes=bench.budget_bytes,
-            planned=prepared.planned,
+            Treatment(capacity_bytes=bench.budget_bytes, planned=prepared.planned),
         )
     )
     return None if done.report is None or done.reason else float(sum(done.report.stall_us.values()))

@@ -9,9 +9,8 @@ from omegaconf import OmegaConf
 
 from experiments.config import LimitsConf, ProblemConf, Settings, SolverConf
 from experiments.execution import Planned
-from solvers.check import check_plan, check_schedule
+from solvers.check import check_plan
 from solvers.ir import (
-    BayplanError,
     Hardware,
     Limits,
     OpGraph,
@@ -25,8 +24,8 @@ from solvers.ir import (
     Watch,
 )
 from solvers.ir.codec import plan_file, problem_sha256
-from solvers.planner import require_engine
-from solvers.swap import lower, make_swap_problem
+from solvers.planner import make_problem as problem_of
+from solvers.planner import require_engine, solve
 from solvers.timeline import simulate
 
 SwapSolver = Solver[SwapProblem, Solution[SwapPlan]]
@@ -49,7 +48,9 @@ def make_problem(conf: ProblemConf, graph: OpGraph, hardware: Hardware) -> SwapP
     else:
         assert conf.budget_fraction is not None
         budget = int(conf.budget_fraction * max(graph.memory_bytes))
-    return make_swap_problem(graph, hardware, budget)
+    problem = problem_of(conf.kind, graph, hardware, budget)
+    assert isinstance(problem, SwapProblem), "ProblemConf knows no other kind"
+    return problem
 
 
 def make_solvers(settings: Settings, start: SwapPlan | None = None) -> dict[str, SwapSolver]:
@@ -73,14 +74,12 @@ def prepare(
     solver: SwapSolver, problem: SwapProblem, graph: OpGraph, limits: Limits, watch: Watch | None = None
 ) -> Prepared:
     """Solve, judge, lower, judge again, simulate; raises `BayplanError` where a judge finds a violation."""
-    solution = solver.solve(problem, limits, watch)
-    file = plan_file(solution, SwapProblem.KIND, problem_sha256(problem))
-    if solution.plan is None:
-        return Prepared(solution, file)
-    _require_clean(solution.solver, "plan", check_plan(problem, file).violations)
-    schedule = lower(problem, solution.plan)
-    _require_clean(solution.solver, "schedule", check_schedule(problem, schedule).violations)
-    return Prepared(solution, file, Planned(graph, problem, schedule), simulate(problem, schedule))
+    answer = solve(solver, problem, limits, watch)
+    file = plan_file(answer.solution, SwapProblem.KIND, problem_sha256(problem))
+    if answer.schedule is None:
+        return Prepared(answer.solution, file)
+    planned = Planned(graph, problem, answer.schedule)
+    return Prepared(answer.solution, file, planned, simulate(problem, answer.schedule))
 
 
 def best_start(problem: SwapProblem, plans: Mapping[str, SwapPlan]) -> SwapPlan | None:
@@ -101,8 +100,3 @@ def _solver(conf: SolverConf, start: SwapPlan | None) -> SwapSolver:
     if start is not None and "start" in getattr(kind, "__dataclass_fields__", {}):
         fields["start"] = start
     return cast("SwapSolver", kind(**fields))
-
-
-def _require_clean(solver: str, what: str, violations: tuple[str, ...]) -> None:
-    if violations:
-        raise BayplanError(f"the {what} of {solver} does not pass its check: {violations[0]}")

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 import msgspec
 
-from experiments.chameleon.model import even_layers
 from solvers.ir.errors import InvalidInput
 from solvers.ir.hardware import Hardware
 from solvers.ir.replan import CurrentPipeline, CurrentState, Hosts, ReplanProblem
+from solvers.replan.make import even_layers
 from solvers.workload.links import accelerators
 
 

@@ -5,14 +5,15 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from experiments.compare import exit_code, print_rows, require_parts, run_experiment
 from experiments.compose import read_settings, split_flags
 from experiments.config import Baseline, RobustnessConf
 from experiments.figures import figures_of
-from experiments.kinds import CLUSTER, PIPELINE, STABILITY, kind_of, run_kind
+from experiments.kinds import KINDS, kind_of, trainer_of
 from experiments.plots import loss_figure, png_bytes, svg_text
 from experiments.run_directory import RunDirectory, interrupted, open_run_directory
 from experiments.tables import Table, policy_tables, to_markdown, to_terminal
+from experiments.training.compare import exit_code, print_rows, require_parts
+from experiments.training.experiment import run_experiment
 from solvers.ir import InvalidInput, Row
 
 USAGE = """bayplan train [experiment=NAME] [key=value …]
@@ -29,19 +30,15 @@ def main(argv: Sequence[str]) -> int:
     """Run the command; 0: done, 1: as of `compare`. Raises `InvalidInput` on a bad command line or model."""
     words, flags = split_flags(argv, {"-h", "--help"})
     kind = kind_of(words)
-    if kind == STABILITY:
-        return run_kind(kind, argv)
+    trainer = trainer_of(kind)
+    if trainer is not None:
+        return trainer(argv)
     if flags:
         print(USAGE, end="")
         return 0
-    if kind == PIPELINE:
-        raise InvalidInput(
-            "this experiment plans a pipeline, which nothing trains: use bayplan compare, or experiment=demo"
-        )
-    if kind == CLUSTER:
-        raise InvalidInput(
-            "this experiment simulates a cluster, which nothing trains: use bayplan compare, or experiment=demo"
-        )
+    untrained = KINDS[kind].no_trainer
+    if untrained is not None:
+        raise InvalidInput(untrained)
     composed = read_settings(words)
     if not composed.settings.solver:
         raise InvalidInput("no solver is chosen, but training needs a plan: choose one, as in solver=milp-swap")

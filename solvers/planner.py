@@ -3,28 +3,31 @@
     solution = planner("milp-swap")(graph, hardware, budget_bytes)
 
 A name stands for a kind of problem and a solver of it; nothing of a room is imported before one of its solvers is asked
-for. A new solver is one line of `SOLVERS`, a new kind that ends in a schedule one line of `ROOMS`.
+for. A new solver is one line of `SOLVERS`; what a kind can do is its row in `solvers.kinds`.
 """
 
 import dataclasses
-import math
-import re
-import types
-import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from solvers.ir.codec import PROBLEMS, Plan, Problem, plan_file
+from solvers.ir.codec import plan_file
 from solvers.ir.errors import BayplanError, EngineMissing, InfeasibleBudget, InvalidInput
 from solvers.ir.graph import OpGraph
 from solvers.ir.hardware import Hardware
 from solvers.ir.names import unknown
+from solvers.ir.problem import Plan, Problem
+from solvers.ir.replan import ReplanProblem
+from solvers.ir.report import Report
 from solvers.ir.schedule import Schedule
 from solvers.ir.solution import Limits, Solution, Solver, Status, Watch
+from solvers.kinds import KINDS, kinds_with, load
+from solvers.timeline.simulate import simulate
+
+if TYPE_CHECKING:
+    from solvers.replan.ahead import PlanCache
 
 Planner = Callable[[OpGraph, Hardware, int], Solution[Schedule]]
 AnySolver = Solver[Any, Solution[Any]]
@@ -32,30 +35,24 @@ AnySolver = Solver[Any, Solution[Any]]
 
 @dataclass(frozen=True)
 class SolverEntry:
-    """A solver as users name it: the kind that it solves, its class as `module:Class`, what it is in one line."""
+    """A solver as users name it: the kind that it solves, its class as `module:Class`, what it is in one line.
+
+    `exact`: it finds the optimum of every tiny instance; tests hold it to that.
+    """
 
     kind: str
     target: str
     about: str
-
-
-@dataclass(frozen=True)
-class Room:
-    """How a kind's problems are made from a graph, and how its plans become schedules; both as `module:function`.
-
-    `lower` is None where a plan says too little for a schedule: that of a layer does not tell which microbatch, that
-    of a layout which tensors.
-    """
-
-    make: str
-    lower: str | None = None
+    exact: bool = False
 
 
 SOLVERS: dict[str, SolverEntry] = {
     "greedy-swap": SolverEntry("swap", "solvers.swap:GreedySwap", "SmartSwap's heuristic, in milliseconds, no bound"),
     "capuchin-swap": SolverEntry("swap", "solvers.swap:CapuchinSwap", "Capuchin's policy: longest free time first"),
-    "milp-swap": SolverEntry("swap", "solvers.swap.milp:MilpSwap", "near-optimal with a proven bound, exact if small"),
-    "dp": SolverEntry("partition", "solvers.partition:Dp", "the least slowest stage, exactly"),
+    "milp-swap": SolverEntry(
+        "swap", "solvers.swap.milp:MilpSwap", "near-optimal with a proven bound, exact if small", exact=True
+    ),
+    "dp": SolverEntry("partition", "solvers.partition:Dp", "the least slowest stage, exactly", exact=True),
     "greedy-lynx": SolverEntry("partition", "solvers.partition:GreedyLynx", "Lynx's loop: slowest stage to fastest"),
     "balanced": SolverEntry("partition", "solvers.partition:Balanced", "the layers as evenly as possible"),
     "heu": SolverEntry("recompute-layer", "solvers.recompute.layer:Heu", "Lynx-HEU: the best policy for all layers"),
@@ -66,19 +63,25 @@ SOLVERS: dict[str, SolverEntry] = {
     "checkmate-layer": SolverEntry("recompute-layer", "solvers.recompute.layer:CheckmateLayer", "best without overlap"),
     "adapipe": SolverEntry("recompute-layer", "solvers.recompute.layer:AdaPipe", "a knapsack of units per layer"),
     "opt": SolverEntry("recompute-graph", "solvers.recompute.graph:Opt", "near-optimal with a certified gap, at scale"),
-    "opt-milp": SolverEntry("recompute-graph", "solvers.recompute.graph:OptMilp", "one linear model, exact if small"),
+    "opt-milp": SolverEntry(
+        "recompute-graph", "solvers.recompute.graph:OptMilp", "one linear model, exact if small", exact=True
+    ),
     "opt-intervals": SolverEntry("recompute-graph", "solvers.recompute.graph:OptIntervals", "retention intervals"),
     "checkmate": SolverEntry("recompute-graph", "solvers.recompute.graph:Checkmate", "the best plan without overlap"),
     "algorithm1": SolverEntry(
         "replan", "solvers.replan:Algorithm1", "Chameleon's heuristic, in milliseconds, no bound"
     ),
-    "exact-replan": SolverEntry("replan", "solvers.replan:ExactReplan", "the best decision, with a proof of how good"),
+    "exact-replan": SolverEntry(
+        "replan", "solvers.replan:ExactReplan", "the best decision, with a proof of how good", exact=True
+    ),
     "reroute": SolverEntry("replan", "solvers.replan:Reroute", "keep the pipelines, share the lost microbatches"),
     "oobleck": SolverEntry("replan", "solvers.replan:Oobleck", "Oobleck: templates, borrowed nodes, merged pipelines"),
     "recycle": SolverEntry("replan", "solvers.replan:Recycle", "ReCycle: rerouted microbatches fill bubbles"),
     "symmetric": SolverEntry("replan", "solvers.replan:Symmetric", "Varuna: alike pipelines only, others idle"),
     "search": SolverEntry("layout", "solvers.layout.search:Search", "ProTrain: the best of its four numbers, in ms"),
-    "exact-layout": SolverEntry("layout", "solvers.layout.exact:ExactLayout", "any layout, with a proof of how good"),
+    "exact-layout": SolverEntry(
+        "layout", "solvers.layout.exact.solver:ExactLayout", "any layout, with a proof of how good", exact=True
+    ),
     "zero3-offload": SolverEntry(
         "layout", "solvers.layout.baselines:Zero3Offload", "DeepSpeed-like: all offloaded, all checkpointed, tuned"
     ),
@@ -90,12 +93,6 @@ SOLVERS: dict[str, SolverEntry] = {
     "fsdp": SolverEntry(
         "layout", "solvers.layout.baselines:Fsdp", "FSDP-like: all offloaded, all kept or checkpointed"
     ),
-}
-ROOMS: dict[str, Room] = {
-    "recompute-graph": Room("solvers.recompute.graph.make:make_graph_problem", "solvers.recompute.graph.lower:lower"),
-    "swap": Room("solvers.swap.make:make_swap_problem", "solvers.swap.lower:lower"),
-    "recompute-layer": Room("solvers.recompute.layer.measured:make_layer_problem"),
-    "layout": Room("solvers.layout.measured:make_layout_problem"),
 }
 MADE, LOWERED = "made from a graph", "turned into a schedule"
 
@@ -116,13 +113,36 @@ def planner(
 
     def plan(graph: OpGraph, hardware: Hardware, budget_bytes: int) -> Solution[Schedule]:
         problem = make_problem(entry.kind, graph, hardware, budget_bytes)
-        solution = solver.solve(problem, limits or Limits(), watch)
-        _require_feasible(solution, budget_bytes)
-        schedule = None if solution.plan is None else lower_plan(problem, solution.plan)
-        _require_clean(problem, solution, schedule)
-        return msgspec.structs.replace(solution, plan=schedule)
+        answer = solve(solver, problem, limits or Limits(), watch)
+        _require_feasible(answer.solution, budget_bytes)
+        schedule = answer.schedule
+        if schedule is None and answer.solution.plan is not None:
+            schedule = lower_plan(problem, answer.solution.plan)
+        return msgspec.structs.replace(answer.solution, plan=schedule)
 
     return plan
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A solver's answer that the judge has passed, with the schedule of its plan where there is one."""
+
+    solution: Solution[Any]
+    schedule: Schedule | None
+
+
+def solve(solver: AnySolver, problem: Problem, limits: Limits, watch: Watch | None = None) -> Checked:
+    """Solve, judge, lower, and judge again; raises `BayplanError` where a judge finds fault.
+
+    There is no schedule where there is no plan, and for kinds that `solvers.kinds` lowers to none.
+    """
+    solution = solver.solve(problem, limits, watch)
+    require_clean(problem, solution)
+    if solution.plan is None or KINDS[problem.KIND].judge_schedule is None:
+        return Checked(solution, None)
+    schedule = lower_plan(problem, solution.plan)
+    _require_clean_schedule(problem, solution.solver, schedule)
+    return Checked(solution, schedule)
 
 
 def _require_feasible(solution: Solution[Any], budget_bytes: int) -> None:
@@ -134,17 +154,27 @@ def _require_feasible(solution: Solution[Any], budget_bytes: int) -> None:
     raise InfeasibleBudget(solution.reason or f"no plan keeps {budget_bytes} bytes: give {at_least}", least)
 
 
-def _require_clean(problem: Problem, solution: Solution[Any], schedule: Schedule | None) -> None:
-    """Have the independent judge look at the plan and its schedule; a fault of ours must never be executed."""
-    from solvers.check import check_plan, check_schedule
+def require_clean(problem: Problem, solution: Solution[Any], what: str = "plan") -> None:
+    """Have the independent judge look at a plan: a fault of ours must never be executed, nor told as a result.
 
-    if schedule is None:
-        return
-    found = check_plan(problem, plan_file(solution, problem.KIND, None)).violations
-    found += check_schedule(problem, schedule).violations
-    if found:
+    Raises `BayplanError`, which calls the plan `what`; an answer without a plan passes.
+    """
+    from solvers.check import check_plan
+
+    if solution.plan is not None:
+        _require_none(solution.solver, what, check_plan(problem, plan_file(solution, problem.KIND, None)).violations)
+
+
+def _require_clean_schedule(problem: Problem, solver: str, schedule: Schedule) -> None:
+    from solvers.check import check_schedule
+
+    _require_none(solver, "schedule", check_schedule(problem, schedule).violations)
+
+
+def _require_none(solver: str, what: str, violations: tuple[str, ...]) -> None:
+    if violations:
         raise BayplanError(
-            f"{solution.solver} answered with a faulty plan ({found[0]}): report this and choose another solver"
+            f"the {what} of {solver} does not pass its check ({violations[0]}): report this and choose another solver"
         )
 
 
@@ -162,7 +192,7 @@ def solver_entry(name: str) -> SolverEntry:
 
 def solver_parameters(name: str) -> dict[str, dataclasses.Field[Any]]:
     """The fields of a solver's class, by name; this imports its room."""
-    return {field.name: field for field in dataclasses.fields(_found(solver_entry(name).target)) if field.init}
+    return {field.name: field for field in dataclasses.fields(load(solver_entry(name).target)) if field.init}
 
 
 def build_solver(name: str, parameters: Mapping[str, object]) -> AnySolver:
@@ -171,17 +201,8 @@ def build_solver(name: str, parameters: Mapping[str, object]) -> AnySolver:
     for key in parameters:
         if key not in known:
             raise unknown(f"parameter of {name}", key, known)
-    solver: AnySolver = _found(SOLVERS[name].target)(**parameters)
+    solver: AnySolver = load(SOLVERS[name].target)(**parameters)
     return solver
-
-
-def read_parameter(name: str, key: str, text: str) -> object:
-    """A field of a solver from its text on a command line; raises `InvalidInput` where it has another type."""
-    known = solver_parameters(name)
-    if key not in known:
-        raise unknown(f"parameter of {name}", key, known)
-    expected = typing.get_type_hints(_found(SOLVERS[name].target))[key]
-    return _read(expected, text, f"{key} of {name}")
 
 
 def require_engine(name: str, engine: str) -> None:
@@ -199,78 +220,55 @@ def require_engine(name: str, engine: str) -> None:
 
 def make_problem(kind: str, graph: OpGraph, hardware: Hardware, budget_bytes: int | None) -> Problem:
     """The problem of that kind; without a budget, the device's memory. Raises `InvalidInput` where none can be made."""
-    problem: Problem = _found(_room(kind, MADE).make)(graph, hardware, budget_bytes)
+    problem: Problem = load(_entry(kind, "make", MADE))(graph, hardware, budget_bytes)
     return problem
+
+
+def require_makeable(kind: str) -> None:
+    """Refuse a kind whose problems cannot be made from a graph (`InvalidInput`)."""
+    _entry(kind, "make", MADE)
 
 
 def lower_plan(problem: Problem, plan: Plan) -> Schedule:
     """The schedule that carries a plan out; raises `InvalidInput` where the kind has none or the plan is invalid."""
-    lower = _room(problem.KIND, LOWERED).lower
-    if lower is None:
-        raise _impossible(problem.KIND, LOWERED, [kind for kind, room in ROOMS.items() if room.lower])
-    schedule: Schedule = _found(lower)(problem, plan)
+    schedule: Schedule = load(_entry(problem.KIND, "lower", LOWERED))(problem, plan)
     return schedule
 
 
-def require_room(kind: str) -> None:
-    """Refuse a kind whose problems cannot be made from a graph (`InvalidInput`)."""
-    _room(kind, MADE)
+def simulate_plan(problem: Problem, plan: Plan) -> tuple[Report, Schedule | None]:
+    """What a valid plan would do, and its schedule where that was simulated; raises `InvalidInput` as `lower_plan`."""
+    whole = KINDS[problem.KIND].simulate
+    if whole is not None:
+        report: Report = load(whole)(problem, plan)
+        return report, None
+    schedule = lower_plan(problem, plan)
+    return simulate(problem, schedule), schedule
 
 
-def _room(kind: str, what: str) -> Room:
-    if kind not in PROBLEMS:
-        raise unknown("kind", kind, PROBLEMS)
-    if kind not in ROOMS:
-        raise _impossible(kind, what, ROOMS)
-    return ROOMS[kind]
+def plan_ahead(
+    running: ReplanProblem, name: str = "algorithm1", limits: Limits | None = None, most_losses: int = 1
+) -> "PlanCache":
+    """Answers to the next failures of a running state, likely ones first: a failure then finds its plan in a table.
+
+    `name` is a solver of the kind `replan`; up to `most_losses` nodes fail at once. What `limits.time_s` leaves
+    unanswered, the cache's `fill` or `solve` goes on with. Raises `InvalidInput` where `running` has no `current`.
+    """
+    from solvers.replan.ahead import PlanCache
+
+    kind = solver_entry(name).kind
+    if kind != running.KIND:
+        fitting = " or ".join(solver_names(running.KIND))
+        raise InvalidInput(f"{name} solves {kind} problems, but failures make {running.KIND} ones: choose {fitting}")
+    cache = PlanCache(build_solver(name, {}))
+    cache.fill(running, limits or Limits(), most_losses)
+    return cache
 
 
-def _impossible(kind: str, what: str, possible: Iterable[str]) -> InvalidInput:
-    return InvalidInput(f"{kind} problems cannot be {what}: this works for {', '.join(sorted(possible))}")
-
-
-def _found(target: str) -> Any:
-    module, _, attribute = target.partition(":")
-    return getattr(import_module(module), attribute)
-
-
-def _read(expected: Any, text: str, place: str) -> object:
-    options = typing.get_args(expected)
-    if typing.get_origin(expected) in (typing.Union, types.UnionType):
-        if type(None) in options and text.lower() == "none":
-            return None
-        options = tuple(option for option in options if option in _READERS)
-        expected = options[0] if len(options) == 1 else expected
-    if typing.get_origin(expected) is typing.Literal:
-        if text not in options:
-            raise unknown(f"choice for {place}", text, map(str, options))
-        return text
-    if expected not in _READERS:
-        raise InvalidInput(f"{place} cannot be set on the command line: set it from Python")
-    meaning, reader = _READERS[expected]
-    try:
-        return reader(text)
-    except (ValueError, KeyError, OverflowError) as error:
-        raise InvalidInput(f"{place} is {text!r}: give {meaning}") from error
-
-
-def _whole(text: str) -> int:
-    if not re.fullmatch(r"[+-]?\d{1,18}", text, re.ASCII):
-        raise ValueError(text)
-    return int(text)
-
-
-def _finite(text: str) -> float:
-    value = float(text)
-    if not math.isfinite(value):
-        raise ValueError(text)
-    return value
-
-
-_TRUTH = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
-_READERS: dict[Any, tuple[str, Callable[[str], object]]] = {
-    bool: ("true or false", lambda text: _TRUTH[text.lower()]),
-    int: ("a whole number", _whole),
-    float: ("a finite number", _finite),
-    str: ("a text", str),
-}
+def _entry(kind: str, entry: str, what: str) -> str:
+    """An entry of the kind's row; raises `InvalidInput` for an unknown kind, and for one that has none."""
+    if kind not in KINDS:
+        raise unknown("kind", kind, KINDS)
+    target: str | None = getattr(KINDS[kind], entry)
+    if target is None:
+        raise InvalidInput(f"{kind} problems cannot be {what}: this works for {', '.join(kinds_with(entry))}")
+    return target

@@ -1,15 +1,14 @@
-"""What every solver of every kind must promise; a new kind adds one `KindContract`, a new solver just its name."""
+"""What every solver of every kind must promise. A kind's brute force stands beside its tests, where it is found.
+
+A new kind adds `tests/solvers/<kind>/brute_force.py`; the contract of a new solver is its line in the register.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
-from tests.solvers.layout import brute_force as layout
-from tests.solvers.partition import brute_force as partition
-from tests.solvers.recompute.graph import brute_force as graph
-from tests.solvers.recompute.layer import brute_force as layer
-from tests.solvers.replan import brute_force as replan
-from tests.solvers.swap import brute_force as swap
+from solvers.planner import SOLVERS
 
 
 @dataclass(frozen=True)
@@ -21,11 +20,8 @@ class KindContract:
     exact: frozenset[str]
 
 
-CONTRACTS: dict[str, KindContract] = {
-    "recompute-layer": KindContract(layer.random_problem, layer.optimum, frozenset()),
-    "recompute-graph": KindContract(graph.random_problem, graph.optimum, frozenset({"opt-milp"})),
-    "swap": KindContract(swap.random_problem, swap.optimum, frozenset({"milp-swap"})),
-    "partition": KindContract(partition.random_problem, partition.optimum, frozenset({"dp"})),
-    "layout": KindContract(layout.random_problem, layout.optimum, frozenset({"exact-layout"})),
-    "replan": KindContract(replan.random_problem, replan.optimum, frozenset({"exact-replan"})),
-}
+def contract_of(kind: str) -> KindContract:
+    """The contract of a kind: `random_problem` and `optimum` of the brute force beside its tests."""
+    brute_force = import_module(f"tests.solvers.{kind.replace('-', '.')}.brute_force")
+    exact = frozenset(name for name, entry in SOLVERS.items() if entry.kind == kind and entry.exact)
+    return KindContract(brute_force.random_problem, brute_force.optimum, exact)

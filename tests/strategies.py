@@ -1,5 +1,6 @@
 """Random small problems and plans of every kind, shared by all tests: well-formed, shrinking towards the plainest."""
 
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -37,6 +38,7 @@ from solvers.ir import (
 )
 from solvers.ir.graph import Phase
 from solvers.ir.layout import POLICIES
+from solvers.kinds import KINDS
 
 names = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), max_size=8)
 """Any text that UTF-8 holds, spaces, commas, quotes and line ends included."""
@@ -395,25 +397,17 @@ def layout_plans(draw: st.DrawFn, problem: LayoutProblem) -> LayoutPlan:
     )
 
 
-problems: st.SearchStrategy[Problem] = st.one_of(
-    swap_problems(),
-    recompute_graph_problems(),
-    recompute_layer_problems(),
-    partition_problems(),
-    replan_problems(),
-    layout_problems(),
-)
+def _of(kind: str, what: str) -> Callable[..., Any]:
+    """This file's strategy for a kind: `<kind>_problems()` or `<kind>_plans(problem)`."""
+    strategy: Callable[..., Any] = globals()[f"{kind.replace('-', '_')}_{what}"]
+    return strategy
+
+
+problems: st.SearchStrategy[Problem] = st.one_of(*(_of(kind, "problems")() for kind in KINDS))
 """A problem of any kind."""
 
 
 def plans(problem: Problem) -> st.SearchStrategy[Plan]:
     """A well-formed plan of the problem's kind, valid or not."""
-    if isinstance(problem, SwapProblem):
-        return swap_plans(problem)
-    if isinstance(problem, RecomputeGraphProblem):
-        return recompute_graph_plans(problem)
-    if isinstance(problem, RecomputeLayerProblem):
-        return recompute_layer_plans(problem)
-    if isinstance(problem, LayoutProblem):
-        return layout_plans(problem)
-    return partition_plans(problem) if isinstance(problem, PartitionProblem) else replan_plans(problem)
+    found: st.SearchStrategy[Plan] = _of(problem.KIND, "plans")(problem)
+    return found

@@ -4,9 +4,10 @@ from typing import Any
 
 from experiments.bench.figure import Figure
 from experiments.hardware import read_hardware
-from experiments.lynx.search import Searched, pipeline_within, search_heu, search_partition, searched
+from experiments.lynx.search import Searched, search_heu, search_partition, searched
 from experiments.reproduction.entry import read_entry
 from experiments.shapes import read_shape
+from solvers.partition.pipeline import pipeline_within
 
 ENTRY = "lynx-figure-17"
 """The entry of `conf/table` whose cluster, splits and budgets are used."""

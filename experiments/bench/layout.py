@@ -11,7 +11,7 @@ from experiments.reproduction.entry import Entry, read_entry
 from experiments.shapes import read_shape
 from solvers.ir.layout import LayoutPlan, LayoutProblem
 from solvers.ir.solution import Limits, Solution
-from solvers.layout.make import problem_from_shape
+from solvers.layout.make import Rank, problem_from_shape
 from solvers.layout.search import Search
 
 ENTRY = "protrain-analytic"
@@ -56,7 +56,7 @@ def _slowest(entry: Entry, name: str, machine: str, runs: int) -> Timed:
     shape, hardware, parameters = read_shape(name), read_hardware(machine), entry.parameters
     ranks, sequence = parameters["ranks"], parameters["sequence"]
     every = (
-        _timed(problem_from_shape(shape, hardware, ranks=ranks, batch=batch, sequence=sequence), batch, runs)
+        _timed(problem_from_shape(shape, hardware, Rank(ranks=ranks), batch=batch, sequence=sequence), batch, runs)
         for batch in parameters["batches"]
     )
     return max(every, key=lambda timed: min(timed.search_ms))

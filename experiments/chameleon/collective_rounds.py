@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from experiments.chameleon.entries import trained_in
-from experiments.chameleon.model import Trained
 from experiments.reproduction import Cells, Result, Series
 from solvers.ir.replan import ReplanProblem
 from solvers.replan import Algorithm1
 from solvers.replan.estimate.pipeline import pipeline_us
+from solvers.replan.make import Trained
 from solvers.replan.transfer.collectives import collective_us
 from solvers.replan.transfer.restore import Split
 

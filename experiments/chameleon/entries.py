@@ -1,7 +1,7 @@
 """What the table entries of this paper have in common: the model that an entry's parameters name, and its link."""
 
-from experiments.chameleon.model import Trained
 from experiments.reproduction import Cells
+from solvers.replan.make import Trained
 
 GIGA = 10**9
 

@@ -5,12 +5,12 @@ from fractions import Fraction
 from typing import Any
 
 from experiments.chameleon.entries import trained_in
-from experiments.chameleon.model import Trained, even_layers
 from experiments.chameleon.retention import bare_problem
 from experiments.reproduction import Cells, Result, Series
 from solvers.replan.estimate.paper import f3_us, f7_us
 from solvers.replan.estimate.pipeline import pipeline_us
 from solvers.replan.estimate.rerouting import rerouted_us
+from solvers.replan.make import Trained, even_layers
 
 
 def estimator(

@@ -6,12 +6,12 @@ from typing import Any
 import msgspec
 
 from experiments.chameleon.entries import trained_in
-from experiments.chameleon.model import Trained, after_failures, even_layers, symmetric_state
 from experiments.reproduction import Cells, Result, Series
 from solvers.ir.replan import ReplanProblem
 from solvers.ir.solution import Limits
 from solvers.replan import Algorithm1, ExactReplan
 from solvers.replan.estimate.memory import stage_bytes
+from solvers.replan.make import Trained, after_failures, even_layers, symmetric_state
 from solvers.replan.transfer.collectives import communications, rounds
 from solvers.replan.transfer.owners import intervals
 from solvers.replan.transfer.restore import restore

@@ -5,7 +5,6 @@ from typing import Any
 
 import msgspec
 
-from experiments.chameleon.model import Trained, even_layers
 from experiments.reproduction import Cells, Result, Series
 from experiments.reproduction.result import Value
 from solvers.ir.replan import ReplanProblem
@@ -13,6 +12,7 @@ from solvers.ir.solution import Limits
 from solvers.replan import Algorithm1, ExactReplan
 from solvers.replan.estimate.objective import step_us
 from solvers.replan.estimate.paper import f7_us
+from solvers.replan.make import Trained, even_layers
 
 PLANNERS = {"algorithm 1": Algorithm1, "exact": ExactReplan}
 

@@ -1,23 +1,25 @@
 """Planning times over sizes, and how far Algorithm 1 is from the best plan (§V-F; the gap is ours)."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from experiments.chameleon.entries import trained_in
-from experiments.chameleon.model import Trained
-from experiments.chameleon.planning import (
+from experiments.cluster.planning import (
     EXACT,
     PAPER,
     Answer,
+    DrawnFailure,
     answers,
     failed_problem,
     figures_of,
     without_state,
 )
-from experiments.chameleon.settings import read_grid_text
+from experiments.cluster.settings import read_grid_text
 from experiments.reproduction import Cells, Result, Series
 from experiments.reproduction.result import Value
 from solvers.ir.solution import Limits
+from solvers.replan.make import Trained
 
 HOUR_US = 3600 * 10**6
 PROVEN = {"optimal", "infeasible"}
@@ -52,41 +54,50 @@ def scalability(
             for lost in losses:
                 label = f"{grid.nodes} devices lost {lost} {'head' if head else 'plain'}"
                 found[label] = cells.get(
-                    {"at": label}, _planned, trained, text, lost, microbatches, draws, restart_s, rate_per_h, limit_s
+                    {"at": label},
+                    _planned,
+                    trained,
+                    text,
+                    lost,
+                    microbatches,
+                    _Draws(draws, restart_s, rate_per_h, limit_s),
                 )
     return Result(series=tuple(_series(found)), notes=_notes(found))
 
 
-def _planned(
-    trained: Trained,
-    text: str,
-    lost: int,
-    microbatches: int,
-    draws: int,
-    restart_s: float,
-    rate_per_h: float,
-    limit_s: float,
-) -> dict[str, Any]:
+@dataclass(frozen=True)
+class _Draws:
+    """How many choices of the failed nodes; the time of a restart, failures an hour of a node, and the time limit."""
+
+    count: int
+    restart_s: float
+    rate_per_h: float
+    limit_s: float
+
+
+def _planned(trained: Trained, text: str, lost: int, microbatches: int, draws: _Draws) -> dict[str, Any]:
     """Figures of both planners, with the running state and without."""
     grid = read_grid_text(text)
     problem = trained.problem(depth=grid.depth, data=grid.data, microbatches=microbatches * grid.data)
     whole: dict[str, list[Answer]] = {PAPER: [], EXACT: []}
     alone: dict[str, list[Answer]] = {PAPER: [], EXACT: []}
-    for draw in range(draws):
+    for draw in range(draws.count):
         failed = failed_problem(
             problem,
             grid.depth,
             grid.data,
-            lost,
-            draw,
-            restart_us=round(restart_s * 10**6),
-            interval_us=round(HOUR_US / rate_per_h),
-            rate=trained.bytes_per_s,
+            DrawnFailure(
+                lost=lost,
+                draw=draw,
+                restart_us=round(draws.restart_s * 10**6),
+                interval_us=round(HOUR_US / draws.rate_per_h),
+                bytes_per_s=trained.bytes_per_s,
+            ),
         )
-        for one in answers(failed, Limits(time_s=limit_s)):
+        for one in answers(failed, Limits(time_s=draws.limit_s)):
             whole[one.solver].append(one)
         if draw == 0:  # the step time depends on how many nodes are left, not on which
-            for one in answers(without_state(failed), Limits(time_s=limit_s)):
+            for one in answers(without_state(failed), Limits(time_s=draws.limit_s)):
                 alone[one.solver].append(one)
     return {
         "whole": {name: figures_of(one) for name, one in whole.items()},

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 
 from experiments.chameleon.entries import trained_in
-from experiments.chameleon.lives import Lives, live
-from experiments.chameleon.policies import policy_of
-from experiments.chameleon.settings import read_grid_text
+from experiments.cluster.lives import Lives, live
+from experiments.cluster.policies import policy_of
+from experiments.cluster.settings import read_grid_text
 from experiments.reproduction import Cells, Result, Series
 from experiments.reproduction.result import Value
 from solvers.replan.cluster import ClusterSetting

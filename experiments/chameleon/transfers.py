@@ -4,11 +4,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from experiments.chameleon.entries import GIGA, trained_in
-from experiments.chameleon.model import Trained, after_failures, symmetric_state
 from experiments.reproduction import Cells, Result, Series, scalar
 from experiments.reproduction.result import Value
 from solvers.ir.replan import ReplanProblem
 from solvers.replan import Algorithm1
+from solvers.replan.make import Trained, after_failures, symmetric_state
 from solvers.replan.transfer.owners import layer_bytes
 from solvers.replan.transfer.restore import Restored, Split, restore
 from solvers.replan.transfer.unoptimised import first_owners, rank_order, same_place

@@ -1,43 +1,74 @@
 """`bayplan check`: an independent verdict on a plan file."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from experiments.commands.show import print_figures, show_us
-from solvers.ir.codec import read_plan, read_problem
+from experiments.commands.show import Figures, print_figures, show_us
+from experiments.commands.streams import print_json, read_plan_at, read_problem_at, require_one_stdin
+from solvers.ir.codec import PlanFile
+from solvers.ir.problem import Problem
+from solvers.kinds import KINDS
+
+if TYPE_CHECKING:
+    from solvers.check import Verdict
 
 HELP = """Judge PLAN against PROBLEM from the problem's definition alone, whoever made the plan.
 
-Prints each violation on a line and the recomputed objective. Exit code 1: there are violations, or no decision."""
+Prints each violation on a line and the recomputed objective. Exit code 1: there are violations, or no decision. One
+of the two may be -: it is read from stdin."""
 
 
 @click.command("check", help=HELP)
 @click.argument("problem", type=click.Path(path_type=Path))
 @click.argument("plan", type=click.Path(path_type=Path))
-def command(problem: Path, plan: Path) -> int:
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object in place of figures.")
+def command(problem: Path, plan: Path, as_json: bool) -> int:
     """See HELP."""
     from solvers.check import check_plan
-    from solvers.check.plan import CERTIFICATES
 
-    asked, sha256 = read_problem(problem)
-    answer = read_plan(plan)
+    require_one_stdin(problem, plan)
+    asked, sha256 = read_problem_at(problem)
+    answer = read_plan_at(plan)
     verdict = check_plan(asked, answer, sha256)
+    certificate = _judged(asked, answer, sha256, verdict.violations)
+    if as_json:
+        print_json(_told(asked, answer, verdict, certificate))
+        return 0 if verdict.clean else 1
     for violation in verdict.violations:
         click.echo(f"violation: {' '.join(violation.split())}")
-    figures: list[tuple[str, str | None]] = [
+    figures: Figures = [
         ("verdict", "no violations" if verdict.clean else f"violations: {len(verdict.violations)}"),
         ("objective, recomputed", show_us(verdict.objective_us)),
         ("objective, claimed", show_us(answer.objective_us)),
         ("bound, claimed", show_us(answer.bound_us)),
     ]
-    if answer.certificate is not None:
-        foreign = answer.kind != asked.KIND or answer.problem_sha256 not in (None, sha256)
-        figures.append(("certificate", "not judged" if foreign else _certificate(verdict.violations)))
-    elif answer.bound_us is not None and asked.KIND in CERTIFICATES:
-        figures.append(("certificate", "none: the bound is only claimed"))
-    print_figures(asked.name, figures)
+    print_figures(asked.name, [*figures, *([] if certificate is None else [("certificate", certificate)])])
     return 0 if verdict.clean else 1
+
+
+def _told(problem: Problem, answer: PlanFile, verdict: "Verdict", certificate: str | None) -> dict[str, Any]:
+    """The verdict as JSON."""
+    return {
+        "problem": problem.name,
+        "kind": problem.KIND,
+        "clean": verdict.clean,
+        "violations": [" ".join(violation.split()) for violation in verdict.violations],
+        "objective_us": verdict.objective_us,
+        "claimed_objective_us": answer.objective_us,
+        "claimed_bound_us": answer.bound_us,
+        "certificate": certificate,
+    }
+
+
+def _judged(problem: Problem, answer: PlanFile, sha256: str, violations: tuple[str, ...]) -> str | None:
+    """What became of the certificate, or of the want of one; None where the kind knows none."""
+    if answer.certificate is not None:
+        foreign = answer.kind != problem.KIND or answer.problem_sha256 not in (None, sha256)
+        return "not judged" if foreign else _certificate(violations)
+    unproven = answer.bound_us is not None and KINDS[problem.KIND].certificates
+    return "none: the bound is only claimed" if unproven else None
 
 
 def _certificate(violations: tuple[str, ...]) -> str:

@@ -3,5 +3,5 @@
 from experiments.commands.hydra import hydra_command
 
 command = hydra_command(
-    "compare", "Run one experiment: Hydra overrides follow, as in `experiment=demo` or `experiment=lynx`.", "kinds"
+    "compare", "Run one experiment: Hydra overrides follow, as in `experiment=demo` or `experiment=lynx`."
 )

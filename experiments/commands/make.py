@@ -1,46 +1,25 @@
 """`bayplan make`: a problem file from a measured graph or a model's shape, a machine and a budget."""
 
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, TypeVar
 
 import click
-import msgspec
 
-from experiments.commands import make_layout, make_replan
-from experiments.commands.make_layout import (
-    MadeLayout,
-    layout_of_graph,
-    layout_of_profile,
-    layout_of_shape,
-    layout_options,
-)
-from experiments.commands.make_replan import problem_of_graph, problem_of_shape, replan_options
-from experiments.commands.outputs import writable
+from experiments.commands.kinds import face_of, faces
+from experiments.commands.kinds.face import Face, Made, Request, budget_bytes
+from experiments.commands.kinds.stage import stage_of
 from experiments.commands.show import print_figures
+from experiments.commands.streams import destination, is_stream, read_graph_at, write_at
 from experiments.hardware import read_hardware
 from experiments.printable import printable
-from experiments.profiled import doubts
-from experiments.shapes import read_shape
-from experiments.stages import Stage
-from solvers.ir.amounts import BYTES_HELP, parse_budget, show_bytes
-from solvers.ir.codec import (
-    Problem,
-    document_from_raw,
-    document_to_raw,
-    problem_from_raw,
-    problem_to_raw,
-    read_document,
-    write_json,
-)
+from solvers.ir.amounts import BYTES_HELP, show_bytes
+from solvers.ir.codec import document_from_raw, problem_from_raw
 from solvers.ir.errors import InvalidInput
 from solvers.ir.graph import OpGraph
-from solvers.ir.hardware import Hardware
-from solvers.ir.replan import ReplanProblem
-from solvers.ir.swap import SwapProblem
-from solvers.planner import make_problem, require_room
-from solvers.workload import Parallelism
+from solvers.planner import make_problem, require_makeable
+
+CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 
 HELP = f"""Make a problem of KIND from a graph, or from one stage of a model given by its shape.
 
@@ -52,26 +31,14 @@ stage should have, where Lynx-HEU decides what a stage recomputes. KIND replan i
 layout is of one of --data-parallel ranks that each run the whole model on --microbatch samples.
 
 A budget is {BYTES_HELP}, or a percentage, as in 55%, of the peak without any plan (layout: with everything on the
-device)."""
-
-GRAPH, LAYER, PARTITION, REPLAN, LAYOUT = "graph", "recompute-layer", "partition", "replan", "layout"
-"""What is not made from a stage's whole graph: the graph itself, the problem of one layer, those of all stages."""
-OWN = {REPLAN: make_replan.NAMES, LAYOUT: make_layout.NAMES}
-"""Options that mean nothing to other kinds than these."""
-MEANINGLESS = {
-    REPLAN: (make_replan.OF_OTHERS, "means nothing to replan, which is of all stages"),
-    LAYOUT: (make_layout.OF_OTHERS, "means nothing to layout, which is of one rank's whole model"),
-    PARTITION: (("stage", "layers", "stall_us", "ungrouped"), "means nothing to a partition, which is of all stages"),
-}
+device). --graph - reads stdin; --out - prints the problem and nothing else."""
 
 
-class Made(NamedTuple):
-    """What is written: its name, its JSON, the peak that a percentage refers to, and what to warn of."""
-
-    name: str
-    raw: dict[str, Any]
-    figures: list[tuple[str, str | None]]
-    warnings: tuple[str, ...] = ()
+def own_options(command: CommandT) -> CommandT:
+    """Give a command the options that kinds have of their own."""
+    for option in reversed([option for face in faces().values() for option in face.options]):
+        command = option(command)  # type: ignore[assignment]
+    return command
 
 
 @click.command("make", help=HELP)
@@ -88,8 +55,7 @@ class Made(NamedTuple):
 @click.option("--sequence-parallel", is_flag=True, default=None, help="Cut norms and dropouts along the sequence.")
 @click.option("--ungrouped", is_flag=True, default=None, help="Leave small operators apart.")
 @click.option("--stall-us", type=click.IntRange(0), help="Idle time a layer in the cool-down.  [default: 0]")
-@replan_options
-@layout_options
+@own_options
 @click.option("--hardware", required=True, metavar="H", help="A hardware file, or a name in conf/hardware.")
 @click.option("--budget", metavar="B", help="Bytes, 8GiB, or 55%; the device's memory unless given.")
 @click.option("--out", required=True, type=click.Path(path_type=Path), metavar="P.json", help="Where to write it.")
@@ -97,42 +63,64 @@ def command(
     kind: str, graph: Path | None, shape: str | None, hardware: str, budget: str | None, out: Path, **cut: Any
 ) -> int:
     """See HELP."""
-    if kind not in {GRAPH, REPLAN, LAYOUT} and not (kind in {LAYER, PARTITION} and shape is not None):
-        require_room(kind)
-    _refuse_others(kind, cut)
+    face = face_of(kind)
+    if face.from_graph is None and (face.from_shape is None or shape is None):
+        require_makeable(kind)
+    _refuse_others(kind, face, cut)
     if [graph, shape, cut["profile"]].count(None) != 2:
-        also = ", or of a layout --profile MODULE:FACTORY" if kind == LAYOUT else ""
-        raise InvalidInput(f"give either --graph G.json or --shape NAME{also}: one of them tells what is to be planned")
-    machine = read_hardware(hardware)
-    if cut["profile"] is not None:
-        others = [name for name in cut if name not in OWN[LAYOUT]]
-        _refuse(cut, others, "says how a --shape is cut, but --profile is a measured step")
-        made = _layout(layout_of_profile(hardware, machine, budget, cut))
-    elif graph is not None:
-        made = _from_graph(kind, graph, machine, budget, cut)
-    elif kind == REPLAN:
-        made = _replan(str(shape), machine, budget, cut)
-    elif kind == LAYOUT:
-        made = _layout(layout_of_shape(str(shape), machine, budget, cut))
-    else:
-        made = _from_shape(kind, _stage(str(shape), machine, cut), budget, cut)
+        raise InvalidInput(
+            f"give either --graph G.json or --shape NAME{_or_profile(face)}: one of them tells what is to be planned"
+        )
+    request = Request(kind, hardware, read_hardware(hardware), budget, cut)
+    made = _made(face, request, graph, shape)
     _readable(made.raw)
-    place = writable(out, "--out", inputs=tuple(Path(name) for name in (graph, shape, hardware) if name is not None))
-    write_json(place, made.raw)
-    print_figures(made.name, [("kind", kind), ("hardware", machine.name), *made.figures, ("written to", str(out))])
+    inputs = tuple(Path(name) for name in (graph, shape, hardware) if name is not None)
+    write_at(destination(out, "--out", inputs), made.raw)
+    figures = [("kind", kind), ("hardware", request.machine.name), *made.figures, ("written to", str(out))]
+    if not is_stream(out):
+        print_figures(made.name, figures)
     for warning in made.warnings:
         click.echo(f"bayplan: warning: {printable(warning)}", err=True)
     return 0
 
 
-def _refuse_others(kind: str, cut: dict[str, Any]) -> None:
+def _or_profile(face: Face) -> str:
+    """The third way of a kind that can profile a step itself."""
+    return "" if face.from_profile is None else ", or of a layout --profile MODULE:FACTORY"
+
+
+def _refuse_others(kind: str, face: Face, cut: Mapping[str, Any]) -> None:
     """Refuse options that only other kinds know."""
-    options, why = MEANINGLESS.get(kind, ((), ""))
-    _refuse(cut, options, why)
-    for option in dict.fromkeys(name for names in OWN.values() for name in names):
-        known = [owner for owner, names in OWN.items() if option in names]
-        if kind not in known:
-            _refuse(cut, [option], f"means something to {' and '.join(known)} problems only")
+    _refuse(cut, face.meaningless, face.why)
+    known = faces()
+    for option in dict.fromkeys(name for other in known.values() for name in other.own):
+        owners = [name for name, other in known.items() if option in other.own]
+        if kind not in owners:
+            _refuse(cut, [option], f"means something to {' and '.join(owners)} problems only")
+
+
+def _refuse(cut: Mapping[str, Any], options: Iterable[str], why: str) -> None:
+    for option in options:
+        if cut[option] is not None:
+            raise InvalidInput(f"--{option.replace('_', '-')} {why}: leave it out")
+
+
+def _made(face: Face, request: Request, graph: Path | None, shape: str | None) -> Made:
+    """By the kind's own way where it has one."""
+    if face.from_profile is not None and request.cut["profile"] is not None:
+        _refuse_cut(request, face.own, "--profile")
+        return face.from_profile(request)
+    if graph is not None:
+        _refuse_cut(request, (*face.own, *face.of_graph), "--graph")
+        return (face.from_graph or _from_graph)(request, graph)
+    return (face.from_shape or _from_shape)(request, str(shape))
+
+
+def _refuse_cut(request: Request, allowed: Iterable[str], measured: str) -> None:
+    """Refuse what says how a model is cut where a step was measured."""
+    known = set(allowed)
+    others = [name for name in request.cut if name not in known]
+    _refuse(request.cut, others, f"says how a --shape is cut, but {measured} is a measured step")
 
 
 def _readable(raw: dict[str, Any]) -> None:
@@ -143,151 +131,20 @@ def _readable(raw: dict[str, Any]) -> None:
         document_from_raw(raw, OpGraph, "the graph")
 
 
-def _from_graph(kind: str, graph: Path, machine: Hardware, budget: str | None, cut: dict[str, Any]) -> Made:
-    allowed = {*OWN.get(kind, ()), *({"pipeline", "microbatches"} if kind == REPLAN else ())}
-    others = [name for name in cut if name not in allowed]
-    _refuse(cut, others, "says how a --shape is cut, but --graph is a measured step")
-    if kind == GRAPH:
-        raise InvalidInput(f"{graph} is a graph already: give --shape to compute one, or another kind")
-    step = read_document(graph, OpGraph)
-    if kind == LAYOUT:
-        return _layout(layout_of_graph(step, machine, budget, cut))
+def _from_graph(request: Request, graph: Path) -> Made:
+    """The problem of a measured step; a percentage is of its peak."""
+    step = read_graph_at(graph)
     peak = max(step.memory_bytes)
-    amount = _amount(budget, peak, machine)
-    problem = (
-        problem_of_graph(step, machine, amount, cut) if kind == REPLAN else make_problem(kind, step, machine, amount)
-    )
-    made = _problem(problem, amount, ("peak of the graph", show_bytes(peak)))
-    return made._replace(warnings=(*made.warnings, *_hopeless(problem, step, budget, peak)))
+    amount = budget_bytes(request.budget, peak, request.machine)
+    problem = make_problem(request.kind, step, request.machine, amount)
+    warnings = face_of(request.kind).warnings(problem, step, request.budget, peak)
+    return Made.of(problem, [("budget", show_bytes(amount)), ("peak of the graph", show_bytes(peak))], tuple(warnings))
 
 
-def _hopeless(problem: Problem, step: OpGraph, budget: str | None, peak: int) -> Iterator[str]:
-    """What speaks against planning this step at all, or within this budget."""
-    if not isinstance(problem, SwapProblem):
-        return
-    from solvers.swap.evaluate import least_budget
-
-    yield from doubts(step)
-    least = least_budget(problem)
-    if problem.budget_bytes < least:
-        yield (
-            f"no plan fits the budget of {show_bytes(problem.budget_bytes)}: the least feasible one is "
-            f"{show_bytes(least)}, {100 * least / peak:.1f}% of the peak"
-        )
-    elif budget is not None and problem.budget_bytes >= peak:
-        yield (
-            f"the budget of {show_bytes(problem.budget_bytes)} is not below the peak of {show_bytes(peak)}, so nothing "
-            "has to leave: give less"
-        )
-
-
-def _replan(shape: str, machine: Hardware, budget: str | None, cut: dict[str, Any]) -> Made:
-    """What a percentage refers to is the fullest node before the failure, so it needs the problem first."""
-    from experiments.replanning import fullest_bytes
-
-    amount = machine.device().memory_bytes
-    problem = problem_of_shape(shape, machine, amount, cut)
-    peak = fullest_bytes(problem, cut["pipeline"] or 1, cut["data_parallel"] or 1)
-    if budget is not None:
-        amount = _bytes(budget, peak)
-        problem = msgspec.structs.replace(problem, memory_bytes=amount)
-    beyond = ", more than the budget: it cannot have run" if peak > amount else ""
-    return _problem(problem, amount, ("fullest node before the failure", f"{show_bytes(peak)}{beyond}"))
-
-
-def _layout(made: MadeLayout) -> Made:
-    return Made(made.problem.name, problem_to_raw(made.problem), made.figures, made.warnings)
-
-
-def _refuse(cut: dict[str, Any], options: Iterable[str], why: str) -> None:
-    for option in options:
-        if cut[option] is not None:
-            raise InvalidInput(f"--{option.replace('_', '-')} {why}: leave it out")
-
-
-def _from_shape(kind: str, stage: Stage, budget: str | None, cut: dict[str, Any]) -> Made:
-    if kind == LAYER:
-        return _layer(stage, budget, cut["stall_us"] or 0)
-    if kind == PARTITION:
-        return _partition(stage, budget)
-    graph = stage.graph
+def _from_shape(request: Request, shape: str) -> Made:
+    """The problem of one stage of a model, with one microbatch; a percentage is of the stage's peak."""
+    graph = stage_of(request, shape).graph
     peak = max(graph.memory_bytes)
-    if kind == GRAPH:
-        figures = [("ops", str(len(graph.ops))), ("peak of the graph", show_bytes(peak))]
-        return Made(graph.name, document_to_raw(graph), [*figures])
-    amount = _amount(budget, peak, stage.cluster)
-    problem = make_problem(kind, graph, stage.cluster, amount)
-    return _problem(problem, amount, ("peak of the graph", show_bytes(peak)))
-
-
-def _layer(stage: Stage, budget: str | None, stall_us: int) -> Made:
-    from solvers.recompute.layer.make import layer_problem
-
-    peak = stage.unlimited_bytes
-    amount = _amount(budget, peak, stage.cluster)
-    problem = layer_problem(
-        stage.costs,
-        layers=stage.layers,
-        inflight_microbatches=stage.inflight,
-        last_stage=stage.is_last,
-        budget_bytes=amount,
-        static_bytes=stage.fixed_bytes,
-        stall_us=stall_us,
-    )
-    return _problem(problem, amount, ("memory where nothing is recomputed", show_bytes(peak)))
-
-
-def _partition(stage: Stage, budget: str | None) -> Made:
-    """Costs of all stages with every number of layers; a percentage is of the even partition's fullest stage."""
-    from experiments.lynx.policies import look_up
-    from experiments.lynx.search import Pipeline
-    from experiments.lynx.stages import Stages
-    from solvers.partition import partition_problem
-
-    cut = stage.parallelism
-    peak = max(replace(stage, index=index).unlimited_bytes for index in range(cut.pipeline))
-    amount = _amount(budget, peak, stage.cluster)
-    rows = Stages(Pipeline(stage.shape, cut, stage.cluster, amount), look_up).rows()
-    costs = [[None if choice is None else choice.cost_us for choice in row] for row in rows]
-    name = f"{stage.shape.name}, {cut.pipeline} stages, tensor {cut.tensor}, {cut.microbatches} microbatches of "
-    problem = partition_problem(f"{name}{cut.microbatch}, costs by heu", costs)
-    return _problem(problem, amount, ("fullest stage where nothing is recomputed", show_bytes(peak)))
-
-
-def _problem(problem: Problem, amount: int, peak: tuple[str, str]) -> Made:
-    why = None
-    if isinstance(problem, ReplanProblem):
-        from experiments.replanning import why_never_ran
-
-        why = why_never_ran(problem)
-    figures = [("budget", show_bytes(amount)), peak]
-    return Made(problem.name, problem_to_raw(problem), [*figures], () if why is None else (why,))
-
-
-def _stage(shape: str, machine: Hardware, cut: dict[str, Any]) -> Stage:
-    """The stage that the options describe; raises `InvalidInput` where one is missing or means nothing."""
-    if cut["microbatch"] is None:
-        raise InvalidInput("--shape needs --microbatch, the samples of one pass: give it, as in --microbatch 8")
-    stages = cut["pipeline"] or 1
-    model = read_shape(shape)
-    if cut["sequence"] is not None:
-        model = msgspec.structs.replace(model, sequence=cut["sequence"])
-    parallelism = Parallelism(
-        tensor=cut["tensor"] or 1,
-        pipeline=stages,
-        sequence_parallel=bool(cut["sequence_parallel"]),
-        microbatch=cut["microbatch"],
-        microbatches=cut["microbatches"] or stages,
-    )
-    return Stage(model, parallelism, machine, cut["stage"] or 0, cut["layers"], not cut["ungrouped"])
-
-
-def _amount(budget: str | None, peak: int, machine: Hardware) -> int:
-    return machine.device().memory_bytes if budget is None else _bytes(budget, peak)
-
-
-def _bytes(budget: str, peak: int) -> int:
-    amount = parse_budget(budget, peak)
-    if amount < 1:
-        raise InvalidInput(f"--budget is {budget!r}, in which nothing runs: give at least 1 byte")
-    return amount
+    amount = budget_bytes(request.budget, peak, request.machine)
+    problem = make_problem(request.kind, graph, request.machine, amount)
+    return Made.of(problem, [("budget", show_bytes(amount)), ("peak of the graph", show_bytes(peak))])

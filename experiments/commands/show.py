@@ -5,6 +5,9 @@ from collections.abc import Sequence
 
 from experiments.printable import printable
 
+Figures = list[tuple[str, str | None]]
+"""Names and values as they are printed; None is unknown."""
+
 
 def show_us(value: float | None) -> str:
     """Microseconds; a whole number without decimals, "unknown" for None."""

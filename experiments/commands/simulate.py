@@ -1,23 +1,35 @@
 """`bayplan simulate`: the timeline of a plan, without running it."""
 
 from pathlib import Path
+from typing import Any
 
 import click
+import msgspec
 
-from experiments.commands.outputs import writable
-from experiments.commands.show import print_figures, show_us
+from experiments.commands.kinds import face_of
+from experiments.commands.kinds.face import simulated
+from experiments.commands.show import Figures, print_figures, show_us
+from experiments.commands.streams import (
+    destination,
+    is_stream,
+    place_of,
+    print_json,
+    read_plan_at,
+    read_problem_at,
+    require_one_stdin,
+    require_one_stdout,
+    write_at,
+)
 from solvers.ir.amounts import show_bytes
-from solvers.ir.codec import Plan, PlanFile, Problem, read_plan, read_problem, write_json
-from solvers.ir.layout import LayoutPlan, LayoutProblem
-from solvers.ir.replan import ReplanPlan, ReplanProblem
+from solvers.ir.codec import PlanFile
+from solvers.ir.problem import Problem
 from solvers.ir.report import Report
-from solvers.planner import lower_plan
 
 HELP = """Simulate PLAN on the links and the times that PROBLEM states: makespan, peak, stalls by cause.
 
 Of a replan problem: the transition and the first step after it, node by node. Of a layout problem: one rank's five
-lanes. Nothing is executed. Exit code 1: the
-plan breaks its problem (`bayplan check` says the same), or has no decision."""
+lanes. Nothing is executed. Exit code 1: the plan breaks its problem (`bayplan check` says the same), or has no
+decision. PROBLEM or PLAN may be -, which is stdin; --trace - prints the trace and nothing else."""
 
 
 @click.command("simulate", help=HELP)
@@ -26,48 +38,56 @@ plan breaks its problem (`bayplan check` says the same), or has no decision."""
 @click.option(
     "--trace", type=click.Path(path_type=Path), metavar="T.json", help="Write a trace for Perfetto or Chrome."
 )
-def command(problem: Path, plan: Path, trace: Path | None) -> int:
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object in place of figures.")
+def command(problem: Path, plan: Path, trace: Path | None, as_json: bool) -> int:
     """See HELP."""
-    from experiments.commands.simulate_layout import lane_figures, layout_report
-    from experiments.commands.simulate_replan import step_figures
-    from solvers.replan.timeline import simulate_step
-    from solvers.timeline import chrome_trace, simulate
+    from solvers.timeline import chrome_trace
 
-    asked, sha256 = read_problem(problem)
-    answer = read_plan(plan)
-    place = None if trace is None else writable(trace, "--trace", inputs=(problem, plan))
-    decision = _valid(asked, answer, sha256)
-    if decision is None:
+    require_one_stdin(problem, plan)
+    require_one_stdout(trace, as_json, "--trace")
+    asked, sha256 = read_problem_at(problem)
+    answer = read_plan_at(plan)
+    place = None if trace is None else destination(trace, "--trace", inputs=(problem, plan))
+    violations = _violations(asked, answer, sha256)
+    decision = answer.plan()
+    if violations or decision is None:
+        _tell(asked, violations, as_json)
         return 1
-    if isinstance(asked, ReplanProblem) and isinstance(decision, ReplanPlan):
-        simulated = simulate_step(asked, decision)
-        report, schedule, figures = simulated.report, None, step_figures(asked, decision, simulated)
-    elif isinstance(asked, LayoutProblem) and isinstance(decision, LayoutPlan):
-        report, schedule = layout_report(asked, decision), None
-        figures = lane_figures(asked, decision, report)
-    else:
-        schedule = lower_plan(asked, decision)
-        report = simulate(asked, schedule)
-        figures = _figures(report)
+    report, schedule, figures = simulated(face_of(asked.KIND), asked, decision, _figures)
     if place is not None:
-        write_json(place, chrome_trace(report, schedule))
-    how = ("how", f"{report.how} from {problem}, kind {asked.KIND}")
-    print_figures(asked.name, [how, *figures, *([] if trace is None else [("trace", str(trace))])])
+        write_at(place, chrome_trace(report, schedule))
+    if as_json:
+        print_json({"problem": asked.name, "kind": asked.KIND, "violations": [], **_told(report)})
+    elif not is_stream(trace):
+        how = ("how", f"{report.how} from {place_of(problem)}, kind {asked.KIND}")
+        print_figures(asked.name, [how, *figures, *([] if trace is None else [("trace", str(trace))])])
     return 0
 
 
-def _valid(problem: Problem, answer: PlanFile, sha256: str) -> Plan | None:
-    """The decision, or None after telling why it cannot be simulated."""
+def _violations(problem: Problem, answer: PlanFile, sha256: str) -> list[str]:
+    """What keeps the plan from being simulated, a line each."""
     from solvers.check import check_plan
 
-    violations = check_plan(problem, answer, sha256).violations
+    return [" ".join(violation.split()) for violation in check_plan(problem, answer, sha256).violations]
+
+
+def _tell(problem: Problem, violations: list[str], as_json: bool) -> None:
+    """Why there is nothing to simulate."""
+    if as_json:
+        print_json({"problem": problem.name, "kind": problem.KIND, "violations": violations})
+        return
     for violation in violations:
-        click.echo(f"violation: {' '.join(violation.split())}")
-    return None if violations else answer.plan()
+        click.echo(f"violation: {violation}")
 
 
-def _figures(report: Report) -> list[tuple[str, str | None]]:
-    figures: list[tuple[str, str | None]] = [
+def _told(report: Report) -> dict[str, Any]:
+    """The report as JSON, but for what each action and each moment was (`--trace` tells that)."""
+    raw: dict[str, Any] = msgspec.to_builtins(report)
+    return {name: value for name, value in raw.items() if name not in ("name", "spans", "memory")}
+
+
+def _figures(report: Report) -> Figures:
+    figures: Figures = [
         ("makespan", show_us(report.makespan_us)),
         ("base", show_us(report.base_us)),
         ("peak", f"{show_bytes(report.peak_bytes)} at {show_us(report.peak_at_us)}"),

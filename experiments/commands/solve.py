@@ -9,21 +9,32 @@ import click
 import msgspec
 
 from experiments.commands.interrupts import Interrupts
-from experiments.commands.outputs import writable
+from experiments.commands.parameters import read_parameter
 from experiments.commands.progress import Progress
 from experiments.commands.show import print_figures, show_seconds, show_share, show_us
+from experiments.commands.streams import (
+    destination,
+    is_stream,
+    print_json,
+    read_problem_at,
+    require_one_stdout,
+    write_at,
+)
 from solvers.ir.amounts import show_bytes
-from solvers.ir.codec import Problem, plan_file, plan_to_raw, read_problem, write_json
+from solvers.ir.codec import plan_file, plan_to_raw
 from solvers.ir.errors import InvalidInput
 from solvers.ir.names import unknown
+from solvers.ir.problem import Problem
 from solvers.ir.solution import Limits, Solution
-from solvers.planner import AnySolver, build_solver, read_parameter, require_engine, solver_entry, solver_names
+from solvers.planner import AnySolver, build_solver, require_engine, solver_entry, solver_names
 
 HELP = """Solve PROBLEM and print status, objective, bound, gap, overhead gap and time.
 
 Objectives are in microseconds. The gap is (objective - bound) / objective; the overhead gap is
 (objective - bound) / (objective - base), base being the objective with unlimited memory. Ctrl-C keeps the best plan so
-far. Exit code 1: no plan (infeasible, or none within the limits); --out is written nevertheless."""
+far. Exit code 1: no plan (infeasible, or none within the limits); --out is written nevertheless.
+
+PROBLEM - reads stdin; --out - prints the plan and nothing else."""
 
 
 @click.command("solve", help=HELP)
@@ -37,31 +48,34 @@ far. Exit code 1: no plan (infeasible, or none within the limits); --out is writ
 @click.option("--seed", type=int, metavar="N", default=0, show_default=True, help="Seed of all that is random.")
 @click.option("--engine", metavar="E", help="highs, cpsat, gurobi or auto (the default of solvers that use one).")
 @click.option("--out", type=click.Path(path_type=Path), metavar="PLAN.json", help="Where to write the plan.")
-def command(
-    problem: Path,
-    name: str | None,
-    settings: tuple[str, ...],
-    time_limit: float,
-    work: float | None,
-    gap: float,
-    threads: int,
-    seed: int,
-    engine: str | None,
-    out: Path | None,
-) -> int:
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object in place of figures.")
+def command(problem: Path, name: str | None, out: Path | None, as_json: bool, **how: Any) -> int:
     """See HELP."""
-    limits = _limits(time_limit, work, gap, threads, seed)
-    asked, sha256 = read_problem(problem)
+    require_one_stdout(out, as_json)
+    limits = _limits(how["time_limit"], how["work"], how["gap"], how["threads"], how["seed"])
+    asked, sha256 = read_problem_at(problem)
     name = _require_solver(name, asked.KIND)
-    solver = _build(name, settings, engine)
-    place = None if out is None else writable(out, "--out", inputs=(problem,))
+    solver = _build(name, how["settings"], how["engine"])
+    place = None if out is None else destination(out, "--out", inputs=(problem,))
     solution, stopped = _solve(solver, asked, limits, name)
     if stopped:
         solution = msgspec.structs.replace(solution, reason=_with_stop(solution.reason, stopped))
     if place is not None:
-        write_json(place, plan_to_raw(plan_file(solution, asked.KIND, sha256)))
-    _print(solution, asked.name, out, stopped)
+        write_at(place, plan_to_raw(plan_file(solution, asked.KIND, sha256)))
+    if as_json:
+        print_json({**_answer(solution, asked), "out": None if out is None else str(out)})
+    elif not is_stream(out):
+        _print(solution, asked.name, out)
+    if stopped:
+        _say_stopped(solution, stopped, out)
     return 0 if solution.plan is not None else 1
+
+
+def _answer(solution: Solution[Any], problem: Problem) -> dict[str, Any]:
+    """The answer as JSON: the fields of a plan file but for its decision, and the gaps."""
+    file = msgspec.to_builtins(plan_file(solution, problem.KIND, None))
+    told = {name: value for name, value in file.items() if name not in ("problem_sha256", "certificate", "decision")}
+    return {"problem": problem.name, **told, "gap": solution.gap, "overhead_gap": solution.overhead_gap}
 
 
 def _limits(time_limit: float, work: float | None, gap: float, threads: int, seed: int) -> Limits:
@@ -122,9 +136,8 @@ def _with_stop(reason: str | None, stopped: str) -> str:
     return said if reason is None else f"{reason}; {said}"
 
 
-def _print(solution: Solution[Any], problem: str, out: Path | None, stopped: str | None) -> None:
+def _print(solution: Solution[Any], problem: str, out: Path | None) -> None:
     """The answer; a plan that is written nowhere is said to be lost."""
-    written = "nowhere: give --out PLAN.json to keep it" if out is None else str(out)
     figures = [
         ("status", solution.status.value),
         ("objective", show_us(solution.objective)),
@@ -138,8 +151,15 @@ def _print(solution: Solution[Any], problem: str, out: Path | None, stopped: str
         ("least budget", show_bytes(solution.least_budget_bytes)),
     ]
     figures += [("reason", solution.reason)] if solution.reason else []
-    figures += [("written to", written)]
+    figures += [("written to", _written(out))]
     print_figures(problem, figures)
-    if stopped:
-        kept = "the best plan so far is kept" if solution.plan is not None else "there was no plan yet"
-        click.echo(f"bayplan: stopped by {stopped}: {kept}, written {'to ' if out else ''}{written}", err=True)
+
+
+def _written(out: Path | None) -> str:
+    return "nowhere: give --out PLAN.json to keep it" if out is None else str(out)
+
+
+def _say_stopped(solution: Solution[Any], stopped: str, out: Path | None) -> None:
+    """What ended the search, on stderr."""
+    kept = "the best plan so far is kept" if solution.plan is not None else "there was no plan yet"
+    click.echo(f"bayplan: stopped by {stopped}: {kept}, written {'to ' if out else ''}{_written(out)}", err=True)

@@ -3,13 +3,14 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from experiments.lynx.outcomes import Cell, compare, machine_split, notes, quotient, throughput, value
-from experiments.lynx.policies import System
-from experiments.lynx.simulate import pipeline_on
+from experiments.lynx.outcomes import Cell, compare, notes, quotient, throughput, value
 from experiments.lynx.throughput import parallelism
+from experiments.pipeline.simulate import pipeline_on
 from experiments.reproduction import OUT_OF_MEMORY, Cells, Result, Series
 from experiments.reproduction.result import Value
 from solvers.ir.hardware import Hardware
+from solvers.partition.pipeline import machine_split
+from solvers.partition.policies import System
 from solvers.workload import ModelShape
 
 BALANCED: dict[str, System] = {

@@ -5,13 +5,13 @@ from functools import partial
 from typing import Any
 
 from experiments.lynx.outcomes import Cell, compare, notes, value
-from experiments.lynx.policies import System
-from experiments.lynx.search import Pipeline
-from experiments.lynx.simulate import LARGEST, Step, pipeline_on, simulate
 from experiments.lynx.throughput import Split, parallelism, split_label
+from experiments.pipeline.simulate import LARGEST, Step, pipeline_on, simulate
 from experiments.reproduction import Cells, Result, Series
 from experiments.reproduction.result import Value
 from solvers.ir.hardware import Hardware
+from solvers.partition.pipeline import Pipeline
+from solvers.partition.policies import System
 from solvers.workload import ModelShape, inflight, megatron_layer
 
 GB = 1e9

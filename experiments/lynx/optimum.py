@@ -15,7 +15,7 @@ from solvers.ir.errors import BayplanError, InvalidInput
 from solvers.ir.recompute import RecomputeGraphPlan, RecomputeGraphProblem
 from solvers.ir.solution import Limits, Solution, Solver, Status
 from solvers.recompute.graph import Checkmate
-from solvers.recompute.graph.opt import Opt
+from solvers.recompute.graph.opt.solver import Opt
 from solvers.recompute.layer import Heu, forget_fronts
 
 Read = Callable[[Mapping[str, Any]], float]

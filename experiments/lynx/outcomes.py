@@ -3,15 +3,15 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from experiments.lynx.bounds import best_possible
-from experiments.lynx.policies import SYSTEMS, System, decide
-from experiments.lynx.search import Pipeline
-from experiments.lynx.simulate import Step, Unfit, simulate
-from experiments.lynx.stages import Stages
+from experiments.pipeline.figures import figures_of
+from experiments.pipeline.simulate import simulate
 from experiments.reproduction import OUT_OF_MEMORY, Series
 from experiments.reproduction.result import Value
 from solvers.ir.hardware import Hardware
-from solvers.workload.links import accelerators
+from solvers.partition.bounds import best_possible
+from solvers.partition.pipeline import Pipeline
+from solvers.partition.policies import SYSTEMS, System, decide
+from solvers.partition.stages import Stages
 
 BEST = "best possible"
 MICRO = 10**6
@@ -29,37 +29,12 @@ def compare(pipeline: Pipeline, systems: Mapping[str, System]) -> dict[str, dict
     return found
 
 
-def figures_of(step: Step | Unfit) -> dict[str, Any]:
-    """The figures of a step as JSON: times of one step, summed over microbatches, by stage."""
-    if isinstance(step, Unfit):
-        return {"reason": step.reason}
-    count = step.pipeline.parallelism.microbatches
-    return {
-        "samples_per_s": step.samples_per_s,
-        "makespan_us": step.makespan_us,
-        "layers": list(step.layers),
-        "critical_us": list(step.critical_us),
-        "stall_hidden_us": [int(us) for us in step.times.hidden_us],
-        "window_hidden_us": [step.window_hidden_us(stage) for stage in range(len(step.stages))],
-        "kept_us": [count * one.kept_us for one in step.stages],
-        "bubble_us": list(step.bubble_us),
-        "peak_bytes": [one.peak_bytes for one in step.memory],
-    }
-
-
 def best_figures(pipeline: Pipeline) -> dict[str, Any]:
     """The throughput that no mix of policies and no partition exceeds; the reason where nothing fits."""
     best, cut = best_possible(pipeline, "cooldown"), pipeline.parallelism
     if best.bound_us is None:
         return {"reason": best.reason}
     return {"samples_per_s": cut.microbatch * cut.microbatches * MICRO / best.bound_us}
-
-
-def machine_split(machine: Hardware) -> dict[str, int]:
-    """§7.5: tensor parallelism is the accelerators of a machine, pipeline parallelism the number of machines."""
-    names = accelerators(machine)
-    nodes = dict.fromkeys(name.partition(".")[0] for name in names)
-    return {"tensor": len(names) // len(nodes), "pipeline": len(nodes)}
 
 
 def value(cell: Cell | None, system: str, read: Callable[[Mapping[str, Any]], float]) -> Value:

@@ -3,14 +3,14 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from experiments.lynx.policies import Cut, System, decide
-from experiments.lynx.simulate import Step, Unfit, fastest, pipeline_on, step_of
-from experiments.lynx.simulate import split as split_layers
-from experiments.lynx.stages import Stages
 from experiments.lynx.throughput import Split, parallelism, split_label
+from experiments.pipeline.simulate import Step, Unfit, fastest, pipeline_on, step_of
+from experiments.pipeline.simulate import split as split_layers
 from experiments.reproduction import OUT_OF_MEMORY, Cells, Result, Series
 from experiments.reproduction.result import Value
 from solvers.ir.hardware import Hardware
+from solvers.partition.policies import Cut, System, decide
+from solvers.partition.stages import Stages
 from solvers.workload import ModelShape
 
 CUTS: tuple[Cut, ...] = ("dp", "greedy-lynx", "balanced")

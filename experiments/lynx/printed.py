@@ -3,12 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
-from experiments.lynx.outcomes import machine_split
-from experiments.lynx.search import Pipeline, pipeline_within
 from experiments.reproduction import Cells, Result, Series, scalar
 from experiments.reproduction.result import Value
 from solvers.ir.hardware import Hardware
 from solvers.ir.solution import Limits
+from solvers.partition.pipeline import Pipeline, machine_split, pipeline_within
 from solvers.recompute.layer import Heu
 from solvers.recompute.layer.front import Policy
 from solvers.recompute.layer.printed import compare_printed, dependency_violations

@@ -6,13 +6,14 @@ from typing import Any
 import msgspec
 
 from experiments.lynx.breakdown import TECHNIQUES
-from experiments.lynx.outcomes import Cell, compare, machine_split, notes, quotient, throughput, value
-from experiments.lynx.policies import SYSTEMS, System
-from experiments.lynx.simulate import pipeline_on
+from experiments.lynx.outcomes import Cell, compare, notes, quotient, throughput, value
 from experiments.lynx.throughput import parallelism
+from experiments.pipeline.simulate import pipeline_on
 from experiments.reproduction import Cells, Result, Series
 from experiments.reproduction.result import Value
 from solvers.ir.hardware import HOST, Hardware
+from solvers.partition.pipeline import machine_split
+from solvers.partition.policies import SYSTEMS, System
 from solvers.workload import ModelShape
 from solvers.workload.links import EFFICIENCY_CLASS
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from solvers.ir.fields import require
 from solvers.ir.recompute import LayerOp, RecomputeGraphPlan, RecomputeGraphProblem, RecomputeLayerProblem, Window
-from solvers.recompute.graph.opt_layers import Layers, find_layers
+from solvers.recompute.graph.opt.layers import Layers, find_layers
 from solvers.recompute.graph.replay import Instance, Replay, instance, plan_of, replay, retained
 from solvers.recompute.layer import Front, Policy, front_of
 from solvers.recompute.layer.layer import Layer

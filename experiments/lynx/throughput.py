@@ -5,21 +5,12 @@ from typing import Any
 
 import msgspec
 
-from experiments.lynx.outcomes import (
-    BEST,
-    Cell,
-    best_figures,
-    compare,
-    machine_split,
-    notes,
-    quotient,
-    throughput,
-    throughputs,
-)
-from experiments.lynx.policies import SYSTEMS
-from experiments.lynx.simulate import pipeline_on
+from experiments.lynx.outcomes import BEST, Cell, best_figures, compare, notes, quotient, throughput, throughputs
+from experiments.pipeline.simulate import pipeline_on
 from experiments.reproduction import Cells, Result, Series
 from solvers.ir.hardware import Hardware
+from solvers.partition.pipeline import machine_split
+from solvers.partition.policies import SYSTEMS
 from solvers.workload import ModelShape, Parallelism
 
 Split = Mapping[str, int]

@@ -27,7 +27,7 @@ from solvers.ir.layout import LayoutPlan, LayoutProblem
 from solvers.ir.solution import Limits
 from solvers.layout.baselines import fits
 from solvers.layout.evaluate import evaluate, instance
-from solvers.layout.exact import ExactLayout
+from solvers.layout.exact.solver import ExactLayout
 
 PERCENT = 100
 MOST_S = 600

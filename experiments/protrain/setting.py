@@ -11,7 +11,7 @@ from solvers.ir.hardware import HOST, Hardware, Link
 from solvers.ir.layout import LayoutPlan, LayoutProblem
 from solvers.ir.solution import Limits, Solution
 from solvers.layout.baselines import ColossalStatic, Fsdp, Zero3Offload
-from solvers.layout.make import problem_from_shape
+from solvers.layout.make import Rank, problem_from_shape
 from solvers.layout.search import Search
 from solvers.layout.systems import as_run_by
 from solvers.workload import ModelShape
@@ -34,15 +34,8 @@ class Testbed(NamedTuple):
 
     def problem(self, shape: ModelShape, batch: int, **changes: Any) -> LayoutProblem:
         """The problem of a rank; `batch` counts samples of all ranks."""
-        return problem_from_shape(
-            shape,
-            self.hardware,
-            ranks=self.ranks,
-            hosts=self.hosts,
-            batch=batch,
-            sequence=self.sequence,
-            **changes,
-        )
+        rank = Rank(self.ranks, self.hosts, **changes)
+        return problem_from_shape(shape, self.hardware, rank, batch=batch, sequence=self.sequence)
 
     def tokens_per_s(self, batch: int, step_us: int) -> float:
         """Tokens of all ranks over the step's time."""

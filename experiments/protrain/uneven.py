@@ -10,10 +10,10 @@ from experiments.protrain.setting import GIB, Testbed
 from experiments.reproduction import Cells
 from solvers.ir.errors import InvalidInput
 from solvers.ir.layout import LayoutProblem
-from solvers.layout.assumptions import CONTEXT_BYTES, CPU_UPDATES_PER_S, LOGIT_BYTES, TOKEN_BYTES
+from solvers.layout.assumptions import CONTEXT_BYTES, LOGIT_BYTES, TOKEN_BYTES
 from solvers.layout.blocks import BlockCosts
 from solvers.layout.chunks import Parameter, packed
-from solvers.layout.make import NamedBlock, assemble
+from solvers.layout.make import NamedBlock, Rank, assemble
 from solvers.layout.moves import Moves
 from solvers.layout.shapes import shape_blocks, shape_parameters
 from solvers.workload import ModelShape
@@ -87,11 +87,8 @@ def uneven_problem(
         _blocks(place, ends, layers, samples),
         packed(tuple(_parameters(ends, layers)), None),
         Moves.of(place.hardware, place.ranks, place.hosts),
-        fixed_bytes=tokens * (TOKEN_BYTES + LOGIT_BYTES * ends.vocab) + CONTEXT_BYTES,
-        device_bytes=None,
-        host_bytes=host_bytes,
-        overlap_update=True,
-        cpu_updates_per_s=CPU_UPDATES_PER_S,
+        Rank(place.ranks, place.hosts, host_bytes=host_bytes),
+        tokens * (TOKEN_BYTES + LOGIT_BYTES * ends.vocab) + CONTEXT_BYTES,
     )
 
 

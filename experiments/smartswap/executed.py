@@ -9,7 +9,7 @@ import msgspec
 import torch
 
 from experiments.config import DeviceKind
-from experiments.execution import Execution, Planned, execute
+from experiments.execution import Execution, Planned, Treatment, execute
 from experiments.models.gpt import GptShape
 from experiments.planning import prepare
 from experiments.reproduction import OUT_OF_MEMORY, Cells, Result, Series
@@ -73,8 +73,10 @@ class Laboratory:
         """Seconds of a typical step on the device's clock; None where memory does not suffice."""
         shape = gpt_of(sizes, self.head_width)
         done: dict[str, Callable[[], Execution | None]] = {
-            ORIGINAL: lambda: execute(shape, self.world, STEPS, capacity_bytes=capacity_bytes),
-            RECOMPUTED: lambda: execute(shape, self.world, STEPS, capacity_bytes=capacity_bytes, recompute=True),
+            ORIGINAL: lambda: execute(shape, self.world, STEPS, Treatment(capacity_bytes=capacity_bytes)),
+            RECOMPUTED: lambda: execute(
+                shape, self.world, STEPS, Treatment(capacity_bytes=capacity_bytes, recompute=True)
+            ),
             PLANNED: lambda: self._planned(shape, capacity_bytes),
         }
         if method == SESSION:
@@ -95,7 +97,7 @@ class Laboratory:
         planned: Planned | None = prepare(GreedySwap(), problem, graph, Limits()).planned
         if planned is None:
             return None
-        return execute(shape, self.world, STEPS, capacity_bytes=capacity_bytes, planned=planned)
+        return execute(shape, self.world, STEPS, Treatment(capacity_bytes=capacity_bytes, planned=planned))
 
     def _session(self, shape: GptShape, capacity_bytes: int | None) -> float | None:
         """The last step of a training loop that a session has kept within the capacity from its first iteration on."""

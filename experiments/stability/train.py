@@ -9,7 +9,6 @@ import torch
 import yaml
 from rich.console import Console
 
-from experiments.compare import print_rows
 from experiments.compose import split_flags
 from experiments.plots import png_bytes, svg_text
 from experiments.progress import Stages, stages
@@ -26,6 +25,7 @@ from experiments.stability.settings import (
     read_stability_settings,
 )
 from experiments.tables import to_markdown, to_terminal, to_text
+from experiments.training.compare import print_rows
 from experiments.worlds import World, load_hardware
 from solvers.ir import InvalidInput, Row
 from solvers.ir.codec import parse_json, read_text

@@ -5,76 +5,38 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from solvers.check import (
-    layout,
-    layout_bound,
-    layout_floor,
-    layout_least,
-    partition,
-    recompute_graph,
-    recompute_graph_bound,
-    recompute_layer,
-    replan,
-    swap,
-)
+from solvers.check.judge import Judge
 from solvers.check.verdict import Verdict
-from solvers.ir.codec import PlanFile, Problem, problem_sha256
+from solvers.ir.codec import PlanFile, problem_sha256
+from solvers.ir.problem import Problem
 from solvers.ir.solution import Status
+from solvers.kinds import KINDS, load
 
-Judge = Callable[[Any, Any], Verdict]
-JUDGES: dict[str, Judge] = {
-    "swap": swap.judge_swap,
-    "partition": partition.judge_partition,
-    "recompute-graph": recompute_graph.judge_recompute_graph,
-    "recompute-layer": recompute_layer.judge_recompute_layer,
-    "replan": replan.judge_replan,
-    "layout": layout.judge_layout,
-}
-BASES: dict[str, Callable[[Any], int]] = {
-    "swap": swap.base_us,
-    "recompute-graph": recompute_graph.base_us,
-    "recompute-layer": lambda problem: 0,
-    "layout": layout_floor.base_us,
-}
-"""The objective with unlimited memory (`layout`: what no decision ends before then), of the kinds that have one."""
-LEAST_BUDGETS: dict[str, Callable[[Any], tuple[int, int]]] = {
-    "swap": lambda problem: (swap.least_budget_bytes(problem),) * 2,
-    "layout": layout_least.least_device_bytes,
-}
-"""At least and at most what the least feasible budget is, of the kinds where that is easy to tell."""
-BUDGETS = {
-    "swap": "budget_bytes",
-    "recompute-graph": "budget_bytes",
-    "recompute-layer": "budget_bytes",
-    "layout": "device_bytes",
-}
-"""The field that is the budget, of the kinds that have one."""
-FEASIBILITY: dict[str, Callable[[Any], bool]] = {
-    "swap": lambda problem: swap.least_budget_bytes(problem) <= problem.budget_bytes,
-    "partition": partition.is_feasible,
-    "layout": lambda problem: layout_least.least_device_bytes(problem)[1] <= problem.device_bytes,
-}
-"""Whether it is easy to tell that some decision is valid, of the kinds where it ever is."""
+AddUp = Callable[[Any, Mapping[str, Any]], tuple[list[str], float]]
+"""Adds a certificate up again: its faults, and the bound in µs that it proves."""
 
-Certificates = Mapping[str, Mapping[str, Callable[[Any, Mapping[str, Any]], tuple[list[str], float]]]]
-"""kind → the certificate's `form` → adds it up again: its faults, and the bound in µs that it proves."""
-CERTIFICATES: Certificates = {
-    "recompute-graph": {"cut-relaxation/1": recompute_graph_bound.add_up},
-    "layout": {
-        "floor/1": layout_bound.add_up_floor,
-        "every-decision/1": layout_bound.add_up_decisions,
-        "least-memory/1": layout_bound.add_up_least_memory,
-        "layout-tree/1": layout_bound.add_up_tree,
-    },
-}
+
+def judge_of(kind: str) -> Judge:
+    """The judge of a kind; this imports its folder."""
+    judge: Judge = load(KINDS[kind].judge)
+    return judge
+
+
+def certificates_of(kind: str) -> dict[str, AddUp]:
+    """The forms of certificates that a kind knows, each with the function that adds it up again."""
+    return {form: load(target) for form, target in KINDS[kind].certificates.items()}
 
 
 def check_plan(
-    problem: Problem, plan_file: PlanFile, sha256: str | None = None, certificates: Certificates = CERTIFICATES
+    problem: Problem,
+    plan_file: PlanFile,
+    sha256: str | None = None,
+    certificates: Mapping[str, AddUp] | None = None,
 ) -> Verdict:
     """Judge a plan file against its problem; `sha256` is the problem file's (default: of the problem as we write it).
 
-    Raises `InvalidInput` where the decision does not have its kind's form.
+    `certificates` maps a form to its function (default: the kind's). Raises `InvalidInput` where the decision does not
+    have its kind's form.
     """
     if plan_file.kind != problem.KIND:
         return Verdict((f"the plan is of kind {plan_file.kind}, but the problem of kind {problem.KIND}",))
@@ -87,7 +49,7 @@ def check_plan(
         violations += _claims_without_decision(plan_file)
         judged = Verdict(())
     else:
-        judged = JUDGES[problem.KIND](problem, plan)
+        judged = judge_of(problem.KIND).decision(problem, plan)
         violations = [*judged.violations, *_claims_with_decision(plan_file, judged.objective_us)]
     violations += _base(problem, plan_file)
     violations += _least_budget(problem, plan_file)
@@ -124,21 +86,23 @@ def _claims_without_decision(plan: PlanFile) -> list[str]:
 def _base(problem: Problem, plan: PlanFile) -> list[str]:
     if plan.base_us is None:
         return []
-    if problem.KIND not in BASES:
+    base_us = judge_of(problem.KIND).base_us
+    if base_us is None:
         return [f"base_us is {plan.base_us}, but the kind {problem.KIND} has no base: it must be null"]
     if plan.status is Status.INFEASIBLE:
         return [f"base_us is {plan.base_us}, but an infeasible answer has no base: it must be null"]
-    base = BASES[problem.KIND](problem)
+    base = base_us(problem)
     return [] if plan.base_us == base else [f"base_us is {plan.base_us}, but with unlimited memory it is {base}"]
 
 
 def _least_budget(problem: Problem, plan: PlanFile) -> list[str]:
     """An infeasible answer names its least budget and says exactly or at least; where we know better, it is true."""
-    least, infeasible = plan.least_budget_bytes, plan.status is Status.INFEASIBLE
+    least, infeasible, field = plan.least_budget_bytes, plan.status is Status.INFEASIBLE, KINDS[problem.KIND].budget
+    is_feasible = judge_of(problem.KIND).is_feasible
     violations = []
-    if infeasible and FEASIBILITY.get(problem.KIND, _never)(problem):
+    if infeasible and is_feasible is not None and is_feasible(problem):
         violations.append("status is infeasible, but the problem has a valid decision")
-    if problem.KIND not in BUDGETS:
+    if field is None:
         if least is not None:
             violations.append(f"least_budget_bytes is {least}, but the kind {problem.KIND} has no budget")
         return violations
@@ -147,15 +111,22 @@ def _least_budget(problem: Problem, plan: PlanFile) -> list[str]:
     label, said = _said(plan.reason)
     if infeasible and said != least:
         violations.append(f"least_budget_bytes is {least}, but reason does not say exactly or at least {least} bytes")
-    budget: int = getattr(problem, BUDGETS[problem.KIND])
+    budget: int = getattr(problem, field)
     if infeasible and least <= budget:
         violations.append(f"status is infeasible, but least_budget_bytes {least} is within budget {budget}")
-    if problem.KIND in LEAST_BUDGETS:
-        low, high = LEAST_BUDGETS[problem.KIND](problem)
-        true = f"{low}" if low == high else f"between {low} and {high}"
-        if least > high or (least < low and not (label == "at least" and said == least)):
-            violations.append(f"least_budget_bytes is {least}, but the least feasible budget is {true}")
-    return violations
+    return violations + _known_least(problem, least, is_lower_bound=label == "at least" and said == least)
+
+
+def _known_least(problem: Problem, least: int, is_lower_bound: bool) -> list[str]:
+    """Whether the least budget agrees with what the judge knows; a lower bound, called so, may be less."""
+    known = judge_of(problem.KIND).least_budget_bytes
+    if known is None:
+        return []
+    low, high = known(problem)
+    if low <= least <= high or (least < low and is_lower_bound):
+        return []
+    true = f"{low}" if low == high else f"between {low} and {high}"
+    return [f"least_budget_bytes is {least}, but the least feasible budget is {true}"]
 
 
 def _said(reason: str | None) -> tuple[str | None, int | None]:
@@ -164,16 +135,12 @@ def _said(reason: str | None) -> tuple[str | None, int | None]:
     return (found[1], int(found[2])) if found else (None, None)
 
 
-def _never(problem: Any) -> bool:
-    return False
-
-
-def _certificate(problem: Problem, plan: PlanFile, certificates: Certificates) -> list[str]:
+def _certificate(problem: Problem, plan: PlanFile, certificates: Mapping[str, AddUp] | None) -> list[str]:
     """Add the certificate up again: it proves the bound claimed, or that nothing is valid where that is claimed."""
     if plan.certificate is None:
         return []
     form = plan.certificate.get("form")
-    known = certificates.get(problem.KIND, {})
+    known = certificates_of(problem.KIND) if certificates is None else certificates
     add_up = known.get(form) if isinstance(form, str) else None
     if add_up is None:
         names = ", ".join(sorted(known)) or "none"

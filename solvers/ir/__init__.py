@@ -1,11 +1,12 @@
 """The vocabulary: graphs, hardware, problems, plans, schedules, reports, and the files that hold them."""
 
-from solvers.ir.codec import PLANS, PROBLEMS, Plan, PlanFile, Problem
+from solvers.ir.codec import PlanFile
 from solvers.ir.errors import BayplanError, EngineMissing, InvalidInput, InvalidProblem
 from solvers.ir.graph import Op, OpGraph, Tensor
 from solvers.ir.hardware import Device, Hardware, Link
 from solvers.ir.layout import LayoutBlock, LayoutChunk, LayoutPlan, LayoutProblem
 from solvers.ir.partition import PartitionPlan, PartitionProblem
+from solvers.ir.problem import Plan, Problem
 from solvers.ir.recompute import (
     LayerGroup,
     LayerOp,
@@ -23,8 +24,6 @@ from solvers.ir.solution import Limits, Solution, Solver, Status, Watch
 from solvers.ir.swap import Swap, SwapLink, SwapOp, SwapPlan, SwapProblem, SwapTensor
 
 __all__ = [
-    "PLANS",
-    "PROBLEMS",
     "Action",
     "BayplanError",
     "CurrentPipeline",

@@ -14,38 +14,14 @@ from solvers.ir.errors import InvalidInput
 from solvers.ir.fields import Bytes, NonNegativeFloat, Record
 from solvers.ir.graph import OpGraph
 from solvers.ir.hardware import Hardware
-from solvers.ir.layout import LayoutPlan, LayoutProblem
-from solvers.ir.partition import PartitionPlan, PartitionProblem
-from solvers.ir.recompute import RecomputeGraphPlan, RecomputeGraphProblem, RecomputeLayerPlan, RecomputeLayerProblem
-from solvers.ir.replan import ReplanPlan, ReplanProblem
+from solvers.ir.problem import Plan, Problem
 from solvers.ir.report import Report, Row
 from solvers.ir.schedule import Schedule
 from solvers.ir.sentences import one_line, sentence
 from solvers.ir.solution import Solution, Status
-from solvers.ir.swap import SwapPlan, SwapProblem
+from solvers.kinds import KINDS, load
 
-Problem = SwapProblem | RecomputeGraphProblem | RecomputeLayerProblem | PartitionProblem | ReplanProblem | LayoutProblem
-Plan = SwapPlan | RecomputeGraphPlan | RecomputeLayerPlan | PartitionPlan | ReplanPlan | LayoutPlan
 Document = OpGraph | Hardware | Schedule | Report | Row
-PROBLEMS: dict[str, type[Problem]] = {
-    kind.KIND: kind
-    for kind in (
-        SwapProblem,
-        RecomputeGraphProblem,
-        RecomputeLayerProblem,
-        PartitionProblem,
-        ReplanProblem,
-        LayoutProblem,
-    )
-}
-PLANS: dict[str, type[Plan]] = {
-    "swap": SwapPlan,
-    "recompute-graph": RecomputeGraphPlan,
-    "recompute-layer": RecomputeLayerPlan,
-    "partition": PartitionPlan,
-    "replan": ReplanPlan,
-    "layout": LayoutPlan,
-}
 PROBLEM_FORMAT = "bayplan-problem/1"
 PLAN_FORMAT = "bayplan-plan/1"
 
@@ -79,7 +55,10 @@ class PlanFile(Record, frozen=True, kw_only=True):
 
     def plan(self) -> Plan | None:
         """The decision as its kind's plan; raises `InvalidInput` naming the place."""
-        return None if self.decision is None else _convert(self.decision, PLANS[self.kind], "decision")
+        if self.decision is None:
+            return None
+        plan: Plan = _convert(self.decision, load(KINDS[self.kind].plan), "decision")
+        return plan
 
 
 def parse_json(text: str | bytes, place: str) -> Any:
@@ -112,7 +91,7 @@ def problem_from_raw(raw: Any, place: str = "the problem") -> Problem:
     """A problem from plain JSON values; raises `InvalidInput` naming the place."""
     body = _body(raw, PROBLEM_FORMAT, place)
     kind = _kind(body, place)
-    problem: Problem = _convert(body, PROBLEMS[kind], place)
+    problem: Problem = _convert(body, load(KINDS[kind].problem), place)
     return problem
 
 
@@ -153,7 +132,7 @@ def plan_from_raw(raw: Any, place: str = "the plan") -> PlanFile:
     _kind(body, place, keep=True)
     plan: PlanFile = _convert(body, PlanFile, place)
     if plan.decision is not None:
-        _convert(plan.decision, PLANS[plan.kind], f"{place}, decision")
+        _convert(plan.decision, load(KINDS[plan.kind].plan), f"{place}, decision")
     return plan
 
 
@@ -225,8 +204,8 @@ def _body(raw: Any, expected: str, place: str) -> dict[str, Any]:
 
 def _kind(body: dict[str, Any], place: str, keep: bool = False) -> str:
     kind = body.get("kind")
-    if not isinstance(kind, str) or kind not in PROBLEMS:
-        raise InvalidInput(f"{place} has kind {kind!r}: choose of {', '.join(sorted(PROBLEMS))}")
+    if not isinstance(kind, str) or kind not in KINDS:
+        raise InvalidInput(f"{place} has kind {kind!r}: choose of {', '.join(sorted(KINDS))}")
     if not keep:
         del body["kind"]
     return kind

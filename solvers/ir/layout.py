@@ -4,6 +4,7 @@ from itertools import pairwise
 from typing import ClassVar, Literal
 
 from solvers.ir.fields import LARGEST, Bytes, Count, Index, Microseconds, Record, require, require_index
+from solvers.ir.problem import Plan, Problem
 
 Policy = Literal["keep", "swap", "checkpoint"]
 POLICIES: tuple[Policy, ...] = ("keep", "swap", "checkpoint")
@@ -56,7 +57,7 @@ class LayoutBlock(Record, frozen=True, kw_only=True):
     choice: bool = True
 
 
-class LayoutProblem(Record, frozen=True, kw_only=True):
+class LayoutProblem(Problem, frozen=True, kw_only=True):
     """One training step of one rank: chunks and blocks in execution order (formats.md 8).
 
     `chunk_bytes` is what a buffer and a persistent chunk take; a swapped block's activations may lie on the device
@@ -64,7 +65,6 @@ class LayoutProblem(Record, frozen=True, kw_only=True):
     are there (clipping, loss scaling, accumulation).
     """
 
-    name: str
     device_bytes: Bytes
     host_bytes: Bytes
     ranks: Count
@@ -134,7 +134,7 @@ class LayoutProblem(Record, frozen=True, kw_only=True):
             )
 
 
-class LayoutPlan(Record, frozen=True, kw_only=True):
+class LayoutPlan(Plan, frozen=True, kw_only=True):
     """The decision: persistent chunks (ascending), buffers for all others, and a policy for each block."""
 
     persistent: tuple[Index, ...]

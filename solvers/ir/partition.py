@@ -2,13 +2,13 @@
 
 from typing import ClassVar
 
-from solvers.ir.fields import Count, Microseconds, Record, require
+from solvers.ir.fields import Count, Microseconds, require
+from solvers.ir.problem import Plan, Problem
 
 
-class PartitionProblem(Record, frozen=True, kw_only=True):
+class PartitionProblem(Problem, frozen=True, kw_only=True):
     """`cost_us[p][n]` is stage p's cost with n layers, n = 0…layers; None where n layers do not fit."""
 
-    name: str
     stages: Count
     layers: Count
     cost_us: tuple[tuple[Microseconds | None, ...], ...]
@@ -27,7 +27,7 @@ class PartitionProblem(Record, frozen=True, kw_only=True):
             )
 
 
-class PartitionPlan(Record, frozen=True, kw_only=True):
+class PartitionPlan(Plan, frozen=True, kw_only=True):
     """`layers[p]` is the number of layers of stage p, each at least 1, summing to the problem's layers."""
 
     layers: tuple[Count, ...]

@@ -5,6 +5,7 @@ from typing import ClassVar, Literal
 import msgspec
 
 from solvers.ir.fields import Bytes, Count, Index, Microseconds, Record, require
+from solvers.ir.problem import Plan, Problem
 
 
 class RecomputeOp(Record, frozen=True, kw_only=True):
@@ -17,10 +18,9 @@ class RecomputeOp(Record, frozen=True, kw_only=True):
     comm: bool
 
 
-class RecomputeGraphProblem(Record, frozen=True, kw_only=True):
+class RecomputeGraphProblem(Problem, frozen=True, kw_only=True):
     """Ops in order, op t first in stage t; `static_bytes` is parameters, their gradients, optimizer states."""
 
-    name: str
     budget_bytes: Bytes
     static_bytes: Bytes
     ops: tuple[RecomputeOp, ...]
@@ -32,7 +32,7 @@ class RecomputeGraphProblem(Record, frozen=True, kw_only=True):
         require_earlier_inputs([op.inputs for op in self.ops])
 
 
-class RecomputeGraphPlan(Record, frozen=True, kw_only=True):
+class RecomputeGraphPlan(Plan, frozen=True, kw_only=True):
     """`compute` lists the [stage, op] pairs with R = 1 (every [t, t] included), `keep` those with S = 1."""
 
     compute: tuple[tuple[Index, Index], ...]
@@ -58,10 +58,9 @@ class LayerOp(Record, frozen=True, kw_only=True):
     needed: bool
 
 
-class RecomputeLayerProblem(Record, frozen=True, kw_only=True):
+class RecomputeLayerProblem(Problem, frozen=True, kw_only=True):
     """`layers` identical layers of one stage with `inflight_microbatches` in flight; windows stand in time order."""
 
-    name: str
     layers: Count
     inflight_microbatches: Count
     last_stage: bool
@@ -86,7 +85,7 @@ class LayerGroup(Record, frozen=True, kw_only=True):
     recomputed: tuple[tuple[Index, Index], ...]
 
 
-class RecomputeLayerPlan(Record, frozen=True, kw_only=True):
+class RecomputeLayerPlan(Plan, frozen=True, kw_only=True):
     """The groups' layer counts sum to the problem's layers."""
 
     groups: tuple[LayerGroup, ...]

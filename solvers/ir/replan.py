@@ -6,6 +6,7 @@ from typing import ClassVar, Literal
 import msgspec
 
 from solvers.ir.fields import LARGEST, Bytes, Count, Index, Microseconds, Rate, Record, require, require_unique
+from solvers.ir.problem import Plan, Problem
 
 NodeId = Index
 MOST = {"nodes": 100_000, "microbatches": 100_000, "layers": 1_000}
@@ -61,7 +62,7 @@ class Hosts(Record, frozen=True, kw_only=True):
     bytes_per_s: Rate
 
 
-class ReplanProblem(Record, frozen=True, kw_only=True, omit_defaults=True):
+class ReplanProblem(Problem, frozen=True, kw_only=True, omit_defaults=True):
     """A cluster, a model and perhaps a failure; per-layer times are per microbatch (F1-F8: solvers/replan/README.md).
 
     `layer_sync_us` is the all-reduce of one layer's gradients: where there is more than one pipeline, a step ends with
@@ -70,7 +71,6 @@ class ReplanProblem(Record, frozen=True, kw_only=True, omit_defaults=True):
     (i+1)·k − 1 stand on one host and are faster there than `bytes_per_s`; idle nodes are the smallest ids not listed.
     """
 
-    name: str
     nodes: Count
     microbatches: Count
     layers: Count
@@ -187,7 +187,7 @@ class Transfer(Record, frozen=True, kw_only=True):
     target: NodeId = msgspec.field(name="to")
 
 
-class ReplanPlan(Record, frozen=True, kw_only=True):
+class ReplanPlan(Plan, frozen=True, kw_only=True):
     """`dynamic` re-plans the parallelism; `reroute` keeps it, lists no pipelines, and shares the lost microbatches."""
 
     policy: Literal["dynamic", "reroute"]

@@ -1,9 +1,11 @@
 """What a solver answers: a status that is a promise, a plan, and how far from the optimum it can be (formats.md 2)."""
 
 import math
+import time
 from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypedDict, TypeVar, Unpack
 
 import msgspec
 
@@ -104,6 +106,89 @@ class Solution(msgspec.Struct, Generic[PlanT], frozen=True, kw_only=True):
             return 0.0
         overhead = self.objective - self.base
         return (self.objective - self.bound) / overhead if overhead > 0 else None
+
+
+class Told(TypedDict, total=False):
+    """What an answer may tell beside its plan, its bound and its reason."""
+
+    engine: str | None
+    least_budget_bytes: int | None
+    certificate: dict[str, Any] | None
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of a solver, which makes its answers: who was asked, within which limits, since when.
+
+    `began` is of `time.perf_counter`. `base`: the objective with unlimited memory, in µs, None where not known.
+    """
+
+    solver: str
+    limits: Limits
+    began: float = field(default_factory=time.perf_counter)
+    base: int | None = None
+
+    def based(self, base: int) -> "Call":
+        """The same call, now that the objective with unlimited memory is known."""
+        return replace(self, base=base)
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the call."""
+        return time.perf_counter() - self.began
+
+    @property
+    def left_s(self) -> float:
+        """Seconds left of the time limit."""
+        return self.limits.time_s - self.elapsed_s
+
+    def found(
+        self,
+        plan: PlanT,
+        objective: int,
+        bound: float | None = None,
+        reason: str | None = None,
+        **told: Unpack[Told],
+    ) -> Solution[PlanT]:
+        """A plan with its exact objective; OPTIMAL where the bound meets it."""
+        return Solution(
+            status=Status.OPTIMAL if bound == objective else Status.FEASIBLE,
+            plan=plan,
+            solver=self.solver,
+            objective=objective,
+            bound=bound,
+            base=self.base,
+            reason=reason,
+            seed=self.limits.seed,
+            solve_time_s=self.elapsed_s,
+            **told,
+        )
+
+    def infeasible(self, reason: str, **told: Unpack[Told]) -> Solution[Any]:
+        """A proof that there is no plan; with a budget, `reason` says exactly or at least how many bytes one needs."""
+        return Solution(
+            status=Status.INFEASIBLE,
+            plan=None,
+            solver=self.solver,
+            reason=reason,
+            seed=self.limits.seed,
+            solve_time_s=self.elapsed_s,
+            **told,
+        )
+
+    def unknown(self, reason: str, bound: float | None = None, **told: Unpack[Told]) -> Solution[Any]:
+        """Neither a plan nor a proof within the limits, but perhaps a bound."""
+        return Solution(
+            status=Status.UNKNOWN,
+            plan=None,
+            solver=self.solver,
+            bound=bound,
+            base=self.base,
+            reason=reason,
+            seed=self.limits.seed,
+            solve_time_s=self.elapsed_s,
+            **told,
+        )
 
 
 ProblemT = TypeVar("ProblemT", contravariant=True)

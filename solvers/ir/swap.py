@@ -15,6 +15,7 @@ from solvers.ir.fields import (
     require_unique,
 )
 from solvers.ir.graph import Phase
+from solvers.ir.problem import Plan, Problem
 
 
 class SwapOp(Record, frozen=True, kw_only=True, omit_defaults=True):
@@ -94,14 +95,13 @@ class SwapLink(Record, frozen=True, kw_only=True, omit_defaults=True):
         return -(-self.in_ticks(size_bytes) // self.ticks)
 
 
-class SwapProblem(Record, frozen=True, kw_only=True, omit_defaults=True):
+class SwapProblem(Problem, frozen=True, kw_only=True, omit_defaults=True):
     """Keep the step within `budget_bytes` by swapping; `memory_bytes[j]` is in use during op j with nothing swapped.
 
     `launch_us` is the host's time to issue one transfer (absent: 0). Where launching costs nothing anywhere, every op
     takes at least 1 us; else ops may take 0 us of the device.
     """
 
-    name: str
     budget_bytes: Bytes
     ops: tuple[SwapOp, ...]
     memory_bytes: tuple[Bytes, ...]
@@ -153,7 +153,7 @@ class Swap(Record, frozen=True, kw_only=True):
     swap_in_at: Index
 
 
-class SwapPlan(Record, frozen=True, kw_only=True):
+class SwapPlan(Plan, frozen=True, kw_only=True):
     """The decision; the list order breaks ties in the FIFO lanes, so it is part of the decision."""
 
     swaps: tuple[Swap, ...]

@@ -1,11 +1,10 @@
 """What the solvers of this room answer alike: a measured plan, or what memory is lacking."""
 
-import time
 from collections.abc import Iterable
 from fractions import Fraction
 
 from solvers.ir.layout import LayoutPlan
-from solvers.ir.solution import Limits, Solution, Status, Watch
+from solvers.ir.solution import Call, Solution, Watch
 from solvers.layout.evaluate import Instance, evaluate
 from solvers.layout.least import Least
 
@@ -15,61 +14,34 @@ LEAST_MEMORY = {"form": "least-memory/1"}
 """Certificate that nothing fits the device: the closed form of the least device memory says so."""
 
 
-def fastest(
-    given: Instance, plans: Iterable[LayoutPlan], limits: Limits, began: float, watch: Watch | None
-) -> tuple[LayoutPlan, int]:
+def fastest(given: Instance, plans: Iterable[LayoutPlan], call: Call, watch: Watch | None) -> tuple[LayoutPlan, int]:
     """The first of the plans that end soonest on the lanes, and that end; of those looked at before time is up."""
     best: tuple[LayoutPlan, int] | None = None
     for plan in plans:
         end_us = evaluate(given, plan).end_us
         if best is None or end_us < best[1]:
             best = plan, end_us
-        elapsed = time.perf_counter() - began
-        if elapsed > limits.time_s or (watch is not None and watch(best[1], None, elapsed)):
+        elapsed = call.elapsed_s
+        if elapsed > call.limits.time_s or (watch is not None and watch(best[1], None, elapsed)):
             break
     assert best is not None, "there is a plan at least"
     return best
 
 
 def feasible(
-    solver: str,
-    given: Instance,
-    plan: LayoutPlan,
-    end_us: int,
-    limits: Limits,
-    began: float,
-    reason: str | None = None,
+    call: Call, given: Instance, plan: LayoutPlan, end_us: int, reason: str | None = None
 ) -> Solution[LayoutPlan]:
     """The plan, which ends then on the lanes, with the cheap bound; OPTIMAL where they meet."""
     bound = floor_us(given)
-    return Solution(
-        status=Status.OPTIMAL if bound == end_us else Status.FEASIBLE,
-        plan=plan,
-        solver=solver,
-        objective=end_us,
-        bound=bound,
-        base=bound,
-        reason=reason,
-        certificate=FLOOR,
-        seed=limits.seed,
-        solve_time_s=time.perf_counter() - began,
-    )
+    return call.based(bound).found(plan, end_us, bound, reason=reason, certificate=FLOOR)
 
 
-def without_plan(solver: str, given: Instance, limits: Limits, began: float, lacking: str) -> Solution[LayoutPlan]:
+def without_plan(call: Call, given: Instance, lacking: str) -> Solution[LayoutPlan]:
     """INFEASIBLE with the least memory where no decision at all is valid, else UNKNOWN and what this solver lacked."""
     least = Least(given)
-    needed, proven = least.device_bytes, least.device_bytes > given.problem.device_bytes
-    return Solution(
-        status=Status.INFEASIBLE if proven else Status.UNKNOWN,
-        plan=None,
-        solver=solver,
-        reason=memory_sentence(least) if proven else lacking,
-        least_budget_bytes=needed if proven else None,
-        certificate=LEAST_MEMORY if proven else None,
-        seed=limits.seed,
-        solve_time_s=time.perf_counter() - began,
-    )
+    if least.device_bytes <= given.problem.device_bytes:
+        return call.unknown(lacking)
+    return call.infeasible(memory_sentence(least), least_budget_bytes=least.device_bytes, certificate=LEAST_MEMORY)
 
 
 def memory_sentence(least: Least, device: int | None = None, host: int | None = None) -> str:

@@ -3,7 +3,6 @@
 All of them offload every chunk; what else differs in those systems is said in `systems`.
 """
 
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
@@ -11,7 +10,7 @@ from typing import ClassVar
 
 from solvers.ir.errors import InvalidInput
 from solvers.ir.layout import LayoutPlan, LayoutProblem, Policy
-from solvers.ir.solution import Limits, Solution, Watch
+from solvers.ir.solution import Call, Limits, Solution, Watch
 from solvers.layout.answers import fastest, feasible, without_plan
 from solvers.layout.evaluate import Instance, device_bytes, host_bytes, instance, least_buffers
 
@@ -107,7 +106,7 @@ def _best(
     solver: str, given: Instance, plans: Iterable[LayoutPlan], limits: Limits, watch: Watch | None
 ) -> Solution[LayoutPlan]:
     """The fastest of the plans that fit; without one, what the first of them lacks."""
-    began = time.perf_counter()
+    call = Call(solver, limits)
     every = list(plans)
     found = [plan for plan in every if fits(given, plan)]
     if not found:
@@ -116,6 +115,6 @@ def _best(
             f"{solver} needs {on_device} bytes on the device and {on_host} on the host, but they have "
             f"{given.problem.device_bytes} and {given.problem.host_bytes}: use a smaller batch or another solver"
         )
-        return without_plan(solver, given, limits, began, lacking)
-    plan, end_us = fastest(given, found, limits, began, watch)
-    return feasible(solver, given, plan, end_us, limits, began)
+        return without_plan(call, given, lacking)
+    plan, end_us = fastest(given, found, call, watch)
+    return feasible(call, given, plan, end_us)

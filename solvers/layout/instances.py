@@ -5,7 +5,7 @@ import msgspec
 from solvers.ir.hardware import Hardware
 from solvers.ir.layout import LayoutProblem
 from solvers.layout.calibration import TABLE_4, TABLE_4_RANKS, Configuration
-from solvers.layout.make import problem_from_shape
+from solvers.layout.make import Rank, problem_from_shape
 from solvers.workload.shape import ModelShape
 
 INSTANCES: dict[str, Configuration] = {"layout-gpt2-10b-3090": next(row for row in TABLE_4 if row.row == "D")}
@@ -15,5 +15,5 @@ INSTANCES: dict[str, Configuration] = {"layout-gpt2-10b-3090": next(row for row 
 def shipped_problem(name: str, shape: ModelShape, hardware: Hardware) -> LayoutProblem:
     """The instance of that name, from the shape and the machine that its row names."""
     row = INSTANCES[name]
-    problem = problem_from_shape(shape, hardware, ranks=TABLE_4_RANKS, batch=row.batch)
+    problem = problem_from_shape(shape, hardware, Rank(ranks=TABLE_4_RANKS), batch=row.batch)
     return msgspec.structs.replace(problem, name=name)

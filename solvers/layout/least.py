@@ -4,6 +4,8 @@ With nothing persistent the device needs least: a persistent chunk saves one buf
 states besides. So the least is that of the best policies and the least buffers, unless the host has too little room for
 all chunks; then some must persist, at least as many as the largest of them, and those whose states are smallest for
 what they free. Each of them saves one buffer at most, and the others need one: what they take beyond, is added.
+
+One file: the proof of each bound is read beside the next one that it builds on.
 """
 
 from bisect import bisect_left, bisect_right

@@ -50,28 +50,55 @@ class Updates:
         return math.ceil(roofline_us(device, "elementwise", 0, UPDATE_TRAFFIC_BYTES * parameters))
 
 
+@dataclass(frozen=True)
+class Rank:
+    """One of `ranks` data-parallel ranks, evenly on `hosts` hosts.
+
+    `device_bytes` and `host_bytes` (of a whole host, shared by its ranks) are the hardware's unless given,
+    `chunk_bytes` is searched for (`best_packing`). `overlap_update` is false under gradient clipping,
+    loss scaling or accumulation.
+    """
+
+    ranks: int = 1
+    hosts: int = 1
+    device_bytes: int | None = None
+    host_bytes: int | None = None
+    chunk_bytes: int | None = None
+    overlap_update: bool = True
+    cpu_updates_per_s: int = CPU_UPDATES_PER_S
+
+
+ALONE = Rank()
+"""The only rank, with all that its hardware has."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Bytes of one parameter, and of optimizer states per byte of parameters."""
+
+    parameter_bytes: int = PARAMETER_BYTES
+    state_bytes: float = STATE_BYTES / PARAMETER_BYTES
+
+
+MIXED_PRECISION = Sizes()
+"""Parameters of half precision with Adam's states."""
+
+
 def problem_from_shape(
     shape: ModelShape,
     hardware: Hardware,
+    rank: Rank,
     *,
-    ranks: int,
     batch: int,
-    hosts: int = 1,
     sequence: int = 1024,
-    device_bytes: int | None = None,
-    host_bytes: int | None = None,
-    chunk_bytes: int | None = None,
-    overlap_update: bool = True,
-    cpu_updates_per_s: int = CPU_UPDATES_PER_S,
 ) -> LayoutProblem:
-    """The layout problem of one rank of `ranks` data-parallel ones, evenly on `hosts` hosts.
+    """The layout problem of one rank.
 
-    `batch` is the number of samples of a step, all ranks together, as in ProTrain's table 4. `device_bytes` and
-    `host_bytes` (of a whole host, shared by its ranks) are the hardware's unless given, `chunk_bytes` is searched for
-    (`best_packing`). `overlap_update` is false under gradient clipping, loss scaling or accumulation. Raises
-    `InvalidInput` where the numbers do not go together.
+    `batch` is the number of samples of a step, all ranks together, as in ProTrain's table 4. Raises `InvalidInput`
+    where the numbers do not go together.
     """
     _require_few(shape)
+    ranks, hosts = rank.ranks, rank.hosts
     moves = Moves.of(hardware, ranks, hosts)
     if batch < 1 or batch % ranks:
         raise InvalidInput(f"batch is {batch} for {ranks} ranks: give a multiple of the ranks, since all take alike")
@@ -82,13 +109,10 @@ def problem_from_shape(
     return assemble(
         f"{name} on {hosts} hosts" if hosts > 1 else name,
         shape_blocks(cut, samples, hardware),
-        packed(shape_parameters(cut), chunk_bytes),
+        packed(shape_parameters(cut), rank.chunk_bytes),
         moves,
-        fixed_bytes=fixed,
-        device_bytes=device_bytes,
-        host_bytes=host_bytes,
-        overlap_update=overlap_update,
-        cpu_updates_per_s=cpu_updates_per_s,
+        rank,
+        fixed,
     )
 
 
@@ -110,23 +134,16 @@ def assemble(
     blocks: Sequence[NamedBlock],
     packing: Packing,
     moves: Moves,
-    *,
+    rank: Rank,
     fixed_bytes: int,
-    device_bytes: int | None,
-    host_bytes: int | None,
-    overlap_update: bool,
-    cpu_updates_per_s: int,
-    parameter_bytes: int = PARAMETER_BYTES,
-    state_bytes: float = STATE_BYTES / PARAMETER_BYTES,
+    sizes: Sizes = MIXED_PRECISION,
 ) -> LayoutProblem:
-    """The problem of these blocks and chunks.
-
-    A parameter takes `parameter_bytes`; `state_bytes` are optimizer states per byte of parameters.
-    """
-    for what, value in (("cpu_updates_per_s", cpu_updates_per_s), ("parameter_bytes", parameter_bytes)):
+    """The problem of these blocks and chunks, with `fixed_bytes` on the device whatever is decided."""
+    for what, value in (("cpu_updates_per_s", rank.cpu_updates_per_s), ("parameter_bytes", sizes.parameter_bytes)):
         if value < 1:
             raise InvalidInput(f"{what} is {value}: give at least 1")
-    updates = Updates(parameter_bytes, state_bytes, cpu_updates_per_s)
+    updates = Updates(sizes.parameter_bytes, sizes.state_bytes, rank.cpu_updates_per_s)
+    host_bytes, device_bytes = rank.host_bytes, rank.device_bytes
     found = hardware_host_bytes(moves.hardware) if host_bytes is None else host_bytes
     device = moves.hardware.device(moves.device)
     return LayoutProblem(
@@ -137,7 +154,7 @@ def assemble(
         fixed_bytes=fixed_bytes,
         chunk_bytes=packing.chunk_bytes,
         interval=swap_interval([costs for _, costs, choice in blocks if choice], moves),
-        overlap_update=overlap_update,
+        overlap_update=rank.overlap_update,
         chunks=_chunks(packing, moves, updates),
         blocks=tuple(_block(number, block, packing, moves) for number, block in enumerate(blocks)),
     )

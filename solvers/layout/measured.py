@@ -10,10 +10,10 @@ from solvers.ir.fields import TensorId
 from solvers.ir.graph import OpGraph, Phase
 from solvers.ir.hardware import Hardware
 from solvers.ir.layout import LayoutProblem
-from solvers.layout.assumptions import CONTEXT_BYTES, CPU_UPDATES_PER_S, PARAMETER_BYTES, STATE_BYTES
+from solvers.layout.assumptions import CONTEXT_BYTES, PARAMETER_BYTES, STATE_BYTES
 from solvers.layout.blocks import STATES, block_costs
 from solvers.layout.chunks import Parameter, packed
-from solvers.layout.make import NamedBlock, assemble
+from solvers.layout.make import ALONE, NamedBlock, Rank, Sizes, assemble
 from solvers.layout.moves import Moves
 from solvers.workload.repeats import repeated_layers
 
@@ -21,18 +21,12 @@ from solvers.workload.repeats import repeated_layers
 def problem_from_graph(
     graph: OpGraph,
     hardware: Hardware,
+    rank: Rank = ALONE,
     *,
-    ranks: int = 1,
-    hosts: int = 1,
-    device_bytes: int | None = None,
-    host_bytes: int | None = None,
-    chunk_bytes: int | None = None,
-    overlap_update: bool = True,
     context_bytes: int = CONTEXT_BYTES,
     parameter_bytes: int = PARAMETER_BYTES,
-    cpu_updates_per_s: int = CPU_UPDATES_PER_S,
 ) -> LayoutProblem:
-    """The problem of one rank that runs this step, of `ranks` alike (ProTrain §3.2: one profiled step).
+    """The problem of one rank that runs this step, of several alike (ProTrain §3.2: one profiled step).
 
     Times of blocks are those measured; moves and updates are computed from `hardware`. Optimizer states are as large as
     in the graph, 12 bytes a parameter where it has no optimizer. `parameter_bytes` is the size of one parameter, needed
@@ -48,23 +42,19 @@ def problem_from_graph(
     inputs = sum(tensor.bytes for tensor in graph.tensors if tensor.born is None and tensor.kind not in STATES)
     unused = sum(parameter.bytes for parameter in parameters if not parameter.blocks)
     return assemble(
-        f"{graph.name}, {ranks} × {hardware.name}",
+        f"{graph.name}, {rank.ranks} × {hardware.name}",
         _named(graph, layers, places),
-        packed(parameters, chunk_bytes),
-        Moves.of(hardware, ranks, hosts),
-        fixed_bytes=inputs + unused + context_bytes,
-        device_bytes=device_bytes,
-        host_bytes=host_bytes,
-        overlap_update=overlap_update and gradient_reader(graph) is None,
-        cpu_updates_per_s=cpu_updates_per_s,
-        parameter_bytes=parameter_bytes,
-        state_bytes=_states(graph, parameters),
+        packed(parameters, rank.chunk_bytes),
+        Moves.of(hardware, rank.ranks, rank.hosts),
+        replace(rank, overlap_update=rank.overlap_update and gradient_reader(graph) is None),
+        inputs + unused + context_bytes,
+        Sizes(parameter_bytes, _states(graph, parameters)),
     )
 
 
 def make_layout_problem(graph: OpGraph, hardware: Hardware, budget_bytes: int | None = None) -> LayoutProblem:
     """The problem of this step on one device with so much memory; the device's memory unless given."""
-    return problem_from_graph(graph, hardware, device_bytes=budget_bytes)
+    return problem_from_graph(graph, hardware, Rank(device_bytes=budget_bytes))
 
 
 def remarks(graph: OpGraph) -> tuple[str, ...]:

@@ -1,6 +1,5 @@
 """ProTrain's search: every configuration of its four numbers, pruned by memory, by analytic time (paper §3.3)."""
 
-import time
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -9,7 +8,7 @@ import numpy.typing as npt
 
 from solvers.ir.fields import LARGEST
 from solvers.ir.layout import LayoutPlan, LayoutProblem
-from solvers.ir.solution import Limits, Solution, Watch
+from solvers.ir.solution import Call, Limits, Solution, Watch
 from solvers.layout.analytic import Analytic
 from solvers.layout.answers import fastest, feasible, without_plan
 from solvers.layout.evaluate import Instance, instance
@@ -52,16 +51,16 @@ class Search:
 
     def solve(self, problem: LayoutProblem, limits: Limits, watch: Watch | None = None) -> Solution[LayoutPlan]:
         """The best configuration on the lanes among those of least analytic time."""
-        began = time.perf_counter()
+        call = Call(self.NAME, limits)
         given = instance(problem)
         space = Space(given)
         found = space.best(max(1, self.keep))
         if not found:
             least = f"the least takes {space.least_bytes} bytes of the device: try exact-layout"
             lacking = f"no interleaved layout that was searched fits; {least}"
-            return without_plan(self.NAME, given, limits, began, lacking)
-        plan, end_us = fastest(given, (one.plan(problem) for one in found), limits, began, watch)
-        return feasible(self.NAME, given, plan, end_us, limits, began, left_out(problem))
+            return without_plan(call, given, lacking)
+        plan, end_us = fastest(given, (one.plan(problem) for one in found), call, watch)
+        return feasible(call, given, plan, end_us, left_out(problem))
 
 
 class Space:

@@ -1,64 +1,35 @@
 """What every solver of this room answers alike: a plan with its exact cost, or why there is none."""
 
-import time
 from collections.abc import Sequence
 
 from solvers.ir.partition import PartitionPlan
-from solvers.ir.solution import Limits, Solution, Status
+from solvers.ir.solution import Call, Solution
 from solvers.partition.table import UNFIT, IntArray, costs_of
 
 
 def with_plan(
-    solver: str,
+    call: Call,
     costs: IntArray,
     layers: Sequence[int],
-    limits: Limits,
-    began: float,
     bound: int | None = None,
     engine: str | None = None,
     reason: str | None = None,
 ) -> Solution[PartitionPlan]:
     """A partition that fits; OPTIMAL where the bound meets its cost."""
-    objective = int(costs_of(costs, layers).max())
-    return Solution(
-        status=Status.OPTIMAL if bound == objective else Status.FEASIBLE,
-        plan=PartitionPlan(layers=tuple(int(count) for count in layers)),
-        solver=solver,
-        engine=engine,
-        objective=objective,
-        bound=bound,
-        reason=reason,
-        seed=limits.seed,
-        solve_time_s=time.perf_counter() - began,
-    )
+    plan = PartitionPlan(layers=tuple(int(count) for count in layers))
+    return call.found(plan, int(costs_of(costs, layers).max()), bound, reason, engine=engine)
 
 
-def without_plan(
-    solver: str, status: Status, reason: str, limits: Limits, began: float, bound: int | None = None
-) -> Solution[PartitionPlan]:
-    """INFEASIBLE with its proof's sentence, or UNKNOWN."""
-    return Solution(
-        status=status,
-        plan=None,
-        solver=solver,
-        bound=bound,
-        reason=reason,
-        seed=limits.seed,
-        solve_time_s=time.perf_counter() - began,
-    )
-
-
-def stuck_or_infeasible(
-    solver: str, costs: IntArray, layers: Sequence[int], limits: Limits, began: float
-) -> Solution[PartitionPlan]:
+def stuck_or_infeasible(call: Call, costs: IntArray, layers: Sequence[int]) -> Solution[PartitionPlan]:
     """A heuristic's answer without a plan: INFEASIBLE where that is proven, else UNKNOWN and where it got stuck."""
     proof = why_infeasible(costs)
     if proof is not None:
-        return without_plan(solver, Status.INFEASIBLE, proof, limits, began)
+        return call.infeasible(proof)
     unfit = next(stage for stage, cost in enumerate(costs_of(costs, layers)) if cost >= UNFIT)
     counts = ", ".join(map(str, layers))
-    reason = f"stuck at {counts} layers, where stage {unfit} does not fit; a partition that fits exists: use dp"
-    return without_plan(solver, Status.UNKNOWN, reason, limits, began)
+    return call.unknown(
+        f"stuck at {counts} layers, where stage {unfit} does not fit; a partition that fits exists: use dp"
+    )
 
 
 def why_infeasible(costs: IntArray) -> str | None:

@@ -1,12 +1,11 @@
 """`balanced`: the layers as evenly as possible, whatever the stages cost."""
 
-import time
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 from solvers.ir.names import unknown
 from solvers.ir.partition import PartitionPlan, PartitionProblem
-from solvers.ir.solution import Limits, Solution, Watch
+from solvers.ir.solution import Call, Limits, Solution, Watch
 from solvers.partition.answers import stuck_or_infeasible, with_plan
 from solvers.partition.table import UNFIT, cost_array, costs_of
 
@@ -30,12 +29,12 @@ class Balanced:
 
     def solve(self, problem: PartitionProblem, limits: Limits, watch: Watch | None = None) -> Solution[PartitionPlan]:
         """The even partition, at once."""
-        began = time.perf_counter()
+        call = Call(self.NAME, limits)
         costs = cost_array(problem)
         layers = even_split(problem.layers, problem.stages, self.remainder)
         if costs_of(costs, layers).max() >= UNFIT:
-            return stuck_or_infeasible(self.NAME, costs, layers, limits, began)
-        return with_plan(self.NAME, costs, layers, limits, began)
+            return stuck_or_infeasible(call, costs, layers)
+        return with_plan(call, costs, layers)
 
 
 def even_split(layers: int, stages: int, remainder: Remainder = "middle") -> tuple[int, ...]:

@@ -1,6 +1,5 @@
 """`dp`: the exact partition by dynamic programming (README, (D))."""
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
@@ -10,8 +9,8 @@ import numpy.typing as npt
 
 from solvers.ir.names import unknown
 from solvers.ir.partition import PartitionPlan, PartitionProblem
-from solvers.ir.solution import Limits, Solution, Status, Watch
-from solvers.partition.answers import why_infeasible, with_plan, without_plan
+from solvers.ir.solution import Call, Limits, Solution, Watch
+from solvers.partition.answers import why_infeasible, with_plan
 from solvers.partition.balanced import even_split
 from solvers.partition.table import UNFIT, IntArray, cost_array, costs_of, restricted
 
@@ -44,12 +43,12 @@ class Dp:
 
     def solve(self, problem: PartitionProblem, limits: Limits, watch: Watch | None = None) -> Solution[PartitionPlan]:
         """The optimum in O(P·L²): a millisecond for 16 stages of 96 layers."""
-        began = time.perf_counter()
+        call = Call(self.NAME, limits)
         costs = cost_array(problem)
         bound = _quick_bound(costs)
 
         def pause() -> None:
-            elapsed = time.perf_counter() - began
+            elapsed = call.elapsed_s
             stopped = watch is not None and watch(None, None if bound is None else float(bound), elapsed)
             if stopped or elapsed > limits.time_s:
                 raise _Stopped("its watch" if stopped else f"the time limit of {limits.time_s} s")
@@ -57,13 +56,13 @@ class Dp:
         try:
             layers = best_split(costs, self.ties, pause)
         except _Stopped as stopped:
-            return _stopped_early(self.NAME, costs, bound, str(stopped), limits, began)
+            return _stopped_early(call, costs, bound, str(stopped))
         if layers is None:
             reason = why_infeasible(costs)
             assert reason is not None, "the recursion finds every partition that fits"
-            return without_plan(self.NAME, Status.INFEASIBLE, reason, limits, began)
+            return call.infeasible(reason)
         objective = int(costs_of(costs, layers).max())
-        return with_plan(self.NAME, costs, layers, limits, began, bound=objective, engine="dynamic programming")
+        return with_plan(call, costs, layers, objective, engine="dynamic programming")
 
 
 def _quick_bound(costs: IntArray) -> int | None:
@@ -72,9 +71,7 @@ def _quick_bound(costs: IntArray) -> int | None:
     return bound if bound < UNFIT else None
 
 
-def _stopped_early(
-    solver: str, costs: IntArray, bound: int | None, by: str, limits: Limits, began: float
-) -> Solution[PartitionPlan]:
+def _stopped_early(call: Call, costs: IntArray, bound: int | None, by: str) -> Solution[PartitionPlan]:
     """The even partition with the quick bound, where it fits."""
     stages, layers = costs.shape[0], costs.shape[1] - 1
     reason = f"{by} ended the recursion"
@@ -82,8 +79,8 @@ def _stopped_early(
         even = even_split(layers, stages)
         if costs_of(costs, even).max() < UNFIT:
             said = f"{reason}: this is the even partition"
-            return with_plan(solver, costs, even, limits, began, bound, "dynamic programming", said)
-    return without_plan(solver, Status.UNKNOWN, f"{reason}, and the even partition does not fit", limits, began, bound)
+            return with_plan(call, costs, even, bound, engine="dynamic programming", reason=said)
+    return call.unknown(f"{reason}, and the even partition does not fit", bound)
 
 
 def best_split(costs: IntArray, ties: Ties = "even", pause: Callable[[], None] | None = None) -> tuple[int, ...] | None:

@@ -15,7 +15,7 @@ from solvers.partition.dp import best_split
 from solvers.partition.pipeline_bounds import PathBounds, path_bounds
 from solvers.partition.stage_times import StageTimes, makespans_us
 from solvers.partition.table import UNFIT, IntArray, costs_of
-from solvers.timeline.pipeline_input import Hide
+from solvers.timeline.pipeline.inputs import Hide
 
 CANDIDATES = 200_000
 """Partitions and beginnings of partitions that the exact search holds at once."""

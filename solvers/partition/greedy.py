@@ -1,12 +1,11 @@
 """`greedy-lynx`: the paper's recomputation-aware partitioning (§5)."""
 
-import time
 from dataclasses import dataclass
 
 import numpy as np
 
 from solvers.ir.partition import PartitionPlan, PartitionProblem
-from solvers.ir.solution import Limits, Solution, Watch
+from solvers.ir.solution import Call, Limits, Solution, Watch
 from solvers.partition.answers import stuck_or_infeasible, with_plan
 from solvers.partition.balanced import Remainder, even_split, require_remainder
 from solvers.partition.table import UNFIT, IntArray, cost_array, costs_of
@@ -30,19 +29,19 @@ class GreedyLynx:
 
     def solve(self, problem: PartitionProblem, limits: Limits, watch: Watch | None = None) -> Solution[PartitionPlan]:
         """A partition in microseconds a move; it ends at the time limit or at the watch's word with what it has."""
-        began = time.perf_counter()
+        call = Call(self.NAME, limits)
         costs, reason = cost_array(problem), None
         layers = even_split(problem.layers, problem.stages, self.initial)
         while (moved := _moved(costs, layers)) is not None:
             layers = moved
-            elapsed = time.perf_counter() - began
+            elapsed = call.elapsed_s
             stopped = watch is not None and watch(float(costs_of(costs, layers).max()), None, elapsed)
             if stopped or elapsed > limits.time_s:
                 reason = f"{'its watch' if stopped else f'the time limit of {limits.time_s} s'} ended the search"
                 break
         if costs_of(costs, layers).max() >= UNFIT:
-            return stuck_or_infeasible(self.NAME, costs, layers, limits, began)
-        return with_plan(self.NAME, costs, layers, limits, began, reason=reason)
+            return stuck_or_infeasible(call, costs, layers)
+        return with_plan(call, costs, layers, reason=reason)
 
 
 def _moved(costs: IntArray, layers: tuple[int, ...]) -> tuple[int, ...] | None:

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from solvers.partition.stage_times import StageTimes
 from solvers.partition.table import UNFIT, IntArray
-from solvers.timeline.pipeline_input import Hide
+from solvers.timeline.pipeline.inputs import Hide
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,8 +8,8 @@ import numpy.typing as npt
 
 from solvers.ir.errors import InvalidInput
 from solvers.partition.table import UNFIT, BoolArray, IntArray, restricted
-from solvers.timeline.pipeline import pipeline_makespan_us
-from solvers.timeline.pipeline_input import Hide
+from solvers.timeline.pipeline.inputs import Discipline, Hide
+from solvers.timeline.pipeline.times import pipeline_makespan_us
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,8 +93,7 @@ def makespans_us(
         times.backward_us[stages, chosen],
         recompute_us=times.recompute_us[stages, chosen],
         forward_hidden_us=times.forward_hidden_us[stages, chosen],
-        may_hide=times.may_hide[stages, chosen],
         microbatches=microbatches,
         p2p_us=p2p_us,
-        hide_in_stalls=hide_in_stalls,
+        how=Discipline(may_hide=times.may_hide[stages, chosen], hide_in_stalls=hide_in_stalls),
     )

@@ -1,17 +1,16 @@
 """`algorithm1`: the paper's heuristic [R]: near-even depths, proportional batches, near-even layers, or rerouting."""
 
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from solvers.ir.errors import InvalidInput, require_at_least
 from solvers.ir.replan import ReplanPlan, ReplanProblem
-from solvers.ir.solution import Limits, Solution, Watch
+from solvers.ir.solution import Call, Limits, Solution, Watch
 from solvers.replan.answers import Split, better, dynamic, without_plan
 from solvers.replan.estimate.memory import least_depth
 from solvers.replan.estimate.sync import sync_us
 from solvers.replan.even_placements import EvenPlacements, placements_of
-from solvers.replan.exact.progress import ENDED, NONE_YET, Progress, Stop, Stopped, never
+from solvers.replan.progress import ENDED, NONE_YET, Progress, Stop, Stopped, never
 from solvers.replan.reroute import rerouted
 
 
@@ -48,13 +47,13 @@ class Algorithm1:
 
     def solve(self, problem: ReplanProblem, limits: Limits, watch: Watch | None = None) -> Solution[ReplanPlan]:
         """The better of the heuristic's plan and rerouting, by F2."""
-        began, stop = time.perf_counter(), Progress(limits, watch).stop
+        call, stop = Call(self.NAME, limits), Progress(limits, watch).stop
         splits = self.splits(problem, stop)
         if splits is None:
             reason = NONE_YET if stop() else self._why_none_found(problem)
-            planned = without_plan(self.NAME, problem, limits, began, reason)
+            planned = without_plan(call, problem, reason)
         else:
-            planned = dynamic(self.NAME, problem, splits, limits, began, ENDED if stop() else None)
+            planned = dynamic(call, problem, splits, ENDED if stop() else None)
         if problem.current is None:
             return planned
         return better(planned, rerouted(self.NAME, problem, limits))

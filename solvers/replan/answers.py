@@ -1,13 +1,12 @@
 """What the solvers of this room answer alike: a mapped plan with its exact objective, or why there is none."""
 
-import time
 from collections.abc import Sequence
 from fractions import Fraction
 
 from solvers.ir.replan import NewPipeline, ReplanPlan, ReplanProblem, Transfer
-from solvers.ir.solution import Limits, Solution, Status
+from solvers.ir.solution import Call, Solution
 from solvers.replan.estimate.objective import step_us, stretched_us
-from solvers.replan.exact.memory import why_not_held
+from solvers.replan.holding import why_not_held
 from solvers.replan.rerouting_rules import why_not_rerouted
 from solvers.replan.transfer.owners import checkpoint_reasons
 from solvers.replan.transfer.restore import restore
@@ -17,12 +16,7 @@ Split = tuple[tuple[int, ...], int]
 
 
 def dynamic(
-    solver: str,
-    problem: ReplanProblem,
-    splits: Sequence[Split],
-    limits: Limits,
-    began: float,
-    reason: str | None = None,
+    call: Call, problem: ReplanProblem, splits: Sequence[Split], reason: str | None = None
 ) -> Solution[ReplanPlan]:
     """The plan of these pipelines, on the nodes where it moves least; without a plan where its transition never pays.
 
@@ -30,24 +24,16 @@ def dynamic(
     """
     proof = _why_none(problem, fitting=True)
     if proof is not None:
-        return _without(solver, Status.INFEASIBLE, proof, limits, began)
+        return call.infeasible(proof)
     pipelines, transfers, lost_us = _mapped(problem, splits)
     objective = stretched_us(problem, step_us(problem, splits), lost_us)
     if objective is None:
-        sentence = (
-            f"{solver}'s plan takes {float(lost_us):.0f} us to set up, but the expected interval is "
+        return call.unknown(
+            f"{call.solver}'s plan takes {float(lost_us):.0f} us to set up, but the expected interval is "
             f"{problem.expected_interval_us} us: keep the running plan, or restart faster"
         )
-        return _without(solver, Status.UNKNOWN, sentence, limits, began)
-    return Solution(
-        status=Status.FEASIBLE,
-        plan=ReplanPlan(policy="dynamic", pipelines=pipelines, transfers=transfers),
-        solver=solver,
-        objective=objective,
-        reason=reason,
-        seed=limits.seed,
-        solve_time_s=time.perf_counter() - began,
-    )
+    plan = ReplanPlan(policy="dynamic", pipelines=pipelines, transfers=transfers)
+    return call.found(plan, objective, reason=reason)
 
 
 def _mapped(
@@ -61,19 +47,10 @@ def _mapped(
     return restored.pipelines, restored.transfers, restored.transfer_us + (problem.restart_us or 0)
 
 
-def without_plan(
-    solver: str, problem: ReplanProblem, limits: Limits, began: float, reason: str
-) -> Solution[ReplanPlan]:
+def without_plan(call: Call, problem: ReplanProblem, reason: str) -> Solution[ReplanPlan]:
     """INFEASIBLE with the proof where no decision at all is valid, else UNKNOWN and what this solver lacked."""
     proof = why_none(problem)
-    if proof is not None:
-        return _without(solver, Status.INFEASIBLE, proof, limits, began)
-    return _without(solver, Status.UNKNOWN, reason, limits, began)
-
-
-def _without(solver: str, status: Status, reason: str, limits: Limits, began: float) -> Solution[ReplanPlan]:
-    took = time.perf_counter() - began
-    return Solution(status=status, plan=None, solver=solver, reason=reason, seed=limits.seed, solve_time_s=took)
+    return call.unknown(reason) if proof is None else call.infeasible(proof)
 
 
 def better(first: Solution[ReplanPlan], second: Solution[ReplanPlan]) -> Solution[ReplanPlan]:

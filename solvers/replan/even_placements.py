@@ -14,7 +14,7 @@ from solvers.ir.replan import ReplanProblem
 from solvers.partition import even_split
 from solvers.replan.estimate.memory import most_layers
 from solvers.replan.estimate.pipeline import batch_us, stage_tables_us
-from solvers.replan.exact.progress import Stop, Stopped, never
+from solvers.replan.progress import Stop, Stopped, never
 
 Layers = tuple[int, ...]
 KEPT_MODELS = 16

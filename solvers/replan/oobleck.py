@@ -1,6 +1,5 @@
 """`oobleck`: pipelines from templates; a short one borrows a node, else two merge (Oobleck, SOSP 2023, [R])."""
 
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -9,13 +8,13 @@ from typing import Literal, get_args
 from solvers.ir.errors import require_at_least
 from solvers.ir.names import unknown
 from solvers.ir.replan import CurrentState, ReplanPlan, ReplanProblem
-from solvers.ir.solution import Limits, Solution, Watch
+from solvers.ir.solution import Call, Limits, Solution, Watch
 from solvers.replan.algorithm1 import near_even_depths
 from solvers.replan.answers import Split, dynamic, without_plan
 from solvers.replan.estimate.sync import sync_us
-from solvers.replan.exact.progress import ENDED, NONE_YET, Progress, Stop, never
 from solvers.replan.oobleck_batches import Batches, shares_of
 from solvers.replan.oobleck_templates import Template, templates_of
+from solvers.replan.progress import ENDED, NONE_YET, Progress, Stop, never
 
 Below = Literal["continue", "stop"]
 """What happens below the nodes that the guarantee needs."""
@@ -59,12 +58,12 @@ class Oobleck:
 
     def solve(self, problem: ReplanProblem, limits: Limits, watch: Watch | None = None) -> Solution[ReplanPlan]:
         """The pipelines after the failure, or instantiated from nothing."""
-        began, stop = time.perf_counter(), Progress(limits, watch).stop
+        call, stop = Call(self.NAME, limits), Progress(limits, watch).stop
         splits = self.splits(problem, stop)
         if splits is None:
             reason = NONE_YET if stop() else self._why_none_found(problem)
-            return without_plan(self.NAME, problem, limits, began, reason)
-        return dynamic(self.NAME, problem, splits, limits, began, ENDED if stop() else None)
+            return without_plan(call, problem, reason)
+        return dynamic(call, problem, splits, ENDED if stop() else None)
 
     def splits(self, problem: ReplanProblem, stop: Stop = never) -> tuple[Split, ...] | None:
         """The pipelines, not mapped to nodes; None where the templates, or those known in time, give none."""

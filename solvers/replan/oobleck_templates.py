@@ -10,7 +10,7 @@ from solvers.ir.replan import ReplanProblem
 from solvers.replan.estimate.memory import most_layers
 from solvers.replan.estimate.pipeline import row_us
 from solvers.replan.even_placements import KEPT_MODELS, Layers, model_of
-from solvers.replan.exact.progress import Stop, Stopped, never
+from solvers.replan.progress import Stop, Stopped, never
 
 MICROBATCHES_A_STAGE = 4
 """Templates are planned for four microbatches a stage, whatever they get later."""

@@ -1,12 +1,11 @@
 """`recycle`: ReCycle's answer to a failure, which is to reroute, and its rule where rerouting ends."""
 
-import time
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 from solvers.ir.names import unknown
 from solvers.ir.replan import CurrentState, ReplanPlan, ReplanProblem
-from solvers.ir.solution import Limits, Solution, Watch
+from solvers.ir.solution import Call, Limits, Solution, Watch
 from solvers.replan.algorithm1 import Algorithm1
 from solvers.replan.answers import Split, dynamic, without_plan
 from solvers.replan.recycle_times import Floor, Techniques, recycle_step_us
@@ -53,15 +52,15 @@ class Recycle:
 
     def solve(self, problem: ReplanProblem, limits: Limits, watch: Watch | None = None) -> Solution[ReplanPlan]:
         """The decision to reroute, or what `lost_stage` says."""
-        began = time.perf_counter()
+        call = Call(self.NAME, limits)
         reason = why_not_rerouted(problem)
         if reason is None:
             return rerouted(self.NAME, problem, limits)
         if self.lost_stage == "replan" and (problem.current is not None or problem.data_parallel is not None):
             splits = Algorithm1().splits(problem)
             if splits is not None:
-                return dynamic(self.NAME, problem, splits, limits, began, reason=reason)
-        return without_plan(self.NAME, problem, limits, began, reason)
+                return dynamic(call, problem, splits, reason)
+        return without_plan(call, problem, reason)
 
     def step_us(
         self, problem: ReplanProblem, layers: tuple[int, ...], microbatches: int, failed: tuple[int, ...], degree: int

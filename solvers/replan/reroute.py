@@ -1,11 +1,10 @@
 """`reroute`: keep the running pipelines; the peers of a failed node share its microbatches (F7, [R])."""
 
-import time
 from dataclasses import dataclass
 from fractions import Fraction
 
 from solvers.ir.replan import ReplanPlan, ReplanProblem
-from solvers.ir.solution import Limits, Solution, Status, Watch
+from solvers.ir.solution import Call, Limits, Solution, Watch
 from solvers.replan.answers import without_plan
 from solvers.replan.estimate.objective import stretched_us
 from solvers.replan.estimate.paper import f7_us
@@ -31,19 +30,12 @@ class Reroute:
 
 def rerouted(solver: str, problem: ReplanProblem, limits: Limits) -> Solution[ReplanPlan]:
     """The decision to reroute under this solver's name, or why it is not valid."""
-    began = time.perf_counter()
+    call = Call(solver, limits)
     step = None if checkpoint_reasons(problem) else rerouted_step_us(problem)
     objective = None if step is None else stretched_us(problem, step)
     if objective is None:
-        return without_plan(solver, problem, limits, began, why_not_rerouted(problem) or "nothing can be trained")
-    return Solution(
-        status=Status.FEASIBLE,
-        plan=ReplanPlan(policy="reroute", pipelines=(), transfers=None),
-        solver=solver,
-        objective=objective,
-        seed=limits.seed,
-        solve_time_s=time.perf_counter() - began,
-    )
+        return without_plan(call, problem, why_not_rerouted(problem) or "nothing can be trained")
+    return call.found(ReplanPlan(policy="reroute", pipelines=(), transfers=None), objective)
 
 
 def rerouted_step_us(problem: ReplanProblem) -> Fraction | None:

@@ -1,6 +1,5 @@
 """`symmetric`: Varuna's plan, the best grid of alike pipelines; what the grid does not use stands idle."""
 
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
@@ -9,11 +8,11 @@ from typing import Literal, get_args
 from solvers.ir.errors import require_at_least
 from solvers.ir.names import unknown
 from solvers.ir.replan import ReplanPlan, ReplanProblem
-from solvers.ir.solution import Limits, Solution, Watch
+from solvers.ir.solution import Call, Limits, Solution, Watch
 from solvers.replan.answers import Split, dynamic, without_plan
 from solvers.replan.estimate.sync import sync_us
 from solvers.replan.even_placements import EvenPlacements, placements_of
-from solvers.replan.exact.progress import ENDED, NONE_YET, Progress, Stop, Stopped, never
+from solvers.replan.progress import ENDED, NONE_YET, Progress, Stop, Stopped, never
 
 GridBatches = Literal["even", "equal"]
 
@@ -39,7 +38,7 @@ class Symmetric:
 
     def solve(self, problem: ReplanProblem, limits: Limits, watch: Watch | None = None) -> Solution[ReplanPlan]:
         """The grid of least step time, on the nodes where it moves least."""
-        began, stop = time.perf_counter(), Progress(limits, watch).stop
+        call, stop = Call(self.NAME, limits), Progress(limits, watch).stop
         splits = self.splits_of(problem, problem.nodes, stop)
         if splits is None:
             reason = (
@@ -50,8 +49,8 @@ class Symmetric:
                     "splits layers unevenly too"
                 )
             )
-            return without_plan(self.NAME, problem, limits, began, reason)
-        return dynamic(self.NAME, problem, splits, limits, began, ENDED if stop() else None)
+            return without_plan(call, problem, reason)
+        return dynamic(call, problem, splits, ENDED if stop() else None)
 
     def splits(self, problem: ReplanProblem) -> tuple[Split, ...] | None:
         """The alike pipelines, not mapped to nodes; None where no grid fits."""

@@ -1,13 +1,12 @@
 """`capuchin-swap`: Capuchin's swap policy (Peng et al., ASPLOS 2020), reconstructed (README, `capuchin-swap`)."""
 
-import time
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 
 import numpy as np
 
 from solvers.ir.errors import InvalidInput, require_at_least
-from solvers.ir.solution import Limits, Solution, Watch
+from solvers.ir.solution import Call, Limits, Solution, Watch
 from solvers.ir.swap import SwapPlan, SwapProblem
 from solvers.swap.answers import feasible, swap_everything, trivial
 from solvers.swap.evaluate import Choice, Instance, Timeline, evaluate, instance
@@ -36,16 +35,15 @@ class CapuchinSwap:
 
     def solve(self, problem: SwapProblem, limits: Limits, watch: Watch | None = None) -> Solution[SwapPlan]:
         """A plan within a second; INFEASIBLE with the exact least budget where no plan exists."""
-        began = time.perf_counter()
+        call = Call(self.NAME, limits)
         given = instance(problem)
-        known = trivial(problem, given, self.NAME, limits, began)
+        known = trivial(problem, given, call)
         if known is not None:
             return known
         best, reason = _Policy(given, self).best(), None
         if best is None:
             best, reason = swap_everything(given), OWN_FAILED
-        choices, makespan = best
-        return feasible(problem, given, self.NAME, choices, makespan, limits, began, reason=reason)
+        return feasible(problem, given, call, best, reason=reason)
 
 
 def free_time(given: Instance, tensor: int) -> int:

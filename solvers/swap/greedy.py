@@ -1,12 +1,11 @@
 """`greedy-swap`: SmartSwap's policy generation (Algorithm 2), as printed or repaired."""
 
-import time
 from dataclasses import dataclass
 
 import numpy as np
 
 from solvers.ir.errors import require_at_least
-from solvers.ir.solution import Limits, Solution, Watch
+from solvers.ir.solution import Call, Limits, Solution, Watch
 from solvers.ir.swap import SwapPlan, SwapProblem
 from solvers.swap.answers import feasible, swap_everything, trivial
 from solvers.swap.evaluate import Choice, Instance, evaluate, instance
@@ -39,9 +38,9 @@ class GreedySwap:
 
     def solve(self, problem: SwapProblem, limits: Limits, watch: Watch | None = None) -> Solution[SwapPlan]:
         """A plan in milliseconds; INFEASIBLE with the exact least budget where no plan exists."""
-        began = time.perf_counter()
+        call = Call(self.NAME, limits)
         given = instance(problem)
-        known = trivial(problem, given, self.NAME, limits, began)
+        known = trivial(problem, given, call)
         if known is not None:
             return known
         generator = _Generator(problem, given, self)
@@ -55,7 +54,7 @@ class GreedySwap:
         else:
             reason = "the heuristic's own swaps leave an op without memory, so every candidate is swapped"
             choices, makespan = swap_everything(given)
-        return feasible(problem, given, self.NAME, choices, makespan, limits, began, reason=reason)
+        return feasible(problem, given, call, (choices, makespan), reason=reason)
 
 
 def _better(given: Instance, first: list[Choice], second: list[Choice]) -> list[Choice]:

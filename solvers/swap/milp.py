@@ -5,7 +5,7 @@ import time
 from dataclasses import dataclass
 
 from solvers.engines import Answer, LinearModel, solve
-from solvers.ir.solution import Limits, Solution, Status, Watch
+from solvers.ir.solution import Call, Limits, Solution, Watch
 from solvers.ir.swap import SwapPlan, SwapProblem
 from solvers.swap.answers import feasible, trivial
 from solvers.swap.discrete import discrete
@@ -54,10 +54,10 @@ class MilpSwap:
 
     def solve(self, problem: SwapProblem, limits: Limits, watch: Watch | None = None) -> Solution[SwapPlan]:
         """The best plan found and a valid bound; INFEASIBLE with the exact least budget where no plan exists."""
-        began = time.perf_counter()
+        call = Call(self.NAME, limits)
         given = instance(problem)
-        known = trivial(problem, given, self.NAME, limits, began)
-        return known if known is not None else _Search(self, problem, given, limits, watch, began).run()
+        known = trivial(problem, given, call)
+        return known if known is not None else _Search(self, problem, given, watch, call).run()
 
 
 class _Search:
@@ -68,12 +68,11 @@ class _Search:
         options: MilpSwap,
         problem: SwapProblem,
         given: Instance,
-        limits: Limits,
         watch: Watch | None,
-        began: float,
+        call: Call,
     ) -> None:
         self.options, self.problem, self.given = options, problem, given
-        self.limits, self.watch, self.began = limits, watch, began
+        self.limits, self.watch, self.call = call.limits, watch, call
         self.best = Incumbent(given)
         self.bound = given.base
         self.engines: list[str] = []
@@ -252,7 +251,7 @@ class _Search:
         return self.limits.time_s - self._elapsed()
 
     def _elapsed(self) -> float:
-        return time.perf_counter() - self.began
+        return self.call.elapsed_s
 
     def _small(self) -> bool:
         return len(self.given.size) <= self.options.exact_tensors and len(self.given.time) <= self.options.exact_ops
@@ -261,26 +260,9 @@ class _Search:
         engine = " + ".join(dict.fromkeys(self.engines)) or None
         reason = "; ".join(dict.fromkeys(self.notes)) or None
         if self.best.makespan is None:
-            return Solution(
-                status=Status.UNKNOWN,
-                plan=None,
-                solver=MilpSwap.NAME,
-                engine=engine,
-                bound=self.given.whole_us(self.bound),
-                base=self.given.whole_us(self.given.base),
-                reason=reason or "no plan within the limits: give more time",
-                seed=self.limits.seed,
-                solve_time_s=time.perf_counter() - self.began,
+            return self.call.based(self.given.whole_us(self.given.base)).unknown(
+                reason or "no plan within the limits: give more time", self.given.whole_us(self.bound), engine=engine
             )
-        return feasible(
-            self.problem,
-            self.given,
-            MilpSwap.NAME,
-            self.best.choices,
-            self.best.makespan,
-            self.limits,
-            self.began,
-            bound=min(self.bound, self.best.makespan),
-            engine=engine,
-            reason=reason,
-        )
+        found = self.best.choices, self.best.makespan
+        bound = min(self.bound, self.best.makespan)
+        return feasible(self.problem, self.given, self.call, found, bound, engine=engine, reason=reason)

@@ -2,9 +2,9 @@
 
 from solvers.timeline.lanes import makespan_us, run_lanes
 from solvers.timeline.peak import promised_peak_bytes
-from solvers.timeline.pipeline import PipelineTimes, pipeline, pipeline_makespan_us
-from solvers.timeline.pipeline_memory import StageBytes, StageMemory, hiding_fits, stage_memory
-from solvers.timeline.pipeline_picture import pipeline_report, pipeline_schedule
+from solvers.timeline.pipeline.memory import StageBytes, StageMemory, hiding_fits, stage_memory
+from solvers.timeline.pipeline.picture import pipeline_report, pipeline_schedule
+from solvers.timeline.pipeline.times import PipelineTimes, pipeline, pipeline_makespan_us
 from solvers.timeline.simulate import simulate
 from solvers.timeline.trace import chrome_trace
 

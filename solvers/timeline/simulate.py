@@ -1,13 +1,10 @@
 """One entrance: a problem and a schedule of it in, a report out."""
 
-from solvers.ir.codec import Problem
 from solvers.ir.errors import InvalidInput
-from solvers.ir.recompute import RecomputeGraphProblem
+from solvers.ir.problem import Problem
 from solvers.ir.report import Report
 from solvers.ir.schedule import Schedule
-from solvers.ir.swap import SwapProblem
-from solvers.timeline.recompute import simulate_recompute
-from solvers.timeline.swap import simulate_swap
+from solvers.kinds import KINDS, kinds_with, load
 
 
 def simulate(problem: Problem, schedule: Schedule) -> Report:
@@ -15,11 +12,9 @@ def simulate(problem: Problem, schedule: Schedule) -> Report:
 
     Raises `InvalidInput` where the schedule is not one of this problem, or the kind has no timeline.
     """
-    if isinstance(problem, SwapProblem):
-        return simulate_swap(problem, schedule)
-    if isinstance(problem, RecomputeGraphProblem):
-        return simulate_recompute(problem, schedule)
-    raise InvalidInput(
-        f"schedules of kind {problem.KIND} have no timeline: give a {SwapProblem.KIND} or {RecomputeGraphProblem.KIND} "
-        "problem"
-    )
+    timeline = KINDS[problem.KIND].timeline
+    if timeline is None:
+        known = " or ".join(kinds_with("timeline"))
+        raise InvalidInput(f"schedules of kind {problem.KIND} have no timeline: give a {known} problem")
+    report: Report = load(timeline)(problem, schedule)
+    return report

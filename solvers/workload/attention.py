@@ -1,5 +1,7 @@
 """The attention block's kernels: norm, fused query-key-value projection, attention, projection, dropout, residual."""
 
+from dataclasses import dataclass
+
 from solvers.workload.kernels import INPUT, Kernel
 from solvers.workload.setting import FULL, HALF, MASK, Setting
 
@@ -93,7 +95,7 @@ def attention_backward(x: Setting) -> list[Kernel]:
     kernels += _projection_backward(x, kernels[-1].name if kernels else above)
     kernels += _flash_backward(x) if x.shape.attention == "flash" else _unfused_backward(x)
     sizes = (x.tokens, x.shape.hidden, x.shape.qkv_width // x.tensor)
-    kernels += linear_backward(x, "qkv", kernels[-1].name, "norm 1", sizes, gathered="1")
+    kernels += linear_backward(x, Product("qkv", sizes, "1"), kernels[-1].name, "norm 1")
     kernels += x.leave("gradient 1", "qkv input gradient")
     gradient = kernels[-1].name if x.tensor > 1 else "qkv input gradient"
     group = "norm 1 backward"
@@ -104,25 +106,31 @@ def attention_backward(x: Setting) -> list[Kernel]:
     return kernels
 
 
-def linear_backward(
-    x: Setting,
-    name: str,
-    gradient: str,
-    source: str,
-    sizes: tuple[int, int, int],
-    gathered: str | None = None,
-    weights: int = 1,
-    bias: bool = True,
-) -> list[Kernel]:
-    """Gradients of a product's input, weights and bias; `gathered`: the input is gathered anew along the sequence."""
+@dataclass(frozen=True)
+class Product:
+    """A product of a layer: its name, rows, inner and outer columns, how many weights; whether it has a bias.
+
+    `gathered`: its input is gathered along the sequence, and anew for its backward pass.
+    """
+
+    name: str
+    sizes: tuple[int, int, int]
+    gathered: str | None = None
+    weights: int = 1
+    bias: bool = True
+
+
+def linear_backward(x: Setting, product: Product, gradient: str, source: str) -> list[Kernel]:
+    """Gradients of a product's input, weights and bias, from the gradient of its output and its input."""
+    name, sizes, weights = product.name, product.sizes, product.weights
     rows, inner, columns = sizes
     group = f"{name} backward"
     towards_input = x.linear(f"{name} input gradient", (gradient,), (rows, columns, inner), group, weights)
-    again = [] if gathered is None else x.enter_again(gathered, source, towards_input)
+    again = [] if product.gathered is None else x.enter_again(product.gathered, source, towards_input)
     read = again[-1].name if again else source
     kernels = [towards_input, *again]
     kernels += [x.weight_gradient(f"{name} weight gradient", (gradient, read), sizes, group, weights)]
-    if x.shape.bias and bias:
+    if x.shape.bias and product.bias:
         kernels += [x.kernel(f"{name} bias gradient", (gradient,), 0, HALF * rows * columns, "reduction", group)]
     return kernels
 
@@ -130,7 +138,7 @@ def linear_backward(
 def _projection_backward(x: Setting, gradient: str) -> list[Kernel]:
     sizes = (x.tokens, x.shape.hidden // x.tensor, x.shape.hidden)
     source = "flash attention" if x.shape.attention == "flash" else "merge heads"
-    return linear_backward(x, "projection", gradient, source, sizes)
+    return linear_backward(x, Product("projection", sizes), gradient, source)
 
 
 def _unfused_backward(x: Setting) -> list[Kernel]:

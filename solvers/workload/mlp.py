@@ -1,6 +1,6 @@
 """The MLP block's kernels: norm, two projections with an activation between, dropout, residual; or a mixture."""
 
-from solvers.workload.attention import add, linear_backward
+from solvers.workload.attention import Product, add, linear_backward
 from solvers.workload.kernels import GRADIENT, Kernel
 from solvers.workload.setting import FULL, HALF, MASK, Setting
 
@@ -75,9 +75,9 @@ def _products_backward(x: Setting, gradient: str) -> list[Kernel]:
     second, first = (rows, x.shape.ffn // x.tensor, hidden), (rows, hidden, x.shape.fc1_width // x.tensor)
     source, gathered = ("permute tokens", None) if mixture else ("norm 2", "2")
     return [
-        *linear_backward(x, "fc2", gradient, "activation", second, weights=x.shape.experts),
+        *linear_backward(x, Product("fc2", second, weights=x.shape.experts), gradient, "activation"),
         x.kernel("activation backward", ("fc2 input gradient", "fc1"), wide, wide + narrow),
-        *linear_backward(x, "fc1", "activation backward", source, first, gathered, weights=x.shape.experts),
+        *linear_backward(x, Product("fc1", first, gathered, x.shape.experts), "activation backward", source),
     ]
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from solvers.ir.fields import Bytes, Microseconds, Record, require
 from solvers.ir.hardware import Hardware
-from solvers.workload.attention import linear_backward
+from solvers.workload.attention import Product, linear_backward
 from solvers.workload.kernels import GRADIENT, INPUT, Kernel, kernel_us
 from solvers.workload.setting import FULL, HALF, MASK, Setting
 from solvers.workload.shape import ModelShape, Parallelism
@@ -104,7 +104,7 @@ def head_extra(shape: ModelShape, parallelism: Parallelism, cluster: Hardware) -
     ]
     backward = [
         x.kernel("loss gradient", ("softmax of logits",), logits, chances),
-        *linear_backward(x, "logits", "loss gradient", "final norm", sizes, gathered="logits", bias=False),
+        *linear_backward(x, Product("logits", sizes, "logits", bias=False), "loss gradient", "final norm"),
         *x.leave("logits gradient", "logits input gradient"),
         x.kernel("final norm backward", (INPUT,), outer, 2 * outer, "reduction"),
     ]

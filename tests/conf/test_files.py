@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from experiments.chameleon.compare import require_answerable
-from experiments.chameleon.settings import read_cluster_settings
+from experiments.cluster.compare import require_answerable
+from experiments.cluster.settings import read_cluster_settings
 from experiments.compose import read_grid, read_settings
 from experiments.config import GptConf
 from experiments.hardware import hardware_names, read_hardware
 from experiments.kinds import CLUSTER, PIPELINE, STABILITY, kind_of
-from experiments.lynx.settings import read_pipeline_settings
 from experiments.models import GptShape
+from experiments.pipeline.settings import read_pipeline_settings
 from experiments.planning import make_solvers
 from experiments.stability.settings import read_stability_settings
 from experiments.worlds import load_hardware

@@ -20,7 +20,7 @@ from experiments.command_line import run
 from solvers.ir import Limits, RecomputeGraphPlan, RecomputeGraphProblem, Solution, Status, Watch
 from solvers.ir.codec import problem_to_raw, write_json
 from tests.experiments.commands.console import Outcome, refused, write_problem
-from tests.solvers.check.test_recompute_graph import DROP_0, KEEP_ALL, STORY, plan
+from tests.solvers.check.recompute_graph.test_judge import DROP_0, KEEP_ALL, STORY, plan
 
 
 def _bench(*arguments: object) -> Outcome:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from experiments.config import DeviceKind, HardwareConf
-from experiments.execution import Execution, attempt, execute
+from experiments.execution import Execution, Treatment, attempt, execute
 from experiments.models import GptShape
 from experiments.worlds import World, load_hardware
 from runtime.native import why_missing
@@ -33,7 +33,7 @@ def test_training_twice_gives_the_same_bits_times_and_peaks() -> None:
 @BUILT
 def test_a_device_that_is_too_small_is_an_answer_and_the_next_run_begins_afresh() -> None:
     before = execute(SHAPE, world(), 2)
-    failed = execute(SHAPE, world(), 2, capacity_bytes=before.peak_bytes // 2)
+    failed = execute(SHAPE, world(), 2, Treatment(capacity_bytes=before.peak_bytes // 2))
     assert failed.reason is not None and "\n" not in failed.reason
     assert failed.typical_step_us is None and failed.peak_bytes <= before.peak_bytes // 2
     assert failed.equals(before)[0] is False

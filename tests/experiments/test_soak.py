@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from experiments import compare, train
+from experiments import train
+from experiments.compare import main as compare
 from experiments.figures import figures_of
 from experiments.rows import read_rows
 
@@ -24,7 +25,7 @@ def test_five_hundred_steps_under_a_plan_lose_not_a_bit(tmp_path: Path) -> None:
 
 
 def test_the_whole_grid_keeps_its_budgets_and_its_order(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert compare.main(["experiment=demo_sweep", "-m", f"run_dir={tmp_path / 'run'}"]) == 0
+    assert compare(["experiment=demo_sweep", "-m", f"run_dir={tmp_path / 'run'}"]) == 0
     rows = read_rows(tmp_path / "run" / "rows.jsonl")
     assert len(rows) == 7 * 4 * 3
     infeasible = [row for row in rows if row.outcome == "infeasible"]

@@ -8,6 +8,7 @@ import pytest
 
 from runtime.device import use_sim
 from solvers.ir.errors import InfeasibleBudget
+from solvers.planner import solver_names
 from tests.readmes import blocks, run
 
 (PROGRAM,) = blocks("runtime", "python")
@@ -24,7 +25,7 @@ def test_ones_own_model_trains_inside_its_budget(tmp_path: Path) -> None:
         assert 0 < peak <= budget
 
 
-@pytest.mark.parametrize("solver", ["greedy-swap", "capuchin-swap", "milp-swap"])
+@pytest.mark.parametrize("solver", solver_names("swap"))
 @pytest.mark.parametrize("share", [0.01, 0.5, 1.0, 1.5])
 def test_ten_lines_survive_any_budget_and_solver(solver: str, share: float, capsys: pytest.CaptureFixture[str]) -> None:
     assert PROGRAM.count('planner("milp-swap")') == PROGRAM.count("0.6 *") == 1

@@ -10,7 +10,7 @@ from solvers.check import check_plan
 from solvers.ir import Limits, Solution, Status
 from solvers.ir.codec import plan_file, plan_from_raw, plan_to_raw, problem_sha256, problem_to_raw
 from solvers.planner import SOLVERS, build_solver, solver_names
-from tests.contract import CONTRACTS
+from tests.contract import contract_of
 
 SEEDS = range(0, 60)
 LIMITS = Limits(time_s=math.inf, work=1.0, seed=3)
@@ -26,12 +26,12 @@ def solved(name: str, problem: Any) -> Solution[object]:
 
 @cache
 def problem_of(kind: str, seed: int) -> Any:
-    return CONTRACTS[kind].tiny(seed)
+    return contract_of(kind).tiny(seed)
 
 
 @cache
 def optimum_of(kind: str, seed: int) -> int | None:
-    return CONTRACTS[kind].optimum(problem_of(kind, seed))
+    return contract_of(kind).optimum(problem_of(kind, seed))
 
 
 @cache
@@ -58,7 +58,7 @@ def test_plans_pass_the_checker_as_files(name: str) -> None:
 
 @pytest.mark.parametrize("name", solver_names())
 def test_bounds_and_statuses_are_true(name: str) -> None:
-    contract = CONTRACTS[kind_of(name)]
+    contract = contract_of(kind_of(name))
     for seed in SEEDS:
         solution, best = answer(name, seed), optimum_of(kind_of(name), seed)
         if best is None:
@@ -75,7 +75,7 @@ def test_bounds_and_statuses_are_true(name: str) -> None:
 
 @pytest.mark.parametrize("name", solver_names())
 def test_exact_solvers_are_never_worse_than_this_one(name: str) -> None:
-    for exact in CONTRACTS[kind_of(name)].exact:
+    for exact in contract_of(kind_of(name)).exact:
         for seed in SEEDS:
             solution, best = answer(name, seed), answer(exact, seed)
             if solution.objective is not None:
@@ -93,7 +93,7 @@ def test_same_seed_and_work_give_the_same_plan(name: str) -> None:
 @pytest.mark.parametrize("name", solver_names())
 def test_inputs_are_never_written_to(name: str) -> None:
     for seed in list(SEEDS)[:10]:
-        problem = CONTRACTS[kind_of(name)].tiny(seed)
+        problem = contract_of(kind_of(name)).tiny(seed)
         before = problem_to_raw(problem)
         solved(name, problem)
         assert problem_to_raw(problem) == before

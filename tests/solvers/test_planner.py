@@ -1,7 +1,6 @@
 """The facade: names lead to solvers, a graph and its hardware to a schedule."""
 
 import dataclasses
-import importlib
 
 import msgspec
 import pytest
@@ -19,18 +18,19 @@ from solvers.ir import (
     Schedule,
     Tensor,
 )
-from solvers.ir.codec import PROBLEMS
 from solvers.ir.errors import InfeasibleBudget
+from solvers.kinds import KINDS
 from solvers.planner import (
-    ROOMS,
     SOLVERS,
     build_solver,
     lower_plan,
     make_problem,
+    plan_ahead,
     planner,
-    read_parameter,
     solver_names,
 )
+from solvers.replan import after_failure, next_failures
+from tests.solvers.replan.clusters import grid
 
 MEGABYTE = 1_000_000
 HARDWARE = Hardware(
@@ -56,23 +56,16 @@ def test_every_name_leads_to_a_frozen_solver_of_its_own_name_and_kind(name: str)
     assert getattr(solver, "NAME", None) == name
     with pytest.raises(dataclasses.FrozenInstanceError):
         setattr(solver, next(iter(facade.solver_parameters(name)), "anything"), None)
-    assert entry.kind in PROBLEMS
+    assert entry.kind in KINDS
     assert len(entry.about) <= 60
-
-
-@pytest.mark.parametrize("kind", sorted(ROOMS))
-def test_every_room_has_its_functions(kind: str) -> None:
-    for target in filter(None, dataclasses.astuple(ROOMS[kind])):
-        module, _, attribute = target.partition(":")
-        assert callable(getattr(importlib.import_module(module), attribute))
 
 
 @pytest.mark.parametrize("name", solver_names("swap"))
 def test_from_graph_to_schedule(name: str) -> None:
     solution = planner(name, limits=Limits(time_s=10, seed=3))(GRAPH, HARDWARE, 150 * MEGABYTE)
-    # Capuchin wants A back before op 3, which has no room for it, so it falls back to op 5, 10 ms late.
-    objective = 90_000 if name == "capuchin-swap" else 80_000
-    assert (solution.objective, solution.base, solution.solver, solution.seed) == (objective, 60_000, name, 3)
+    assert (solution.base, solution.solver, solution.seed) == (60_000, name, 3)
+    assert solution.objective is not None and solution.objective >= 80_000
+    assert solution.objective == 80_000 or not SOLVERS[name].exact
     assert isinstance(solution.plan, Schedule)
     assert [action.do for action in solution.plan.actions if action.data] == ["swap_out", "release", "swap_in"]
 
@@ -83,6 +76,24 @@ def test_an_infeasible_budget_is_refused_with_the_least_budget(name: str) -> Non
         planner(name)(GRAPH, HARDWARE, 139 * MEGABYTE)
     assert caught.value.least_budget_bytes == 140 * MEGABYTE
     assert planner(name)(GRAPH, HARDWARE, 140 * MEGABYTE).plan is not None
+
+
+def test_plans_for_the_next_failures_are_made_ahead() -> None:
+    running = grid(2, 2, 4, 4)
+    cache = plan_ahead(running, "oobleck")
+    assert len(cache) == len(next_failures(running))
+    answer = cache.plan(after_failure(running, (3,)))
+    assert answer is not None and answer.solver == "oobleck" and answer.plan is not None
+    with pytest.raises(InvalidInput, match="dp solves partition problems, but failures make replan ones"):
+        plan_ahead(running, "dp")
+
+
+def test_a_replan_plan_becomes_a_schedule() -> None:
+    problem = grid(2, 3, 4, 6, failed=[1])
+    plan = build_solver("oobleck", {}).solve(problem, Limits()).plan
+    assert plan is not None
+    schedule = lower_plan(problem, plan)
+    assert {action.do for action in schedule.actions} >= {"collective_start", "collective_wait"}
 
 
 def test_the_watch_sees_the_search() -> None:
@@ -98,7 +109,7 @@ def test_the_watch_sees_the_search() -> None:
 
 def test_without_a_budget_it_is_the_devices_memory() -> None:
     problem = make_problem("swap", GRAPH, HARDWARE, None)
-    assert problem.budget_bytes == 1000 * MEGABYTE  # type: ignore[union-attr]
+    assert problem.budget_bytes == 1000 * MEGABYTE  # type: ignore[attr-defined]
 
 
 def test_unknown_names_are_refused_at_once_with_the_nearest() -> None:
@@ -106,8 +117,6 @@ def test_unknown_names_are_refused_at_once_with_the_nearest() -> None:
         planner("milp-swpa")
     with pytest.raises(InvalidInput, match="no parameter of milp-swap 'engin': did you mean 'engine'"):
         planner("milp-swap", {"engin": "highs"})
-    with pytest.raises(InvalidInput, match="no parameter of milp-swap 'engin'"):
-        read_parameter("milp-swap", "engin", "highs")
     with pytest.raises(InvalidInput, match="no kind 'swop': did you mean 'swap'"):
         make_problem("swop", GRAPH, HARDWARE, None)
     with pytest.raises(InvalidInput, match=r"partition problems cannot be made from a graph: this works for .*swap"):
@@ -128,7 +137,7 @@ def test_a_faulty_plan_is_never_handed_out(monkeypatch: pytest.MonkeyPatch) -> N
     honest = GreedySwap().solve(make_problem("swap", GRAPH, HARDWARE, 150 * MEGABYTE), Limits())  # type: ignore[arg-type]
     false = msgspec.structs.replace(honest, objective=70_000)
     monkeypatch.setattr(GreedySwap, "solve", lambda *_: false)
-    with pytest.raises(BayplanError, match="faulty plan"):
+    with pytest.raises(BayplanError, match="does not pass its check"):
         planner("greedy-swap")(GRAPH, HARDWARE, 150 * MEGABYTE)
 
 
@@ -140,17 +149,3 @@ def test_engines(monkeypatch: pytest.MonkeyPatch) -> None:
     facade.require_engine("milp-swap", "auto")
     with pytest.raises(EngineMissing, match="engine highs needs highspy, which is not installed: pip install highspy"):
         facade.require_engine("milp-swap", "highs")
-
-
-@pytest.mark.parametrize(
-    ("key", "text", "value"),
-    [
-        ("printed", "On", True),
-        ("printed", "0", False),
-        ("layers", "+12", 12),
-        ("weight", "1e-3", 0.001),
-    ],
-)
-def test_values_have_the_types_of_their_fields(key: str, text: str, value: object) -> None:
-    found = read_parameter("greedy-swap", key, text)
-    assert (found, type(found)) == (value, type(value))

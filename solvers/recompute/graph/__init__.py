@@ -3,6 +3,6 @@
 from solvers.recompute.graph.checkmate import Checkmate
 from solvers.recompute.graph.intervals import OptIntervals
 from solvers.recompute.graph.milp import OptMilp
-from solvers.recompute.graph.opt import Opt
+from solvers.recompute.graph.opt.solver import Opt
 
 __all__ = ["Checkmate", "Opt", "OptIntervals", "OptMilp"]

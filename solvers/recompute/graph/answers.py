@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from solvers.ir.recompute import RecomputeGraphPlan
-from solvers.ir.solution import Limits, Solution, Status, Watch
+from solvers.ir.solution import Call, Limits, Solution, Watch
 from solvers.recompute.graph.evict import evictions
 from solvers.recompute.graph.least import least_budget_bytes
 from solvers.recompute.graph.polish import polish
@@ -89,34 +89,19 @@ class Search:
 
     def answer(self) -> Answer:
         """The best plan with its bound; UNKNOWN without one."""
-        found = self.objective is not None
-        optimal = found and self.bound == self.objective
         reason = "; ".join(dict.fromkeys(self.notes)) or None
-        return Solution(
-            status=Status.OPTIMAL if optimal else Status.FEASIBLE if found else Status.UNKNOWN,
-            plan=None if self.runs is None else plan_of(self.runs),
-            solver=self.solver,
-            engine=self.engine,
-            objective=self.objective,
-            bound=self.bound,
-            base=self.given.base,
-            reason=reason if found else reason or "no plan was found within the limits: give more time",
-            seed=self.limits.seed,
-            solve_time_s=time.perf_counter() - self.began,
-        )
+        if self.runs is None or self.objective is None:
+            said = reason or "no plan was found within the limits: give more time"
+            return self._call.unknown(said, self.bound, engine=self.engine)
+        return self._call.found(plan_of(self.runs), self.objective, self.bound, engine=self.engine, reason=reason)
 
     def infeasible(self, least: int, reason: str) -> Answer:
         """There is no plan; `reason` must say `at least {least} bytes`."""
-        return Solution(
-            status=Status.INFEASIBLE,
-            plan=None,
-            solver=self.solver,
-            engine=self.engine,
-            reason=reason,
-            least_budget_bytes=least,
-            seed=self.limits.seed,
-            solve_time_s=time.perf_counter() - self.began,
-        )
+        return self._call.infeasible(reason, engine=self.engine, least_budget_bytes=least)
+
+    @property
+    def _call(self) -> Call:
+        return Call(self.solver, self.limits, self.began, self.given.base)
 
 
 def uninterrupted(search: Search, run: Callable[[], Answer]) -> Answer:

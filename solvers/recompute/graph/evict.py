@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
-from solvers.recompute.graph.opt_evict import inputs_ahead, missing
+from solvers.recompute.graph.opt.search.evict import inputs_ahead, missing
 from solvers.recompute.graph.replay import Instance, useful
 from solvers.recompute.graph.stages import latest_dependants
 

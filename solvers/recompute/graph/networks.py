@@ -34,6 +34,15 @@ class Map:
 
 
 @dataclass(frozen=True)
+class _Work:
+    """What an operator does: floating-point operations, elements moved, and its backward pass over its forward one."""
+
+    flops: int
+    moved: int
+    backward: float
+
+
+@dataclass(frozen=True)
 class _Forward:
     name: str
     time_us: float
@@ -66,7 +75,7 @@ class Network:
         result = self._next(channels, height, width)
         flops = 2 * weights * height * width * self.batch
         moved = x.elements(self.batch) + result.elements(self.batch) + weights
-        return self._add("conv", result, (x,), flops, moved, 2.0, self._made(x))
+        return self._add("conv", result, (x,), _Work(flops, moved, 2.0), self._made(x))
 
     def transposed(self, x: Map, channels: int) -> Map:
         """A 2×2 up-convolution: doubles height and width."""
@@ -75,7 +84,7 @@ class Network:
         result = self._next(channels, 2 * x.height, 2 * x.width)
         flops = 2 * weights * x.height * x.width * self.batch
         moved = x.elements(self.batch) + result.elements(self.batch) + weights
-        return self._add("up", result, (x,), flops, moved, 2.0, self._made(x))
+        return self._add("up", result, (x,), _Work(flops, moved, 2.0), self._made(x))
 
     def linear(self, x: Map, features: int) -> Map:
         """A dense layer over everything; the backward pass reads the input."""
@@ -83,7 +92,7 @@ class Network:
         self.parameters += weights
         result = self._next(features, 1, 1)
         moved = x.elements(self.batch) + result.elements(self.batch) + weights
-        return self._add("linear", result, (x,), 2 * weights * self.batch, moved, 2.0, self._made(x))
+        return self._add("linear", result, (x,), _Work(2 * weights * self.batch, moved, 2.0), self._made(x))
 
     def normalise(self, x: Map) -> Map:
         """Batch normalisation: two reads and a write; the backward pass reads the input."""
@@ -100,7 +109,7 @@ class Network:
         result = self._next(x.channels, *size)
         moved = x.elements(self.batch) + result.elements(self.batch)
         saved = () if stride == 0 else (*self._made(x), len(self.forward))
-        return self._add("pool", result, (x,), 0, moved, 1.0, saved)
+        return self._add("pool", result, (x,), _Work(0, moved, 1.0), saved)
 
     def add(self, x: Map, y: Map) -> Map:
         """A residual sum; its gradient is both sources' gradient."""
@@ -117,11 +126,11 @@ class Network:
     def _join(self, name: str, sources: tuple[Map, Map], channels: int) -> Map:
         result = self._next(channels, sources[0].height, sources[0].width)
         moved = sum(source.elements(self.batch) for source in sources) + result.elements(self.batch)
-        return self._add(name, result, sources, 0, moved, 1.0, (), alias=True)
+        return self._add(name, result, sources, _Work(0, moved, 1.0), (), alias=True)
 
     def _pointwise(self, name: str, x: Map, passes: int, saved: tuple[int, ...]) -> Map:
         result = self._next(x.channels, x.height, x.width)
-        return self._add(name, result, (x,), 0, passes * x.elements(self.batch), 1.5, saved)
+        return self._add(name, result, (x,), _Work(0, passes * x.elements(self.batch), 1.5), saved)
 
     def _next(self, channels: int, height: int, width: int) -> Map:
         return Map(len(self.forward), channels, height, width)
@@ -134,16 +143,14 @@ class Network:
         name: str,
         result: Map,
         sources: tuple[Map, ...],
-        flops: int,
-        moved: int,
-        backward: float,
+        work: _Work,
         saved: tuple[int, ...],
         alias: bool = False,
     ) -> Map:
-        work = max(flops / FLOPS_PER_S, moved * ELEMENT_BYTES / BYTES_PER_S) * 1e6
+        time_us = max(work.flops / FLOPS_PER_S, work.moved * ELEMENT_BYTES / BYTES_PER_S) * 1e6
         name = f"{name}{len(self.forward)}"
         self.forward.append(
-            _Forward(name, work + LAUNCH_US, backward * work + LAUNCH_US, result, sources, saved, alias)
+            _Forward(name, time_us + LAUNCH_US, work.backward * time_us + LAUNCH_US, result, sources, saved, alias)
         )
         return result
 

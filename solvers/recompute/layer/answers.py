@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import msgspec
 
 from solvers.ir.recompute import LayerGroup, RecomputeLayerPlan, RecomputeLayerProblem
-from solvers.ir.solution import Limits, Solution, Status
+from solvers.ir.solution import Call, Limits, Solution
 from solvers.recompute.layer.layer import Layer
 
 LARGEST = 2**55
@@ -62,18 +62,13 @@ class Ask:
         """A plan with its exact time; OPTIMAL where the bound meets it."""
         objective = plan_us(self.problem, groups)
         bound = 0 if objective == 0 else bound
-        return Solution(
-            status=Status.OPTIMAL if bound == objective else Status.FEASIBLE,
-            plan=RecomputeLayerPlan(groups=tuple(groups)),
-            solver=self.solver,
+        return self._call.found(
+            RecomputeLayerPlan(groups=tuple(groups)),
+            objective,
+            bound,
             engine=engine,
-            objective=objective,
-            bound=bound,
-            base=0,
             reason=reason,
             least_budget_bytes=least_budget_bytes,
-            seed=self.limits.seed,
-            solve_time_s=self.elapsed_s,
         )
 
     def fits(self, groups: Sequence[LayerGroup]) -> bool:
@@ -93,31 +88,19 @@ class Ask:
     def infeasible(self, least: int, exact: bool = True, engine: str | None = None) -> Solution[RecomputeLayerPlan]:
         """No plan of any kind fits; `least` is the least budget, or a lower bound on it."""
         how = "exactly" if exact else "at least"
-        return Solution(
-            status=Status.INFEASIBLE,
-            plan=None,
-            solver=self.solver,
+        return self._call.infeasible(
+            f"the budget is {self.problem.budget_bytes} bytes, the least feasible one {how} {least} bytes: raise it",
             engine=engine,
-            reason=f"the budget is {self.problem.budget_bytes} bytes, the least feasible one {how} {least} bytes: "
-            "raise it",
             least_budget_bytes=least,
-            seed=self.limits.seed,
-            solve_time_s=self.elapsed_s,
         )
 
     def unknown(self, reason: str, bound: int | None = None, engine: str | None = None) -> Solution[RecomputeLayerPlan]:
         """Neither a plan nor a proof."""
-        return Solution(
-            status=Status.UNKNOWN,
-            plan=None,
-            solver=self.solver,
-            engine=engine,
-            bound=bound,
-            base=0,
-            reason=reason,
-            seed=self.limits.seed,
-            solve_time_s=self.elapsed_s,
-        )
+        return self._call.unknown(reason, bound, engine=engine)
+
+    @property
+    def _call(self) -> Call:
+        return Call(self.solver, self.limits, self.began, base=0)
 
 
 def fixed_bytes(problem: RecomputeLayerProblem) -> int:

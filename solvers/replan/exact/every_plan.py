@@ -6,8 +6,8 @@ from itertools import combinations_with_replacement, groupby, product
 
 from solvers.replan.estimate.objective import Split
 from solvers.replan.exact.bounds import StageLimits
-from solvers.replan.exact.knapsack import counted, fill
 from solvers.replan.exact.placement import every_split_within
+from solvers.replan.knapsack import counted, fill
 
 Shape = tuple[int, int]
 """A pipeline's depth and microbatches."""

@@ -8,9 +8,9 @@ import numpy.typing as npt
 from solvers.replan.estimate.pipeline import batch_us, pipeline_us
 from solvers.replan.even_placements import PORTION
 from solvers.replan.exact.bounds import IntArray, StageLimits, extras
-from solvers.replan.exact.progress import Stop, never
 from solvers.replan.exact.responses import respond, undominated
 from solvers.replan.exact.start import level_split
+from solvers.replan.progress import Stop, never
 
 _LARGEST = 40
 """Responses of more microbatches than this are not compared: they cost the cube of it."""

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from solvers.replan.exact.bounds import StageLimits
-from solvers.replan.exact.knapsack import counted, fill
 from solvers.replan.exact.start import level_split
+from solvers.replan.knapsack import counted, fill
 
 _FINENESS = 512
 """Reciprocal of the relative tolerance of the bisection for estimated times."""

@@ -7,7 +7,7 @@ backward j. Whatever stands in front, smaller responses never make a pipeline sl
 import numpy as np
 
 from solvers.replan.exact.bounds import IntArray
-from solvers.replan.exact.progress import Stop, never
+from solvers.replan.progress import Stop, never
 
 _NEVER = -(2**60)
 """No path; sums of two such still fit 64 bits."""

@@ -7,8 +7,8 @@ import numpy as np
 
 from solvers.replan.exact.bounds import StageLimits
 from solvers.replan.exact.placement import witness_within
-from solvers.replan.exact.progress import Stop, never
 from solvers.replan.exact.timetable import Timetable
+from solvers.replan.progress import Stop, never
 
 UNKNOWN_US = 2**62
 """No split is known."""

@@ -6,16 +6,16 @@ import msgspec
 
 from solvers.ir.errors import require_at_least
 from solvers.ir.replan import ReplanPlan, ReplanProblem
-from solvers.ir.solution import Limits, Solution, Status, Watch
+from solvers.ir.solution import Limits, Solution, Watch
 from solvers.replan.answers import better, why_none
 from solvers.replan.estimate.objective import stretched_us
 from solvers.replan.exact.bounds import StageLimits
-from solvers.replan.exact.memory import holds
 from solvers.replan.exact.movable import Movable
 from solvers.replan.exact.others import MOST_NODES_TIMES_LAYERS, best_of_others, is_deep
-from solvers.replan.exact.progress import ENDED, NONE_YET, Progress
 from solvers.replan.exact.steps import StepTimes
 from solvers.replan.exact.transition import Replanned, replanned
+from solvers.replan.holding import holds
+from solvers.replan.progress import ENDED, NONE_YET, Progress
 from solvers.replan.reroute import rerouted
 
 _CLOSE = 1e-4
@@ -50,7 +50,7 @@ class ExactReplan:
         kept = rerouted(self.NAME, problem, limits)
         fitting, reason = holds(problem), why_none(problem)
         if reason is not None:
-            return self._without(Status.INFEASIBLE, limits, progress, reason)
+            return progress.call(self.NAME).infeasible(reason)
         first = _better_start(problem, limits, progress, kept) if fitting and is_deep(problem) else kept
         progress.incumbent_us = first.objective
         best, progress.bound_us = Replanned(first.objective), first.objective
@@ -60,37 +60,23 @@ class ExactReplan:
             best = _or_another(problem, limits, progress, replanned(problem, steps, progress))
         plan = best.plan or first.plan
         if plan is None or best.objective_us is None:
-            status = Status.INFEASIBLE if best.impossible else Status.UNKNOWN
-            reason = _TOO_LONG if best.impossible else (NONE_YET if progress.stop() else _NOT_FOUND)
-            return self._without(status, limits, progress, reason)
+            return self._without(best, progress)
         if progress.stop() and progress.bound_us is not None:
             progress.bound_us = max(progress.bound_us, _least_us(problem) or 0)
-        return self._answer(plan, best.objective_us, limits, progress)
+        return self._answer(plan, best.objective_us, progress)
 
-    def _answer(self, plan: ReplanPlan, objective: int, limits: Limits, progress: Progress) -> Solution[ReplanPlan]:
+    def _answer(self, plan: ReplanPlan, objective: int, progress: Progress) -> Solution[ReplanPlan]:
         bound = progress.bound_us
-        proven = bound is not None and bound >= objective
-        return Solution(
-            status=Status.OPTIMAL if proven else Status.FEASIBLE,
-            plan=plan,
-            solver=self.NAME,
-            objective=objective,
-            bound=objective if proven else bound,
-            reason=None if proven else _open(objective, bound, progress.stop()),
-            seed=limits.seed,
-            solve_time_s=progress.elapsed_s,
-        )
+        if bound is not None and bound >= objective:
+            return progress.call(self.NAME).found(plan, objective, objective)
+        said = _open(objective, bound, progress.stop())
+        return progress.call(self.NAME).found(plan, objective, bound, reason=said)
 
-    def _without(self, status: Status, limits: Limits, progress: Progress, reason: str) -> Solution[ReplanPlan]:
-        return Solution(
-            status=status,
-            plan=None,
-            solver=self.NAME,
-            bound=progress.bound_us if status is Status.UNKNOWN else None,
-            reason=reason,
-            seed=limits.seed,
-            solve_time_s=progress.elapsed_s,
-        )
+    def _without(self, best: Replanned, progress: Progress) -> Solution[ReplanPlan]:
+        if best.impossible:
+            return progress.call(self.NAME).infeasible(_TOO_LONG)
+        said = NONE_YET if progress.stop() else _NOT_FOUND
+        return progress.call(self.NAME).unknown(said, progress.bound_us)
 
 
 def _or_another(problem: ReplanProblem, limits: Limits, progress: Progress, best: Replanned) -> Replanned:

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from solvers.replan.estimate.objective import Split
-from solvers.replan.exact.knapsack import at_most, counted, fill, least_useful, useful
-from solvers.replan.exact.progress import Stop
 from solvers.replan.exact.rows import Rows
+from solvers.replan.knapsack import at_most, counted, fill, least_useful, useful
+from solvers.replan.progress import Stop
 
 _HALVINGS = 10
 """Bisection steps for the bound where the search was not finished."""

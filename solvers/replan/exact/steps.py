@@ -11,12 +11,12 @@ from solvers.replan.exact.bounds import StageLimits
 from solvers.replan.exact.every_plan import EveryPlan
 from solvers.replan.exact.movable import Movable
 from solvers.replan.exact.placement import witness_within
-from solvers.replan.exact.progress import Stop, never
 from solvers.replan.exact.promise import Promises
 from solvers.replan.exact.rows import Exclusions, Rows
 from solvers.replan.exact.start import level_split
 from solvers.replan.exact.step import NEVER_US, Fastest, StepSearch
 from solvers.replan.exact.timetable import Timetable
+from solvers.replan.progress import Stop, never
 
 _PROMISING = 3
 """Number of most promising depths that are examined before all others."""

@@ -11,9 +11,9 @@ from solvers.ir.replan import NewPipeline, ReplanPlan, ReplanProblem
 from solvers.replan.estimate.objective import Split, stretched_us
 from solvers.replan.exact.every_plan import TooManyError
 from solvers.replan.exact.kept import kept_pipelines
-from solvers.replan.exact.progress import Progress
 from solvers.replan.exact.step import NEVER_US, Fastest
 from solvers.replan.exact.steps import StepTimes
+from solvers.replan.progress import Progress
 from solvers.replan.transfer.restore import Restored, Restorer
 
 _SMALL, _STAGES = 16, 100_000

@@ -70,6 +70,11 @@ def simulate_step(problem: ReplanProblem, plan: ReplanPlan) -> Simulated:
     return Simulated(report, restart, transfer_us, busiest_us(problem, plan.transfers or ()), step, formula)
 
 
+def step_report(problem: ReplanProblem, plan: ReplanPlan) -> Report:
+    """The report of `simulate_step` alone."""
+    return simulate_step(problem, plan).report
+
+
 def _f7_us(problem: ReplanProblem, current: CurrentState) -> Fraction:
     """The objective's step of rerouting, before it is rounded up."""
     first, degree, gone = current.pipelines[0], len(current.pipelines), set(current.failed)

@@ -1,12 +1,13 @@
 """`bayplan check` and `bayplan simulate` on plans of a problem that was worked out by hand."""
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from solvers.check.plan import CERTIFICATES
+from solvers.kinds import KINDS
 from tests.experiments.commands.console import call, refused, write_problem
 
 
@@ -55,6 +56,11 @@ def test_another_problems_plan_is_a_violation(problem: Path, plan: Path) -> None
     assert call("check", problem, plan).code == 0
 
 
+def believe(problem: Any, certificate: Any) -> tuple[list[str], float]:
+    """Adds nothing up."""
+    return [], 80.0
+
+
 def test_a_certificate_holds_does_not_or_is_another_problems(
     problem: Path, plan: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -62,8 +68,8 @@ def test_a_certificate_holds_does_not_or_is_another_problems(
     outcome = call("check", problem, plan)
     assert outcome.code == 1
     assert outcome.figure("certificate") == "does not hold"
-    form: dict[str, Any] = {"trust me": lambda problem, certificate: ([], 80.0)}
-    monkeypatch.setitem(CERTIFICATES, "swap", form)
+    form = {"trust me": f"{__name__}:believe"}
+    monkeypatch.setitem(KINDS, "swap", dataclasses.replace(KINDS["swap"], certificates=form))
     assert call("check", problem, plan).figure("certificate") == "added up again: it holds"
     _edit(plan, problem_sha256="0" * 64)
     assert call("check", problem, plan).figure("certificate") == "not judged"

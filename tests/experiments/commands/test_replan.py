@@ -26,7 +26,6 @@ def changed(folder: Path, change: Change, name: str = "replan-8-to-7") -> Path:
 
 
 def test_every_solver_of_the_paper_is_there() -> None:
-    assert SOLVERS == ["algorithm1", "exact-replan", "reroute", "oobleck", "recycle", "symmetric"]
     listed = call("solvers").out
     assert all(f"  {name} " in listed for name in SOLVERS)
 

@@ -2,10 +2,9 @@
 
 from pathlib import Path
 
-from experiments.lynx.outcomes import machine_split
 from experiments.lynx.printed import printed_heu
-from experiments.lynx.search import pipeline_within
 from experiments.reproduction import Cells
+from solvers.partition.pipeline import machine_split, pipeline_within
 from solvers.recompute.layer.printed import compare_printed
 
 

@@ -3,11 +3,12 @@
 import pytest
 
 from experiments.hardware import read_hardware
-from experiments.lynx.search import Pipeline, pipeline_within, search_heu, search_partition, searched
+from experiments.lynx.search import search_heu, search_partition, searched
 from experiments.shapes import read_shape
 from solvers.check import check_plan
 from solvers.ir import InvalidInput, Limits, Status
 from solvers.ir.codec import plan_file, problem_sha256
+from solvers.partition.pipeline import Pipeline, pipeline_within
 from solvers.recompute.layer import Heu
 from solvers.workload import stage_extras
 

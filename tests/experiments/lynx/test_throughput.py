@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 from experiments.hardware import read_hardware
-from experiments.lynx.outcomes import machine_split, quotient
+from experiments.lynx.outcomes import quotient
 from experiments.lynx.throughput import figure_9, figure_15, figure_16a, figure_16b, sequence_parallelism
 from experiments.reproduction import OUT_OF_MEMORY, Cells
+from solvers.partition.pipeline import machine_split
 
 
 @pytest.fixture

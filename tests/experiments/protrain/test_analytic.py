@@ -10,7 +10,7 @@ from experiments.shapes import read_shape
 from solvers.layout.baselines import fits
 from solvers.layout.evaluate import instance, least_buffers
 from solvers.layout.interleaved import interleaved_plan
-from solvers.layout.make import problem_from_shape
+from solvers.layout.make import Rank, problem_from_shape
 from solvers.layout.search import Space
 from tests.experiments.protrain.test_tables import computed
 
@@ -18,7 +18,7 @@ ROW = {"label": "10B", "shape": "gpt2-10b", "hardware": "protrain-3090"}
 
 
 def test_drawn_configurations_fit_and_can_run() -> None:
-    problem = problem_from_shape(read_shape("gpt2-10b"), read_hardware("protrain-3090"), ranks=4, batch=32)
+    problem = problem_from_shape(read_shape("gpt2-10b"), read_hardware("protrain-3090"), Rank(ranks=4), batch=32)
     given = instance(problem)
     space = Space(given)
     drawn = drawn_from(space, 3000, np.random.default_rng(0))

@@ -18,7 +18,7 @@ from experiments.shapes import read_shape
 from solvers.ir import InvalidInput, Row
 from solvers.ir.hardware import HOST
 from solvers.ir.layout import LayoutProblem
-from solvers.layout.make import problem_from_shape
+from solvers.layout.make import Rank, problem_from_shape
 from tests.experiments.protrain.test_tables import computed
 
 PLACE = setting.Testbed(read_hardware("protrain-3090"), ranks=4, hosts=1, sequence=1024)
@@ -35,7 +35,7 @@ def problem_of(tmp_path: Path, **case: Any) -> LayoutProblem:
 def test_layers_all_alike_are_the_shapes_own_problem() -> None:
     for name in ("gpt2-1b", "mistral-7b"):  # with a tied table, and without
         shape = msgspec.structs.replace(read_shape(name), sequence=1024)
-        usual = problem_from_shape(shape, PLACE.hardware, ranks=4, batch=8)
+        usual = problem_from_shape(shape, PLACE.hardware, Rank(ranks=4), batch=8)
         assert uneven_problem(PLACE, shape, [Layer(shape)] * shape.layers, 8, name=usual.name) == usual
 
 

@@ -10,9 +10,9 @@ import numpy as np
 from scipy.optimize import linprog
 
 from solvers.check.keyed import Column, Row
-from solvers.check.recompute_graph_cut import CutRelaxation, Shape
+from solvers.check.recompute_graph.cut import CutRelaxation, Shape
 from solvers.ir import RecomputeGraphProblem, RecomputeOp
-from tests.solvers.check.naive_cut import column_keys, row_keys
+from tests.solvers.check.recompute_graph.naive_cut import column_keys, row_keys
 
 UNIT = 2**20
 PENALTY = 10_000

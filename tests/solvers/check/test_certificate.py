@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from solvers.check.certificate import Box, Duals, Fault, least_value, read_duals, read_limits, require_cover
 from solvers.check.keyed import Column, Keyed, Row
-from solvers.check.layout_bound import Leaf
+from solvers.check.layout.bound import Leaf
 
 COLUMNS: Keyed[Column] = Keyed(
     {

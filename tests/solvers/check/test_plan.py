@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from solvers.check import Verdict, check_plan
-from solvers.check.layout_floor import base_us
-from solvers.check.layout_least import least_device_bytes
-from solvers.check.plan import JUDGES
+from solvers.check.layout.floor import base_us
+from solvers.check.layout.least import least_device_bytes
+from solvers.check.plan import certificates_of, judge_of
 from solvers.ir import (
     InvalidInput,
     LayoutProblem,
@@ -23,15 +23,16 @@ from solvers.ir import (
     SwapPlan,
     SwapProblem,
 )
-from solvers.ir.codec import PROBLEMS, plan_file, problem_sha256
+from solvers.ir.codec import plan_file, problem_sha256
+from solvers.kinds import KINDS
 from tests.solvers.check.certificates import SPLIT
 from tests.solvers.check.certificates import STORY as CUT
 from tests.solvers.check.certificates import story as cut
-from tests.solvers.check.test_partition import STORY as PARTITION
-from tests.solvers.check.test_recompute_graph import STORY as GRAPH
-from tests.solvers.check.test_recompute_layer import MIXED
-from tests.solvers.check.test_recompute_layer import STORY as LAYER
-from tests.solvers.check.test_swap import STORY
+from tests.solvers.check.partition.test_judge import STORY as PARTITION
+from tests.solvers.check.recompute_graph.test_judge import STORY as GRAPH
+from tests.solvers.check.recompute_layer.test_judge import MIXED
+from tests.solvers.check.recompute_layer.test_judge import STORY as LAYER
+from tests.solvers.check.swap.test_judge import STORY
 from tests.solvers.layout.brute_force import optimum
 from tests.solvers.layout.brute_force import random_problem as random_layout
 from tests.strategies import plans, problems
@@ -184,7 +185,7 @@ def test_a_certificate_is_added_up_again() -> None:
         total = sum(certificate["parts"])
         return ([] if total == certificate["total"] else [f"parts add up to {total}"]), total
 
-    known = {"swap": {"sum": add_up}}
+    known = {"sum": add_up}
 
     def violations(total: int, bound: float) -> tuple[str, ...]:
         certificate = {"form": "sum", "parts": [30, 30], "total": total}
@@ -237,8 +238,10 @@ def test_a_certificate_that_nothing_is_valid_proves_infeasibility() -> None:
         assert not any("certificate" in violation for violation in violations), violations
 
 
-def test_every_kind_has_a_judge() -> None:
-    assert set(JUDGES) == set(PROBLEMS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_has_a_judge_and_what_adds_its_certificates_up(kind: str) -> None:
+    assert callable(judge_of(kind).decision)
+    assert list(certificates_of(kind)) == list(KINDS[kind].certificates)
 
 
 def test_a_decision_without_its_form_is_bad_input() -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from itertools import combinations, product
 
-from solvers.check.layout import judge_layout
+from solvers.check.layout.judge import judge_layout
 from solvers.ir import LayoutBlock, LayoutChunk, LayoutPlan, LayoutProblem
 from solvers.ir.layout import POLICIES
 

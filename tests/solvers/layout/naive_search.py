@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-from solvers.check.layout import device_peak, host_bytes, judge_layout
-from solvers.check.layout_buffers import bound_to_buffers, passes_of
+from solvers.check.layout.buffers import bound_to_buffers, passes_of
+from solvers.check.layout.judge import device_peak, host_bytes, judge_layout
 from solvers.ir import LayoutPlan, LayoutProblem
 from solvers.ir.layout import Policy
 from tests.solvers.layout.brute_force import random_problem

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from solvers.check.layout import judge_layout
+from solvers.check.layout.judge import judge_layout
 from solvers.ir import InvalidInput, LayoutProblem, Limits, Status
 from solvers.layout.baselines import ColossalStatic, Fsdp, Zero3Offload, buffers_of_neighbours, fits, offloaded
 from solvers.layout.evaluate import evaluate, instance, least_buffers

@@ -5,12 +5,12 @@ import pytest
 
 from experiments.hardware import read_hardware
 from experiments.shapes import read_shape
-from solvers.check.layout import device_peak, judge_layout
+from solvers.check.layout.judge import device_peak, judge_layout
 from solvers.ir import LayoutProblem
 from solvers.layout.assumptions import STATE_BYTES
 from solvers.layout.calibration import TABLE_2, TABLE_4, TABLE_4_RANKS, Configuration, Largest
 from solvers.layout.evaluate import activation_peak, instance
-from solvers.layout.make import problem_from_shape
+from solvers.layout.make import Rank, problem_from_shape
 from solvers.layout.smallest import smallest_plan
 
 GIB = 1 << 30
@@ -26,7 +26,9 @@ PEAKS = {
 
 
 def problem_of(row: Configuration) -> LayoutProblem:
-    return problem_from_shape(read_shape(row.shape), read_hardware(row.hardware), ranks=TABLE_4_RANKS, batch=row.batch)
+    return problem_from_shape(
+        read_shape(row.shape), read_hardware(row.hardware), Rank(ranks=TABLE_4_RANKS), batch=row.batch
+    )
 
 
 @pytest.mark.parametrize("row", TABLE_4, ids=lambda row: f"{row.row}-{row.hardware}")
@@ -64,7 +66,9 @@ def test_the_largest_models_of_table_2_fit_and_the_next_larger_do_not(column: La
     all take alike but the last.
     """
     largest, larger = (
-        problem_from_shape(read_shape(name), read_hardware(column.hardware), ranks=column.ranks, batch=column.ranks)
+        problem_from_shape(
+            read_shape(name), read_hardware(column.hardware), Rank(ranks=column.ranks), batch=column.ranks
+        )
         for name in (column.shape, column.next_larger)
     )
     assert judge_layout(largest, smallest_plan(largest)).violations == ()
@@ -78,14 +82,17 @@ def test_the_largest_models_of_table_2_fit_and_the_next_larger_do_not(column: La
 def test_more_host_bytes_a_parameter_would_reject_what_was_trained() -> None:
     """12 bytes, not 14: with a half-precision copy in host memory 34B would not fit beside one RTX 3090."""
     problem = problem_from_shape(
-        read_shape("gpt2-34b"), read_hardware("protrain-3090"), ranks=1, batch=1, host_bytes=(384 << 30) * 12 // 14
+        read_shape("gpt2-34b"),
+        read_hardware("protrain-3090"),
+        Rank(ranks=1, host_bytes=(384 << 30) * 12 // 14),
+        batch=1,
     )
     assert judge_layout(problem, smallest_plan(problem)).violations != ()
 
 
 def fits_with(shape: str, hardware: str, ranks: int, state_bytes: float) -> bool:
     """Whether a model fits if optimizer states, on host and device, took so many bytes a parameter instead of 12."""
-    problem = problem_from_shape(read_shape(shape), read_hardware(hardware), ranks=ranks, batch=ranks)
+    problem = problem_from_shape(read_shape(shape), read_hardware(hardware), Rank(ranks=ranks), batch=ranks)
     chunks = tuple(
         msgspec.structs.replace(
             chunk,
@@ -111,7 +118,7 @@ def test_swapping_and_recomputing_a_block_of_40b_take_what_section_5_3_1_says() 
     """
     shape, batch = read_shape("gpt2-40b"), 4 * 97
     old, new = (
-        problem_from_shape(shape, read_hardware(name), ranks=4, batch=batch).blocks[25]
+        problem_from_shape(shape, read_hardware(name), Rank(ranks=4), batch=batch).blocks[25]
         for name in ("protrain-a100", "gh200-4")
     )
     assert old.swap_out_us == pytest.approx(1.9e6, rel=0.01) and old.forward_us == pytest.approx(0.95e6, rel=0.03)
@@ -125,5 +132,5 @@ def test_rows_b_and_c_fit_by_what_is_assumed_of_the_1b_model(hidden: int, heads:
     shape = msgspec.structs.replace(read_shape("gpt2-1b"), **changes)
     for letter, needed in (("B", of_b), ("C", of_c)):
         row = next(row for row in TABLE_4 if row.row == letter)
-        problem = problem_from_shape(shape, read_hardware(row.hardware), ranks=TABLE_4_RANKS, batch=row.batch)
+        problem = problem_from_shape(shape, read_hardware(row.hardware), Rank(ranks=TABLE_4_RANKS), batch=row.batch)
         assert device_peak(problem, row.plan(problem))[0] / GIB == pytest.approx(needed, abs=0.06)

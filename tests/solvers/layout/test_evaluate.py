@@ -3,10 +3,10 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from solvers.check.layout import device_peak, host_bytes, judge_layout
-from solvers.check.layout_buffers import bound_to_buffers, passes_of
-from solvers.check.layout_floor import base_us
-from solvers.check.layout_lanes import task_ends
+from solvers.check.layout.buffers import bound_to_buffers, passes_of
+from solvers.check.layout.floor import base_us
+from solvers.check.layout.judge import device_peak, host_bytes, judge_layout
+from solvers.check.layout.lanes import task_ends
 from solvers.layout import evaluate as ours
 from solvers.layout.answers import floor_us
 from tests.strategies import layout_plans, layout_problems

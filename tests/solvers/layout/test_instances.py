@@ -6,7 +6,7 @@ import pytest
 
 from experiments.hardware import read_hardware
 from experiments.shapes import read_shape
-from solvers.check.layout import judge_layout
+from solvers.check.layout.judge import judge_layout
 from solvers.ir.codec import read_problem
 from solvers.ir.layout import LayoutProblem
 from solvers.layout.instances import INSTANCES, shipped_problem

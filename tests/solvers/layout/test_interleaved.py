@@ -6,7 +6,7 @@ from experiments.hardware import read_hardware
 from experiments.shapes import read_shape
 from solvers.ir import InvalidInput
 from solvers.layout.interleaved import interleaved, interleaved_plan, most_swapped
-from solvers.layout.make import problem_from_shape
+from solvers.layout.make import Rank, problem_from_shape
 
 
 def letters(blocks: int, interval: int, swap: int, checkpoint: int) -> str:
@@ -37,7 +37,7 @@ def test_no_more_blocks_can_be_swapped_than_stand_an_interval_apart(blocks: int,
 
 
 def test_embedding_and_head_are_not_laid_out() -> None:
-    problem = problem_from_shape(read_shape("gpt2-1b"), read_hardware("protrain-3090"), ranks=4, batch=64)
+    problem = problem_from_shape(read_shape("gpt2-1b"), read_hardware("protrain-3090"), Rank(ranks=4), batch=64)
     plan = interleaved_plan(problem, 2, 3, 2, 24)
     assert plan.persistent == (0, 1) and plan.buffers == 3
     assert plan.policies[0] == plan.policies[-1] == "keep"

@@ -9,10 +9,10 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 
-from solvers.check.layout import device_peak, host_bytes
-from solvers.check.layout_bound import add_up_least_memory
-from solvers.check.layout_buffers import bound_to_buffers, passes_of
-from solvers.check.layout_least import least_device_bytes
+from solvers.check.layout.bound import add_up_least_memory
+from solvers.check.layout.buffers import bound_to_buffers, passes_of
+from solvers.check.layout.judge import device_peak, host_bytes
+from solvers.check.layout.least import least_device_bytes
 from solvers.ir import LayoutPlan, LayoutProblem
 from solvers.ir.layout import POLICIES, Policy
 from solvers.layout import least as layout_least

@@ -1,6 +1,7 @@
 """Layout problems from shapes: every figure by hand, and what is refused."""
 
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 import pytest
@@ -12,7 +13,7 @@ from solvers.ir.codec import problem_from_raw, problem_to_raw
 from solvers.layout.assumptions import CONTEXT_BYTES
 from solvers.layout.blocks import BlockCosts
 from solvers.layout.chunks import Chunk
-from solvers.layout.make import Updates, problem_from_shape, swap_interval
+from solvers.layout.make import Rank, Updates, problem_from_shape, swap_interval
 from solvers.layout.moves import Moves
 from solvers.layout.shapes import shape_parameters
 from solvers.workload import Parallelism, embedding_extra, head_extra, megatron_layer
@@ -22,7 +23,9 @@ GPT = read_shape("gpt2-10b")
 
 
 def row_d(**changes: object) -> LayoutProblem:
-    return problem_from_shape(GPT, CARDS, **{"ranks": 4, "batch": 8, **changes})  # type: ignore[arg-type]
+    asked: dict[str, Any] = {"ranks": 4, "batch": 8, **changes}
+    step = {name: asked.pop(name) for name in ("batch", "sequence") if name in asked}
+    return problem_from_shape(GPT, CARDS, Rank(**asked), **step)
 
 
 def test_the_blocks_of_row_d() -> None:
@@ -82,7 +85,7 @@ def test_one_rank_exchanges_nothing_and_holds_everything() -> None:
 def test_several_hosts_share_what_each_holds() -> None:
     """175B on 16 GPUs (ProTrain §5.5): a host updates a quarter of the parameters."""
     shape = read_shape("gpt-175b")
-    problem = problem_from_shape(shape, read_hardware("protrain-a100-16"), ranks=16, hosts=4, batch=256)
+    problem = problem_from_shape(shape, read_hardware("protrain-a100-16"), Rank(ranks=16, hosts=4), batch=256)
     assert problem.ranks == 16 and problem.host_bytes == (1 << 40) // 4
     assert sum(c.cpu_update_us for c in problem.chunks) == pytest.approx(shape.parameters() / 16e9 * 1e6, rel=1e-3)
     assert sum(c.host_bytes for c in problem.chunks) == pytest.approx(12 * shape.parameters() / 16, rel=1e-6)
@@ -103,7 +106,7 @@ def test_a_longer_sequence_and_a_larger_batch_cost_more() -> None:
 @pytest.mark.parametrize("name", ["mistral-7b", "opt-13b", "llama-2-13b", "gpt2-15b", "gpt2-40b", "llama-34b"])
 @pytest.mark.parametrize("machine", [CARDS, A100], ids=lambda machine: machine.name)
 def test_the_models_of_table_1_come_back_from_their_files(name: str, machine: object) -> None:
-    problem = problem_from_shape(read_shape(name), machine, ranks=4, batch=4)  # type: ignore[arg-type]
+    problem = problem_from_shape(read_shape(name), machine, Rank(ranks=4), batch=4)  # type: ignore[arg-type]
     assert problem_from_raw(problem_to_raw(problem), "test") == problem
     waste = 1 - 2 * read_shape(name).parameters() / (problem.chunk_bytes * len(problem.chunks))
     assert 0 <= waste <= 0.05  # positions beyond the sequence would be below 0
@@ -141,12 +144,12 @@ def test_bad_numbers_are_refused_in_one_sentence() -> None:
     with pytest.raises(InvalidInput, match="batch is 0"):
         row_d(batch=0)
     with pytest.raises(InvalidInput, match="does not say how much memory a host has"):
-        problem_from_shape(GPT, read_hardware("a100-sxm-80"), ranks=1, batch=1)
+        problem_from_shape(GPT, read_hardware("a100-sxm-80"), Rank(ranks=1), batch=1)
     with pytest.raises(InvalidInput, match="cpu_updates_per_s is 0: give at least 1"):
         row_d(cpu_updates_per_s=0)
     with pytest.raises(InvalidInput, match="'word table' takes 411705344 bytes, but a chunk only 1000000"):
         row_d(chunk_bytes=10**6)
-    assert problem_from_shape(GPT, read_hardware("a100-sxm-80"), ranks=1, batch=1, host_bytes=1).host_bytes == 1
+    assert problem_from_shape(GPT, read_hardware("a100-sxm-80"), Rank(ranks=1, host_bytes=1), batch=1).host_bytes == 1
 
 
 @pytest.mark.parametrize(
@@ -161,4 +164,4 @@ def test_a_shape_that_is_a_slip_of_the_pen_is_refused_before_anything_is_made(
     changes: dict[str, int], says: str
 ) -> None:
     with pytest.raises(InvalidInput, match=says):
-        problem_from_shape(msgspec.structs.replace(GPT, **changes), CARDS, ranks=4, batch=8)
+        problem_from_shape(msgspec.structs.replace(GPT, **changes), CARDS, Rank(ranks=4), batch=8)

@@ -11,14 +11,15 @@ from experiments.hardware import read_hardware
 from experiments.models.gpt import Block, Gpt, GptShape
 from experiments.shapes import read_shape
 from runtime.profile import profile_step
-from solvers.check.layout import device_peak, judge_layout
+from solvers.check.layout.judge import device_peak, judge_layout
 from solvers.ir import InvalidInput, LayoutProblem, Limits, Op, OpGraph, Tensor
 from solvers.ir.codec import problem_from_raw, problem_to_raw
 from solvers.ir.graph import Phase
 from solvers.layout.evaluate import all_on_device, instance
-from solvers.layout.exact import ExactLayout
+from solvers.layout.exact.solver import ExactLayout
 from solvers.layout.interleaved import interleaved_plan
 from solvers.layout.least import Least
+from solvers.layout.make import Rank
 from solvers.layout.measured import gradient_reader, make_layout_problem, problem_from_graph, remarks
 from solvers.layout.search import Search
 from solvers.workload import Parallelism, embedding_extra, head_extra, megatron_layer, stage_graph
@@ -75,7 +76,7 @@ def by_hand(rows: list[tuple[str, Phase, int, str, str]] = ROWS, layers: tuple[i
 
 def test_a_step_by_hand() -> None:
     """The table is tied: it lies in the first chunk, which the last block asks for, too."""
-    problem = problem_from_graph(by_hand(), CARDS, chunk_bytes=1000, context_bytes=100, parameter_bytes=2)
+    problem = problem_from_graph(by_hand(), CARDS, Rank(chunk_bytes=1000), context_bytes=100, parameter_bytes=2)
     assert [(b.name, b.choice) for b in problem.blocks] == [
         ("first", False),
         ("layer 0", True),
@@ -113,7 +114,7 @@ def test_a_parameter_used_nowhere_is_told() -> None:
 
 def test_without_an_optimizer_everything_is_trained_with_twelve_bytes_a_parameter() -> None:
     graph = by_hand(ROWS[:-1], LAYERS[:-1])
-    problem = problem_from_graph(graph, CARDS, chunk_bytes=1000)
+    problem = problem_from_graph(graph, CARDS, Rank(chunk_bytes=1000))
     assert [chunk.trainable for chunk in problem.chunks] == [True, True]
     assert [chunk.host_bytes for chunk in problem.chunks] == [6000, 6 * 40]
 
@@ -145,7 +146,7 @@ def test_frozen_first_layers_have_no_backward_keep_nothing_and_no_choice() -> No
     rows = [(n, p, t, i.replace(" table", ""), o) for n, p, t, i, o in rows if n != "adam"]
     rows += [("sum", "backward", 4, "gn", "ge"), ("adam", "optimizer", 50, "w1 g m", "w1 m")]
     layers = (None, 0, None, 1, None, None, 1, None, None)
-    problem = problem_from_graph(by_hand(rows, layers), CARDS, chunk_bytes=1000, context_bytes=0)
+    problem = problem_from_graph(by_hand(rows, layers), CARDS, Rank(chunk_bytes=1000), context_bytes=0)
     assert [block.choice for block in problem.blocks] == [False, False, True, False]
     assert [block.backward_us for block in problem.blocks] == [0, 0, 24, 8]
     assert [block.activation_bytes for block in problem.blocks] == [0, 0, 6, 9]
@@ -153,7 +154,7 @@ def test_frozen_first_layers_have_no_backward_keep_nothing_and_no_choice() -> No
     assert problem.blocks[1].forward_transient_bytes >= 6 + 6  # what it is given, and what it makes
     assert [problem.chunks[index].trainable for index in problem.blocks[1].chunks] == [False]
     assert all(not problem.chunks[index].trainable for index in problem.blocks[0].chunks)
-    bare = problem_from_graph(by_hand(rows[:-1], layers[:-1]), CARDS, chunk_bytes=1000, context_bytes=0)
+    bare = problem_from_graph(by_hand(rows[:-1], layers[:-1]), CARDS, Rank(chunk_bytes=1000), context_bytes=0)
     assert [chunk.trainable for chunk in bare.chunks] == [chunk.trainable for chunk in problem.chunks]
 
 
@@ -220,7 +221,7 @@ def test_a_profiled_model_becomes_a_problem_whose_peak_is_the_measured_one(profi
     take their places, so the measured gradients are taken off.
     """
     layers = 4
-    problem = problem_from_graph(profiled, CARDS, chunk_bytes=65536, context_bytes=0, parameter_bytes=4)
+    problem = problem_from_graph(profiled, CARDS, Rank(chunk_bytes=65536), context_bytes=0, parameter_bytes=4)
     assert [block.choice for block in problem.blocks] == [False, *[True] * layers, False]
     assert len(problem.chunks) > layers and problem_from_raw(problem_to_raw(problem), "test") == problem
     assert 0 <= beyond_measured(problem, profiled) <= 0.02
@@ -240,7 +241,7 @@ def beyond_measured(problem: LayoutProblem, graph: OpGraph) -> float:
 def test_a_profiled_model_with_frozen_first_layers(frozen: int) -> None:
     """Half of the layers, or all of them, where only the head is trained; solvers find plans that are valid."""
     graph = profiled_gpt(frozen)
-    problem = problem_from_graph(graph, CARDS, chunk_bytes=65536, context_bytes=0, parameter_bytes=4)
+    problem = problem_from_graph(graph, CARDS, Rank(chunk_bytes=65536), context_bytes=0, parameter_bytes=4)
     still, rest = problem.blocks[: frozen + 1], problem.blocks[frozen + 1 :]
     assert [block.choice for block in problem.blocks] == [False] * (frozen + 1) + [True] * (4 - frozen) + [False]
     assert all(block.backward_us == block.activation_bytes == 0 < block.forward_us for block in still)
@@ -262,7 +263,7 @@ def test_a_profiled_model_whose_blocks_are_trained_by_adapters_only() -> None:
         assert isinstance(block, Block)
         block.widen, block.narrow = Adapted(block.widen), Adapted(block.narrow)  # type: ignore[assignment]
     graph = profiled_step(model)
-    problem = problem_from_graph(graph, CARDS, chunk_bytes=65536, context_bytes=0, parameter_bytes=4)
+    problem = problem_from_graph(graph, CARDS, Rank(chunk_bytes=65536), context_bytes=0, parameter_bytes=4)
     assert [block.choice for block in problem.blocks] == [False, *[True] * 4, False]
     assert all(block.backward_us > 0 < block.input_bytes < block.activation_bytes for block in problem.blocks[1:-1])
     trained = {index for index, chunk in enumerate(problem.chunks) if chunk.trainable}
@@ -272,7 +273,7 @@ def test_a_profiled_model_whose_blocks_are_trained_by_adapters_only() -> None:
 
 
 def test_a_profiled_model_s_layers_are_alike_and_can_be_checkpointed(profiled: OpGraph) -> None:
-    problem = problem_from_graph(profiled, CARDS, chunk_bytes=65536, context_bytes=0, parameter_bytes=4)
+    problem = problem_from_graph(profiled, CARDS, Rank(chunk_bytes=65536), context_bytes=0, parameter_bytes=4)
     layers = [block for block in problem.blocks if block.choice]
     assert len({(b.activation_bytes, b.input_bytes, b.forward_transient_bytes) for b in layers}) == 1
     assert layers[0].input_bytes == 4 * 64 * 64 * 4  # batch, context, width, 4 bytes
@@ -300,7 +301,7 @@ def test_gradients_that_are_read_before_the_optimizer_forbid_overlap(
     graph = by_hand([*ROWS[:-1], row, ROWS[-1]], (*LAYERS, None))
     assert gradient_reader(graph) == reader
     assert problem_from_graph(graph, CARDS).overlap_update == (reader is None)
-    assert not problem_from_graph(graph, CARDS, overlap_update=False).overlap_update
+    assert not problem_from_graph(graph, CARDS, Rank(overlap_update=False)).overlap_update
     assert [said for said in remarks(graph) if "no update overlaps with backward" in said] == (
         ["norm reads gradients between backward and optimizer, as clipping does: no update overlaps with backward"]
         if reader

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from experiments.hardware import read_hardware
 from experiments.shapes import read_shape
 from solvers.check import check_plan
-from solvers.check.layout import device_peak, host_bytes, judge_layout
-from solvers.check.layout_buffers import bound_to_buffers, passes_of
+from solvers.check.layout.buffers import bound_to_buffers, passes_of
+from solvers.check.layout.judge import device_peak, host_bytes, judge_layout
 from solvers.ir import LayoutProblem, Limits, Status
 from solvers.ir.codec import plan_file
 from solvers.layout import layouts, search
@@ -17,7 +17,7 @@ from solvers.layout.analytic import Analytic
 from solvers.layout.evaluate import evaluate, instance
 from solvers.layout.layouts import all_layouts, left_out, shares, spread
 from solvers.layout.least import Least
-from solvers.layout.make import problem_from_shape
+from solvers.layout.make import Rank, problem_from_shape
 from solvers.layout.search import Configuration, Search, Space, least_buffers_of_first
 from tests.solvers.layout.brute_force import optimum, random_problem
 from tests.solvers.layout.naive_search import (
@@ -170,7 +170,7 @@ def test_a_late_swap_makes_another_block_the_first_to_be_checkpointed() -> None:
 def test_parts_and_pruning_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Looked at in parts of one count of persistent chunks each, and with every configuration timed: the same best."""
     for name in ("gpt2-10b", "llama-34b"):
-        problem = problem_from_shape(read_shape(name), read_hardware("protrain-a100"), ranks=4, batch=8)
+        problem = problem_from_shape(read_shape(name), read_hardware("protrain-a100"), Rank(ranks=4), batch=8)
         space = Space(instance(problem))
         whole = space.best(6)
         with monkeypatch.context() as patched:
@@ -188,7 +188,7 @@ def test_counts_are_spread_evenly_where_there_are_too_many(monkeypatch: pytest.M
     assert shares([10, 3, 10], 300) == [10, 3, 10]
     assert shares([10, 3, 10], 27) == [3, 3, 3]
     assert shares([1000, 2, 1000], 800) == [20, 2, 20]
-    problem = problem_from_shape(read_shape("gpt2-10b"), read_hardware("protrain-a100"), ranks=4, batch=8)
+    problem = problem_from_shape(read_shape("gpt2-10b"), read_hardware("protrain-a100"), Rank(ranks=4), batch=8)
     assert left_out(problem) is None and Search().solve(problem, LIMITS).reason is None
     monkeypatch.setattr(layouts, "MOST", 1000)
     solution = Search().solve(problem, LIMITS)

@@ -4,9 +4,9 @@ import pytest
 
 from experiments.hardware import read_hardware
 from experiments.shapes import read_shape
-from solvers.check.layout import device_peak, host_bytes
-from solvers.check.layout_least import least_device_bytes
-from solvers.layout.make import problem_from_shape
+from solvers.check.layout.judge import device_peak, host_bytes
+from solvers.check.layout.least import least_device_bytes
+from solvers.layout.make import Rank, problem_from_shape
 from solvers.layout.smallest import smallest_plan
 
 GIB = 1 << 30
@@ -16,7 +16,7 @@ GIB = 1 << 30
 def test_the_smallest_plan_keeps_no_chunk_that_the_host_has_room_for(host: int) -> None:
     """And it is not below what the judge's own walk over the blocks says is needed at least."""
     problem = problem_from_shape(
-        read_shape("gpt2-10b"), read_hardware("protrain-3090"), ranks=4, batch=8, host_bytes=host * GIB
+        read_shape("gpt2-10b"), read_hardware("protrain-3090"), Rank(ranks=4, host_bytes=host * GIB), batch=8
     )
     plan = smallest_plan(problem)
     assert host_bytes(problem, plan) <= problem.host_bytes

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 
 from solvers.check import check_plan
-from solvers.check.partition import is_feasible
+from solvers.check.partition.judge import is_feasible
 from solvers.ir import InvalidInput, Limits, PartitionProblem, Status
 from solvers.ir.codec import plan_file
 from solvers.partition import UNFIT, Dp, best_split, partition_problem, problem_of_array

@@ -12,8 +12,8 @@ from solvers.partition.fastest import _remaining, _Task, exact_1f1b, search_1f1b
 from solvers.partition.instances import random_stage_times
 from solvers.partition.pipeline_bounds import path_bounds
 from solvers.partition.stage_times import StageTimes, makespans_us, stage_times
-from solvers.timeline.pipeline_input import Hide
-from tests.solvers.check.naive_pipeline import naive_pipeline_us
+from solvers.timeline.pipeline.inputs import Hide
+from tests.solvers.check.replan.naive_pipeline import naive_pipeline_us
 
 MODES: tuple[Hide, ...] = ("none", "cooldown", "all")
 

@@ -11,7 +11,7 @@ from itertools import pairwise, permutations
 
 import msgspec
 
-from solvers.check.replan import judge_replan, pipeline_us
+from solvers.check.replan.judge import judge_replan, pipeline_us
 from solvers.ir import CurrentPipeline, CurrentState, ReplanPlan, ReplanProblem
 
 REROUTE = ReplanPlan(policy="reroute", pipelines=(), transfers=None)

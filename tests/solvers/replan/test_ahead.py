@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from solvers.check.replan import judge_replan
+from solvers.check.replan.judge import judge_replan
 from solvers.ir import Hosts, InvalidInput, Limits, ReplanPlan, ReplanProblem, Solution, Status, Watch
 from solvers.replan.ahead import PlanCache, after_failure, next_failures
 from solvers.replan.algorithm1 import Algorithm1

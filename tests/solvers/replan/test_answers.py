@@ -4,8 +4,9 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 
-from solvers.check.replan import judge_replan
+from solvers.check.replan.judge import judge_replan
 from solvers.ir import Limits, ReplanPlan, ReplanProblem, Solution, Solver, Status
+from solvers.ir.solution import Call
 from solvers.replan.algorithm1 import Algorithm1
 from solvers.replan.answers import better, dynamic, why_none
 from solvers.replan.exact.solver import ExactReplan
@@ -105,7 +106,7 @@ def test_a_restart_longer_than_the_interval_leaves_rerouting_only() -> None:
 
 def test_a_transition_that_never_pays_is_no_plan() -> None:
     slow = grid(2, 2, 4, 4, failed=[0], expected_interval_us=5000, bytes_per_s=100_000)
-    solution = dynamic("algorithm1", slow, [((1, 3), 4)], LIMITS, 0.0)
+    solution = dynamic(Call("algorithm1", LIMITS), slow, [((1, 3), 4)])
     assert solution.status is Status.UNKNOWN
     assert "the expected interval is 5000 us" in (solution.reason or "")
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from solvers.check.replan import pipeline_us
+from solvers.check.replan.judge import pipeline_us
 from solvers.ir import ReplanProblem
 from solvers.replan.even_placements import EvenPlacements, near_even, placements_of
 from tests.solvers.replan.brute_force import fits

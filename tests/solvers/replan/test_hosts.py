@@ -5,7 +5,7 @@ import random
 import msgspec
 import pytest
 
-from solvers.check.replan import judge_replan
+from solvers.check.replan.judge import judge_replan
 from solvers.ir import Hosts, InvalidInput, Limits, ReplanProblem, Status
 from solvers.replan.ahead import PlanCache, after_failure, next_failures
 from solvers.replan.algorithm1 import Algorithm1

@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from solvers.check.replan import judge_replan
+from solvers.check.replan.judge import judge_replan
 from solvers.ir import NewPipeline, ReplanPlan, ReplanProblem
 from solvers.ir.codec import read_problem
 from solvers.replan.instances import INSTANCES, Model

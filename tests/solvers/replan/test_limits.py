@@ -5,13 +5,13 @@ import time
 import msgspec
 import pytest
 
-from solvers.check.replan import judge_replan
+from solvers.check.replan.judge import judge_replan
 from solvers.ir import Limits, ReplanPlan, ReplanProblem, Solution, Solver, Status
 from solvers.replan.algorithm1 import Algorithm1
 from solvers.replan.answers import why_none
 from solvers.replan.estimate.objective import step_us
-from solvers.replan.exact.memory import holds
 from solvers.replan.exact.solver import ExactReplan
+from solvers.replan.holding import holds
 from solvers.replan.instances import Model
 from solvers.replan.oobleck import Oobleck
 from solvers.replan.oobleck_templates import templates_of

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from solvers.check.replan import judge_replan
+from solvers.check.replan.judge import judge_replan
 from solvers.ir import InvalidInput, Limits, ReplanProblem, Status
 from solvers.replan.oobleck import Oobleck, nodes_left, regrouped
 from tests.solvers.replan.clusters import before, grid

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given, settings
 
-from solvers.check.replan import pipeline_us, stage_times_us
+from solvers.check.replan.judge import pipeline_us, stage_times_us
 from solvers.ir import ReplanProblem
 from solvers.replan.oobleck_templates import template_layers, templates_of
 from tests.solvers.replan.brute_force import fits, splits

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from solvers.check.replan import pipeline_us, stage_times_us
+from solvers.check.replan.judge import pipeline_us, stage_times_us
 from solvers.ir import InvalidInput, ReplanProblem
 from solvers.replan.estimate.sync import sync_us
 from solvers.replan.recycle_schedule import scheduled

@@ -2,7 +2,7 @@
 
 from hypothesis import given, settings
 
-from solvers.check.replan import judge_replan
+from solvers.check.replan.judge import judge_replan
 from solvers.ir import ReplanPlan, ReplanProblem
 from solvers.replan.rerouting_rules import Grid, grid_of, rerouted_bytes, why_not_rerouted
 from tests.solvers.replan.clusters import before, grid

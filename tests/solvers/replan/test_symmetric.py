@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given, settings
 
-from solvers.check.replan import pipeline_us
+from solvers.check.replan.judge import pipeline_us
 from solvers.ir import InvalidInput, Limits, ReplanProblem, Status
 from solvers.replan.even_placements import near_even
 from solvers.replan.symmetric import Symmetric, even_shares

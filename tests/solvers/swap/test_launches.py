@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from solvers.check.swap import base_us, judge_swap, least_budget_bytes
+from solvers.check.swap.judge import base_us, judge_swap, least_budget_bytes
 from solvers.engines import solve
 from solvers.ir import InvalidProblem, Limits, Status, SwapLink, SwapOp, SwapProblem, SwapTensor
 from solvers.ir.codec import problem_from_raw, problem_sha256, problem_to_raw

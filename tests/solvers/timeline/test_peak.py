@@ -3,7 +3,7 @@
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from solvers.check.swap import judge_swap
+from solvers.check.swap.judge import judge_swap
 from solvers.ir import SwapLink, SwapOp, SwapPlan, SwapProblem
 from solvers.swap.lower import lower
 from solvers.timeline import promised_peak_bytes, simulate

@@ -6,7 +6,7 @@ from solvers.ir import RecomputeGraphProblem
 from solvers.ir.errors import InvalidProblem
 from solvers.ir.schedule import Schedule, parse_action, parse_schedule
 from solvers.timeline import chrome_trace, simulate
-from tests.solvers.check.test_recompute_graph import COMM, op
+from tests.solvers.check.recompute_graph.test_judge import COMM, op
 
 STORY = parse_schedule(
     """lanes 0.compute 0.comm

@@ -7,15 +7,15 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from solvers.check.swap import judge_swap
+from solvers.check.swap.judge import judge_swap
 from solvers.ir import InvalidInput, InvalidProblem, parse_schedule
 from solvers.ir.codec import document_from_raw, document_to_raw
 from solvers.ir.report import Report
 from solvers.swap.lower import lower
 from solvers.timeline import simulate
-from tests.solvers.check.test_partition import STORY as PARTITION
-from tests.solvers.check.test_schedule import GOOD
-from tests.solvers.check.test_swap import STORY
+from tests.solvers.check.partition.test_judge import STORY as PARTITION
+from tests.solvers.check.swap.test_judge import STORY
+from tests.solvers.check.swap.test_schedule import GOOD
 from tests.strategies import swap_plans, swap_problems
 
 

@@ -11,8 +11,8 @@ from solvers.ir import Report, parse_schedule
 from solvers.swap.lower import lower
 from solvers.timeline import chrome_trace, simulate
 from tests.documents import reports
-from tests.solvers.check.test_schedule import GOOD
-from tests.solvers.check.test_swap import STORY
+from tests.solvers.check.swap.test_judge import STORY
+from tests.solvers.check.swap.test_schedule import GOOD
 from tests.strategies import swap_plans, swap_problems
 
 KEYS = {

@@ -2,7 +2,7 @@
 
 import pytest
 
-from solvers.check.recompute_graph import judge_recompute_graph
+from solvers.check.recompute_graph.judge import judge_recompute_graph
 from solvers.recompute.graph.instances import FAMILIES, at_position, peak_bytes, random_layered, resnet, vgg16
 from solvers.recompute.graph.least import least_budget_bytes
 from solvers.recompute.graph.networks import STATE_BYTES, Network

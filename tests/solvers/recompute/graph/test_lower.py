@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from solvers.check import check_schedule
-from solvers.check.recompute_graph import judge_recompute_graph
+from solvers.check.recompute_graph.judge import judge_recompute_graph
 from solvers.ir import Limits, RecomputeGraphPlan, RecomputeGraphProblem
 from solvers.ir.errors import InvalidInput
 from solvers.recompute.graph.answers import windows_of
@@ -17,7 +17,7 @@ from solvers.recompute.graph.milp import OptMilp
 from solvers.recompute.graph.polish import polish
 from solvers.recompute.graph.replay import instance, plan_from_recomputations, replay
 from solvers.timeline import simulate
-from tests.solvers.check.test_recompute_graph import COMM, plan
+from tests.solvers.check.recompute_graph.test_judge import COMM, plan
 from tests.solvers.recompute.graph.brute_force import random_problem
 from tests.solvers.recompute.graph.test_replay import both
 from tests.strategies import recompute_graph_plans, recompute_graph_problems

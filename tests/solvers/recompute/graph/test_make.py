@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from runtime.profile import profile_step
-from solvers.check.recompute_graph import judge_recompute_graph
+from solvers.check.recompute_graph.judge import judge_recompute_graph
 from solvers.ir import Limits, Op, OpGraph, Tensor
 from solvers.ir.graph import Phase
 from solvers.recompute.graph.instances import at_position, peak_bytes

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from solvers.check.recompute_graph import judge_recompute_graph
+from solvers.check.recompute_graph.judge import judge_recompute_graph
 from solvers.ir import RecomputeGraphPlan, RecomputeGraphProblem, RecomputeOp
 from solvers.recompute.graph.replay import instance, plan_from_recomputations, plan_of, plan_pairs, replay, retained
-from tests.solvers.check.test_recompute_graph import COMM, DROP_0, KEEP_ALL, STORY, plan
+from tests.solvers.check.recompute_graph.test_judge import COMM, DROP_0, KEEP_ALL, STORY, plan
 from tests.strategies import recompute_graph_plans, recompute_graph_problems
 
 Sets = list[set[int]]

@@ -9,7 +9,7 @@ from experiments.models.gpt import GptShape
 from experiments.shapes import read_shape
 from runtime.profile import profile_step
 from solvers.ir import InvalidInput, Op, OpGraph, Tensor
-from solvers.replan.estimate.measured import problem_from_graph
+from solvers.replan.estimate.measured import Nodes, problem_from_graph
 from solvers.replan.estimate.measured_parts import Shares, measured_parts
 from solvers.replan.estimate.memory import stage_bytes
 from solvers.replan.estimate.pipeline import pipeline_us
@@ -90,7 +90,10 @@ def test_the_problem_of_that_step() -> None:
     a second takes 3.5 s; four nodes sum a layer's 20 bytes of gradients in 2·3/4·20/2 = 15 s, the table's in 750.
     """
     problem = problem_from_graph(
-        by_hand(), CLUSTER, nodes=8, microbatches=5, bytes_per_s=2, data_parallel=4, max_depth=3, budget_bytes=10_000
+        by_hand(),
+        CLUSTER,
+        Nodes(count=8, bytes_per_s=2, data_parallel=4, max_depth=3, budget_bytes=10_000),
+        microbatches=5,
     )
     assert (problem.layers, problem.nodes, problem.microbatches, problem.max_depth) == (2, 8, 5, 3)
     assert (problem.forward_us, problem.backward_us) == (11, 23)
@@ -102,7 +105,7 @@ def test_the_problem_of_that_step() -> None:
 
 
 def test_one_node_takes_as_long_as_the_measured_passes(profiled: OpGraph) -> None:
-    problem = problem_from_graph(profiled, CLUSTER, nodes=4, microbatches=8, bytes_per_s=GIGABYTE)
+    problem = problem_from_graph(profiled, CLUSTER, Nodes(count=4, bytes_per_s=GIGABYTE), microbatches=8)
     step = sum(one.time_us for one in profiled.ops if one.phase != "optimizer")
     assert problem.layers == 4 and problem.max_depth == 4
     assert pipeline_us(problem, (4,), 3) == 3 * step
@@ -111,7 +114,7 @@ def test_one_node_takes_as_long_as_the_measured_passes(profiled: OpGraph) -> Non
 def test_one_node_holds_what_the_step_needed(profiled: OpGraph) -> None:
     """F8 and the working memory together are at least the measured peak, and the states are exactly those measured."""
     device = CLUSTER.device().memory_bytes
-    problem = problem_from_graph(profiled, CLUSTER, nodes=4, microbatches=1, bytes_per_s=GIGABYTE)
+    problem = problem_from_graph(profiled, CLUSTER, Nodes(count=4, bytes_per_s=GIGABYTE), microbatches=1)
     passes = [m for m, one in zip(profiled.memory_bytes, profiled.ops, strict=True) if one.phase != "optimizer"]
     (held,) = stage_bytes(problem, (4,), 1)
     assert held + device - problem.memory_bytes >= max(passes)
@@ -129,7 +132,7 @@ def test_a_computed_step_gives_back_its_costs(known: bool) -> None:
     graph = stage_graph(costs, 3, embedding=embedding, head=head, static_bytes=3000)
     if not known:
         graph = msgspec.structs.replace(graph, layer_of_op=None)
-    problem = problem_from_graph(graph, CLUSTER, nodes=2, microbatches=4, bytes_per_s=costs.input_bytes)
+    problem = problem_from_graph(graph, CLUSTER, Nodes(count=2, bytes_per_s=costs.input_bytes), microbatches=4)
     assert (problem.forward_us, problem.backward_us) == (costs.forward_us, costs.backward_us)
     assert problem.first_extra_us == (embedding.forward_us, embedding.backward_us)
     assert problem.last_extra_us == (head.forward_us, head.backward_us)
@@ -141,7 +144,7 @@ def test_a_computed_step_gives_back_its_costs(known: bool) -> None:
 def test_bad_steps_and_rates_are_told() -> None:
     graph = by_hand()
     with pytest.raises(InvalidInput, match="bytes_per_s is 0: give a rate of at least 1"):
-        problem_from_graph(graph, CLUSTER, nodes=2, microbatches=1, bytes_per_s=0)
+        problem_from_graph(graph, CLUSTER, Nodes(count=2, bytes_per_s=0), microbatches=1)
     only_forward = msgspec.structs.replace(graph, layer_of_op=(None, 0, None, 1, *[None] * 7))
     with pytest.raises(InvalidInput, match="graph 'hand' has no layer with backward ops: profile a training step of"):
-        problem_from_graph(only_forward, CLUSTER, nodes=2, microbatches=1, bytes_per_s=1)
+        problem_from_graph(only_forward, CLUSTER, Nodes(count=2, bytes_per_s=1), microbatches=1)

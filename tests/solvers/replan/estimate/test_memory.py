@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from solvers.check.replan import judge_replan
+from solvers.check.replan.judge import judge_replan
 from solvers.ir import NewPipeline, ReplanPlan, ReplanProblem
 from solvers.replan.estimate.memory import (
     fits,

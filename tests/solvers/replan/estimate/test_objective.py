@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from solvers.check.replan import judge_replan
+from solvers.check.replan.judge import judge_replan
 from solvers.ir import CurrentPipeline, CurrentState, NewPipeline, ReplanPlan, ReplanProblem, Transfer
 from solvers.replan.estimate.objective import Split, step_us, stretched_us
 from solvers.replan.estimate.sync import sync_us

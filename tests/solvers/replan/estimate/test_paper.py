@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import pytest
 
-from solvers.check.replan import judge_replan
+from solvers.check.replan.judge import judge_replan
 from solvers.ir import CurrentPipeline, CurrentState, ReplanPlan
 from solvers.replan.estimate.accuracy import rerouting_error, symmetric_error
 from solvers.replan.estimate.memory import stage_bytes

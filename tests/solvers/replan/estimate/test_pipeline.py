@@ -17,7 +17,7 @@ from solvers.replan.estimate.pipeline import (
     stage_times_us,
 )
 from solvers.replan.estimate.rounds import IntArray
-from solvers.timeline.pipeline import pipeline_makespan_us
+from solvers.timeline.pipeline.times import pipeline_makespan_us
 from tests.solvers.replan.estimate.clockwork import simulated_us
 from tests.solvers.replan.estimate.problems import changed
 

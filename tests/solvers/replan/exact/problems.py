@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable
 from functools import lru_cache
 
-from solvers.check.replan import pipeline_us
+from solvers.check.replan.judge import pipeline_us
 from solvers.ir import ReplanProblem
 from tests.solvers.replan.brute_force import fits, splits
 

@@ -14,7 +14,7 @@ from itertools import pairwise
 import msgspec
 import networkx as nx
 
-from solvers.check.replan import judge_replan
+from solvers.check.replan.judge import judge_replan
 from solvers.ir import CurrentPipeline, CurrentState, ReplanProblem
 from tests.solvers.replan.brute_force import REROUTE, timed_pipelines
 from tests.solvers.replan.exact.problems import random_problem

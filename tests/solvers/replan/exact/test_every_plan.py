@@ -8,7 +8,7 @@ import pytest
 from solvers.ir import ReplanProblem
 from solvers.replan.exact.bounds import StageLimits
 from solvers.replan.exact.every_plan import EveryPlan, TooManyError
-from solvers.replan.exact.progress import never
+from solvers.replan.progress import never
 from tests.solvers.replan.brute_force import timed_pipelines
 from tests.solvers.replan.clusters import grid
 from tests.solvers.replan.exact.problems import random_problem

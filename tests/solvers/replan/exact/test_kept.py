@@ -5,7 +5,7 @@ from itertools import combinations
 
 import msgspec
 
-from solvers.check.replan import judge_replan
+from solvers.check.replan.judge import judge_replan
 from solvers.ir import CurrentPipeline, CurrentState, Limits, ReplanProblem
 from solvers.replan import ExactReplan
 from solvers.replan.estimate.objective import step_us

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from solvers.check.replan import judge_replan
+from solvers.check.replan.judge import judge_replan
 from solvers.ir import Limits
 from solvers.replan import Algorithm1, ExactReplan, Oobleck, Symmetric
 from solvers.replan.exact.others import MOST_NODES_TIMES_LAYERS, best_of_others

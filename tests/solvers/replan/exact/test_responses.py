@@ -4,7 +4,7 @@ import random
 
 import numpy as np
 
-from solvers.check.replan import pipeline_us
+from solvers.check.replan.judge import pipeline_us
 from solvers.replan.exact.responses import respond, undominated
 from tests.solvers.replan.exact.problems import random_problem
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from solvers.check.replan import judge_replan
+from solvers.check.replan.judge import judge_replan
 from solvers.ir import CurrentPipeline, CurrentState, InvalidInput, Limits, ReplanPlan, ReplanProblem, Solution, Status
 from solvers.replan import Algorithm1, ExactReplan
 from solvers.replan.instances import HOUR_US, Model, eight_to_seven, large_cluster

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from solvers.check.replan import judge_replan, one_f_one_b
+from solvers.check.replan.judge import judge_replan, one_f_one_b
 from solvers.ir import InvalidInput, Limits, NewPipeline, ReplanPlan, ReplanProblem, Span, Transfer
 from solvers.replan import Algorithm1
 from solvers.replan.instances import eight_to_seven, figure_3

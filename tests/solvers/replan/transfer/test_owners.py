@@ -1,6 +1,6 @@
 """Who holds what, who is idle, and what only a checkpoint brings back."""
 
-from solvers.check.replan import judge_replan
+from solvers.check.replan.judge import judge_replan
 from solvers.ir.replan import ReplanPlan
 from solvers.replan.transfer.owners import checkpoint_reasons, held_layers, idle_nodes, layer_bytes, unowned_layers
 from solvers.replan.transfer.restore import restore

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from solvers.check.replan import judge_replan
-from solvers.check.replan_transfers import slowest_transfer_us
+from solvers.check.replan.judge import judge_replan
+from solvers.check.replan.transfers import slowest_transfer_us
 from solvers.ir import InvalidInput
 from solvers.ir.replan import ReplanPlan, ReplanProblem
 from solvers.replan.transfer.owners import checkpoint_reasons

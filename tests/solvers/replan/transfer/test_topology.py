@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from solvers.check.replan_transfers import judge_mapping, slowest_transfer_us
+from solvers.check.replan.transfers import judge_mapping, slowest_transfer_us
 from solvers.ir import InvalidInput
 from solvers.ir.replan import ReplanPlan, Transfer
 from solvers.replan.transfer.restore import restore

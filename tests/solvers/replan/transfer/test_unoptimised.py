@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from solvers.check.replan_transfers import judge_mapping
+from solvers.check.replan.transfers import judge_mapping
 from solvers.ir import InvalidInput
 from solvers.ir.replan import ReplanPlan, ReplanProblem
 from solvers.replan.transfer.restore import Restored, Split, restore

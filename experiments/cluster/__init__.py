@@ -1,0 +1,1 @@
+"""A cluster whose nodes fail, simulated under every policy: `bayplan compare experiment=ft_32`."""

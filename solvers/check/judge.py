@@ -1,0 +1,22 @@
+"""What a judge knows of its kind: the meaning of a decision, and what is easy to tell about a problem."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from solvers.check.verdict import Verdict
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judge:
+    """The functions of one kind; None where the kind has no such thing, or it is not easy to tell.
+
+    `decision` judges a plan. `base_us` is the objective with unlimited memory (`layout`: what no decision ends before
+    then). `least_budget_bytes` is at least and at most what the least feasible budget is. `is_feasible` tells whether
+    some decision is surely valid.
+    """
+
+    decision: Callable[[Any, Any], Verdict]
+    base_us: Callable[[Any], int] | None = None
+    least_budget_bytes: Callable[[Any], tuple[int, int]] | None = None
+    is_feasible: Callable[[Any], bool] | None = None

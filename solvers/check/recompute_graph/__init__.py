@@ -1,0 +1,6 @@
+"""The judge of kind `recompute-graph`: decisions, schedules that carry them out, and certificates of bounds."""
+
+from solvers.check.judge import Judge
+from solvers.check.recompute_graph.judge import base_us, judge_recompute_graph
+
+JUDGE = Judge(decision=judge_recompute_graph, base_us=base_us)

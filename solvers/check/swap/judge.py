@@ -1,0 +1,142 @@
+"""Judge of `swap` decisions: the rules of formats.md 3.1 to 3.8, followed op by op."""
+
+import math
+from collections import defaultdict, deque
+from collections.abc import Iterable
+from fractions import Fraction
+from itertools import accumulate
+
+from solvers.check.verdict import Verdict
+from solvers.ir.swap import Swap, SwapLink, SwapPlan, SwapProblem, SwapTensor
+
+
+def judge_swap(problem: SwapProblem, plan: SwapPlan) -> Verdict:
+    """The decision's violations, and the end of the last op where it has none."""
+    violations = _form(problem, plan)
+    if not violations:
+        violations = _memory(problem, _pairs(problem, plan))
+    if violations:
+        return Verdict(tuple(violations))
+    return Verdict((), _end_us(problem, _pairs(problem, plan)))
+
+
+def base_us(problem: SwapProblem) -> int:
+    """The objective with unlimited memory: every op as soon as the device and the host have come to it."""
+    return _end_us(problem, [])
+
+
+def least_budget_bytes(problem: SwapProblem) -> int:
+    """The least feasible budget: every tensor absent whenever it may be."""
+    spans = [(tensor.last_forward_use, tensor.first_backward_use, tensor.bytes) for tensor in problem.tensors]
+    absent = _absent(len(problem.ops), spans)
+    return max(0, *(memory - gone for memory, gone in zip(problem.memory_bytes, absent, strict=True)))
+
+
+def known_least_budget(problem: SwapProblem) -> tuple[int, int]:
+    """At least and at most what the least feasible budget is: it has a closed form."""
+    return (least_budget_bytes(problem),) * 2
+
+
+def is_feasible(problem: SwapProblem) -> bool:
+    """Whether some decision keeps the budget."""
+    return least_budget_bytes(problem) <= problem.budget_bytes
+
+
+def _absent(ops: int, spans: Iterable[tuple[int, int, int]]) -> list[int]:
+    """At each op j the bytes of the spans (a, k, bytes), a < k, with a < j < k."""
+    change = [0] * (ops + 1)
+    for after, before, size in spans:
+        change[after + 1] += size
+        change[before] -= size
+    return list(accumulate(change))[:ops]
+
+
+def _pairs(problem: SwapProblem, plan: SwapPlan) -> list[tuple[Swap, SwapTensor]]:
+    tensors = {tensor.id: tensor for tensor in problem.tensors}
+    return [(swap, tensors[swap.tensor]) for swap in plan.swaps]
+
+
+def _form(problem: SwapProblem, plan: SwapPlan) -> list[str]:
+    """Known tensors, each at most once, a < k ≤ b."""
+    tensors = {tensor.id: tensor for tensor in problem.tensors}
+    violations = []
+    seen = set()
+    for number, swap in enumerate(plan.swaps):
+        place = f"swaps[{number}]: tensor {swap.tensor!r}"
+        tensor = tensors.get(swap.tensor)
+        if tensor is None:
+            violations.append(f"{place} is not one of the problem's {len(tensors)} tensors")
+        elif swap.tensor in seen:
+            violations.append(f"{place} is swapped a second time, but a step swaps a tensor at most once")
+        elif not tensor.last_forward_use < swap.swap_in_at <= tensor.first_backward_use:
+            first, last = tensor.last_forward_use + 1, tensor.first_backward_use
+            violations.append(f"{place} has swap_in_at {swap.swap_in_at}, outside {first}…{last}")
+        seen.add(swap.tensor)
+    return violations
+
+
+def _memory(problem: SwapProblem, pairs: list[tuple[Swap, SwapTensor]]) -> list[str]:
+    """3.1 has a time for every op unless even the absence of all tensors with a < j < k is too little for op j."""
+    violations = []
+    absent = _absent(len(problem.ops), [(t.last_forward_use, swap.swap_in_at, t.bytes) for swap, t in pairs])
+    for j, memory in enumerate(problem.memory_bytes):
+        least = memory - absent[j]
+        if least > problem.budget_bytes:
+            place = f"op {j} ({problem.ops[j].name!r})"
+            violations.append(f"{place} needs {least} bytes when all is swapped out, budget {problem.budget_bytes}")
+    return violations
+
+
+def _end_us(problem: SwapProblem, pairs: list[tuple[Swap, SwapTensor]]) -> int:
+    """The end of the last op, rounded up where the link counts nanoseconds."""
+    return math.ceil(Fraction(_end_of_last_op(problem, pairs), 1 if problem.link.latency_ns is None else 1000))
+
+
+def _end_of_last_op(problem: SwapProblem, pairs: list[tuple[Swap, SwapTensor]]) -> int:
+    """In microseconds, or in nanoseconds where the link counts those."""
+    unit = 1 if problem.link.latency_ns is None else 1000
+    issued, used, left = _by_op(pairs)
+    out_end: dict[int, int] = {}  # by position in the decision's list
+    in_end: dict[int, int] = {}
+    leaving: deque[int] = deque()  # positions of swap-outs that may not have ended, in the order of their ends
+    away: dict[int, int] = {}  # bytes of those that have, by position, until they return
+    out_free = in_free = end = gone = host = 0
+    for j, op in enumerate(problem.ops):
+        ready = max([end, *(out_end[number] for number in issued[j])])  # 3.1: what returns has left, …
+        gone -= sum(away.pop(number, 0) for number in issued[j])
+        while leaving and (out_end[leaving[0]] <= ready or problem.memory_bytes[j] - gone > problem.budget_bytes):
+            number = leaving.popleft()  # … and memory fits
+            ready = max(ready, out_end[number])
+            if pairs[number][0].swap_in_at > j:
+                away[number] = pairs[number][1].bytes
+                gone += away[number]
+        for number in issued[j]:  # 3.2, FIFO in list order, each when the host has issued it
+            host += problem.launch_us * unit
+            time = _transfer(problem.link, pairs[number][1].bytes, problem.link.in_bytes_per_s)
+            in_free = in_end[number] = max(in_free, ready, host) + time
+        host += op.launch_us * unit
+        run = max([ready, *(in_end[number] for number in used[j])]) + op.time_us * unit
+        end = max(run, host + (op.time_us if op.tail_us is None else op.tail_us) * unit)  # 3.3
+        host = max(host, end) if op.host_waits else host
+        for number in left[j]:  # 3.4, FIFO in list order
+            host += problem.launch_us * unit
+            time = _transfer(problem.link, pairs[number][1].bytes, problem.link.out_bytes_per_s)
+            out_free = out_end[number] = max(out_free, end, host) + time
+            leaving.append(number)
+    return end
+
+
+def _transfer(link: SwapLink, size: int, bytes_per_s: int) -> int:
+    if link.latency_ns is None:
+        return link.latency_us + math.ceil(Fraction(size * 10**6, bytes_per_s))
+    return link.latency_ns + math.ceil(Fraction(size * 10**9, bytes_per_s))
+
+
+def _by_op(pairs: list[tuple[Swap, SwapTensor]]) -> tuple[dict[int, list[int]], ...]:
+    """The list positions of the swaps by the op of their swap-in, first backward use and last forward use."""
+    issued, used, left = (defaultdict(list) for _ in range(3))
+    for number, (swap, tensor) in enumerate(pairs):
+        issued[swap.swap_in_at].append(number)
+        used[tensor.first_backward_use].append(number)
+        left[tensor.last_forward_use].append(number)
+    return issued, used, left

@@ -1,0 +1,1 @@
+"""`exact-layout`: the best layout, with a certificate of how good it is."""

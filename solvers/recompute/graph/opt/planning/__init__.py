@@ -1,0 +1,1 @@
+"""Plans of layered graphs: a pattern for each layer, packed into windows."""

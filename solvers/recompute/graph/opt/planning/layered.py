@@ -1,0 +1,281 @@
+"""Plans of layered graphs: a pattern for each layer from the bound's own prices, packed into windows, and annealed."""
+
+import itertools
+import math
+import random
+import time
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+
+from solvers.engines import ModelBuilder, solve
+from solvers.ir.solution import Limits
+from solvers.recompute.graph.answers import Search
+from solvers.recompute.graph.opt.bound.patterns import (
+    ENUMERATED,
+    LayerView,
+    Pattern,
+    all_patterns,
+    grown_patterns,
+    leanest,
+)
+from solvers.recompute.graph.opt.bound.tree import BoundSearch, memory_unit
+from solvers.recompute.graph.opt.bound.windows import packings
+from solvers.recompute.graph.opt.layers import Layers
+from solvers.recompute.graph.opt.planning.pack import Packing
+from solvers.recompute.graph.opt.planning.slots import SlotModel, SlotPlan
+from solvers.recompute.graph.replay import replay, retained
+
+FEW, MANY = 40, 300
+"""Candidate patterns of a layer; the top two have many, since they decide the peak."""
+MARGINS = (0, 1, 2, 4, 8, 16, 32)
+"""How far the budgets of the first plans lie below the true one, in 1/400 of what layers can keep."""
+MOST_PACKINGS, COUNTING_S = 2000, 3.0
+COOLING = 300
+"""The annealing begins at the overhead of the first plan divided by this, and ends near zero."""
+CHEAPEST, DEPTH = 8, 6
+"""Cheapest patterns that an exactly planned layer chooses among; latest windows in which it may hide an op."""
+SHORT_S, LONG_S = 0.4, 1.5
+"""A neighbourhood that is solved faster grows, one that takes longer is cut off and shrinks."""
+EVALUATIONS, ROUNDS, NODES = 200, 20, 200
+"""What one unit of deterministic work allows: annealed plans, neighbourhoods, nodes of each neighbourhood."""
+IDLE = 40
+"""Neighbourhoods in a row without a better plan after which the search ends."""
+NEAR = 12
+"""Number of most similar patterns among which a pattern is exchanged."""
+
+
+class LayeredPlanner:
+    """Offers the search plans of a layered graph: one pattern index for each layer."""
+
+    def __init__(self, search: Search, layers: Layers, bounds: BoundSearch, engine: str) -> None:
+        self.search, self.given, self.layers, self.bounds, self.engine = search, search.given, layers, bounds, engine
+        self.view = LayerView(self.given, layers, max(0, layers.count - 2))
+        self.prices = bounds.prices()
+        self.patterns = self._candidates()
+        self.kept = [self.view.kept_bytes(pattern) for pattern in self.patterns]
+        given = self.given
+        self.windows = [t for t in range(layers.end, len(given)) if given.comm[t]]
+        self.first_uses = [min((u for u in users if u >= layers.end), default=None) for users in given.users]
+        self.neighbours: dict[tuple[int, bool], list[int]] = {}
+        self.least: tuple[float, list[int]] | None = None
+        self.valid: tuple[list[int], list[set[int]]] | None = None
+        self._always = [self.patterns.index(frozenset()), self.patterns.index(leanest(self.view))]
+
+    def run(self, time_s: float) -> None:
+        """Counts of patterns first, then their order and exchange, then a few layers at a time exactly."""
+        began = time.perf_counter()
+        deadline = began + (0.3 if self.search.limits.work is None else 1.0) * time_s
+        for margin in MARGINS:
+            if self.search.done() or time.perf_counter() >= deadline:
+                break
+            for vector in self._counted(margin, deadline):
+                self._take(vector)
+        self._anneal(deadline)
+        self._neighbourhoods(began + time_s)
+
+    def _candidates(self) -> list[Pattern]:
+        if self.layers.size <= ENUMERATED:
+            found = all_patterns(self.view, self.prices, MANY)
+        else:
+            found = grown_patterns(self.view, self.prices, self.bounds.patterns(), MANY)
+        return list(dict.fromkeys([*found[:FEW], frozenset(), leanest(self.view), *found[FEW:]]))
+
+    @cached_property
+    def _few(self) -> int:
+        return min(len(self.patterns), FEW + 2)
+
+    # -- how many layers have which pattern
+
+    @cached_property
+    def _room_bytes(self) -> int:
+        """What the layers may keep at the stage behind them where the rest of the graph needs most."""
+        given, layers = self.given, self.layers
+        level = [0] * (len(given) + 1)
+        for t, run in enumerate(retained(given, [()] * len(given))):
+            for i, until in run.items():
+                if not layers.first <= i < layers.end:
+                    level[t] += given.size[i]
+                    level[max(t, until) + 1] -= given.size[i]
+        rest = np.cumsum(level)[layers.end : self.bounds.relaxation.shape.cut + 1]
+        return given.budget - given.static - int(rest.max(initial=0))
+
+    def _counted(self, margin: int, deadline: float) -> list[list[int]]:
+        """Counts that are best if windows are only a supply of packings; the layers that keep most on top."""
+        given, view, count = self.given, self.view, self.layers.count
+        left = deadline - time.perf_counter()
+        if left <= 0:
+            return []
+        few = range(self._few)
+        times = [given.time[i] for i in view.ops]
+        largest = max((given.time[w] for w in self.windows), default=0)
+        hideable = [k for k, i in enumerate(view.ops) if not given.comm[i] and 0 < times[k] <= largest]
+        builder = ModelBuilder("pattern-counts")
+        chosen = builder.columns(
+            len(few), 0, count, integer=True, cost=[sum(times[k] for k in self.patterns[p]) for p in few]
+        )
+        builder.row(chosen, 1.0, count, count)
+        unit = memory_unit(given)
+        room = self._room_bytes - margin * count * max(self.kept) // 400
+        builder.row(chosen, [self.kept[p] / unit for p in few], upper=room / unit)
+        supply: dict[int, list[tuple[int, int]]] = {}
+        for capacity in {given.time[w] for w in self.windows}:
+            fitting = sorted({times[k] for k in hideable if times[k] <= capacity})
+            options = packings(fitting, capacity, MOST_PACKINGS) or []
+            amounts = builder.columns(len(options), 0, count * len(self.windows), integer=True).tolist()
+            if amounts:
+                builder.row(amounts, 1.0, upper=sum(given.time[w] == capacity for w in self.windows))
+            for column, option in zip(amounts, options, strict=True):
+                for spent, copies in option.items():
+                    supply.setdefault(spent, []).append((column, copies))
+        for spent, terms in supply.items():
+            hidden = builder.column(0, count * len(view.ops), cost=-spent)
+            demand = [-float(sum(times[k] == spent for k in hideable if k in self.patterns[p])) for p in few]
+            builder.row([hidden, *chosen], [1.0, *demand], upper=0.0)
+            builder.row([hidden, *(c for c, _ in terms)], [1.0, *(-float(n) for _, n in terms)], upper=0.0)
+        work = None if self.search.limits.work is None else NODES
+        time_s = min(left, COUNTING_S) if work is None else left
+        limits = Limits(time_s=time_s, gap=1e-4, seed=self.search.limits.seed, work=work)
+        answer = solve(builder.build(), limits, self.engine, self.search.observed)
+        if answer.x is None:
+            return []
+        counts = [round(value) for value in answer.x[chosen]]
+        vector = [p for p in few for _ in range(counts[p])]
+        return [sorted(vector, key=lambda p: (self.kept[p], p)), sorted(vector, key=lambda p: (-self.kept[p], p))]
+
+    # -- plans
+
+    def _take(self, vector: Sequence[int]) -> tuple[float, list[int]]:
+        """Pack and measure; bytes beyond the budget are charged, so that the search can pass through such plans."""
+        again = [self.layers.op(layer, k) for layer, p in enumerate(vector) for k in self.patterns[p]]
+        recomputed = Packing(self.given, again, self.first_uses, self._reach).run(self.windows)
+        found = replay(self.given, recomputed)
+        excess = max(0, found.peak_bytes - self.given.budget)
+        if found.violation is None:
+            if self.search.objective is None or found.objective_us < self.search.objective or self.valid is None:
+                self.valid = (list(vector), recomputed)
+            self.search.offer(recomputed)
+        cost = found.objective_us - self.given.base + 3 * excess * max(self.prices.byte, 1e-7)
+        if self.least is None or cost < self.least[0]:
+            self.least = (cost, list(vector))
+        return cost, list(vector)
+
+    @cached_property
+    def _reach(self) -> int:
+        """The most stages that anything is computed before it is due: about eight layers."""
+        return 8 * max(1, (len(self.given) - self.layers.end) // self.layers.count)
+
+    def _anneal(self, deadline: float) -> None:
+        """Exchange patterns of one or two layers."""
+        began, source, work = time.perf_counter(), random.Random(self.search.limits.seed), self.search.limits.work
+        most = None if work is None else int(EVALUATIONS * work)
+        vector = self.least[1] if self.least is not None else [self.patterns.index(frozenset())] * self.layers.count
+        current = best = self._take(vector)
+        start = max(1.0, best[0]) / COOLING
+        for number in itertools.count():
+            now = time.perf_counter()
+            if self.search.done() or now >= deadline or number == most:
+                return
+            spent = (now - began) / (deadline - began) if most is None else number / most
+            heat = start * (1 - spent) ** 2 + 0.01
+            candidate = self._take(self._changed(current[1], source))
+            change = candidate[0] - current[0]
+            if change <= 0 or source.random() < math.exp(-change / heat):
+                current = candidate
+            if current[0] < best[0]:
+                best = current
+            self.search.report()
+
+    def _changed(self, vector: Sequence[int], source: random.Random) -> list[int]:
+        made, count = list(vector), self.layers.count
+        kind = source.random()
+        if kind < 0.25:
+            a, b = source.randrange(count), source.randrange(count)
+            made[a], made[b] = made[b], made[a]
+            return made
+        for _ in range(1 if kind < 0.5 else 2):
+            layer = source.randrange(count)
+            top = layer >= count - 2
+            if source.random() < 0.3:
+                made[layer] = source.randrange(len(self.patterns) if top else self._few)
+            else:
+                made[layer] = source.choice(self._near(made[layer], top))
+        return made
+
+    def _near(self, pattern: int, top: bool) -> list[int]:
+        found = self.neighbours.get((pattern, top))
+        if found is None:
+            among = range(len(self.patterns) if top else self._few)
+            mine = self.patterns[pattern]
+            ranked = sorted((p for p in among if p != pattern), key=lambda p: (len(self.patterns[p] ^ mine), p))
+            found = self.neighbours[pattern, top] = ranked[:NEAR] or [pattern]
+        return found
+
+    # -- a few layers at a time, exactly
+
+    def _neighbourhoods(self, deadline: float) -> None:
+        """Plan some layers anew, the others fixed, with model P (README); as long as that helps."""
+        search = self.search
+        if self.valid is None or search.done():
+            return
+        vector, recomputed = self.valid
+        patterns = [self.patterns[p] for p in vector]
+        among = [self._choices(layer, vector) for layer in range(self.layers.count)]
+        slots = [
+            (layer, k, w)
+            for w in self.windows
+            for i in recomputed[w]
+            for layer, k in [divmod(i - self.layers.first, self.layers.size)]
+        ]
+        model = SlotModel(self.given, self.layers, among, DEPTH, slots)
+        left = deadline - time.perf_counter()
+        share = 0.2 if search.limits.work is None else 1.0
+        best = model.placed(patterns, slots, self._limits(share * left), self.engine, search.observed, {})
+        room: dict[int, int] = {}
+        source, width, idle, count = random.Random(search.limits.seed), 3, 0, 0
+        work = search.limits.work
+        while best is not None and idle < IDLE and not search.done() and (work is None or count < ROUNDS * work):
+            began = time.perf_counter()
+            left = deadline - began if work is not None else min(LONG_S, deadline - began)
+            if left <= 0:
+                return
+            free = self._free(source, width, count)
+            plan = model.improve(best, free, self._limits(left), self.engine, search.observed, room)
+            spent = time.perf_counter() - began
+            if work is None:
+                width = min(width + (spent < SHORT_S), self.layers.count) if spent < 0.9 * left else max(2, width - 1)
+            idle, count = idle + 1, count + 1
+            if plan is not None and plan.cost_us < best.cost_us - 0.5 and self._accepted(plan, room):
+                best, idle = plan, 0
+
+    def _choices(self, layer: int, vector: Sequence[int]) -> list[Pattern]:
+        """What a layer may have: the cheapest patterns, those of the plan; for the top layer, all."""
+        top = layer >= self.layers.count - 1
+        some = range(len(self.patterns)) if top else [*range(CHEAPEST), *self._always, *vector]
+        return [self.patterns[p] for p in dict.fromkeys(some) if p < len(self.patterns)]
+
+    def _free(self, source: random.Random, width: int, count: int) -> set[int]:
+        """Neighbours, neighbours and one other, or any layers, in turn."""
+        layers = self.layers.count
+        if count % 3 == 2:
+            return set(source.sample(range(layers), min(layers, width)))
+        first = source.randrange(1 - width, layers)
+        free = {layer for layer in range(first, first + width) if 0 <= layer < layers}
+        return free | {source.randrange(layers)} if count % 3 else free
+
+    def _limits(self, time_s: float) -> Limits:
+        limits = self.search.limits
+        work = None if limits.work is None else NODES
+        return Limits(time_s=max(0.0, time_s), gap=1e-5, threads=limits.threads, seed=limits.seed, work=work)
+
+    def _accepted(self, plan: SlotPlan, room: dict[int, int]) -> bool:
+        """Offer a plan; where the replay refuses it, take the missing bytes away from its stages."""
+        search, given = self.search, self.given
+        search.stopped = search.stopped or plan.interrupted
+        if search.offer(plan.recomputed):
+            return True
+        for t, peak in enumerate(replay(given, plan.recomputed).peaks):
+            if peak > given.budget and t >= self.layers.end:
+                room[t] = room.get(t, 0) + peak - given.budget
+        return False

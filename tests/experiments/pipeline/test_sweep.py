@@ -1,0 +1,73 @@
+"""A grid of pipelines: infeasible and impossible cells are rows, and a second run computes nothing again."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from experiments.compare import main
+from experiments.pipeline import compare
+from experiments.pipeline.planned import Comparison, compare_systems
+from experiments.rows import read_rows
+from solvers.partition.pipeline import Pipeline
+from solvers.partition.policies import System
+
+WORDS = ["experiment=lynx_sweep", "-m", "cluster=lynx-nvlink", "shape=gpt-1.3b,gpt-23b", "microbatch=32"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("sweep") / "run"
+    assert main([*WORDS, "tensor=5,4", f"run_dir={path}"]) == 0
+    return path
+
+
+def test_every_cell_has_its_rows(folder: Path) -> None:
+    rows = read_rows(folder / "rows.jsonl")
+    found = {(row.asked["shape"], row.asked["tensor"]): set[str]() for row in rows}
+    for row in rows:
+        found[row.asked["shape"], row.asked["tensor"]].add(row.outcome)
+    assert found == {
+        ("gpt-1.3b", 5): {"error"},
+        ("gpt-1.3b", 4): {"ok"},
+        ("gpt-23b", 5): {"error"},
+        ("gpt-23b", 4): {"infeasible"},
+    }
+    fault = next(row for row in rows if row.outcome == "error")
+    assert fault.reason == "tensor is 5, which does not divide the 32 heads of gpt-1.3b: choose a divisor"
+
+
+def test_tables_and_picture(folder: Path) -> None:
+    text = (folder / "table.txt").read_text()
+    assert "Throughput (samples/s)" in text and "Gap to the best possible step" in text
+    assert (folder / "throughput.svg").read_text().startswith("<?xml")
+
+
+def test_a_second_run_goes_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = (folder / "rows.jsonl").read_text()
+    asked: list[str] = []
+
+    def counted(pipeline: Pipeline, systems: Mapping[str, System]) -> Comparison:
+        asked.append(pipeline.shape.name)
+        return compare_systems(pipeline, systems)
+
+    monkeypatch.setattr(compare, "compare_systems", counted)
+    assert main([*WORDS, "tensor=5,4", f"run_dir={folder}"]) == 0
+    assert asked == []
+    assert (folder / "rows.jsonl").read_text() == before
+    assert main([*WORDS, "tensor=4", "microbatches=8", f"run_dir={folder}"]) == 0
+    assert asked == ["gpt-1.3b", "gpt-23b"]
+
+
+def test_an_interrupted_sweep_keeps_what_it_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def once(pipeline: Pipeline, systems: Mapping[str, System]) -> Comparison:
+        if pipeline.shape.name == "gpt-23b":
+            raise KeyboardInterrupt
+        return compare_systems(pipeline, systems)
+
+    monkeypatch.setattr(compare, "compare_systems", once)
+    assert main([*WORDS, "tensor=4", f"run_dir={tmp_path}"]) == 130
+    assert "interrupted: what was done so far is in" in capsys.readouterr().err
+    assert {row.asked["shape"] for row in read_rows(tmp_path / "rows.jsonl")} == {"gpt-1.3b"}

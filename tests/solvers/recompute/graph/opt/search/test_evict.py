@@ -1,0 +1,69 @@
+"""One pass over the stages: within the budget or no plan, and nothing recomputed behind communication."""
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from msgspec.structs import replace
+
+from solvers.check.recompute_graph.judge import judge_recompute_graph
+from solvers.ir import RecomputeGraphProblem, RecomputeOp
+from solvers.recompute.graph.instances import mobilenet, random_layered, unet
+from solvers.recompute.graph.opt.search.evict import Eviction, inputs_ahead, run_through
+from solvers.recompute.graph.replay import instance, plan_from_recomputations, replay
+from tests.strategies import recompute_graph_problems
+
+EVICTIONS = [Eviction(1.0, 1.0), Eviction(1.0, 0.5, compared=4), Eviction(0.5, 1.0, deep=400)]
+
+
+def chain(budget_bytes: int) -> RecomputeGraphProblem:
+    """Ops 0 … 3 of 4 bytes, each reading the one before; op 4 reads ops 3 and 0."""
+    inputs = ((), (0,), (1,), (2,), (0, 3))
+    ops = tuple(
+        RecomputeOp(name=str(t), time_us=1 + t, output_bytes=4, inputs=read, comm=False)
+        for t, read in enumerate(inputs)
+    )
+    return RecomputeGraphProblem(name="chain", budget_bytes=budget_bytes, static_bytes=0, ops=ops)
+
+
+def test_inputs_of_communications_are_known_ahead() -> None:
+    """Ops 2 and 3 communicate one after the other: when op 1 ends, both of their inputs must be there."""
+    ops = tuple(replace(op, comm=op.name in "23") for op in chain(0).ops)
+    assert inputs_ahead(instance(replace(chain(0), ops=ops))) == [set(), {1}, {2}, set(), set()]
+
+
+def test_what_does_not_fit_goes_and_comes_back() -> None:
+    """12 bytes hold op 0 until the end; with 11 op 4's two inputs and its output do not fit, whatever goes."""
+    kept = run_through(instance(chain(12)), EVICTIONS[0], random.Random(0), lambda: False)
+    assert kept == [set()] * 5
+    ops = (*chain(0).ops[:2], replace(chain(0).ops[2], output_bytes=8), *chain(0).ops[3:])
+    wide = replace(chain(14), ops=ops)
+    assert replay(instance(wide), [()] * 5).violation is not None
+    assert run_through(instance(wide), EVICTIONS[0], random.Random(0), lambda: False) == [*[set()] * 4, {0}]
+    assert run_through(instance(chain(11)), EVICTIONS[0], random.Random(0), lambda: False) is None
+
+
+@pytest.mark.parametrize("eviction", EVICTIONS)
+@pytest.mark.parametrize(
+    "problem", [unet(), mobilenet(position=0.3), random_layered(comm=0.2, position=0.7)], ids=lambda p: p.name
+)
+def test_training_graphs_pass_the_judge(problem: RecomputeGraphProblem, eviction: Eviction) -> None:
+    found = run_through(instance(problem), eviction, random.Random(1), lambda: False)
+    assert found is not None
+    assert any(found)
+    assert judge_recompute_graph(problem, plan_from_recomputations(problem, found)).clean
+
+
+@settings(max_examples=200, deadline=None)
+@given(recompute_graph_problems(max_ops=7))
+def test_small_graphs_pass_the_judge_or_get_none(problem: RecomputeGraphProblem) -> None:
+    found = run_through(instance(problem), EVICTIONS[1], random.Random(2), lambda: False)
+    if found is None:
+        assert replay(instance(problem), [()] * len(problem.ops)).violation is not None
+    else:
+        assert not any(run for run, op in zip(found, problem.ops, strict=True) if op.comm)
+        assert judge_recompute_graph(problem, plan_from_recomputations(problem, found)).clean
+
+
+def test_it_stops_when_told() -> None:
+    assert run_through(instance(unet()), EVICTIONS[0], random.Random(0), lambda: True) is None

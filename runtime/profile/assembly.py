@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from msgspec import UNSET, UnsetType
 
-from runtime.native import core
+from runtime.device.native import core
 from runtime.profile.phases import settle_phases
 from runtime.profile.tensors import graph_tensors, known_kinds
 from solvers.ir.graph import Launch, Op, OpGraph, Phase

@@ -6,14 +6,14 @@ from collections.abc import Callable
 import msgspec
 import torch
 
-from runtime.garbage import without_collector
-from runtime.native import core
+from runtime.device.native import core
 from runtime.profile.assembly import assemble_graph
 from runtime.profile.launches import operator_launches
 from runtime.profile.place import place_of
 from runtime.profile.recording import detailed_recording, light_recording
 from runtime.profile.tensors import untouched
 from runtime.profile.timing import operator_times_us
+from runtime.storage.garbage import without_collector
 from solvers.ir.errors import InvalidInput
 from solvers.ir.graph import OTHER_SEQUENCE, OpGraph
 

@@ -17,7 +17,7 @@ from experiments import execution
 from experiments.compare import exit_code, main
 from experiments.figures import Figures, figures_of
 from experiments.rows import read_rows
-from runtime.native import why_missing
+from runtime.device.native import why_missing
 from runtime.swap import Executed, SwapExecutor
 from solvers.check import check_plan, check_schedule
 from solvers.ir import BayplanError, InvalidInput, Report, Row, Schedule

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from runtime.device import limited_memory
-from runtime.native import core, load
+from runtime.device.native import core, load
 from tests.accelerators import ON_EACH
 
 FORWARD, WITHOUT_GRADIENTS, BACKWARD, OPTIMIZER = range(4)

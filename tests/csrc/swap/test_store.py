@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from runtime.device import use_sim
-from runtime.native import core
+from runtime.device.native import core
 from runtime.swap import ensure_in, is_swapped_out, swap_out
 from tests.accelerators import ON_EACH
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from runtime.device import limited_memory, use_sim
-from runtime.native import core, load
+from runtime.device.native import core, load
 from tests.csrc.swap.test_session import engine, relief
 
 __all__ = ["engine", "relief"]

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from runtime.device import SimDevice
-from runtime.native import core
+from runtime.device.native import core
 from runtime.profile.assembly import assemble_graph
 from runtime.profile.recording import detailed_recording
 

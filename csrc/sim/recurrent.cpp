@@ -32,7 +32,8 @@ bool runs_natively(const char* question) {
   return schema.has_value() && schema->typed<bool()>().call();
 }
 
-// The data types in which the CPU runs whole layers in oneDNN; in the half ones only where it has instructions for them.
+// The data types in which the CPU runs whole layers in oneDNN; in the half ones only where it has instructions for
+// them.
 bool has_layers_of(at::ScalarType dtype) {
   static const bool bfloat16 = runs_natively("mkldnn::_is_mkldnn_bf16_supported");
   static const bool half = runs_natively("mkldnn::_is_mkldnn_fp16_supported");

@@ -10,10 +10,10 @@ from solvers.ir.fields import TensorId, require
 from solvers.ir.graph import OpGraph
 from solvers.ir.schedule import Action, Schedule
 
-DEEDS = {
-    "release": core.SwapDeed.RELEASE,
-    "swap_in": core.SwapDeed.SWAP_IN,
-    "swap_out": core.SwapDeed.SWAP_OUT,
+ACTION_KINDS = {
+    "release": core.SwapActionKind.RELEASE,
+    "swap_in": core.SwapActionKind.SWAP_IN,
+    "swap_out": core.SwapActionKind.SWAP_OUT,
 }
 TURN = {"release": 0, "swap_in": 1, "compute": 2, "swap_out": 3}
 """The order in which the host issues what belongs to one op."""
@@ -150,10 +150,10 @@ class _Writer:
         for action in self.issued:
             for name in action.data:
                 flights[name].append(action.do)
-        for name, deeds in flights.items():
+        for name, kinds in flights.items():
             require(
-                deeds in (["swap_out"], ["swap_out", "release"], ["swap_out", "release", "swap_in"]),
-                f"tensor {name!r} goes through {', '.join(deeds)}: let it go out, be released and come in, once",
+                kinds in (["swap_out"], ["swap_out", "release"], ["swap_out", "release", "swap_in"]),
+                f"tensor {name!r} goes through {', '.join(kinds)}: let it go out, be released and come in, once",
             )
 
     def _frontiers(self) -> dict[int, int | None]:
@@ -176,7 +176,7 @@ class _Writer:
     def _action(self, action: Action) -> core.SwapAction:
         slots = [self.slots[name] for name in action.data]
         awaited = action.id in self.awaited
-        return core.SwapAction(DEEDS[action.do], self.index[action.id], slots, self._waits(action), awaited)
+        return core.SwapAction(ACTION_KINDS[action.do], self.index[action.id], slots, self._waits(action), awaited)
 
     def _row(self, action: Action, row: _Row) -> core.SwapRow:
         op = self.graph.ops[op_of(action)]

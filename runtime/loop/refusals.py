@@ -20,8 +20,8 @@ COMPILED = (
     "session first"
 )
 GRAPHED = (
-    "a CUDA graph {deed} replays fixed addresses, whose tensors a swap session moves: train without graphs inside the "
-    "session, or close the session first"
+    "a CUDA graph {action} replays fixed addresses, whose tensors a swap session moves: train without graphs inside "
+    "the session, or close the session first"
 )
 
 
@@ -41,7 +41,7 @@ def _refuse_on_cuda(modules: list[nn.Module]) -> None:
             "see: switch its fuser off, torch._C._jit_set_texpr_fuser_enabled(False), or train the plain module"
         )
     if torch.cuda.is_current_stream_capturing():
-        raise InvalidInput(GRAPHED.format(deed="is being captured, which"))
+        raise InvalidInput(GRAPHED.format(action="is being captured, which"))
     backend = torch.cuda.get_allocator_backend()
     if backend != "native":
         raise InvalidInput(
@@ -86,10 +86,10 @@ def _refuse_frame(*_: object) -> Any:
     raise InvalidInput(COMPILED)
 
 
-def _refusing_graphs(deed: str) -> Callable[[Function], Function]:
+def _refusing_graphs(action: str) -> Callable[[Function], Function]:
     def around(method: Function) -> Function:
         def refused(self: object, *arguments: Any, **keywords: Any) -> Any:
-            raise InvalidInput(GRAPHED.format(deed=deed))
+            raise InvalidInput(GRAPHED.format(action=action))
 
         return refused
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from runtime.device.native import core
-from runtime.execute.program import DEEDS, TURN, op_of
+from runtime.execute.program import ACTION_KINDS, TURN, op_of
 from solvers.ir.graph import OpGraph
 from solvers.ir.schedule import Action, Schedule
 
@@ -67,7 +67,7 @@ class Policy(NamedTuple):
     def native(self) -> core.SwapPolicy:
         """As the engine takes it."""
         events = [
-            core.SwapEvent(*event.anchor, op=event.op, deed=DEEDS[event.do], targets=list(event.targets))
+            core.SwapEvent(*event.anchor, op=event.op, kind=ACTION_KINDS[event.do], targets=list(event.targets))
             for event in self.events
         ]
         return core.SwapPolicy([core.SwapTarget(*target) for target in self.targets], events, list(self.arrivals))
@@ -115,9 +115,9 @@ def locate(
     return Policy(tuple(targets), tuple(events), tuple(arrivals), unseen=len(leaving) - len(seen))
 
 
-def _issued(schedule: Schedule, *deeds: str) -> list[Action]:
+def _issued(schedule: Schedule, *kinds: str) -> list[Action]:
     """The actions of those kinds in the order of issue; those of one lane and operator keep the schedule's order."""
-    found = [action for action in schedule.actions if action.do in deeds]
+    found = [action for action in schedule.actions if action.do in kinds]
     return sorted(found, key=lambda action: (op_of(action), TURN[action.do]))
 
 

@@ -74,23 +74,23 @@ class _Schedule:
     def __init__(self, graph: OpGraph, moves: _Noted) -> None:
         self._graph = graph
         self._actions: list[Action] = []
-        self._deeds: dict[str, dict[int, list[int]]] = {do: defaultdict(list) for do in ("out", "release", "in")}
+        self._moves_at: dict[str, dict[int, list[int]]] = {do: defaultdict(list) for do in ("out", "release", "in")}
         for number, leaves, back in moves.flights():
             uses = graph.tensors[number].uses
-            self._deeds["out"][max(use for use in uses if use < leaves)].append(number)
-            self._deeds["release"][leaves].append(number)
-            self._deeds["in"][min([back, *(use for use in uses if use >= leaves)])].append(number)
+            self._moves_at["out"][max(use for use in uses if use < leaves)].append(number)
+            self._moves_at["release"][leaves].append(number)
+            self._moves_at["in"][min([back, *(use for use in uses if use >= leaves)])].append(number)
 
     def schedule(self) -> Schedule:
         """Every operator, and around it what moves."""
         outs: dict[int, int] = {}
         latest: list[int] = []
         for op in range(len(self._graph.ops)):
-            for number in self._deeds["release"][op]:
+            for number in self._moves_at["release"][op]:
                 latest = [self._add("0.compute", "release", op, number, [outs[number]])]
-            arrivals = [self._add("0.in", "swap_in", op, number, latest) for number in self._deeds["in"][op]]
+            arrivals = [self._add("0.in", "swap_in", op, number, latest) for number in self._moves_at["in"][op]]
             latest = [self._add("0.compute", "compute", op, None, arrivals)]
-            for number in self._deeds["out"][op]:
+            for number in self._moves_at["out"][op]:
                 outs[number] = self._add("0.out", "swap_out", op, number, latest)
         return Schedule(lanes=LANES, actions=tuple(self._actions))
 

@@ -65,16 +65,16 @@ def test_code_that_must_not_be_compiled_runs() -> None:
 
 
 @pytest.mark.parametrize("graph", ["torch.cuda.CUDAGraph", "torch.accelerator.Graph"])
-@pytest.mark.parametrize(("deed", "told"), [("capture_begin", "would be captured now"), ("replay", "captured before")])
-def test_graphs_are_neither_captured_nor_replayed(graph: str, deed: str, told: str) -> None:
+@pytest.mark.parametrize(("name", "told"), [("capture_begin", "would be captured now"), ("replay", "captured before")])
+def test_graphs_are_neither_captured_nor_replayed(graph: str, name: str, told: str) -> None:
     owner = torch.cuda.CUDAGraph if "cuda" in graph else getattr(torch.accelerator, "Graph", None)
     if owner is None:
         pytest.skip("this torch has no such graphs")
-    before = getattr(owner, deed)
+    before = getattr(owner, name)
     refused = pytest.raises(InvalidInput, match=rf"CUDA graph that .*{told}.*train without graphs")
     with watch_refusals(), watch_refusals(), refused:
-        getattr(owner, deed)(None)
-    assert getattr(owner, deed) is before
+        getattr(owner, name)(None)
+    assert getattr(owner, name) is before
 
 
 @pytest.fixture

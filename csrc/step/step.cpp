@@ -1,0 +1,334 @@
+#include "step/step.h"
+
+#include <c10/core/CachingDeviceAllocator.h>
+
+#include <algorithm>
+#include <atomic>
+#include <iterator>
+#include <utility>
+
+#include "follow/guard.h"
+#include "follow/threads.h"
+#include "profiler/storages.h"
+#include "session/session.h"
+
+namespace bayplan::swap {
+namespace {
+
+using Lock = std::lock_guard<std::recursive_mutex>;
+
+// 4096 as "4,096".
+std::string with_commas(uint64_t number) {
+  std::string text = std::to_string(number);
+  for (size_t place = text.size(); place > 3;) text.insert(place -= 3, ",");
+  return text;
+}
+
+std::atomic<Step*> active_step{nullptr};
+uint64_t steps_begun = 0;  // under the store's lock
+
+}  // namespace
+
+Step::Step(Program program, c10::Device device, bool traced)
+    : program_(std::move(program)), device_(device), traced_(traced), store_(Store::get()), tape_(device.type()) {}
+
+Step::~Step() {
+  if (active() == this) end();
+}
+
+Step* Step::active() { return active_step.load(std::memory_order_acquire); }
+
+void Step::forget_active() { active_step.store(nullptr, std::memory_order_release); }
+
+// ---- beginning and end ----------------------------------------------------------------------------------------------
+
+void Step::begin() {
+  const Lock held(store_.lock);
+  TORCH_CHECK(active() == nullptr, "a swap schedule is being executed already: end that step first");
+  TORCH_CHECK(Session::active() == nullptr, "a swap session is active: close it before a schedule is executed");
+  reset();
+  number_ = ++steps_begun;
+  compute_ = current_stream(device_);
+  counts_before_ = store_.counts();
+  store_.host().reset_peak();
+  c10::getDeviceAllocator(device_.type())->resetPeakStats(device_.index());
+  tape_.mark(*compute_);
+  forget_frames();
+  join_step(number_);
+  active_step.store(this, std::memory_order_release);
+  refresh_guard();
+}
+
+void Step::reset() {
+  tape_.rewind();
+  slots_.assign(program_.slots.size(), std::nullopt);
+  flights_.assign(program_.slots.size(), nullptr);
+  done_.assign(program_.actions, nullptr);
+  known_.resize(program_.rows.size(), nullptr);
+  row_ = nullptr;
+  frame_ = nullptr;
+  inner_.clear();
+  elsewhere_.clear();
+  held_.clear();
+  open_ = 0;
+  users_ = Users::kAsker;
+  last_mark_ = 0;
+  outcome_ = Outcome();
+  error_ = nullptr;
+  spans_.clear();
+  stalls_.clear();
+  memory_.clear();
+}
+
+Outcome Step::end() {
+  const Lock held(store_.lock);
+  if (active() != this) return outcome_;
+  active_step.store(nullptr, std::memory_order_release);
+  leave_step(number_);
+  try {
+    outcome_.peak_bytes = static_cast<uint64_t>(allocated().peak);
+    last_mark_ = tape_.mark(*compute_);
+    bring_back();
+    for (uint32_t mark = 0; mark < tape_.size(); ++mark) tape_.wait(mark);  // on whichever streams they are
+  } catch (...) {
+    keep_error(std::current_exception());
+  }
+  slots_.clear();
+  flights_.clear();
+  done_.clear();
+  outcome_.host_peak_bytes = store_.host().stats().peak_held_bytes;
+  outcome_.counts = store_.counts() - counts_before_;
+  refresh_guard();
+  return outcome_;
+}
+
+// A plan brings everything back in time; this is for plans that were wrong and steps that failed.
+void Step::bring_back() {
+  for (uint32_t slot = 0; slot < slots_.size(); ++slot) {
+    const auto storage = storage_of(slot);
+    if (storage == nullptr) continue;
+    try {
+      store_.ensure_in(*storage, Users::kAnyStream);
+    } catch (const c10::OutOfMemoryError&) {
+      ++outcome_.left_out;  // the guard stays on and tries again when the tensor is used
+    }
+  }
+}
+
+void Step::raise_error() {
+  if (error_ != nullptr) std::rethrow_exception(std::exchange(error_, nullptr));
+}
+
+void Step::keep_error(std::exception_ptr error) {
+  const Lock held(store_.lock);
+  if (error_ != nullptr) return;
+  error_ = std::move(error);
+  outcome_.failed = !outcome_.departure.has_value();
+  depart("made the swap engine fail");
+}
+
+// ---- following the operators ----------------------------------------------------------------------------------------
+
+void Step::on_operator(const at::RecordFunction& frame, const OperatorInfo& info) {
+  const Lock held(store_.lock);
+  ++open_;
+  ++outcome_.operators;
+  if (current_stream(device_) != *compute_) meet_other_stream(frame);
+  if (outcome_.departure.has_value() || next() == program_.rows.size()) return;
+  if (row_ != nullptr) {
+    depart("runs on a second thread while another operator runs");
+  } else if (matches(info)) {
+    begin_row(frame);
+  }
+}
+
+void Step::on_operator_end(const at::RecordFunction& frame) {
+  const Lock held(store_.lock);
+  if (open_ > 0) --open_;
+  if (&frame != frame_) return;
+  if (!outcome_.departure.has_value()) end_row(frame);
+  row_ = nullptr;
+  frame_ = nullptr;
+  inner_.clear();
+}
+
+bool Step::on_foreign_operator(const at::RecordFunction& frame) {
+  bool here = false;
+  for (const c10::IValue& value : frame.inputs()) {
+    for_each_tensor(value, [&](const at::Tensor& tensor) { here = here || storage_on(device_, tensor) != nullptr; });
+  }
+  const Lock held(store_.lock);
+  open_ += here ? 1 : 0;
+  if (here && current_stream(device_) != *compute_) meet_other_stream(frame);
+  return here;
+}
+
+void Step::note_elsewhere(c10::ArrayRef<c10::IValue> values) {
+  for (const c10::IValue& value : values) {
+    for_each_tensor(value, [&](const at::Tensor& tensor) {
+      if (const c10::Storage* storage = storage_on(device_, tensor)) elsewhere_.place(*storage);
+    });
+  }
+}
+
+// The program orders that stream behind what made a tensor, not behind the copies that bring it back: from now on the
+// host waits for those. What such an operator uses stays: the compute stream does not know when it is done with it.
+void Step::meet_other_stream(const at::RecordFunction& frame) {
+  note_elsewhere(frame.inputs());
+  if (std::exchange(users_, Users::kAnyStream) == Users::kAsker) record_on(lanes_of(device_).in)->synchronize();
+}
+
+void Step::on_foreign_operator_end() {
+  const Lock held(store_.lock);
+  if (open_ > 0) --open_;
+}
+
+void Step::on_nested_end(const at::RecordFunction& frame) {
+  const Lock held(store_.lock);
+  if (row_ == nullptr || row_->inner.empty()) return;
+  for (const c10::IValue& value : frame.outputs()) {
+    for_each_tensor(value, [&](const at::Tensor& tensor) {
+      if (const c10::Storage* storage = storage_on(device_, tensor)) inner_.place(*storage);
+    });
+  }
+}
+
+bool Step::matches(const OperatorInfo& info) {
+  const OpRow& row = program_.rows[next()];
+  const OperatorInfo*& known = known_[next()];
+  if (known != &info) {
+    if (info.name != row.name) {
+      depart("is " + info.name + " in this step");
+      return false;
+    }
+    known = &info;
+  }
+  return true;
+}
+
+void Step::begin_row(const at::RecordFunction& frame) {
+  const OpRow& row = program_.rows[next()];
+  locate(row.arguments, frame.inputs(), "argument");
+  if (outcome_.departure.has_value()) return;
+  row_ = &row;
+  frame_ = &frame;
+  act_before(row);
+  if (current_stream(device_) != *compute_) return;  // the guard brings in what it uses, for its stream
+  wait_on_compute(row.waits, StallCause::kSwapIn);
+  for (const uint32_t slot : row.arrivals) {
+    if (const auto storage = flying(slot, Place::kComing)) store_.install(*storage);
+  }
+  row_mark_ = mark(*compute_);
+}
+
+void Step::end_row(const at::RecordFunction& frame) {
+  const OpRow& row = *row_;
+  if (traced_) {
+    spans_.push_back({row.id, Lane::kCompute, row_mark_, mark(*compute_)});
+    sample_memory();
+  }
+  if (row.awaited) done_[row.id] = record_on(*compute_);
+  const bool threw = frame.outputs().empty() && frame.num_outputs() > 0;
+  if (threw && row.returns) return;  // not so in the profile: the program may try again, or end
+  if (current_stream(device_) != *compute_) note_elsewhere(frame.outputs());
+  locate(row.results, frame.outputs(), "result");
+  locate_inner();
+  if (outcome_.departure.has_value()) return;
+  compare_sizes(frame);
+  act_after(row);
+  ++outcome_.followed;
+  if (next() < program_.rows.size()) release_before(program_.rows[next()]);
+}
+
+// The storages on the device among an operator's arguments or results, with their index: the profiler's inputs and
+// outputs. What stands in for data that was never there is none.
+template <typename Visit>
+void Step::for_each_storage(c10::ArrayRef<c10::IValue> values, const Visit& visit) const {
+  uint32_t position = 0;
+  for (const c10::IValue& value : values) {
+    for_each_tensor(value, [&](const at::Tensor& tensor) {
+      const c10::Storage* found = storage_on(device_, tensor);
+      c10::StorageImpl* storage = found == nullptr ? nullptr : found->unsafeGetStorageImpl();
+      const bool stand_in = storage != nullptr && storage->nbytes() > 0 &&
+                            storage->_mutable_data_ptr_no_checks().get() == nullptr &&
+                            Store::entry_of(*storage) == nullptr;
+      if (storage != nullptr && !stand_in) visit(position++, *found);
+    });
+  }
+}
+
+void Step::locate(const std::vector<Locator>& locators, c10::ArrayRef<c10::IValue> values, const char* where) {
+  if (locators.empty()) return;
+  auto wanted = locators.begin();  // in order of position
+  for_each_storage(values, [&](uint32_t position, const c10::Storage& storage) {
+    for (; wanted != locators.end() && wanted->position == position; ++wanted) {
+      const Slot& slot = program_.slots[wanted->slot];
+      if (storage.nbytes() != slot.bytes) {
+        depart("has " + with_commas(storage.nbytes()) + " bytes as " + where + " " + std::to_string(position) +
+               " where its profile had " + with_commas(slot.bytes));
+      }
+      slots_[wanted->slot] = storage.getWeakStorageImpl();
+    }
+  });
+  if (wanted != locators.end()) {
+    depart("has no " + std::string(where) + " " + std::to_string(wanted->position) + ", where its profile had " +
+           with_commas(program_.slots[wanted->slot].bytes) + " bytes");
+  }
+}
+
+// Some operators keep what they do not return: dropout its mask, cross-entropy its log-probabilities.
+void Step::locate_inner() {
+  for (const Locator& locator : row_->inner) {
+    const auto storage = inner_.at(locator.position);
+    const uint64_t expected = program_.slots[locator.slot].bytes;
+    if (storage == nullptr || storage->nbytes() != expected) {
+      const std::string kept = storage == nullptr ? "nothing" : with_commas(storage->nbytes()) + " bytes";
+      return depart("keeps " + kept + " where its profile kept " + with_commas(expected) + " bytes");
+    }
+    slots_[locator.slot] = WeakStorage(storage);
+  }
+}
+
+// A result of another size does not end the plan, as swapping on needs less memory than stopping. But where memory then
+// does not suffice, this is why.
+void Step::compare_sizes(const at::RecordFunction& frame) {
+  if (row_->sizes.empty() || outcome_.difference.has_value()) return;
+  auto expected = row_->sizes.begin();
+  for_each_storage(frame.outputs(), [&](uint32_t position, const c10::Storage& storage) {
+    if (expected == row_->sizes.end() || expected->position != position) return;
+    if (storage.nbytes() != expected->bytes) {
+      note_difference("gives " + with_commas(storage.nbytes()) + " bytes where its profile gave " +
+                      with_commas(expected->bytes));
+    }
+    ++expected;
+  });
+}
+
+std::string Step::here() const {
+  std::string place = "operator " + std::to_string(next());
+  if (next() < program_.rows.size()) place += " (" + program_.rows[next()].name + ")";
+  return place + " ";
+}
+
+void Step::depart(const std::string& how) {
+  if (!outcome_.departure.has_value()) outcome_.departure = here() + how;
+}
+
+void Step::note_difference(const std::string& how) {
+  if (!outcome_.difference.has_value()) outcome_.difference = here() + how;
+}
+
+c10::intrusive_ptr<c10::StorageImpl> Step::storage_of(uint32_t slot) const {
+  return slots_.at(slot).has_value() ? slots_[slot]->lock() : c10::intrusive_ptr<c10::StorageImpl>();
+}
+
+// The slot's storage if it is out because this slot's swap-out sent it out, and has got to that place. A wrong plan may
+// have two slots find one storage; each then acts on its own swap-out only, since it waits for nothing else.
+c10::intrusive_ptr<c10::StorageImpl> Step::flying(uint32_t slot, Place place) const {
+  auto storage = storage_of(slot);
+  const Entry* entry = storage == nullptr ? nullptr : Store::entry_of(*storage);
+  const bool own = entry != nullptr && entry->copied_out == flights_[slot] && entry->place == place;
+  return own ? std::move(storage) : c10::intrusive_ptr<c10::StorageImpl>();
+}
+
+}  // namespace bayplan::swap

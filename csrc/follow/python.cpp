@@ -2,10 +2,9 @@
 
 #include <torch/csrc/Exceptions.h>
 
+#include "follow/follower.h"
 #include "follow/guard.h"
 #include "follow/relief.h"
-#include "session/session.h"
-#include "step/step.h"
 #include "storage/python.h"
 #include "storage/store.h"
 
@@ -17,8 +16,7 @@ void bind_follow(py::module_& module) {
   module.def("hold_storage", torch::wrap_pybind_function_no_gil([](uintptr_t address, bool for_life) {
                auto& storage = *reinterpret_cast<c10::StorageImpl*>(address);
                if (for_life) return Store::get().hold_for_life(storage);
-               if (Step* step = Step::active()) step->hold(storage);
-               if (Session* session = Session::active()) session->hold(storage);
+               if (Follower* follower = Follower::active()) follower->hold(storage);
              }));
   module.def("swap_out", torch::wrap_pybind_function_no_gil([](const at::Tensor& tensor) {
                refresh_guard();

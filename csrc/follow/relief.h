@@ -1,5 +1,5 @@
-// Requests for memory that do not fit, answered as SmartSwap's Algorithm 3 does: release the blocks that are being
-// swapped out, the compute stream waiting for their copies; then swap out what fits the request best.
+// Requests for memory that do not fit: the allocator asks, and whoever follows the program answers. A session does so
+// by SmartSwap's Algorithm 3 (session/passive.h).
 #pragma once
 
 #include <cstddef>

@@ -7,8 +7,8 @@
 #include <memory>
 #include <string>
 
+#include "follow/follower.h"
 #include "follow/relief.h"
-#include "session/session.h"
 
 namespace c10 {
 // As in c10/cuda/CUDACachingAllocator.h, where it is called with the allocator's (recursive) lock held.
@@ -31,14 +31,14 @@ constexpr unsigned kMost = 4096;  // storages for one request
 class Relief final : public c10::FreeMemoryCallback {
  public:
   bool Execute() override {
-    const Session* session = Session::active();
-    if (session == nullptr) return false;
+    const Follower* follower = Follower::active();
+    if (follower == nullptr) return false;
     // Another thread may hold the store and wait for the allocator: never wait for the store here.
     const std::unique_lock<std::recursive_mutex> held(Store::get().lock, std::try_to_lock);
-    if (!held.owns_lock() || session->shortage() == 0) return false;
-    bool freed = answer_pressure(0, session->shortage(), 0);
-    for (unsigned attempt = 1; attempt < kMost && session->shortage() > 0; ++attempt) {
-      if (!answer_pressure(0, session->shortage(), attempt)) break;
+    if (!held.owns_lock() || follower->shortage() == 0) return false;
+    bool freed = answer_pressure(0, follower->shortage(), 0);
+    for (unsigned attempt = 1; attempt < kMost && follower->shortage() > 0; ++attempt) {
+      if (!answer_pressure(0, follower->shortage(), attempt)) break;
       freed = true;
     }
     return freed;

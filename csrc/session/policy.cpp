@@ -22,7 +22,7 @@ Finder::Finder(Policy policy, Matching matching) : policy_(std::move(policy)), m
     const Target& target = policy_.targets[number];
     by_index_.emplace(pair_of(target.op, target.position), number);
     auto& targets = by_key_[target.key].targets;
-    if (targets.size() <= target.ordinal) targets.resize(target.ordinal + 1, -1);
+    if (targets.size() <= target.ordinal) targets.resize(target.ordinal + 1);
     targets[target.ordinal] = number;
     needs_results_ = needs_results_ || target.result;
   }
@@ -51,16 +51,16 @@ const std::vector<uint32_t>& Finder::events(const Anchor& anchor) const { return
 
 const std::vector<uint32_t>& Finder::arrivals(uint32_t op) const { return find_in(arrivals_, op); }
 
-int64_t Finder::target(uint64_t key, uint32_t op, uint32_t position) {
+std::optional<uint32_t> Finder::target(uint64_t key, uint32_t op, uint32_t position) {
   if (matching_ == Matching::kIndex) {
     const auto found = by_index_.find(pair_of(op, position));
-    return found == by_index_.end() ? -1 : int64_t{found->second};
+    return found == by_index_.end() ? std::nullopt : std::optional<uint32_t>(found->second);
   }
   const auto found = by_key_.find(key);
-  if (found == by_key_.end()) return -1;
+  if (found == by_key_.end()) return std::nullopt;
   Lookalikes& lookalikes = found->second;
   const uint32_t ordinal = lookalikes.seen++;
-  return ordinal < lookalikes.targets.size() ? lookalikes.targets[ordinal] : -1;
+  return ordinal < lookalikes.targets.size() ? lookalikes.targets[ordinal] : std::nullopt;
 }
 
 }  // namespace bayplan::swap

@@ -5,6 +5,7 @@
 #include <c10/util/flat_hash_map.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27,7 +28,7 @@ struct Target {
   uint64_t key;
   uint32_t ordinal;
   uint32_t op;        // by index: the operator,
-  uint32_t position;  // and how-manieth sighting there
+  uint32_t position;  // and the index among the sightings there
   bool result;        // sighted as a result, before any operator used it
 };
 
@@ -60,8 +61,8 @@ class Finder {
   void restart();
   // Events before the operator, in their order; empty where there are none.
   const std::vector<uint32_t>& events(const Anchor& anchor) const;
-  // The target of a sighting, or −1. To be asked once for each sighting.
-  int64_t target(uint64_t key, uint32_t op, uint32_t position);
+  // The target of a sighting, if it is one. To be asked once for each sighting.
+  std::optional<uint32_t> target(uint64_t key, uint32_t op, uint32_t position);
   const std::vector<uint32_t>& arrivals(uint32_t op) const;
 
   const Policy& policy() const { return policy_; }
@@ -72,7 +73,7 @@ class Finder {
  private:
   struct Lookalikes {
     uint32_t seen = 0;
-    std::vector<int64_t> targets;  // by ordinal
+    std::vector<std::optional<uint32_t>> targets;  // by ordinal
   };
   uint64_t place(const Anchor& anchor) const;
 

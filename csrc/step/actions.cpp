@@ -1,14 +1,7 @@
 // What a step does to storages, and who waits for whom.
-#include <c10/core/CachingDeviceAllocator.h>
-
-#include <algorithm>
-#include <iterator>
-
 #include "step/step.h"
 
 namespace bayplan::swap {
-
-using Lock = std::lock_guard<std::recursive_mutex>;
 
 // Right after the operator before, not only when the next one begins: a program may ask for memory in between
 // (`torch.empty` is no counted operator), and counts on what the plan frees for the next.
@@ -97,8 +90,7 @@ const char* Step::why_it_stays(uint32_t slot) const {
   const auto storage = storage_of(slot);
   if (storage == nullptr) return "it is gone";
   if (open_ > 0) return "another thread is inside an operator";
-  if (current_stream(device_) != *compute_ || elsewhere_.contains(*storage))
-    return "an operator on another stream uses it";
+  if (compute_.is_elsewhere() || elsewhere_.contains(*storage)) return "an operator on another stream uses it";
   if (held_.contains(*storage)) return "somebody took its address";
   return Store::why_it_stays(*storage);
 }
@@ -142,11 +134,6 @@ void Step::hold(c10::StorageImpl& storage) {
   const Lock held(store_.lock);
   if (storage.device() != device_) return;
   held_.place(c10::Storage(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(&storage)));
-}
-
-c10::CachingAllocator::Stat Step::allocated() const {
-  const auto stats = c10::getDeviceAllocator(device_.type())->getDeviceStats(device_.index());
-  return stats.allocated_bytes[static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE)];
 }
 
 void Step::sample_memory() {

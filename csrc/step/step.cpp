@@ -1,21 +1,15 @@
 #include "step/step.h"
 
-#include <c10/core/CachingDeviceAllocator.h>
-
-#include <algorithm>
-#include <atomic>
-#include <iterator>
 #include <utility>
 
+#include "follow/demand.h"
+#include "follow/frames.h"
 #include "follow/guard.h"
 #include "follow/threads.h"
 #include "profiler/storages.h"
-#include "session/session.h"
 
 namespace bayplan::swap {
 namespace {
-
-using Lock = std::lock_guard<std::recursive_mutex>;
 
 // 4096 as "4,096".
 std::string with_commas(uint64_t number) {
@@ -24,38 +18,33 @@ std::string with_commas(uint64_t number) {
   return text;
 }
 
-std::atomic<Step*> active_step{nullptr};
 uint64_t steps_begun = 0;  // under the store's lock
 
 }  // namespace
 
 Step::Step(Program program, c10::Device device, bool traced)
-    : program_(std::move(program)), device_(device), traced_(traced), store_(Store::get()), tape_(device.type()) {}
+    : Follower(Kind::kStep, device), program_(std::move(program)), traced_(traced), tape_(device.type()) {}
 
 Step::~Step() {
-  if (active() == this) end();
+  if (is_active()) end();
 }
-
-Step* Step::active() { return active_step.load(std::memory_order_acquire); }
-
-void Step::forget_active() { active_step.store(nullptr, std::memory_order_release); }
 
 // ---- beginning and end ----------------------------------------------------------------------------------------------
 
 void Step::begin() {
   const Lock held(store_.lock);
-  TORCH_CHECK(active() == nullptr, "a swap schedule is being executed already: end that step first");
-  TORCH_CHECK(Session::active() == nullptr, "a swap session is active: close it before a schedule is executed");
+  const Follower* other = active();
+  TORCH_CHECK(other == nullptr || other->kind() != Kind::kStep,
+              "a swap schedule is being executed already: end that step first");
+  TORCH_CHECK(other == nullptr, "a swap session is active: close it before a schedule is executed");
   reset();
   number_ = ++steps_begun;
-  compute_ = current_stream(device_);
-  counts_before_ = store_.counts();
-  store_.host().reset_peak();
-  c10::getDeviceAllocator(device_.type())->resetPeakStats(device_.index());
+  compute_.set(current_stream(device_));
+  begin_counting();
   tape_.mark(*compute_);
-  forget_frames();
+  forget_frames();  // before anybody knows of the step, so that no thread enters it with an old place
   join_step(number_);
-  active_step.store(this, std::memory_order_release);
+  set_active(this);
   refresh_guard();
 }
 
@@ -74,7 +63,7 @@ void Step::reset() {
   users_ = Users::kAsker;
   last_mark_ = 0;
   outcome_ = Outcome();
-  error_ = nullptr;
+  forget_error();
   spans_.clear();
   stalls_.clear();
   memory_.clear();
@@ -82,8 +71,8 @@ void Step::reset() {
 
 Outcome Step::end() {
   const Lock held(store_.lock);
-  if (active() != this) return outcome_;
-  active_step.store(nullptr, std::memory_order_release);
+  if (!is_active()) return outcome_;
+  set_active(nullptr);
   leave_step(number_);
   try {
     outcome_.peak_bytes = static_cast<uint64_t>(allocated().peak);
@@ -97,7 +86,7 @@ Outcome Step::end() {
   flights_.clear();
   done_.clear();
   outcome_.host_peak_bytes = store_.host().stats().peak_held_bytes;
-  outcome_.counts = store_.counts() - counts_before_;
+  outcome_.counts = take_counts();
   refresh_guard();
   return outcome_;
 }
@@ -115,25 +104,44 @@ void Step::bring_back() {
   }
 }
 
-void Step::raise_error() {
-  if (error_ != nullptr) std::rethrow_exception(std::exchange(error_, nullptr));
-}
-
-void Step::keep_error(std::exception_ptr error) {
-  const Lock held(store_.lock);
-  if (error_ != nullptr) return;
-  error_ = std::move(error);
+void Step::on_error() {
   outcome_.failed = !outcome_.departure.has_value();
   depart("made the swap engine fail");
 }
 
 // ---- following the operators ----------------------------------------------------------------------------------------
 
+bool Step::begin_frame(const at::RecordFunction& frame) {
+  guarded([&] {
+    ThreadPlace& thread = thread_place();
+    if (thread.tracker.enter(frame) != Frame::kOutermost) return;
+    if (joined_step() == number_) {
+      on_operator(frame, *thread.tracker.current());
+    } else {
+      thread.foreign = on_foreign_operator(frame);
+    }
+  });
+  if (anything_out()) guarded([&] { bring_in_arguments(frame); });
+  return true;
+}
+
+void Step::end_frame(const at::RecordFunction& frame) {
+  ThreadPlace& thread = thread_place();
+  const Frame place = thread.tracker.leave(frame);
+  if (place == Frame::kNested && guard_has_results() && joined_step() == number_) on_nested_end(frame);
+  if (place != Frame::kOutermost) return;
+  if (std::exchange(thread.foreign, false)) {
+    on_foreign_operator_end();
+  } else {
+    on_operator_end(frame);
+  }
+}
+
 void Step::on_operator(const at::RecordFunction& frame, const OperatorInfo& info) {
   const Lock held(store_.lock);
   ++open_;
   ++outcome_.operators;
-  if (current_stream(device_) != *compute_) meet_other_stream(frame);
+  if (compute_.is_elsewhere()) meet_other_stream(frame);
   if (outcome_.departure.has_value() || next() == program_.rows.size()) return;
   if (row_ != nullptr) {
     depart("runs on a second thread while another operator runs");
@@ -159,7 +167,7 @@ bool Step::on_foreign_operator(const at::RecordFunction& frame) {
   }
   const Lock held(store_.lock);
   open_ += here ? 1 : 0;
-  if (here && current_stream(device_) != *compute_) meet_other_stream(frame);
+  if (here && compute_.is_elsewhere()) meet_other_stream(frame);
   return here;
 }
 
@@ -213,7 +221,7 @@ void Step::begin_row(const at::RecordFunction& frame) {
   row_ = &row;
   frame_ = &frame;
   act_before(row);
-  if (current_stream(device_) != *compute_) return;  // the guard brings in what it uses, for its stream
+  if (compute_.is_elsewhere()) return;  // the guard brings in what it uses, for its stream
   wait_on_compute(row.waits, StallCause::kSwapIn);
   for (const uint32_t slot : row.arrivals) {
     if (const auto storage = flying(slot, Place::kComing)) store_.install(*storage);
@@ -230,7 +238,7 @@ void Step::end_row(const at::RecordFunction& frame) {
   if (row.awaited) done_[row.id] = record_on(*compute_);
   const bool threw = frame.outputs().empty() && frame.num_outputs() > 0;
   if (threw && row.returns) return;  // not so in the profile: the program may try again, or end
-  if (current_stream(device_) != *compute_) note_elsewhere(frame.outputs());
+  if (compute_.is_elsewhere()) note_elsewhere(frame.outputs());
   locate(row.results, frame.outputs(), "result");
   locate_inner();
   if (outcome_.departure.has_value()) return;
@@ -318,17 +326,12 @@ void Step::note_difference(const std::string& how) {
   if (!outcome_.difference.has_value()) outcome_.difference = here() + how;
 }
 
-c10::intrusive_ptr<c10::StorageImpl> Step::storage_of(uint32_t slot) const {
-  return slots_.at(slot).has_value() ? slots_[slot]->lock() : c10::intrusive_ptr<c10::StorageImpl>();
+StoragePtr Step::storage_of(uint32_t slot) const {
+  return slots_.at(slot).has_value() ? slots_[slot]->lock() : StoragePtr();
 }
 
 // The slot's storage if it is out because this slot's swap-out sent it out, and has got to that place. A wrong plan may
 // have two slots find one storage; each then acts on its own swap-out only, since it waits for nothing else.
-c10::intrusive_ptr<c10::StorageImpl> Step::flying(uint32_t slot, Place place) const {
-  auto storage = storage_of(slot);
-  const Entry* entry = storage == nullptr ? nullptr : Store::entry_of(*storage);
-  const bool own = entry != nullptr && entry->copied_out == flights_[slot] && entry->place == place;
-  return own ? std::move(storage) : c10::intrusive_ptr<c10::StorageImpl>();
-}
+StoragePtr Step::flying(uint32_t slot, Place place) const { return out_since(storage_of(slot), flights_[slot], place); }
 
 }  // namespace bayplan::swap

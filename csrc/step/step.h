@@ -3,20 +3,16 @@
 // another tensor) it stops swapping out; what is out already comes back when an operator asks for it.
 #pragma once
 
-#include <c10/core/CachingDeviceAllocator.h>
-#include <c10/core/StorageImpl.h>
-
-#include <exception>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "follow/follower.h"
 #include "follow/tape.h"
 #include "profiler/storages.h"
 #include "step/program.h"
-#include "storage/store.h"
 
 namespace bayplan::swap {
 
@@ -59,28 +55,16 @@ struct Outcome {
 };
 
 // One at a time in a process: `begin`, the training step, `end`. May be used again.
-class Step {
+class Step final : public Follower {
  public:
   // `traced`: mark each operator, copy and wait, and sample the memory in use.
   Step(Program program, c10::Device device, bool traced);
-  ~Step();
-  Step(const Step&) = delete;
-  Step& operator=(const Step&) = delete;
+  ~Step() override;
 
-  // The step that runs, or null.
-  static Step* active();
-  // In a forked process, which has no step.
-  static void forget_active();
-
-  // The calling thread's current stream becomes the compute lane. Throws if a step runs already.
+  // The calling thread's current stream becomes the compute lane. Throws if a step or session runs already.
   void begin();
   // Brings back whatever is still out, then tells what happened. Never throws for what went wrong inside the step.
   Outcome end();
-  // The first error inside a callback (PyTorch swallows those), rethrown; nothing if there was none.
-  void raise_error();
-  // Tells this run of the step from all others.
-  uint64_t number() const { return number_; }
-  bool failed() const { return error_ != nullptr; }
 
   double makespan_us() const { return tape_.at_us(last_mark_); }
   const Tape& tape() const { return tape_; }
@@ -89,23 +73,23 @@ class Step {
   const std::vector<MemorySample>& memory() const { return memory_; }
   const Program& program() const { return program_; }
 
-  // Called by the guard at the boundaries of counted operators, at the end of each operator inside one, and for each
-  // storage that an operator needs.
+  bool begin_frame(const at::RecordFunction& frame) override;
+  void end_frame(const at::RecordFunction& frame) override;
+  bool needs_results() const override { return true; }
+  void demand(c10::StorageImpl& storage) override;
+  void hold(c10::StorageImpl& storage) override;
+
+ private:
+  using Arrivals = std::vector<std::pair<StoragePtr, c10::DataPtr>>;
+
+  // At the boundaries of counted operators, and at the end of each operator inside one.
   void on_operator(const at::RecordFunction& frame, const OperatorInfo& info);
   void on_operator_end(const at::RecordFunction& frame);
   // Operators of threads that do not work for the step; returns whether this one touches the step's device.
   bool on_foreign_operator(const at::RecordFunction& frame);
   void on_foreign_operator_end();
   void on_nested_end(const at::RecordFunction& frame);
-  void demand(c10::StorageImpl& storage);
-  // Somebody knows the storage's address: it stays until the step ends.
-  void hold(c10::StorageImpl& storage);
-  void keep_error(std::exception_ptr error);
-
- private:
-  using WeakStorage = c10::weak_intrusive_ptr<c10::StorageImpl>;
-  using Arrivals = std::vector<std::pair<c10::intrusive_ptr<c10::StorageImpl>, c10::DataPtr>>;
-
+  void on_error() override;
   void reset();
   bool matches(const OperatorInfo& info);
   void meet_other_stream(const at::RecordFunction& frame);
@@ -131,20 +115,16 @@ class Step {
   void depart(const std::string& how);
   void note_difference(const std::string& how);
   void bring_back();
-  c10::CachingAllocator::Stat allocated() const;
   void sample_memory();
   uint32_t mark(c10::Stream stream) { return traced_ ? tape_.mark(stream) : 0; }
-  c10::intrusive_ptr<c10::StorageImpl> storage_of(uint32_t slot) const;
-  c10::intrusive_ptr<c10::StorageImpl> flying(uint32_t slot, Place place) const;
+  StoragePtr storage_of(uint32_t slot) const;
+  StoragePtr flying(uint32_t slot, Place place) const;
   const char* why_it_stays(uint32_t slot) const;
   uint32_t next() const { return outcome_.followed; }
 
   Program program_;
-  c10::Device device_;
   bool traced_;
-  Store& store_;
   Tape tape_;
-  std::optional<c10::Stream> compute_;
   std::vector<std::optional<WeakStorage>> slots_;
   std::vector<EventPtr> flights_;              // by slot: the end of its swap-out
   std::vector<EventPtr> done_;                 // by action of the schedule
@@ -152,16 +132,14 @@ class Step {
   const OpRow* row_ = nullptr;                 // of the operator that runs
   const at::RecordFunction* frame_ = nullptr;  // likewise
   uint32_t row_mark_ = 0;
-  StorageSet elsewhere_;  // what operators on other streams used
-  StorageSet held_;       // whose address somebody took
-  StorageSet inner_;      // of the operator that runs, where the row asks for it
-  uint64_t number_ = 0;
+  StorageSet elsewhere_;         // what operators on other streams used
+  StorageSet held_;              // whose address somebody took
+  StorageSet inner_;             // of the operator that runs, where the row asks for it
+  uint64_t number_ = 0;          // of this run among all steps of the process
   uint32_t open_ = 0;            // outermost operators that run now, on any thread
   Users users_ = Users::kAsker;  // of what comes back on demand
   uint32_t last_mark_ = 0;
   Outcome outcome_;
-  StoreCounts counts_before_;
-  std::exception_ptr error_;
   std::vector<TimedSpan> spans_;
   std::vector<Stall> stalls_;
   std::vector<MemorySample> memory_;

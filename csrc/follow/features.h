@@ -52,7 +52,7 @@ struct Features {
     calls = (calls << 8) + ranks.number(id);
   }
 
-  // `index`: for a tensor that no operator has used yet, how-manieth result of its maker it is.
+  // `index`: for a tensor that no operator has used yet, its index among the results of its maker.
   uint64_t key(Phase phase, uint64_t bytes, c10::ScalarType dtype, uint32_t index = 0) const {
     const uint64_t kind = static_cast<uint64_t>(phase) | static_cast<uint64_t>(dtype) << 8 | uint64_t{index} << 32;
     uint64_t mixed = mix(calls ^ (uint64_t{uses} << 32 | tags) * 0x9e3779b97f4a7c15u);

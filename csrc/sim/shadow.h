@@ -21,7 +21,7 @@ struct Strided {
 };
 
 struct Access {
-  uint64_t tick = 0;  // The how-manieth operation of its stream.
+  uint64_t tick = 0;  // The number of the operation on its stream.
   uint32_t stream = 0;
   bool write = false;
   const char* op = "";

@@ -23,7 +23,6 @@ from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 import torch
-from torch.amp.grad_scaler import GradScaler
 from torch.optim.optimizer import (
     Optimizer,
     register_optimizer_step_post_hook,
@@ -32,6 +31,7 @@ from torch.optim.optimizer import (
 
 from runtime.loop.log import LOGGER
 from runtime.loop.patches import Function, Patch, Patches
+from runtime.loop.scaling import GradScalerWatch
 
 PATIENCE = 16
 """Steps of another optimizer after which a clock that does not step is given up."""
@@ -261,55 +261,7 @@ def _is_running(step: _OpenStep, frame: FrameType | None) -> bool:
     return False
 
 
-class _Scaling:
-    """GradScaler's `step` and `update` while somebody watches: wrapped once for all, and put back by the last."""
-
-    def __init__(self) -> None:
-        self._watchers: list[_Watcher] = []
-        self._wrapped: dict[str, Callable[..., Any]] = {}
-
-    def add(self, watcher: _Watcher) -> None:
-        """Let a watcher know."""
-        if not self._watchers:
-            self._wrap("step", self._step)
-            self._wrap("update", self._update)
-        self._watchers.append(watcher)
-
-    def remove(self, watcher: _Watcher) -> None:
-        """Forget a watcher. Where somebody else has wrapped the methods meanwhile, ours stay below and do nothing."""
-        self._watchers.remove(watcher)
-        if self._watchers:
-            return
-        for name, wrapper in self._wrapped.items():
-            if getattr(GradScaler, name) is wrapper:
-                setattr(GradScaler, name, wrapper.__wrapped__)
-        self._wrapped = {}
-
-    def _wrap(self, name: str, around: Callable[..., Any]) -> None:
-        original = getattr(GradScaler, name)
-
-        @functools.wraps(original)
-        def wrapper(scaler: GradScaler, *args: Any, **kwargs: Any) -> Any:
-            return around(functools.partial(original, scaler), *args, **kwargs)
-
-        self._wrapped[name] = wrapper
-        setattr(GradScaler, name, wrapper)
-
-    def _step(
-        self, original: Callable[..., float | None], optimizer: Optimizer, *args: Any, **kwargs: Any
-    ) -> float | None:
-        step = functools.partial(original, optimizer, *args, **kwargs)
-        for watcher in tuple(self._watchers):
-            step = functools.partial(watcher.attempt, optimizer, step)
-        return step()
-
-    def _update(self, original: Callable[..., None], *args: Any, **kwargs: Any) -> None:
-        original(*args, **kwargs)
-        for watcher in tuple(self._watchers):
-            watcher.updated()
-
-
-_scaling = _Scaling()
+_scaling = GradScalerWatch()
 
 
 def _around_passes(run: Function) -> Function:

@@ -1,21 +1,19 @@
 """What happens between two iterations: look at the one that ended, decide what the next one executes and records."""
 
-import re
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from runtime.device.native import core
 from runtime.loop.log import LOGGER
 from runtime.swap.cost import SwapCost
-from runtime.swap.generation import Generation, Profiled
-from runtime.swap.iteration import limited_graph, sightings_by_use
-from runtime.swap.journal import log_chosen, log_fallback, log_policy, log_return, log_stage
+from runtime.swap.engine import Engine
+from runtime.swap.generation import Generation
+from runtime.swap.journal import Remarks, log_chosen, log_policy, log_return, log_stage
 from runtime.swap.policy import Policy
+from runtime.swap.recorder import Recorder
 from runtime.swap.recurrence import Kind, Kinds
 from runtime.swap.report import IterationSummary, PolicyResult, SessionCounts, counts_of
 from runtime.swap.stages import Sampling, Stage, StageSettings
@@ -23,84 +21,6 @@ from solvers.ir.errors import BayplanError
 
 LISTED = 1000
 """So many of the latest policies are reported; a loop without end may try any number."""
-
-
-class Engine(Protocol):
-    """The part of the native engine that the control speaks to."""
-
-    def end_iteration(self) -> core.SwapIteration:
-        """End the running iteration and begin the next."""
-        ...
-
-    def record_sightings(self, on: bool) -> None:
-        """Say in the running iteration's record how each storage can be found again; off again at its end."""
-        ...
-
-    def set_policy(self, policy: core.SwapPolicy | None) -> None:
-        """Execute this from now on."""
-        ...
-
-    def set_ranks(self, by_frequency: Sequence[int]) -> None:
-        """Operator ids by falling frequency, from which features are made."""
-        ...
-
-    def measure_swapping(self) -> None:
-        """Mark in the running iteration where its time goes; off again at its end."""
-        ...
-
-
-class Recorder(Protocol):
-    """A detailed recording of one iteration."""
-
-    def start(self) -> None:
-        """Begin; raises `BayplanError` where it cannot."""
-        ...
-
-    def stop(self) -> None:
-        """End."""
-        ...
-
-    def profiled(self, iteration: core.SwapIteration, duration_us: float) -> Profiled:
-        """The iteration in detail; raises `BayplanError` where recorder and engine saw different operators."""
-        ...
-
-
-class IterationRecorder:
-    """Records with the native profiler, without a clock for each operator."""
-
-    def __init__(
-        self, device: torch.device, model: torch.nn.Module | None, optimizer: torch.optim.Optimizer | None
-    ) -> None:
-        self._recorder = core.DetailedRecorder(device, timed=False)
-        self._model = model
-        self._optimizer = optimizer
-
-    def start(self) -> None:
-        """Begin; raises `BayplanError` while a torch.profiler has the allocator's reports."""
-        try:
-            self._recorder.start(())
-        except RuntimeError as error:
-            raise BayplanError(str(error).partition("\n")[0]) from error
-
-    def stop(self) -> None:
-        """End; may be called without a start."""
-        self._recorder.stop()
-
-    def profiled(self, iteration: core.SwapIteration, duration_us: float) -> Profiled:
-        """Times by Eq. 1, memory as it would be without swapping, tensors as the engine saw them."""
-        recorder = self._recorder
-        if recorder.failure:
-            raise BayplanError(f"the profiler lost track of the iteration: {recorder.failure.partition(chr(10))[0]}")
-        if [record.id for record in recorder.operators()] != list(iteration.operators):
-            raise BayplanError(
-                f"profiler and engine saw different operators ({len(recorder.operators())} and "
-                f"{len(iteration.operators)}): run the loop on the thread that started the session"
-            )
-        graph = limited_graph(
-            recorder, duration_us, model=self._model, optimizer=self._optimizer, phases=iteration.phases
-        )
-        sightings = sightings_by_use(recorder, iteration.sightings)
-        return Profiled(graph, iteration.operators, iteration.phases, sightings)
 
 
 class Control:
@@ -124,7 +44,7 @@ class Control:
         self.peak_bytes = self.host_peak_bytes = 0
         self.unswapped_peak_bytes: int | None = None
         self.unplanned_us: float | None = None
-        self._remarks: dict[str, str] = {}
+        self._remarks = Remarks()
         self._engine = engine
         self._generations = generations
         self._new_recorder = recorder
@@ -153,7 +73,7 @@ class Control:
     @property
     def remarks(self) -> list[str]:
         """What did not go as hoped: of sentences that differ in numbers only, the first."""
-        return list(self._remarks.values())
+        return self._remarks.sentences
 
     def begin(self, *, whole: bool) -> None:
         """An iteration begins; one that is not `whole`, since the session rested in its midst, decides nothing."""
@@ -355,12 +275,5 @@ class Control:
         self._running = place
 
     def remark(self, sentence: str | None, *, expected: bool = False) -> None:
-        """Say it once, in the log and in the report."""
-        kind = re.sub(r"\d[\d.]*|\b[KMGT]iB\b", "", sentence or "")
-        if sentence is None or kind in self._remarks:
-            return
-        self._remarks[kind] = sentence
-        if expected:
-            LOGGER.info("iteration %d: %s", self.iterations, sentence)
-        else:
-            log_fallback(self.iterations, sentence)
+        """Say it once, in the log and in the report; a warning, unless it is `expected`."""
+        self._remarks.add(self.iterations, sentence, expected=expected)

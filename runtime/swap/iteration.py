@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol, TypeVar
 import torch
 
 from runtime.device.native import core
-from runtime.profile.assembly import assemble_graph
+from runtime.profile.assembly import Measured, assemble_graph
 from runtime.profile.timing import operator_times_us
 from solvers.ir.errors import InvalidInput
 from solvers.ir.graph import OpGraph
@@ -75,13 +75,15 @@ def limited_graph(
         raise InvalidInput(f"an iteration of {duration_us} us is no duration: measure it between two boundaries")
     return assemble_graph(
         recorder,
-        mean_times_us(count, duration_us),
+        Measured(
+            times_us=mean_times_us(count, duration_us),
+            arithmetic=False,
+            ranges=None if phases is None else [RANGES[phase] for phase in phases],
+        ),
         name=name,
         source=f"one iteration recorded with torch {torch.__version__}; times by the mean of {duration_us:.0f} us",
         model=model,
         optimizer=optimizer,
-        arithmetic=False,
-        ranges=None if phases is None else [RANGES[phase] for phase in phases],
     )
 
 

@@ -1,5 +1,7 @@
 """What a session says of itself on the logger `bayplan.swap`: a line for each change of stage, policy and fallback."""
 
+import re
+
 from runtime.loop.log import LOGGER
 from runtime.swap.stages import Similarity, Stage
 
@@ -31,3 +33,26 @@ def log_return(iteration: int, place: int | None) -> None:
 def log_fallback(iteration: int, sentence: str) -> None:
     """Something could not be done as planned; the sentence says what, and what is done instead."""
     LOGGER.warning("iteration %d: %s", iteration, sentence)
+
+
+class Remarks:
+    """Sentences that a report repeats: of those that differ in numbers only, the first."""
+
+    def __init__(self) -> None:
+        self._by_kind: dict[str, str] = {}
+
+    @property
+    def sentences(self) -> list[str]:
+        """In the order in which they were first said."""
+        return list(self._by_kind.values())
+
+    def add(self, iteration: int, sentence: str | None, *, expected: bool) -> None:
+        """Say it if nothing like it was said yet, and log it: a fallback, unless it is `expected`."""
+        kind = re.sub(r"\d[\d.]*|\b[KMGT]iB\b", "", sentence or "")
+        if sentence is None or kind in self._by_kind:
+            return
+        self._by_kind[kind] = sentence
+        if expected:
+            LOGGER.info("iteration %d: %s", iteration, sentence)
+        else:
+            log_fallback(iteration, sentence)

@@ -17,7 +17,7 @@ class Target(NamedTuple):
     """A tensor that leaves after the operator at which it is sighted with these features.
 
     `ordinal` sightings with the same `key` come before it in the iteration. `op` and `position`, the operator's number
-    and how-manieth sighting it is there, are what matching by index goes by. `result`: the operator made it and no
+    and the index among the sightings there, are what matching by index goes by. `result`: the operator made it and no
     other had used it yet.
     """
 

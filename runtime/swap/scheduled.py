@@ -11,7 +11,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from runtime.blocks.policies import block_policies
 from runtime.device.native import core
 from runtime.execute.executor import SwapExecutor
-from runtime.profile.assembly import assemble_graph
+from runtime.profile.assembly import Measured, assemble_graph
 from runtime.profile.recording import detailed_recording
 from solvers.ir.graph import OpGraph
 from solvers.ir.layout import Policy
@@ -33,7 +33,8 @@ def policy_executor(
         with block_policies(model, policies, device, interval, moves):
             step()
     count = len(recorder.operators())
-    graph = assemble_graph(recorder, [0] * count, name="step", source="recorded", model=model, arithmetic=False)
+    measured = Measured(times_us=[0] * count, arithmetic=False)
+    graph = assemble_graph(recorder, measured, name="step", source="recorded", model=model)
     return SwapExecutor(_Schedule(graph, moves).schedule(), graph, device, trace=False)
 
 

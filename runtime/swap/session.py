@@ -1,8 +1,9 @@
 """A memory budget for an ordinary training loop, in one line."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from types import TracebackType
+from typing import Unpack
 
 import torch
 
@@ -16,24 +17,25 @@ from runtime.loop.readers import watch_readers
 from runtime.loop.refusals import refuse_at_start, watch_refusals
 from runtime.storage.host import host_limit
 from runtime.swap.budget import budget_of, by_direction, device_bytes, hardware_of, planned_bytes
-from runtime.swap.control import Control, IterationRecorder
+from runtime.swap.control import Control
 from runtime.swap.generation import Generation
 from runtime.swap.portfolio import PolicyChoice, portfolio
-from runtime.swap.report import IterationSummary, SessionReport, descent
+from runtime.swap.recorder import IterationRecorder
+from runtime.swap.report import SessionReport, descent
 from runtime.swap.settings import (
     MATCHING,
     RECORD_STREAM,
-    Boundaries,
-    Matching,
-    RecordStream,
+    SessionOptions,
+    SessionParts,
     SessionSettings,
-    require_parts,
+    parts_of,
+    require_known,
+    settings_of,
 )
-from runtime.swap.stages import Sampling, StageSettings
+from runtime.swap.stages import Sampling
 from runtime.swap.surroundings import relieved, tensors_on
 from solvers.ir.amounts import show_bytes
 from solvers.ir.errors import InvalidInput
-from solvers.ir.hardware import Hardware
 
 
 class Session:
@@ -47,34 +49,30 @@ class Session:
         self,
         budget_bytes: int,
         memory_bytes: int,
-        device: torch.device,
-        hardware: Hardware,
         choices: Sequence[PolicyChoice],
+        parts: SessionParts,
         settings: SessionSettings,
-        *,
-        optimizer: torch.optim.Optimizer | None = None,
-        model: torch.nn.Module | None = None,
-        watch: Callable[[IterationSummary], None] | None = None,
     ) -> None:
         self.budget_bytes = budget_bytes
         self.memory_bytes = memory_bytes
-        self.device = device
+        self.device = parts.device
         self.settings = settings
-        self._optimizer = optimizer
+        self._optimizer = parts.optimizer
         self._engine = core.SwapSession(
-            device,
+            self.device,
             matching=MATCHING[settings.matching],
             guard=settings.guard,
             record_stream=RECORD_STREAM[settings.record_stream],
         )
+        hardware = by_direction(parts.hardware or hardware_of(self.device))
         planned = planned_bytes(budget_bytes, settings.headroom)
         self._control = Control(
             self._engine,
             lambda number: Generation(number, choices, hardware, planned, settings.host_limit_bytes),
-            lambda: IterationRecorder(device, model, optimizer),
+            lambda: IterationRecorder(parts.device, parts.model, parts.optimizer),
             settings.stages,
             Sampling(settings.sample_every),
-            watch,
+            parts.watch,
         )
         self._whole = True
         self._began = False
@@ -235,24 +233,7 @@ class Session:
             self._entered.close()
 
 
-def session(
-    budget: int | str | None = None,
-    *,
-    device: torch.device | str | None = None,
-    optimizer: torch.optim.Optimizer | None = None,
-    model: torch.nn.Module | None = None,
-    boundaries: Boundaries = "optimizer",
-    solver: str | Sequence[PolicyChoice] = "greedy-swap",
-    stages: StageSettings | None = None,
-    matching: Matching = "features",
-    guard: bool = True,
-    record_stream: RecordStream = "custom",
-    host_limit_bytes: int | None = None,
-    hardware: Hardware | None = None,
-    sample_every: int = 1,
-    headroom: float = 0.0,
-    watch: Callable[[IterationSummary], None] | None = None,
-) -> Session:
+def session(budget: int | str | None = None, **options: Unpack[SessionOptions]) -> Session:
     """Keep everything that runs on the device within a memory budget, from now on, without changing a number.
 
     `budget` is a number of bytes, an amount such as `"20GiB"`, or a share of the device's memory such as `"80%"`; all
@@ -270,29 +251,13 @@ def session(
     Raises:
         InvalidInput: there is no accelerator, or an option means nothing.
     """
-    place = accelerator_of(device)
-    require_parts(model, optimizer, hardware, watch)
-    refuse_at_start(place, model)
-    settings = SessionSettings(
-        boundaries=boundaries,
-        stages=StageSettings() if stages is None else stages,
-        matching=matching,
-        guard=guard,
-        record_stream=record_stream,
-        host_limit_bytes=host_limit_bytes,
-        sample_every=sample_every,
-        headroom=headroom,
-    )
+    require_known(options)
+    place = accelerator_of(options.get("device"))
+    parts = parts_of(options, place)
+    refuse_at_start(place, parts.model)
+    settings = settings_of(options)
     limiting = active()
     memory_bytes = limiting.memory_bytes if isinstance(limiting, Session) else device_bytes(place)
-    return Session(
-        budget_of(budget, memory_bytes),
-        memory_bytes,
-        place,
-        by_direction(hardware or hardware_of(place)),
-        portfolio(solver, settings.stages.policies),
-        settings,
-        optimizer=optimizer,
-        model=model,
-        watch=watch,
-    )
+    budget_bytes = budget_of(budget, memory_bytes)
+    choices = portfolio(options.get("solver", "greedy-swap"), settings.stages.policies)
+    return Session(budget_bytes, memory_bytes, choices, parts, settings)

@@ -108,8 +108,6 @@ class Step final : public Follower {
   void swap_out(const Action& action);
   void wait_for(const std::vector<Wait>& waits, c10::Stream waiter);
   void wait_on_compute(const std::vector<Wait>& waits, StallCause cause);
-  template <typename Visit>
-  void for_each_storage(c10::ArrayRef<c10::IValue> values, const Visit& visit) const;
   // "operator 7 (aten::mul) ", for sentences about the operator that is next.
   std::string here() const;
   void depart(const std::string& how);

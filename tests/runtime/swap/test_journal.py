@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from runtime.swap.journal import log_chosen, log_fallback, log_policy, log_stage
+from runtime.swap.journal import Remarks, log_chosen, log_fallback, log_policy, log_stage
 from runtime.swap.stages import Stage, StageMachine
 
 
@@ -30,3 +30,14 @@ def test_it_is_silent_unless_asked(capsys: pytest.CaptureFixture[str]) -> None:
     log_stage(3, Stage.WARM_UP, Stage.GEN_POLICY)
     log_policy(4, 1, 5, 3, 100)
     assert capsys.readouterr() == ("", "")
+
+
+def test_of_remarks_that_differ_in_numbers_only_the_first_is_kept(caplog: pytest.LogCaptureFixture) -> None:
+    remarks = Remarks()
+    with caplog.at_level(logging.INFO, "bayplan.swap"):
+        remarks.add(1, "a policy needs 5.00 KiB", expected=False)
+        remarks.add(2, "a policy needs 6.00 MiB", expected=False)
+        remarks.add(3, None, expected=False)
+        remarks.add(4, "nothing is swapped", expected=True)
+    assert remarks.sentences == ["a policy needs 5.00 KiB", "nothing is swapped"]
+    assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]

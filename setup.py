@@ -52,7 +52,7 @@ def extensions() -> list[Extension]:
     import torch
     from torch.utils.cpp_extension import CppExtension
 
-    wanted = {"runtime._C": sources("csrc/bindings.cpp", "profiler", "swap")}
+    wanted = {"runtime._C": sources("csrc/bindings.cpp", "profiler", "storage", "follow", "step", "session")}
     if torch.__version__.startswith(f"{SIM_TORCH}."):
         wanted["runtime._sim"] = sources("csrc/bindings_sim.cpp", "sim")
     else:

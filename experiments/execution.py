@@ -13,9 +13,9 @@ from experiments.departures import in_words
 from experiments.models import Model, Step, TheirStep, Workload
 from experiments.worlds import World
 from runtime.device import clock, memory_stats
+from runtime.execute.outcome import explained
 from runtime.profile import profile_step, told
 from runtime.swap import StepDiffers, SwapCounts, SwapExecutor
-from runtime.swap.outcome import explained
 from solvers.ir import BayplanError, OpGraph, Report, Schedule, SwapProblem
 from solvers.ir.sentences import one_line
 

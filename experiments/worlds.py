@@ -9,7 +9,7 @@ import torch
 from experiments.config import DeviceKind, HardwareConf
 from experiments.hardware import read_hardware
 from runtime.device import accelerator, reset_peak_memory, use_sim
-from runtime.native import load
+from runtime.device.native import load
 from solvers.ir import Hardware, InvalidInput
 
 GB = 10**9

@@ -111,17 +111,17 @@ class DetailedRecorder:
     @property
     def saw_compiled_code(self) -> bool: ...
 
-# csrc/swap
+# csrc/storage, follow, step, session
 
 class HostMemoryShort(MemoryError):
     """The host has no room for a storage that should leave."""
 
-class SwapDeed:
-    """What an action of the swap engine's table does."""
+class SwapActionKind:
+    """What an action of a schedule, or an event of a policy, does to storages."""
 
-    RELEASE: SwapDeed
-    SWAP_IN: SwapDeed
-    SWAP_OUT: SwapDeed
+    RELEASE: SwapActionKind
+    SWAP_IN: SwapActionKind
+    SWAP_OUT: SwapActionKind
 
 class SwapWait:
     """A wait for the end of an action; `frontier`: for all that the compute lane holds now."""
@@ -132,7 +132,7 @@ class SwapAction:
     """An action; `id` and the waits are indices in the schedule, `awaited` says that it records an event."""
 
     def __init__(
-        self, deed: SwapDeed, id: int, slots: Sequence[int], waits: Sequence[SwapWait], awaited: bool
+        self, kind: SwapActionKind, id: int, slots: Sequence[int], waits: Sequence[SwapWait], awaited: bool
     ) -> None: ...
 
 class SwapLocator:
@@ -240,7 +240,7 @@ class SwapEvent:
     """What happens before the operator with this anchor: phase, id, how many like it came before; `op` by index."""
 
     def __init__(
-        self, phase: int, operator: int, ordinal: int, op: int, deed: SwapDeed, targets: Sequence[int]
+        self, phase: int, operator: int, ordinal: int, op: int, kind: SwapActionKind, targets: Sequence[int]
     ) -> None: ...
 
 class SwapPolicy:

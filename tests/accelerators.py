@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from runtime.device import accelerator, use_sim
-from runtime.native import why_missing
+from runtime.device.native import why_missing
 
 ON_EACH = pytest.mark.parametrize("device", ["sim", pytest.param("cuda", marks=pytest.mark.gpu)], indirect=True)
 

@@ -37,7 +37,7 @@ struct OpInfo {
   std::optional<size_t> condition;  // The argument that must be true for that.
 };
 
-// An operator that writes arguments that its schema does not say it writes (runtime/undeclared_writes.py).
+// An operator that writes arguments that its schema does not say it writes (runtime/device/undeclared_writes.py).
 struct UndeclaredWrite {
   std::string op;  // With its namespace, without its overload.
   std::vector<std::string> arguments;

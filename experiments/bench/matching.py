@@ -23,7 +23,7 @@ def matching_figures(rounds: int) -> list[Figure]:
     """Time that a session adds to a dispatch-bound training step on sim, by turns with a plain one, one thread."""
     import torch
 
-    from runtime.native import why_missing
+    from runtime.device.native import why_missing
 
     missing = why_missing("runtime._C") or why_missing("runtime._sim")
     if missing is not None:
@@ -77,7 +77,7 @@ def _plain(step: Step) -> Iterator[None]:
 @contextmanager
 def _idle(step: Step) -> Iterator[None]:
     """What PyTorch takes to call anybody with an operator's arguments."""
-    from runtime.native import core
+    from runtime.device.native import core
 
     core.hold_idle_observer(True)
     try:
@@ -90,7 +90,7 @@ def _idle(step: Step) -> Iterator[None]:
 @contextmanager
 def _held(step: Step) -> Iterator[None]:
     """The guard alone: it looks at every argument, as it does while something is out."""
-    from runtime.native import core
+    from runtime.device.native import core
 
     core.hold_swap_guard(True)
     try:
@@ -105,7 +105,7 @@ def _session(step: Step) -> Iterator["SwapSession"]:
     """A session that follows everything, has no policy, and has seen an iteration."""
     import torch
 
-    from runtime.native import core
+    from runtime.device.native import core
 
     session = core.SwapSession(torch.device("sim", 0), least_bytes=1)
     session.start()
@@ -120,7 +120,7 @@ def _session(step: Step) -> Iterator["SwapSession"]:
 @contextmanager
 def _with_policy(step: Step) -> Iterator["SwapSession"]:
     """With targets that no tensor matches, so that nothing leaves: what is measured is the looking."""
-    from runtime.native import core
+    from runtime.device.native import core
 
     targets = [core.SwapTarget(f"tensor {number}", 4096, number, 0, 0, 0) for number in range(TARGETS)]
     with _session(step) as session:

@@ -37,7 +37,7 @@ def offload_figures() -> list[Figure]:
     """Step times of a GPT on CUDA where there is one, else on sim (modelled time), over the plain step's."""
     import torch
 
-    from runtime.native import why_missing
+    from runtime.device.native import why_missing
 
     missing = why_missing("runtime._C") or (None if torch.cuda.is_available() else why_missing("runtime._sim"))
     if missing is not None:

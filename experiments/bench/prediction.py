@@ -13,10 +13,10 @@ from experiments.hardware import read_hardware
 from experiments.models import Workload
 from experiments.outcomes import make_model
 from runtime.device import use_sim
-from runtime.native import why_missing
+from runtime.device.native import why_missing
+from runtime.execute.outcome import explained
 from runtime.profile import profile_step
 from runtime.swap import SwapExecutor
-from runtime.swap.outcome import explained
 from solvers.ir import Hardware, Limits, OpGraph, Report, SwapProblem
 from solvers.planner import build_solver
 from solvers.swap import lower, make_swap_problem

@@ -16,7 +16,7 @@ def record_figures(rounds: int) -> list[Figure]:
     """Time that each observer adds to a counted operator of a dispatch-bound training step on the CPU, one thread."""
     import torch
 
-    from runtime.native import why_missing
+    from runtime.device.native import why_missing
 
     missing = why_missing("runtime._C")
     if missing is not None:
@@ -84,7 +84,7 @@ def _observers() -> dict[str, Callable[[], AbstractContextManager[object]]]:
     """What is compared, each as what to enter around a step."""
     import torch
 
-    from runtime.native import core
+    from runtime.device.native import core
     from runtime.profile.recording import detailed_recording, light_recording
 
     observers: dict[str, Callable[[], AbstractContextManager[object]]] = {

@@ -19,7 +19,7 @@ from experiments.models.workload import Workload
 from runtime.device import SimDevice, memory_stats, reset_peak_memory, use_sim
 from runtime.profile.memory import MemoryProfile, block_policies, peak_bytes, profile_memory
 from runtime.profile.memory.peaks import Deltas
-from runtime.profile.memory.scheduled import policy_executor
+from runtime.swap.scheduled import policy_executor
 from solvers.ir.layout import POLICIES, Policy
 
 SHAPES: Mapping[str, GptShape] = {

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import torch
 
-from runtime.native import core
+from runtime.device.native import core
 from solvers.ir.graph import Launch
 
 HOST_WAITS = frozenset(

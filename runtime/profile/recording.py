@@ -7,7 +7,7 @@ from functools import partial
 
 import torch
 
-from runtime.native import core
+from runtime.device.native import core
 from solvers.ir.errors import BayplanError, InvalidInput
 
 LIGHT_CAPACITY = 1 << 20

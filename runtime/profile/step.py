@@ -6,14 +6,14 @@ from collections.abc import Callable
 import msgspec
 import torch
 
-from runtime.garbage import without_collector
-from runtime.native import core
-from runtime.profile.assembly import assemble_graph
+from runtime.device.native import core
+from runtime.profile.assembly import Measured, assemble_graph
 from runtime.profile.launches import operator_launches
 from runtime.profile.place import place_of
 from runtime.profile.recording import detailed_recording, light_recording
 from runtime.profile.tensors import untouched
 from runtime.profile.timing import operator_times_us
+from runtime.storage.garbage import without_collector
 from solvers.ir.errors import InvalidInput
 from solvers.ir.graph import OTHER_SEQUENCE, OpGraph
 
@@ -58,12 +58,11 @@ def profile_step(
         remarks.append(f"the allocator's own peak is {allocator_peak_bytes} bytes")
     graph = assemble_graph(
         recorder,
-        operator_times_us(recorder.elapsed_ns()),
+        Measured(times_us=operator_times_us(recorder.elapsed_ns()), launches=operator_launches(recorder, place)),
         name=name,
         source="; ".join([_source(place, warmup), *remarks]),
         model=model,
         optimizer=optimizer,
-        launches=operator_launches(recorder, place),
     )
     idle = () if model is None else untouched(recorder.storage_number, model, place)
     return msgspec.structs.replace(

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import torch
 
-from runtime.native import core
+from runtime.device.native import core
 from solvers.ir.graph import Phase, Tensor, TensorKind
 
 

@@ -1,12 +1,12 @@
 """Training within a memory budget: sessions, and the execution of a single swap schedule."""
 
-from runtime.swap.access import ensure_in, is_swapped_out, release_host_memory, swap_out
-from runtime.swap.executor import Executed, HostMemoryShort, StepDiffers, StepRun, SwapExecutor
-from runtime.swap.online.portfolio import PolicyChoice
-from runtime.swap.online.report import IterationSummary, PolicyResult, SessionCounts, SessionReport
-from runtime.swap.online.session import Session, session
-from runtime.swap.online.stages import StageSettings
-from runtime.swap.outcome import SwapCounts
+from runtime.execute.executor import Executed, HostMemoryShort, StepDiffers, StepRun, SwapExecutor
+from runtime.execute.outcome import SwapCounts
+from runtime.storage.access import ensure_in, is_swapped_out, release_host_memory, swap_out
+from runtime.swap.portfolio import PolicyChoice
+from runtime.swap.report import IterationSummary, PolicyResult, SessionCounts, SessionReport
+from runtime.swap.session import Session, session
+from runtime.swap.stages import StageSettings
 
 __all__ = [
     "Executed",

@@ -7,7 +7,7 @@ from statistics import median
 
 import torch
 
-from runtime.native import core
+from runtime.device.native import core
 
 ROUNDS = 15
 

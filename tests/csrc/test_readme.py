@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from runtime.native import why_missing
+from runtime.device.native import why_missing
 
 README = Path(__file__).resolve().parents[2] / "csrc" / "README.md"
 EXAMPLES = re.findall(r"```python\n(.*?)```(.*?)(?=```|\Z)", README.read_text(), re.DOTALL)

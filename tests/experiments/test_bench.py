@@ -52,7 +52,7 @@ def test_record_figures_count_operators_and_compare_with_a_plain_step() -> None:
 
 
 def test_without_the_extension_the_section_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("runtime.native.why_missing", lambda name: f"{name} is not built: run `make build`")
+    monkeypatch.setattr("runtime.device.native.why_missing", lambda name: f"{name} is not built: run `make build`")
     outcome = _bench("--only", "records")
     assert outcome.code == 0
     lines = [line for line in outcome.out.splitlines() if "per operator" in line]
@@ -143,7 +143,7 @@ def test_matching_figures_have_their_goals() -> None:
 
 
 def test_without_sim_the_section_matching_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("runtime.native.why_missing", lambda name: f"{name} is not built: run `make build`")
+    monkeypatch.setattr("runtime.device.native.why_missing", lambda name: f"{name} is not built: run `make build`")
     assert all(figure.value is None and "not built" in figure.how for figure in matching_figures(rounds=2))
 
 

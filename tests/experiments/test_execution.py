@@ -9,7 +9,7 @@ from experiments.config import DeviceKind, HardwareConf
 from experiments.execution import Execution, Treatment, attempt, execute
 from experiments.models import GptShape
 from experiments.worlds import World, load_hardware
-from runtime.native import why_missing
+from runtime.device.native import why_missing
 from solvers.ir import BayplanError, InvalidInput
 from tests.experiments.tiny import tiny_hardware
 

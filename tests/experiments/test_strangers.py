@@ -7,7 +7,7 @@ from typing import NamedTuple
 import pytest
 import torch
 
-from runtime.native import why_missing
+from runtime.device.native import why_missing
 from tests.experiments import strangers
 from tests.experiments.commands.console import Outcome, call, write_graph
 from tests.experiments.strangers import options

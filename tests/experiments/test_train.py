@@ -7,7 +7,7 @@ import pytest
 from experiments.figures import Figures, figures_of
 from experiments.rows import read_rows
 from experiments.train import loss_table, losses_csv, main
-from runtime.native import why_missing
+from runtime.device.native import why_missing
 from solvers.ir import InvalidInput, Row
 from tests.experiments.tiny import tiny_overrides
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import torch
 
-from runtime.profile.memory.saved import Boundaries
+from runtime.blocks.saved import Boundaries
 
 
 class Lives:

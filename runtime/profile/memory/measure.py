@@ -5,9 +5,9 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from runtime.profile.memory.blocks import find_blocks
+from runtime.blocks.blocks import find_blocks
+from runtime.blocks.on_demand import OnDemand, Resident, states_on_host
 from runtime.profile.memory.observing import Observer
-from runtime.profile.memory.on_demand import OnDemand, Resident, states_on_host
 from runtime.profile.memory.parameters import first_uses, ordered_parameters
 from runtime.profile.memory.profile import MemoryProfile
 from runtime.profile.memory.reading import Reader

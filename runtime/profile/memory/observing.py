@@ -11,11 +11,11 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from torch.utils._pytree import tree_map
 from torch.utils.checkpoint import checkpoint
 
-from runtime.profile.memory.blocks import states_of
+from runtime.blocks.blocks import states_of
+from runtime.blocks.on_demand import Resident
+from runtime.blocks.replacing import Alias, autocast_clearing, forward_replaced
+from runtime.blocks.saved import Boundaries, SavedStorages, device_bytes, device_tensors, watching_saves
 from runtime.profile.memory.lives import Lives
-from runtime.profile.memory.on_demand import Resident
-from runtime.profile.memory.replacing import Alias, autocast_clearing, forward_replaced
-from runtime.profile.memory.saved import Boundaries, SavedStorages, device_bytes, device_tensors, watching_saves
 from runtime.profile.memory.segments import Place, Tape
 from solvers.ir.errors import InvalidInput
 

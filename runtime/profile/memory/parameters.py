@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 
 from torch import nn
 
-from runtime.native import core
-from runtime.profile.memory.blocks import states_of
+from runtime.blocks.blocks import states_of
+from runtime.device.native import core
 from runtime.profile.memory.profile import ProfiledParameter
 
 

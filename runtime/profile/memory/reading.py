@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import torch
 
+from runtime.blocks.saved import device_bytes
 from runtime.profile.memory.observing import Call, Observer
 from runtime.profile.memory.profile import MemoryProfile, OpenCache, ProfiledBlock, ProfiledParameter
-from runtime.profile.memory.saved import device_bytes
 from runtime.profile.memory.segments import Pass, Segment
 
 

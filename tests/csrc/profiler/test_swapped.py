@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional
 
-from runtime.native import core
+from runtime.device.native import core
 from runtime.profile.recording import detailed_recording
 from runtime.swap import SwapExecutor, ensure_in, is_swapped_out, release_host_memory, swap_out
 from tests.accelerators import prepared
-from tests.runtime.swap.training import graph_of, schedule_of, sensible, small, warm
+from tests.runtime.execute.training import graph_of, schedule_of, sensible, small, warm
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from runtime.device import SimDevice, use_sim
-from runtime.native import why_missing
+from runtime.device.native import why_missing
 from solvers.ir.hardware import Device, Hardware, Link
 
 ROUND = Hardware(

@@ -10,7 +10,7 @@ import torch
 
 from runtime import device as devices
 from runtime.device import SimDevice, memory_stats
-from runtime.native import load
+from runtime.device.native import load
 
 MIB = 1 << 20
 Handler = Callable[[int, int, int], bool]

@@ -271,7 +271,7 @@ def observe(x: torch.Tensor, stream: torch.Stream) -> None:
     """Calls the observer as the swap engine does."""
     import ctypes
 
-    from runtime.native import load
+    from runtime.device.native import load
 
     get_pointer = ctypes.pythonapi.PyCapsule_GetPointer
     get_pointer.restype, get_pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]

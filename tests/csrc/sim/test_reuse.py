@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from runtime.device import SimDevice, use_sim
-from runtime.native import load
+from runtime.device.native import load
 from solvers.ir.errors import InvalidInput
 from tests.csrc.sim.conftest import ROUND
 

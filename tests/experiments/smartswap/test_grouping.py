@@ -11,7 +11,7 @@ from experiments.reproduction import Cells
 from experiments.shapes import read_shape
 from experiments.smartswap.grouping import figure_4, group_figures
 from experiments.smartswap.profiles import gpt_profile, llama_graph
-from runtime.native import why_missing
+from runtime.device.native import why_missing
 from solvers.ir.graph import Op, OpGraph
 from solvers.workload import Parallelism
 

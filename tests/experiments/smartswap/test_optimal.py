@@ -6,7 +6,7 @@ import pytest
 
 from experiments.reproduction import Cells, Result
 from experiments.smartswap.optimal import POLICIES, optimal, within
-from runtime.native import why_missing
+from runtime.device.native import why_missing
 from solvers.ir import Limits
 from solvers.ir.codec import problem_to_raw, write_json
 from solvers.swap import CapuchinSwap, GreedySwap, MilpSwap

@@ -8,7 +8,7 @@ from experiments.hardware import read_hardware
 from experiments.reproduction import OUT_OF_MEMORY, Cells, Result
 from experiments.smartswap.executed import gpt_of, reduced
 from experiments.smartswap.record_stream import Trial, figure_8, under_session, unlimited
-from runtime import native
+from runtime.device import native
 from solvers.ir.hardware import Hardware
 
 pytestmark = pytest.mark.skipif(

@@ -10,7 +10,7 @@ from experiments.smartswap import stability
 from experiments.smartswap.stability import figure_7
 from experiments.stability.record import Entry, Run
 from experiments.stability.settings import Policy
-from runtime.native import why_missing
+from runtime.device.native import why_missing
 
 PARAMETERS: dict[str, Any] = {
     "hardware": "sim-tiny",

@@ -9,7 +9,7 @@ from experiments.rows import read_rows
 from experiments.stability import execution, train
 from experiments.stability.record import entries_from_csv
 from experiments.stability.training import Step, Trainer
-from runtime.native import why_missing
+from runtime.device.native import why_missing
 from solvers.ir import InvalidInput, Row
 
 pytestmark = pytest.mark.skipif(why_missing("runtime._sim") is not None, reason="the simulated device is not built")

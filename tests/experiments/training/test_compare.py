@@ -18,7 +18,7 @@ from experiments.compare import main
 from experiments.figures import Figures, figures_of
 from experiments.rows import read_rows
 from experiments.training.compare import exit_code
-from runtime.native import why_missing
+from runtime.device.native import why_missing
 from runtime.swap import Executed, SwapExecutor
 from solvers.check import check_plan, check_schedule
 from solvers.ir import BayplanError, InvalidInput, Report, Row, Schedule

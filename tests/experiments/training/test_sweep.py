@@ -10,7 +10,7 @@ from experiments.figures import Figures, figures_of
 from experiments.plots import Line
 from experiments.rows import read_rows
 from experiments.sweep_rows import monotony, sweep_lines
-from runtime.native import why_missing
+from runtime.device.native import why_missing
 from solvers.ir import InvalidInput, Row
 from tests.experiments.tiny import tiny_hardware, tiny_overrides
 

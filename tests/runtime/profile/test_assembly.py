@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from runtime.device import SimDevice
-from runtime.native import core
-from runtime.profile.assembly import assemble_graph
+from runtime.device.native import core
+from runtime.profile.assembly import Measured, assemble_graph
 from runtime.profile.recording import detailed_recording
 
 
@@ -19,7 +19,7 @@ def recorder(sim: SimDevice) -> core.DetailedRecorder:
 
 
 def test_times_are_taken_as_they_are_and_arithmetic_from_the_recorder(recorder: core.DetailedRecorder) -> None:
-    graph = assemble_graph(recorder, [70, 5], name="pair", source="by hand")
+    graph = assemble_graph(recorder, Measured(times_us=[70, 5]), name="pair", source="by hand")
     product, total = graph.ops
     assert (graph.name, graph.source) == ("pair", "by hand")
     assert [op.time_us for op in graph.ops] == [70, 5]
@@ -29,10 +29,10 @@ def test_times_are_taken_as_they_are_and_arithmetic_from_the_recorder(recorder: 
 
 
 def test_arithmetic_that_was_not_counted_is_unknown_not_nothing(recorder: core.DetailedRecorder) -> None:
-    graph = assemble_graph(recorder, [1, 1], name="pair", source="by hand", arithmetic=False)
+    graph = assemble_graph(recorder, Measured(times_us=[1, 1], arithmetic=False), name="pair", source="by hand")
     assert [(op.flops, op.bytes) for op in graph.ops] == [(None, None)] * 2
 
 
 def test_each_operator_needs_its_time(recorder: core.DetailedRecorder) -> None:
     with pytest.raises(ValueError, match="shorter"):
-        assemble_graph(recorder, [1], name="pair", source="by hand")
+        assemble_graph(recorder, Measured(times_us=[1]), name="pair", source="by hand")

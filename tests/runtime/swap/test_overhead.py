@@ -2,7 +2,7 @@
 
 import torch
 
-from runtime.native import core
+from runtime.device.native import core
 from runtime.swap.overhead import guard_ns_per_record
 
 

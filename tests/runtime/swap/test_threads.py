@@ -1,114 +1,66 @@
-"""Other threads of the program run operators while a step is executed: they are not the step's, and harm nothing."""
+"""Another thread computes on the device while sessions start, pause, resume and close: nobody runs out of memory."""
 
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-
-import pytest
 import torch
 
-from runtime.swap import Executed, SwapExecutor
-from tests.accelerators import ON_EACH
-from tests.runtime.swap.training import Trainee, graph_of, plainly, schedule_of, sensible, small, train
+from experiments.models.gpt import GptShape
+from runtime.device.native import load
+from runtime.swap.session import Session
+from runtime.swap.stages import StageSettings
+from tests.runtime.execute.test_threads import meanwhile
+from tests.runtime.swap.training import SHORT, Program, Trainer, run
+
+SHAPE = GptShape(layers=2, width=32, heads=2, context=64, batch=4, seed=3)
+STAGES = StageSettings(0, 2)
+LOADING = 400_000
+"""Bytes: ample for what the other threads of these tests hold."""
 
 
-@contextmanager
-def meanwhile(work: Callable[[], object]) -> Iterator[None]:
-    """Another thread repeats the work, at least once, until the context ends; what it raises fails the test."""
-    stop, started = threading.Event(), threading.Event()
-    raised: list[BaseException] = []
+def pausing(steps: int) -> Program:
+    """Steps of two lengths; the session pauses after each."""
 
-    def loop() -> None:
-        try:
-            while not (stop.is_set() and started.is_set()):
-                work()
-                started.set()
-        except BaseException as error:
-            raised.append(error)
-            started.set()
+    def program(trainer: Trainer, following: Session | None) -> list[torch.Tensor]:
+        losses = []
+        for number in range(steps):
+            losses.append(trainer.step(tokens=SHORT if number % 2 else None))
+            if following is not None:
+                following.pause()
+                following.resume()
+        return losses
 
-    thread = threading.Thread(target=loop)
-    thread.start()
-    started.wait(60)
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
-    assert raised == []
+    return program
 
 
-@ON_EACH
-def test_a_data_loader_s_thread_is_no_part_of_the_step(device: torch.device) -> None:
-    graph = graph_of(small, device)
-    executor = SwapExecutor(schedule_of(graph, sensible(graph, 1024)), graph, device)
-    samples = [torch.arange(100.0) + number for number in range(8)]
+def test_a_busy_data_loader_s_thread_costs_no_memory_when_sessions_come_and_go(device: torch.device) -> None:
+    """It is inside an operator, or waits to be let in, at some of these moments."""
+    program = pausing(6)
+    free = run(program, device, shape=SHAPE)
+    budget = free.peak_bytes * 3 // 4 + LOADING
+    weight = torch.ones(64, 64, device=device)
+    passive = 0
 
-    def run(trainee: Trainee) -> torch.Tensor:
-        with meanwhile(lambda: torch.stack(samples).mul_(2).mean().item()):
-            executed = executor.run(trainee.step)
-        assert executed.counts.as_planned, executed.counts
-        return executed.value
+    def scale() -> None:
+        weight.mul_(1.0)
 
-    assert train(small, device, run).equals(train(small, device, plainly))
-
-
-@ON_EACH
-def test_a_thread_that_reads_on_the_device_sees_right_data_and_changes_none(device: torch.device) -> None:
-    """It may read what the plan would send away: then the storage stays, or comes back for it."""
-    graph = graph_of(small, device)
-    executor = SwapExecutor(schedule_of(graph, sensible(graph, 1024)), graph, device)
-    results: list[Executed[torch.Tensor]] = []
-    wrong: list[float] = []
-    values = torch.arange(1000, dtype=torch.float32, device=device)
-    torch.accelerator.synchronize()
-
-    def read() -> None:
-        if (values + 1)[-1].item() != 1000.0:
-            wrong.append(1)
-
-    def run(trainee: Trainee) -> torch.Tensor:
-        with meanwhile(read):
-            results.append(executor.run(trainee.step))
-        return results[-1].value
-
-    assert train(small, device, run).equals(train(small, device, plainly))
-    assert wrong == []
-    assert all(result.counts.operators == len(graph.ops) for result in results)
-    assert all(result.counts.departure is None for result in results)
+    with meanwhile(scale), meanwhile(scale), meanwhile(scale):
+        for _ in range(4):
+            limited = run(program, device, budget, SHAPE, stages=STAGES)
+            assert limited.equals(free)
+            passive += sum(iteration.counts.passive for iteration in limited.iterations)
+    assert passive > 0
 
 
-def test_a_step_begun_on_another_thread_is_followed_there(device: torch.device) -> None:
-    graph = graph_of(small, device)
-    executor = SwapExecutor(schedule_of(graph, sensible(graph, 1024)), graph, device)
+def test_the_simulated_device_answers_while_other_threads_copy(device: torch.device) -> None:
+    """Who copies has the device's lock and may need Python's; who asks has Python's and needs the device's."""
+    native = load("runtime._sim")
+    capacity = native.capacity()
 
-    def run(trainee: Trainee) -> torch.Tensor:
-        results: list[Executed[torch.Tensor]] = []
-        thread = threading.Thread(target=lambda: results.append(executor.run(trainee.step)))
-        thread.start()
-        thread.join()
-        assert results[0].counts.as_planned, results[0].counts
-        return results[0].value
+    def copy() -> None:
+        assert torch.ones(64, 64).to(device).is_contiguous()
 
-    assert train(small, device, run).equals(train(small, device, plainly))
-
-
-@pytest.mark.parametrize("when", ["inside", "around"])
-def test_a_profiler_may_run_at_the_same_time(device: torch.device, when: str) -> None:
-    graph = graph_of(small, device)
-    executor = SwapExecutor(schedule_of(graph, sensible(graph, 1024)), graph, device)
-
-    def run(trainee: Trainee) -> torch.Tensor:
-        def profiled() -> torch.Tensor:
-            with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
-                return trainee.step()
-
-        if when == "inside":
-            executed = executor.run(profiled)
-        else:
-            with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
-                executed = executor.run(trainee.step)
-        assert executed.counts.as_planned, executed.counts
-        return executed.value
-
-    assert train(small, device, run).equals(train(small, device, plainly))
+    with meanwhile(copy), meanwhile(copy):
+        for _ in range(20_000):
+            native.set_capacity(capacity)
+            assert native.capacity() == capacity
+            assert native.races() == []
+            assert native.counters()["kernels"] >= 0
+            assert native.host_ns() >= 0

@@ -1,10 +1,10 @@
-"""`runtime.undeclared_writes` lists exactly what PyTorch's operators write and do not declare."""
+"""`runtime.device.undeclared_writes` lists exactly what PyTorch's operators write and do not declare."""
 
 import pytest
 import torch
 
 from runtime.device import SimDevice, use_sim
-from runtime.undeclared_writes import UNDECLARED_WRITES, UNDECLARED_WRITES_OF_OTHER_DEVICES
+from runtime.device.undeclared_writes import UNDECLARED_WRITES, UNDECLARED_WRITES_OF_OTHER_DEVICES
 from tests.csrc.sim.opinfo.copies import Copies
 from tests.csrc.sim.opinfo.sweep import Plan, programs
 from tests.csrc.sim.opinfo.undeclared import Found, watched_writes

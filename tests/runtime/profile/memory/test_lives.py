@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from runtime.blocks.saved import Boundaries, SavedStorages
 from runtime.device import SimDevice
 from runtime.profile.memory import profile_memory
 from runtime.profile.memory.lives import Lives
-from runtime.profile.memory.saved import Boundaries, SavedStorages
 from tests.runtime.profile.memory.models import Doubled, Stack, task
 from tests.runtime.profile.memory.test_peaks import assert_predicted, mixes
 

@@ -1,0 +1,28 @@
+// Brings back what an operator is about to touch.
+#pragma once
+
+#include <ATen/record_function.h>
+
+#include <atomic>
+
+#include "follow/frames.h"
+#include "profiler/operators.h"
+#include "storage/store.h"
+
+namespace bayplan::swap {
+
+// Look at every argument though nothing is out: what `make bench` measures.
+extern std::atomic<bool> look_always;
+
+// Whether what is out has to be looked for among the arguments.
+inline bool anything_out() { return Store::get().absent() > 0 || look_always.load(std::memory_order_relaxed); }
+
+// Counted operators touch data. Of the others only those that resize or re-point a storage do, and `record_stream`.
+bool touches_data(const OperatorInfo& info);
+
+// Looks through the frame's arguments, on whichever device.
+void bring_in_arguments(const at::RecordFunction& frame);
+// The same for the frame that was pinned last, whose pins need no second look through its arguments.
+void bring_in_pinned(const at::RecordFunction& frame, const OpenFrames& own);
+
+}  // namespace bayplan::swap

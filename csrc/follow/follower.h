@@ -1,0 +1,115 @@
+// Whoever follows the program's operators: a step that executes a schedule, or a session. The guard hands the active
+// one each operator, and asks it for storages that are out. What both need stands here: the device and its compute
+// stream, the store, and the first error.
+#pragma once
+
+#include <ATen/record_function.h>
+#include <c10/core/CachingDeviceAllocator.h>
+#include <c10/core/StorageImpl.h>
+
+#include <exception>
+#include <mutex>
+#include <vector>
+
+#include "follow/compute_stream.h"
+#include "follow/touch.h"
+#include "storage/store.h"
+
+namespace bayplan::swap {
+
+using Lock = std::lock_guard<std::recursive_mutex>;
+using StoragePtr = c10::intrusive_ptr<c10::StorageImpl>;
+using WeakStorage = c10::weak_intrusive_ptr<c10::StorageImpl>;
+
+// Storages that operators of a thread are using now.
+using Pins = std::vector<c10::StorageImpl*>;
+
+class Follower {
+ public:
+  // What is followed: one training step, under a schedule, or a whole training loop, in a session.
+  enum class Kind : uint8_t { kStep, kSession };
+
+  virtual ~Follower() = default;
+  Follower(const Follower&) = delete;
+  Follower& operator=(const Follower&) = delete;
+
+  // The one that is followed now, or null: one at a time in a process.
+  static Follower* active();
+  // In a forked process, which follows nothing.
+  static void forget_active() { set_active(nullptr); }
+
+  Kind kind() const { return kind_; }
+  bool is_active() const { return active() == this; }
+  c10::Device device() const { return device_; }
+  // Whether operators are followed while nothing is out.
+  bool watching() const { return watching_; }
+
+  // PyTorch swallows what an observer throws, so the first error is kept.
+  void keep_error(std::exception_ptr error);
+  // The first error since the last call, rethrown; nothing if there was none.
+  void raise_error();
+  bool failed() const { return error_ != nullptr; }
+
+  // ---- called by the guard
+
+  // An operator begins, on any thread, nested ones too: also brings back what it is about to touch. False: somebody
+  // else is followed by now, and the operator has to be told to him.
+  virtual bool begin_frame(const at::RecordFunction& frame) = 0;
+  // It has ended.
+  virtual void end_frame(const at::RecordFunction& frame) = 0;
+  // Whether the results of operators have to be told.
+  virtual bool needs_results() const = 0;
+  // An operator needs a storage that may be out.
+  virtual void demand(c10::StorageImpl& storage) = 0;
+  // An operator's kernels are queued on another stream than the compute stream; these are storages that it has made.
+  virtual void end_elsewhere(Touch& /*touch*/, const std::vector<WeakStorage>& /*made*/) {}
+
+  // ---- called by others
+
+  // Somebody knows the storage's address: it stays until the step or the iteration ends.
+  virtual void hold(c10::StorageImpl& storage) = 0;
+  // Answers a request for memory that lacks so many bytes; whether anything was freed.
+  virtual bool relieve(uint64_t /*missing*/, unsigned /*attempt*/, const Pins& /*pins*/) { return false; }
+  // What the allocator lacks, where it does not say: bytes.
+  virtual uint64_t shortage() const { return 0; }
+
+ protected:
+  Follower(Kind kind, c10::Device device);
+
+  static void set_active(Follower* follower);
+  // Called with the first error, once.
+  virtual void on_error() {}
+  void forget_error() { error_ = nullptr; }
+
+  // Counts of the store and peaks of memory begin anew.
+  void begin_counting();
+  // What the store has done since then or since the last call.
+  StoreCounts take_counts();
+  c10::CachingAllocator::Stat allocated() const;
+
+  const c10::Device device_;
+  Store& store_;
+  ComputeStream compute_;
+  bool watching_ = true;
+
+ private:
+  const Kind kind_;
+  StoreCounts counts_before_;
+  std::exception_ptr error_;
+};
+
+// Runs a callback's body, and lets whoever is active keep what it throws.
+template <typename Body>
+void guarded(const Body& body) {
+  try {
+    body();
+  } catch (...) {
+    if (Follower* follower = Follower::active()) follower->keep_error(std::current_exception());
+  }
+}
+
+// The storage if it is out because of the swap-out whose copy ends with that event, and has got to that place; else
+// null. A storage may have left once more since, for somebody else's reasons.
+StoragePtr out_since(StoragePtr storage, const EventPtr& copied_out, Place place);
+
+}  // namespace bayplan::swap

@@ -1,0 +1,104 @@
+// Which operators each thread is inside of, and which storages these use.
+#pragma once
+
+#include <ATen/record_function.h>
+
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "follow/follower.h"
+#include "profiler/operators.h"
+
+namespace bayplan::swap {
+
+// Where a thread stands among the operators, since a step or session began to follow it.
+struct ThreadPlace {
+  uint64_t epoch = 0;
+  FrameTracker tracker = {};
+  bool foreign = false;  // in an operator on the step's device that is not the step's
+  int compiled = 0;      // depth of regions of torch.compile
+
+  // Whether no step or session has begun, stopped or paused meanwhile.
+  bool is_current() const;
+};
+
+// The calling thread's, made anew after `forget_frames`.
+ThreadPlace& thread_place();
+
+// A step begins, or a session starts, stops or is paused: no thread is in an operator of it.
+void forget_frames();
+
+// What a thread holds until its frames end, whoever starts or stops meanwhile: PyTorch tells the end of each frame
+// whose begin it told.
+class OpenFrames {
+ public:
+  // An operator that works on another stream than the compute stream.
+  struct Elsewhere {
+    const at::RecordFunction* frame;
+    TouchPtr touch;
+    bool unseen;  // the frame will not tell its results
+  };
+
+  // The calling thread's.
+  static OpenFrames& of_thread();
+
+  // Notes the storages among the arguments; whether there were any on the device.
+  bool pin_arguments(c10::Device device, const at::RecordFunction& frame);
+  // The storages of all frames, those of the latest frame from `first` on.
+  const Pins& pins() const { return pins_; }
+  size_t first() const { return first_; }
+  // Whether the latest frame has an argument on another device, the host excepted.
+  bool has_other_device() const { return other_device_; }
+
+  // The counted operator that the thread is in, if a session follows it.
+  const at::RecordFunction* outermost() const { return outermost_; }
+  void set_outermost(const at::RecordFunction& frame) {
+    if (outermost_ == nullptr) outermost_ = &frame;
+  }
+  // The operator works on the device from now on.
+  void start_computing();
+  bool computes() const { return computing_ != nullptr; }
+  // The frame holds nothing any more. Before anything that may wait for the store.
+  void let_go(const at::RecordFunction& frame);
+
+  // Whether the latest frame works with nothing but what the operators around it were given or have made, on the stream
+  // that they work on.
+  bool is_within_elsewhere(c10::Stream stream) const;
+  void begin_elsewhere(Elsewhere elsewhere) { elsewheres_.push_back(std::move(elsewhere)); }
+  // The frame's kernels are queued: answers what it did elsewhere, for when the thread has let go of it.
+  std::optional<Elsewhere> end_elsewhere(const at::RecordFunction& frame);
+  // What the frames inside the first one elsewhere have made.
+  const std::vector<WeakStorage>& made() const { return made_; }
+  // Those are told; forgets them after the outermost frame elsewhere.
+  void told_made();
+
+ private:
+  struct Mark {
+    const at::RecordFunction* frame;
+    size_t pins;  // how many were there before it
+  };
+  void unpin(const at::RecordFunction& frame);
+
+  Pins pins_ = {};
+  std::vector<Mark> marks_ = {};  // by open frame with pins
+  size_t first_ = 0;
+  bool other_device_ = false;
+  const at::RecordFunction* outermost_ = nullptr;
+  const at::RecordFunction* computing_ = nullptr;  // the same once it counts as computing
+  std::vector<Elsewhere> elsewheres_ = {};
+  std::vector<WeakStorage> made_ = {};
+};
+
+// Whether another thread is inside an operator on the device that a session has followed.
+bool others_compute();
+// Waits until none is, a second at most; whether none is. A thread inside an operator holds bare addresses, which ones
+// only it knows, and other threads' operators are short.
+bool wait_for_others();
+// Whether the calling thread runs code of torch.compile, which hands addresses about where no operator tells.
+bool in_compiled_code();
+// In a forked process, which has the calling thread alone.
+void forget_other_threads();
+
+}  // namespace bayplan::swap

@@ -1,0 +1,62 @@
+// CUDA's caching allocator asks its registered callbacks before it takes new memory from the driver. Their interface is
+// restated here, so that this file needs neither CUDA's headers nor its libraries; the registry is looked up at run
+// time. Never run here: no GPU was at hand.
+#include <c10/util/Registry.h>
+#include <dlfcn.h>
+
+#include <memory>
+#include <string>
+
+#include "follow/follower.h"
+#include "follow/relief.h"
+
+namespace c10 {
+// As in c10/cuda/CUDACachingAllocator.h, where it is called with the allocator's (recursive) lock held.
+struct FreeMemoryCallback {
+  virtual ~FreeMemoryCallback() = default;
+  virtual bool Execute() = 0;
+};
+}  // namespace c10
+
+namespace bayplan::swap {
+namespace {
+
+using Callbacks = c10::Registry<std::string, std::unique_ptr<c10::FreeMemoryCallback>>;
+
+constexpr char kRegistry[] = "_ZN3c1031FreeCudaMemoryCallbacksRegistryB5cxx11Ev";
+constexpr unsigned kMost = 4096;  // storages for one request
+
+// The allocator asks on every request that its cache cannot serve, long before the device is full, and does not say how
+// much it lacks: so this keeps room for one more storage as large as the largest.
+class Relief final : public c10::FreeMemoryCallback {
+ public:
+  bool Execute() override {
+    const Follower* follower = Follower::active();
+    if (follower == nullptr) return false;
+    // Another thread may hold the store and wait for the allocator: never wait for the store here.
+    const std::unique_lock<std::recursive_mutex> held(Store::get().lock, std::try_to_lock);
+    if (!held.owns_lock() || follower->shortage() == 0) return false;
+    bool freed = answer_pressure(0, follower->shortage(), 0);
+    for (unsigned attempt = 1; attempt < kMost && follower->shortage() > 0; ++attempt) {
+      if (!answer_pressure(0, follower->shortage(), attempt)) break;
+      freed = true;
+    }
+    return freed;
+  }
+};
+
+}  // namespace
+
+bool listen_to_cuda() {
+  static const bool listening = [] {
+    void* library = dlopen("libc10_cuda.so", RTLD_LAZY | RTLD_NOLOAD);  // null unless PyTorch has loaded it
+    void* accessor = library == nullptr ? nullptr : dlsym(library, kRegistry);
+    if (accessor == nullptr) return false;
+    auto* registry = reinterpret_cast<Callbacks* (*)()>(accessor);
+    registry()->Register("bayplan", [] { return std::unique_ptr<c10::FreeMemoryCallback>(new Relief()); });
+    return true;
+  }();
+  return listening;
+}
+
+}  // namespace bayplan::swap

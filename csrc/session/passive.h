@@ -1,0 +1,43 @@
+// Requests for memory that do not fit, answered as SmartSwap's Algorithm 3 does: release the blocks that are being
+// swapped out, the compute stream waiting for their copies; then swap out what fits the request best.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "session/state.h"
+#include "session/streams.h"
+#include "session/transfers.h"
+
+namespace bayplan::swap {
+
+// How a session that found more memory in use than its budget came down.
+struct Descent {
+  uint64_t before_bytes;  // in use
+  uint64_t after_bytes;
+  uint64_t storages;  // that were swapped out
+};
+
+class PassiveSwaps {
+ public:
+  PassiveSwaps(SessionState& state, Streams& streams, Transfers& transfers)
+      : state_(state), streams_(streams), transfers_(transfers) {}
+
+  // Answers a request that lacks so many bytes; whether anything was freed.
+  bool relieve(uint64_t missing, unsigned attempt, const Pins& pins);
+  // Sends away the storage that fits the missing bytes best; whether there was one. `residents`: one that was there
+  // before the session began, instead of a younger one.
+  bool swap_out(uint64_t missing, const Pins& pins, bool residents);
+  // The bytes of the largest storage that was seen and lives.
+  uint64_t largest_bytes() const;
+
+ private:
+  StoragePtr choose(uint64_t missing, const Pins& pins, uint64_t newest, bool residents) const;
+  bool may_leave(const Tracked& tracked, c10::StorageImpl& storage, const Pins& pins) const;
+
+  SessionState& state_;
+  Streams& streams_;
+  Transfers& transfers_;
+};
+
+}  // namespace bayplan::swap

@@ -1,0 +1,89 @@
+// What a session does while a training loop runs: which tensors leave when they are sighted, and before which operators
+// blocks are released and tensors return.
+#pragma once
+
+#include <c10/util/flat_hash_map.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "follow/features.h"
+#include "storage/action_kind.h"
+
+namespace bayplan::swap {
+
+// How tensors and operators of the policy are found in a later iteration.
+enum class Matching : uint8_t {
+  kFeatures,  // tensors by their features, operators by phase, name and count
+  kIndex,     // both by number in the iteration: Capuchin's way, which a changed sequence misleads
+};
+
+// A tensor that leaves after the operator that it is sighted at.
+struct Target {
+  std::string label;  // for messages
+  uint64_t bytes;
+  uint64_t key;
+  uint32_t ordinal;
+  uint32_t op;        // by index: the operator,
+  uint32_t position;  // and the index of the sighting there
+  bool result;        // sighted as a result, before any operator used it
+};
+
+// A place in the iteration: the `ordinal`-th operator of that phase and id, or, by index, the `op`-th of all.
+struct Anchor {
+  Phase phase;
+  uint32_t id;
+  uint32_t ordinal;
+  uint32_t op;
+};
+
+// Before the operator with that anchor.
+struct Event {
+  Anchor anchor;
+  ActionKind kind;  // release or swap-in
+  std::vector<uint32_t> targets;
+};
+
+struct Policy {
+  std::vector<Target> targets;
+  std::vector<Event> events;
+  std::vector<std::pair<uint32_t, uint32_t>> arrivals;  // target, operator of its first use after: without the guard
+};
+
+// A policy with the tables that finding needs; counts anew in each iteration.
+class Finder {
+ public:
+  Finder(Policy policy, Matching matching);
+
+  void restart();
+  // Events before the operator, in their order; empty where there are none.
+  const std::vector<uint32_t>& events(const Anchor& anchor) const;
+  // The target of a sighting, if it is one. To be asked once for each sighting.
+  std::optional<uint32_t> target(uint64_t key, uint32_t op, uint32_t position);
+  const std::vector<uint32_t>& arrivals(uint32_t op) const;
+
+  const Policy& policy() const { return policy_; }
+  // Whether some target is sighted as a result.
+  bool needs_results() const { return needs_results_; }
+  Matching matching() const { return matching_; }
+
+ private:
+  struct Lookalikes {
+    uint32_t seen = 0;
+    std::vector<std::optional<uint32_t>> targets;  // by ordinal
+  };
+  uint64_t place(const Anchor& anchor) const;
+
+  Policy policy_;
+  Matching matching_;
+  bool needs_results_ = false;
+  ska::flat_hash_map<uint64_t, std::vector<uint32_t>> events_;
+  ska::flat_hash_map<uint64_t, Lookalikes> by_key_;
+  ska::flat_hash_map<uint64_t, uint32_t> by_index_;
+  ska::flat_hash_map<uint32_t, std::vector<uint32_t>> arrivals_;
+};
+
+}  // namespace bayplan::swap

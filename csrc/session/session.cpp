@@ -1,0 +1,227 @@
+#include "session/session.h"
+
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <pthread.h>
+
+#include <algorithm>
+#include <new>
+#include <utility>
+
+#include "follow/guard.h"
+#include "profiler/storages.h"
+
+namespace bayplan::swap {
+namespace {
+
+std::vector<Session*> started;  // the last one is active; under the store's lock
+uint64_t epochs = 0;            // of all sessions' iterations; likewise
+
+EventPtr timing_event_on(c10::Stream stream) {
+  auto event = std::make_shared<c10::Event>(stream.device_type(), c10::EventFlag::BACKEND_DEFAULT);
+  event->record(stream);
+  return event;
+}
+
+// A forked process (a data loader's worker) has the device's memory no more, and no other threads: it follows nothing,
+// and whoever held the store at the fork does not exist in it.
+void survive_forks() {
+  static const int registered = pthread_atfork([] { Store::get().lock.lock(); }, [] { Store::get().lock.unlock(); },
+                                               [] {
+                                                 new (&Store::get().lock) std::recursive_mutex();
+                                                 started.clear();
+                                                 Follower::forget_active();
+                                                 forget_other_threads();
+                                               });
+  TORCH_CHECK(registered == 0, "pthread_atfork failed with code ", registered);
+}
+
+}  // namespace
+
+Session::Session(c10::Device device, SessionOptions options)
+    : Follower(Kind::kSession, device),
+      state_(*this, options, compute_),
+      streams_(state_),
+      transfers_(state_, streams_),
+      sightings_(state_, streams_, transfers_),
+      passive_(state_, streams_, transfers_) {}
+
+Session::~Session() { stop(); }
+
+// ---- beginning and end ----------------------------------------------------------------------------------------------
+
+void Session::start() {
+  survive_forks();
+  const Lock held(store_.lock);
+  const Follower* other = active();
+  TORCH_CHECK(other == nullptr || other->kind() != Kind::kStep,
+              "a swap schedule is being executed: end that step before a "
+              "session starts");
+  TORCH_CHECK(std::find(started.begin(), started.end(), this) == started.end(), "this session runs already");
+  begin_iteration();
+  begin_counting();
+  started.push_back(this);
+  set_active(this);
+  forget_frames();  // after the others know of it: who has waited for the store meanwhile begins again
+  refresh_guard();
+  try {  // what any stream has been given to do before is done: nobody knows with which storages
+    c10::impl::VirtualGuardImpl(device_.type()).synchronizeDevice(device_.index());
+  } catch (...) {
+    stop();
+    throw;
+  }
+}
+
+void Session::stop() {
+  const Lock held(store_.lock);
+  const auto own = std::find(started.begin(), started.end(), this);
+  if (own == started.end()) return;
+  started.erase(own);
+  set_active(started.empty() ? nullptr : started.back());
+  forget_frames();
+  transfers_.forget();
+  for (const auto& [address, tracked] : state_.tracker) {
+    const auto storage = tracked.storage.lock();
+    if (storage == nullptr || Store::entry_of(*storage) == nullptr) continue;
+    try {
+      store_.ensure_in(*storage, Users::kAnyStream);
+    } catch (const c10::OutOfMemoryError&) {  // the guard stays on and tries again when it is used
+    } catch (...) {                           // the others come back all the same; a destructor may be running
+      keep_error(std::current_exception());
+    }
+  }
+  streams_.settle_copies();
+  state_.tracker.clear();
+  streams_.forget_touches();
+  refresh_guard();
+}
+
+void Session::set_watching(bool on) {
+  const Lock held(store_.lock);
+  watching_ = on;
+  if (!on) streams_.settle_copies();
+  forget_frames();
+  refresh_guard();
+}
+
+void Session::add_resident(const std::vector<at::Tensor>& tensors) {
+  const Lock held(store_.lock);
+  for (const at::Tensor& tensor : tensors) {
+    const c10::Storage* storage = storage_on(device_, tensor);
+    if (storage == nullptr || storage->nbytes() < state_.options.least_bytes) continue;
+    state_.tracker.at(*storage, state_.now).resident = true;
+  }
+}
+
+void Session::set_policy(std::optional<Policy> policy) {
+  const Lock held(store_.lock);
+  transfers_.set_policy(std::move(policy));
+  refresh_guard();
+}
+
+void Session::record_sightings(bool on) {
+  const Lock held(store_.lock);
+  sightings_.record(on);
+  refresh_guard();
+}
+
+void Session::set_ranks(const std::vector<uint32_t>& by_frequency) {
+  const Lock held(store_.lock);
+  sightings_.set_ranks(by_frequency);
+}
+
+void Session::measure_swapping() {
+  const Lock held(store_.lock);
+  state_.iteration.clock.timeline = std::make_shared<Timeline>(*compute_);
+}
+
+// ---- iterations -----------------------------------------------------------------------------------------------------
+
+// On the calling thread and its stream.
+void Session::begin_iteration() {
+  thread_ = std::this_thread::get_id();
+  epoch_ = ++epochs;
+  streams_.move_to(current_stream(device_));
+  state_.running.frame = nullptr;
+  transfers_.forget_sighted();
+  state_.iteration.clock.begin = timing_event_on(*compute_);
+}
+
+Iteration Session::end_iteration() {
+  const Lock held(store_.lock);
+  transfers_.release_leaving();
+  Iteration done = std::exchange(state_.iteration, Iteration());
+  streams_.close_touches();
+  begin_iteration();
+  done.clock.end = state_.iteration.clock.begin;
+  done.peak_bytes = static_cast<uint64_t>(allocated().peak);
+  done.host_peak_bytes = store_.host().stats().peak_held_bytes;
+  done.unmatched = transfers_.unmatched();
+  done.counts = std::exchange(state_.counts, SessionCounts());
+  done.counts.store = take_counts();
+  state_.iteration.operators.reserve(done.operators.size());
+  state_.iteration.phases.reserve(done.operators.size());
+  ++state_.iterations;
+  for (auto& counted : counted_) std::fill(counted.begin(), counted.end(), 0);
+  sightings_.restart();
+  transfers_.restart();
+  state_.tracker.prune();
+  ever_short_ = ever_short_ || done.counts.passive + done.counts.failed > 0;
+  short_ = ever_short_;
+  refresh_guard();
+  return done;
+}
+
+// ---- memory ---------------------------------------------------------------------------------------------------------
+
+// Without the guard, what the policy sent away is the policy's business; what left for lack of memory is not.
+void Session::demand(c10::StorageImpl& storage) {
+  const Lock held(store_.lock);
+  const Entry* entry = Store::entry_of(storage);
+  if (entry == nullptr || (!state_.options.guard && transfers_.sent_away(*entry))) return;
+  if (watching_ && storage.device() == device_) return streams_.bring_back(storage);
+  store_.ensure_in(storage, Users::kAnyStream);
+}
+
+void Session::hold(c10::StorageImpl& storage) {
+  const Lock held(store_.lock);
+  if (storage.device() == device_) streams_.hold(storage);
+}
+
+// While nobody watches, pins are not known, so that nothing may leave.
+bool Session::relieve(uint64_t missing, unsigned attempt, const Pins& pins) {
+  const Lock held(store_.lock);
+  return (attempt == 0 || watching_) && passive_.relieve(missing, attempt, pins);
+}
+
+// The limit stands already, so that nobody takes what this frees. Other threads know their addresses; if they do not
+// come to an end, nothing leaves, and later requests for memory ask again.
+Descent Session::come_down() {
+  const auto in_use = [this] { return static_cast<uint64_t>(allocated().current); };
+  const bool alone = wait_for_others();
+  const Lock held(store_.lock);
+  Descent done{in_use(), 0, 0};
+  done.after_bytes = done.before_bytes;
+  if (!budget_.has_value() || done.before_bytes <= *budget_) return done;
+  const Pins& pins = OpenFrames::of_thread().pins();
+  try {
+    while (alone && in_use() > *budget_) {
+      const uint64_t missing = in_use() - *budget_;
+      if (!passive_.swap_out(missing, pins, /*residents=*/false) && !passive_.swap_out(missing, pins, true)) break;
+      ++done.storages;
+    }
+  } catch (const HostMemoryShort&) {
+    keep_error(std::current_exception());
+  }
+  done.after_bytes = in_use();
+  if (done.after_bytes <= *budget_) c10::getDeviceAllocator(device_.type())->resetPeakStats(device_.index());
+  return done;
+}
+
+// Room for the largest storage that was seen.
+uint64_t Session::shortage() const {
+  if (!budget_.has_value()) return 0;
+  const uint64_t wanted = static_cast<uint64_t>(allocated().current) + passive_.largest_bytes();
+  return wanted > *budget_ ? wanted - *budget_ : 0;
+}
+
+}  // namespace bayplan::swap

@@ -1,0 +1,48 @@
+// What the parts of a session share: the storages that it knows, the iteration that runs, and where it is in that.
+#pragma once
+
+#include <exception>
+#include <utility>
+
+#include "follow/follower.h"
+#include "follow/tracker.h"
+#include "profiler/operators.h"
+#include "session/iteration.h"
+
+namespace bayplan::swap {
+
+// The counted operator that runs; without a frame there is none.
+struct RunningOperator {
+  const at::RecordFunction* frame = nullptr;
+  const OperatorInfo* info = nullptr;
+  Phase phase = Phase::kForward;
+  uint64_t number = 0;
+};
+
+struct SessionState {
+  SessionState(Follower& session, SessionOptions options, ComputeStream& compute)
+      : device(session.device()), options(options), store(Store::get()), compute(compute), session_(session) {}
+
+  void keep_error(std::exception_ptr error) { session_.keep_error(std::move(error)); }
+
+  // The engine works on the host from now on, until the result goes: marked where somebody measures that.
+  EngineWork work() { return EngineWork(iteration.clock.timeline.get(), *compute); }
+  // Somebody else uses the storage, or knows its address.
+  bool must_stay(const Tracked& tracked) const { return tracked.barred || tracked.held >= iterations; }
+
+  const c10::Device device;
+  const SessionOptions options;
+  Store& store;
+  ComputeStream& compute;
+  Tracker tracker;
+  Iteration iteration;
+  SessionCounts counts;
+  RunningOperator running;
+  uint64_t now = 0;  // operators since the session began
+  uint64_t iterations = 1;
+
+ private:
+  Follower& session_;
+};
+
+}  // namespace bayplan::swap

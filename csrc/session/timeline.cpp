@@ -1,0 +1,73 @@
+#include "session/timeline.h"
+
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <algorithm>
+#include <exception>
+
+namespace bayplan::swap {
+namespace {
+
+// The same for all timelines of a device, as the pool of streams is small.
+c10::Stream idle_stream(c10::Device device) {
+  static auto* streams = new std::vector<c10::Stream>();  // under the store's lock
+  for (const c10::Stream& stream : *streams) {
+    if (stream.device() == device) return stream;
+  }
+  const c10::impl::VirtualGuardImpl guard(device.type());
+  return streams->emplace_back(guard.getStreamFromGlobalPool(device, /*isHighPriority=*/false));
+}
+
+}  // namespace
+
+Timeline::Timeline(c10::Stream compute) : tape_(compute.device_type()), idle_(idle_stream(compute.device())) {
+  const uint32_t begin = tape_.mark(compute);
+  records_.push_back({false, 0, tape_.mark(idle_), begin});
+}
+
+void Timeline::end_operator(c10::Stream compute) {
+  const uint32_t host = tape_.mark(idle_);
+  records_.push_back({false, 0, host, tape_.mark(compute)});
+}
+
+void Timeline::begin_engine() {
+  if (depth_++ == 0) engine_begin_ = tape_.mark(idle_);
+}
+
+void Timeline::end_engine(c10::Stream compute) {
+  if (--depth_ > 0) return;
+  try {
+    const uint32_t host = tape_.mark(idle_);
+    records_.push_back({true, engine_begin_, host, tape_.mark(compute)});
+  } catch (const std::exception&) {  // what cannot be marked is not counted; an error may be on its way already
+  }
+}
+
+double Timeline::without_swapping_us() const {
+  for (uint32_t mark = 0; mark < tape_.size(); ++mark) tape_.wait(mark);
+  double stream = 0, host = tape_.at_us(records_.front().host);
+  double replayed_stream = stream, replayed_host = host;
+  double engine_us = 0, waited_until = stream;
+  for (const Record& record : records_) {
+    const double now = tape_.at_us(record.host), end = tape_.at_us(record.compute);
+    if (record.engine) {
+      engine_us += now - tape_.at_us(record.host_begin);
+      waited_until = end;
+      continue;
+    }
+    const double work = std::max(0.0, now - host - engine_us);
+    if (end <= now && now > stream) {  // the host has waited for the operator, or has nothing to be ahead of
+      replayed_host = std::max(replayed_host, replayed_stream) + std::min(work, now - stream);
+    } else {
+      replayed_host += work;
+    }
+    const double took = std::max(0.0, end - std::max({stream, waited_until, now}));
+    replayed_stream = std::max(replayed_stream, replayed_host) + took;
+    stream = end;
+    host = now;
+    engine_us = 0;
+  }
+  return replayed_stream;
+}
+
+}  // namespace bayplan::swap

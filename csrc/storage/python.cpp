@@ -1,0 +1,108 @@
+#include "storage/python.h"
+
+#include <pybind11/stl.h>
+#include <torch/csrc/Exceptions.h>
+
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "storage/action_kind.h"
+#include "storage/store.h"
+
+namespace py = pybind11;
+
+namespace bayplan::swap {
+namespace {
+
+PyObject* host_memory_short = nullptr;
+
+void bind_types(py::module_& module) {
+  py::enum_<ActionKind>(module, "SwapActionKind")
+      .value("RELEASE", ActionKind::kRelease)
+      .value("SWAP_IN", ActionKind::kSwapIn)
+      .value("SWAP_OUT", ActionKind::kSwapOut);
+  py::class_<StoreCounts>(module, "SwapCounts")
+      .def_readonly("swapped_out", &StoreCounts::swapped_out)
+      .def_readonly("swapped_in", &StoreCounts::swapped_in)
+      .def_readonly("fetched", &StoreCounts::fetched)
+      .def_readonly("cancelled", &StoreCounts::cancelled)
+      .def_readonly("early", &StoreCounts::early)
+      .def_readonly("died", &StoreCounts::died)
+      .def_readonly("out_bytes", &StoreCounts::out_bytes)
+      .def_readonly("in_bytes", &StoreCounts::in_bytes);
+  py::class_<HostStats>(module, "SwapHostStats")
+      .def_readonly("held_bytes", &HostStats::held_bytes)
+      .def_readonly("used_bytes", &HostStats::used_bytes)
+      .def_readonly("peak_held_bytes", &HostStats::peak_held_bytes)
+      .def_readonly("allocations", &HostStats::allocations)
+      .def_readonly("reuses", &HostStats::reuses);
+}
+
+void set_observer(const std::optional<py::capsule>& capsule) {
+  HandoverObserver observer = nullptr;
+  if (capsule.has_value()) {
+    observer = reinterpret_cast<HandoverObserver>(PyCapsule_GetPointer(capsule->ptr(), "bayplan.handover"));
+    if (observer == nullptr) throw py::error_already_set();
+  }
+  Store& store = Store::get();
+  const std::lock_guard<std::recursive_mutex> held(store.lock);
+  store.set_handover_observer(observer);
+}
+
+void bind_memory(py::module_& module) {
+  module.def("ensure_in", torch::wrap_pybind_function_no_gil([](const at::Tensor& tensor) {
+               Store::get().ensure_in(storage_of(tensor), Users::kAnyStream);
+             }));
+  module.def("ensure_in_storage", torch::wrap_pybind_function_no_gil([](uintptr_t storage) {
+               Store::get().ensure_in(*reinterpret_cast<c10::StorageImpl*>(storage), Users::kAnyStream);
+             }));
+  module.def("why_it_stays", [](const at::Tensor& tensor) -> std::optional<std::string> {
+    const char* reason = Store::why_it_stays(storage_of(tensor));
+    return reason == nullptr ? std::nullopt : std::optional<std::string>(reason);
+  });
+  module.def("is_out", [](const at::Tensor& tensor) {
+    return tensor.unsafeGetTensorImpl()->has_storage() && Store::entry_of(storage_of(tensor)) != nullptr;
+  });
+  module.def("swapped_out_storages", [] { return Store::get().absent(); });
+  module.def("set_host_limit", torch::wrap_pybind_function_no_gil([](std::optional<uint64_t> bytes) {
+               const std::lock_guard<std::recursive_mutex> held(Store::get().lock);
+               Store::get().host().set_limit(bytes);
+             }));
+  module.def("host_stats", torch::wrap_pybind_function_no_gil([] {
+               const std::lock_guard<std::recursive_mutex> held(Store::get().lock);
+               return HostStats(Store::get().host().stats());
+             }));
+  module.def("trim_host", torch::wrap_pybind_function_no_gil([] {
+               const std::lock_guard<std::recursive_mutex> held(Store::get().lock);
+               Store::get().host().trim();
+             }));
+  module.def("set_handover_observer", &set_observer, py::arg("observer"));
+}
+
+}  // namespace
+
+c10::StorageImpl& storage_of(const at::Tensor& tensor) {
+  TORCH_CHECK(tensor.defined() && tensor.unsafeGetTensorImpl()->has_storage(),
+              "this tensor has no storage of its own (it is undefined or sparse): only strided tensors can be swapped");
+  return *tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
+}
+
+void raise_in_python(const std::function<void()>& throwing) {
+  HANDLE_TH_ERRORS
+  try {
+    throwing();
+  } catch (const HostMemoryShort& error) {
+    PyErr_SetString(host_memory_short, error.what());
+    throw py::error_already_set();
+  }
+  END_HANDLE_TH_ERRORS_PYBIND
+}
+
+void bind_storage(py::module_& module) {
+  host_memory_short = py::exception<HostMemoryShort>(module, "HostMemoryShort", PyExc_MemoryError).release().ptr();
+  bind_types(module);
+  bind_memory(module);
+}
+
+}  // namespace bayplan::swap

@@ -1,0 +1,128 @@
+// Storages that have left the device. A storage's data pointer is taken out and an `Entry` put in its place, so that
+// every view and every variable that autograd saved follows; reading it without the guard throws. When the storage
+// dies, so does its entry.
+//
+// The store moves data and keeps memory alive; *when* something happens, and which stream waits for which, is its
+// caller's business (step.h executes a plan). Only `ensure_in`, `park` and a storage's death order everything
+// themselves.
+#pragma once
+
+#include <c10/core/StorageImpl.h>
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+
+#include "storage/host_pool.h"
+#include "storage/lanes.h"
+
+namespace bayplan::swap {
+
+enum class Place : uint8_t {
+  kLeaving,  // being copied out; its device block is whole and still its own
+  kAway,     // only on the host
+  kComing,   // being copied into a new device block, which is not the storage's yet
+};
+
+// What stands in the place of a storage's data.
+struct Entry {
+  c10::Device device;
+  c10::Stream home;  // the compute stream whose memory pool its blocks come from
+  size_t bytes;
+  Place place = Place::kLeaving;
+  c10::DataPtr block = {};  // leaving: the old block; coming: the new one
+  HostBlock host = {};
+  EventPtr copied_out = nullptr;
+  EventPtr copied_in = nullptr;
+};
+
+// Which streams may use a storage that comes back: the one that asks, which is told to wait, or any. Others know
+// nothing of the copy, so for them the host waits.
+enum class Users : uint8_t { kAsker, kAnyStream };
+
+// How a storage that an operator wanted was found.
+enum class Arrival : uint8_t { kPresent, kCancelled, kEarly, kFetched };
+
+struct StoreCounts {
+  uint64_t swapped_out = 0;
+  uint64_t swapped_in = 0;  // copies in, planned or on demand
+  uint64_t fetched = 0;     // on demand: it was away
+  uint64_t cancelled = 0;   // on demand: it was still leaving
+  uint64_t early = 0;       // on demand: its planned swap-in was under way
+  uint64_t died = 0;        // freed by the program while it was out
+  uint64_t out_bytes = 0;
+  uint64_t in_bytes = 0;
+};
+
+StoreCounts operator-(const StoreCounts& now, const StoreCounts& before);
+
+// Told of every storage that leaves: its address, bytes and the stream of the copy. From then on the program must not
+// touch the block; a race checker counts this as an exclusive access. See `set_handover_observer`.
+using HandoverObserver = void (*)(const void* address, size_t bytes, int64_t stream_id);
+
+// One for the process. Public functions lock; they may be called from any thread.
+class Store {
+ public:
+  static Store& get();
+
+  // The entry that stands in for the storage's data, or null.
+  static Entry* entry_of(c10::StorageImpl& storage);
+
+  // Why a storage cannot leave, or null: it is out already, empty, shared copy-on-write, from another process, or in
+  // memory that is not the allocator's, or its address was given away.
+  static const char* why_it_stays(c10::StorageImpl& storage);
+  // Somebody else (another library, another process) knows the storage's address: it stays as long as it lives.
+  void hold_for_life(c10::StorageImpl& storage);
+
+  // Queues the copy out on the lane and hands the storage over; its block stays allocated until `release`.
+  void swap_out(c10::StorageImpl& storage, c10::Stream home);
+  // Gives the block of a leaving storage back to its pool. The compute stream must have been told to wait for the copy.
+  void release(c10::StorageImpl& storage);
+  // Gives that block to the allocator now, which keeps it until it finds the copy done: PyTorch's `record_stream`.
+  void leave_to_allocator(c10::StorageImpl& storage);
+  // Allocates the block of a storage that is away, from the pool of its home stream. Throws OutOfMemoryError.
+  c10::DataPtr allocate(const Entry& entry);
+  // Queues the copy into that block on the lane.
+  void swap_in(c10::StorageImpl& storage, c10::DataPtr block);
+  // Undoes a swap-in: the storage is away again, and its home stream waits for the copy.
+  void recall(c10::StorageImpl& storage);
+  // Gives a coming storage its data. The compute stream must have been told to wait for the copy.
+  void install(c10::StorageImpl& storage);
+
+  // Makes a storage readable for whatever is queued next on the calling thread's current stream, or on any stream,
+  // wherever its data is. `copied`, if given, becomes the end of the copy that the users are told to wait for; it stays
+  // as it is where the storage was present.
+  Arrival ensure_in(c10::StorageImpl& storage, Users users, EventPtr* copied = nullptr);
+  // Swaps out with every wait that this needs, and releases the block at once.
+  void park(c10::StorageImpl& storage);
+
+  // Storages that are out now. A cheap look: exact only under the lock.
+  int64_t absent() const { return absent_.load(std::memory_order_relaxed); }
+
+  StoreCounts counts() const { return counts_; }
+  HostPool& host() { return host_; }
+  void set_handover_observer(HandoverObserver observer) { observer_ = observer; }
+  // Called, under the lock, when the first storage leaves and when the last is back.
+  void set_listener(void (*listener)()) { listener_ = listener; }
+
+  std::recursive_mutex lock;
+
+ private:
+  static void drop(void* entry);
+  void drop_block(Entry& entry, c10::Stream user);
+  void settle(Entry& entry);
+  void restore(c10::StorageImpl& storage, Entry& entry);
+  void hand_back(c10::StorageImpl& storage, Entry& entry, c10::Event& copied, Users users);
+  void change_absent(int64_t by);
+
+  HostPool host_;
+  std::unordered_map<const c10::StorageImpl*, c10::weak_intrusive_ptr<c10::StorageImpl>> held_;
+  StoreCounts counts_;
+  std::atomic<int64_t> absent_{0};
+  HandoverObserver observer_ = nullptr;
+  void (*listener_)() = nullptr;
+};
+
+}  // namespace bayplan::swap

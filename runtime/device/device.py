@@ -1,0 +1,222 @@
+"""Sets up the simulated accelerator, and measures a device of any kind: its clock, its memory, its limit."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import torch
+
+from runtime.device.native import load
+from runtime.device.simulated import RaceMode, SimDevice, plain_numbers, registered_native
+from solvers.ir.codec import read_document
+from solvers.ir.errors import InvalidInput
+from solvers.ir.hardware import HOST, Device, Hardware, Link
+
+DEFAULT_HARDWARE = Hardware(
+    name="sim-default",
+    source="round numbers, no real device",
+    devices=(
+        Device(
+            name="0",
+            memory_bytes=4 << 30,
+            flops_per_s={"float32": 10_000_000_000_000, "bfloat16": 40_000_000_000_000},
+            bytes_per_s=500_000_000_000,
+            launch_us=5.0,
+            efficiency={"matmul": 0.6, "other": 0.8},
+        ),
+    ),
+    links=(Link(a="0", b=HOST, bytes_per_s=16_000_000_000, latency_us=10.0),),
+)
+"""What `use_sim` models where nothing is said."""
+
+
+def use_sim(
+    hardware: Hardware | Path | str | None = None,
+    *,
+    capacity_bytes: int | None = None,
+    noise: float = 0.0,
+    seed: int = 0,
+    races: RaceMode = "raise",
+    event_query_ns: int = 0,
+) -> SimDevice:
+    """Sets up the simulated accelerator: registers it at the first call, reconfigures and resets it later.
+
+    `hardware` is a `bayplan-hardware/1` value or file (its first device, and that device's links with the host);
+    `capacity_bytes` replaces its memory; `noise` multiplies every kernel's time by a seeded uniform factor of
+    [1 − noise, 1 + noise]; `races` says what to do with one: raise at once, record, or not look; `event_query_ns` is
+    what the allocator's look at one event of a recorded stream costs the host, at every request while there is one.
+
+    Raises:
+        InvalidInput: the extension is missing or torch is not 2.13, another backend has PyTorch's slot, more memory is
+            in use than the capacity, or a number makes no sense.
+    """
+    if isinstance(hardware, str | Path):
+        hardware = read_document(Path(hardware), Hardware)
+    hardware = hardware or DEFAULT_HARDWARE
+    numbers = plain_numbers(hardware, noise, seed, event_query_ns)
+    if races not in ("raise", "record", "off"):
+        raise InvalidInput(f"races={races!r} is unknown: choose of 'raise', 'record', 'off'")
+    native = registered_native()
+    device = SimDevice(native, hardware)
+    native.reset()
+    device.set_capacity(hardware.device().memory_bytes if capacity_bytes is None else capacity_bytes)
+    native.configure(numbers)
+    native.set_races(races)
+    _set_up.clear()
+    _set_up.append(device)
+    return device
+
+
+_set_up: list[SimDevice] = []
+"""The process's simulated accelerator, once there is one."""
+
+
+def sim_hardware() -> Hardware:
+    """What the last `use_sim` modelled; raises `InvalidInput` where there was none."""
+    if not _set_up:
+        raise InvalidInput("device sim is not set up in this process: call runtime.device.use_sim first")
+    return _set_up[-1].hardware
+
+
+class MemoryStats(NamedTuple):
+    """Device memory in bytes: in use by tensors, the most of it, held by the allocator, and its failures."""
+
+    allocated_bytes: int
+    peak_bytes: int
+    reserved_bytes: int
+    reserved_peak_bytes: int
+    ooms: int
+    retries: int
+
+
+def accelerator(name: Literal["sim", "cuda", "cpu"]) -> torch.device:
+    """The device of that name, ready to use; raises `InvalidInput` where it is not there."""
+    if name == "sim":
+        if torch._C._get_privateuse1_backend_name() != "sim":
+            use_sim()
+        return torch.device("sim", 0)
+    if name == "cuda":
+        if not torch.cuda.is_available():
+            raise InvalidInput("device cuda is not available in this process: use sim or cpu")
+        return torch.device("cuda", torch.cuda.current_device())
+    if name == "cpu":
+        return torch.device("cpu")
+    raise InvalidInput(f"device {name!r} is unknown: choose of 'sim', 'cuda', 'cpu'")
+
+
+def accelerator_of(device: torch.device | str | None) -> torch.device:
+    """The device with its index, by default the current accelerator; raises `InvalidInput` where there is none such."""
+    current = torch.accelerator.current_accelerator(check_available=True)
+    try:
+        found = current if device is None else torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        raise InvalidInput(f"device {device!r} is none that PyTorch knows: name one, such as sim or cuda") from error
+    if found is None or found.type == "cpu":
+        raise InvalidInput(
+            f"device {found or 'cpu'} has no streams to copy on: execute on an accelerator, such as sim or cuda"
+        )
+    count = torch.accelerator.device_count()
+    if current is None or found.type != current.type or (found.index or 0) >= count:
+        there = "none" if current is None else f"{count} {current.type}"
+        raise InvalidInput(f"device {found} is not there, this process has {there}: name an accelerator that it has")
+    without_index = str(found) == found.type
+    return torch.device(found.type, torch.accelerator.current_device_index()) if without_index else found
+
+
+def clock(device: torch.device) -> Callable[[], int]:
+    """A clock in nanoseconds that first waits for the device: virtual on sim, the machine's elsewhere."""
+    if device.type == "sim":
+        native = load("runtime._sim")
+
+        def virtual() -> int:
+            torch.accelerator.synchronize()
+            return int(native.host_ns())
+
+        return virtual
+    if device.type == "cpu":
+        return time.perf_counter_ns
+
+    def real() -> int:
+        torch.accelerator.synchronize(device)
+        return time.perf_counter_ns()
+
+    return real
+
+
+def memory_stats(device: torch.device) -> MemoryStats:
+    """The allocator's statistics of an accelerator; raises `InvalidInput` for the CPU, which has none."""
+    _require_accelerator(device)
+    raw = torch.accelerator.memory_stats(device)
+    return MemoryStats(
+        allocated_bytes=raw["allocated_bytes.all.current"],
+        peak_bytes=raw["allocated_bytes.all.peak"],
+        reserved_bytes=raw["reserved_bytes.all.current"],
+        reserved_peak_bytes=raw["reserved_bytes.all.peak"],
+        ooms=raw["num_ooms"],
+        retries=raw["num_alloc_retries"],
+    )
+
+
+@contextmanager
+def limited_memory(device: torch.device, budget_bytes: int) -> Iterator[None]:
+    """Lets an accelerator's allocator hold at most `budget_bytes` inside; what is in use already may be more.
+
+    On sim the capacity is lowered. On CUDA the allocator's share of the device is, which counts whole segments, those
+    of other streams included; it may cache what is over the limit until the next request. Both are as before after it.
+
+    Raises:
+        InvalidInput: the device is the CPU, or the budget is not positive or above what is there.
+    """
+    _require_accelerator(device)
+    limit, available = (_limit_sim, _sim_capacity()) if device.type == "sim" else (_limit_cuda, _cuda_memory(device))
+    if not 0 < budget_bytes <= available:
+        raise InvalidInput(
+            f"a budget of {budget_bytes} bytes is outside (0, {available}], the memory of device {device.type}: "
+            "ask for what is there"
+        )
+    restore = limit(device, budget_bytes)
+    try:
+        yield
+    finally:
+        restore()
+
+
+def _sim_capacity() -> int:
+    return int(load("runtime._sim").capacity())
+
+
+def _cuda_memory(device: torch.device) -> int:
+    return int(torch.cuda.get_device_properties(device).total_memory)
+
+
+def _limit_sim(_device: torch.device, budget_bytes: int) -> Callable[[], None]:
+    native, before = load("runtime._sim"), _sim_capacity()
+    native.set_capacity(budget_bytes)
+    return lambda: native.set_capacity(before)
+
+
+def _limit_cuda(device: torch.device, budget_bytes: int) -> Callable[[], None]:
+    before = torch.cuda.get_per_process_memory_fraction(device)
+    torch.cuda.set_per_process_memory_fraction(budget_bytes / _cuda_memory(device), device)
+    return lambda: torch.cuda.set_per_process_memory_fraction(before, device)
+
+
+def memory_limit_bytes(device: torch.device) -> int:
+    """The bytes that an accelerator's allocator may hold now: sim's capacity, or this process's share of a GPU."""
+    _require_accelerator(device)
+    if device.type == "sim":
+        return _sim_capacity()
+    return int(_cuda_memory(device) * torch.cuda.get_per_process_memory_fraction(device))
+
+
+def reset_peak_memory(device: torch.device) -> None:
+    """Lets the peak start again from what is in use now."""
+    _require_accelerator(device)
+    torch.accelerator.reset_peak_memory_stats(device)
+
+
+def _require_accelerator(device: torch.device) -> None:
+    if device.type == "cpu":
+        raise InvalidInput("device cpu keeps no memory statistics: use sim or cuda")

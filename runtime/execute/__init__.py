@@ -1,0 +1,1 @@
+"""Walks a `Schedule` on a real training step, and says what it did."""

@@ -1,0 +1,1 @@
+"""Storages that leave the device and return, and the page-locked host memory that holds them meanwhile."""

@@ -1,0 +1,279 @@
+"""What happens between two iterations: look at the one that ended, decide what the next one executes and records."""
+
+from collections import deque
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from runtime.device.native import core
+from runtime.loop.log import LOGGER
+from runtime.swap.cost import SwapCost
+from runtime.swap.engine import Engine
+from runtime.swap.generation import Generation
+from runtime.swap.journal import Remarks, log_chosen, log_policy, log_return, log_stage
+from runtime.swap.policy import Policy
+from runtime.swap.recorder import Recorder
+from runtime.swap.recurrence import Kind, Kinds
+from runtime.swap.report import IterationSummary, PolicyResult, SessionCounts, counts_of
+from runtime.swap.stages import Sampling, Stage, StageSettings
+from solvers.ir.errors import BayplanError
+
+LISTED = 1000
+"""Number of latest policies that are reported; a loop without end may try any number."""
+
+
+class Control:
+    """The state of a session from boundary to boundary; `begin` opens an iteration, `end` closes it and opens the next.
+
+    `generations(number)` makes the next generation, `recorder` a recorder for one iteration.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        generations: Callable[[int], Generation],
+        recorder: Callable[[], Recorder],
+        stages: StageSettings,
+        sampling: Sampling,
+        watch: Callable[[IterationSummary], None] | None = None,
+    ) -> None:
+        self.counts = SessionCounts()
+        self.iterations = 0
+        self.generations = self.returns = 0
+        self.peak_bytes = self.host_peak_bytes = 0
+        self.unswapped_peak_bytes: int | None = None
+        self.unplanned_us: float | None = None
+        self._remarks = Remarks()
+        self._engine = engine
+        self._generations = generations
+        self._new_recorder = recorder
+        self._kinds = Kinds(stages)
+        self._ranks: tuple[int, ...] = ()
+        self._sampling = sampling
+        self._watch = watch
+        self._tried: deque[tuple[Generation, int]] = deque(maxlen=LISTED)
+        self._forgotten = 0
+        self._recorder: Recorder | None = None
+        self._running: int | None = None
+        self._in_stage = 0
+        self._whole = True
+        self._latest: Kind | None = None
+
+    @property
+    def stage(self) -> Stage:
+        """Stage of the running iteration, if it is of the kind that is expected."""
+        return self._kinds.expected.stage
+
+    @property
+    def results(self) -> list[PolicyResult]:
+        """The latest `LISTED` policies of all generations, as they were made."""
+        return [generation.results[number] for generation, number in self._tried]
+
+    @property
+    def remarks(self) -> list[str]:
+        """Remarks on what did not go as planned; of sentences that differ in numbers only, the first."""
+        return self._remarks.sentences
+
+    def begin(self, *, whole: bool) -> None:
+        """An iteration begins; one that is not `whole`, since the session rested in its midst, decides nothing."""
+        self._whole = whole
+        self._record_next()
+
+    def _time(self, ended: core.SwapIteration, summary: IterationSummary, recorder: Recorder | None) -> None:
+        """Decide, and keep the times of the iteration's kind; the first one of all makes the optimizer's states."""
+        ran, settled = self._kinds.expected, self._kinds.expected.settled
+        self._latest = self._decide(ended, summary, recorder) or ran
+        if self.iterations > 1:
+            swapped = summary.counts.swapped_out + summary.counts.swapped_in > 0
+            self._latest.times.ended(ended.clock, swapped=swapped, settled=settled and self._latest is ran)
+
+    def cost(self) -> SwapCost | None:
+        """What swapping costs an iteration of the latest kind; None where it is not known."""
+        return None if self._latest is None else self._latest.times.cost()
+
+    def interrupt(self) -> bool:
+        """The session rests: what runs is no iteration. Answers whether an iteration had begun to work."""
+        return bool(self._close().phases)
+
+    def end(self) -> None:
+        """The iteration ended: count it, decide, and begin the next."""
+        recorder, stage, whole = self._recorder, self.stage, self._whole
+        ended = self._close()
+        self._whole = True
+        summary = self._count(ended, stage, recorded=recorder is not None) if ended.phases else None
+        if summary is not None and whole:
+            self._time(ended, summary, recorder)
+        self._record_next()
+        if summary is not None and self._watch is not None:
+            self._watch(summary)
+
+    def give_way(self) -> None:
+        """A profiler of the program's needs what the recorder has: record another iteration."""
+        if self._recorder is not None:
+            self._stop_recorder()
+            self.remark("an iteration was not recorded to its end: the program started a torch.profiler")
+
+    def _close(self) -> core.SwapIteration:
+        self._stop_recorder()
+        return self._engine.end_iteration()
+
+    def _stop_recorder(self) -> None:
+        recorder, self._recorder = self._recorder, None
+        if recorder is not None:
+            recorder.stop()
+
+    def _record_next(self) -> None:
+        """Open a detailed record where a generation waits for one; mark times where none was marked yet."""
+        expected = self._kinds.expected
+        if not expected.generating:
+            if self.iterations > 0 and expected.times.lacks_marks(settled=expected.settled):
+                self._engine.measure_swapping()
+            return
+        recorder = self._new_recorder()
+        try:
+            recorder.start()
+        except BayplanError as error:
+            self.remark(f"an iteration was not recorded: {error}")
+            return
+        self._engine.record_sightings(True)
+        self._recorder = recorder
+
+    def _count(self, ended: core.SwapIteration, stage: Stage, *, recorded: bool) -> IterationSummary:
+        counts = counts_of(ended)
+        self.iterations += 1
+        self._in_stage += 1
+        self.counts += counts
+        self.peak_bytes = max(self.peak_bytes, ended.peak_bytes)
+        self.host_peak_bytes = max(self.host_peak_bytes, ended.host_peak_bytes)
+        return IterationSummary(
+            number=self.iterations,
+            stage=stage.value,
+            operators=len(ended.phases),
+            policy=self._running,
+            recorded=recorded,
+            duration_us=ended.duration_us() if recorded or self._watch is not None else None,
+            peak_bytes=ended.peak_bytes,
+            host_peak_bytes=ended.host_peak_bytes,
+            counts=counts,
+            backward=ended.backward,
+        )
+
+    def _decide(self, ended: core.SwapIteration, summary: IterationSummary, recorder: Recorder | None) -> Kind | None:
+        """The iteration's kind; None where it was not compared, and is taken to be what all before it were."""
+        ran, before = self._kinds.expected, self.stage
+        generating = ran.generating
+        if self._kinds.steady and not generating and not self._sampling.due(before, self._in_stage - 1):
+            return None
+        kind = self._compare(ended, summary, recorder)
+        known = kind.settled and not (generating and kind is ran)
+        if self._kinds.follow(kind) and known:
+            self.returns += 1
+        log_stage(self.iterations, before, self.stage, self._kinds.last)
+        if kind is not ran and known:
+            log_return(self.iterations, kind.place)
+        if self.stage is not before:
+            self._in_stage = 0
+        self._prepare(ran)
+        return kind
+
+    def _compare(self, ended: core.SwapIteration, summary: IterationSummary, recorder: Recorder | None) -> Kind:
+        """Advance the stage of the iteration's kind; what was recorded counts only for the kind that was expected."""
+        ran = self._kinds.expected
+        operators = np.asarray(ended.operators, dtype=np.int64)
+        kind = self._kinds.sort(operators, ended.forward_bytes)
+        if kind.stage is Stage.WARM_UP:
+            kind.forget()
+        elif kind.generation is None:
+            self._begin_generation(kind, operators)
+        elif kind is ran and kind.generating and recorder is not None:
+            self._go_on(kind, kind.generation, ended, summary, recorder)
+        return kind
+
+    def _prepare(self, ran: Kind) -> None:
+        """What the next iteration executes.
+
+        A policy that stood goes on for one iteration of a kind that has none yet: most changes pass, and a wrong policy
+        costs only time.
+        """
+        expected = self._kinds.expected
+        generation = expected.generation
+        if generation is not None and expected.ranks != self._ranks:
+            self._engine.set_ranks(expected.ranks)
+            self._ranks = expected.ranks
+        if generation is not None and generation.open:
+            self._try(generation)
+        elif generation is not None:
+            self._execute(expected.policy, expected.place)
+        elif not ran.settled or self._running != ran.place:
+            self._execute(None, None)
+
+    def _begin_generation(self, kind: Kind, operators: npt.NDArray[np.int64]) -> None:
+        self.generations += 1
+        kind.generation = self._generations(self.generations)
+        counts = np.bincount(operators)
+        by_frequency = np.argsort(-counts, kind="stable")
+        kind.ranks = tuple(int(operator) for operator in by_frequency if counts[operator] > 0)
+
+    def _go_on(
+        self,
+        kind: Kind,
+        generation: Generation,
+        ended: core.SwapIteration,
+        summary: IterationSummary,
+        recorder: Recorder,
+    ) -> None:
+        """The iteration was recorded for a generation: measure its policy, then propose the next one or choose."""
+        if self._running is not None or not generation.results:
+            generation.measured(summary.duration_us, summary.counts)
+        made = len(generation.results)
+        proposed = self._proposed(generation, ended, recorder)
+        new = [(generation, number) for number in range(made, len(generation.results))]
+        self._forgotten += max(len(self._tried) + len(new) - LISTED, 0)
+        self._tried.extend(new)
+        self.unswapped_peak_bytes = max(self.unswapped_peak_bytes or 0, generation.unswapped_peak_bytes or 0) or None
+        self.unplanned_us = generation.unplanned_us
+        self.remark(generation.remark, expected=generation.fits)
+        if proposed is not None:
+            number = len(generation.results)
+            log_policy(self.iterations, number, generation.size, len(proposed.targets), proposed.bytes)
+        elif not generation.open:
+            self._keep_best(kind, generation)
+
+    def _keep_best(self, kind: Kind, generation: Generation) -> None:
+        kind.policy = generation.best()
+        self.remark(generation.remark, expected=generation.fits)
+        if generation.kept is not None:
+            kind.place = self._place(generation, generation.kept)
+            log_chosen(self.iterations, generation.kept + 1, generation.results[generation.kept].duration_us or 0.0)
+        self._kinds.settle()
+
+    def _proposed(self, generation: Generation, ended: core.SwapIteration, recorder: Recorder) -> Policy | None:
+        """The next policy, made from the iteration that ended; None where there is none, for now or for good."""
+        fastest_us = generation.fastest_us
+        if generation.exhausted:
+            generation.open = False
+        elif fastest_us is not None:
+            try:
+                return generation.propose(recorder.profiled(ended, fastest_us))
+            except Exception as error:  # a policy only saves time, and the program trains on without
+                generation.fail(f"no policy was made from an iteration: {str(error) or repr(error)}")
+                LOGGER.debug("the iteration's profile failed", exc_info=True)
+        return None
+
+    def _try(self, generation: Generation) -> None:
+        trial = generation.trial
+        self._execute(trial, None if trial is None else self._place(generation, len(generation.results) - 1))
+
+    def _place(self, generation: Generation, number: int) -> int:
+        """The number of a policy, counted from the session's first."""
+        return self._forgotten + self._tried.index((generation, number))
+
+    def _execute(self, policy: Policy | None, place: int | None) -> None:
+        if place != self._running:
+            self._engine.set_policy(None if policy is None else policy.native())
+        self._running = place
+
+    def remark(self, sentence: str | None, *, expected: bool = False) -> None:
+        """Say a sentence once, in the log and in the report; a warning, unless it is `expected`."""
+        self._remarks.add(self.iterations, sentence, expected=expected)

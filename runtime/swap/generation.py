@@ -1,0 +1,203 @@
+"""One pass of making policies: each is planned, executed and measured in turn, and the best is kept."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from runtime.execute.program import host_need_bytes
+from runtime.loop.log import LOGGER
+from runtime.swap.policy import Policy, Sightings, locate
+from runtime.swap.portfolio import PolicyChoice
+from runtime.swap.report import PolicyResult, SessionCounts
+from solvers.ir.amounts import show_bytes
+from solvers.ir.errors import BayplanError, InfeasibleBudget
+from solvers.ir.graph import OpGraph
+from solvers.ir.hardware import Hardware
+from solvers.ir.schedule import Schedule
+from solvers.ir.solution import Solution
+
+MARGIN = 0.02
+"""Passive swaps alone must be faster by this share of the time before a policy, which is more even, is given up."""
+
+
+class Profiled(NamedTuple):
+    """A recorded iteration: its graph, and how the engine identified operators and tensors."""
+
+    graph: OpGraph
+    operators: Sequence[int]
+    phases: Sequence[int]
+    sightings: Sightings
+
+
+class Generation:
+    """The policies of one generation, in the order of the portfolio.
+
+    `propose` makes the next one that can be executed, `measured` says how the latest went. `open` until every policy of
+    the portfolio has been executed and measured, or none is needed; `remark` says what is to be known of all.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        choices: Sequence[PolicyChoice],
+        hardware: Hardware,
+        budget_bytes: int,
+        host_bytes: int | None = None,
+    ) -> None:
+        self.number = number
+        self.results: list[PolicyResult] = []
+        self.open = True
+        self.fits = False
+        self.remark: str | None = None
+        self.unswapped_peak_bytes: int | None = None
+        self.unplanned_us: float | None = None
+        self._choices = list(choices)
+        self._hardware = hardware
+        self._budget_bytes = budget_bytes
+        self._aim_bytes = budget_bytes
+        self._host_bytes = host_bytes
+        self._policies: list[Policy | None] = []
+        self._failures = 0
+
+    @property
+    def fastest_us(self) -> float | None:
+        """The least time of an iteration so far: swaps only ever add, so it is nearest to one without stalls."""
+        times = (self.unplanned_us, *(result.duration_us for result in self.results))
+        return min((time for time in times if time is not None), default=None)
+
+    @property
+    def trial(self) -> Policy | None:
+        """The policy that waits for its iteration; None where the next one is executed without."""
+        waits = self.open and bool(self.results) and self.results[-1].counts is None
+        return self._policies[-1] if waits else None
+
+    @property
+    def size(self) -> int:
+        """How many policies the portfolio has."""
+        return len(self._choices)
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether every policy of the portfolio has been made."""
+        return len(self.results) >= len(self._choices)
+
+    def fail(self, remark: str) -> None:
+        """An iteration could not be profiled; as many failures as policies close the generation."""
+        self.remark = remark
+        self._failures += 1
+        self.open = self._failures < len(self._choices)
+
+    def propose(self, profiled: Profiled) -> Policy | None:
+        """The policy to execute next; None, and closed, where there is none any more or none is needed."""
+        self.unswapped_peak_bytes = max(profiled.graph.memory_bytes)
+        self.fits = self.unswapped_peak_bytes <= self._budget_bytes
+        if self.fits:
+            self.open = False
+            self.remark = (
+                f"the iteration needs {show_bytes(self.unswapped_peak_bytes)}, within the "
+                f"{show_bytes(self._budget_bytes)} that it may use: nothing is swapped"
+            )
+        while self.open and not self.exhausted:
+            choice = self._choices[len(self.results)]
+            self._policies.append(self._make(choice, profiled))
+            if self._policies[-1] is not None:
+                return self._policies[-1]
+        self.open = False
+        return None
+
+    def measured(self, duration_us: float | None, counts: SessionCounts) -> None:
+        """An iteration took that long under the latest policy or, before the first, with passive swaps only."""
+        if not self.results:
+            self.unplanned_us = duration_us
+            return
+        self.results[-1] = replace(self.results[-1], duration_us=duration_us, counts=counts)
+
+    def best(self) -> Policy | None:
+        """Close, and mark and return the measured best: least device time, then least on demand or passive.
+
+        None where passive swaps alone were clearly faster than every policy, or no policy was executed. Ask once.
+        """
+        policies = self._policies
+        self.close()
+        ran = [place for place, result in enumerate(self.results) if result.counts is not None]
+        if not ran:
+            return None
+        place = min(ran, key=lambda place: _merit(self.results[place]))
+        took_us = self.results[place].duration_us
+        if self.unplanned_us is not None and took_us is not None and self.unplanned_us < (1 - MARGIN) * took_us:
+            self.remark = (
+                f"passive swaps alone took {self.unplanned_us:.0f} us, the best policy {took_us:.0f} us: none is kept"
+            )
+            return None
+        self.results[place] = replace(self.results[place], kept=True)
+        return policies[place]
+
+    def close(self) -> None:
+        """Try no more policies and let go of all: only their results stay, which the report lists to the end."""
+        self.open = False
+        self._policies = []
+
+    @property
+    def kept(self) -> int | None:
+        """Index of the best policy in `results`."""
+        return next((place for place, result in enumerate(self.results) if result.kept), None)
+
+    def _make(self, choice: PolicyChoice, profiled: Profiled) -> Policy | None:
+        """Plan, and append the outcome to the results."""
+        blank = PolicyResult(choice=choice, generation=self.number)
+        try:
+            solution = self._plan(choice, profiled.graph)
+        except Exception as error:  # whatever may be wrong with a planner, the program trains on
+            self.results.append(replace(blank, reason=str(error) or repr(error)))
+            LOGGER.warning("policy %s was not made: %r", choice, error, exc_info=not isinstance(error, BayplanError))
+            return None
+        if solution.plan is None:
+            self.results.append(replace(blank, reason=solution.reason or "it found no plan within its limits"))
+            return None
+        promised = replace(blank, objective_us=solution.objective, base_us=solution.base)
+        host_bytes = host_need_bytes(solution.plan, profiled.graph)
+        if self._host_bytes is not None and host_bytes > self._host_bytes:
+            reason = f"needs {show_bytes(host_bytes)} on the host, host_limit_bytes is {self._host_bytes}"
+            self.results.append(replace(promised, reason=reason))
+            LOGGER.warning("policy %s is not executed: it %s", choice, reason)
+            return None
+        policy = locate(solution.plan, *profiled)
+        repeats = self._repeats(policy)
+        self.results.append(
+            replace(promised, swaps=len(policy.targets), bytes=policy.bytes, reason=repeats or _misfit(policy))
+        )
+        return policy if policy.targets and repeats is None else None
+
+    def _repeats(self, policy: Policy) -> str | None:
+        """Why a policy need not be executed: an earlier one was the same."""
+        if policy not in self._policies:
+            return None
+        return f"the same as {self._choices[self._policies.index(policy)]}"
+
+    def _plan(self, choice: PolicyChoice, graph: OpGraph) -> Solution[Schedule]:
+        """A plan for the budget or, where a policy alone cannot keep it, for the least budget that one can keep."""
+        try:
+            return choice.planner()(graph, self._hardware, self._aim_bytes)
+        except InfeasibleBudget as error:
+            least = error.least_budget_bytes
+            if least is None or least <= self._aim_bytes:
+                raise
+        self.remark = (
+            f"no policy alone keeps an iteration within {show_bytes(self._budget_bytes)}, the least is "
+            f"{show_bytes(least)}: policies are made for that, and passive swaps do the rest"
+        )
+        self._aim_bytes = least
+        return choice.planner()(graph, self._hardware, least)
+
+
+def _merit(result: PolicyResult) -> tuple[float, int, int]:
+    counts = result.counts or SessionCounts()
+    duration = math.inf if result.duration_us is None else result.duration_us
+    return duration, counts.fallbacks + counts.passive, result.objective_us or 0
+
+
+def _misfit(policy: Policy) -> str | None:
+    if policy.unseen:
+        return f"{policy.unseen} of its tensors could not be recognised and stay on the device"
+    return None

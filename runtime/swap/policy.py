@@ -1,0 +1,126 @@
+"""From a schedule to what the engine does in the next iteration: tensors by their features, operators by anchors."""
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, TypeAlias
+
+from runtime.device.native import core
+from runtime.execute.program import ACTION_KINDS, TURN, op_of
+from solvers.ir.graph import OpGraph
+from solvers.ir.schedule import Action, Schedule
+
+Sightings: TypeAlias = Mapping[tuple[int, int], core.SwapSighting]
+"""By tensor of the graph and operator: how the engine saw it there."""
+
+
+class Target(NamedTuple):
+    """A tensor that leaves after the operator at which it is sighted with these features.
+
+    `ordinal` sightings with the same `key` come before it in the iteration. `op` and `position`, the operator's number
+    and the index of the sighting there, are what matching by index goes by. `result`: the operator made it and no
+    other had used it yet.
+    """
+
+    label: str
+    bytes: int
+    key: int
+    ordinal: int
+    op: int
+    position: int
+    result: bool
+
+
+class Anchor(NamedTuple):
+    """An operator by phase and id, and how many of these came before it in the iteration."""
+
+    phase: int
+    operator: int
+    ordinal: int
+
+
+class Event(NamedTuple):
+    """What happens before the operator with that anchor (by index: before operator `op`) to some of the targets."""
+
+    anchor: Anchor
+    op: int
+    do: str
+    targets: tuple[int, ...]
+
+
+class Policy(NamedTuple):
+    """What the engine does in the next iteration.
+
+    `arrivals` pairs each target that returns with the operator that then uses it, which matters only without the guard.
+    `unseen` tensors of the schedule stay on the device, as the engine could not be told how to find them.
+    """
+
+    targets: tuple[Target, ...]
+    events: tuple[Event, ...]
+    arrivals: tuple[tuple[int, int], ...]
+    unseen: int = 0
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all tensors that leave."""
+        return sum(target.bytes for target in self.targets)
+
+    def native(self) -> core.SwapPolicy:
+        """The policy in the engine's own type."""
+        events = [
+            core.SwapEvent(*event.anchor, op=event.op, kind=ACTION_KINDS[event.do], targets=list(event.targets))
+            for event in self.events
+        ]
+        return core.SwapPolicy([core.SwapTarget(*target) for target in self.targets], events, list(self.arrivals))
+
+
+def anchors(operators: Sequence[int], phases: Sequence[int]) -> list[Anchor]:
+    """The anchor of each operator of an iteration."""
+    seen: dict[tuple[int, int], int] = {}
+    found = []
+    for phase, operator in zip(phases, operators, strict=True):
+        ordinal = seen.get((phase, operator), 0)
+        seen[phase, operator] = ordinal + 1
+        found.append(Anchor(phase, operator, ordinal))
+    return found
+
+
+def locate(
+    schedule: Schedule, graph: OpGraph, operators: Sequence[int], phases: Sequence[int], sightings: Sightings
+) -> Policy:
+    """Say of each action of a swap schedule how the engine finds its tensors and its operator in the next iteration.
+
+    All arguments describe one iteration: operator j of the graph is `operators[j]`. A tensor that was not sighted at
+    the operator after which it should leave stays on the device.
+    """
+    tensors = {tensor.id: tensor for tensor in graph.tensors}
+    leaving = [(name, op_of(action)) for action in _issued(schedule, "swap_out") for name in action.data]
+    seen = [(name, sighting) for name, op in leaving if (sighting := sightings.get((int(name), op))) is not None]
+    numbers = {name: number for number, (name, _) in enumerate(seen)}
+    places = anchors(operators, phases)
+    events = [
+        Event(places[op_of(action)], op_of(action), action.do, found)
+        for action in _issued(schedule, "release", "swap_in")
+        if (found := tuple(numbers[name] for name in action.data if name in numbers))
+    ]
+    arrivals = [
+        (numbers[name], use)
+        for action in _issued(schedule, "swap_in")
+        for name in action.data
+        if name in numbers and (use := _next_use(tensors[name].uses, op_of(action))) is not None
+    ]
+    targets = [
+        Target(repr(name), tensors[name].bytes, found.key, found.ordinal, found.op, found.position, found.result)
+        for name, found in seen
+    ]
+    return Policy(tuple(targets), tuple(events), tuple(arrivals), unseen=len(leaving) - len(seen))
+
+
+def _issued(schedule: Schedule, *kinds: str) -> list[Action]:
+    """The actions of those kinds in the order of issue; those of one lane and operator keep the schedule's order."""
+    found = [action for action in schedule.actions if action.do in kinds]
+    return sorted(found, key=lambda action: (op_of(action), TURN[action.do]))
+
+
+def _next_use(uses: tuple[int, ...], op: int) -> int | None:
+    place = bisect_left(uses, op)
+    return uses[place] if place < len(uses) else None

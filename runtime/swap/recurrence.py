@@ -1,0 +1,170 @@
+"""The kinds of iterations that a training loop has, and which of them comes next.
+
+Algorithm 1 compares an iteration with the one before. A loop that validates every third step, alternates between two
+lengths of sequences, or trains two networks by turns would never pass its warm-up. So iterations that are alike are of
+one *kind*, and each kind goes through the stages by itself: to the kind's own iterations, Algorithm 1 looks as it
+would if no others came between them (ours). A loop that settles has one kind at a time, and then nothing differs.
+
+Alike are operators by Algorithm 1's condition, and also the bytes that the forward pass works on, by its condition for
+lengths: sequences of two lengths have the same operators, but other tensors, for which a policy of the one is nothing.
+Where there are many lengths, of which none comes often enough for a policy of its own, bytes do not count.
+
+The next iteration's kind is not known before it has run. It is taken to be what mostly followed the longest run of
+latest kinds that has come at least twice before; if none has, what followed this kind when it came last; or else the
+same again, as Algorithm 1 takes it. Where that is wrong, the iteration executes another kind's policy, which costs time
+only, and is not measured for it.
+"""
+
+from collections import deque
+
+import numpy as np
+import numpy.typing as npt
+
+from runtime.swap.cost import StepTimes
+from runtime.swap.generation import Generation
+from runtime.swap.past import Past
+from runtime.swap.policy import Policy
+from runtime.swap.stages import (
+    Counted,
+    Similarity,
+    Stage,
+    StageMachine,
+    StageSettings,
+    counted,
+    relative_change,
+    similarity,
+)
+
+SIZES, FEW_SIZES = 32, 4
+"""Bytes tell kinds apart while the latest SIZES iterations have at most FEW_SIZES different values of them."""
+
+
+class Kind:
+    """Iterations that are like each other: their stage, and the policies made for them.
+
+    `ranks` are the operators by falling frequency from which the features of the policy's tensors were made; `policy`
+    is the best one as measured, with its `place` among all results, both None where none is needed or none is better.
+    """
+
+    def __init__(self, settings: StageSettings) -> None:
+        self.machine = StageMachine(settings)
+        self.generation: Generation | None = None
+        self.ranks: tuple[int, ...] = ()
+        self.policy: Policy | None = None
+        self.place: int | None = None
+        self.operators: Counted | None = None
+        self.forward_bytes = 0
+        self.follower: Kind | None = None
+        self.times = StepTimes()
+
+    @property
+    def stage(self) -> Stage:
+        """The stage of the kind's next iteration."""
+        return self.machine.stage
+
+    @property
+    def generating(self) -> bool:
+        """Whether policies are being made and tried."""
+        return self.generation is not None and self.generation.open
+
+    @property
+    def settled(self) -> bool:
+        """Whether the best policy of this kind is known."""
+        return self.generation is not None and not self.generation.open
+
+    def forget(self) -> None:
+        """Drop all policies, as before the first."""
+        if self.generation is not None:
+            self.generation.close()
+        self.generation = self.policy = self.place = None
+
+
+class Kinds:
+    """The kinds of a loop's iterations, as many as `StageSettings.remembered` of those that are settled.
+
+    As many others are kept for coming again before they are. With `remembered=0`, and as printed, all iterations are
+    of one kind: Algorithm 1 alone decides.
+    """
+
+    def __init__(self, settings: StageSettings) -> None:
+        self._settings = settings
+        self._past: Past[Kind] = Past()
+        self._kinds: list[Kind] = []  # the latest first
+        self._sizes: deque[int] = deque(maxlen=SIZES)
+        self.most = 0 if settings.printed else settings.remembered
+        self.expected = Kind(settings)
+        self.last: Similarity | None = None
+
+    @property
+    def steady(self) -> bool:
+        """Whether all of the recent past was of one kind."""
+        return self._past.steady
+
+    def sort(self, ids: npt.NDArray[np.int64], forward_bytes: int) -> Kind:
+        """The kind of the iteration that ended, a new one if need be; its stage is advanced.
+
+        `last` is then how its operators compare with those of the iteration before. Raises `InvalidInput` for ids that
+        are no operator's.
+        """
+        operators = counted(ids)
+        self._sizes.append(forward_bytes)
+        by_size = self._few_sizes()
+        found = next((kind for kind in self._kinds if self._alike(kind, operators, forward_bytes, by_size)), None)
+        before = self._kinds[0] if self._kinds else None
+        if found is None and before is None:
+            found = self.expected
+        if found is not None:
+            found.machine.advance(operators)
+        else:
+            found = Kind(self._settings)
+            found.machine.begin_anew(operators)
+        if before is None or found is before or before.operators is None:
+            self.last = found.machine.last
+        else:
+            self.last = similarity(before.operators, operators, self._settings)
+        found.operators, found.forward_bytes = operators, forward_bytes
+        self._keep([found, *(kind for kind in self._kinds if kind is not found)])
+        return found
+
+    def follow(self, ended: Kind) -> bool:
+        """Expect the next iteration after one of that kind; whether the one before was of another."""
+        before = self._past.latest or ended
+        if before in self._kinds:
+            before.follower = ended
+        self._past.append(ended)
+        following = self._past.successor() or ended.follower
+        self.expected = following if following in self._kinds else ended
+        return before is not ended
+
+    def settle(self) -> None:
+        """A kind has got its policy; beyond `most` such kinds, the one unused for longest is forgotten."""
+        self._keep(self._kinds)
+
+    def _alike(self, kind: Kind, operators: Counted, forward_bytes: int, by_size: bool) -> bool:
+        if self.most == 0 or kind.operators is None:
+            return True
+        if by_size and self._of_other_size(kind.forward_bytes, forward_bytes):
+            return False
+        same = np.array_equal(kind.operators.ids, operators.ids)
+        return same or similarity(kind.operators, operators, self._settings).similar
+
+    def _of_other_size(self, before: int, now: int) -> bool:
+        return relative_change(before, now) >= self._settings.length_tolerance
+
+    def _few_sizes(self) -> bool:
+        different: list[int] = []
+        for size in dict.fromkeys(self._sizes):
+            if all(self._of_other_size(other, size) for other in different):
+                different.append(size)
+        return len(different) <= FEW_SIZES
+
+    def _keep(self, kinds: list[Kind]) -> None:
+        """Keep the latest settled and unsettled kinds; the kind of the iteration that just ended always stays."""
+        most = max(self.most, 1)
+        settled = [kind for kind in kinds if kind.settled][:most]
+        others = [kind for kind in kinds if not kind.settled][:most]
+        self._kinds = [kind for kind in kinds if kind in settled or kind in others]
+        for kind in kinds:
+            if kind not in self._kinds:
+                kind.follower = None  # else each would keep the next one alive
+                kind.forget()

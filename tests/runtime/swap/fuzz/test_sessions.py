@@ -1,0 +1,57 @@
+"""Random programs in sessions within random budgets: no number changes, nothing races, nothing crashes.
+
+A failure prints the seed, what went wrong, and the smallest program found that goes wrong too; to see it again,
+`judge(Program(…), Variant(…), torch.device("sim", 0))`.
+"""
+
+import pytest
+import torch
+
+from tests.runtime.swap.fuzz.program import Program, draw_program
+from tests.runtime.swap.fuzz.sessions import judge
+from tests.runtime.swap.fuzz.shrinking import shrunk
+from tests.runtime.swap.fuzz.variants import Variant, draw_variant
+
+pytestmark = pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")  # checkpoints in validation
+IN_CI, IN_SOAK, A_TEST = 100, 600, 20
+
+
+def try_seed(seed: int, device: torch.device) -> None:
+    """Fails with the smallest program that does, too."""
+    program, variant = draw_program(seed), draw_variant(seed)
+    verdict = judge(program, variant, device)
+    if verdict.fault is None:
+        return
+
+    def fails(program: Program, variant: Variant) -> bool:
+        return judge(program, variant, device).fault is not None
+
+    smallest = shrunk(program, variant, fails)
+    fault = judge(*smallest, device).fault
+    pytest.fail(f"seed {seed}: {verdict.fault}\nsmallest: {fault}\n{smallest[0]}\n{smallest[1]}", pytrace=False)
+
+
+@pytest.mark.parametrize("seed", range(IN_CI))
+def test_a_session_changes_no_bit(device: torch.device, seed: int) -> None:
+    try_seed(seed, device)
+
+
+@pytest.mark.parametrize("seed", range(200, 208))
+def test_at_the_edge_tensors_do_leave(device: torch.device, seed: int) -> None:
+    verdict = judge(draw_program(seed), Variant(share=0.0), device)
+    assert verdict.fault is None
+    assert verdict.counts.passive > 0 and verdict.counts.swapped_in > 0
+
+
+@pytest.mark.parametrize("seed", range(300, 308))
+def test_below_what_a_program_needs_it_ends_in_a_sentence_and_goes_on(device: torch.device, seed: int) -> None:
+    verdict = judge(draw_program(seed), Variant(share=-0.7), device)
+    assert verdict.fault is None
+    assert verdict.out_of_memory
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("first", range(1000, 1000 + IN_SOAK, A_TEST))
+def test_many_sessions_change_no_bit(device: torch.device, first: int) -> None:
+    for seed in range(first, first + A_TEST):
+        try_seed(seed, device)

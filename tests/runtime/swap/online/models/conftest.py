@@ -1,8 +1,0 @@
-"""What transformers imports stays anyway, and would make each test's garbage collection slow."""
-
-import gc
-
-import tests.runtime.swap.online.models.zoo
-
-__all__ = ["tests"]
-gc.freeze()

@@ -1,8 +1,0 @@
-"""What transformers imports stays anyway, and would make each garbage collection slow."""
-
-import gc
-
-import tests.runtime.swap.planned.programs
-
-__all__ = ["tests"]
-gc.freeze()

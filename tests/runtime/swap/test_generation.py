@@ -1,0 +1,172 @@
+"""Policies are made, executed and measured one by one, and the best is kept."""
+
+import gc
+
+import pytest
+
+from runtime.swap.generation import Generation
+from runtime.swap.policy import Policy
+from runtime.swap.portfolio import PolicyChoice
+from runtime.swap.report import SessionCounts
+from tests.runtime.swap.chain import LAYER_BYTES, STATIC_BYTES, chain_profiled, hardware
+
+LAYERS = 12
+PEAK_BYTES = STATIC_BYTES + LAYERS * LAYER_BYTES
+BUDGET_BYTES = PEAK_BYTES - 4 * LAYER_BYTES
+CHOICES = (
+    PolicyChoice(),
+    PolicyChoice(parameters={"layers": 8, "weight": 4.0}),
+    PolicyChoice(parameters={"layers": 3, "printed": True}),
+)
+"""Three that differ on the chain."""
+
+
+def generation(
+    budget_bytes: int = BUDGET_BYTES,
+    choices: tuple[PolicyChoice, ...] = CHOICES,
+    host_bytes: int | None = None,
+) -> Generation:
+    return Generation(1, choices, hardware(), budget_bytes, host_bytes)
+
+
+def test_the_fastest_as_measured_is_kept_whatever_was_predicted() -> None:
+    made = generation()
+    proposed = []
+    for duration_us in (900.0, 700.0, 800.0):
+        proposed.append(made.propose(chain_profiled(LAYERS)))
+        made.measured(duration_us, SessionCounts())
+    assert made.exhausted
+    assert made.propose(chain_profiled(LAYERS)) is None
+    assert not made.open
+    assert made.best() is proposed[1]
+    assert made.kept == 1
+    assert [result.kept for result in made.results] == [False, True, False]
+
+
+def test_the_fastest_iteration_so_far_stands_for_one_without_stalls() -> None:
+    made = generation()
+    fastest = [made.fastest_us]
+    for duration_us in (900.0, 700.0, 800.0):
+        made.measured(duration_us, SessionCounts())
+        made.propose(chain_profiled(LAYERS))
+        fastest.append(made.fastest_us)
+    assert fastest == [None, 900.0, 700.0, 700.0]
+
+
+def test_of_two_that_are_as_fast_the_one_with_less_on_demand_is_kept() -> None:
+    made = generation()
+    for fetched in (2, 1, 3):
+        made.propose(chain_profiled(LAYERS))
+        made.measured(700.0, SessionCounts(fetched=fetched))
+    made.best()
+    assert made.kept == 1
+
+
+def test_a_policy_frees_what_the_budget_lacks() -> None:
+    policy = generation().propose(chain_profiled(LAYERS))
+    assert policy is not None
+    assert policy.bytes >= PEAK_BYTES - BUDGET_BYTES
+
+
+def test_an_iteration_that_fits_needs_no_policy() -> None:
+    made = generation(PEAK_BYTES)
+    assert made.propose(chain_profiled(LAYERS)) is None
+    assert not made.open
+    assert made.remark is not None and "nothing is swapped" in made.remark
+    assert made.unswapped_peak_bytes == PEAK_BYTES
+    assert made.best() is None
+
+
+def test_below_what_policies_reach_they_do_what_they_can() -> None:
+    made = generation(STATIC_BYTES)
+    policy = made.propose(chain_profiled(LAYERS))
+    assert policy is not None
+    assert len(policy.targets) >= LAYERS - 2
+    assert made.remark is not None and f"the least is {STATIC_BYTES + LAYER_BYTES} bytes" in made.remark
+
+
+@pytest.mark.parametrize(("unplanned_us", "kept"), [(600.0, None), (695.0, 1), (800.0, 1)])
+def test_a_policy_that_passive_swaps_clearly_outrun_is_not_kept(unplanned_us: float, kept: int | None) -> None:
+    made = generation()
+    made.measured(unplanned_us, SessionCounts())
+    for duration_us in (900.0, 700.0, 800.0):
+        made.propose(chain_profiled(LAYERS))
+        made.measured(duration_us, SessionCounts())
+    assert (made.best() is None) == (kept is None)
+    assert made.kept == kept
+
+
+def test_a_policy_that_needs_too_much_of_the_host_is_not_executed() -> None:
+    made = generation(host_bytes=LAYER_BYTES)
+    assert made.propose(chain_profiled(LAYERS)) is None
+    assert not made.open
+    assert all("host_limit_bytes" in str(result.reason) for result in made.results)
+
+
+def test_a_policy_that_was_tried_already_is_not_tried_again() -> None:
+    made = generation(choices=(PolicyChoice(), PolicyChoice(parameters={"layers": 32})))
+    assert made.propose(chain_profiled(LAYERS)) is not None
+    made.measured(700.0, SessionCounts())
+    assert made.propose(chain_profiled(LAYERS)) is None
+    assert [result.reason for result in made.results] == [None, "the same as greedy-swap"]
+    assert not made.open
+
+
+def test_tensors_that_cannot_be_recognised_stay_and_are_counted() -> None:
+    made = generation()
+    whole = made.propose(chain_profiled(LAYERS))
+    part = generation().propose(chain_profiled(LAYERS, unseen=frozenset({0})))
+    assert whole is not None and part is not None
+    assert len(part.targets) == len(whole.targets) - 1
+
+
+def test_a_planner_that_fails_is_passed_over() -> None:
+    broken = PolicyChoice(parameters={"layers": 0})
+    made = generation(choices=(broken, PolicyChoice()))
+    assert made.propose(chain_profiled(LAYERS)) is not None
+    assert "layers is 0" in str(made.results[0].reason)
+    assert made.results[1].reason is None
+
+
+def test_a_planner_s_own_fault_stops_no_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    def planner(choice: PolicyChoice) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(PolicyChoice, "planner", planner)
+    made = generation()
+    assert made.propose(chain_profiled(LAYERS)) is None
+    assert [result.reason for result in made.results] == ["ZeroDivisionError()"] * 3
+
+
+def test_iterations_that_cannot_be_profiled_end_the_generation_in_time() -> None:
+    made = generation()
+    for failure in range(len(CHOICES)):
+        assert made.open, failure
+        made.fail("the operators differ")
+    assert not made.open
+    assert made.best() is None
+
+
+@pytest.mark.parametrize("matched", [0, 3])
+def test_a_policy_that_was_never_executed_is_never_kept(matched: int) -> None:
+    made = generation()
+    made.propose(chain_profiled(LAYERS))
+    if matched:
+        made.measured(1.0, SessionCounts(matched=matched))
+    made.propose(chain_profiled(LAYERS))
+    assert (made.best() is not None) == (matched > 0)
+
+
+def policies_alive() -> int:
+    gc.collect()
+    return sum(type(thing) is Policy for thing in gc.get_objects())
+
+
+def test_policies_that_are_not_chosen_take_no_memory() -> None:
+    before, made = policies_alive(), generation()
+    while made.propose(chain_profiled(LAYERS)) is not None:
+        made.measured(5000.0, SessionCounts(matched=1))
+    assert policies_alive() > before + 1
+    best = made.best()
+    assert best is not None and policies_alive() == before + 1
+    assert made.trial is None and len(made.results) == len(CHOICES)

@@ -1,0 +1,60 @@
+"""A schedule becomes targets that are found by features, and events that are found by operators."""
+
+from runtime.swap.policy import Anchor, anchors, locate
+from solvers.ir.schedule import parse_schedule
+from tests.runtime.swap.chain import BACKWARD_ID, FORWARD_ID, LAYER_BYTES, chain_profiled
+
+SCHEDULE = parse_schedule("""\
+lanes 0.compute 0.out 0.in
+0 0.compute compute op=0
+1 0.out swap_out op=0 data=0 bytes=1048576 after=0
+2 0.compute compute op=1
+3 0.out swap_out op=1 data=1 bytes=1048576 after=2
+4 0.compute release op=2 data=0 bytes=1048576 after=1
+5 0.compute compute op=2
+6 0.compute release op=3 data=1 bytes=1048576 after=3
+7 0.in swap_in op=3 data=1 bytes=1048576 after=6
+8 0.in swap_in op=3 data=0 bytes=1048576
+9 0.compute compute op=3
+10 0.compute compute op=4 after=7
+11 0.compute compute op=5 after=8
+12 0.compute compute op=6
+""")
+
+
+def test_an_anchor_counts_operators_of_its_phase_and_id() -> None:
+    assert anchors([4, 4, 5, 4], bytes([0, 0, 0, 2])) == [
+        Anchor(0, 4, 0),
+        Anchor(0, 4, 1),
+        Anchor(0, 5, 0),
+        Anchor(2, 4, 0),
+    ]
+
+
+def test_targets_are_the_sightings_at_the_last_forward_use() -> None:
+    policy = locate(SCHEDULE, *chain_profiled(3))
+    assert [(target.key, target.ordinal, target.op) for target in policy.targets] == [(99, 0, 0), (99, 1, 1)]
+    assert policy.bytes == 2 * LAYER_BYTES
+    assert policy.unseen == 0
+
+
+def test_events_keep_the_order_of_issue_and_stand_before_their_operator() -> None:
+    policy = locate(SCHEDULE, *chain_profiled(3))
+    assert [(event.do, event.op, event.anchor, event.targets) for event in policy.events] == [
+        ("release", 2, Anchor(0, FORWARD_ID, 2), (0,)),
+        ("release", 3, Anchor(2, BACKWARD_ID, 0), (1,)),
+        ("swap_in", 3, Anchor(2, BACKWARD_ID, 0), (1,)),
+        ("swap_in", 3, Anchor(2, BACKWARD_ID, 0), (0,)),
+    ]
+
+
+def test_arrivals_are_the_first_uses_after_the_return() -> None:
+    assert locate(SCHEDULE, *chain_profiled(3)).arrivals == ((1, 4), (0, 5))
+
+
+def test_a_tensor_that_was_not_sighted_stays_with_all_its_events() -> None:
+    policy = locate(SCHEDULE, *chain_profiled(3, unseen=frozenset({0})))
+    assert [target.ordinal for target in policy.targets] == [1]
+    assert [(event.do, event.targets) for event in policy.events] == [("release", (0,)), ("swap_in", (0,))]
+    assert policy.arrivals == ((0, 4),)
+    assert policy.unseen == 1

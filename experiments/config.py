@@ -13,6 +13,7 @@ from typing import Any
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING
 
+from experiments.hardware import hardware_names
 from solvers.ir import InvalidInput
 from solvers.planner import solver_entry, solver_names
 
@@ -188,17 +189,22 @@ class Settings:
 
 
 def register() -> None:
-    """Make the types known to Hydra, in a group of their own so that no schema is offered as a choice."""
+    """Make the types known to Hydra, in a group of their own so that no schema is offered as a choice.
+
+    Hardware files and solvers are choices by their names, so that a new one needs no YAML that repeats it.
+    """
     store = ConfigStore.instance()
     store.store(group="schema", name="settings", node=Settings)
     for group, types in (
-        ("hardware", {"file": HardwareConf}),
         ("model", {"gpt": GptConf, "factory": FactoryConf}),
         ("problem", {"problem": ProblemConf}),
-        ("solver", {name: solver_schema(name) for name in solver_names("swap")}),
     ):
         for name, node in types.items():
             store.store(group=f"schema/{group}", name=name, node=node)
+    for name in solver_names(ProblemConf.kind):
+        store.store(group="solver", name=name, node=solver_schema(name), package=f"solver.{name}")
+    for name in hardware_names():
+        store.store(group="hardware", name=name, node=HardwareConf(file=name))
 
 
 def solver_schema(name: str) -> type[SolverConf]:

@@ -1,3 +1,4 @@
+// One file: the callbacks of one recording, which share its tables and their order.
 #include "profiler/detailed.h"
 
 #include "profiler/flops.h"

@@ -1,3 +1,4 @@
+// One file: all that a request for memory and a free must do together under the machine's lock.
 #include "sim/device_memory.h"
 
 #include <c10/util/Exception.h>

@@ -44,11 +44,10 @@ def test_every_choice_composes(choice: str) -> None:
 
 
 def test_no_group_is_an_empty_shell() -> None:
-    assert all(any((CONF / group).glob("*.yaml")) for group in GROUPS)
+    assert all(any((CONF / group).iterdir()) for group in GROUPS)
 
 
-def test_every_hardware_yaml_names_its_json_and_the_other_way_round() -> None:
-    assert sorted(path.stem for path in (CONF / "hardware").glob("*.yaml")) == hardware_names()
+def test_every_hardware_file_is_a_choice_by_its_name() -> None:
     for name in hardware_names():
         assert read_hardware(name).name == name
         assert read_settings([f"hardware={name}"]).settings.hardware.file == name

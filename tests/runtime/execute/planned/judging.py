@@ -3,7 +3,7 @@
 import gc
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 
@@ -17,7 +17,7 @@ from solvers.ir.graph import OpGraph
 from solvers.ir.hardware import HOST, Device, Hardware, Link
 from solvers.ir.schedule import Schedule
 from solvers.ir.solution import Limits
-from solvers.planner import planner
+from solvers.planner import planner, solver_names
 from solvers.swap.evaluate import least_budget
 from solvers.swap.make import make_swap_problem
 from solvers.timeline import simulate
@@ -29,8 +29,7 @@ TOLERANCE = 2e-4
 """How far the executed peak may be from the predicted one, as a share of it."""
 HIGHEST = 0.95
 """Budgets end at this share of the peak without swapping."""
-SolverName = Literal["greedy-swap", "capuchin-swap", "milp-swap"]
-SOLVERS: tuple[SolverName, ...] = get_args(SolverName)
+SOLVERS = solver_names("swap")
 LIMITS = Limits(work=0.05, threads=1)
 """`work` is deterministic; there is no limit of time."""
 Judgement = Literal["kept", "refused", "broken"]
@@ -56,7 +55,7 @@ class Run:
     """
 
     program: str
-    solver: SolverName
+    solver: str
     share: float
     seed: int = 0
     machine: str = "usual"

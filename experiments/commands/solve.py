@@ -59,7 +59,7 @@ def command(problem: Path, name: str | None, out: Path | None, as_json: bool, **
     place = None if out is None else destination(out, "--out", inputs=(problem,))
     solution, stopped = _solve(solver, asked, limits, name)
     if stopped:
-        solution = msgspec.structs.replace(solution, reason=_with_stop(solution.reason, stopped))
+        solution = msgspec.structs.replace(solution, reason=_with_stop(solution, stopped))
     if place is not None:
         write_at(place, plan_to_raw(plan_file(solution, asked.KIND, sha256)))
     if as_json:
@@ -131,9 +131,11 @@ def _solve(solver: AnySolver, problem: Problem, limits: Limits, name: str) -> tu
     return solution, interrupts.asked_by
 
 
-def _with_stop(reason: str | None, stopped: str) -> str:
-    said = f"stopped by {stopped}: the best so far"
-    return said if reason is None else f"{reason}; {said}"
+def _with_stop(solution: Solution[Any], stopped: str) -> str:
+    said = (
+        f"stopped by {stopped}: the best so far" if solution.plan else f"stopped by {stopped} before there was a plan"
+    )
+    return said if solution.reason is None else f"{solution.reason}; {said}"
 
 
 def _print(solution: Solution[Any], problem: str, out: Path | None) -> None:

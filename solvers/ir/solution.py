@@ -13,6 +13,9 @@ from solvers.ir.errors import InvalidInput, require_at_least
 
 Watch = Callable[[float | None, float | None, float], bool]
 """`watch(incumbent, bound, elapsed_s)` sees progress and stops the search by answering True."""
+INTERRUPTED = "stopped by the user: this is the best plan so far"
+"""A reason of answers to Ctrl-C; where there is no plan it reads `INTERRUPTED_EARLY`."""
+INTERRUPTED_EARLY = "stopped by the user before there was a plan: give it more time"
 
 
 class Status(Enum):
@@ -184,7 +187,7 @@ class Call:
             solver=self.solver,
             bound=bound,
             base=self.base,
-            reason=reason,
+            reason=reason.replace(INTERRUPTED, INTERRUPTED_EARLY),
             seed=self.limits.seed,
             solve_time_s=self.elapsed_s,
             **told,

@@ -5,7 +5,7 @@ import time
 from dataclasses import dataclass
 
 from solvers.engines import Answer, LinearModel, solve
-from solvers.ir.solution import Call, Limits, Solution, Watch
+from solvers.ir.solution import INTERRUPTED, Call, Limits, Solution, Watch
 from solvers.ir.swap import SwapPlan, SwapProblem
 from solvers.swap.answers import feasible, trivial
 from solvers.swap.discrete import discrete
@@ -17,7 +17,6 @@ from solvers.swap.relaxation import fluid
 
 SLACK = 1e-6
 """The relative tolerance of the float engines' integer searches."""
-INTERRUPTED = "stopped by the user: this is the best plan so far"
 EXACT_FLOATS = 2**53
 """Model X is not built where its coefficients would lie beyond: floats hold no larger integers exactly."""
 NO_RELAXATION = (
@@ -92,12 +91,16 @@ class _Search:
                 self._prove()
         except KeyboardInterrupt:
             self.notes.append(INTERRUPTED)
+            self._begin_with_all()  # it may have come before the first plan
         return self._answer()
+
+    def _begin_with_all(self) -> None:
+        self.best.offer_set(range(len(self.given.size)))
+        self.best.offer([(tensor, self.given.last[tensor]) for tensor in range(len(self.given.size))])
 
     def _begin(self) -> None:
         """Plans to start from: all tensors (feasible whenever anything is), the given plan, the heuristics."""
-        self.best.offer_set(range(len(self.given.size)))
-        self.best.offer([(tensor, self.given.last[tensor]) for tensor in range(len(self.given.size))])
+        self._begin_with_all()
         if self.options.start is not None:
             self.best.offer(choices_of(self.problem, self.options.start))
         for printed in (True, False):

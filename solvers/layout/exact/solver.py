@@ -9,7 +9,7 @@ from solvers.engines import Answer, LinearModel, integral_bound, solve
 from solvers.engines.choice import is_present
 from solvers.engines.model import FloatArray
 from solvers.ir.layout import LayoutPlan, LayoutProblem
-from solvers.ir.solution import Call, Limits, Solution, Status, Told, Watch
+from solvers.ir.solution import INTERRUPTED, Call, Limits, Solution, Status, Told, Watch
 from solvers.layout.answers import FLOOR, LEAST_MEMORY, floor_us, memory_sentence
 from solvers.layout.evaluate import instance
 from solvers.layout.exact.bound import BoundTree
@@ -19,7 +19,6 @@ from solvers.layout.exact.small import decisions, try_all
 from solvers.layout.least import Least
 from solvers.layout.search import Search
 
-INTERRUPTED = "stopped by the user: this is the best plan so far"
 NOTHING_FOUND = "no decision was found that fits, nor a proof that there is none: give more time"
 TIME_UP = "time was up before the search had begun: this is the best of the plans that it would begin from"
 NO_RELAXATION = "CP-SAT cannot solve the relaxation, whose times are fractional: use highs or gurobi for a better bound"

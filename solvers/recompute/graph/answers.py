@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from solvers.ir.recompute import RecomputeGraphPlan
-from solvers.ir.solution import Call, Limits, Solution, Watch
+from solvers.ir.solution import INTERRUPTED, Call, Limits, Solution, Watch
 from solvers.recompute.graph.evict import evictions
 from solvers.recompute.graph.least import least_budget_bytes
 from solvers.recompute.graph.polish import polish
@@ -110,7 +110,7 @@ def uninterrupted(search: Search, run: Callable[[], Answer]) -> Answer:
         return run()
     except KeyboardInterrupt:
         search.stopped = True
-        search.notes.append("stopped by the user: this is the best plan so far")
+        search.notes.append(INTERRUPTED)
         return search.answer()
 
 

@@ -11,7 +11,8 @@ import pytest
 
 from solvers.ir import InvalidProblem, Limits, Status, Swap, SwapPlan, SwapProblem, SwapTensor
 from solvers.ir.codec import read_problem
-from solvers.swap import GreedySwap, MilpSwap
+from solvers.ir.solution import INTERRUPTED
+from solvers.swap import GreedySwap, MilpSwap, milp
 from solvers.swap.evaluate import instance, least_budget
 from solvers.swap.exact import exact
 from solvers.swap.instances import llama2
@@ -181,7 +182,19 @@ def test_ctrl_c_ends_the_whole_search_and_keeps_the_plan(after_s: float) -> None
     answer = MilpSwap().solve(problem, Limits(time_s=600.0), watch)
     assert answer.solve_time_s < 300
     assert answer.plan is not None
-    assert answer.reason == "stopped by the user: this is the best plan so far"
+    assert answer.reason == INTERRUPTED
+
+
+def test_ctrl_c_before_the_first_plan_is_answered_with_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Swapping everything is a plan whenever there is one, and it takes no search."""
+
+    def interrupted(self: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(milp._Search, "_begin", interrupted)
+    answer = MilpSwap().solve(llama2(layers=4, budget_fraction=0.5, link_bytes_per_s=8_000_000_000), Limits())
+    assert answer.plan is not None
+    assert answer.reason == INTERRUPTED
 
 
 def test_watch_sees_progress_and_stops_the_search() -> None:

@@ -11,8 +11,9 @@ from solvers.check import check_plan
 from solvers.check.layout.judge import judge_layout
 from solvers.ir import LayoutProblem, Limits, Status
 from solvers.ir.codec import plan_file
+from solvers.ir.solution import INTERRUPTED, INTERRUPTED_EARLY
 from solvers.layout.evaluate import instance
-from solvers.layout.exact.solver import INTERRUPTED, NO_RELAXATION, TIME_UP, TOO_LARGE, UNCERTIFIED, ExactLayout
+from solvers.layout.exact.solver import NO_RELAXATION, TIME_UP, TOO_LARGE, UNCERTIFIED, ExactLayout, _Search
 from solvers.layout.least import Least
 from solvers.layout.make import Rank, problem_from_shape
 from solvers.layout.search import Search
@@ -181,6 +182,16 @@ def test_an_interrupted_search_keeps_its_plan() -> None:
     solution = ExactLayout().solve(problem, Limits(), watch)
     assert solution.status is Status.FEASIBLE
     assert solution.reason == INTERRUPTED
+
+
+def test_an_interrupt_before_the_first_plan_is_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(self: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(_Search, "_search", interrupted)
+    solution = ExactLayout(every_decision=0).solve(paper_row("gpt2-1b", "protrain-3090", 64), Limits())
+    assert solution.status is Status.UNKNOWN and solution.plan is None
+    assert solution.reason == INTERRUPTED_EARLY
 
 
 def test_a_gap_ends_the_search() -> None:

@@ -8,6 +8,8 @@ from solvers.check import check_plan
 from solvers.engines.choice import is_present
 from solvers.ir import Limits, RecomputeGraphPlan, RecomputeGraphProblem, Solution, Status
 from solvers.ir.codec import plan_file
+from solvers.ir.solution import INTERRUPTED_EARLY
+from solvers.recompute.graph.answers import Search
 from solvers.recompute.graph.checkmate import Checkmate
 from solvers.recompute.graph.intervals import OptIntervals
 from solvers.recompute.graph.milp import OptMilp
@@ -116,6 +118,20 @@ def test_an_interrupt_keeps_the_best_plan(solver: OptMilp | Checkmate | OptInter
     solution = solver.solve(layered(0, 3), Limits(), watch)
     assert solution.plan is not None and solution.objective is not None
     assert solution.objective <= seen[0]
+
+
+@pytest.mark.parametrize("solver", [OptMilp(), OptIntervals()], ids=lambda solver: solver.NAME)
+def test_an_interrupt_before_the_first_plan_is_said_so(
+    solver: OptMilp | OptIntervals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Search, "offer", interrupted)
+    monkeypatch.setattr(f"{type(solver).__module__}.trivial", lambda search: None)
+    solution = solver.solve(layered(0, 3), Limits())
+    assert solution.status is Status.UNKNOWN and solution.plan is None
+    assert solution.reason == INTERRUPTED_EARLY
 
 
 def test_progress_shows_true_bounds() -> None:

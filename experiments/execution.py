@@ -13,7 +13,6 @@ from experiments.departures import in_words
 from experiments.models import Model, Step, TheirStep, Workload
 from experiments.worlds import World
 from runtime.device import clock, memory_stats
-from runtime.execute.outcome import explained
 from runtime.profile import profile_step, told
 from runtime.swap import StepDiffers, SwapCounts, SwapExecutor
 from solvers.ir import BayplanError, OpGraph, Report, Schedule, SwapProblem
@@ -174,7 +173,7 @@ class _Follower:
         if self._executor is None:
             return step()
         done = self._executor.run(step.bare if isinstance(step, TheirStep) else step)
-        self.report = explained(done.report, self._executor.graph)
+        self.report = done.report
         self._counts.append(done.counts)
         return done.value
 

@@ -14,7 +14,6 @@ from experiments.models import Workload
 from experiments.outcomes import make_model
 from runtime.device import use_sim
 from runtime.device.native import why_missing
-from runtime.execute.outcome import explained
 from runtime.profile import profile_step
 from runtime.swap import SwapExecutor
 from solvers.ir import Hardware, Limits, OpGraph, Report, SwapProblem
@@ -103,7 +102,7 @@ def _compare(workload: Workload, graph: OpGraph, problem: SwapProblem, solver: s
     for _ in range(STEPS):
         done = executor.run(workload.step)
     return Compared(
-        solver, share, simulate(problem, schedule), explained(done.report, graph), bool(done.counts.as_planned)
+        solver, share, simulate(problem, schedule), done.report, bool(done.counts.as_planned)
     )
 
 

@@ -9,7 +9,7 @@ import torch
 
 from runtime.device import accelerator_of
 from runtime.device.native import core
-from runtime.execute.outcome import SwapCounts, counts_of, report_of
+from runtime.execute.outcome import SwapCounts, counts_of, explained, report_of
 from runtime.execute.program import host_need_bytes, swap_program
 from runtime.execute.promise import KeptResults, Promise
 from runtime.loop.readers import watch_readers
@@ -116,7 +116,8 @@ class SwapExecutor:
         outcome = self._step.end()
         self._raise_kept(None)
         run.counts = counts_of(outcome, self.schedule, len(self.graph.ops))
-        run.report = report_of(self._step, outcome, self.schedule, self.graph.name, f"runtime.swap on {self.device}")
+        report = report_of(self._step, outcome, self.schedule, self.graph.name, f"runtime.swap on {self.device}")
+        run.report = explained(report, self.graph)
 
     def _explain(self, error: BaseException, outcome: core.SwapOutcome) -> None:
         """Raise the reason of a step's error where that is known better: what could not come back, or a difference."""

@@ -74,6 +74,7 @@ def _composed(root: Root, overrides: Sequence[str], use: Callable[[DictConfig], 
     for override in overrides:
         if override.lstrip("+~").startswith("hydra.") and not override.lstrip("+").startswith(SWEEP_PARAMS):
             raise InvalidInput(f"{override!r} sets Hydra itself, which only chooses settings here: leave it out")
+        _refuse_several(override)
     root.register()
     # Another program's Hydra in this process would be in the way, and ours in its.
     GlobalHydra.instance().clear()
@@ -84,6 +85,14 @@ def _composed(root: Root, overrides: Sequence[str], use: Callable[[DictConfig], 
             raise
         except (HydraException, OmegaConfBaseException, ValueError) as error:
             raise _fault(error) from error
+
+
+def _refuse_several(override: str) -> None:
+    """Hydra would take the last of a list; only solvers may be several."""
+    key, _, value = override.lstrip("+").partition("=")
+    if key in ("hardware", "model", "problem", "experiment") and value.strip().startswith("["):
+        names = value.strip().strip("[]").replace(" ", "")
+        raise InvalidInput(f"{key} is {value.strip()}: choose one, or sweep over them with -m and {key}={names}")
 
 
 def expand_grid(overrides: Sequence[str], grid: dict[str, str]) -> list[list[str]]:

@@ -29,7 +29,7 @@ def in_words(steps: Sequence[SwapCounts]) -> str | None:
 def _how(counts: SwapCounts) -> str:
     first = counts.difference or counts.departure
     if first is not None:
-        return first
+        return f"{first} (where operators depend on data, use runtime.swap.session)"
     parts = [text.format(getattr(counts, name)) for name, text in HAPPENED.items() if getattr(counts, name)]
     if counts.swapped_out != counts.planned or counts.swapped_in != counts.planned:
         parts.append(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from solvers.ir.amounts import parse_budget
 from solvers.ir.codec import plan_file
 from solvers.ir.errors import BayplanError, EngineMissing, InfeasibleBudget, InvalidInput
 from solvers.ir.graph import OpGraph
@@ -29,7 +30,7 @@ from solvers.timeline.simulate import simulate
 if TYPE_CHECKING:
     from solvers.replan.ahead import PlanCache
 
-Planner = Callable[[OpGraph, Hardware, int], Solution[Schedule]]
+Planner = Callable[[OpGraph, Hardware, int | str], Solution[Schedule]]
 AnySolver = Solver[Any, Solution[Any]]
 
 
@@ -105,13 +106,15 @@ def planner(
 ) -> Planner:
     """The planner of that name: makes the problem, solves it within `limits`, lowers the plan, and has both judged.
 
+    It takes a graph, hardware and a budget: whole bytes, or text such as "8GiB", or "55%" of the graph's peak.
     `parameters` are fields of the solver's class. Raises `InvalidInput` on an unknown name or parameter, at once; the
     planner raises `InfeasibleBudget` where no plan keeps the budget, with the least budget that one keeps. Where the
     limits ended the search before a plan was found, the answer's status is UNKNOWN and its plan None.
     """
     entry, solver = solver_entry(name), build_solver(name, parameters or {})
 
-    def plan(graph: OpGraph, hardware: Hardware, budget_bytes: int) -> Solution[Schedule]:
+    def plan(graph: OpGraph, hardware: Hardware, budget: int | str) -> Solution[Schedule]:
+        budget_bytes = _asked(graph, hardware, budget)
         problem = make_problem(entry.kind, graph, hardware, budget_bytes)
         answer = solve(solver, problem, limits or Limits(), watch)
         _require_feasible(answer.solution, budget_bytes)
@@ -121,6 +124,21 @@ def planner(
         return msgspec.structs.replace(answer.solution, plan=schedule)
 
     return plan
+
+
+def _asked(graph: OpGraph, hardware: Hardware, budget: int | str) -> int:
+    """The budget in bytes; raises `InvalidInput` where the three are something else."""
+    if not isinstance(graph, OpGraph):
+        raise InvalidInput(f"graph is a {type(graph).__name__}: give an OpGraph, as profile_step returns")
+    if not isinstance(hardware, Hardware):
+        raise InvalidInput(
+            f"hardware is a {type(hardware).__name__}: give a Hardware, as sim.hardware or read_hardware('sim-small')"
+        )
+    if isinstance(budget, str):
+        return parse_budget(budget, max(graph.memory_bytes), "budget")
+    if isinstance(budget, bool) or not isinstance(budget, int):
+        raise InvalidInput(f"the budget is {budget!r}: give whole bytes, or text such as '8GiB' or '55%'")
+    return budget
 
 
 @dataclass(frozen=True)

@@ -101,9 +101,7 @@ def _compare(workload: Workload, graph: OpGraph, problem: SwapProblem, solver: s
     executor = SwapExecutor(schedule, graph)
     for _ in range(STEPS):
         done = executor.run(workload.step)
-    return Compared(
-        solver, share, simulate(problem, schedule), done.report, bool(done.counts.as_planned)
-    )
+    return Compared(solver, share, simulate(problem, schedule), done.report, bool(done.counts.as_planned))
 
 
 def _program_figure(name: str, hardware: Hardware, compared: list[Compared]) -> Figure:

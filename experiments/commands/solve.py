@@ -132,9 +132,10 @@ def _solve(solver: AnySolver, problem: Problem, limits: Limits, name: str) -> tu
 
 
 def _with_stop(solution: Solution[Any], stopped: str) -> str:
-    said = (
-        f"stopped by {stopped}: the best so far" if solution.plan else f"stopped by {stopped} before there was a plan"
-    )
+    """The reason, and what ended the search; that alone where there is no plan, as more time was not given."""
+    if solution.plan is None:
+        return f"stopped by {stopped} before there was a plan"
+    said = f"stopped by {stopped}: the best so far"
     return said if solution.reason is None else f"{solution.reason}; {said}"
 
 
@@ -163,5 +164,8 @@ def _written(out: Path | None) -> str:
 
 def _say_stopped(solution: Solution[Any], stopped: str, out: Path | None) -> None:
     """What ended the search, on stderr."""
-    kept = "the best plan so far is kept" if solution.plan is not None else "there was no plan yet"
-    click.echo(f"bayplan: stopped by {stopped}: {kept}, written {'to ' if out else ''}{_written(out)}", err=True)
+    if solution.plan is None:
+        click.echo(f"bayplan: stopped by {stopped} before there was a plan", err=True)
+        return
+    kept = f"the best plan so far is kept, written {'to ' if out else ''}{_written(out)}"
+    click.echo(f"bayplan: stopped by {stopped}: {kept}", err=True)

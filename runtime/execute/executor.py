@@ -69,6 +69,8 @@ class SwapExecutor:
             raise InvalidInput(
                 "there is no schedule to execute, as the solver found no plan: raise the budget or limits"
             )
+        if not isinstance(schedule, Schedule):
+            raise InvalidInput(f"schedule is a {type(schedule).__name__}: give a Schedule, as the `plan` of an answer")
         self.schedule = schedule
         self.graph = graph
         self.device = accelerator_of(device)

@@ -38,6 +38,8 @@ def profile_step(
     Memory is everything on the device. Raises `InvalidInput` if the step runs compiled code or a torch.profiler; what
     `step` raises passes through, with the profiler removed.
     """
+    if not callable(step):
+        raise InvalidInput(f"step is {step!r}: give a function without parameters that trains for one step")
     place = place_of(device)
     remarks = []
     for _ in range(warmup - 1):

@@ -35,10 +35,11 @@ class Clock(Protocol):
 class SwapCost:
     """What swapping costs an iteration of one kind, in microseconds of device time.
 
-    `step_us` is the median of the latest iterations in which something was swapped. `without_us` is that of the latest
-    ones in which nothing was (`how="measured"`), or, where there was none, what marks say that an iteration would take
-    (`how="estimated"`): operators take as long as they did, nobody waits for copies, and the host launches none. Where
-    the allocator let the host wait for memory, that counts as the program's own time.
+    `step_us` is the median of the latest iterations in which something was swapped, where there are some under the
+    policy that is kept, of these alone. `without_us` is that of the latest ones in which nothing was
+    (`how="measured"`), or, where there was none, what marks say that an iteration would take (`how="estimated"`):
+    operators take as long as they did, nobody waits for copies, and the host launches none. Where the allocator let
+    the host wait for memory, that counts as the program's own time.
     """
 
     step_us: float
@@ -63,6 +64,7 @@ class StepTimes:
 
     def __init__(self) -> None:
         self._swapped = deque[Clock](maxlen=LATEST)
+        self._settled = deque[Clock](maxlen=LATEST)  # of these, those under the policy that is kept
         self._plain = deque[Clock](maxlen=LATEST)
         self._marked: dict[bool, Clock] = {}  # by whether the kind was settled
 
@@ -73,6 +75,8 @@ class StepTimes:
     def ended(self, clock: Clock, *, swapped: bool, settled: bool = False) -> None:
         """An iteration has ended in which something was swapped, or nothing; before or after a policy was settled."""
         (self._swapped if swapped else self._plain).append(clock)
+        if swapped and settled:
+            self._settled.append(clock)
         if clock.measured:
             self._marked[settled] = clock
 
@@ -81,7 +85,8 @@ class StepTimes:
 
         Iterations that the device has not finished are left out, so that nobody waits for them.
         """
-        steps = [clock.duration_us() for clock in self._swapped if clock.done]
+        settled = [clock.duration_us() for clock in self._settled if clock.done]
+        steps = settled or [clock.duration_us() for clock in self._swapped if clock.done]
         if not steps:
             return None
         plain = [clock.duration_us() for clock in self._plain if clock.done]

@@ -22,7 +22,10 @@ def test_as_planned_is_nothing_to_tell() -> None:
 
 def test_the_first_of_several_steps_creates_states_and_may_differ() -> None:
     assert in_words([OTHER, PLANNED]) is None
-    assert in_words([OTHER]) == "not as planned in 1 of 1 steps, last in step 1: operator 4: the plan has mm, addmm ran"
+    assert in_words([OTHER]) == (
+        "not as planned in 1 of 1 steps, last in step 1: operator 4: the plan has mm, addmm ran "
+        "(where operators depend on data, use runtime.swap.session)"
+    )
 
 
 def test_the_last_one_is_told_and_how_many_there_were() -> None:

@@ -1,6 +1,8 @@
 """The facade: names lead to solvers, a graph and its hardware to a schedule."""
 
 import dataclasses
+import re
+from typing import Any
 
 import msgspec
 import pytest
@@ -76,6 +78,28 @@ def test_an_infeasible_budget_is_refused_with_the_least_budget(name: str) -> Non
         planner(name)(GRAPH, HARDWARE, 139 * MEGABYTE)
     assert caught.value.least_budget_bytes == 140 * MEGABYTE
     assert planner(name)(GRAPH, HARDWARE, 140 * MEGABYTE).plan is not None
+
+
+@pytest.mark.parametrize(
+    ("asked", "sentence"),
+    [
+        ({"graph": 3}, "graph is a int: give an OpGraph"),
+        ({"hardware": "sim-small"}, "hardware is a str: give a Hardware"),
+        ({"budget": 0.6}, "the budget is 0.6: give whole bytes, or text such as '8GiB' or '55%'"),
+        ({"budget": True}, "the budget is True: give whole bytes"),
+        ({"budget": "55"}, "budget is '55', a number without a unit: write 55%"),
+    ],
+)
+def test_what_is_no_graph_hardware_or_budget_is_said(asked: dict[str, Any], sentence: str) -> None:
+    given: dict[str, Any] = {"graph": GRAPH, "hardware": HARDWARE, "budget": 1 << 30} | asked
+    with pytest.raises(InvalidInput, match=re.escape(sentence)):
+        planner("greedy-swap")(given["graph"], given["hardware"], given["budget"])
+
+
+def test_a_budget_may_be_a_share_of_the_peak() -> None:
+    peak = max(GRAPH.memory_bytes)
+    asked, told = (planner("greedy-swap")(GRAPH, HARDWARE, budget) for budget in (peak * 9 // 10, "90%"))
+    assert asked.plan == told.plan
 
 
 def test_plans_for_the_next_failures_are_made_ahead() -> None:

@@ -26,7 +26,7 @@ def run(arguments: Sequence[str]) -> int:
 
 @dataclass(frozen=True)
 class SlowSwap:
-    """Greedy's plan after `seconds`; `stubborn` never asks. Touches `begun` where it is a path."""
+    """Greedy's plan after `seconds`; `stubborn` never asks, `helpless` has none. Touches `begun` where it is a path."""
 
     seconds: float = 0.0
     stubborn: bool = False
@@ -34,6 +34,7 @@ class SlowSwap:
     mood: Literal["calm", "hasty"] = "calm"
     rounds: int | None = None
     start: SwapPlan | None = None
+    helpless: bool = False
 
     def solve(self, problem: SwapProblem, limits: Limits, watch: Watch | None = None) -> Solution[SwapPlan]:
         """Wait in steps of 20 ms, each told to `watch`."""
@@ -44,6 +45,8 @@ class SlowSwap:
             if watch is not None and watch(80.0, 60.0, 0.0) and not self.stubborn:
                 break
             time.sleep(0.02)
+        if self.helpless:
+            return HelplessSwap().solve(problem, limits, watch)
         return GreedySwap().solve(problem, limits)
 
 

@@ -59,6 +59,17 @@ def test_the_best_plan_is_kept_written_and_told(tmp_path: Path) -> None:
         assert call("check", folder / "p.json", plan).code == 0
 
 
+def test_before_the_first_plan_that_is_said(tmp_path: Path) -> None:
+    process, plan = _slow(tmp_path, "helpless=true")
+    process.send_signal(signal.SIGINT)
+    outcome = _end(process)
+    assert outcome.code == 1
+    assert (outcome.figure("status"), outcome.figure("objective")) == ("unknown", "unknown")
+    assert outcome.figure("reason") == "stopped by Ctrl-C before there was a plan"
+    assert outcome.err == "bayplan: stopped by Ctrl-C before there was a plan\n"
+    assert plan.exists()
+
+
 def test_a_second_one_ends_a_solver_that_does_not_listen(tmp_path: Path) -> None:
     process, plan = _slow(tmp_path, "stubborn=true")
     process.send_signal(signal.SIGINT)

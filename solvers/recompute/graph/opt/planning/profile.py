@@ -64,7 +64,7 @@ class ProfiledLayer(LayerView):
             stages = [u - 1 if self.given.comm[u] else u for u in self.uses[k][:1]]
             stages += [next_start] if self.boundary[k] else []
             stages += [again[child] for child in pattern if child > k and k in self.inputs[child]]
-            stage = min(stages)
+            stage = min(stages, default=next_start)  # nothing behind the pattern reads it: as late as its layer allows
             while self.given.comm[stage]:
                 stage -= 1
             again[k] = stage

@@ -2,13 +2,14 @@
 
 import json
 import math
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
 from solvers.check import Verdict, check_plan
 from solvers.ir import Limits, RecomputeGraphPlan, RecomputeGraphProblem, Solution, Status
-from solvers.ir.codec import plan_file, plan_from_raw, plan_to_raw, problem_sha256
+from solvers.ir.codec import plan_file, plan_from_raw, plan_to_raw, problem_sha256, read_problem
 from solvers.ir.errors import InvalidInput
 from solvers.recompute.graph import Opt, OptMilp
 from tests.solvers.recompute.graph.brute_force import optimum, random_problem
@@ -124,3 +125,12 @@ def test_ops_without_time_windows_of_seconds_and_outputs_that_nobody_reads_are_n
 def test_an_engine_without_duals_is_refused() -> None:
     with pytest.raises(InvalidInput, match="choose highs, gurobi or auto"):
         Opt(engine="cpsat").solve(transformer(layers=2, position=0.5), SMALL)
+
+
+def test_an_output_that_nobody_reads_again_is_no_trouble() -> None:
+    """A chain of a few operators whose layers hold one; its optimum is that of `opt-milp`."""
+    problem, _ = read_problem(Path(__file__).parent / "instances" / "unused-output.json")
+    assert isinstance(problem, RecomputeGraphProblem)
+    answer = Opt().solve(problem, Limits(time_s=math.inf, work=1.0))
+    assert answer.objective == 69
+    assert check_plan(problem, plan_file(answer, problem.KIND, None)).clean

@@ -1,6 +1,6 @@
 """Settings become policies: seconds microseconds, words planners and laws; what means nothing is refused."""
 
-from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
@@ -22,7 +22,7 @@ from solvers.replan.cluster import (
 )
 
 SAVED = Checkpoints(interval_us=3_600_000_000, save_us=1_500_000, restore_us=0)
-HOURLY: Mapping[str, float] = {"checkpoint_s": 3600, "save_s": 1.5}
+HOURLY: dict[str, Any] = {"checkpoint_s": 3600, "save_s": 1.5}
 
 
 @pytest.mark.parametrize(
@@ -63,16 +63,17 @@ def test_a_policy_is_what_its_settings_say(conf: PolicyConf, policy: Policy) -> 
 
 def test_every_policy_may_save_checkpoints_and_choose_when_nodes_rejoin() -> None:
     for kind in PolicyKind:
-        made = make_policy("mine", PolicyConf(kind, rejoin="next-decision", **HOURLY))
+        made: Any = make_policy("mine", PolicyConf(kind, rejoin="next-decision", **HOURLY))
         assert (made.rejoin, made.checkpoints) == ("next-decision", SAVED)
-        every_step = make_policy("mine", PolicyConf(kind, checkpoint_s=0, restore_s=2))
+        every_step: Any = make_policy("mine", PolicyConf(kind, checkpoint_s=0, restore_s=2))
         assert every_step.checkpoints == Checkpoints(interval_us=0, save_us=0, restore_us=2_000_000)
     assert set(KNOWN) == set(PolicyKind)
 
 
 def test_policies_keep_their_names_and_order() -> None:
     found = make_policies({"b": PolicyConf(), "a": PolicyConf(PolicyKind.recycle)})
-    assert found == {"b": Chameleon(), "a": RecyclePolicy()}
+    expected: dict[str, Policy] = {"b": Chameleon(), "a": RecyclePolicy()}
+    assert found == expected
     assert list(found) == ["b", "a"]
 
 

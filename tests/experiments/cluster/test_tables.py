@@ -1,10 +1,12 @@
 """Tables of rows written down here, cell by cell."""
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from experiments.cluster.tables import LIVES, PLANS, cell_tables, lives_table, plans_table
 from solvers.ir import Row
 
+Outcome = Literal["ok", "infeasible", "error"]
 SPREAD = {"p5": 1.0, "p50": 12.344, "p95": 1234.5, "mean": 20.0, "low": 18.5, "high": 21.5}
 OVER = {"p5": 0.9, "p50": 1.05, "p95": 1.25, "mean": 1.1, "low": 1.04, "high": 1.16}
 LIFE = {
@@ -27,15 +29,11 @@ PLAN = {
 
 
 def row(
-    what: str,
-    policy: str,
-    figures: dict[str, Any],
-    outcome: Literal["ok", "infeasible", "error"] = "ok",
-    **asked: object,
+    what: str, policy: str, figures: dict[str, Any], outcome: Outcome = "ok", cell: Mapping[str, object] | None = None
 ) -> Row:
     return Row(
         experiment="e",
-        asked={"what": what, "policy": policy, **asked},
+        asked={"what": what, "policy": policy, **(cell or {})},
         outcome=outcome,
         figures=figures,
         provenance="by hand",
@@ -85,7 +83,7 @@ def test_one_life_has_no_interval_and_a_policy_without_ratio_none() -> None:
 
 def test_a_planners_cell_is_one_line_in_milliseconds() -> None:
     table = plans_table(
-        [row(PLANS, "exact", PLAN, grid="8x4", head=True), row(LIVES, "no", LIFE)], ["grid", "head"], "x"
+        [row(PLANS, "exact", PLAN, cell={"grid": "8x4", "head": True}), row(LIVES, "no", LIFE)], ["grid", "head"], "x"
     )
     assert table.title == "Plans: x"
     (line,) = table.body
@@ -115,10 +113,10 @@ def test_a_cell_without_plan_or_with_an_error_says_so() -> None:
 
 def test_a_sweep_has_a_table_of_plans_and_one_of_lives_for_each_cell() -> None:
     rows = [
-        row(LIVES, "a", LIFE, **{"cluster.lost": 2, "hours": 8.5}),
-        row(LIVES, "b", LIFE, **{"cluster.lost": 2, "hours": 8.5}),
-        row(PLANS, "c", PLAN, **{"cluster.lost": 2, "hours": 8.5}),
-        row(LIVES, "a", LIFE, **{"cluster.lost": 3, "hours": 8.5}),
+        row(LIVES, "a", LIFE, cell={"cluster.lost": 2, "hours": 8.5}),
+        row(LIVES, "b", LIFE, cell={"cluster.lost": 2, "hours": 8.5}),
+        row(PLANS, "c", PLAN, cell={"cluster.lost": 2, "hours": 8.5}),
+        row(LIVES, "a", LIFE, cell={"cluster.lost": 3, "hours": 8.5}),
     ]
     tables = cell_tables(rows, ["cluster.lost", "hours"])
     assert [(table.title, [line[0] for line in table.body]) for table in tables] == [

@@ -31,6 +31,33 @@ def test_copies_count_as_far_as_a_kernel_runs() -> None:
     assert hidden_share(events) == 9 / 20
 
 
+def test_one_kernel_hides_parts_of_several_copies() -> None:
+    """Copies 0-10 and 20-30; one kernel from 5 to 25, and one that ends where the second copy ends: 5 + 5 + 2 of 20."""
+    events = [
+        event("gpu_memcpy", "Memcpy DtoH (Device -> Pageable)", 0, 10),
+        event("gpu_memcpy", "Memcpy HtoD (Pageable -> Device)", 20, 30),
+        event("kernel", "gemm", 5, 25),
+        event("kernel", "gelu", 28, 30),
+    ]
+    assert hidden_share(events) == 12 / 20
+    assert hidden_share(reversed(events)) == 12 / 20
+
+
+def test_kernels_within_one_another_count_once() -> None:
+    """A copy of 10 us; a kernel of 6 us within it, during which two shorter ones run, one after the other."""
+    copy = event("gpu_memcpy", "Memcpy HtoD (Pinned -> Device)", 100, 110)
+    kernels = [event("kernel", name, *span) for name, *span in (("a", 101, 107), ("b", 102, 103), ("c", 103, 105))]
+    assert hidden_share([copy, *kernels]) == 0.6
+
+
+def test_only_finished_events_count() -> None:
+    """A kernel whose begin alone is in the trace has no duration."""
+    copy = event("gpu_memcpy", "Memcpy HtoD (Pinned -> Device)", 0, 10)
+    begun = {**event("kernel", "gemm", 0, 10), "ph": "B"}
+    assert hidden_share([copy, begun]) == 0
+    assert hidden_share([{**copy, "ph": "B"}, event("kernel", "gemm", 0, 10)]) is None
+
+
 def test_a_trace_without_copies_has_no_share() -> None:
     assert hidden_share([event("kernel", "gemm", 0, 1)]) is None
 

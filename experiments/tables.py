@@ -158,7 +158,7 @@ def _ms(time_us: float | None, sign: str = "") -> str:
 
 
 def _percent(share: float | None, digits: int = 1, sign: str = "") -> str:
-    return NOTHING if share is None else f"{100 * share:{sign}.{digits}f} %"
+    return NOTHING if share is None else f"{round(100 * share, digits) + 0.0:{sign}.{digits}f} %"  # no minus zero
 
 
 def _count(value: float | None) -> str:
@@ -216,6 +216,11 @@ def _stall_growth_share(stall: float, figures: Figures) -> float | None:
     return (stall - figures.stall_us) / figures.unlimited_us
 
 
+def _of_plan(figures: Figures, share: float | None, digits: int = 1) -> str:
+    """A share that compares a step with its plan: nothing where the step was another one."""
+    return NOTHING if figures.as_planned is False else _percent(share, digits, "+")
+
+
 HAPPENED: list[tuple[str, Shown]] = [
     ("policy", _policy),
     ("outcome", lambda row, figures: "ok, not as planned" if figures.as_planned is False else row.outcome),
@@ -225,11 +230,11 @@ HAPPENED: list[tuple[str, Shown]] = [
     ("× unlimited", lambda _, figures: NOTHING if figures.ratio is None else f"{figures.ratio:.3f}"),
     ("stall", lambda _, figures: _percent(figures.stall_share)),
     ("bit-equal", _equal),
-    ("vs predicted", lambda _, figures: _percent(figures.deviation, 2, "+")),
+    ("vs predicted", lambda _, figures: _of_plan(figures, figures.deviation, 2)),
 ]
 STALL = 7
 """The column of the table of what happened behind which the share of launches stands, where it is known."""
-LAUNCHES: tuple[str, Shown] = ("launches", lambda _, figures: _percent(figures.launch_share, sign="+"))
+LAUNCHES: tuple[str, Shown] = ("launches", lambda _, figures: _of_plan(figures, figures.launch_share))
 ANSWERED: list[tuple[str, Shown]] = [
     ("policy", _policy),
     ("status", lambda _, figures: figures.status or NOTHING),

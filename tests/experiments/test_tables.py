@@ -127,3 +127,17 @@ def test_a_sweep_shows_cells_and_a_grid() -> None:
     assert cells.note.endswith("Monotone.")
     assert grid.head == ("budget \\ link", "8", "16")
     assert grid.body == (("0.5", "1.143", "1.143"), ("0.4", "needs 50.0 MiB", "–"))
+
+
+def test_a_step_that_was_another_one_is_not_compared_with_its_plan() -> None:
+    other = Figures.joined(SOLVED, Figures(launch_us=-3500.0, as_planned=False))
+    happened = policy_tables([row("unlimited", Figures(step_us=7000.0)), row("greedy-swap", other)])[0]
+    shown = dict(zip(happened.head, happened.body[1], strict=True))
+    assert shown["outcome"] == "ok, not as planned"
+    assert shown["launches"] == shown["vs predicted"] == "–"
+
+
+def test_there_is_no_minus_zero() -> None:
+    near = Figures.joined(SOLVED, Figures(deviation=-0.00001))
+    happened = policy_tables([row("unlimited", Figures(step_us=7000.0)), row("greedy-swap", near)])[0]
+    assert dict(zip(happened.head, happened.body[1], strict=True))["vs predicted"] == "+0.00 %"

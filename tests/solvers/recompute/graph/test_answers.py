@@ -127,6 +127,7 @@ def test_what_needs_no_search_is_answered_in_closed_form() -> None:
     infeasible = trivial(least)
     assert infeasible is not None
     assert (infeasible.status, infeasible.least_budget_bytes) == (Status.INFEASIBLE, 12)
+    assert infeasible.engine == "closed form"
     assert infeasible.reason == "the largest working set needs at least 12 bytes, the budget is 11 bytes: raise it"
     assert trivial(search()) is None
     ample = trivial(search(STORY))

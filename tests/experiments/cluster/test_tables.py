@@ -56,6 +56,7 @@ def test_a_policys_lives_are_one_line() -> None:
         "first over: p5": "0.900",
     }
     assert line[6:10] == ("1.050", "1.250", "1.100", "1.040 to 1.160")
+    assert table.head[6:10] == ("p50", "p95", "mean", "95 %")
     assert dict(zip(table.head[10:], line[10:], strict=True)) == {
         "training": "90.0 %",
         "transition": "5.5 %",  # 5.55 lies a little below itself

@@ -1,18 +1,86 @@
 """Families of graphs: parameters as published, formulas by hand, backward passes, budgets by position."""
 
+from collections import Counter
+
 import pytest
 
 from solvers.check.recompute_graph.judge import judge_recompute_graph
-from solvers.recompute.graph.instances import FAMILIES, at_position, peak_bytes, random_layered, resnet, vgg16
+from solvers.ir import RecomputeGraphProblem, RecomputeOp
+from solvers.recompute.graph.instances import (
+    FAMILIES,
+    at_position,
+    mobilenet,
+    peak_bytes,
+    random_layered,
+    resnet,
+    unet,
+    vgg16,
+)
 from solvers.recompute.graph.least import least_budget_bytes
 from solvers.recompute.graph.networks import STATE_BYTES, Network
 from solvers.recompute.graph.replay import instance, plan_from_recomputations
 
 
-def test_parameters_are_those_of_the_papers() -> None:
-    """VGG-16: 138 M; ResNet-50: 25.5 M (biases left out, norms counted)."""
-    assert vgg16().static_bytes / STATE_BYTES == pytest.approx(138.3e6, rel=0.002)
-    assert resnet().static_bytes / STATE_BYTES == pytest.approx(25.5e6, rel=0.01)
+@pytest.mark.parametrize(
+    ("problem", "published", "biases"),
+    [
+        (vgg16(), 138_357_544, 4_224 + 9_192),
+        (resnet(), 25_557_032, 1_000),
+        (resnet(blocks=(3, 4, 23, 3)), 44_549_160, 1_000),
+        (mobilenet(), 3_504_872, 1_000),
+        (unet(), 31_031_810, 1_920 + 2_048 + 960 + 1_920 + 2),
+    ],
+    ids=lambda value: value.name if isinstance(value, RecomputeGraphProblem) else "",
+)
+def test_parameters_are_exactly_the_published_ones_without_biases(
+    problem: RecomputeGraphProblem, published: int, biases: int
+) -> None:
+    """States are 12 bytes a parameter; norms count."""
+    assert problem.static_bytes == STATE_BYTES * (published - biases)
+
+
+def test_networks_are_built_as_published() -> None:
+    """Operators of the forward pass by kind, told by what their names begin with."""
+    kinds = {problem.name: _forward_kinds(problem) for problem in (vgg16(), unet(), resnet(), mobilenet())}
+    assert kinds == {
+        "vgg16-b64": {"conv": 13, "relu": 15, "pool": 5, "linear": 3},
+        "unet-b8": {"conv": 19, "relu": 18, "pool": 4, "up": 4, "concat": 4},
+        "resnet50-b64": {"conv": 53, "norm": 53, "relu": 49, "pool": 2, "add": 16, "linear": 1},
+        "mobilenet-v2-b64": {"conv": 52, "norm": 52, "relu": 35, "pool": 1, "add": 10, "linear": 1},
+    }
+
+
+def _forward_kinds(problem: RecomputeGraphProblem) -> Counter[str]:
+    names = [op.name for op in problem.ops]
+    return Counter(name.rstrip("0123456789") for name in names[: names.index("loss")])
+
+
+def test_outputs_halve_where_strides_say_so() -> None:
+    """The last maps of a batch of one: ResNet-50 and MobileNet-V2 reach 7 x 7, VGG-16 too; U-Net comes back to 416."""
+    assert _bytes(resnet(batch=1), "pool", 1) == 4 * 2048
+    assert _bytes(mobilenet(batch=1), "conv", 51) == 4 * 1280 * 7 * 7
+    assert _bytes(vgg16(batch=1), "pool", 4) == 4 * 512 * 7 * 7
+    assert _bytes(unet(batch=1), "pool", 3) == 4 * 512 * 26 * 26
+    assert _bytes(unet(batch=1), "conv", 18) == 4 * 2 * 416 * 416
+    assert _bytes(resnet(batch=1), "conv", 0) == 4 * 64 * 112 * 112
+    assert _bytes(resnet(batch=1), "add", 3) == 4 * 512 * 28 * 28
+
+
+def _bytes(problem: RecomputeGraphProblem, kind: str, number: int) -> int:
+    """Bytes of the number-th operator of a kind."""
+    return [op for op in problem.ops if op.name.rstrip("0123456789") == kind][number].output_bytes
+
+
+@pytest.mark.parametrize(("position", "budget"), [(0.0, 9), (0.5, 11), (0.65, 12), (1.0, 13)])
+def test_positions_lie_between_the_least_budget_and_the_peak(position: float, budget: int) -> None:
+    """Op 3 needs its 2 bytes, op 2's 6 and 1 static; ops 0 and 1, 2 bytes each, wait for the end beside them."""
+    ops = [RecomputeOp(name="a", time_us=1, output_bytes=size, inputs=read, comm=False) for size, read in CHAIN]
+    problem = RecomputeGraphProblem(name="chain", budget_bytes=0, static_bytes=1, ops=tuple(ops))
+    assert (least_budget_bytes(problem), peak_bytes(problem)) == (9, 13)
+    assert at_position(problem, position).budget_bytes == budget
+
+
+CHAIN: list[tuple[int, tuple[int, ...]]] = [(2, ()), (2, (0,)), (6, (1,)), (2, (2,)), (1, (3,)), (1, (0, 1))]
 
 
 def test_a_convolutions_formulas() -> None:

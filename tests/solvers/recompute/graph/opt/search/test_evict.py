@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from solvers.check.recompute_graph.judge import judge_recompute_graph
 from solvers.ir import RecomputeGraphProblem, RecomputeOp
 from solvers.recompute.graph.instances import mobilenet, random_layered, unet
-from solvers.recompute.graph.opt.search.evict import Eviction, inputs_ahead, run_through
+from solvers.recompute.graph.opt.search.evict import Eviction, _Pass, inputs_ahead, run_through
 from solvers.recompute.graph.replay import instance, plan_from_recomputations, replay
 from tests.strategies import recompute_graph_problems
 
@@ -67,3 +67,61 @@ def test_small_graphs_pass_the_judge_or_get_none(problem: RecomputeGraphProblem)
 
 def test_it_stops_when_told() -> None:
     assert run_through(instance(unet()), EVICTIONS[0], random.Random(0), lambda: True) is None
+
+
+def squeezed(times: tuple[int, int], sizes: tuple[int, int]) -> RecomputeGraphProblem:
+    """Ops 0 and 1 wait for ops 3 and 4, which come after op 2; room is for op 2's bytes and one of them."""
+    shapes = ((times[0], sizes[0], ()), (times[1], sizes[1], ()), (1, 4, ()), (1, 0, (0,)), (100, 0, ()), (1, 0, (1,)))
+    ops = tuple(
+        RecomputeOp(name=str(t), time_us=us, output_bytes=size, inputs=read, comm=False)
+        for t, (us, size, read) in enumerate(shapes)
+    )
+    return RecomputeGraphProblem(name="squeezed", budget_bytes=4 + max(sizes), static_bytes=0, ops=ops)
+
+
+@pytest.mark.parametrize(
+    ("eviction", "times", "sizes", "gone"),
+    [
+        (Eviction(1.0, 0.0), (5, 9), (4, 4), 0),  # the cheaper one to have again
+        (Eviction(1.0, 0.0), (9, 5), (4, 4), 1),
+        (Eviction(1.0, 0.0), (5, 9), (4, 12), 1),  # by bytes: 9/12 is less than 5/4
+        (Eviction(0.0, 1.0), (5, 9), (4, 4), 1),  # the one that is needed later
+        (Eviction(1.0, 1.0), (5, 600), (4, 4), 0),  # 5/(4·1) against 600/(4·102): op 0 is needed in 1 us, op 1 in 102
+        (Eviction(1.0, 1.0), (9, 9), (4, 4), 1),
+        (Eviction(0.0, 0.0), (5, 9), (4, 12), 1),  # bytes alone
+    ],
+)
+def test_the_least_score_goes(eviction: Eviction, times: tuple[int, int], sizes: tuple[int, int], gone: int) -> None:
+    found = run_through(instance(squeezed(times, sizes)), eviction, random.Random(0), lambda: False)
+    assert found == [set()] * 3 + ([{0}, set(), set()] if gone == 0 else [set(), set(), {1}])
+
+
+def test_what_is_missing_for_it_counts_once_and_only_so_deep() -> None:
+    """Op 4 reads ops 1 and 2, which both read op 0: 8 + 2 + 4 + 1 us; with op 1 there, 8 + 4 + 1 of the others."""
+    inputs, times = ((), (0,), (0,), (), (1, 2), (4,)), (1, 2, 4, 1, 8, 1)
+    ops = tuple(
+        RecomputeOp(name=str(t), time_us=us, output_bytes=1, inputs=read, comm=False)
+        for t, (us, read) in enumerate(zip(times, inputs, strict=True))
+    )
+    given = instance(RecomputeGraphProblem(name="diamond", budget_bytes=9, static_bytes=0, ops=ops))
+    one = _Pass(given, Eviction(1.0, 1.0), random.Random(0))
+    assert one._cost(4) == 15
+    one.resident = {1}
+    assert one._cost(4) == 13
+    one.resident = {1, 2}
+    assert one._cost(4) == 8
+    shallow = _Pass(given, Eviction(1.0, 1.0, deep=3), random.Random(0))
+    assert shallow._cost(4) == 14  # itself and the two it reads are three
+
+
+def test_what_must_be_computed_for_a_reader_is_needed_when_that_reader_is() -> None:
+    """Op 0 is read by op 1 only, but op 1 is gone and read in stage 4: so is op 0 then, at 1 + 2 + 3 + 4 us."""
+    given = instance(chain(100))
+    one = _Pass(given, Eviction(1.0, 1.0), random.Random(0))
+    one.resident = {0, 1, 2}
+    assert (one._needed(2, 0), one._needed(2, 1)) == (4, 2)
+    one.needs.clear()
+    assert one._needed(3, 1) == 5  # nobody any more
+    one.needs.clear()
+    one.resident = {0}
+    assert one._needed(3, 1) == 3  # op 2, which is gone, is read by op 3 now

@@ -7,8 +7,8 @@
 PYTHON ?= python3
 TORCH_INDEX ?=
 ARGS ?=
-WORKERS ?= $(shell nproc)
-MAX_JOBS ?= $(shell nproc)
+WORKERS ?= $(shell env -u OMP_NUM_THREADS nproc)
+MAX_JOBS ?= $(shell env -u OMP_NUM_THREADS nproc)
 export MAX_JOBS
 
 VENV := .venv
@@ -18,7 +18,7 @@ NATIVE_SOURCES := $(shell find csrc -name '*.cpp' -o -name '*.h' 2>/dev/null)
 NATIVE = $(BAYPLAN_NATIVE)
 BUILD = BAYPLAN_NATIVE=$(NATIVE) $(BIN)/python setup.py --quiet build_ext --inplace && touch $(VENV)/built
 
-.PHONY: help demo test soak lint bench build clean
+.PHONY: help demo test soak lint bench build clean gpu gpu-wheels
 .DELETE_ON_ERROR:
 
 help:
@@ -26,6 +26,8 @@ help:
 	@echo 'make test    the tests, native extensions required      make soak    the long ones'
 	@echo '             on all cores: WORKERS=1 uses one; some: ARGS="tests/solvers -k name -x"'
 	@echo 'make lint    style, types, import contracts             make bench   speed of solvers and hooks'
+	@echo 'make gpu     on a machine with a GPU, with its own PYTHON, no .venv and no index: nine minutes, seven files'
+	@echo '             make gpu-wheels gathers what such a machine lacks, to be carried there'
 	@echo 'make build   .venv and native extensions, rebuilt       make clean   removes both, and what runs left behind'
 
 demo: $(VENV)/built
@@ -49,6 +51,14 @@ lint: $(VENV)/ready
 
 bench: $(VENV)/built
 	$(BIN)/python -m experiments.bench $(ARGS)
+
+# With the machine's own Python (3.12 and torch 2.11 for CUDA, say): OUT=FOLDER takes the results, ARGS="--device sim"
+# rehearses without a GPU. Whatever is lacking is said, and the rest goes on.
+gpu:
+	$(PYTHON) -m experiments.gpu --wheels gpu-wheels $(ARGS)
+
+gpu-wheels: $(VENV)/ready
+	$(BIN)/python -m experiments.gpu.wheels gather gpu-wheels
 
 # Always asks the build, which compiles only what changed: sources, flags, or the torch underneath.
 build: $(VENV)/ready

@@ -9,6 +9,8 @@
 #include "sim/pinned.h"
 #include "sim/pressure.h"
 #include "sim/registration.h"
+#include "sim/shapes.h"
+#include "sim/temporaries.h"
 
 namespace py = pybind11;
 using namespace py::literals;
@@ -98,6 +100,7 @@ void reset() {
     sim::DeviceMemory::get().reset();
     sim::PinnedAllocator::get().reset_accumulated_stats();
     sim::PinnedAllocator::get().reset_peak_stats();
+    sim::Temporaries::get().reset();
   });
 }
 
@@ -105,6 +108,90 @@ void set_pressure_handler(const py::object& handler) {
   void* address = handler.is_none() ? nullptr : PyCapsule_GetPointer(handler.ptr(), "bayplan.pressure");
   if (!address && !handler.is_none()) throw py::error_already_set();
   sim::set_pressure_handler(reinterpret_cast<sim::PressureHandler>(address));
+}
+
+void set_relief_callback(const py::object& callback) {
+  void* address = callback.is_none() ? nullptr : PyCapsule_GetPointer(callback.ptr(), "bayplan.relief");
+  if (!address && !callback.is_none()) throw py::error_already_set();
+  sim::set_relief_callback(reinterpret_cast<sim::ReliefCallback>(address));
+}
+
+void set_allocator(const std::optional<py::dict>& numbers) {
+  std::optional<sim::SegmentRules> rules;
+  if (numbers) {
+    rules.emplace();
+    rules->expandable = (*numbers)["expandable"].cast<bool>();
+    rules->stitching = (*numbers)["stitching"].cast<bool>();
+    if (!(*numbers)["max_split"].is_none()) rules->max_split = (*numbers)["max_split"].cast<size_t>();
+    rules->max_non_split_rounding = (*numbers)["max_non_split_rounding"].cast<size_t>();
+    rules->take_ns = (*numbers)["take_ns"].cast<int64_t>();
+    rules->return_ns = (*numbers)["return_ns"].cast<int64_t>();
+  }
+  locked([&] { sim::DeviceMemory::get().set_rules(rules); });
+}
+
+py::tuple stitches() {
+  const auto done = locked([] { return sim::DeviceMemory::get().segments().stitches(); });
+  return py::make_tuple(done.count, done.parts, done.bytes);
+}
+
+using PlainChunk = std::tuple<size_t, size_t, size_t, const char*>;
+struct PlainRun {
+  size_t stream;
+  bool small, expandable;
+  std::vector<PlainChunk> chunks;
+};
+
+std::vector<PlainRun> plain_runs(const sim::Segments& segments) {
+  using State = sim::Chunk::State;
+  std::vector<PlainRun> all;
+  for (const auto& run : segments.runs()) {
+    const sim::Segment& segment = *run.front()->segment;
+    all.push_back({segment.stream, segment.small, segment.expandable(), {}});
+    for (const sim::Chunk* chunk : run) {
+      const char* state = chunk->state == State::kFree      ? "inactive"
+                          : chunk->state == State::kWaiting ? "active_pending_free"
+                                                            : "active_allocated";
+      all.back().chunks.emplace_back(segments.address_of(chunk->offset), chunk->bytes, chunk->requested, state);
+    }
+  }
+  return all;
+}
+
+// Runs of memory with their chunks, and what the allocator did.
+py::tuple memory_snapshot() {
+  const auto [runs, events] = locked([] {
+    const sim::Segments& segments = sim::DeviceMemory::get().segments();
+    return std::make_pair(plain_runs(segments),
+                          std::vector<sim::MemoryEvent>(segments.events().begin(), segments.events().end()));
+  });
+  py::list all, did;
+  for (const PlainRun& run : runs)
+    all.append(py::make_tuple(run.stream, run.small, run.expandable, py::cast(run.chunks)));
+  for (const sim::MemoryEvent& event : events)
+    did.append(py::make_tuple(event.action, event.address, event.bytes, event.stream, event.time, event.label));
+  return py::make_tuple(all, did);
+}
+
+using PlainTerm = std::tuple<std::optional<size_t>, int64_t, int64_t>;
+using PlainRule = std::pair<std::vector<PlainTerm>, std::vector<std::pair<std::vector<int64_t>, size_t>>>;
+
+void set_temporaries(const std::map<std::string, PlainRule>& plain) {
+  std::map<std::string, sim::TemporaryRule> rules;
+  for (const auto& [signature, told] : plain) {
+    sim::TemporaryRule& rule = rules[signature];
+    for (const auto& [size, factor, divisor] : told.first)
+      rule.terms.push_back({size.value_or(sim::kConstantTerm), factor, divisor});
+    rule.exact.insert(told.second.begin(), told.second.end());
+  }
+  sim::Temporaries::get().set_rules(std::move(rules));
+}
+
+py::list take_measured_temporaries() {
+  py::list all;
+  for (const sim::MeasuredTemporaries& one : sim::Temporaries::get().take_measured())
+    all.append(py::make_tuple(one.call.signature, one.call.sizes, one.bytes));
+  return all;
 }
 
 // For `runtime._C.set_launch_meter`.
@@ -116,17 +203,43 @@ void read_launches(int64_t* numbers) {
   numbers[3] = reading.host_waits ? 1 : 0;
 }
 
+// For `runtime._C.set_host_registrar`, as storage/registrar.h lays it out.
+struct {
+  const char* (*lock)(void*, size_t);
+  void (*unlock)(void*);
+} host_registrar = {
+    [](void* address, size_t bytes) -> const char* {
+      sim::PinnedAllocator::get().add(static_cast<char*>(address), bytes);
+      return nullptr;
+    },
+    [](void* address) { sim::PinnedAllocator::get().remove(static_cast<char*>(address)); },
+};
+
 }  // namespace
 
 PYBIND11_MODULE(_sim, m) {
   m.attr("torch_version") = BAYPLAN_TORCH_VERSION;
   m.attr("handover_observer") = py::capsule(reinterpret_cast<void*>(&sim::hand_over), "bayplan.handover");
   m.attr("launch_meter") = py::capsule(reinterpret_cast<void*>(&read_launches), "bayplan.launches");
+  m.attr("host_registrar") = py::capsule(&host_registrar, "bayplan.registrar");
   m.def("register_device", &register_device);
   m.def("configure", &configure);
   m.def("reset", &reset);
+  m.def("set_pinned_rounding", [](bool power_of_two) {
+    const py::gil_scoped_release released;
+    sim::PinnedAllocator::get().set_rounding(power_of_two);
+  });
   m.def("set_capacity", [](size_t bytes) { locked([&] { sim::DeviceMemory::get().set_capacity(bytes); }); });
   m.def("set_pressure_handler", &set_pressure_handler);
+  m.def("set_relief_callback", &set_relief_callback);
+  m.def("set_allocator", &set_allocator);
+  m.def("caching", [] { return locked([] { return sim::DeviceMemory::get().caching(); }); });
+  m.def("set_limit",
+        [](std::optional<size_t> bytes) { locked([&] { sim::DeviceMemory::get().segments().set_limit(bytes); }); });
+  m.def("limit", [] { return locked([] { return sim::DeviceMemory::get().segments().limit(); }); });
+  m.def("stitches", &stitches);
+  m.def("record_memory", [](size_t most) { locked([&] { sim::DeviceMemory::get().segments().record(most); }); });
+  m.def("memory_snapshot", &memory_snapshot);
   m.def("capacity", [] { return locked([] { return sim::DeviceMemory::get().capacity(); }); });
   m.def("bytes_in_use", [] { return locked([] { return sim::DeviceMemory::get().in_use(); }); });
   m.def("reuse_intervals", [] { return locked([] { return sim::DeviceMemory::get().reuse_intervals(); }); });
@@ -137,6 +250,13 @@ PYBIND11_MODULE(_sim, m) {
   m.def("set_tracing", [](bool on) { locked([&] { Machine::get().tracing = on; }); });
   m.def("trace", &trace);
   m.def("counters", &counters);
+  m.def("set_shape_mode", [](bool on, double item_value) { sim::set_shape_mode({on, item_value}); });
+  m.def("shapes_only", &sim::shapes_only);
+  m.def("set_temporaries", &set_temporaries);
+  m.def("unmeasured_temporaries", [] { return sim::Temporaries::get().unmeasured(); });
+  m.def("estimated_temporaries", [] { return sim::Temporaries::get().estimated(); });
+  m.def("measure_temporaries", [](bool on) { sim::Temporaries::get().set_measuring(on); });
+  m.def("take_measured_temporaries", &take_measured_temporaries);
   m.def("follow_sequence", &sim::follow_sequence);
   m.def("exchange_label", [](const std::string& label) { return sim::exchange_label(sim::intern(label)); });
 }

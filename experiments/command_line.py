@@ -26,6 +26,7 @@ COMMANDS = {
     "check": "Judge a plan, independently of its solver.",
     "simulate": "What a plan would do: timeline, peak, stalls.",
     "solvers": "Solvers by kind of problem, and engines present.",
+    "fit": "Will it fit: by technique, in bytes and in segments.",
     "compare": "One experiment: every solver planned, checked, executed.",
     "train": "Real training under a plan, and the same without.",
     "table": "The papers' tables and figures beside ours.",

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from typing import Any, NamedTuple, TypeVar, cast
 
 from hydra import compose, initialize_config_module
@@ -14,9 +15,13 @@ from omegaconf.errors import OmegaConfBaseException
 
 from experiments.config import Settings, register
 from solvers.ir import InvalidInput
+from solvers.ir.amounts import parse_budget
 from solvers.ir.names import unknown
 
 SWEEP_PARAMS = "hydra.sweeper.params."
+BYTES, SHARE = "problem.budget_bytes", "problem.budget_fraction"
+PERCENT = 10**9
+"""What stands for the peak while a percentage is read."""
 REMEDIES = {
     "budget_fraction": "write a share of the peak, as in 0.55 for 55 %",
     "budget_bytes": "write whole bytes, as in 3221225472 for 3 GiB",
@@ -48,6 +53,24 @@ def read_settings(overrides: Sequence[str]) -> Composed:
     return Composed(cast("Settings", settings), yaml)
 
 
+def _budget_read(overrides: Sequence[str]) -> list[str]:
+    """The overrides, a budget in bytes read as on any command line; it takes the place of the file's own share."""
+    read: list[str] = []
+    shares = any(override.lstrip("+~").startswith(f"{SHARE}=") for override in overrides)
+    for override in overrides:
+        key, _, text = override.lstrip("+").partition("=")
+        if key != BYTES or text.strip().lower() in ("null", "") or "," in text:
+            read.append(override)
+            continue
+        text = text.strip().strip("'\"")
+        amount = parse_budget(text, PERCENT, BYTES)  # a share is of the peak, which is not known yet
+        if text.endswith("%"):
+            read.append(f"{SHARE}={Decimal(amount) / PERCENT}")
+        else:
+            read += [f"{BYTES}={amount}", *([] if shares else [f"{SHARE}=null"])]
+    return read
+
+
 def read_root(root: Root, overrides: Sequence[str]) -> tuple[object, str]:
     """The settings of a root, and the same as YAML text; raises as `read_settings`."""
     return _composed(root, overrides, _judge)
@@ -71,6 +94,7 @@ def read_grid(overrides: Sequence[str], root: Root = TRAINING) -> dict[str, str]
 
 def _composed(root: Root, overrides: Sequence[str], use: Callable[[DictConfig], T]) -> T:
     """What `use` makes of the composed settings, every fault in one sentence."""
+    overrides = _budget_read(overrides) if root is TRAINING else overrides
     for override in overrides:
         if override.lstrip("+~").startswith("hydra.") and not override.lstrip("+").startswith(SWEEP_PARAMS):
             raise InvalidInput(f"{override!r} sets Hydra itself, which only chooses settings here: leave it out")

@@ -103,11 +103,15 @@ class FactoryConf(ModelConf):
 
 @dataclass
 class ProblemConf:
-    """The problem's kind, and its budget: a fraction of the peak without a plan, or bytes."""
+    """The problem's kind, and its budget: a fraction of the peak without a plan, or bytes.
+
+    `host_budget_bytes` limits what swapped tensors take of the host (null: they take what they need).
+    """
 
     kind: str = "swap"
     budget_fraction: float | None = None
     budget_bytes: int | None = None
+    host_budget_bytes: int | None = None
 
     def __post_init__(self) -> None:
         """Exactly one way to say the budget, within its range."""
@@ -120,6 +124,7 @@ class ProblemConf:
             )
         share_of_peak("problem.budget_fraction", self.budget_fraction)
         within("problem.budget_bytes", self.budget_bytes, least=1, most=2**53)
+        within("problem.host_budget_bytes", self.host_budget_bytes, least=0, most=2**53)
 
 
 @dataclass

@@ -155,13 +155,18 @@ def _train(
     )
 
 
+def _executor(planned: Planned, device: torch.device) -> SwapExecutor:
+    """Within the host memory that the plan was made for."""
+    return SwapExecutor(planned.schedule, planned.graph, device, host_limit_bytes=planned.problem.host_budget_bytes)
+
+
 class _Follower:
     """Runs steps under a plan, or plainly where there is none; `report` is the last planned step's."""
 
     def __init__(self, planned: Planned | None, device: torch.device) -> None:
         self.report: Report | None = None
         self._counts: list[SwapCounts] = []
-        self._executor = None if planned is None else SwapExecutor(planned.schedule, planned.graph, device)
+        self._executor = None if planned is None else _executor(planned, device)
 
     @property
     def departure(self) -> str | None:

@@ -24,6 +24,7 @@ from solvers.ir import (
     Watch,
 )
 from solvers.ir.codec import plan_file, problem_sha256
+from solvers.ir.problem import with_host
 from solvers.planner import make_problem as problem_of
 from solvers.planner import require_engine, solve
 from solvers.timeline import simulate
@@ -42,13 +43,15 @@ class Prepared:
 
 
 def make_problem(conf: ProblemConf, graph: OpGraph, hardware: Hardware) -> SwapProblem:
-    """The problem whose budget is the settings' bytes, or their fraction of the graph's peak."""
+    """The problem whose budget is the settings' bytes, or their fraction of the graph's peak; the host's is theirs."""
     if conf.budget_bytes is not None:
         budget = conf.budget_bytes
     else:
         assert conf.budget_fraction is not None
         budget = int(conf.budget_fraction * max(graph.memory_bytes))
     problem = problem_of(conf.kind, graph, hardware, budget)
+    if conf.host_budget_bytes is not None:
+        problem = with_host(problem, {"host_budget_bytes": conf.host_budget_bytes})
     assert isinstance(problem, SwapProblem), "ProblemConf knows no other kind"
     return problem
 

@@ -1,7 +1,7 @@
 """What a profiled step lets a plan do, in sentences: `profile` and `make` warn with them, `compare` refuses."""
 
 from solvers.ir.errors import InvalidInput
-from solvers.ir.graph import OTHER_SEQUENCE, OpGraph
+from solvers.ir.graph import NOT_MEASURED, OTHER_KERNELS, OTHER_SEQUENCE, OpGraph
 
 SESSION = "train it inside runtime.swap.session(budget), which needs no plan"
 
@@ -29,3 +29,9 @@ def doubts(graph: OpGraph) -> tuple[str, ...]:
             f"a plan is of one sequence: {SESSION}"
         )
     return tuple(found)
+
+
+def temporaries_doubts(graph: OpGraph) -> tuple[str, ...]:
+    """What a profile by shapes alone says against its own memory; no plan is refused for it."""
+    remarks = (graph.source or "").split("; ")
+    return tuple(one for one in remarks if one.startswith((NOT_MEASURED, OTHER_KERNELS)))

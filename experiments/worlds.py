@@ -13,6 +13,8 @@ from runtime.device.native import load
 from solvers.ir import Hardware, InvalidInput
 
 GB = 10**9
+SIMULATED = "sim-"
+"""How the names of the shipped hardware files begin that no machine stands behind."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,19 @@ class World:
         if self.kind is DeviceKind.cuda:
             return f"executed on {torch.cuda.get_device_name()}, torch {torch.__version__}"
         return f"sim-executed, hardware {self.hardware.name}{noise}, torch {torch.__version__}"
+
+
+def require_world(kind: DeviceKind, conf: HardwareConf) -> None:
+    """Refuse a device or a hardware file that is not there, without touching the device; raises `InvalidInput`.
+
+    Refused as well are plans for a real device by the numbers of a simulated one, unless the file's path asks for them.
+    """
+    World(kind, load_hardware(conf)).require()
+    if kind is DeviceKind.cuda and conf.file.startswith(SIMULATED):
+        raise InvalidInput(
+            f"hardware {conf.file!r} is what the simulated device models, and plans by it fit no GPU: measure this one "
+            "(bayplan calibrate --device cuda --out FILE), then say hardware.file=FILE"
+        )
 
 
 def load_hardware(conf: HardwareConf) -> Hardware:

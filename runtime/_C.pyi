@@ -84,6 +84,9 @@ class StorageRecord:
     def inner(self) -> int | None:
         """Its place among the storages that operators inside `born` returned, where `born` itself did not."""
     @property
+    def request(self) -> int | None:
+        """Which of the recorder's requests took the block that it was first seen on; None if an older one."""
+    @property
     def dtype(self) -> torch.dtype: ...
     @property
     def gradient(self) -> bool: ...
@@ -103,6 +106,11 @@ class DetailedRecorder:
     def operators(self) -> list[OperatorRecord]: ...
     def storages(self) -> list[StorageRecord]: ...
     def storage_number(self, address: int) -> int | None: ...
+    def requests(self) -> list[tuple[int, int, int, int]]:
+        """The allocator's reports in order: address, bytes (negative: given back), operator, stream.
+
+        Between two operators −1 − n stands for one, n being how many had begun.
+        """
     def elapsed_ns(self) -> list[int]: ...
     def host_elapsed_ns(self) -> list[int]:
         """The host's own clock at the same moments, without what the recorder took of it."""
@@ -286,6 +294,9 @@ class SwapSessionCounts:
     def failed(self) -> int:
         """Requests that nothing could relieve."""
     @property
+    def retries(self) -> int:
+        """Requests for which the allocator gave its cache back to the driver."""
+    @property
     def swapped_out(self) -> int: ...
     @property
     def swapped_in(self) -> int: ...
@@ -335,6 +346,9 @@ class SwapIteration:
     def peak_bytes(self) -> int:
         """On the device, since the session started."""
     @property
+    def reserved_peak_bytes(self) -> int:
+        """The allocator's, what it caches included."""
+    @property
     def host_peak_bytes(self) -> int: ...
     @property
     def backward(self) -> bool: ...
@@ -358,6 +372,13 @@ class SwapClock:
         """Device time from its begin to its end, for which the host waits."""
     def without_swapping_us(self) -> float:
         """Device time that it would have taken without swapping, replayed; the host waits for the iteration's end."""
+
+class SwapSegments:
+    """How the allocator takes memory: by exact bytes, in segments, or in pages of ranges that grow."""
+
+    NONE: SwapSegments
+    FIXED: SwapSegments
+    EXPANDABLE: SwapSegments
 
 class SwapMatching:
     """How tensors and operators of a policy are found."""
@@ -394,6 +415,16 @@ class SwapSession:
     def set_ranks(self, by_frequency: Sequence[int]) -> None: ...
     def set_optimizer(self, runs: bool) -> None:
         """Whether the calling thread runs an optimizer's step."""
+    def set_segments(self, segments: SwapSegments, cuts: bool = True) -> None:
+        """How the allocator takes memory from the driver, and whether it cuts a segment for blocks of any size."""
+    def renew_arena(self) -> None:
+        """Before the next operator the arena is looked at, and made anew if it is worth it."""
+    @property
+    def pool_bytes(self) -> int:
+        """What the allocator has for requests above 1 MiB where there is an arena, else 0."""
+    @property
+    def least_bytes(self) -> int:
+        """What the allocator would have to hold for the latest request that nothing could be freed for, at least."""
     def set_budget(self, bytes: int | None) -> None: ...
     def come_down(self) -> tuple[int, int, int]:
         """Swap out what is above the budget: bytes in use before, after, and how many storages left."""
@@ -407,7 +438,10 @@ class SwapSession:
     def raise_error(self) -> None: ...
 
 class SwapHostStats:
-    """The page-locked memory of the swap engine, in use and idle."""
+    """The page-locked memory of the swap engine, in use and idle.
+
+    `fallback` says why PyTorch's host allocator, which rounds up to powers of two, was asked; empty: it was not.
+    """
 
     @property
     def held_bytes(self) -> int: ...
@@ -416,9 +450,13 @@ class SwapHostStats:
     @property
     def peak_held_bytes(self) -> int: ...
     @property
+    def peak_used_bytes(self) -> int: ...
+    @property
     def allocations(self) -> int: ...
     @property
     def reuses(self) -> int: ...
+    @property
+    def fallback(self) -> str: ...
 
 def ensure_in(tensor: torch.Tensor) -> None: ...
 def ensure_in_storage(storage: int) -> None:
@@ -436,6 +474,24 @@ def swapped_out_storages() -> int: ...
 def set_host_limit(bytes: int | None) -> None: ...
 def host_stats() -> SwapHostStats: ...
 def trim_host() -> None: ...
+def reserve_host(bytes: int, device: torch.device) -> None:
+    """Page-lock one arena of so many bytes, unless one is free already; within the limit, as much as it allows."""
+
+def arena_bytes(requests: list[tuple[bool, int]]) -> int:
+    """The arena that serves them one after the other: (True, bytes) takes, (False, n) gives back the n-th taken."""
+
+def host_is_exact(device: torch.device) -> bool:
+    """Whether the device's tensors take their bytes of the host; else the next power of two."""
+
+def set_host_arenas(on: bool) -> None:
+    """Whether there are arenas; else all memory is PyTorch's host allocator's, for comparison."""
+
+def set_host_registrar(registrar: object | None) -> None:
+    """Connect who page-locks memory for the foreign accelerator: a capsule `bayplan.registrar`."""
+
+def events_made() -> int:
+    """How many events were ever made in this process; those that are recorded again are not."""
+
 def set_handover_observer(observer: object | None) -> None:
     """Connect a race checker: a capsule `bayplan.handover` of `void (*)(const void*, size_t, int64_t stream)`."""
 
@@ -446,6 +502,15 @@ def hold_idle_observer(hold: bool) -> None:
 def swap_guard_is_on() -> bool: ...
 def pressure_handler() -> object:
     """A capsule `bayplan.pressure` of `bool (*)(size_t bytes, size_t missing, unsigned attempt)` for an allocator."""
+
+def relief_callback() -> object:
+    """A capsule `bayplan.relief` of `bool (*)()` for an allocator that asks once and does not say what it lacks."""
+
+def answer_under_lock() -> bool:
+    """What CUDA's allocator asks with its lock held: free what lacks without waiting for threads or page-locking."""
+
+def relief_counts() -> dict[str, int]:
+    """Of this process: requests answered under_lock, of these refused; waits for threads; times caught_up."""
 
 def listen_to_cuda() -> bool:
     """Have CUDA's allocator ask when memory is short; False where this process has no CUDA."""

@@ -9,6 +9,7 @@ for. A new solver is one line of `SOLVERS`; what a kind can do is its row in `so
 import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -19,12 +20,13 @@ from solvers.ir.errors import BayplanError, EngineMissing, InfeasibleBudget, Inv
 from solvers.ir.graph import OpGraph
 from solvers.ir.hardware import Hardware
 from solvers.ir.names import unknown
-from solvers.ir.problem import Plan, Problem
+from solvers.ir.problem import Plan, Problem, with_host
 from solvers.ir.replan import ReplanProblem
 from solvers.ir.report import Report
 from solvers.ir.schedule import Schedule
 from solvers.ir.solution import Limits, Solution, Solver, Status, Watch
 from solvers.kinds import KINDS, kinds_with, load
+from solvers.timeline.segments.headroom import plan_in_segments
 from solvers.timeline.simulate import simulate
 
 if TYPE_CHECKING:
@@ -69,9 +71,7 @@ SOLVERS: dict[str, SolverEntry] = {
     ),
     "opt-intervals": SolverEntry("recompute-graph", "solvers.recompute.graph:OptIntervals", "retention intervals"),
     "checkmate": SolverEntry("recompute-graph", "solvers.recompute.graph:Checkmate", "the best plan without overlap"),
-    "algorithm1": SolverEntry(
-        "replan", "solvers.replan:Algorithm1", "Chameleon's heuristic, in milliseconds, no bound"
-    ),
+    "algorithm1": SolverEntry("replan", "solvers.replan:Algorithm1", "Chameleon's heuristic, in ms, no bound"),
     "exact-replan": SolverEntry(
         "replan", "solvers.replan:ExactReplan", "the best decision, with a proof of how good", exact=True
     ),
@@ -87,14 +87,12 @@ SOLVERS: dict[str, SolverEntry] = {
         "layout", "solvers.layout.baselines:Zero3Offload", "DeepSpeed-like: all offloaded, all checkpointed, tuned"
     ),
     "colossal-static": SolverEntry(
-        "layout",
-        "solvers.layout.baselines:ColossalStatic",
-        "Gemini-like: all offloaded, all checkpointed, least buffers",
+        "layout", "solvers.layout.baselines:ColossalStatic", "Gemini-like: all offloaded, checkpointed, least buffers"
     ),
-    "fsdp": SolverEntry(
-        "layout", "solvers.layout.baselines:Fsdp", "FSDP-like: all offloaded, all kept or checkpointed"
-    ),
+    "fsdp": SolverEntry("layout", "solvers.layout.baselines:Fsdp", "FSDP-like: offloaded, all kept or checkpointed"),
 }
+QUICK = ("greedy-swap", "capuchin-swap")
+"""Solvers that answer in milliseconds; the first looks for a slower one's room in segments."""
 MADE, LOWERED = "made from a graph", "turned into a schedule"
 
 
@@ -103,25 +101,34 @@ def planner(
     parameters: Mapping[str, object] | None = None,
     limits: Limits | None = None,
     watch: Watch | None = None,
+    host: Mapping[str, object] | None = None,
 ) -> Planner:
     """The planner of that name: makes the problem, solves it within `limits`, lowers the plan, and has both judged.
 
     It takes a graph, hardware and a budget: whole bytes, or text such as "8GiB", or "55%" of the graph's peak.
-    `parameters` are fields of the solver's class. Raises `InvalidInput` on an unknown name or parameter, at once; the
-    planner raises `InfeasibleBudget` where no plan keeps the budget, with the least budget that one keeps. Where the
-    limits ended the search before a plan was found, the answer's status is UNKNOWN and its plan None.
+    `parameters` are fields of the solver's class; `host` the problem's fields of host memory, such as
+    `{"host_budget_bytes": 8 << 30}`. A swap plan for a graph that was profiled on an allocator with segments keeps the
+    budget by these. Raises `InvalidInput` on an unknown name or parameter, at once; the planner raises
+    `InfeasibleBudget` where no plan keeps the budget, with the least budget that one keeps. Where the limits ended the
+    search before a plan was found, the answer's status is UNKNOWN and its plan None.
     """
     entry, solver = solver_entry(name), build_solver(name, parameters or {})
 
-    def plan(graph: OpGraph, hardware: Hardware, budget: int | str) -> Solution[Schedule]:
-        budget_bytes = _asked(graph, hardware, budget)
-        problem = make_problem(entry.kind, graph, hardware, budget_bytes)
+    def by(solver: AnySolver, graph: OpGraph, hardware: Hardware, budget_bytes: int) -> Solution[Schedule]:
+        problem = with_host(make_problem(entry.kind, graph, hardware, budget_bytes), host or {})
         answer = solve(solver, problem, limits or Limits(), watch)
         _require_feasible(answer.solution, budget_bytes)
         schedule = answer.schedule
         if schedule is None and answer.solution.plan is not None:
             schedule = lower_plan(problem, answer.solution.plan)
         return msgspec.structs.replace(answer.solution, plan=schedule)
+
+    def plan(graph: OpGraph, hardware: Hardware, budget: int | str) -> Solution[Schedule]:
+        budget_bytes = _asked(graph, hardware, budget)
+        if entry.kind != "swap":
+            return by(solver, graph, hardware, budget_bytes)
+        quick = None if name in QUICK else partial(by, build_solver(QUICK[0], {}), graph, hardware)
+        return plan_in_segments(graph, budget_bytes, partial(by, solver, graph, hardware), quick)
 
     return plan
 

@@ -8,6 +8,13 @@ from runtime.device.native import why_missing
 
 ON_EACH = pytest.mark.parametrize("device", ["sim", pytest.param("cuda", marks=pytest.mark.gpu)], indirect=True)
 
+ON_EACH_AT_LENGTH = pytest.mark.parametrize(
+    "device",
+    [pytest.param("sim", marks=pytest.mark.soak), pytest.param("cuda", marks=pytest.mark.gpu)],
+    indirect=True,
+)
+"""The same for tests whose like runs on sim already: there they show that what CUDA is given works."""
+
 
 def prepare_sim() -> str | None:
     """Registers the simulated accelerator, which must precede the first backward pass; the reason if it cannot be.

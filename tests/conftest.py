@@ -2,7 +2,6 @@
 
 import gc
 import os
-import time
 from collections.abc import Iterator
 
 import hypothesis
@@ -21,18 +20,53 @@ def one_thread() -> None:
     torch.set_num_threads(1)
 
 
+@pytest.fixture
+def plain_sim() -> Iterator[None]:
+    """The simulated accelerator, which a test sets up as it likes; afterwards it is as by default."""
+    from runtime.device import use_sim
+    from tests.accelerators import prepare_sim
+
+    reason = prepare_sim()
+    if reason is not None:
+        pytest.skip(reason)
+    yield
+    use_sim()
+
+
 @pytest.fixture(autouse=True, scope="module")
 def nothing_stays_on_the_device() -> Iterator[None]:
     """What one file's tests left on the simulated device would count in the budgets and peaks of the files after it."""
     before = bytes_on_the_device()
     yield
     left = bytes_on_the_device()
-    for _ in range(3):  # autograd's thread drops a finished graph a little later, and the graph may hold cycles
-        if left > before:
-            time.sleep(0.02)
-            gc.collect()
-            left = bytes_on_the_device()
+    if left > before:
+        from runtime.device.settling import settled
+
+        left = settled(bytes_on_the_device)
     assert left <= before, f"{left - before} bytes stay on the simulated device: what holds tensors there?"
+    with_bytes_again()
+    set_aside()
+
+
+def pytest_collection_finish() -> None:
+    """What thousands of tests and their modules consist of is no garbage: many tests collect, none need look at it."""
+    set_aside()
+
+
+def set_aside() -> None:
+    """Let the collector of garbage leave alone what is alive now."""
+    gc.collect()
+    gc.freeze()
+
+
+def with_bytes_again() -> None:
+    """A file that trained shapes only leaves a device with bytes to the next one."""
+    import torch
+
+    from runtime.device import shapes_only, use_sim
+
+    if torch._C._get_privateuse1_backend_name() == "sim" and shapes_only(torch.device("sim")):
+        use_sim()
 
 
 def bytes_on_the_device() -> int:

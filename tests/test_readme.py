@@ -1,5 +1,6 @@
 """What the README tells a stranger to type works: its commands and its Python, run outside the repository."""
 
+import json
 import re
 import sys
 from pathlib import Path
@@ -47,3 +48,13 @@ def test_the_two_commands_are_those_of_the_makefile() -> None:
 def test_it_is_short_and_no_placeholder_is_left() -> None:
     assert len(README.splitlines()) <= 150
     assert not re.search(r"\b[A-Z]+-HERE\b", README)
+
+
+def test_its_headline_of_the_demo_is_the_kept_result() -> None:
+    lines = (ROOT / "experiments" / "results" / "demo" / "rows.jsonl").read_text(encoding="utf-8").splitlines()
+    figures = {row["asked"]["policy"]: row["figures"] for row in map(json.loads, lines)}
+    ratios = ", ".join(f"{figures[policy]['ratio']:.3f}" for policy in ("recompute", "greedy-swap", "milp-swap"))
+    assert f"recompute, greedy-swap, milp-swap | {ratios} × |" in README
+    objective, bound, base = (figures["milp-swap"][f"{name}_us"] for name in ("objective", "bound", "base"))
+    gap, overhead = (objective - bound) / objective, (objective - bound) / (objective - base)
+    assert f"gap, overhead gap | {100 * gap:.2f} %, {100 * overhead:.1f} % |" in README

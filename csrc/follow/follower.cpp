@@ -39,10 +39,11 @@ StoreCounts Follower::take_counts() {
   return counts_before_ - before;
 }
 
-c10::CachingAllocator::Stat Follower::allocated() const {
-  const auto stats = c10::getDeviceAllocator(device_.type())->getDeviceStats(device_.index());
-  return stats.allocated_bytes[static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE)];
+c10::CachingDeviceAllocator::DeviceStats Follower::memory() const {
+  return c10::getDeviceAllocator(device_.type())->getDeviceStats(device_.index());
 }
+
+c10::CachingAllocator::Stat Follower::allocated() const { return memory().allocated_bytes[kAllPools]; }
 
 StoragePtr out_since(StoragePtr storage, const EventPtr& copied_out, Place place) {
   const Entry* entry = storage == nullptr ? nullptr : Store::entry_of(*storage);

@@ -21,6 +21,9 @@ using Lock = std::lock_guard<std::recursive_mutex>;
 using StoragePtr = c10::intrusive_ptr<c10::StorageImpl>;
 using WeakStorage = c10::weak_intrusive_ptr<c10::StorageImpl>;
 
+// Of an allocator's statistics, those of all pools together.
+constexpr auto kAllPools = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+
 // Storages that operators of a thread are using now.
 using Pins = std::vector<c10::StorageImpl*>;
 
@@ -70,8 +73,19 @@ class Follower {
   virtual void hold(c10::StorageImpl& storage) = 0;
   // Answers a request for memory that lacks so many bytes; whether anything was freed.
   virtual bool relieve(uint64_t /*missing*/, unsigned /*attempt*/, const Pins& /*pins*/) { return false; }
-  // What the allocator lacks, where it does not say: bytes.
-  virtual uint64_t shortage() const { return 0; }
+  // What the allocator lacks for so many requests, each for as much as the largest storage, where it does not say how
+  // much it is asked for: bytes.
+  virtual uint64_t shortage(unsigned /*requests*/) const { return 0; }
+  // The same once the allocator has given back to the driver what it can: exact, and dear, as the device is waited for.
+  virtual uint64_t shortage_without_cache(unsigned requests) { return shortage(requests); }
+  // The allocator has no block for a request, does not say of what size, and asks: until `end_request` the shortage is
+  // that of this request.
+  virtual void begin_request() {}
+  // Whether the request fails unless it is answered at once: the driver gives nothing more.
+  virtual bool must_answer() const { return false; }
+  virtual void end_request() {}
+  // The largest storage that was seen and lives: bytes.
+  virtual uint64_t largest_bytes() const { return 0; }
 
  protected:
   Follower(Kind kind, c10::Device device);
@@ -85,6 +99,7 @@ class Follower {
   void begin_counting();
   // What the store has done since then or since the last call.
   StoreCounts take_counts();
+  c10::CachingDeviceAllocator::DeviceStats memory() const;
   c10::CachingAllocator::Stat allocated() const;
 
   const c10::Device device_;

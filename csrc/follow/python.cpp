@@ -9,6 +9,7 @@
 #include "storage/store.h"
 
 namespace py = pybind11;
+using namespace py::literals;
 
 namespace bayplan::swap {
 
@@ -28,7 +29,15 @@ void bind_follow(py::module_& module) {
   module.def("pressure_handler", [] {
     return py::capsule(reinterpret_cast<void*>(PressureHandler{&answer_pressure}), "bayplan.pressure");
   });
+  module.def("relief_callback",
+             [] { return py::capsule(reinterpret_cast<void*>(ReliefCallback{&answer_under_lock}), "bayplan.relief"); });
   module.def("listen_to_cuda", &listen_to_cuda);
+  module.def("answer_under_lock", torch::wrap_pybind_function_no_gil(&answer_under_lock));
+  module.def("relief_counts", [] {
+    const ReliefCounts counts = relief_counts();
+    return py::dict("under_lock"_a = counts.under_lock, "refused"_a = counts.refused, "waits"_a = counts.waits,
+                    "caught_up"_a = counts.caught_up);
+  });
 }
 
 }  // namespace bayplan::swap

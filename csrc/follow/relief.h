@@ -3,6 +3,10 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "storage/host_pool.h"
 
 namespace bayplan::swap {
 
@@ -10,6 +14,41 @@ namespace bayplan::swap {
 // free. True: something was freed, look again. Takes no GIL; called without the allocator's own locks.
 using PressureHandler = bool (*)(size_t bytes, size_t missing, unsigned attempt);
 bool answer_pressure(size_t bytes, size_t missing, unsigned attempt);
+
+// The interface to an allocator that asks once, before it takes new memory, and does not say how much it lacks: true if
+// something was freed. May be called with the allocator's locks.
+using ReliefCallback = bool (*)();
+
+// While one exists, the calling thread answers at once: it waits for no other thread, which may wait for the lock that
+// the caller holds, and, unless it has to, page-locks no memory. So only what needs neither leaves, and what was
+// refused is made up for before the next operator (`catch_up`).
+class AtOnce {
+ public:
+  explicit AtOnce(bool page_locks = false);
+  ~AtOnce();
+  AtOnce(const AtOnce&) = delete;
+  AtOnce& operator=(const AtOnce&) = delete;
+
+  static bool active();
+
+ private:
+  std::optional<WithoutGrowth> without_growth_;
+};
+
+// Answers for an allocator that holds its own lock, asks once and does not say what it lacks; whether memory was freed.
+bool answer_under_lock();
+// Whether something was refused at once, or used up what was page-locked: cheap.
+bool behind();
+// Makes up for it, or looks whether there is anything to make up for: called without any lock, outside of operators.
+void catch_up(bool look);
+
+struct ReliefCounts {
+  uint64_t under_lock = 0;  // requests answered at once
+  uint64_t refused = 0;     // of these, with memory still short
+  uint64_t waits = 0;       // for other threads to leave their operators
+  uint64_t caught_up = 0;   // before an operator
+};
+ReliefCounts relief_counts();
 
 // Has CUDA's caching allocator ask, through its free-memory callbacks; false where this process has no CUDA.
 bool listen_to_cuda();

@@ -7,7 +7,6 @@
 #include <memory>
 #include <string>
 
-#include "follow/follower.h"
 #include "follow/relief.h"
 
 namespace c10 {
@@ -24,25 +23,12 @@ namespace {
 using Callbacks = c10::Registry<std::string, std::unique_ptr<c10::FreeMemoryCallback>>;
 
 constexpr char kRegistry[] = "_ZN3c1031FreeCudaMemoryCallbacksRegistryB5cxx11Ev";
-constexpr unsigned kMost = 4096;  // storages for one request
-
 // The allocator asks on every request that its cache cannot serve, long before the device is full, and does not say how
-// much it lacks: so this keeps room for one more storage as large as the largest.
+// much it lacks: so this keeps room for one more storage as large as the largest. What cannot be freed at once is freed
+// before the next operator, which that room lasts until.
 class Relief final : public c10::FreeMemoryCallback {
  public:
-  bool Execute() override {
-    const Follower* follower = Follower::active();
-    if (follower == nullptr) return false;
-    // Another thread may hold the store and wait for the allocator: never wait for the store here.
-    const std::unique_lock<std::recursive_mutex> held(Store::get().lock, std::try_to_lock);
-    if (!held.owns_lock() || follower->shortage() == 0) return false;
-    bool freed = answer_pressure(0, follower->shortage(), 0);
-    for (unsigned attempt = 1; attempt < kMost && follower->shortage() > 0; ++attempt) {
-      if (!answer_pressure(0, follower->shortage(), attempt)) break;
-      freed = true;
-    }
-    return freed;
-  }
+  bool Execute() override { return answer_under_lock(); }
 };
 
 }  // namespace

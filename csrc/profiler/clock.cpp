@@ -14,10 +14,17 @@ int64_t host_now_ns() {
 void StepClock::mark(int64_t host_ns) {
   host_ns_.push_back(host_ns - excluded_ns_);
   if (device_.is_cpu()) return;
-  const c10::impl::VirtualGuardImpl guard(device_.type());
-  events_.emplace_back(device_.type(), c10::EventFlag::BACKEND_DEFAULT);  // the default flag is without timing
-  events_.back().record(guard.getStream(device_));
+  events_.push_back(recorded_event(current(), /*timed=*/true));
 }
+
+void StepClock::prepare(size_t marks) {
+  host_ns_.reserve(marks);
+  if (device_.is_cpu()) return;
+  events_.reserve(marks);
+  prepare_timed_events(current(), marks);
+}
+
+c10::Stream StepClock::current() const { return c10::impl::VirtualGuardImpl(device_.type()).getStream(device_); }
 
 std::vector<int64_t> StepClock::host_elapsed_ns() const {
   std::vector<int64_t> elapsed;
@@ -31,8 +38,8 @@ std::vector<int64_t> StepClock::elapsed_ns() {
   std::vector<int64_t> elapsed;
   if (device_.is_cpu()) elapsed = host_elapsed_ns();
   for (size_t i = 1; i < events_.size(); ++i) {
-    events_[i].synchronize();
-    elapsed.push_back(std::llround(events_.front().elapsedTime(events_[i]) * 1e6));
+    events_[i]->synchronize();
+    elapsed.push_back(std::llround(events_.front()->elapsedTime(*events_[i]) * 1e6));
   }
   int64_t latest = 0;
   for (int64_t& moment : elapsed) {  // marks on different streams need not be in order

@@ -1,10 +1,10 @@
 // The clock of a step: the compute stream's on an accelerator, the host's on a CPU.
 #pragma once
 
-#include <c10/core/Event.h>
-
 #include <cstdint>
 #include <vector>
+
+#include "profiler/events.h"
 
 namespace bayplan {
 
@@ -14,6 +14,9 @@ namespace bayplan {
 class StepClock {
  public:
   explicit StepClock(c10::Device device) : device_(device) {}
+
+  // Has events ready for so many marks, so that none is made within what is measured.
+  void prepare(size_t marks);
 
   // Marks the moment after the work issued so far, at `host_ns` of the host's clock.
   void mark(int64_t host_ns);
@@ -28,8 +31,10 @@ class StepClock {
   std::vector<int64_t> elapsed_ns();
 
  private:
+  c10::Stream current() const;
+
   c10::Device device_;
-  std::vector<c10::Event> events_;
+  std::vector<EventPtr> events_;
   std::vector<int64_t> host_ns_;
   int64_t excluded_ns_ = 0;
 };

@@ -5,6 +5,7 @@
 
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/CachingDeviceAllocator.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Logging.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 #include <torch/csrc/profiler/orchestration/observer.h>
@@ -119,6 +120,7 @@ void DetailedRecorder::start(const std::vector<at::Tensor>& resident) {
   TORCH_CHECK(active.compare_exchange_strong(nobody, this), kBusy);
   running_ = true;
   operators_.reserve(kUsualOperators);
+  if (timed_) clock_.prepare(kUsualOperators);
   ++session;
   c10::ThreadLocalDebugInfo::_push(c10::DebugInfoKind::PROFILER_STATE, std::make_shared<MemoryReports>(this));
   log_level_ = FLAGS_caffe2_log_level;
@@ -363,16 +365,27 @@ void DetailedRecorder::on_memory(const void* block, int64_t bytes, size_t total_
   guarded([&] {
     const int64_t op = thread_state().open;
     int64_t change = bytes;
+    if (!registering_) note_request(block, bytes, op);
     if (registering_ || (bytes >= 0 && Returning::on())) {
       storages_.resident(block, bytes);
     } else if (bytes >= 0) {
-      storages_.allocated(block, bytes, op < 0 ? std::nullopt : std::optional<int64_t>(op));
+      const auto request = static_cast<uint32_t>(requests_.size() - 1);
+      storages_.allocated(block, bytes, op < 0 ? std::nullopt : std::optional<int64_t>(op), request);
     } else {
       change = -storages_.freed(block);  // the CPU's reporter may remember another block's size
     }
     allocated_bytes_ = device_.is_cpu() ? allocated_bytes_ + change : static_cast<int64_t>(total_bytes);
     if (bytes >= 0) raise_peaks();
   });
+}
+
+void DetailedRecorder::note_request(const void* block, int64_t bytes, int64_t op) {
+  int64_t stream = 0;
+  if (bytes > 0 && !device_.is_cpu()) {
+    stream = c10::impl::VirtualGuardImpl(device_.type()).getStream(device_).id();
+  }
+  const int64_t when = op >= 0 ? op : -1 - static_cast<int64_t>(operators_.size());
+  requests_.push_back(MemoryReport{reinterpret_cast<uint64_t>(block), bytes, when, stream});
 }
 
 void DetailedRecorder::raise_peaks() {

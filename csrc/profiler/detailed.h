@@ -47,6 +47,15 @@ struct OperatorRecord {
   std::optional<LaunchTimes> launch;  // where the device tells and the recorder is timed
 };
 
+// What an allocator reported: bytes taken for a block (positive) or given back (negative), inside which operator
+// (−1 − n: between two, when n had begun), and the thread's current stream where bytes were taken.
+struct MemoryReport {
+  uint64_t block;
+  int64_t bytes;
+  int64_t op;
+  int64_t stream;
+};
+
 // Records the thread that starts it and the autograd threads that work for it, until stopped. One at a time in a
 // process.
 //
@@ -71,6 +80,9 @@ class DetailedRecorder {
 
   const std::vector<OperatorRecord>& operators() const { return operators_; }
   const StorageTable& storages() const { return storages_; }
+
+  // All that the device's allocator reported, in order.
+  const std::vector<MemoryReport>& requests() const { return requests_; }
 
   // Nanoseconds from the start to each operator's end, if timed, then to the stop.
   std::vector<int64_t> elapsed_ns() { return clock_.elapsed_ns(); }
@@ -101,6 +113,7 @@ class DetailedRecorder {
   void add_tensor(const at::Tensor& tensor, bool written, bool result);
   void settle_gradients(OperatorRecord& record);
   void raise_peaks();
+  void note_request(const void* block, int64_t bytes, int64_t op);
 
   std::optional<LaunchTimes> read_launches() const;
 
@@ -121,6 +134,7 @@ class DetailedRecorder {
   StorageTable storages_;
   StepClock clock_;
   std::vector<OperatorRecord> operators_;
+  std::vector<MemoryReport> requests_;
   int64_t allocated_bytes_ = 0;  // on the device, by the latest report
   bool registering_ = false;
   int64_t window_peak_bytes_ = 0;

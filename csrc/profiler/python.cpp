@@ -65,9 +65,18 @@ void bind_records(py::module_& module) {
       .def_readonly("bytes", &StorageRecord::bytes)
       .def_readonly("born", &StorageRecord::born)
       .def_readonly("inner", &StorageRecord::inner)
+      .def_readonly("request", &StorageRecord::request)
       .def_readonly("dtype", &StorageRecord::dtype)
       .def_readonly("gradient", &StorageRecord::gradient)
       .def_readonly("leaf", &StorageRecord::leaf);
+}
+
+// Plain tuples: there may be hundreds of thousands.
+std::vector<std::tuple<uint64_t, int64_t, int64_t, int64_t>> requests_of(const DetailedRecorder& recorder) {
+  std::vector<std::tuple<uint64_t, int64_t, int64_t, int64_t>> found;
+  found.reserve(recorder.requests().size());
+  for (const MemoryReport& one : recorder.requests()) found.emplace_back(one.block, one.bytes, one.op, one.stream);
+  return found;
 }
 
 void bind_detailed(py::module_& module) {
@@ -77,6 +86,7 @@ void bind_detailed(py::module_& module) {
       .def("stop", &DetailedRecorder::stop)
       .def("operators", &DetailedRecorder::operators)
       .def("storages", [](const DetailedRecorder& recorder) { return recorder.storages().records(); })
+      .def("requests", &requests_of)
       .def(
           "storage_number",
           [](const DetailedRecorder& recorder, uintptr_t address) {

@@ -45,7 +45,7 @@ std::optional<uint32_t> StorageTable::number(const at::Tensor& tensor, int64_t o
   if (fresh) {
     const std::optional<int64_t> born = birth(*impl, op, produced);
     const std::optional<uint32_t> inner = born == op ? std::nullopt : place_inside(*impl, born);
-    records_.push_back(StorageRecord{bytes, born, inner, tensor.scalar_type(), false, false});
+    records_.push_back(StorageRecord{bytes, born, inner, first_request(*impl), tensor.scalar_type(), false, false});
     identities_.push_back(storage->getWeakStorageImpl());
   }
   StorageRecord& record = records_[position->second];
@@ -72,8 +72,8 @@ std::optional<uint32_t> StorageTable::place_inside(const c10::StorageImpl& stora
   return found->second.place;
 }
 
-void StorageTable::allocated(const void* block, int64_t bytes, std::optional<int64_t> op) {
-  blocks_[block] = Block{bytes, op, false};
+void StorageTable::allocated(const void* block, int64_t bytes, std::optional<int64_t> op, uint32_t request) {
+  blocks_[block] = Block{bytes, op, false, request};
 }
 
 int64_t StorageTable::freed(const void* block) {
@@ -102,6 +102,14 @@ std::optional<StorageTable::Block> StorageTable::first_block(const c10::StorageI
   }
   const auto found = blocks_.find(data_of(storage).get());
   return found == blocks_.end() ? std::nullopt : std::optional<Block>(found->second);
+}
+
+std::optional<uint32_t> StorageTable::first_request(const c10::StorageImpl& storage) const {
+  const std::optional<Block> block = first_block(storage);
+  if (storage.nbytes() == 0 || !block.has_value() || block->resident) {
+    return std::nullopt;
+  }
+  return block->request;
 }
 
 std::optional<int64_t> StorageTable::birth(const c10::StorageImpl& storage, int64_t op, bool produced) const {

@@ -29,9 +29,10 @@ struct StorageRecord {
   // Born inside an operator that did not return it: its place among the distinct storages that the operators inside
   // that one returned, in order (a `StorageSet`). Nothing where no operator inside returned it.
   std::optional<uint32_t> inner;
-  c10::ScalarType dtype;  // of the tensor that it was first seen through
-  bool gradient;          // autograd left it in a leaf's `.grad`
-  bool leaf;              // seen as a leaf that requires a gradient
+  std::optional<uint32_t> request;  // the allocator's report of the block that it was first seen on, if there was one
+  c10::ScalarType dtype;            // of the tensor that it was first seen through
+  bool gradient;                    // autograd left it in a leaf's `.grad`
+  bool leaf;                        // seen as a leaf that requires a gradient
 };
 
 // The storage of a tensor on that device, with data or swapped out; null for tensors that have none (undefined, sparse,
@@ -82,14 +83,14 @@ class StorageTable {
   // An operator inside operator `op` returned the tensor, whose place among such results is `place`.
   void returned_inside(const c10::Storage& storage, int64_t op, uint32_t place);
 
-  // The allocator's reports: `op` is the operator that the thread is in, or nothing.
-  void allocated(const void* block, int64_t bytes, std::optional<int64_t> op);
+  // The allocator's reports: `op` is the operator that the thread is in, or nothing; `request` the report's number.
+  void allocated(const void* block, int64_t bytes, std::optional<int64_t> op, uint32_t request);
 
   // A storage is about to leave its block for the host.
   void leaving(c10::StorageImpl& storage);
 
   // A block that is older than the recording, or that an older storage returns to.
-  void resident(const void* block, int64_t bytes) { blocks_[block] = Block{bytes, std::nullopt, true}; }
+  void resident(const void* block, int64_t bytes) { blocks_[block] = Block{bytes, std::nullopt, true, 0}; }
 
   // Forgets the block; its size if it was known, else 0.
   int64_t freed(const void* block);
@@ -103,6 +104,7 @@ class StorageTable {
     int64_t bytes;
     std::optional<int64_t> op;
     bool resident;
+    uint32_t request;
   };
 
   // The block that a storage left before it was numbered; nothing if that was older than the recording.
@@ -120,6 +122,7 @@ class StorageTable {
 
   std::optional<uint32_t> place_inside(const c10::StorageImpl& storage, std::optional<int64_t> born) const;
   std::optional<Block> first_block(const c10::StorageImpl& storage) const;
+  std::optional<uint32_t> first_request(const c10::StorageImpl& storage) const;
   std::optional<int64_t> birth(const c10::StorageImpl& storage, int64_t op, bool produced) const;
 
   c10::Device device_;

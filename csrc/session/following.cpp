@@ -7,6 +7,7 @@
 
 #include "follow/demand.h"
 #include "follow/guard.h"
+#include "follow/relief.h"
 #include "profiler/storages.h"
 #include "session/session.h"
 
@@ -60,6 +61,11 @@ Anchor Session::next_anchor(uint32_t id) {
 bool Session::begin_frame(const at::RecordFunction& frame) {
   OpenFrames& own = OpenFrames::of_thread();
   ThreadPlace& thread = thread_place();
+  if (own.outermost() == nullptr && (behind() || begins())) {
+    if (state_.arena.there()) guarded([&] { leave_more_room(own); });
+    guarded([this] { catch_up(begins()); });
+  }
+  if (grounds_.due()) guarded([&] { renew_arena_if_due(own); });
   StoreLock held(store_.lock, std::defer_lock);
   bool followed = true;
   guarded([&] { followed = follow(frame, thread, own, held); });
@@ -69,6 +75,7 @@ bool Session::begin_frame(const at::RecordFunction& frame) {
   }
   if (anything_out()) guarded([&] { bring_in_pinned(frame, own); });
   guarded([&] { follow_elsewhere(frame, own); });
+  if (looks_ahead()) guarded([&] { make_room_for_operator(frame, own); });
   if (held.owns_lock() && !own.pins().empty()) own.start_computing();
   return true;
 }
@@ -118,6 +125,7 @@ void Session::follow_elsewhere(const at::RecordFunction& frame, OpenFrames& own)
 bool Session::meets_elsewhere() {
   if (streams_.seen_elsewhere()) return false;
   const bool unseen = !needs_results();
+  grounds_.dissolve(OpenFrames::of_thread().pins());
   streams_.see_elsewhere();
   refresh_guard();
   return unseen;
@@ -156,7 +164,7 @@ void Session::on_operator(const at::RecordFunction& frame, const OperatorInfo& i
   iteration.operators.push_back(info.id);
   iteration.phases.push_back(running.phase);
   iteration.backward = iteration.backward || running.phase == Phase::kBackward;
-  running = {&frame, &info, running.phase, state_.now};
+  running = {&frame, &info, running.phase, state_.now, 0, 0, 0};
   if (transfers_.has_policy()) transfers_.act_before(anchor);
   sightings_.see_arguments(frame);
 }
@@ -164,6 +172,7 @@ void Session::on_operator(const at::RecordFunction& frame, const OperatorInfo& i
 void Session::on_operator_end(const at::RecordFunction& frame) {
   const Lock held(store_.lock);
   if (&frame != state_.running.frame) return;
+  learn_needs();
   state_.running.frame = nullptr;
   Timeline* timeline = state_.iteration.clock.timeline.get();
   if (timeline != nullptr && !compute_.is_elsewhere()) timeline->end_operator(*compute_);

@@ -48,6 +48,7 @@ struct SessionCounts {
   uint64_t relieved = 0;  // blocks released because memory was short
   uint64_t recalled = 0;  // planned swap-ins undone because memory was short
   uint64_t failed = 0;    // requests that nothing could relieve
+  uint64_t retries = 0;   // requests for which the allocator gave its cache back to the driver
   StoreCounts store;      // `early` are counted as `in_time`
 };
 
@@ -63,7 +64,8 @@ struct Iteration {
   std::vector<Sighting> sightings;
   SessionCounts counts;
   uint64_t unmatched = 0;
-  uint64_t peak_bytes = 0;  // on the device, since the session began
+  uint64_t peak_bytes = 0;           // on the device, since the session began
+  uint64_t reserved_peak_bytes = 0;  // the allocator's, what it caches included
   uint64_t host_peak_bytes = 0;
   bool backward = false;
   uint64_t forward_bytes = 0;  // of what each operator of the forward pass uses, summed; older storages excepted

@@ -6,6 +6,8 @@
 #include <utility>
 
 #include "follow/frames.h"
+#include "follow/relief.h"
+#include "session/arena.h"
 
 namespace bayplan::swap {
 namespace {
@@ -24,33 +26,90 @@ uint64_t distance(uint64_t bytes, uint64_t missing) {
 // defragment, CUDA's has expandable segments.
 bool PassiveSwaps::relieve(uint64_t missing, unsigned attempt, const Pins& pins) {
   if (attempt == 0) {
-    const uint64_t released = transfers_.release_leaving(missing);
+    const uint64_t released = release_leaving(missing);
     state_.counts.relieved += released;
     return released > 0;
   }
   const bool alone = !state_.options.guard && transfers_.has_policy();  // for comparison: no net under the policy
   if (transfers_.may_wait() || alone) return false;
-  const bool may_leave = !in_compiled_code();
-  const bool freed = (may_leave && swap_out(missing, pins, /*residents=*/false)) || transfers_.recall(pins) ||
-                     (may_leave && swap_out(missing, pins, /*residents=*/true));
+  const bool freed = swap_out_any(missing, pins);
   if (!freed) ++state_.counts.failed;
   return freed;
+}
+
+bool PassiveSwaps::swap_out_any(uint64_t missing, const Pins& pins) {
+  const bool may_leave = !in_compiled_code();
+  return (may_leave && swap_out(missing, pins, /*residents=*/false)) || transfers_.recall(pins) ||
+         (may_leave && (swap_out(missing, pins, /*residents=*/true) || swap_out_for_most(pins)));
+}
+
+// Where nothing makes room for as much as may be asked for: as much room as there can be.
+bool PassiveSwaps::swap_out_for_most(const Pins& pins) {
+  if (!state_.arena.there()) return false;
+  const Layout layout(state_.arena, state_.tracker);
+  const auto may_go = [&](const Span& span) {
+    return !span.tracked->resident && may_leave(*span.tracked, *span.storage, pins);
+  };
+  const uint64_t widest = layout.widest(may_go);
+  const auto window = widest > layout.largest_gap() ? layout.window(widest, may_go) : std::vector<Span>();
+  if (!window.empty()) send_away(*window.front().storage);
+  return !window.empty();
+}
+
+// In an arena bytes are not enough: they have to lie beside each other.
+uint64_t PassiveSwaps::release_leaving(uint64_t missing) {
+  if (!state_.arena.there()) return transfers_.release_leaving(missing);
+  uint64_t released = 0;
+  while (Layout(state_.arena, state_.tracker).largest_gap() < missing && transfers_.release_leaving(1) > 0) ++released;
+  return released;
+}
+
+bool PassiveSwaps::make_room(uint64_t bytes, const Pins& pins, bool others_leave) {
+  const uint64_t block = std::min(block_of(bytes), state_.arena.bytes());
+  const auto fits = [&] { return Layout(state_.arena, state_.tracker).largest_gap() >= block; };
+  if (fits()) return true;
+  state_.counts.relieved += release_leaving(block);
+  while (!fits()) {
+    if (!others_leave || others_compute() || !swap_out_any(block, pins)) return false;
+  }
+  return true;
 }
 
 // What was used just now stays, if anything else can leave.
 bool PassiveSwaps::swap_out(uint64_t missing, const Pins& pins, bool residents) {
   const uint64_t old = state_.now > kRecent ? state_.now - kRecent : 0;
   for (const uint64_t newest : {old, std::numeric_limits<uint64_t>::max()}) {
-    const auto storage = choose(missing, pins, newest, residents);
+    const auto storage = state_.arena.there() ? choose_by_address(missing, pins, newest, residents)
+                                              : choose(missing, pins, newest, residents);
     if (storage == nullptr) continue;
-    const EngineWork work = state_.work();
-    streams_.leave_behind(*storage);
-    state_.store.park(*storage);
-    ++state_.counts.passive;
-    state_.counts.passive_bytes += storage->nbytes();
+    send_away(*storage);
     return true;
   }
   return false;
+}
+
+// What is leaving already only has its block released.
+void PassiveSwaps::send_away(c10::StorageImpl& storage) {
+  if (Store::entry_of(storage) != nullptr) {
+    transfers_.release_block(storage);
+    ++state_.counts.relieved;
+    return;
+  }
+  const EngineWork work = state_.work();
+  streams_.leave_behind(storage);
+  state_.store.park(storage);
+  ++state_.counts.passive;
+  state_.counts.passive_bytes += storage.nbytes();
+}
+
+// One of those neighbours that make room for the block together; the next call finds the others.
+StoragePtr PassiveSwaps::choose_by_address(uint64_t bytes, const Pins& pins, uint64_t newest, bool residents) const {
+  const auto may_go = [&](const Span& span) {
+    const Tracked& tracked = *span.tracked;
+    return (residents || !tracked.resident) && tracked.last_use <= newest && may_leave(tracked, *span.storage, pins);
+  };
+  const auto window = Layout(state_.arena, state_.tracker).window(bytes, may_go);
+  return window.empty() ? StoragePtr() : window.front().storage;
 }
 
 // The one whose size is closest to what is missing; among equals the one that was not used for longest: activations
@@ -74,6 +133,7 @@ bool PassiveSwaps::may_leave(const Tracked& tracked, c10::StorageImpl& storage, 
   if (state_.must_stay(tracked)) return false;
   if (state_.running.frame != nullptr && tracked.first_use >= state_.running.number) return false;
   if (tracked.storage.use_count() == 0 || storage.device() != state_.device) return false;
+  if (WithoutGrowth::active() && !state_.store.host().has_room(storage.nbytes())) return false;
   return Store::why_it_stays(storage) == nullptr && std::find(pins.begin(), pins.end(), &storage) == pins.end();
 }
 

@@ -28,12 +28,21 @@ class PassiveSwaps {
   // Sends away the storage that fits the missing bytes best; whether there was one. `residents`: one that was there
   // before the session began, instead of a younger one.
   bool swap_out(uint64_t missing, const Pins& pins, bool residents);
+  // Lets storages in the arena leave until a block of that size fits, if need be, and may wait for other threads;
+  // whether one fits.
+  bool make_room(uint64_t bytes, const Pins& pins, bool others_leave);
+  // Whether a storage may leave now.
+  bool may_leave(const Tracked& tracked, c10::StorageImpl& storage, const Pins& pins) const;
   // The bytes of the largest storage that was seen and lives.
   uint64_t largest_bytes() const;
 
  private:
   StoragePtr choose(uint64_t missing, const Pins& pins, uint64_t newest, bool residents) const;
-  bool may_leave(const Tracked& tracked, c10::StorageImpl& storage, const Pins& pins) const;
+  StoragePtr choose_by_address(uint64_t bytes, const Pins& pins, uint64_t newest, bool residents) const;
+  bool swap_out_any(uint64_t missing, const Pins& pins);
+  bool swap_out_for_most(const Pins& pins);
+  uint64_t release_leaving(uint64_t missing);
+  void send_away(c10::StorageImpl& storage);
 
   SessionState& state_;
   Streams& streams_;

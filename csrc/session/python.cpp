@@ -48,6 +48,7 @@ void bind_counts(py::module_& module) {
       .def_readonly("kept", &SessionCounts::kept)
       .def_readonly("recalled", &SessionCounts::recalled)
       .def_readonly("failed", &SessionCounts::failed)
+      .def_readonly("retries", &SessionCounts::retries)
       .def_property_readonly("in_time", [](const SessionCounts& all) { return all.in_time + all.store.early; })
       .def_property_readonly("swapped_out", [](const SessionCounts& all) { return all.store.swapped_out; })
       .def_property_readonly("swapped_in", [](const SessionCounts& all) { return all.store.swapped_in; })
@@ -96,6 +97,7 @@ void bind_iteration(py::module_& module) {
       .def_readonly("counts", &Iteration::counts)
       .def_readonly("unmatched", &Iteration::unmatched)
       .def_readonly("peak_bytes", &Iteration::peak_bytes)
+      .def_readonly("reserved_peak_bytes", &Iteration::reserved_peak_bytes)
       .def_readonly("host_peak_bytes", &Iteration::host_peak_bytes)
       .def_readonly("backward", &Iteration::backward)
       .def_readonly("forward_bytes", &Iteration::forward_bytes)
@@ -110,6 +112,10 @@ void bind_sessions(py::module_& module) {
       .value("CUSTOM", RecordStream::kCustom)
       .value("PRINTED", RecordStream::kPrinted)
       .value("TORCH", RecordStream::kTorch);
+  py::enum_<Segments>(module, "SwapSegments")
+      .value("NONE", Segments::kNone)
+      .value("FIXED", Segments::kFixed)
+      .value("EXPANDABLE", Segments::kExpandable);
   using torch::wrap_pybind_function_no_gil;
   py::class_<Session>(module, "SwapSession")
       .def(py::init([](c10::Device device, uint64_t least_bytes, Matching matching, bool guard, RecordStream streams) {
@@ -128,6 +134,10 @@ void bind_sessions(py::module_& module) {
       .def("set_ranks", wrap_pybind_function_no_gil(&Session::set_ranks), py::arg("by_frequency"))
       .def("set_optimizer", &Session::set_optimizer, py::arg("runs"))
       .def("set_budget", &Session::set_budget, py::arg("bytes"))
+      .def("set_segments", &Session::set_segments, py::arg("segments"), py::arg("cuts") = true)
+      .def("renew_arena", &Session::renew_arena)
+      .def_property_readonly("pool_bytes", &Session::pool_bytes)
+      .def_property_readonly("least_bytes", &Session::least_bytes)
       .def("come_down", wrap_pybind_function_no_gil([](Session& session) {
              const Descent done = session.come_down();
              return std::make_tuple(done.before_bytes, done.after_bytes, done.storages);

@@ -16,12 +16,6 @@ namespace {
 std::vector<Session*> started;  // the last one is active; under the store's lock
 uint64_t epochs = 0;            // of all sessions' iterations; likewise
 
-EventPtr timing_event_on(c10::Stream stream) {
-  auto event = std::make_shared<c10::Event>(stream.device_type(), c10::EventFlag::BACKEND_DEFAULT);
-  event->record(stream);
-  return event;
-}
-
 // A forked process (a data loader's worker) has the device's memory no more, and no other threads: it follows nothing,
 // and whoever held the store at the fork does not exist in it.
 void survive_forks() {
@@ -43,7 +37,12 @@ Session::Session(c10::Device device, SessionOptions options)
       streams_(state_),
       transfers_(state_, streams_),
       sightings_(state_, streams_, transfers_),
-      passive_(state_, streams_, transfers_) {}
+      passive_(state_, streams_, transfers_),
+      grounds_(state_, streams_, transfers_, passive_) {
+  state_.make_room = [this](uint64_t bytes, bool others_leave) {
+    return !state_.arena.there() || passive_.make_room(bytes, OpenFrames::of_thread().pins(), others_leave);
+  };
+}
 
 Session::~Session() { stop(); }
 
@@ -58,7 +57,9 @@ void Session::start() {
               "session starts");
   TORCH_CHECK(std::find(started.begin(), started.end(), this) == started.end(), "this session runs already");
   begin_iteration();
+  grounds_.ask();
   begin_counting();
+  retries_ = static_cast<uint64_t>(memory().num_alloc_retries);
   started.push_back(this);
   set_active(this);
   forget_frames();  // after the others know of it: who has waited for the store meanwhile begins again
@@ -79,6 +80,7 @@ void Session::stop() {
   set_active(started.empty() ? nullptr : started.back());
   forget_frames();
   transfers_.forget();
+  grounds_.forget();
   for (const auto& [address, tracked] : state_.tracker) {
     const auto storage = tracked.storage.lock();
     if (storage == nullptr || Store::entry_of(*storage) == nullptr) continue;
@@ -143,7 +145,7 @@ void Session::begin_iteration() {
   streams_.move_to(current_stream(device_));
   state_.running.frame = nullptr;
   transfers_.forget_sighted();
-  state_.iteration.clock.begin = timing_event_on(*compute_);
+  state_.iteration.clock.begin = recorded_event(*compute_, /*timed=*/true);
 }
 
 Iteration Session::end_iteration() {
@@ -153,11 +155,15 @@ Iteration Session::end_iteration() {
   streams_.close_touches();
   begin_iteration();
   done.clock.end = state_.iteration.clock.begin;
-  done.peak_bytes = static_cast<uint64_t>(allocated().peak);
+  const auto stats = memory();
+  done.peak_bytes = static_cast<uint64_t>(stats.allocated_bytes[kAllPools].peak);
+  done.reserved_peak_bytes = static_cast<uint64_t>(stats.reserved_bytes[kAllPools].peak);
   done.host_peak_bytes = store_.host().stats().peak_held_bytes;
   done.unmatched = transfers_.unmatched();
   done.counts = std::exchange(state_.counts, SessionCounts());
   done.counts.store = take_counts();
+  const auto retries = static_cast<uint64_t>(stats.num_alloc_retries);
+  done.counts.retries = retries - std::min(retries, std::exchange(retries_, retries));
   state_.iteration.operators.reserve(done.operators.size());
   state_.iteration.phases.reserve(done.operators.size());
   ++state_.iterations;
@@ -167,61 +173,9 @@ Iteration Session::end_iteration() {
   state_.tracker.prune();
   ever_short_ = ever_short_ || done.counts.passive + done.counts.failed > 0;
   short_ = ever_short_;
+  grounds_.begin_iteration();
   refresh_guard();
   return done;
-}
-
-// ---- memory ---------------------------------------------------------------------------------------------------------
-
-// Without the guard, what the policy sent away is the policy's business; what left for lack of memory is not.
-void Session::demand(c10::StorageImpl& storage) {
-  const Lock held(store_.lock);
-  const Entry* entry = Store::entry_of(storage);
-  if (entry == nullptr || (!state_.options.guard && transfers_.sent_away(*entry))) return;
-  if (watching_ && storage.device() == device_) return streams_.bring_back(storage);
-  store_.ensure_in(storage, Users::kAnyStream);
-}
-
-void Session::hold(c10::StorageImpl& storage) {
-  const Lock held(store_.lock);
-  if (storage.device() == device_) streams_.hold(storage);
-}
-
-// While nobody watches, pins are not known, so that nothing may leave.
-bool Session::relieve(uint64_t missing, unsigned attempt, const Pins& pins) {
-  const Lock held(store_.lock);
-  return (attempt == 0 || watching_) && passive_.relieve(missing, attempt, pins);
-}
-
-// The limit stands already, so that nobody takes what this frees. Other threads know their addresses; if they do not
-// come to an end, nothing leaves, and later requests for memory ask again.
-Descent Session::come_down() {
-  const auto in_use = [this] { return static_cast<uint64_t>(allocated().current); };
-  const bool alone = wait_for_others();
-  const Lock held(store_.lock);
-  Descent done{in_use(), 0, 0};
-  done.after_bytes = done.before_bytes;
-  if (!budget_.has_value() || done.before_bytes <= *budget_) return done;
-  const Pins& pins = OpenFrames::of_thread().pins();
-  try {
-    while (alone && in_use() > *budget_) {
-      const uint64_t missing = in_use() - *budget_;
-      if (!passive_.swap_out(missing, pins, /*residents=*/false) && !passive_.swap_out(missing, pins, true)) break;
-      ++done.storages;
-    }
-  } catch (const HostMemoryShort&) {
-    keep_error(std::current_exception());
-  }
-  done.after_bytes = in_use();
-  if (done.after_bytes <= *budget_) c10::getDeviceAllocator(device_.type())->resetPeakStats(device_.index());
-  return done;
-}
-
-// Room for the largest storage that was seen.
-uint64_t Session::shortage() const {
-  if (!budget_.has_value()) return 0;
-  const uint64_t wanted = static_cast<uint64_t>(allocated().current) + passive_.largest_bytes();
-  return wanted > *budget_ ? wanted - *budget_ : 0;
 }
 
 }  // namespace bayplan::swap

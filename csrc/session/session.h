@@ -11,7 +11,9 @@
 
 #include "follow/follower.h"
 #include "follow/frames.h"
+#include "session/grounds.h"
 #include "session/iteration.h"
+#include "session/needs.h"
 #include "session/passive.h"
 #include "session/policy.h"
 #include "session/sightings.h"
@@ -44,6 +46,16 @@ class Session final : public Follower {
   void set_optimizer(bool runs);
   // Bytes that the allocator may hold: where it does not say how much it lacks (follow/relief.h).
   void set_budget(std::optional<uint64_t> bytes) { budget_ = bytes; }
+  // How the allocator takes memory from the driver: by exact bytes, as it does at first; in segments, which it cuts for
+  // requests of any size or not; or in pages of ranges of addresses that grow (`expandable_segments`).
+  void set_segments(Segments segments, bool cuts) { grounds_.set_segments(segments, cuts); }
+  // Before the next operator the arena is looked at, and made anew if it is worth it.
+  void renew_arena() { grounds_.ask(); }
+  // What the allocator has for requests above 1 MiB where there is an arena, else 0.
+  uint64_t pool_bytes() const { return grounds_.pool_bytes(); }
+  // What the allocator would have to hold for the latest request that nothing could be freed for, at least; 0: there
+  // was none.
+  uint64_t least_bytes() const { return least_bytes_; }
   // If more than the budget is in use: sends away what was there before, until it is not or nothing more may leave. The
   // peak counts anew if it succeeded.
   Descent come_down();
@@ -62,9 +74,27 @@ class Session final : public Follower {
   void demand(c10::StorageImpl& storage) override;
   void hold(c10::StorageImpl& storage) override;
   bool relieve(uint64_t missing, unsigned attempt, const Pins& pins) override;
-  uint64_t shortage() const override;
+  uint64_t shortage(unsigned requests) const override;
+  uint64_t shortage_without_cache(unsigned requests) override;
+  uint64_t largest_bytes() const override { return passive_.largest_bytes(); }
+  void begin_request() override;
+  bool must_answer() const override { return state_.arena.there(); }
+  void end_request() override { asked_ = 0; }
 
  private:
+  // What the allocator takes from the driver for a request.
+  uint64_t room_for(uint64_t bytes) const;
+  uint64_t shortage_in_arena(unsigned requests) const;
+  void renew_arena_if_due(const OpenFrames& own);
+  void leave_more_room(const OpenFrames& own);
+  // Whether room is made for operators before they begin: an allocator with an arena asks only where there is none.
+  bool looks_ahead() const { return state_.arena.there() && short_; }
+  // The same where nothing is known of operators, nor is memory page-locked.
+  bool begins() const { return state_.arena.there() && state_.iterations == 1; }
+  // The operator has all its arguments.
+  void make_room_for_operator(const at::RecordFunction& frame, const OpenFrames& own);
+  void learn_needs();
+  uint64_t given_out() const { return static_cast<uint64_t>(memory().allocated_bytes[kAllPools].allocated); }
   using StoreLock = std::unique_lock<std::recursive_mutex>;
 
   // While memory is short, too: what only operators inside others make is else unknown to passive swapping.
@@ -94,6 +124,11 @@ class Session final : public Follower {
   bool ever_short_ = false;  // memory was short in some iteration
   uint64_t epoch_ = 0;       // tells this iteration from all others, of other sessions too
   std::optional<uint64_t> budget_;
+  Grounds grounds_;
+  OperatorNeeds needs_;
+  uint64_t least_bytes_ = 0;
+  uint64_t asked_ = 0;                      // bytes of a block that the allocator does not have, at least
+  uint64_t retries_ = 0;                    // of the allocator, when the iteration began
   std::vector<uint32_t> counted_[kPhases];  // operators of this iteration, by phase and id
 };
 

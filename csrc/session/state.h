@@ -1,7 +1,9 @@
 // What the parts of a session share: the storages that it knows, the iteration that runs, and where it is in that.
 #pragma once
 
+#include <cstdint>
 #include <exception>
+#include <functional>
 #include <utility>
 
 #include "follow/follower.h"
@@ -17,6 +19,19 @@ struct RunningOperator {
   const OperatorInfo* info = nullptr;
   Phase phase = Phase::kForward;
   uint64_t number = 0;
+  uint64_t arguments = 0;  // bytes of the storages among them,
+  uint64_t largest = 0;    // and of the largest one
+  uint64_t before = 0;     // bytes that the allocator had given out, all in all
+};
+
+// A range of device addresses that the allocator cuts blocks from (arena.h).
+struct Arena {
+  uintptr_t begin = 0;
+  uintptr_t end = 0;
+
+  bool there() const { return end > begin; }
+  uint64_t bytes() const { return end - begin; }
+  bool holds(uintptr_t address) const { return begin <= address && address < end; }
 };
 
 struct SessionState {
@@ -40,6 +55,10 @@ struct SessionState {
   RunningOperator running;
   uint64_t now = 0;  // operators since the session began
   uint64_t iterations = 1;
+  Arena arena;
+  // Whether a block of that size can be had without asking the driver, if need be (`others_leave`) once others have
+  // left for it; so it says where nothing is known of that.
+  std::function<bool(uint64_t bytes, bool others_leave)> make_room = [](uint64_t, bool) { return true; };
 
  private:
   Follower& session_;

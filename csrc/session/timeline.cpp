@@ -20,7 +20,7 @@ c10::Stream idle_stream(c10::Device device) {
 
 }  // namespace
 
-Timeline::Timeline(c10::Stream compute) : tape_(compute.device_type()), idle_(idle_stream(compute.device())) {
+Timeline::Timeline(c10::Stream compute) : idle_(idle_stream(compute.device())) {
   const uint32_t begin = tape_.mark(compute);
   records_.push_back({false, 0, tape_.mark(idle_), begin});
 }

@@ -147,6 +147,10 @@ std::optional<Transfers::Incoming> Transfers::allocate(StoragePtr storage) {
     ~MayWait() { flag = false; }
   };
   const MayWait asking(may_wait_);
+  if (!state_.make_room(storage->nbytes(), /*others_leave=*/false)) {
+    ++state_.counts.postponed;
+    return std::nullopt;
+  }
   try {
     c10::DataPtr block = state_.store.allocate(*Store::entry_of(*storage));
     return Incoming(std::move(storage), std::move(block));

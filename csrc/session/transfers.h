@@ -46,6 +46,8 @@ class Transfers {
 
   // Releases the blocks of storages that are leaving, until that many bytes are; how many blocks.
   uint64_t release_leaving(uint64_t missing = std::numeric_limits<uint64_t>::max());
+  // Releases the block of a storage that is leaving, whose copy the compute stream waits for.
+  void release_block(c10::StorageImpl& storage);
   // Undoes the latest planned swap-in that is under way and no operator of the thread uses; whether there was one.
   bool recall(const Pins& pins);
   // Whether a planned swap-in asks for memory: nothing else leaves for it.
@@ -69,7 +71,6 @@ class Transfers {
   // whoever looks keeps one.
   StoragePtr still_leaving(const Leaving& leaving) const;
   void release(const std::vector<uint32_t>& targets);
-  void release_block(c10::StorageImpl& storage);
   void release_due();
   void swap_in(const std::vector<uint32_t>& targets);
   std::optional<Incoming> allocate(StoragePtr storage);

@@ -50,42 +50,68 @@ bool AddressSpace::take_from(int64_t owner, size_t bytes, size_t* offset) {
 }
 
 size_t AddressSpace::take(size_t bytes, size_t stream) {
-  in_use_ += bytes;
   size_t offset = 0;
-  if (take_from(static_cast<int64_t>(stream), bytes, &offset) || take_from(kAnyone, bytes, &offset)) return offset;
-  TORCH_CHECK(tail_ + bytes <= reserved_, "device sim ran out of its ", reserved_,
-              " bytes of virtual addresses: call torch.accelerator.empty_cache()");
-  offset = tail_;
-  tail_ += bytes;
+  if (!take_from(static_cast<int64_t>(stream), bytes, &offset)) return take_anywhere(bytes);
+  in_use_ += bytes;
   return offset;
+}
+
+size_t AddressSpace::take_anywhere(size_t bytes) {
+  size_t offset = 0;
+  if (!take_from(kAnyone, bytes, &offset)) {
+    TORCH_CHECK(tail_ + bytes <= reserved_, "device sim ran out of its ", reserved_,
+                " bytes of virtual addresses: call torch.accelerator.empty_cache()");
+    offset = tail_;
+    tail_ += bytes;
+  }
+  in_use_ += bytes;
+  return offset;
+}
+
+void AddressSpace::absorb_neighbours(size_t* offset, Range* range) {
+  auto joins = [&](const Range& other) { return other.owner == range->owner; };
+  auto next = free_.lower_bound(*offset);
+  if (next != free_.end() && next->first == *offset + range->bytes && joins(next->second)) {
+    range->bytes += next->second.bytes;
+    next = erase(next);
+  }
+  if (next == free_.begin()) return;
+  auto previous = std::prev(next);
+  if (previous->first + previous->second.bytes != *offset || !joins(previous->second)) return;
+  *offset = previous->first;
+  range->bytes += previous->second.bytes;
+  erase(previous);
 }
 
 void AddressSpace::give_back(size_t offset, size_t bytes, size_t stream) {
   in_use_ -= bytes;
   Range range{bytes, static_cast<int64_t>(stream), true};
-  auto joins = [&](const Range& other) { return other.owner == range.owner; };
-  auto next = free_.lower_bound(offset);
-  if (next != free_.end() && next->first == offset + bytes && joins(next->second)) {
-    range.bytes += next->second.bytes;
-    next = erase(next);
-  }
-  if (next != free_.begin()) {
-    auto previous = std::prev(next);
-    if (previous->first + previous->second.bytes == offset && joins(previous->second)) {
-      offset = previous->first;
-      range.bytes += previous->second.bytes;
-      erase(previous);
-    }
-  }
+  absorb_neighbours(&offset, &range);
   insert(offset, range);
-  if (dirty_ > in_use_ + kDirtyAllowed) drop_pages();
+}
+
+bool AddressSpace::has_pages_to_spare() const { return dirty_ > in_use_ + kDirtyAllowed; }
+
+void AddressSpace::give_back_to_all(size_t offset, size_t bytes) {
+  in_use_ -= bytes;
+  drop_pages_of(offset, bytes);
+  Range range{bytes, kAnyone, false};
+  absorb_neighbours(&offset, &range);
+  if (offset + range.bytes == tail_)
+    tail_ = offset;
+  else
+    insert(offset, range);
+}
+
+void AddressSpace::drop_pages_of(size_t offset, size_t bytes) {
+  const size_t first = (offset + kPage - 1) / kPage * kPage, last = (offset + bytes) / kPage * kPage;
+  if (last > first) madvise(base_ + first, last - first, MADV_DONTNEED);
 }
 
 void AddressSpace::drop_pages() {
   for (auto& [offset, range] : free_) {
     if (!range.dirty) continue;
-    const size_t first = (offset + kPage - 1) / kPage * kPage, last = (offset + range.bytes) / kPage * kPage;
-    if (last > first) madvise(base_ + first, last - first, MADV_DONTNEED);
+    drop_pages_of(offset, range.bytes);
     range.dirty = false;
   }
   dirty_ = 0;

@@ -24,6 +24,16 @@ class AddressSpace {
   size_t take(size_t bytes, size_t stream);
   // The range is free again, for this stream only: others are not ordered after its last use.
   void give_back(size_t offset, size_t bytes, size_t stream);
+  // Whether free ranges hold far more pages than a program will soon want again.
+  bool has_pages_to_spare() const;
+  // Returns the pages of all free ranges to the system. What was queued before the frees must have had its bytes.
+  void drop_pages();
+  // The same for ranges that any stream may have next; the device must be done with them. `take_anywhere` gives the
+  // best fit of those that were given back so, else a fresh one.
+  size_t take_anywhere(size_t bytes);
+  void give_back_to_all(size_t offset, size_t bytes);
+  // Returns the pages inside to the system; the addresses stay taken, and their bytes are undefined.
+  void drop_pages_of(size_t offset, size_t bytes);
   // Frees all free ranges for every stream and returns their pages to the system. The device must be idle.
   void settle_all();
 
@@ -38,7 +48,8 @@ class AddressSpace {
   void insert(size_t offset, Range range);
   Ranges::iterator erase(Ranges::iterator at);
   bool take_from(int64_t owner, size_t bytes, size_t* offset);
-  void drop_pages();
+  // Takes free ranges of the same owner that lie beside this one out of the map, and adds them to it.
+  void absorb_neighbours(size_t* offset, Range* range);
 
   char* base_ = nullptr;
   size_t reserved_ = 0;

@@ -6,7 +6,9 @@
 
 #include "sim/copy_on_write.h"
 #include "sim/device_memory.h"
+#include "sim/shapes.h"
 #include "sim/sparse.h"
+#include "sim/temporaries.h"
 
 namespace sim {
 namespace {
@@ -19,6 +21,7 @@ class KernelAllocator final : public c10::Allocator {
     if (!tls_in_kernel) return host_->allocate(bytes);
     c10::DataPtr data = DeviceMemory::get().allocate(bytes);
     data.unsafe_set_device(c10::Device(c10::kCPU));
+    Watch::allocated(data.get(), bytes);
     return data;
   }
   c10::DeleterFnPtr raw_deleter() const override { return &release; }
@@ -45,10 +48,19 @@ at::Tensor shaped_like(const at::Tensor& like, at::Tensor tensor) {
 }
 
 at::Tensor alias_in(c10::Storage storage, const at::Tensor& like) {
-  auto alias = shaped_like(like, at::detail::make_tensor<c10::TensorImpl>(
-                                     std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU), like.dtype()));
+  const auto key = storage.device().is_meta() ? c10::DispatchKey::Meta : c10::DispatchKey::CPU;
+  auto alias = shaped_like(
+      like, at::detail::make_tensor<c10::TensorImpl>(std::move(storage), c10::DispatchKeySet(key), like.dtype()));
   if (like.unsafeGetTensorImpl()->is_wrapped_number()) alias.unsafeGetTensorImpl()->set_wrapped_number(true);
   return alias;
+}
+
+// Where the tensor's storage has its bytes; throws with the owner's own message if it was swapped out.
+void* require_memory(const at::Tensor& tensor) {
+  void* data = const_cast<void*>(tensor.storage().unsafeGetStorageImpl()->data());
+  TORCH_CHECK(data || tensor.numel() == 0, "a kernel of device sim touches a tensor of ", tensor.numel(),
+              " elements whose storage holds no memory: resize its storage before using it");
+  return data;
 }
 
 at::Tensor alias_over(void* data, size_t bytes, const at::Tensor& like) {
@@ -71,11 +83,7 @@ c10::Allocator* InKernel::allocator() {
 }
 
 at::Tensor cpu_alias(const at::Tensor& tensor) {
-  c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
-  void* data = const_cast<void*>(storage->data());  // Throws with the owner's own message if it was swapped out.
-  TORCH_CHECK(data || tensor.numel() == 0, "a kernel of device sim touches a tensor of ", tensor.numel(),
-              " elements whose storage holds no memory: resize its storage before using it");
-  return alias_over(data, storage->nbytes(), tensor);
+  return alias_over(require_memory(tensor), tensor.storage().nbytes(), tensor);
 }
 
 at::Tensor shape_alias(const at::Tensor& tensor) {
@@ -86,6 +94,13 @@ at::Tensor shape_alias(const at::Tensor& tensor) {
 at::Tensor unowned_alias(const at::Tensor& tensor) {
   c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
   return alias_over(const_cast<void*>(storage->data()), storage->nbytes(), tensor);
+}
+
+at::Tensor meta_alias(const at::Tensor& tensor) {
+  return alias_in(c10::Storage(c10::Storage::use_byte_size_t(), tensor.storage().nbytes(),
+                               c10::DataPtr(nullptr, c10::Device(c10::kMeta)), c10::GetAllocator(c10::kMeta),
+                               /*resizable=*/true),
+                  tensor);
 }
 
 void Aliases::Index::add(const void* key, size_t operand) {
@@ -111,6 +126,10 @@ const Aliases::Operand* Aliases::find(const Index& index, const void* key) const
 
 at::Tensor Aliases::touching_alias(const at::Tensor& tensor) {
   c10::StorageImpl& storage = *tensor.storage().unsafeGetStorageImpl();
+  if (shapes_only()) {
+    require_memory(tensor);
+    return meta_alias(tensor);
+  }
   if (!shares_bytes(storage)) return cpu_alias(tensor);
   any_shared_ = true;
   return alias_in(sharing_alias(storage), tensor);
@@ -168,8 +187,11 @@ void Aliases::write_back() {
   for (Operand& operand : operands_) {
     c10::StorageImpl* cpu = operand.cpu.storage().unsafeGetStorageImpl();
     c10::StorageImpl* sim = operand.sim.storage().unsafeGetStorageImpl();
-    // Not the alias's borrowed memory any more.
-    if (!shares_bytes(*cpu) && cpu->_mutable_data_ptr_no_checks().get_context()) {
+    const bool shape = cpu->device_type() == c10::kMeta;
+    if (shape && cpu->nbytes() > sim->nbytes()) {
+      replace_bytes(*sim, DeviceMemory::get().allocate(cpu->nbytes()), cpu->nbytes());
+    } else if (!shape && !shares_bytes(*cpu) && cpu->_mutable_data_ptr_no_checks().get_context()) {
+      // Not the alias's borrowed memory any more.
       c10::DataPtr data = cpu->set_data_ptr(c10::DataPtr(nullptr, c10::Device(c10::kCPU)));
       data.unsafe_set_device(sim_device());
       cpu->set_data_ptr_noswap(c10::DataPtr(data.get(), c10::Device(c10::kCPU)));
@@ -188,7 +210,9 @@ c10::Storage Aliases::steal(const c10::Storage& storage) {
     if (from == fresh) return stolen;
   const size_t bytes = fresh->nbytes();
   c10::DataPtr data;
-  if (!fresh->data() || (fresh->resizable() && DeviceMemory::get().owns(fresh->data()))) {
+  if (shapes_only()) {
+    data = DeviceMemory::get().allocate(bytes);
+  } else if (!fresh->data() || (fresh->resizable() && DeviceMemory::get().owns(fresh->data()))) {
     data = fresh->set_data_ptr(c10::DataPtr(nullptr, c10::Device(c10::kCPU)));
     data.unsafe_set_device(sim_device());
   } else {  // Allocated by another thread, or a constant of the kernel's.
@@ -202,7 +226,7 @@ c10::Storage Aliases::steal(const c10::Storage& storage) {
 }
 
 at::Tensor Aliases::leave(const at::Tensor& result) {
-  if (!result.defined() || !result.device().is_cpu()) return result;
+  if (!result.defined() || !(result.device().is_cpu() || result.device().is_meta())) return result;
   if (result.layout() == c10::Layout::Sparse) return leave_sparse(result);
   if (const Operand* same = find(by_cpu_, result.unsafeGetTensorImpl())) return same->sim;
   if (const Operand* base = find(by_cpu_storage_, result.storage().unsafeGetStorageImpl()))

@@ -1,4 +1,5 @@
-// Two faces of one memory: a tensor of device sim, and the CPU tensor over the same bytes that CPU kernels work on.
+// Two faces of one memory: a tensor of device sim, and the CPU tensor over the same bytes that CPU kernels work on; or,
+// where there are shapes only, the tensor of device meta that shape functions work on.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <c10/util/flat_hash_map.h>
@@ -42,14 +43,16 @@ at::Tensor cpu_alias(const at::Tensor& tensor);
 at::Tensor shape_alias(const at::Tensor& tensor);
 // The same for a host tensor whose memory another owner keeps alive.
 at::Tensor unowned_alias(const at::Tensor& tensor);
+// A tensor of device meta that looks like a tensor of sim.
+at::Tensor meta_alias(const at::Tensor& tensor);
 
 // The aliases of one kernel's operands, and the way back from its results.
 class Aliases {
  public:
   struct Operand {
     at::Tensor sim;
-    at::Tensor cpu;
-    uint8_t use;  // Bits of Use.
+    at::Tensor cpu;  // Or of device meta.
+    uint8_t use;     // Bits of Use.
   };
   // The alias of an operand; tensors of other devices pass through. Operands of one storage get aliases of one storage,
   // so that kernels see where what they write overlaps what they read, and refuse it. `touched`: not only viewed.

@@ -7,6 +7,7 @@
 
 #include "sim/alias.h"
 #include "sim/kernel_call.h"
+#include "sim/shapes.h"
 
 namespace sim {
 
@@ -49,7 +50,7 @@ void copy_shared_bytes(void* to, const void* from, size_t bytes) {
   KernelCall kernel("copy on write", Machine::current_stream());
   kernel.touch_bytes(from, bytes, kRead);
   kernel.touch_bytes(to, bytes, kWrite);
-  std::memcpy(to, from, bytes);
+  if (!shapes_only()) std::memcpy(to, from, bytes);
   const auto moved = static_cast<int64_t>(2 * bytes);
   const auto duration = machine.model().kernel_ns(OpClass::kCopy, c10::ScalarType::Byte, 0, moved);
   machine.run_kernel(kernel.stream(), "copy on write", OpClass::kCopy, duration, moved);

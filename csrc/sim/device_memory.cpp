@@ -39,9 +39,13 @@ c10::DataPtr DeviceMemory::allocate(size_t bytes) {
   {
     Held held(machine.lock);
     release_completed(/*requested=*/true);
-    if (!fits(*block)) reach_room(*block, held);
-    take_freed(*block);
-    block->offset = addresses_.take(block->bytes, block->stream);
+    if (caching_) {
+      take_chunk(*block, held);
+    } else {
+      if (!fits(*block)) reach_room(*block, held);
+      take_freed(*block);
+      block->offset = addresses_.take(block->bytes, block->stream);
+    }
     if (machine.races.on()) {
       judge_frees(block->stream);
       const Access allocation = machine.access(block->stream, "allocation", true, 0, block->bytes);
@@ -61,7 +65,7 @@ void DeviceMemory::count(const Block& block, int sign) {
   auto change = [sign](auto& stat, size_t amount) { sign > 0 ? stat.increase(amount) : stat.decrease(amount); };
   change(allocations_, 1);
   change(allocated_, block.bytes);
-  change(requested_, block.requested);
+  if (sign > 0 || !block.chunk) change(requested_, block.requested);
   if (sign < 0) return;  // An active block is counted off when its bytes can be used again.
   active_blocks_.increase(1);
   active_.increase(block.bytes);
@@ -79,6 +83,7 @@ void DeviceMemory::free(void* address) {
   Deferred deferred{std::move(block), {}};
   for (size_t stream : deferred.block->recorded) deferred.uses.push_back({stream, machine.record(stream)});
   note_free(*deferred.block, deferred.uses);
+  if (deferred.block->chunk) segments_.request_free(*deferred.block->chunk, !deferred.uses.empty());
   if (deferred.uses.empty())
     recycle(std::move(deferred.block));
   else
@@ -114,10 +119,20 @@ void DeviceMemory::recycle(std::unique_ptr<Block> block) {
   forget_given(*block);
   active_blocks_.decrease(1);
   active_.decrease(block->bytes);
+  if (block->chunk) {
+    requested_.decrease(block->requested);
+    segments_.complete_free(*block->chunk);
+    return;
+  }
+  if (caching_) segments_.disown(block->bytes);
   if (freed_.size() <= block->stream) freed_.resize(block->stream + 1);
   freed_[block->stream] = {freed_[block->stream].bytes + block->bytes, machine.issued(block->stream),
                            machine.moment(block->stream)};
   addresses_.give_back(block->offset, block->bytes, block->stream);
+  if (!addresses_.has_pages_to_spare()) return;
+  // Copies that these streams were told to wait for may still have to read what was freed on them since.
+  for (size_t stream = 0; stream < freed_.size(); ++stream) machine.copies.settle(machine.past(stream));
+  addresses_.drop_pages();
 }
 
 void DeviceMemory::take_freed(const Block& block) {
@@ -269,6 +284,10 @@ void DeviceMemory::emptyCache(c10::MempoolId_t /*pool*/) {
   machine.host_wait_all();
   release_completed();
   frees_.clear();
+  if (caching_)
+    release_cached();
+  else
+    segments_.release_free();  // Of blocks that were allocated in mode caching.
   addresses_.settle_all();
 }
 
@@ -284,6 +303,7 @@ c10::CachingDeviceAllocator::DeviceStats DeviceMemory::getDeviceStats(c10::Devic
   stats.reserved_bytes[0] = active_;  // Nothing is cached: reserved is what cannot be given to anyone else.
   stats.num_ooms = ooms_;
   stats.num_alloc_retries = retries_;
+  if (caching_) fill_pools(stats);
   return stats;
 }
 
@@ -291,6 +311,7 @@ void DeviceMemory::resetAccumulatedStats(c10::DeviceIndex device) {
   check_index(device);
   std::lock_guard<std::recursive_mutex> held(Machine::get().lock);
   for (auto* stat : {&allocations_, &allocated_, &requested_, &active_blocks_, &active_}) stat->reset_accumulated();
+  segments_.reset_accumulated();
   ooms_ = retries_ = 0;
 }
 
@@ -298,17 +319,19 @@ void DeviceMemory::resetPeakStats(c10::DeviceIndex device) {
   check_index(device);
   std::lock_guard<std::recursive_mutex> held(Machine::get().lock);
   for (auto* stat : {&allocations_, &allocated_, &requested_, &active_blocks_, &active_}) stat->reset_peak();
+  segments_.reset_peaks();
 }
 
 std::pair<size_t, size_t> DeviceMemory::getMemoryInfo(c10::DeviceIndex device) {
   check_index(device);
   std::lock_guard<std::recursive_mutex> held(Machine::get().lock);
-  return {in_use() > capacity_ ? 0 : capacity_ - in_use(), capacity_};
+  return {reserved() > capacity_ ? 0 : capacity_ - reserved(), capacity_};
 }
 
 void DeviceMemory::set_capacity(size_t bytes) {
   std::lock_guard<std::recursive_mutex> held(Machine::get().lock);
   capacity_ = bytes;
+  segments_.set_capacity(bytes);
 }
 
 void DeviceMemory::reset() {

@@ -9,12 +9,13 @@
 
 #include "sim/addresses.h"
 #include "sim/machine.h"
+#include "sim/segments.h"
 
 namespace sim {
 
 struct Block {
   size_t offset;
-  size_t bytes;  // Rounded up to 512.
+  size_t bytes;  // Rounded up to 512; in mode caching those of its chunk.
   size_t requested;
   size_t stream;                         // The allocating one; the bytes are its own again once freed.
   c10::SmallVector<size_t, 2> recorded;  // Others that record_stream named.
@@ -23,9 +24,11 @@ struct Block {
   enum class Given : uint8_t { kNot, kRecorded, kHandedOver } given = Given::kNot;
   size_t given_to = 0;      // The stream that still uses it.
   uint64_t given_when = 0;  // Kernels launched until then.
+  Chunk* chunk = nullptr;   // Of a segment, if it was allocated in mode caching.
 };
 
-// Stream-ordered and exact: any request fits while the bytes in use leave room for it, wherever they lie.
+// Stream-ordered. In mode exact any request fits while the bytes in use leave room for it, wherever they lie. In mode
+// caching it needs a chunk of a segment, by PyTorch's rules for CUDA (segments).
 class DeviceMemory final : public c10::DeviceAllocator {
  public:
   static DeviceMemory& get();
@@ -58,6 +61,12 @@ class DeviceMemory final : public c10::DeviceAllocator {
   size_t capacity() const { return capacity_; }
   size_t in_use() const { return static_cast<size_t>(active_.current); }
   void set_capacity(size_t bytes);
+  // Mode caching by these rules, none: mode exact. Waits for the device and gives all free memory back; blocks that are
+  // alive keep their bytes.
+  void set_rules(std::optional<SegmentRules> rules);
+  bool caching() const { return caching_; }
+  const Segments& segments() const { return segments_; }
+  Segments& segments() { return segments_; }
   // Zeroes the statistics; what is in use stays counted as in use.
   void reset();
 
@@ -91,6 +100,13 @@ class DeviceMemory final : public c10::DeviceAllocator {
   void release_completed(bool requested = false);
   void recycle(std::unique_ptr<Block> block);
   void refuse(const Block& block);
+  // Mode caching: a chunk for the block, or a refusal. The lock is not held while the free-memory callback runs.
+  void take_chunk(Block& block, Held& held);
+  bool ask_callback(const Block& block, Held& held);
+  // Waits for the recorded streams of freed blocks, then gives back what is whole.
+  void release_cached();
+  void refuse(const SegmentRequest& request);
+  void fill_pools(c10::CachingDeviceAllocator::DeviceStats& stats) const;
   // A free counts as a write on the block's own stream, whose next allocation may be these bytes: it is judged then, so
   // that a wait in between counts. What recorded streams did is excused: the block waits for them.
   struct Free {
@@ -104,9 +120,11 @@ class DeviceMemory final : public c10::DeviceAllocator {
   void forget_given(Block& block);
   void take_freed(const Block& block);
   void count(const Block& block, int sign);
-  size_t reserved() const { return static_cast<size_t>(active_.current); }
+  size_t reserved() const { return caching_ ? segments_.reserved() : static_cast<size_t>(active_.current); }
 
   AddressSpace addresses_;
+  Segments segments_{addresses_};
+  bool caching_ = false;
   ska::flat_hash_map<size_t, std::unique_ptr<Block>> blocks_;  // By offset.
   std::deque<Deferred> deferred_;
   std::vector<Freed> freed_;              // By stream.

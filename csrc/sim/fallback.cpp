@@ -9,11 +9,14 @@
 
 #include "sim/alias.h"
 #include "sim/copy_on_write.h"
+#include "sim/device_memory.h"
 #include "sim/generator.h"
 #include "sim/kernel_call.h"
 #include "sim/op_info.h"
 #include "sim/ops.h"
+#include "sim/shapes.h"
 #include "sim/sparse.h"
+#include "sim/temporaries.h"
 
 namespace sim {
 namespace {
@@ -63,15 +66,26 @@ class Call {
       leave();
       return;
     }
+    if (shapes_) require_shape(info_, key_, arguments());
     own_written();
     KernelCall kernel(info_.name, Machine::current_stream());
     enter(kernel);
     kernel.check();
     std::vector<c10::IValue> before;
     if (info_.flops) before.assign(stack_->end() - static_cast<ptrdiff_t>(arguments_), stack_->end());
+    const bool measures = !shapes_ && Temporaries::get().measuring();
+    if (shapes_ || measures) shape_ = Temporaries::shape_of(info_, arguments());
     alias();
-    run_on_cpu();
-    leave();
+    {
+      Watch watch(measures);
+      shapes_ ? run_shape_function(info_, op_, *stack_) : run_on_cpu();
+      if (shapes_ && info_.keeps_workspace) size_workspace();
+      leave();
+      if (measures && info_.keeps_workspace)
+        Temporaries::get().note(Temporaries::workspace_of(shape_), bytes_of(results().back().toTensor()));
+      if (shapes_ || measures) Temporaries::add_results(shape_, results());
+      if (measures) Temporaries::get().note(std::move(shape_), watch.excess());
+    }
     finish(kernel, before);
   }
 
@@ -146,7 +160,7 @@ class Call {
       if (value.isDevice()) {
         if (value.toDevice().type() != kSim) continue;
         check_index(value.toDevice().index());
-        value = c10::Device(c10::kCPU);
+        value = c10::Device(shapes_ && !info_.view ? c10::kMeta : c10::kCPU);
       } else if (value.isGenerator()) {
         value = cpu_generator(value.toGenerator());
       } else {
@@ -191,9 +205,23 @@ class Call {
       if (dtype == c10::ScalarType::Undefined) dtype = operand.sim.scalar_type();
       first = false;
     }
+    if (shapes_) take_temporaries();
     const int64_t flops = info_.flops ? info_.flops(before, results()) : 0;
     kernel.finish(info_.op_class, dtype, flops, bytes);
     if (info_.waits) Machine::get().host_wait(Machine::get().tail(kernel.stream()));
+  }
+
+  void size_workspace() {
+    const at::Tensor workspace = stack_->back().toTensor();
+    const auto bytes = static_cast<int64_t>(Temporaries::get().bytes(Temporaries::workspace_of(shape_)));
+    workspace.unsafeGetTensorImpl()->set_sizes_contiguous({bytes});
+    workspace.storage().set_nbytes(static_cast<size_t>(bytes));
+  }
+
+  // They live beside the results, as long as the kernel is under way.
+  void take_temporaries() {
+    const size_t bytes = Temporaries::get().bytes(shape_);
+    if (bytes > 0) const c10::DataPtr taken = DeviceMemory::get().allocate(bytes);
   }
 
   const OpInfo& info_;
@@ -202,6 +230,8 @@ class Call {
   Stack* stack_;
   size_t arguments_;
   Aliases aliases_;
+  const bool shapes_ = shapes_only();
+  CallShape shape_;  // Where temporaries are looked up or measured.
 };
 
 class OpKernel final : public c10::OperatorKernel {

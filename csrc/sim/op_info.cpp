@@ -133,8 +133,8 @@ bool holds_tensors(const c10::TypePtr& type) {
   return type->kind() == c10::TypeKind::TensorType;
 }
 
-bool host_needs_result(const c10::OperatorHandle& op) {
-  if (op.hasTag(at::Tag::dynamic_output_shape) || op.hasTag(at::Tag::data_dependent_output)) return true;
+bool answers_by_data(const c10::OperatorHandle& op) {
+  if (op.hasTag(at::Tag::data_dependent_output)) return true;
   for (const c10::Argument& result : op.schema().returns())
     if (!holds_tensors(result.type())) return true;
   return false;
@@ -160,7 +160,10 @@ OpInfo::OpInfo(const c10::OperatorHandle& op) {
   op_class = classify(op, bare);
   flops = flop_formula(bare);
   view = returns_view(schema);
-  waits = host_needs_result(op);
+  sized_by_data = op.hasTag(at::Tag::dynamic_output_shape);
+  keeps_workspace = bare == "mkldnn_rnn_layer";
+  answers = answers_by_data(op);
+  waits = sized_by_data || answers;
   gathers = kGathering.count(bare) > 0;
   takes_host_indices = kIndexing.count(bare) > 0;
   for (const c10::Argument& argument : schema.arguments())

@@ -7,9 +7,11 @@
 #include <ATen/native/TensorFactories.h>
 #include <ATen/ops/_fused_sdp_choice.h>
 #include <ATen/ops/_lazy_clone_native.h>
+#include <ATen/ops/_linalg_check_errors_native.h>
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/_scaled_dot_product_attention_math.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
+#include <ATen/ops/any.h>
 #include <ATen/ops/as_strided_native.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full_like.h>
@@ -27,6 +29,7 @@
 #include "sim/copy_on_write.h"
 #include "sim/device_memory.h"
 #include "sim/kernel_call.h"
+#include "sim/shapes.h"
 #include "sim/transfer.h"
 
 namespace sim {
@@ -171,6 +174,14 @@ at::Tensor histc(const at::Tensor& self, int64_t bins, const at::Scalar& least, 
   return integers ? counts.to(self.scalar_type()) : counts;
 }
 
+// With shapes only nothing has failed: the program looks, and what it reads is a constant.
+void check_errors(const at::Tensor& infos, std::string_view api, bool is_matrix) {
+  if (shapes_only())
+    infos.any().item();
+  else
+    at::native::_linalg_check_errors(infos, api, is_matrix);
+}
+
 // The bytes at the begin of a storage, to name them to the race check.
 at::Tensor first_bytes(const c10::Storage& storage, size_t bytes) {
   auto tensor =
@@ -195,7 +206,7 @@ void resize_storage(const c10::Storage& storage, size_t bytes) {
     KernelCall kernel("resize", Machine::current_stream());
     kernel.touch(first_bytes(storage, kept), kRead);
     kernel.check();
-    std::memcpy(data.get(), impl->data(), kept);
+    if (!shapes_only()) std::memcpy(data.get(), impl->data(), kept);
     kernel.finish(OpClass::kCopy, c10::ScalarType::Byte, 0, static_cast<int64_t>(2 * kept));
   }
   replace_bytes(*impl, std::move(data), bytes);
@@ -218,6 +229,7 @@ void register_ops(torch::Library& device, torch::Library& autograd) {
   device.impl("_copy_from", TORCH_FN(copy_from));
   device.impl("_copy_from_and_resize", TORCH_FN(copy_from_and_resize));
   device.impl("_local_scalar_dense", TORCH_FN(local_scalar));
+  device.impl("_linalg_check_errors", TORCH_FN(check_errors));
   device.impl("histc", TORCH_FN(histc));
   device.impl("scaled_dot_product_attention", TORCH_FN(attention));
   autograd.impl("scaled_dot_product_attention", TORCH_FN(attention));

@@ -1,6 +1,8 @@
 #include "sim/pinned.h"
 
 #include <c10/util/Exception.h>
+#include <c10/util/llvmMathExtras.h>
+#include <sys/mman.h>
 
 #include <cstdlib>
 #include <cstring>
@@ -9,6 +11,17 @@ namespace sim {
 namespace {
 
 constexpr size_t kPage = 4096;
+
+size_t whole_pages(size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
+
+// Addresses whose pages come into being when they are written: in shapes-only mode never.
+char* reserve(size_t bytes) {
+  void* at =
+      mmap(nullptr, whole_pages(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return at == MAP_FAILED ? nullptr : static_cast<char*>(at);
+}
+
+void give_back(char* address, size_t bytes) { munmap(address, whole_pages(bytes)); }
 
 void delete_pinned(void* address) {
   if (address) PinnedAllocator::get().free(static_cast<char*>(address));
@@ -26,19 +39,64 @@ void PinnedAllocator::copy_data(void* to, const void* from, size_t bytes) const 
 
 c10::DataPtr PinnedAllocator::allocate(size_t bytes) {
   if (bytes == 0) return {nullptr, nullptr, &delete_pinned, c10::Device(c10::kCPU)};
-  auto* address = static_cast<char*>(std::aligned_alloc(kPage, (bytes + kPage - 1) / kPage * kPage));
-  TORCH_CHECK(address, "cannot allocate ", bytes, " bytes of pinned host memory: the host is out of memory");
   std::lock_guard<std::recursive_mutex> held(Machine::get().lock);
+  if (power_of_two_) bytes = c10::llvm::PowerOf2Ceil(bytes);
+  char* address = take(bytes);
   blocks_.emplace(address, PinnedBlock{bytes, 0, false, {}});
-  bytes_.increase(bytes);
   requests_.increase(1);
   return {address, address, &delete_pinned, c10::Device(c10::kCPU)};
 }
 
+// A block that was kept, or new memory.
+char* PinnedAllocator::take(size_t bytes) {
+  const auto kept = cached_.find(bytes);
+  if (kept != cached_.end()) {
+    char* address = kept->second;
+    cached_.erase(kept);
+    return address;
+  }
+  char* address = reserve(bytes);
+  TORCH_CHECK(address, "cannot allocate ", bytes, " bytes of pinned host memory: the host is out of memory");
+  bytes_.increase(bytes);
+  return address;
+}
+
 void PinnedAllocator::erase(std::map<char*, PinnedBlock>::iterator at) {
-  bytes_.decrease(at->second.bytes);
   requests_.decrease(1);
-  std::free(at->first);
+  if (power_of_two_) {
+    cached_.emplace(at->second.bytes, at->first);
+  } else {
+    bytes_.decrease(at->second.bytes);
+    give_back(at->first, at->second.bytes);
+  }
+  blocks_.erase(at);
+}
+
+void PinnedAllocator::empty_cache() {
+  std::lock_guard<std::recursive_mutex> held(Machine::get().lock);
+  for (const auto& [bytes, address] : cached_) {
+    bytes_.decrease(bytes);
+    give_back(address, bytes);
+  }
+  cached_.clear();
+}
+
+void PinnedAllocator::set_rounding(bool power_of_two) {
+  std::lock_guard<std::recursive_mutex> held(Machine::get().lock);
+  power_of_two_ = power_of_two;
+  empty_cache();
+}
+
+void PinnedAllocator::add(char* address, size_t bytes) {
+  std::lock_guard<std::recursive_mutex> held(Machine::get().lock);
+  blocks_.emplace(address, PinnedBlock{bytes, 0, false, {}});
+  bytes_.increase(bytes);
+}
+
+void PinnedAllocator::remove(char* address) {
+  std::lock_guard<std::recursive_mutex> held(Machine::get().lock);
+  auto at = blocks_.find(address);
+  bytes_.decrease(at->second.bytes);
   blocks_.erase(at);
 }
 

@@ -23,10 +23,16 @@ class PinnedAllocator final : public at::HostAllocator {
   c10::DeleterFnPtr raw_deleter() const override;
   void copy_data(void* to, const void* from, size_t bytes) const override;
   bool record_event(void* address, void* context, c10::Stream stream) override;
-  void empty_cache() override {}
+  void empty_cache() override;
   at::HostStats get_stats() override;
   void reset_accumulated_stats() override;
   void reset_peak_stats() override;
+
+  // Memory that the program has got by itself, page-locked until it takes that back; no copy uses it by then.
+  void add(char* address, size_t bytes);
+  void remove(char* address);
+  // As PyTorch's own allocator: blocks of powers of two, kept for the next request when they are freed.
+  void set_rounding(bool power_of_two);
 
   void free(char* address);
   bool owns(const void* address);
@@ -40,7 +46,11 @@ class PinnedAllocator final : public at::HostAllocator {
  private:
   void erase(std::map<char*, PinnedBlock>::iterator at);
 
+  char* take(size_t bytes);
+
   std::map<char*, PinnedBlock> blocks_;
+  std::multimap<size_t, char*> cached_;  // freed blocks by size, with rounding
+  bool power_of_two_ = false;
   c10::CachingAllocator::Stat bytes_, requests_;
 };
 

@@ -8,6 +8,7 @@ namespace sim {
 namespace {
 
 std::atomic<PressureHandler> current_handler{nullptr};
+std::atomic<ReliefCallback> current_callback{nullptr};
 thread_local bool tls_relieving = false;
 
 struct Relieving {
@@ -25,6 +26,16 @@ bool relieve_pressure(size_t bytes, size_t missing, unsigned attempt) {
   Relieving relieving;
   OutsideKernel host;  // What the handler allocates for itself is the host's, also in the middle of a kernel.
   return handler(bytes, missing, attempt);
+}
+
+void set_relief_callback(ReliefCallback callback) { current_callback = callback; }
+
+bool ask_relief() {
+  const ReliefCallback callback = current_callback;
+  if (!callback || tls_relieving) return false;
+  Relieving relieving;
+  OutsideKernel host;
+  return callback();
 }
 
 }  // namespace sim

@@ -14,4 +14,13 @@ void set_pressure_handler(PressureHandler handler);  // Null takes it back.
 // held: the handler has locks of its own, under which it uses the machine.
 bool relieve_pressure(size_t bytes, size_t missing, unsigned attempt);
 
+// An allocator with segments asks once, before it takes new memory, and does not say what it lacks; true if something
+// was freed.
+using ReliefCallback = bool (*)();
+
+void set_relief_callback(ReliefCallback callback);  // Null takes it back.
+
+// The same as `relieve_pressure`, of the callback.
+bool ask_relief();
+
 }  // namespace sim

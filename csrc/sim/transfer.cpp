@@ -2,6 +2,7 @@
 
 #include <ATen/ops/_local_scalar_dense.h>
 #include <ATen/ops/copy.h>
+#include <ATen/ops/fill.h>
 #include <ATen/record_function.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
@@ -11,6 +12,7 @@
 #include "sim/copy_on_write.h"
 #include "sim/kernel_call.h"
 #include "sim/pinned.h"
+#include "sim/shapes.h"
 
 namespace sim {
 namespace {
@@ -43,21 +45,31 @@ void move_bytes(const at::Tensor& source, const at::Tensor& target) {
   target.copy_(source);
 }
 
+// Where there are shapes only, what the host gets is made of the one number that the program reads of any tensor.
+// Page-locked memory stays as it is: it is reserved, no more.
+void fill_host(const at::Tensor& host) {
+  if (PinnedAllocator::get().owns(host.storage().data())) return;
+  Below below;
+  host.fill_(item_of(host.scalar_type()));
+}
+
 void copy_on_device(const at::Tensor& source, const at::Tensor& target) {
   KernelCall kernel("copy", Machine::current_stream());
   kernel.touch(source, kRead);
   kernel.touch(target, kWrite);
   kernel.check();
-  Aliases aliases;
-  const at::Tensor from = aliases.enter(source, kRead);
-  move_bytes(from, aliases.enter(target, kWrite));
+  if (!shapes_only()) {
+    Aliases aliases;
+    const at::Tensor from = aliases.enter(source, kRead);
+    move_bytes(from, aliases.enter(target, kWrite));
+  }
   kernel.finish(OpClass::kCopy, source.scalar_type(), 0, bytes_of(source) + bytes_of(target));
 }
 
 void copy_later(const KernelCall& call, const at::Tensor& source, const at::Tensor& target, char* pinned) {
   PinnedAllocator::get().hold(pinned);
   Machine::get().copies.add(call.stream(), call.tick(), [source, target, pinned] {
-    move_bytes(source, target);
+    if (!shapes_only()) move_bytes(source, target);
     PinnedAllocator::get().drop(pinned);
   });
 }
@@ -90,7 +102,10 @@ at::Tensor copy_from(const at::Tensor& source, const at::Tensor& target, bool no
   if (pinned) {
     copy_later(call, from, to, pinned);
   } else {
-    move_bytes(from, to);
+    if (!shapes_only())
+      move_bytes(from, to);
+    else if (from_sim)
+      fill_host(to);
     machine.host_wait(machine.tail(call.stream()));
   }
   return target;
@@ -108,6 +123,7 @@ at::Scalar local_scalar(const at::Tensor& tensor) {
   call.check();
   call.finish_copy(Direction::kToHost, static_cast<size_t>(bytes_of(tensor)));
   machine.host_wait(machine.tail(call.stream()));
+  if (shapes_only()) return item_of(tensor.scalar_type());
   Below below;
   return at::_local_scalar_dense(cpu_alias(tensor));
 }

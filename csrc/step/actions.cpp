@@ -53,7 +53,7 @@ void Step::release(const Action& action) {
   if (action.awaited) done_[action.id] = record_on(*compute_);
   if (traced_) {
     spans_.push_back({action.id, Lane::kCompute, now, now});
-    sample_memory();
+    sample_memory(now);
   }
 }
 
@@ -80,7 +80,7 @@ void Step::swap_in(const Action& action, Arrivals arrivals) {
   if (action.awaited) done_[action.id] = record_on(lane);
   if (traced_) {
     spans_.push_back({action.id, Lane::kIn, begin, mark(lane)});
-    sample_memory();
+    sample_memory(mark(*compute_));
   }
 }
 
@@ -136,9 +136,10 @@ void Step::hold(c10::StorageImpl& storage) {
   held_.place(c10::Storage(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(&storage)));
 }
 
-void Step::sample_memory() {
+// At a mark on the compute stream. The allocator's statistics are a copy of all of them, under its lock.
+void Step::sample_memory(uint32_t mark) {
   const auto bytes = allocated();
-  memory_.push_back({tape_.mark(*compute_), static_cast<uint64_t>(bytes.current), static_cast<uint64_t>(bytes.peak)});
+  memory_.push_back({mark, static_cast<uint64_t>(bytes.current), static_cast<uint64_t>(bytes.peak)});
 }
 
 }  // namespace bayplan::swap

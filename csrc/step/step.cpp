@@ -16,7 +16,7 @@ uint64_t steps_begun = 0;  // under the store's lock
 }  // namespace
 
 Step::Step(Program program, c10::Device device, bool traced)
-    : Follower(Kind::kStep, device), program_(std::move(program)), traced_(traced), tape_(device.type()) {}
+    : Follower(Kind::kStep, device), program_(std::move(program)), traced_(traced) {}
 
 Step::~Step() {
   if (is_active()) end();
@@ -225,8 +225,9 @@ void Step::begin_row(const at::RecordFunction& frame) {
 void Step::end_row(const at::RecordFunction& frame) {
   const OpRow& row = *row_;
   if (traced_) {
-    spans_.push_back({row.id, Lane::kCompute, row_mark_, mark(*compute_)});
-    sample_memory();
+    const uint32_t now = mark(*compute_);
+    spans_.push_back({row.id, Lane::kCompute, row_mark_, now});
+    if (row.returns || !row.inner.empty()) sample_memory(now);  // others leave the memory in use as it was
   }
   if (row.awaited) done_[row.id] = record_on(*compute_);
   const bool threw = frame.outputs().empty() && frame.num_outputs() > 0;

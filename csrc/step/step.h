@@ -113,7 +113,7 @@ class Step final : public Follower {
   void depart(const std::string& how);
   void note_difference(const std::string& how);
   void bring_back();
-  void sample_memory();
+  void sample_memory(uint32_t mark);
   uint32_t mark(c10::Stream stream) { return traced_ ? tape_.mark(stream) : 0; }
   StoragePtr storage_of(uint32_t slot) const;
   StoragePtr flying(uint32_t slot, Place place) const;

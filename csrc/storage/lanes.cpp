@@ -33,11 +33,7 @@ const Lanes& lanes_of(c10::Device device) {
 
 c10::Stream current_stream(c10::Device device) { return c10::impl::VirtualGuardImpl(device.type()).getStream(device); }
 
-EventPtr record_on(c10::Stream stream) {
-  auto event = std::make_shared<c10::Event>(stream.device_type());
-  event->record(stream);
-  return event;
-}
+EventPtr record_on(c10::Stream stream) { return recorded_event(stream, /*timed=*/false); }
 
 at::Tensor bytes_at(void* address, size_t bytes, c10::Device device) {
   return at::for_blob(address, {static_cast<int64_t>(bytes)})

@@ -8,11 +8,9 @@
 #include <c10/core/Stream.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
-#include <memory>
+#include "profiler/events.h"
 
 namespace bayplan::swap {
-
-using EventPtr = std::shared_ptr<c10::Event>;
 
 // The two copy streams of a device: one out to the host, one in. Made on first use, the same for the whole process.
 struct Lanes {

@@ -35,8 +35,10 @@ void bind_types(py::module_& module) {
       .def_readonly("held_bytes", &HostStats::held_bytes)
       .def_readonly("used_bytes", &HostStats::used_bytes)
       .def_readonly("peak_held_bytes", &HostStats::peak_held_bytes)
+      .def_readonly("peak_used_bytes", &HostStats::peak_used_bytes)
       .def_readonly("allocations", &HostStats::allocations)
-      .def_readonly("reuses", &HostStats::reuses);
+      .def_readonly("reuses", &HostStats::reuses)
+      .def_readonly("fallback", &HostStats::fallback);
 }
 
 void set_observer(const std::optional<py::capsule>& capsule) {
@@ -48,6 +50,41 @@ void set_observer(const std::optional<py::capsule>& capsule) {
   Store& store = Store::get();
   const std::lock_guard<std::recursive_mutex> held(store.lock);
   store.set_handover_observer(observer);
+}
+
+// Runs on the pool, which the store locks.
+template <typename Body>
+auto with_host(const Body& body) {
+  const std::lock_guard<std::recursive_mutex> held(Store::get().lock);
+  return body(Store::get().host());
+}
+
+void bind_host(py::module_& module) {
+  module.def("set_host_limit", torch::wrap_pybind_function_no_gil([](std::optional<uint64_t> bytes) {
+               with_host([&](HostPool& host) { host.set_limit(bytes); });
+             }));
+  module.def("host_stats", torch::wrap_pybind_function_no_gil(
+                               [] { return with_host([](const HostPool& host) { return HostStats(host.stats()); }); }));
+  module.def("trim_host", torch::wrap_pybind_function_no_gil([] { with_host([](HostPool& host) { host.trim(); }); }));
+  module.def("reserve_host", torch::wrap_pybind_function_no_gil([](uint64_t bytes, c10::Device device) {
+               with_host([&](HostPool& host) { host.reserve(bytes, device.type()); });
+             }));
+  module.def("arena_bytes", torch::wrap_pybind_function_no_gil(&arena_bytes));
+  module.def("host_is_exact", torch::wrap_pybind_function_no_gil([](c10::Device device) {
+               return with_host([&](const HostPool& host) { return host.exact(device.type()); });
+             }));
+  module.def("set_host_arenas", torch::wrap_pybind_function_no_gil(
+                                    [](bool on) { with_host([&](HostPool& host) { host.set_arenas(on); }); }));
+  module.def("events_made", [] { return events_made(); });
+}
+
+void set_host_registrar(const std::optional<py::capsule>& capsule) {
+  const HostRegistrar* registrar = nullptr;
+  if (capsule.has_value()) {
+    registrar = static_cast<const HostRegistrar*>(PyCapsule_GetPointer(capsule->ptr(), "bayplan.registrar"));
+    if (registrar == nullptr) throw py::error_already_set();
+  }
+  set_registrar(registrar);
 }
 
 void bind_memory(py::module_& module) {
@@ -65,19 +102,8 @@ void bind_memory(py::module_& module) {
     return tensor.unsafeGetTensorImpl()->has_storage() && Store::entry_of(storage_of(tensor)) != nullptr;
   });
   module.def("swapped_out_storages", [] { return Store::get().absent(); });
-  module.def("set_host_limit", torch::wrap_pybind_function_no_gil([](std::optional<uint64_t> bytes) {
-               const std::lock_guard<std::recursive_mutex> held(Store::get().lock);
-               Store::get().host().set_limit(bytes);
-             }));
-  module.def("host_stats", torch::wrap_pybind_function_no_gil([] {
-               const std::lock_guard<std::recursive_mutex> held(Store::get().lock);
-               return HostStats(Store::get().host().stats());
-             }));
-  module.def("trim_host", torch::wrap_pybind_function_no_gil([] {
-               const std::lock_guard<std::recursive_mutex> held(Store::get().lock);
-               Store::get().host().trim();
-             }));
   module.def("set_handover_observer", &set_observer, py::arg("observer"));
+  module.def("set_host_registrar", &set_host_registrar, py::arg("registrar"));
 }
 
 }  // namespace
@@ -103,6 +129,7 @@ void bind_storage(py::module_& module) {
   host_memory_short = py::exception<HostMemoryShort>(module, "HostMemoryShort", PyExc_MemoryError).release().ptr();
   bind_types(module);
   bind_memory(module);
+  bind_host(module);
 }
 
 }  // namespace bayplan::swap

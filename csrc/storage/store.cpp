@@ -94,7 +94,7 @@ void Store::swap_out(c10::StorageImpl& storage, c10::Stream home) {
       observer_(address, entry->bytes, lane.id());
     }
     copy_on(lane, entry->host.bytes, bytes_at(address, entry->bytes, device));
-    entry->copied_out = entry->host.last_copy = record_on(lane);
+    entry->copied_out = entry->host.copied(lane);
   } catch (...) {
     host_.give_back(std::move(entry->host));
     throw;
@@ -148,7 +148,7 @@ void Store::swap_in(c10::StorageImpl& storage, c10::DataPtr block) {
   const c10::Stream lane = lanes_of(entry->device).in;
   try {
     copy_on(lane, bytes_at(block.get(), entry->bytes, entry->device), entry->host.bytes);
-    entry->copied_in = entry->host.last_copy = record_on(lane);
+    entry->copied_in = entry->host.copied(lane);
   } catch (...) {  // it may be queued all the same
     c10::impl::VirtualGuardImpl(entry->device.type()).recordDataPtrOnStream(block, lane);
     displaced_bytes += displaced(*entry);

@@ -14,7 +14,7 @@ from experiments.machine import machine
 from solvers.ir.codec import write_json
 
 INSTANCE = Path(__file__).resolve().parents[1] / "instances" / "swap-llama2-32l.json"
-SECTIONS = ("swap", "layer", "graph", "records", "matching", "offload", "replan", "layout", "prediction")
+SECTIONS = ("swap", "layer", "graph", "records", "matching", "tracing", "offload", "replan", "layout", "prediction")
 FILE = click.Path(path_type=Path)
 
 
@@ -33,7 +33,7 @@ FILE = click.Path(path_type=Path)
     help="Runs of each figure of the sections layer, replan and layout.",
 )
 @click.option(
-    "--rounds", type=click.IntRange(2, 100_000), default=60, help="Rounds of the sections records and matching."
+    "--rounds", type=click.IntRange(2, 100_000), default=60, help="Rounds of the sections records, matching, tracing."
 )
 @click.option("--json", "out", type=FILE, help="Write the figures to this file, too.")
 def bench(only: tuple[str, ...], instance: Path, graph: tuple[Path, ...], out: Path | None, **settings: float) -> int:
@@ -66,6 +66,10 @@ def _section(section: str, instance: Path, graph: tuple[Path, ...], settings: di
         from experiments.bench.matching import matching_figures
 
         return matching_figures(int(settings["rounds"]))
+    if section == "tracing":
+        from experiments.bench.tracing import tracing_figures
+
+        return tracing_figures(int(settings["rounds"]))
     if section == "replan":
         from experiments.bench.replan import replan_figures
 

@@ -7,6 +7,7 @@ from statistics import median, quantiles
 from typing import TYPE_CHECKING
 
 from experiments.bench.figure import Figure
+from experiments.bench.threads import one_thread
 
 if TYPE_CHECKING:
     from runtime._C import SwapSession
@@ -21,19 +22,13 @@ NAMES = (IDLE, GUARD, SESSION, POLICY, TRACKED, OWN, MATCHING)
 
 def matching_figures(rounds: int) -> list[Figure]:
     """Time that a session adds to a dispatch-bound training step on sim, by turns with a plain one, one thread."""
-    import torch
-
     from runtime.device.native import why_missing
 
     missing = why_missing("runtime._C") or why_missing("runtime._sim")
     if missing is not None:
         return [Figure(name, None, "ns", None, "", missing) for name in NAMES]
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
+    with one_thread():
         return _figures(rounds)
-    finally:
-        torch.set_num_threads(threads)
 
 
 def _figures(rounds: int) -> list[Figure]:

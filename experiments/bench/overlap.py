@@ -4,7 +4,10 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from runtime.device import SimDevice, TraceRecord
 
 Span = tuple[float, float]
 """Begin and end, in µs."""
@@ -26,6 +29,26 @@ def traced(step: Callable[[], object]) -> list[Mapping[str, Any]]:
         profiler.export_chrome_trace(str(path))
         events: list[Mapping[str, Any]] = json.loads(path.read_text())["traceEvents"]
     return events
+
+
+def traced_on_sim(step: Callable[[], object], sim: "SimDevice") -> list[Mapping[str, Any]]:
+    """The same of one step on the simulated device, in virtual time."""
+    sim.synchronize()
+    before = len(sim.trace())
+    sim.set_tracing(True)
+    try:
+        step()
+        sim.synchronize()
+        records = sim.trace()[before:]
+    finally:
+        sim.set_tracing(False)
+    return [_event(record) for record in records]
+
+
+def _event(record: "TraceRecord") -> Mapping[str, Any]:
+    way = {"to host": "DtoH", "to device": "HtoD"}.get(record.kind)
+    span = {"ph": "X", "ts": record.start_ns / 1e3, "dur": (record.end_ns - record.start_ns) / 1e3}
+    return {**span, "cat": KERNEL if way is None else COPY, "name": record.op if way is None else f"Memcpy {way}"}
 
 
 def hidden_share(events: Iterable[Mapping[str, Any]]) -> float | None:

@@ -7,6 +7,7 @@ from statistics import median, quantiles
 from typing import TYPE_CHECKING
 
 from experiments.bench.figure import Figure
+from experiments.bench.threads import one_thread
 
 if TYPE_CHECKING:
     import torch
@@ -14,8 +15,6 @@ if TYPE_CHECKING:
 
 def record_figures(rounds: int) -> list[Figure]:
     """Time that each observer adds to a counted operator of a dispatch-bound training step on the CPU, one thread."""
-    import torch
-
     from runtime.device.native import why_missing
 
     missing = why_missing("runtime._C")
@@ -23,12 +22,8 @@ def record_figures(rounds: int) -> list[Figure]:
         return [
             Figure(f"{name}, per operator", None, "ns", None, "", missing) for name in ("light", "detailed", "guard")
         ]
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
+    with one_thread():
         return _record_figures(_training_step(), rounds)
-    finally:
-        torch.set_num_threads(threads)
 
 
 def _training_step() -> Callable[[], "torch.Tensor"]:

@@ -13,7 +13,8 @@ from solvers.ir.hardware import Hardware
 
 HELP = """Measure a device: arithmetic, memory, launches, and its link with the host.
 
-On device sim this measures the simulation, which should find the numbers of its own hardware file."""
+On device sim this measures the simulation, which should find the numbers of its own hardware file. With --collectives,
+under torchrun, all-reduce, all-gather and reduce-scatter too: the file then holds all devices of the machine."""
 
 
 @click.command("calibrate", help=HELP)
@@ -22,17 +23,40 @@ On device sim this measures the simulation, which should find the numbers of its
     "--hardware", metavar="H", help=f"What device sim models: a file or a name in conf/hardware ({SIM_HARDWARE})."
 )
 @click.option("--out", type=click.Path(path_type=Path), metavar="H.json", help="Where to write the hardware file.")
-def command(device: str | None, hardware: str | None, out: Path | None) -> int:
+@click.option("--collectives", is_flag=True, help="Under torchrun: also what the processes exchange (cuda or cpu).")
+def command(device: str | None, hardware: str | None, out: Path | None, collectives: bool) -> int:
     """See HELP."""
     require_device(device, hardware)
     place = None if out is None else writable(out, "--out")
-    from runtime.profile import calibrate
-
-    measured = calibrate(ready(device, hardware))
+    measured = _of_all(device, hardware) if collectives else _of_one(device, hardware)
+    if measured is None:
+        return 0
     if place is not None:
         write_json(place, document_to_raw(measured))
     _print(measured, out)
     return 0
+
+
+def _of_one(device: str | None, hardware: str | None) -> Hardware:
+    from runtime.profile import calibrate
+
+    return calibrate(ready(device, hardware))
+
+
+def _of_all(device: str | None, hardware: str | None) -> Hardware | None:
+    """The whole machine, told by the first of its processes; None for the others, which only take part."""
+    import torch
+    import torch.distributed as dist
+
+    from runtime.profile import calibrate
+    from runtime.profile.collectives import fit_ring, joined, measure_collectives, with_ring
+
+    kind = device or ("sim" if hardware is not None or not torch.cuda.is_available() else "cuda")
+    with joined(kind) as place:
+        rank, ranks = dist.get_rank(), dist.get_world_size()
+        alone = calibrate(place) if rank == 0 else None  # while the others wait at the first collective
+        timings = measure_collectives(place)
+    return None if alone is None else with_ring(alone, ranks, fit_ring(timings, ranks))
 
 
 def _print(measured: Hardware, out: Path | None) -> None:

@@ -13,24 +13,31 @@ DEVICES = ("cpu", "sim", "cuda")
 DEVICE_HELP = "cpu, sim or cuda; cuda where there is one, else sim, unless given."
 SIM_HARDWARE = "sim-small"
 """What the simulated device models unless told."""
+WITHOUT_END_BYTES = 1 << 50
+"""The simulated device's memory where its need is asked, and not whether it fits."""
 
 
-def require_device(device: str | None, hardware: str | None) -> None:
-    """Refuse an unknown device, and hardware for a device that has its own."""
+def require_device(device: str | None, hardware: str | None, *, shapes_only: bool = False) -> None:
+    """Refuse an unknown device, hardware for a device that has its own, and shapes only where kernels are real."""
+    if device is not None and device.lower() == "gpu":
+        raise InvalidInput(f"there is no device {device!r}: did you mean 'cuda'?")  # cpu is nearer by its letters only
     if device is not None and device not in DEVICES:
         raise unknown("device", device, DEVICES)
     if hardware is not None and device not in (None, "sim"):
         raise InvalidInput(f"--hardware is what device sim models, but --device is {device}: leave one of them out")
+    if shapes_only and device not in (None, "sim"):
+        raise InvalidInput(f"--shapes-only is a mode of device sim, but --device is {device}: leave one of them out")
 
 
-def ready(device: str | None, hardware: str | None) -> "torch.device":
+def ready(device: str | None, hardware: str | None, *, shapes_only: bool = False) -> "torch.device":
     """The device, ready to use; raises `InvalidInput` where it is not there."""
     import torch
 
     from runtime.device import accelerator, use_sim
 
     if device is None:
-        device = "cuda" if hardware is None and torch.cuda.is_available() else "sim"
+        device = "cuda" if hardware is None and not shapes_only and torch.cuda.is_available() else "sim"
     if device == "sim":
-        return use_sim(read_hardware(hardware or SIM_HARDWARE)).device
+        capacity = WITHOUT_END_BYTES if shapes_only else None
+        return use_sim(read_hardware(hardware or SIM_HARDWARE), capacity_bytes=capacity, shapes_only=shapes_only).device
     return accelerator("cuda" if device == "cuda" else "cpu")

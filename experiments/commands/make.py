@@ -1,11 +1,12 @@
 """`bayplan make`: a problem file from a measured graph or a model's shape, a machine and a budget."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
+from experiments.commands.cut import CommandT, shape_options
 from experiments.commands.kinds import face_of, faces
 from experiments.commands.kinds.face import Face, Made, Request, budget_bytes
 from experiments.commands.kinds.stage import stage_of
@@ -18,8 +19,6 @@ from solvers.ir.codec import document_from_raw, problem_from_raw
 from solvers.ir.errors import InvalidInput
 from solvers.ir.graph import OpGraph
 from solvers.planner import make_problem, require_makeable
-
-CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 
 HELP = f"""Make a problem of KIND from a graph, or from one stage of a model given by its shape.
 
@@ -44,16 +43,7 @@ def own_options(command: CommandT) -> CommandT:
 @click.command("make", help=HELP)
 @click.argument("kind")
 @click.option("--graph", type=click.Path(path_type=Path), metavar="G.json", help="The step's graph.")
-@click.option("--shape", metavar="NAME", help="A shape file, or a name in conf/model/shapes.")
-@click.option("--tensor", type=click.IntRange(1), help="Devices that share each layer.  [default: 1]")
-@click.option("--pipeline", type=click.IntRange(1), help="Stages.  [default: 1]")
-@click.option("--microbatch", type=click.IntRange(1), help="Samples of one pass; needed with --shape.")
-@click.option("--microbatches", type=click.IntRange(1), help="Passes of a step.  [default: one a stage]")
-@click.option("--stage", type=click.IntRange(0), help="Which stage, from 0.  [default: 0]")
-@click.option("--layers", type=click.IntRange(1), help="Its layers.  [default: an even share]")
-@click.option("--sequence", type=click.IntRange(1), help="Tokens of a sample.  [default: the shape's]")
-@click.option("--sequence-parallel", is_flag=True, default=None, help="Cut norms and dropouts along the sequence.")
-@click.option("--ungrouped", is_flag=True, default=None, help="Leave small operators apart.")
+@shape_options
 @click.option("--stall-us", type=click.IntRange(0), help="Idle time a layer in the cool-down.  [default: 0]")
 @own_options
 @click.option("--hardware", required=True, metavar="H", help="A hardware file, or a name in conf/hardware.")
@@ -136,8 +126,9 @@ def _from_graph(request: Request, graph: Path) -> Made:
     step = read_graph_at(graph)
     peak = max(step.memory_bytes)
     amount = budget_bytes(request.budget, peak, request.machine)
-    problem = make_problem(request.kind, step, request.machine, amount)
-    warnings = face_of(request.kind).warnings(problem, step, request.budget, peak)
+    face = face_of(request.kind)
+    problem = face.refined(request, make_problem(request.kind, step, request.machine, amount))
+    warnings = face.warnings(problem, step, request.budget, peak)
     return Made.of(problem, [("budget", show_bytes(amount)), ("peak of the graph", show_bytes(peak))], tuple(warnings))
 
 
@@ -147,4 +138,5 @@ def _from_shape(request: Request, shape: str) -> Made:
     peak = max(graph.memory_bytes)
     amount = budget_bytes(request.budget, peak, request.machine)
     problem = make_problem(request.kind, graph, request.machine, amount)
+    problem = face_of(request.kind).refined(request, problem)
     return Made.of(problem, [("budget", show_bytes(amount)), ("peak of the graph", show_bytes(peak))])

@@ -8,7 +8,7 @@ from experiments.commands.devices import DEVICE_HELP, SIM_HARDWARE, ready, requi
 from experiments.commands.outputs import writable
 from experiments.commands.show import print_figures, show_us
 from experiments.printable import printable
-from experiments.profiled import doubts, require_operators
+from experiments.profiled import doubts, require_operators, temporaries_doubts
 from solvers.ir.amounts import show_bytes
 from solvers.ir.codec import document_to_raw, write_json
 from solvers.ir.errors import InvalidInput
@@ -26,29 +26,30 @@ looked up in the working directory and on Python's path. The step runs a few tim
 @click.option(
     "--hardware", metavar="H", help=f"What device sim models: a file or a name in conf/hardware ({SIM_HARDWARE})."
 )
+@click.option("--shapes-only", is_flag=True, help="Device sim without bytes, its memory without end: any size.")
 @click.option("--out", type=click.Path(path_type=Path), metavar="G.json", help="Where to write the graph.")
-def command(factory: str, device: str | None, hardware: str | None, out: Path | None) -> int:
+def command(factory: str, device: str | None, hardware: str | None, shapes_only: bool, out: Path | None) -> int:
     """See HELP."""
-    require_device(device, hardware)
+    require_device(device, hardware, shapes_only=shapes_only)
     place = None if out is None else writable(out, "--out")
-    graph, target = _profiled(factory, device, hardware)
+    graph, target = _profiled(factory, device, hardware, shapes_only)
     require_operators(graph, f"the step of {factory}", target)
     if place is not None:
         write_json(place, document_to_raw(graph))
     _print(graph, target, out)
-    for doubt in doubts(graph):
+    for doubt in (*doubts(graph), *temporaries_doubts(graph)):
         click.echo(f"bayplan: warning: {printable(doubt)}", err=True)
     return 0
 
 
-def _profiled(factory: str, device: str | None, hardware: str | None) -> tuple[OpGraph, str]:
+def _profiled(factory: str, device: str | None, hardware: str | None, shapes_only: bool) -> tuple[OpGraph, str]:
     """The graph of one step, and the device's name."""
     from torch import OutOfMemoryError
 
     from runtime.profile import call_theirs, load_factory, profile_step
 
     build = load_factory(factory)
-    target = ready(device, hardware)
+    target = ready(device, hardware, shapes_only=shapes_only)
     try:
         model, optimizer, step = call_theirs(lambda: build(target), factory)
         graph = profile_step(

@@ -101,11 +101,11 @@ def build_gpt(shape: GptShape, device: torch.device, *, recompute: bool = False)
     torch.manual_seed(shape.seed)
     model = Gpt(shape, recompute=recompute).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=shape.learning_rate, fused=True)
-    return Workload(model, optimizer, _GptStep(shape, model, optimizer, device))
+    return Workload(model, optimizer, GptStep(shape, model, optimizer, device))
 
 
-class _GptStep:
-    """Counts its calls: call i trains on batch i."""
+class GptStep:
+    """One training step of a GPT; counts its calls: call i trains on batch i."""
 
     def __init__(
         self, shape: GptShape, model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.device
@@ -119,6 +119,7 @@ class _GptStep:
         self._done = 0
 
     def __call__(self) -> torch.Tensor:
+        """The next batch's loss."""
         inputs, targets = self._batches[self._done]
         self._done += 1
         self._inputs.copy_(inputs)

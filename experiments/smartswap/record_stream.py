@@ -6,6 +6,7 @@ or the copy is done. With `torch` it calls `record_stream` and lets the allocato
 the host looks at the events, so that a block is free only once the host, not the device, is past its copy's end.
 """
 
+import gc
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import fmean
@@ -66,6 +67,7 @@ class Measured:
 
 def unlimited(machine: Hardware, shape: GptShape) -> Numbers:
     """Peak bytes, and seconds of a step, in memory without end."""
+    gc.collect()  # what an earlier run left unreachable on the device would count in this one
     sim = use_sim(machine, races="off")
     workload = shape.build(sim.device)
     for _ in range(PLAIN_STEPS):
@@ -78,6 +80,7 @@ def unlimited(machine: Hardware, shape: GptShape) -> Numbers:
 
 def under_session(machine: Hardware, shape: GptShape, way: Way, trial: Trial, peak_bytes: int) -> Numbers:
     """One loop within the trial's share of the unlimited peak; empty where memory does not suffice."""
+    gc.collect()
     sim = use_sim(machine, event_query_ns=trial.event_query_ns)
     workload = shape.build(sim.device)
     budget_bytes = int(peak_bytes * trial.budget_share)

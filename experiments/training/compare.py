@@ -17,7 +17,7 @@ from experiments.sweep_rows import monotony, sweep_lines
 from experiments.tables import Table, axis_name, policy_tables, say, sweep_tables, to_terminal
 from experiments.training.cells import hardness, rows_in_own_process
 from experiments.training.experiment import run_experiment
-from experiments.worlds import World, load_hardware
+from experiments.worlds import require_world
 from solvers.ir import InvalidInput, Row
 
 USAGE = """bayplan compare [experiment=NAME] [key=value …] [-m]
@@ -39,7 +39,7 @@ def require_parts(settings: Settings) -> None:
             f"{settings.model.factory} has no variant that recomputes: leave 'recompute' out, as in "
             "baselines=[none,unlimited]"
         )
-    World(settings.device, load_hardware(settings.hardware)).require()
+    require_world(settings.device, settings.hardware)
     if settings.robustness.hardware is not None:
         read_hardware(settings.robustness.hardware)
 

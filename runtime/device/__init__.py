@@ -4,8 +4,8 @@
 takes PyTorch's one slot for foreign accelerators, and PyTorch then prefers it to CUDA.
 """
 
+from runtime.device.caching import CachingAllocator, Stitches
 from runtime.device.device import (
-    DEFAULT_HARDWARE,
     MemoryStats,
     accelerator,
     accelerator_of,
@@ -14,18 +14,24 @@ from runtime.device.device import (
     memory_limit_bytes,
     memory_stats,
     reset_peak_memory,
+    segment_settings,
+    shapes_only,
     sim_hardware,
-    use_sim,
 )
+from runtime.device.outside import outside_bytes
+from runtime.device.setup import DEFAULT_HARDWARE, SimOptions, use_sim
 from runtime.device.simulated import Counters, Race, RaceMode, SimDevice, Touch, TraceRecord
 
 __all__ = [
     "DEFAULT_HARDWARE",
+    "CachingAllocator",
     "Counters",
     "MemoryStats",
     "Race",
     "RaceMode",
     "SimDevice",
+    "SimOptions",
+    "Stitches",
     "Touch",
     "TraceRecord",
     "accelerator",
@@ -34,7 +40,10 @@ __all__ = [
     "limited_memory",
     "memory_limit_bytes",
     "memory_stats",
+    "outside_bytes",
     "reset_peak_memory",
+    "segment_settings",
+    "shapes_only",
     "sim_hardware",
     "use_sim",
 ]

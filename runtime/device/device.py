@@ -1,83 +1,52 @@
-"""Sets up the simulated accelerator, and measures a device of any kind: its clock, its memory, its limit."""
+"""Measures a device of any kind: its clock, its memory, its limit."""
 
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Literal, NamedTuple
 
 import torch
 
 from runtime.device.native import load
-from runtime.device.simulated import RaceMode, SimDevice, plain_numbers, registered_native
-from solvers.ir.codec import read_document
+from runtime.device.setup import CURRENT, use_sim
 from solvers.ir.errors import InvalidInput
-from solvers.ir.hardware import HOST, Device, Hardware, Link
+from solvers.ir.hardware import Hardware
+from solvers.timeline.segments import SegmentSettings
 
-DEFAULT_HARDWARE = Hardware(
-    name="sim-default",
-    source="round numbers, no real device",
-    devices=(
-        Device(
-            name="0",
-            memory_bytes=4 << 30,
-            flops_per_s={"float32": 10_000_000_000_000, "bfloat16": 40_000_000_000_000},
-            bytes_per_s=500_000_000_000,
-            launch_us=5.0,
-            efficiency={"matmul": 0.6, "other": 0.8},
-        ),
-    ),
-    links=(Link(a="0", b=HOST, bytes_per_s=16_000_000_000, latency_us=10.0),),
-)
-"""What `use_sim` models where nothing is said."""
-
-
-def use_sim(
-    hardware: Hardware | Path | str | None = None,
-    *,
-    capacity_bytes: int | None = None,
-    noise: float = 0.0,
-    seed: int = 0,
-    races: RaceMode = "raise",
-    event_query_ns: int = 0,
-) -> SimDevice:
-    """Sets up the simulated accelerator: registers it at the first call, reconfigures and resets it later.
-
-    `hardware` is a `bayplan-hardware/1` value or file (its first device, and that device's links with the host);
-    `capacity_bytes` replaces its memory; `noise` multiplies every kernel's time by a seeded uniform factor of
-    [1 − noise, 1 + noise]; `races` says what to do with one: raise at once, record, or not look; `event_query_ns` is
-    what the allocator's look at one event of a recorded stream costs the host, at every request while there is one.
-
-    Raises:
-        InvalidInput: the extension is missing or torch is not 2.13, another backend has PyTorch's slot, more memory is
-            in use than the capacity, or a number makes no sense.
-    """
-    if isinstance(hardware, str | Path):
-        hardware = read_document(Path(hardware), Hardware)
-    hardware = hardware or DEFAULT_HARDWARE
-    numbers = plain_numbers(hardware, noise, seed, event_query_ns)
-    if races not in ("raise", "record", "off"):
-        raise InvalidInput(f"races={races!r} is unknown: choose of 'raise', 'record', 'off'")
-    native = registered_native()
-    device = SimDevice(native, hardware)
-    native.reset()
-    device.set_capacity(hardware.device().memory_bytes if capacity_bytes is None else capacity_bytes)
-    native.configure(numbers)
-    native.set_races(races)
-    _set_up.clear()
-    _set_up.append(device)
-    return device
-
-
-_set_up: list[SimDevice] = []
-"""The process's simulated accelerator, once there is one."""
+MOST_SPLIT = 1 << 62
+"""From here on PyTorch means that all blocks may be split."""
 
 
 def sim_hardware() -> Hardware:
     """What the last `use_sim` modelled; raises `InvalidInput` where there was none."""
-    if not _set_up:
+    if not CURRENT:
         raise InvalidInput("device sim is not set up in this process: call runtime.device.use_sim first")
-    return _set_up[-1].hardware
+    return CURRENT[-1].hardware
+
+
+def segment_settings(device: torch.device, limit_bytes: int) -> SegmentSettings | None:
+    """The rules by which an accelerator's allocator holds memory within a limit; None where it holds exact bytes."""
+    if device.type == "cuda":
+        told = torch.cuda.memory._snapshot(device)["allocator_settings"]
+        split = told.get("max_split_size", -1)
+        expandable = bool(told.get("expandable_segments", False))
+        return SegmentSettings(
+            limit_bytes=limit_bytes, expandable=expandable, max_split_bytes=split if 0 < split < MOST_SPLIT else None
+        )
+    options = CURRENT[-1].allocator if device.type == "sim" and CURRENT else None
+    if options is None:
+        return None
+    return SegmentSettings(
+        limit_bytes=limit_bytes,
+        expandable=options.expandable_segments,
+        max_split_bytes=options.max_split_size_bytes,
+        most_rounding_bytes=options.max_non_split_rounding_bytes,
+    )
+
+
+def shapes_only(device: torch.device) -> bool:
+    """Whether tensors of this device have shapes and no bytes: that of `use_sim(shapes_only=True)`."""
+    return device.type == "sim" and bool(CURRENT) and CURRENT[-1].shapes_only
 
 
 class MemoryStats(NamedTuple):
@@ -163,8 +132,9 @@ def memory_stats(device: torch.device) -> MemoryStats:
 def limited_memory(device: torch.device, budget_bytes: int) -> Iterator[None]:
     """Lets an accelerator's allocator hold at most `budget_bytes` inside; what is in use already may be more.
 
-    On sim the capacity is lowered. On CUDA the allocator's share of the device is, which counts whole segments, those
-    of other streams included; it may cache what is over the limit until the next request. Both are as before after it.
+    On sim the capacity is lowered. On CUDA, and on sim in mode `caching`, the allocator's share of the device is, which
+    counts whole segments, those of other streams included; it may cache what is over the limit until the next request.
+    Both are as before after it.
 
     Raises:
         InvalidInput: the device is the CPU, or the budget is not positive or above what is there.
@@ -192,7 +162,12 @@ def _cuda_memory(device: torch.device) -> int:
 
 
 def _limit_sim(_device: torch.device, budget_bytes: int) -> Callable[[], None]:
-    native, before = load("runtime._sim"), _sim_capacity()
+    native = load("runtime._sim")
+    if native.caching():
+        limit = native.limit()
+        native.set_limit(budget_bytes)
+        return lambda: native.set_limit(limit)
+    before = _sim_capacity()
     native.set_capacity(budget_bytes)
     return lambda: native.set_capacity(before)
 
@@ -207,7 +182,8 @@ def memory_limit_bytes(device: torch.device) -> int:
     """The bytes that an accelerator's allocator may hold now: sim's capacity, or this process's share of a GPU."""
     _require_accelerator(device)
     if device.type == "sim":
-        return _sim_capacity()
+        limit = load("runtime._sim").limit()
+        return _sim_capacity() if limit is None else min(int(limit), _sim_capacity())
     return int(_cuda_memory(device) * torch.cuda.get_per_process_memory_fraction(device))
 
 

@@ -1,12 +1,13 @@
 """The simulated accelerator's Python face: set-up, virtual clocks, races, traces and counters."""
 
 import atexit
-import math
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, wraps
+from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any, Literal, NamedTuple
 
@@ -14,19 +15,22 @@ import torch
 from torch import Tensor
 from torch.utils.backend_registration import generate_methods_for_privateuse1_backend, rename_privateuse1_backend
 
-from runtime.device import torch_sim
+from runtime.device import caching, torch_sim
+from runtime.device.arguments import END_OF_INT64, MOST_BYTES, require_finite, require_integer
 from runtime.device.native import load, why_missing
 from runtime.device.sim_modules import keep_parameters_of_moved_modules
 from runtime.device.undeclared_writes import UNDECLARED_WRITES
 from solvers.ir.errors import InvalidInput
-from solvers.ir.hardware import HOST, Hardware
+from solvers.ir.hardware import Hardware
 
 RaceMode = Literal["raise", "record", "off"]
+PinnedRounding = Literal["exact", "power-of-two"]
 EXIT_PAUSE_S = 0.05
 """After a backward, autograd's device thread still wants the interpreter's lock once, to drop the finished graph. A
 process that ends within the 5 ms in which Python would give it away aborts, on any accelerator; the pause gives it away
 before that."""
-OP_CLASSES = ("matmul", "attention", "convolution", "elementwise", "reduction", "copy", "other")
+ITEM_VALUE = 1.0
+"""What a program reads of any tensor that has a shape only, unless told otherwise: a loss that is a number, no zero."""
 
 
 class Touch(NamedTuple):
@@ -86,15 +90,58 @@ class Counters:
 class SimDevice:
     """The process's simulated accelerator, as `use_sim` last set it up."""
 
-    def __init__(self, native: ModuleType, hardware: Hardware) -> None:
+    def __init__(
+        self, native: ModuleType, hardware: Hardware, allocator: caching.CachingAllocator | None = None
+    ) -> None:
         self._native = native
         self.hardware = hardware
+        self.allocator = allocator
         self.device = torch.device("sim", 0)
 
     @property
     def capacity_bytes(self) -> int:
         """The device's memory."""
         return int(self._native.capacity())
+
+    @property
+    def shapes_only(self) -> bool:
+        """Whether tensors have shapes and no bytes (`use_sim(shapes_only=True)`)."""
+        return bool(self._native.shapes_only())
+
+    def set_item_value(self, value: float) -> None:
+        """With shapes only: what `item()` and copies to the host give from now on, until `use_sim` sets 1 again.
+
+        A program that skips its step where a flag is not 0, as `GradScaler` does, wants 0. Raises `InvalidInput` for
+        what is no finite number below 2**63 (integers are cut towards 0), and where tensors have bytes.
+        """
+        require_finite("item_value", value, END_OF_INT64, "choose a finite one within ±2**63")
+        if not self.shapes_only:
+            raise InvalidInput(
+                "tensors of device sim have bytes, and item() reads them: set shapes_only in use_sim first"
+            )
+        self._native.set_shape_mode(True, value)
+
+    def unmeasured_temporaries(self) -> dict[str, int]:
+        """With shapes only: kernels whose temporaries the table does not know, and how often they ran since the reset.
+
+        Each counts as taking none, so that a peak within one of them may be too low.
+        """
+        return dict(self._native.unmeasured_temporaries())
+
+    def estimated_temporaries(self) -> dict[str, int]:
+        """With shapes only: kernels for which the table has no exact rule, and how often they ran in other sizes.
+
+        They are taken to need a share of a tensor's size, or what was measured of the nearest sizes.
+        """
+        return dict(self._native.estimated_temporaries())
+
+    def doubtful_temporaries(self) -> Counter[str]:
+        """Both of these by operator."""
+        found = Counter[str]()
+        for calls in (self.unmeasured_temporaries(), self.estimated_temporaries()):
+            for signature, count in calls.items():
+                found[signature.removeprefix("workspace of ").split(":", 1)[0]] += count
+        return found
 
     def now_ns(self) -> int:
         """The virtual time at which the compute (default) stream has done its queued work."""
@@ -118,13 +165,18 @@ class SimDevice:
 
     def set_capacity(self, capacity_bytes: int) -> None:
         """Sets the device's memory; raises `InvalidInput` where more is in use."""
+        self.require_capacity(capacity_bytes)
+        self._native.set_capacity(capacity_bytes)
+
+    def require_capacity(self, capacity_bytes: int) -> None:
+        """Raise `InvalidInput` unless the device's memory may have so many bytes now."""
+        require_integer("capacity_bytes", capacity_bytes, 0, MOST_BYTES, "give the device's bytes")
         in_use = self._native.bytes_in_use()
         if capacity_bytes < in_use:
             raise InvalidInput(
                 f"capacity_bytes of {capacity_bytes} is below the {in_use} bytes in use on device sim: "
                 "free tensors first or ask for more"
             )
-        self._native.set_capacity(capacity_bytes)
 
     def reset(self) -> None:
         """Waits for everything, then zeroes clocks, counters, races, trace and memory statistics; tensors stay."""
@@ -141,6 +193,30 @@ class SimDevice:
         `record_stream` named (from its first call). SmartSwap §6.4 calls it the memory block reuse interval.
         """
         return [int(kernels) for kernels in self._native.reuse_intervals()]
+
+    def stitches(self) -> caching.Stitches:
+        """What `CachingAllocator(stitching=True)` did since the last reset."""
+        return caching.Stitches(*self._native.stitches())
+
+    def record_memory(self, most: int = 100_000) -> None:
+        """Keeps the allocator's last `most` steps for snapshots, from none on; 0 keeps none, as at first."""
+        self._require_segments()
+        require_integer("most", most, 0, MOST_BYTES, "give the number of steps to keep")
+        self._native.record_memory(most)
+
+    def snapshot(self) -> dict[str, Any]:
+        """The segments now, and the steps recorded, as `torch.cuda.memory._snapshot()` gives them; modelled."""
+        self._require_segments()
+        return caching.snapshot(self._native)
+
+    def dump_snapshot(self, path: Path | str) -> None:
+        """Writes the snapshot to a file for PyTorch's memory viewer, pytorch.org/memory_viz."""
+        self._require_segments()
+        caching.dump(self._native, path)
+
+    def _require_segments(self) -> None:
+        if not self._native.caching():
+            raise InvalidInput("mode exact has no segments to show: call use_sim(allocator='caching') first")
 
     def set_tracing(self, on: bool) -> None:
         """Whether every kernel and copy leaves a record; off at first."""
@@ -171,32 +247,6 @@ class SimDevice:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def plain_numbers(hardware: Hardware, noise: float, seed: int, event_query_ns: int = 0) -> dict[str, Any]:
-    """The hardware as the plain numbers that the extension takes."""
-    if not 0 <= noise < 1:
-        raise InvalidInput(f"noise of {noise} is outside [0, 1): it is a fraction of each kernel's time")
-    if not 0 <= seed < 1 << 64:
-        raise InvalidInput(f"seed of {seed} is outside [0, 2**64): choose a smaller one")
-    if event_query_ns < 0:
-        raise InvalidInput(f"event_query_ns of {event_query_ns} is negative: a look at an event takes time or none")
-    device = hardware.device()
-    for dtype in device.flops_per_s:
-        if not isinstance(getattr(torch, dtype, None), torch.dtype):
-            raise InvalidInput(f"hardware {hardware.name!r} gives flops_per_s for {dtype!r}, which is no torch dtype")
-    ways = [hardware.link(HOST, device.name), hardware.link(device.name, HOST)]
-    return {
-        "flops_per_s": dict(device.flops_per_s),
-        "bytes_per_s": device.bytes_per_s,
-        "launch_ns": math.ceil(device.launch_us * 1000),
-        "efficiency": {op_class: device.reached(op_class) for op_class in OP_CLASSES},
-        "links": [(way.bytes_per_s, math.ceil(way.latency_us * 1000)) for way in ways],
-        "half_duplex": ways[0] is ways[1] and ways[0].duplex == "half",
-        "noise": noise,
-        "seed": seed,
-        "event_query_ns": event_query_ns,
-    }
 
 
 @cache
@@ -240,7 +290,11 @@ def _number_nodes_after_backward(native: ModuleType) -> None:
 
 
 def _tell_engines(native: ModuleType) -> None:
-    """Lets the race check know which blocks the swap engine takes away, and the profiler what launching costs."""
+    """Lets the race check know which blocks the swap engine takes away, and the profiler what launching costs.
+
+    And lets the swap engine page-lock memory of its own.
+    """
     if why_missing("runtime._C") is None:
         load("runtime._C").set_handover_observer(native.handover_observer)
         load("runtime._C").set_launch_meter(native.launch_meter)
+        load("runtime._C").set_host_registrar(native.host_registrar)

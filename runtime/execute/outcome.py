@@ -90,7 +90,53 @@ def counts_of(outcome: core.SwapOutcome, schedule: Schedule, operators_planned: 
     )
 
 
-def explained(report: Report, graph: OpGraph) -> Report:
+@dataclass(frozen=True)
+class Marks:
+    """What the engine marked in one step, before the next one overwrites it; microseconds from the step's begin.
+
+    `spans` and `stalls` are (action or cause, begin, end), `memory` (time, bytes in use, peak so far).
+    """
+
+    spans: list[tuple[int, float, float]]
+    stalls: list[tuple[int, float, float]]
+    memory: list[tuple[float, int, int]]
+    makespan_us: float
+    peak_bytes: int
+
+
+def marks_of(step: core.SwapStep, outcome: core.SwapOutcome) -> Marks:
+    """The marks of the step that the engine executed last."""
+    return Marks(step.spans(), step.stalls(), step.memory(), step.makespan_us(), outcome.peak_bytes)
+
+
+def report_of(marks: Marks, schedule: Schedule, graph: OpGraph, source: str) -> Report:
+    """The report of an executed step, with what its profile explains of it."""
+    spans = []
+    for number, begin, end in marks.spans:
+        action = schedule.actions[number]
+        start = max(begin, 0.0)
+        spans.append(
+            Span(action=action.id, lane=action.lane, label=label(action), start_us=start, end_us=max(end, start))
+        )
+    stall = dict.fromkeys(STALL_CAUSES, 0.0)
+    for cause, begin, end in marks.stalls:
+        stall[STALL_CAUSES[cause]] += max(end - begin, 0.0)
+    peak = marks.peak_bytes
+    report = Report(
+        name=graph.name,
+        how="executed",
+        source=source,
+        makespan_us=marks.makespan_us,
+        peak_bytes=peak,
+        peak_at_us=next((max(at, 0.0) for at, _, most in marks.memory if most >= peak), marks.makespan_us),
+        stall_us=stall,
+        spans=tuple(sorted(spans, key=lambda span: (span.start_us, span.action))),
+        memory=tuple((max(at, 0.0), in_use) for at, in_use, _ in marks.memory),
+    )
+    return _explained(report, graph)
+
+
+def _explained(report: Report, graph: OpGraph) -> Report:
     """An executed report beside the profiled step: its base, and what is left of makespan − base as launches.
 
     Where the profile knows no launches, or the step was not traced, the report stays as it is.
@@ -100,30 +146,3 @@ def explained(report: Report, graph: OpGraph) -> Report:
     base = float(sum(op.time_us for op in graph.ops))
     launches = report.makespan_us - base - sum(report.stall_us.values())
     return replace(report, base_us=base, launch_us=launches)
-
-
-def report_of(step: core.SwapStep, outcome: core.SwapOutcome, schedule: Schedule, name: str, source: str) -> Report:
-    """The report of the step that the engine executed last; times count from its begin on the device."""
-    spans = []
-    for number, begin, end in step.spans():
-        action = schedule.actions[number]
-        start = max(begin, 0.0)
-        spans.append(
-            Span(action=action.id, lane=action.lane, label=label(action), start_us=start, end_us=max(end, start))
-        )
-    stall = dict.fromkeys(STALL_CAUSES, 0.0)
-    for cause, begin, end in step.stalls():
-        stall[STALL_CAUSES[cause]] += max(end - begin, 0.0)
-    samples = step.memory()
-    makespan = step.makespan_us()
-    return Report(
-        name=name,
-        how="executed",
-        source=source,
-        makespan_us=makespan,
-        peak_bytes=outcome.peak_bytes,
-        peak_at_us=next((max(time, 0.0) for time, _, peak in samples if peak >= outcome.peak_bytes), makespan),
-        stall_us=stall,
-        spans=tuple(sorted(spans, key=lambda span: (span.start_us, span.action))),
-        memory=tuple((max(time, 0.0), in_use) for time, in_use, _ in samples),
-    )

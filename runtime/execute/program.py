@@ -59,6 +59,44 @@ def host_need_bytes(schedule: Schedule, graph: OpGraph) -> int:
     return most
 
 
+def host_requests(schedule: Schedule, graph: OpGraph) -> list[tuple[bool, int]]:
+    """What the schedule asks of page-locked memory, in the engine's order, as `core.arena_bytes` takes it.
+
+    At an op first what returns gives its memory back, then what leaves takes some.
+    """
+    tensors = {tensor.id: tensor for tensor in graph.tensors}
+    at_op: dict[int, tuple[list[TensorId], list[TensorId]]] = defaultdict(lambda: ([], []))
+    for action in sorted(schedule.actions, key=lambda action: (op_of(action), TURN[action.do])):
+        for name in action.data:
+            if action.do == "swap_out":
+                at_op[op_of(action)][1].append(name)
+            elif action.do == "swap_in":
+                arrival = _first_use_from(tensors[name].uses, op_of(action))
+                at_op[len(graph.ops) if arrival is None else arrival][0].append(name)
+    requests: list[tuple[bool, int]] = []
+    number: dict[TensorId, int] = {}
+    for _, (returning, leaving) in sorted(at_op.items()):
+        requests += [(False, number[name]) for name in returning]
+        for name in leaving:
+            number[name] = len(number)
+            requests.append((True, tensors[name].bytes))
+    return requests
+
+
+def host_rounded_bytes(schedule: Schedule, graph: OpGraph) -> int:
+    """As `host_need_bytes`, in blocks of powers of two that only tensors of the same block size use again."""
+    sizes: list[int] = []
+    held: dict[int, int] = defaultdict(int)
+    most: dict[int, int] = defaultdict(int)
+    for takes, number in host_requests(schedule, graph):
+        if takes:
+            sizes.append(1 << max(number - 1, 0).bit_length())
+        size = sizes[-1] if takes else sizes[number]
+        held[size] += size if takes else -size
+        most[size] = max(most[size], held[size])
+    return sum(most.values())
+
+
 def op_of(action: Action) -> int:
     """The op index of an action; raises `InvalidProblem` where it has none."""
     require(action.op is not None, f"action {action.id} ({action.do}) names no op: say where it stands")

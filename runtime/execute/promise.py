@@ -35,13 +35,11 @@ class Promise:
 
     def require_room(self) -> None:
         """Refuse a step whose promised peak the device cannot hold now (`InvalidInput`)."""
-        more = self._more_bytes()
-        if more > 0:
-            gc.collect()  # garbage in cycles may hold what the profiled step found freed
-            more = self._more_bytes()
-        limit, peak = memory_limit_bytes(self._device), self.peak_bytes + max(0, more)
-        if peak <= limit:
+        if self.lacking_bytes() > 0 and self._more_bytes() > 0:
+            gc.collect()  # garbage in cycles may hold what the profiled step found freed; looking takes long
+        if self.lacking_bytes() == 0:
             return
+        more, limit = self._more_bytes(), memory_limit_bytes(self._device)
         if more > 0:
             raise InvalidInput(
                 f"the plan's peak is {self.peak_bytes} bytes, and {more} more are in use than when its step was "

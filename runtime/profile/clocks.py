@@ -8,6 +8,10 @@ from typing import Protocol
 import torch
 
 TRIALS = 3
+AGREE = 0.01
+"""Relative difference below which two timings in a row count as equal."""
+MOST_READINGS = 8
+"""Timings after which the last one counts, whether it agrees with the one before or not."""
 
 
 class CallClock(Protocol):
@@ -72,3 +76,24 @@ class HostClock:
 def clock_of(device: torch.device) -> CallClock:
     """The clock that the device keeps."""
     return HostClock() if device.type == "cpu" else EventClock(device)
+
+
+def settled_s(
+    clock: CallClock, work: Callable[[], object], repeats: int, *, least_s: float = 0.0, most_s: float = 3.0
+) -> float:
+    """Seconds of a call once two timings in a row agree, or after `most_s` of the wall's time, or some timings.
+
+    An idle chip runs at a fraction of its clock and takes a while to rise, evenly enough for two timings to agree on
+    the way: so nothing before `least_s` counts.
+    """
+    begin = time.perf_counter()
+    before = clock.per_call_s(work, repeats)
+    readings = 1
+    while True:
+        now = clock.per_call_s(work, repeats)
+        spent_s = time.perf_counter() - begin
+        readings += 1
+        settled = abs(now - before) <= AGREE * max(now, before)
+        if spent_s >= least_s and (settled or readings >= MOST_READINGS or spent_s >= most_s):
+            return now
+        before = now

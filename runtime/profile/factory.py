@@ -22,6 +22,8 @@ SHOWN = 400
 PARTS = "it must return (model, optimizer, step)"
 COMPILERS = ("torch._dynamo", "torch._inductor", "torch._functorch")
 """Where the errors of torch.compile are defined."""
+SHAPES_REFUSAL = "device sim works on shapes only"
+"""What the extension's sentences say where it refuses (csrc/sim/shapes.cpp)."""
 LIBRARY = sysconfig.get_paths()["stdlib"]
 
 
@@ -70,7 +72,18 @@ def call_theirs(call: Callable[[], ResultT], what: str) -> ResultT:
                 f"{what} uses torch.compile, which failed here ({type(error).__name__}) and whose kernels no profiler "
                 "of operators sees: run it uncompiled"
             ) from error
+        if shapes_refusal(error):
+            raise InvalidInput(f"{what}: {_first_line(error)}") from error
         raise InvalidInput(f"{what} raised {told(error)}: correct it") from error
+
+
+def shapes_refusal(error: BaseException) -> bool:
+    """Whether device sim refused what needs numbers, as it has shapes only; also once `call_theirs` has told it."""
+    return isinstance(error, RuntimeError | InvalidInput) and SHAPES_REFUSAL in _text(error)
+
+
+def _first_line(error: BaseException) -> str:
+    return _text(error).split("\n", 1)[0]
 
 
 def told(error: BaseException) -> str:

@@ -7,11 +7,16 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 
-from runtime.profile.clocks import CallClock
+from runtime.profile.clocks import CallClock, settled_s
+from runtime.profile.samples import sample
 
 MOST_WALL_S = 0.1
 """Sizes stop growing when one call takes this long on the wall's clock: the simulated device really computes."""
 REPEATS = 2
+"""Calls of a run, at the least."""
+RUN_S = 0.02
+"""What a run that counts takes at the least, unless that needs more than `MOST_REPEATS` calls."""
+MOST_REPEATS = 50
 GAIN = 1.02
 """A larger size is worth its time while it raises the rate by this factor."""
 
@@ -25,25 +30,37 @@ class Work(NamedTuple):
 
 def rate_per_s(build: Callable[[int], Work], clock: CallClock, sizes: Sequence[int]) -> int:
     """Work per second at the smallest size that keeps the device busy and beyond which the rate grows no more."""
-    best = 0.0
-    for size in sizes:
-        work = build(size)
-        begin = time.perf_counter()
-        work.call()
-        wall_s = time.perf_counter() - begin
+    best, call_s, work = 0.0, 0.0, build(sizes[0])
+    for number, size in enumerate(sizes):
+        try:
+            work = work if number == 0 else build(size)
+        except torch.OutOfMemoryError:  # on a small device the size before has to do
+            break
+        wall_s = _wall_s(work.call)
         seconds = clock.per_call_s(work.call, REPEATS, trials=1)
-        rate = work.amount / seconds
+        call_s, rate = max(wall_s, seconds), work.amount / seconds
         if wall_s > MOST_WALL_S or (seconds >= clock.shortest_s and rate < GAIN * best):
             break
         best = max(best, rate)
-    return max(round(work.amount / clock.per_call_s(work.call, REPEATS)), 1)
+    return max(round(work.amount / settled_s(clock, work.call, _repeats(call_s))), 1)
+
+
+def _wall_s(call: Callable[[], object]) -> float:
+    begin = time.perf_counter()
+    call()
+    return time.perf_counter() - begin
+
+
+def _repeats(call_s: float) -> int:
+    """Calls that make a run long enough to be told from noise."""
+    return max(REPEATS, min(MOST_REPEATS, round(RUN_S / call_s)))
 
 
 def matmul(device: torch.device, dtype: torch.dtype) -> Callable[[int], Work]:
     """Square matrix products: operations."""
 
     def build(size: int) -> Work:
-        left, right, out = (torch.ones(size, size, device=device, dtype=dtype) for _ in range(3))
+        left, right, out = (sample((size, size), device, dtype) for _ in range(3))
         return Work(lambda: torch.mm(left, right, out=out), 2 * size**3)
 
     return build
@@ -53,40 +70,38 @@ def matrix_vector(device: torch.device) -> Callable[[int], Work]:
     """A matrix times a vector: bytes, nearly all of the matrix."""
 
     def build(size: int) -> Work:
-        matrix, vector = torch.ones(size, 1024, device=device), torch.ones(1024, device=device)
-        out = torch.ones(size, device=device)
+        matrix, vector, out = sample((size, 1024), device), sample((1024,), device), sample((size,), device)
         return Work(lambda: torch.mv(matrix, vector, out=out), 4 * (size * 1024 + 1024 + size))
 
     return build
 
 
-def attention(device: torch.device) -> Callable[[int], Work]:
+def attention(device: torch.device, dtype: torch.dtype) -> Callable[[int], Work]:
     """Attention without a mask: operations."""
 
     def build(size: int) -> Work:
-        query, key, value = (torch.ones(1, 4, size, 128, device=device) for _ in range(3))
+        query, key, value = (sample((1, 4, size, 128), device, dtype) for _ in range(3))
         return Work(lambda: F.scaled_dot_product_attention(query, key, value), 4 * 4 * size * size * 128)
 
     return build
 
 
-def convolution(device: torch.device) -> Callable[[int], Work]:
+def convolution(device: torch.device, dtype: torch.dtype) -> Callable[[int], Work]:
     """A 3 × 3 convolution that keeps its size: operations."""
 
     def build(size: int) -> Work:
-        image = torch.ones(1, 128, size, size, device=device)
-        kernel = torch.ones(128, 128, 3, 3, device=device)
+        image, kernel = sample((1, 128, size, size), device, dtype), sample((128, 128, 3, 3), device, dtype)
         return Work(lambda: F.conv2d(image, kernel, padding=1), 2 * size * size * 128 * 128 * 9)
 
     return build
 
 
 def elementwise(device: torch.device) -> Callable[[int], Work]:
-    """A product in place: bytes read and written."""
+    """A product: bytes read and written. Not in place, where repeated products would end in constants."""
 
     def build(size: int) -> Work:
-        values, factors = (torch.ones(size, device=device) for _ in range(2))
-        return Work(lambda: values.mul_(factors), 3 * 4 * size)
+        values, factors, out = (sample((size,), device) for _ in range(3))
+        return Work(lambda: torch.mul(values, factors, out=out), 3 * 4 * size)
 
     return build
 
@@ -95,7 +110,7 @@ def reduction(device: torch.device) -> Callable[[int], Work]:
     """A sum over rows: bytes read."""
 
     def build(size: int) -> Work:
-        values, out = torch.ones(size // 1024, 1024, device=device), torch.ones(size // 1024, device=device)
+        values, out = sample((size // 1024, 1024), device), sample((size // 1024,), device)
         return Work(lambda: torch.sum(values, 1, out=out), 4 * (size + size // 1024))
 
     return build
@@ -105,7 +120,7 @@ def copy(device: torch.device) -> Callable[[int], Work]:
     """A copy within the device: bytes read and written."""
 
     def build(size: int) -> Work:
-        source, target = (torch.ones(size, device=device) for _ in range(2))
+        source, target = (sample((size,), device) for _ in range(2))
         return Work(lambda: target.copy_(source), 2 * 4 * size)
 
     return build

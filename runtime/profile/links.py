@@ -1,11 +1,12 @@
 """How fast data moves between an accelerator and the host, one way and both."""
 
+import statistics
 from functools import partial
 from typing import NamedTuple
 
 import torch
 
-from runtime.profile.clocks import EventClock
+from runtime.profile.clocks import TRIALS, EventClock
 from solvers.ir.hardware import HOST, Link
 
 SMALL_BYTES = 1 << 20
@@ -24,25 +25,41 @@ class Way(NamedTuple):
     latency_us: float
 
 
+class Measured(NamedTuple):
+    """An accelerator's links with the host, and how many times as long copies take while others go the other way."""
+
+    links: tuple[Link, ...]
+    slowdown: float
+
+
 def measure_links(device: torch.device, name: str) -> tuple[Link, ...]:
     """The links between host and device, from pinned memory: one of both directions if they are alike, else two."""
+    return measure_both_ways(device, name).links
+
+
+def measure_both_ways(device: torch.device, name: str) -> Measured:
+    """The links as `measure_links`, told to share their rate where copies both ways at once slow each other down."""
     clock = EventClock(device)
     inward, outward = measure_way(device, clock, inward=True), measure_way(device, clock, inward=False)
+    slower_s = max(LARGE_BYTES / way.bytes_per_s + way.latency_us / 1e6 for way in (inward, outward))
+    slowdown = max(_both_s(device) / slower_s, 1.0)
+    shared = slowdown > SHARED
     if not _alike(inward, outward):
-        return (
-            Link(a=HOST, b=name, bytes_per_s=inward.bytes_per_s, latency_us=inward.latency_us, duplex="simplex"),
-            Link(a=name, b=HOST, bytes_per_s=outward.bytes_per_s, latency_us=outward.latency_us, duplex="simplex"),
-        )
-    shared = _both_s(device) > SHARED * LARGE_BYTES / inward.bytes_per_s
-    return (
-        Link(
-            a=name,
-            b=HOST,
-            bytes_per_s=round((inward.bytes_per_s + outward.bytes_per_s) / 2),
-            latency_us=(inward.latency_us + outward.latency_us) / 2,
-            duplex="half" if shared else "full",
-        ),
+        bundle = f"{name} and {HOST}" if shared else None
+        return Measured((_one_way(HOST, name, inward, bundle), _one_way(name, HOST, outward, bundle)), slowdown)
+    link = Link(
+        a=name,
+        b=HOST,
+        bytes_per_s=round((inward.bytes_per_s + outward.bytes_per_s) / 2),
+        latency_us=(inward.latency_us + outward.latency_us) / 2,
+        duplex="half" if shared else "full",
     )
+    return Measured((link,), slowdown)
+
+
+def _one_way(source: str, target: str, way: Way, bundle: str | None) -> Link:
+    rate, latency = way
+    return Link(a=source, b=target, bytes_per_s=rate, latency_us=latency, duplex="simplex", shares=bundle)
 
 
 def measure_way(device: torch.device, clock: EventClock, *, inward: bool) -> Way:
@@ -68,17 +85,28 @@ def _alike(one: Way, other: Way) -> bool:
 
 
 def _both_s(device: torch.device) -> float:
-    """Seconds of a large transfer each way at the same time, each on its own stream."""
+    """Seconds of a large transfer while others go the other way: the median of some rounds.
+
+    Each direction has a stream and several transfers in a row, as the first ones of two streams do not quite meet.
+    """
+    return statistics.median(_round_s(device) for _ in range(TRIALS)) / REPEATS
+
+
+def _round_s(device: torch.device) -> float:
+    """Seconds of `REPEATS` large transfers each way, each way on its own stream."""
     streams = [torch.Stream(device) for _ in range(2)]
     buffers = [_buffers(device, LARGE_BYTES, inward) for inward in (True, False)]
     ends = [torch.Event(device, enable_timing=True) for _ in streams]
     torch.accelerator.synchronize(device)
     begin = torch.Event(device, enable_timing=True)
     begin.record()
-    for stream, end, (source, target) in zip(streams, ends, buffers, strict=True):
+    for stream in streams:
         stream.wait_event(begin)
-        with stream:
-            target.copy_(source, non_blocking=True)
-            end.record(stream)
+    for _ in range(REPEATS):
+        for stream, (source, target) in zip(streams, buffers, strict=True):
+            with stream:
+                target.copy_(source, non_blocking=True)
+    for stream, end in zip(streams, ends, strict=True):
+        end.record(stream)
     torch.accelerator.synchronize(device)
     return max(begin.elapsed_time(end) for end in ends) / 1000

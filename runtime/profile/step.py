@@ -6,17 +6,25 @@ from collections.abc import Callable
 import msgspec
 import torch
 
+from runtime.device import memory_stats, shapes_only
+from runtime.device.held import held_memory
 from runtime.device.native import core
+from runtime.device.settling import settled
 from runtime.profile.assembly import Measured, assemble_graph
 from runtime.profile.launches import operator_launches
 from runtime.profile.place import place_of
 from runtime.profile.recording import detailed_recording, light_recording
+from runtime.profile.requests import RecordedStep, request_of, requests_of
+from runtime.profile.returning import step_requests
+from runtime.profile.temporaries import doubtful_temporaries, temporaries_remarks
 from runtime.profile.tensors import untouched
 from runtime.profile.timing import operator_times_us
 from runtime.storage.garbage import without_collector
 from solvers.ir.errors import InvalidInput
 from solvers.ir.graph import OTHER_SEQUENCE, OpGraph
 
+SIM_SHAPES = "sim-shapes"
+"""How the source of a graph begins that was profiled with shapes only: no number in it was ever computed."""
 BLOCK_GRANULE_BYTES = 512
 """Sim's allocator and CUDA's give memory in multiples of this."""
 
@@ -38,16 +46,32 @@ def profile_step(
     Memory is everything on the device. Raises `InvalidInput` if the step runs compiled code or a torch.profiler; what
     `step` raises passes through, with the profiler removed.
     """
+    return record_step(step, device, name=name, model=model, optimizer=optimizer, warmup=warmup).graph
+
+
+def record_step(
+    step: Callable[[], object],
+    device: torch.device | str,
+    *,
+    name: str = "step",
+    model: torch.nn.Module | None = None,
+    optimizer: torch.optim.Optimizer | None = None,
+    warmup: int = 2,
+) -> RecordedStep:
+    """As `profile_step`, with every request of the profiled call to the device's allocator."""
     if not callable(step):
         raise InvalidInput(f"step is {step!r}: give a function without parameters that trains for one step")
     place = place_of(device)
-    remarks = []
+    remarks: list[str] = []
     for _ in range(warmup - 1):
         step()
     with light_recording() as before:
         if warmup > 0:
             step()
+    doubtful = doubtful_temporaries(place)
     recorder, resident_bytes, allocator_peak_bytes = _record(step, place)
+    remarks += temporaries_remarks(place, doubtful)
+    held = None if place.type == "cpu" else held_memory(place)
     if recorder.saw_compiled_code:
         raise InvalidInput(
             "the step runs code of torch.compile, whose kernels no profiler of operators sees: profile the eager model"
@@ -67,12 +91,18 @@ def profile_step(
         optimizer=optimizer,
     )
     idle = () if model is None else untouched(recorder.storage_number, model, place)
-    return msgspec.structs.replace(
+    graph = msgspec.structs.replace(
         graph,
         tensors=(*graph.tensors, *idle),
         resident_bytes=resident_bytes,
         granule_bytes=None if resident_bytes is None else BLOCK_GRANULE_BYTES,
     )
+    requests, taken_by = requests_of(recorder), request_of(recorder)
+    if held is not None:
+        sizes = {tensor.id: tensor.bytes for tensor in graph.tensors}
+        again = step_requests(requests, taken_by, sizes, held)
+        graph = msgspec.structs.replace(graph, requests=again)
+    return RecordedStep(graph, requests, taken_by, tuple(one.id for one in operators))
 
 
 def _record(step: Callable[[], object], device: torch.device) -> tuple[core.DetailedRecorder, int | None, int | None]:
@@ -80,14 +110,14 @@ def _record(step: Callable[[], object], device: torch.device) -> tuple[core.Deta
 
     Garbage in cycles is collected before and not during the step, so that no chance decides what is in use when.
     """
-    gc.collect()
     if device.type == "cpu":
+        gc.collect()
         with without_collector(), detailed_recording(device) as recorder:
             step()
         return recorder, None, None
     torch.accelerator.synchronize(device)
+    resident_bytes = settled(lambda: memory_stats(device).allocated_bytes)
     torch.accelerator.reset_peak_memory_stats(device)
-    resident_bytes = torch.accelerator.memory_allocated(device)
     with without_collector(), detailed_recording(device) as recorder:
         step()
     return recorder, resident_bytes, torch.accelerator.max_memory_allocated(device)
@@ -96,7 +126,8 @@ def _record(step: Callable[[], object], device: torch.device) -> tuple[core.Deta
 def _source(device: torch.device, warmup: int) -> str:
     clock = "host clock less the profiler's own time" if device.type == "cpu" else "events on the compute stream"
     memory = "allocator reports on top of live tensors" if device.type == "cpu" else "allocator reports"
+    provenance = f"{SIM_SHAPES}: " if shapes_only(device) else ""
     return (
-        f"one step profiled on {device} with torch {torch.__version__} after {warmup} warm-up steps; "
+        f"{provenance}one step profiled on {device} with torch {torch.__version__} after {warmup} warm-up steps; "
         f"time by {clock}, memory by {memory}"
     )

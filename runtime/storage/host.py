@@ -1,9 +1,12 @@
-"""A limit of the host memory that swapping page-locks."""
+"""The host memory that swapping page-locks: its limit, and what a tensor takes of it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import torch
+
 from runtime.device.native import core
+from solvers.ir.swap import HostRounding
 
 
 @contextmanager
@@ -16,3 +19,15 @@ def host_limit(limit_bytes: int | None) -> Iterator[None]:
         yield
     finally:
         core.set_host_limit(None)
+
+
+def host_rounding(device: torch.device) -> HostRounding:
+    """What a tensor of the device takes of page-locked memory: its bytes, or the next power of two."""
+    return "exact" if core.host_is_exact(device) else "power-of-two"
+
+
+def settle_host(need_bytes: int, device: torch.device) -> None:
+    """Between iterations: what other policies have page-locked makes way for one arena of what is needed now."""
+    if core.host_stats().held_bytes > need_bytes + need_bytes // 20:
+        core.trim_host()
+    core.reserve_host(need_bytes, device)

@@ -3,6 +3,7 @@
 from runtime.execute.executor import Executed, HostMemoryShort, StepDiffers, StepRun, SwapExecutor
 from runtime.execute.outcome import SwapCounts
 from runtime.storage.access import ensure_in, is_swapped_out, release_host_memory, swap_out
+from runtime.storage.gathering import gather
 from runtime.swap.portfolio import PolicyChoice
 from runtime.swap.report import IterationSummary, PolicyResult, SessionCounts, SessionReport
 from runtime.swap.session import Session, session
@@ -23,6 +24,7 @@ __all__ = [
     "SwapCounts",
     "SwapExecutor",
     "ensure_in",
+    "gather",
     "is_swapped_out",
     "release_host_memory",
     "session",

@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +24,17 @@ LISTED = 1000
 """Number of latest policies that are reported; a loop without end may try any number."""
 
 
+@dataclass(frozen=True)
+class Around:
+    """What else has to be done: between iterations that execute different policies, and where policies are kept.
+
+    `settle_host(bytes)` is told what all kept policies need of the host.
+    """
+
+    changing: Callable[[], None] = lambda: None
+    settle_host: Callable[[int], None] = lambda _: None
+
+
 class Control:
     """The state of a session from boundary to boundary; `begin` opens an iteration, `end` closes it and opens the next.
 
@@ -37,11 +49,12 @@ class Control:
         stages: StageSettings,
         sampling: Sampling,
         watch: Callable[[IterationSummary], None] | None = None,
+        around: Around | None = None,
     ) -> None:
         self.counts = SessionCounts()
         self.iterations = 0
         self.generations = self.returns = 0
-        self.peak_bytes = self.host_peak_bytes = 0
+        self.peak_bytes = self.reserved_peak_bytes = self.host_peak_bytes = 0
         self.unswapped_peak_bytes: int | None = None
         self.unplanned_us: float | None = None
         self._remarks = Remarks()
@@ -52,6 +65,8 @@ class Control:
         self._ranks: tuple[int, ...] = ()
         self._sampling = sampling
         self._watch = watch
+        self._around = around or Around()
+        self._host_bytes = 0
         self._tried: deque[tuple[Generation, int]] = deque(maxlen=LISTED)
         self._forgotten = 0
         self._recorder: Recorder | None = None
@@ -145,6 +160,7 @@ class Control:
         self._in_stage += 1
         self.counts += counts
         self.peak_bytes = max(self.peak_bytes, ended.peak_bytes)
+        self.reserved_peak_bytes = max(self.reserved_peak_bytes, ended.reserved_peak_bytes)
         self.host_peak_bytes = max(self.host_peak_bytes, ended.host_peak_bytes)
         return IterationSummary(
             number=self.iterations,
@@ -242,6 +258,9 @@ class Control:
 
     def _keep_best(self, kind: Kind, generation: Generation) -> None:
         kind.policy = generation.best()
+        if kind.policy is not None:
+            self._host_bytes = max(self._host_bytes, kind.policy.host_bytes)
+            self._around.settle_host(self._host_bytes)
         self.remark(generation.remark, expected=generation.fits)
         if generation.kept is not None:
             kind.place = self._place(generation, generation.kept)
@@ -271,6 +290,7 @@ class Control:
 
     def _execute(self, policy: Policy | None, place: int | None) -> None:
         if place != self._running:
+            self._around.changing()
             self._engine.set_policy(None if policy is None else policy.native())
         self._running = place
 

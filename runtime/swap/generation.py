@@ -5,20 +5,27 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from runtime.execute.program import host_need_bytes
 from runtime.loop.log import LOGGER
 from runtime.swap.policy import Policy, Sightings, locate
 from runtime.swap.portfolio import PolicyChoice
 from runtime.swap.report import PolicyResult, SessionCounts
 from solvers.ir.amounts import show_bytes
-from solvers.ir.errors import BayplanError, InfeasibleBudget
+from solvers.ir.errors import BayplanError, InfeasibleBudget, InvalidInput
 from solvers.ir.graph import OpGraph
 from solvers.ir.hardware import Hardware
 from solvers.ir.schedule import Schedule
 from solvers.ir.solution import Solution
+from solvers.ir.swap import HostRounding
+from solvers.timeline.segments import SegmentSettings, held_by_steps
 
 MARGIN = 0.02
 """Passive swaps alone must be faster by this share of the time before a policy, which is more even, is given up."""
+HEADROOMS = (0.01, 0.02, 0.04, 0.06, 0.09, 0.13, 0.18, 0.25, 0.35)
+"""Shares of the budget that policies leave unused, tried in turn until their blocks find their segments."""
+MORE_HEADROOM = 0.05
+"""Share of the budget by which a policy is planned for less, once it made the allocator give its cache back."""
+MOST_REPEATS = 3
+"""How often a policy is planned for less on that ground."""
 
 
 class Profiled(NamedTuple):
@@ -44,6 +51,8 @@ class Generation:
         hardware: Hardware,
         budget_bytes: int,
         host_bytes: int | None = None,
+        segments: SegmentSettings | None = None,
+        host_rounding: HostRounding = "exact",
     ) -> None:
         self.number = number
         self.results: list[PolicyResult] = []
@@ -57,6 +66,12 @@ class Generation:
         self._budget_bytes = budget_bytes
         self._aim_bytes = budget_bytes
         self._host_bytes = host_bytes
+        self._segments = segments
+        self._repeats_left = 0 if segments is None else MOST_REPEATS
+        self._unplanned_retries = 0
+        self._host: dict[str, object] = {"host_rounding": host_rounding}
+        if host_bytes is not None:
+            self._host["host_budget_bytes"] = host_bytes
         self._policies: list[Policy | None] = []
         self._failures = 0
 
@@ -91,7 +106,7 @@ class Generation:
     def propose(self, profiled: Profiled) -> Policy | None:
         """The policy to execute next; None, and closed, where there is none any more or none is needed."""
         self.unswapped_peak_bytes = max(profiled.graph.memory_bytes)
-        self.fits = self.unswapped_peak_bytes <= self._budget_bytes
+        self.fits = self.unswapped_peak_bytes <= self._budget_bytes and self._settles(profiled.graph, None)
         if self.fits:
             self.open = False
             self.remark = (
@@ -109,9 +124,13 @@ class Generation:
     def measured(self, duration_us: float | None, counts: SessionCounts) -> None:
         """An iteration took that long under the latest policy or, before the first, with passive swaps only."""
         if not self.results:
-            self.unplanned_us = duration_us
+            self.unplanned_us, self._unplanned_retries = duration_us, counts.retries
             return
         self.results[-1] = replace(self.results[-1], duration_us=duration_us, counts=counts)
+        if counts.retries > 0 and self._repeats_left > 0:
+            self._repeats_left -= 1
+            self._aim_bytes -= int(MORE_HEADROOM * self._budget_bytes)
+            self._choices.insert(len(self.results), self.results[-1].choice)
 
     def best(self) -> Policy | None:
         """Close, and mark and return the measured best: least device time, then least on demand or passive.
@@ -125,7 +144,13 @@ class Generation:
             return None
         place = min(ran, key=lambda place: _merit(self.results[place]))
         took_us = self.results[place].duration_us
-        if self.unplanned_us is not None and took_us is not None and self.unplanned_us < (1 - MARGIN) * took_us:
+        calm = self._unplanned_retries == 0 or _retries(self.results[place]) > 0
+        if (
+            calm
+            and self.unplanned_us is not None
+            and took_us is not None
+            and self.unplanned_us < (1 - MARGIN) * took_us
+        ):
             self.remark = (
                 f"passive swaps alone took {self.unplanned_us:.0f} us, the best policy {took_us:.0f} us: none is kept"
             )
@@ -156,12 +181,6 @@ class Generation:
             self.results.append(replace(blank, reason=solution.reason or "it found no plan within its limits"))
             return None
         promised = replace(blank, objective_us=solution.objective, base_us=solution.base)
-        host_bytes = host_need_bytes(solution.plan, profiled.graph)
-        if self._host_bytes is not None and host_bytes > self._host_bytes:
-            reason = f"needs {show_bytes(host_bytes)} on the host, host_limit_bytes is {self._host_bytes}"
-            self.results.append(replace(promised, reason=reason))
-            LOGGER.warning("policy %s is not executed: it %s", choice, reason)
-            return None
         policy = locate(solution.plan, *profiled)
         repeats = self._repeats(policy)
         self.results.append(
@@ -176,11 +195,39 @@ class Generation:
         return f"the same as {self._choices[self._policies.index(policy)]}"
 
     def _plan(self, choice: PolicyChoice, graph: OpGraph) -> Solution[Schedule]:
-        """A plan for the budget or, where a policy alone cannot keep it, for the least budget that one can keep."""
+        """A plan; where memory comes in segments one whose blocks find theirs, for as much of the budget as allows it.
+
+        A replay of the plan's own sizes and lifetimes says so; where no plan passes, the first one is taken.
+        """
+        first = self._plan_in_bytes(choice, graph)
+        if first.plan is None or self._settles(graph, first.plan):
+            return first
+        aim = self._aim_bytes
+        for share in HEADROOMS:
+            try:
+                found = choice.planner(self._host)(graph, self._hardware, int(aim * (1 - share)))
+            except InfeasibleBudget:
+                break
+            if found.plan is not None and self._settles(graph, found.plan):
+                self._aim_bytes = int(aim * (1 - share))
+                return found
+        return first
+
+    def _settles(self, graph: OpGraph, schedule: Schedule | None) -> bool:
+        """Whether the allocator serves a step without giving anything back, once it has run; always for exact bytes."""
+        return self._segments is None or held_by_steps(graph, schedule, self._segments).settles
+
+    def _plan_in_bytes(self, choice: PolicyChoice, graph: OpGraph) -> Solution[Schedule]:
+        """A plan for the budget or, where a policy alone cannot keep it, for the least budget that one can keep.
+
+        Host memory is limited in either case; where that is what lacks, no policy is made.
+        """
         try:
-            return choice.planner()(graph, self._hardware, self._aim_bytes)
+            return choice.planner(self._host)(graph, self._hardware, self._aim_bytes)
         except InfeasibleBudget as error:
             least = error.least_budget_bytes
+            if self._host_lacks(choice, graph):
+                raise InvalidInput(f"host_limit_bytes is {self._host_bytes}: {error}") from error
             if least is None or least <= self._aim_bytes:
                 raise
         self.remark = (
@@ -188,13 +235,26 @@ class Generation:
             f"{show_bytes(least)}: policies are made for that, and passive swaps do the rest"
         )
         self._aim_bytes = least
-        return choice.planner()(graph, self._hardware, least)
+        return choice.planner(self._host)(graph, self._hardware, least)
+
+    def _host_lacks(self, choice: PolicyChoice, graph: OpGraph) -> bool:
+        """Whether there is a plan for the budget that only needs more of the host."""
+        if self._host_bytes is None:
+            return False
+        try:
+            return choice.planner()(graph, self._hardware, self._aim_bytes).plan is not None
+        except InfeasibleBudget:
+            return False
 
 
-def _merit(result: PolicyResult) -> tuple[float, int, int]:
+def _retries(result: PolicyResult) -> int:
+    return 0 if result.counts is None else result.counts.retries
+
+
+def _merit(result: PolicyResult) -> tuple[bool, float, int, int]:
     counts = result.counts or SessionCounts()
     duration = math.inf if result.duration_us is None else result.duration_us
-    return duration, counts.fallbacks + counts.passive, result.objective_us or 0
+    return counts.retries > 0, duration, counts.fallbacks + counts.passive, result.objective_us or 0
 
 
 def _misfit(policy: Policy) -> str | None:

@@ -64,6 +64,21 @@ class Policy(NamedTuple):
         """Bytes of all tensors that leave."""
         return sum(target.bytes for target in self.targets)
 
+    @property
+    def host_bytes(self) -> int:
+        """What an arena of page-locked memory needs for all of them, from leaving to the use after the return."""
+        moments = [(target.op, 1, number) for number, target in enumerate(self.targets)]
+        moments += [(use, 0, number) for number, use in self.arrivals]
+        requests: list[tuple[bool, int]] = []
+        taken: dict[int, int] = {}
+        for _, leaves, number in sorted(moments):
+            if leaves:
+                taken[number] = len(taken)
+                requests.append((True, self.targets[number].bytes))
+            elif number in taken:
+                requests.append((False, taken[number]))
+        return core.arena_bytes(requests)
+
     def native(self) -> core.SwapPolicy:
         """The policy in the engine's own type."""
         events = [

@@ -25,12 +25,15 @@ class PolicyChoice:
         """As on a command line: `greedy-swap layers=8 weight=4.0`."""
         return " ".join([self.solver, *(f"{name}={value}" for name, value in self.parameters.items())])
 
-    def planner(self) -> Planner:
-        """The planner; raises `InvalidInput` on an unknown name or parameter, or on a solver of another kind."""
+    def planner(self, host: Mapping[str, object] | None = None) -> Planner:
+        """The planner, perhaps with a limit of host memory (`solvers.planner.planner`).
+
+        Raises `InvalidInput` on an unknown name or parameter, or on a solver of another kind.
+        """
         kind = solver_entry(self.solver).kind
         if kind != "swap":
             raise InvalidInput(f"solver {self.solver!r} solves problems of kind {kind!r}: name one of kind 'swap'")
-        return planner(self.solver, self.parameters, Limits(time_s=self.time_s))
+        return planner(self.solver, self.parameters, Limits(time_s=self.time_s), host=host)
 
 
 def portfolio(solver: str | Sequence[PolicyChoice], policies: int) -> tuple[PolicyChoice, ...]:

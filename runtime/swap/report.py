@@ -19,7 +19,8 @@ class SessionCounts:
     On demand came back `fetched` (they were away) and `cancelled` (still leaving). Of the planned returns, `kept` found
     a tensor whose block nobody had needed meanwhile, `postponed` found no memory, `recalled` were undone because memory
     was short, `missed_events` found no tensor. `died` were freed while out. Where memory was short, `relieved` blocks
-    were released early, `passive` storages of `passive_bytes` sent away, and `failed` requests helped by nothing.
+    were released early, `passive` storages of `passive_bytes` sent away, and `failed` requests helped by nothing;
+    for `retries` the allocator gave its cached segments back to the driver.
     """
 
     matched: int = 0
@@ -38,6 +39,7 @@ class SessionCounts:
     passive_bytes: int = 0
     relieved: int = 0
     failed: int = 0
+    retries: int = 0
     missed_events: int = 0
     out_bytes: int = 0
     in_bytes: int = 0
@@ -122,8 +124,10 @@ class SessionReport:
     3; of all kinds of iterations), and `unplanned_us` the time of an iteration, of the latest kind that got policies,
     while nothing but passive swaps kept it within the budget; both None before the first detailed record.
     `cost` is what swapping costs an iteration of the kind that ran last; None where nothing was swapped, or before it
-    is known. `policies` are the latest 1,000, `remarks` sentences about what did not go as hoped; of those that differ
-    in numbers only, the first.
+    is known. `reserved_peak_bytes` is what the allocator held at most, None where it holds exact bytes, and
+    `outside_bytes` what was taken of the device beside that when the report was asked for
+    (`runtime.device.outside_bytes`), None on sim. `policies` are the latest 1,000, `remarks` sentences about what did
+    not go as hoped; of those that differ in numbers only, the first.
     """
 
     device: str
@@ -141,11 +145,17 @@ class SessionReport:
     unplanned_us: float | None
     remarks: tuple[str, ...]
     cost: SwapCost | None = None
+    reserved_peak_bytes: int | None = None
+    outside_bytes: int | None = None
 
     @property
     def within_budget(self) -> bool:
-        """Whether no iteration's peak was above the budget, from when the session had come down to it."""
-        return self.peak_bytes <= self.budget_bytes
+        """Whether no iteration's peak was above the budget, from when the session had come down to it.
+
+        What the allocator held counts, where it holds segments.
+        """
+        held = self.peak_bytes if self.reserved_peak_bytes is None else self.reserved_peak_bytes
+        return held <= self.budget_bytes
 
     def _cost_in_words(self) -> str:
         if self.cost is not None:
@@ -171,6 +181,9 @@ class SessionReport:
             f"  policies  {self.generations} generations, {self.regenerations} of them because the operators changed, "
             f"{self.returns} returns to one",
         ]
+        if self.reserved_peak_bytes is not None:
+            outside = "no driver" if self.outside_bytes is None else f"{show_bytes(self.outside_bytes)} of others"
+            lines.insert(2, f"  reserved  {show_bytes(self.reserved_peak_bytes)} by the allocator, outside: {outside}")
         lines += [f"    {'*' if policy.kept else ' '} {policy}" for policy in self.policies[-SHOWN:]]
         return "\n".join([*lines, *(f"  remark    {remark}" for remark in self.remarks)])
 

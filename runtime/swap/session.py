@@ -7,21 +7,23 @@ from typing import Unpack
 
 import torch
 
-from runtime.device import accelerator_of, limited_memory, memory_stats
+from runtime.device import accelerator_of, limited_memory, memory_stats, outside_bytes
 from runtime.device.native import core
+from runtime.device.settling import settled
 from runtime.execute.executor import HostMemoryShort
 from runtime.loop.boundaries import watch_boundaries
 from runtime.loop.nesting import activate, active, deactivate
 from runtime.loop.profilers import give_way_to_profilers
 from runtime.loop.readers import watch_readers
 from runtime.loop.refusals import refuse_at_start, watch_refusals
-from runtime.storage.host import host_limit
+from runtime.storage.host import host_limit, host_rounding, settle_host
 from runtime.swap.budget import budget_of, by_direction, device_bytes, hardware_of, planned_bytes
-from runtime.swap.control import Control
+from runtime.swap.control import Around, Control
 from runtime.swap.generation import Generation
 from runtime.swap.portfolio import PolicyChoice, portfolio
 from runtime.swap.recorder import IterationRecorder
 from runtime.swap.report import SessionReport, descent
+from runtime.swap.segments import SegmentLimit
 from runtime.swap.settings import (
     MATCHING,
     RECORD_STREAM,
@@ -66,13 +68,23 @@ class Session:
         )
         hardware = by_direction(parts.hardware or hardware_of(self.device))
         planned = planned_bytes(budget_bytes, settings.headroom)
+        self._segments = SegmentLimit(self.device, budget_bytes, self._engine)
         self._control = Control(
             self._engine,
-            lambda number: Generation(number, choices, hardware, planned, settings.host_limit_bytes),
+            lambda number: Generation(
+                number,
+                choices,
+                hardware,
+                planned,
+                settings.host_limit_bytes,
+                segments=self._segments.replayed(),
+                host_rounding=host_rounding(self.device),
+            ),
             lambda: IterationRecorder(parts.device, parts.model, parts.optimizer),
             settings.stages,
             Sampling(settings.sample_every),
             parts.watch,
+            Around(self._segments.give_cache_back, self._settle),
         )
         self._whole = True
         self._began = False
@@ -108,11 +120,13 @@ class Session:
         activate(self)
 
     def close(self) -> None:
-        """Bring everything back and end, for good; raises the engine's first error, if one is still untold."""
+        """Bring everything back and end, for good; raises the engine's first error, if one is still untold.
+
+        The last session gives the page-locked memory back to the system.
+        """
         if self._closed:
             return
-        self._closed = True
-        deactivate(self)
+        self._end()
         kept = self._kept_error()
         if kept is not None:
             raise kept
@@ -137,6 +151,8 @@ class Session:
             unplanned_us=control.unplanned_us,
             remarks=tuple(control.remarks),
             cost=control.cost(),
+            outside_bytes=outside_bytes(self.device),
+            reserved_peak_bytes=self._segments.reserved_peak_bytes(control.reserved_peak_bytes, active=self.active),
         )
 
     def __enter__(self) -> "Session":
@@ -149,8 +165,7 @@ class Session:
         if error is None:
             self.close()
             return
-        self._closed = True
-        deactivate(self)
+        self._end()
         kept = self._kept_error()
         if not isinstance(error, RuntimeError):
             return
@@ -160,15 +175,28 @@ class Session:
         if kept is not None:
             raise kept from error
 
+    def _end(self) -> None:
+        self._closed = True
+        deactivate(self)
+        if active() is None:
+            core.trim_host()
+
     def _require_open(self) -> None:
         if self._closed:
             raise InvalidInput("the session is closed: start another one")
 
     def _too_small(self, reason: torch.OutOfMemoryError) -> torch.OutOfMemoryError:
+        least = self._segments.least_bytes
+        in_segments = "" if least is None else f" (at least {show_bytes(least)} in segments)"
         return torch.OutOfMemoryError(
-            f"the budget of {show_bytes(self.budget_bytes)} does not hold what this program needs at once, however "
-            f"much is swapped: raise the budget or lower the batch size ({str(reason).partition(chr(10))[0]})"
+            f"the budget of {show_bytes(self.budget_bytes)} does not hold what this program needs at once{in_segments},"
+            f" however much is swapped: raise the budget or lower the batch size ({str(reason).partition(chr(10))[0]})"
         )
+
+    def _settle(self, host_bytes: int) -> None:
+        """A policy is kept, and all kept ones need so many bytes of the host."""
+        settle_host(host_bytes, self.device)
+        self._segments.settle()
 
     def _boundary(self) -> None:
         kept = self._kept_error()
@@ -198,10 +226,11 @@ class Session:
             engine.start()
             stack.callback(engine.stop)
             engine.add_resident(tensors_on(self.device))
-            stack.enter_context(limited_memory(self.device, self.budget_bytes))
+            stack.enter_context(limited_memory(self.device, self._segments.limit_bytes))
             stack.enter_context(host_limit(settings.host_limit_bytes))
             stack.enter_context(relieved(self.device))
-            engine.set_budget(self.budget_bytes)
+            engine.set_budget(self._segments.limit_bytes)
+            engine.set_segments(self._segments.kind, self._segments.cuts)
             stack.enter_context(watch_readers())
             stack.enter_context(watch_refusals())
             stack.enter_context(give_way_to_profilers(self._control.give_way))
@@ -219,7 +248,10 @@ class Session:
 
     def _come_down(self) -> None:
         """Within the budget from the first operator on, whatever was there before; a remark says what it took."""
+        if memory_stats(self.device).allocated_bytes > self.budget_bytes:  # what nobody can reach need not be moved
+            settled(lambda: memory_stats(self.device).allocated_bytes)
         before, after, storages = self._engine.come_down()
+        self._segments.begin()
         if before > self.budget_bytes:
             self._control.remark(descent(self.budget_bytes, before, after, storages, again=self._began))
         self._began = True

@@ -27,8 +27,10 @@ def relieved(device: torch.device) -> Iterator[None]:
         yield
         return
     sim = load("runtime._sim")
-    sim.set_pressure_handler(core.pressure_handler())
+    sim.set_pressure_handler(core.pressure_handler())  # asked in mode exact
+    sim.set_relief_callback(core.relief_callback())  # in mode caching, as CUDA's is
     try:
         yield
     finally:
         sim.set_pressure_handler(None)
+        sim.set_relief_callback(None)

@@ -15,11 +15,16 @@ from solvers.ir.fields import (
     require_index,
     require_unique,
 )
+from solvers.ir.requests import StepRequests
 
 Phase = Literal["forward", "backward", "optimizer"]
 TensorKind = Literal["parameter", "gradient", "optimizer", "activation", "input", "other"]
 OTHER_SEQUENCE = "the operator sequence differs from the step before"
 """What a profile's `source` says where the step before ran other operators: a plan of it need not hold."""
+NOT_MEASURED = "kernels whose temporaries were not measured"
+"""How a remark of a profile's `source` begins where memory is an estimate: shapes only, kernels that no table knows."""
+OTHER_KERNELS = "temporaries are those of kernels"
+"""How one begins where a table was measured under other conditions than those of the process."""
 
 
 class Launch(Record, frozen=True, kw_only=True, omit_defaults=True):
@@ -80,7 +85,8 @@ class OpGraph(Record, frozen=True, kw_only=True):
     `memory_bytes[j]` is the peak on the device while op j runs, everything included. `layer_of_op[j]` is the layer that
     op j belongs to, where known. `resident_bytes` were in use when the step began, where known. `granule_bytes`: the
     device gives memory in multiples of it, so that a tensor's block is its size rounded up; None: not known, no
-    rounding. `source` says what measured or computed the numbers.
+    rounding. `requests`: all that the step asked of an allocator that holds segments, where it was profiled on one.
+    `source` says what measured or computed the numbers.
     """
 
     name: str
@@ -91,6 +97,7 @@ class OpGraph(Record, frozen=True, kw_only=True):
     layer_of_op: tuple[Index | None, ...] | None = None
     resident_bytes: Bytes | None = None
     granule_bytes: Count | None = None
+    requests: StepRequests | msgspec.UnsetType = msgspec.UNSET
     FORMAT: ClassVar[str] = "bayplan-graph/1"
 
     def __post_init__(self) -> None:

@@ -11,15 +11,17 @@ from solvers.ir.fields import Bytes, NonNegativeFloat, Rate, Record, require, re
 Efficiency = Annotated[float, msgspec.Meta(gt=0, le=1)]
 HOST = "host"
 """The name that a hardware file gives to host memory."""
+TF32 = "tf32"
+"""Among the dtypes of `flops_per_s`: products of float32 in TensorFloat-32, which programs have to ask for."""
 
 
 class Device(Record, frozen=True, kw_only=True):
     """One accelerator (or the host).
 
-    `flops_per_s` maps a dtype name (`float32`, `bfloat16`, …) to its peak rate; `bytes_per_s` is the device memory's
-    bandwidth; `launch_us` what the host spends to launch one kernel; `efficiency` the fraction of the roofline that an
-    operator class reaches, 1 if absent (`matmul`, `attention`, `convolution`, `elementwise`, `reduction`, `copy`,
-    `other`); `collective` is the fraction of the links' rate that collectives reach, 1 if absent.
+    `flops_per_s` maps a dtype name (`float32`, `bfloat16`, …, `tf32`) to its peak rate; `bytes_per_s` is the device
+    memory's bandwidth; `launch_us` what the host spends to launch one kernel; `efficiency` the fraction of the roofline
+    that an operator class reaches, 1 if absent (`matmul`, `attention`, `convolution`, `elementwise`, `reduction`,
+    `copy`, `other`); `collective` is the fraction of the links' rate that collectives reach, 1 if absent.
     """
 
     name: str

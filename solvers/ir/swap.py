@@ -1,6 +1,6 @@
 """The `swap` kind: which activations leave the device, and when each returns (formats.md 3; SmartSwap §4)."""
 
-from typing import ClassVar
+from typing import ClassVar, Literal, TypeAlias
 
 from solvers.ir.fields import (
     Bytes,
@@ -16,6 +16,10 @@ from solvers.ir.fields import (
 )
 from solvers.ir.graph import Phase
 from solvers.ir.problem import Plan, Problem
+
+HostRounding: TypeAlias = Literal["exact", "power-of-two"]
+"""What a tensor takes of page-locked host memory: its bytes, or a block of the next power of two that only tensors of
+the same block size use again, as PyTorch's own host allocator hands them out."""
 
 
 class SwapOp(Record, frozen=True, kw_only=True, omit_defaults=True):
@@ -99,7 +103,8 @@ class SwapProblem(Problem, frozen=True, kw_only=True, omit_defaults=True):
     """Keep the step within `budget_bytes` by swapping; `memory_bytes[j]` is in use during op j with nothing swapped.
 
     `launch_us` is the host's time to issue one transfer (absent: 0). Where launching costs nothing anywhere, every op
-    takes at least 1 us; else ops may take 0 us of the device.
+    takes at least 1 us; else ops may take 0 us of the device. What is swapped takes at most `host_budget_bytes` of the
+    host at any time (absent: whatever it takes), counted by `host_rounding` (formats.md 3.10).
     """
 
     budget_bytes: Bytes
@@ -108,6 +113,8 @@ class SwapProblem(Problem, frozen=True, kw_only=True, omit_defaults=True):
     tensors: tuple[SwapTensor, ...]
     link: SwapLink
     launch_us: Microseconds = 0
+    host_budget_bytes: Bytes | None = None
+    host_rounding: HostRounding = "exact"
     KIND: ClassVar[str] = "swap"
 
     @property

@@ -166,8 +166,8 @@ def hardware_host_bytes(hardware: Hardware) -> int:
         if device.name == HOST:
             return device.memory_bytes
     raise InvalidInput(
-        f"hardware {hardware.name!r} does not say how much memory a host has: list {HOST!r} under devices, or give "
-        "host_bytes"
+        f"hardware {hardware.name!r} does not say how much memory a host has: list {HOST!r} under devices, or say it "
+        "(host_bytes; on the command line --host-bytes)"
     )
 
 

@@ -4,7 +4,11 @@ from collections.abc import Sequence
 
 from solvers.ir.solution import Call, Solution
 from solvers.ir.swap import SwapPlan, SwapProblem
+from solvers.swap.cover import Cover, least_cover, rest_of
 from solvers.swap.evaluate import Choice, Instance, evaluate, least_budget, plan_of
+
+Found = tuple[list[Choice], int]
+"""Choices and their makespan in ticks."""
 
 
 def trivial(problem: SwapProblem, given: Instance, call: Call) -> Solution[SwapPlan] | None:
@@ -22,19 +26,73 @@ def trivial(problem: SwapProblem, given: Instance, call: Call) -> Solution[SwapP
         )
     if problem.budget_bytes >= least:
         return None
-    return call.infeasible(
-        f"the budget is {problem.budget_bytes} bytes, the least feasible one exactly {least} bytes: raise it",
-        engine="closed form",
-        least_budget_bytes=least,
+    return call.infeasible(_too_small(problem, given, least), engine="closed form", least_budget_bytes=least)
+
+
+def _too_small(problem: SwapProblem, given: Instance, least: int) -> str:
+    """The sentence for a budget below the least: which memory lacks, the device's or the host's."""
+    asked = f"the budget is {problem.budget_bytes} bytes, the least feasible one"
+    host = problem.host_budget_bytes
+    if host is None or problem.budget_bytes < least_budget(problem, of_host=False):
+        on_host = max(0, max(problem.memory_bytes) - least)
+        how = "exactly" if host is None else "at least"
+        then = f"the host then holds at least {on_host} bytes" if on_host else "nothing of this step's peak can leave"
+        return f"{asked} {how} {least} bytes: raise it ({then})"
+    return (
+        f"{asked} at least {least} bytes with host_budget_bytes={host}: raise it, or give the host at least "
+        f"{max(given.need)} bytes"
     )
 
 
-def swap_everything(given: Instance) -> tuple[list[Choice], int]:
-    """Every candidate leaves and returns at its use: a plan wherever there is one (README, (L)), and its makespan."""
-    choices = [(tensor, given.last[tensor]) for tensor in range(len(given.size))]
+def swap_everything(given: Instance) -> Found | None:
+    """Every candidate leaves and returns at its use, and its makespan.
+
+    A plan wherever there is one (README, (L)); with a limit of host memory None where it is not.
+    """
+    return _returned_at_use(given, range(len(given.size)))
+
+
+def whatever_fits(
+    problem: SwapProblem, given: Instance, call: Call, engine: str = "auto"
+) -> Found | Solution[SwapPlan]:
+    """A plan where there is one: all candidates or, where the host is too small for that, a set of little host memory.
+
+    Else the answer: INFEASIBLE where there is none, UNKNOWN where the limits ended the search for one.
+    """
+    found = swap_everything(given)
+    if found is not None:
+        return found
+    assert given.host is not None, "above the least budget, swapping everything is always possible"
+    cover = least_cover(given, rest_of(call.limits, call.left_s), engine)
+    if cover.selected is not None and given.host.holds(cover.selected):
+        found = _returned_at_use(given, cover.selected)
+        assert found is not None, "a cover keeps the budget of both memories"
+        return found
+    return _without_plan(problem, given, call, cover)
+
+
+def _without_plan(problem: SwapProblem, given: Instance, call: Call, cover: Cover) -> Solution[SwapPlan]:
+    assert given.host is not None
+    exactly = "exactly" if cover.least_bytes == cover.need_bytes else "at least"
+    needs = f"with this budget the host needs {exactly} {cover.least_bytes} bytes, host_budget_bytes is"
+    if cover.least_bytes > given.host.budget:
+        least = problem.budget_bytes + 1
+        return call.infeasible(
+            f"the budget is {problem.budget_bytes} bytes, the least feasible one at least {least} bytes with this "
+            f"host memory: raise it, or host_budget_bytes ({needs} {given.host.budget})",
+            engine=cover.engine,
+            least_budget_bytes=least,
+        )
+    return call.based(given.whole_us(given.base)).unknown(
+        f"no plan was found within the limits ({needs} {given.host.budget}): give more time, or a larger budget",
+        engine=cover.engine,
+    )
+
+
+def _returned_at_use(given: Instance, selected: Sequence[int]) -> Found | None:
+    choices = [(tensor, given.last[tensor]) for tensor in selected]
     timeline = evaluate(given, choices)
-    assert timeline is not None, "above the least budget, swapping everything is always possible"
-    return choices, timeline.makespan
+    return None if timeline is None else (choices, timeline.makespan)
 
 
 def feasible(

@@ -8,10 +8,12 @@ import numpy as np
 from solvers.ir.errors import InvalidInput, require_at_least
 from solvers.ir.solution import Call, Limits, Solution, Watch
 from solvers.ir.swap import SwapPlan, SwapProblem
-from solvers.swap.answers import feasible, swap_everything, trivial
+from solvers.swap.answers import feasible, trivial, whatever_fits
 from solvers.swap.evaluate import Choice, Instance, Timeline, evaluate, instance
+from solvers.swap.host import HostLoad
 
 OWN_FAILED = "Capuchin's own choice leaves an op without memory, so every candidate is swapped"
+TOO_LITTLE_HOST = "Capuchin's own choice needs more host memory, so a model chose other candidates"
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,10 @@ class CapuchinSwap:
             raise InvalidInput(f"step is {self.step}, not in (0, 1]: give a share of a swap-in's time")
 
     def solve(self, problem: SwapProblem, limits: Limits, watch: Watch | None = None) -> Solution[SwapPlan]:
-        """A plan within a second; INFEASIBLE with the exact least budget where no plan exists."""
+        """A plan within a second; INFEASIBLE with the least budget where no plan exists.
+
+        Where host memory is so short that the policy finds none, an engine looks for one within the limits.
+        """
         call = Call(self.NAME, limits)
         given = instance(problem)
         known = trivial(problem, given, call)
@@ -42,7 +47,10 @@ class CapuchinSwap:
             return known
         best, reason = _Policy(given, self).best(), None
         if best is None:
-            best, reason = swap_everything(given), OWN_FAILED
+            found = whatever_fits(problem, given, call)
+            if isinstance(found, Solution):
+                return found
+            best, reason = found, OWN_FAILED if len(found[0]) == len(given.size) else TOO_LITTLE_HOST
         return feasible(problem, given, call, best, reason=reason)
 
 
@@ -83,16 +91,19 @@ class _Policy:
     def _choose(self) -> dict[int, int] | None:
         """Swaps by descending free time (then bytes) until every op's need is covered: tensor → op of its in-trigger.
 
-        A tensor that would be back before it saves anything at an op that still lacks memory is passed over.
+        A tensor that would be back before it saves anything at an op that still lacks memory is passed over, and one
+        that the host has no room for.
         """
         given, issue = self.given, dict[int, int]()
+        host = HostLoad(given.host, len(given.time))
         order = sorted(range(len(given.size)), key=lambda tensor: (-free_time(given, tensor), -given.size[tensor]))
         for tensor in order:
             if self.missing.max() <= 0:
                 break
             trigger = self._in_trigger(tensor)
-            if (self.missing[given.first[tensor] + 1 : trigger] > 0).any():
+            if (self.missing[given.first[tensor] + 1 : trigger] > 0).any() and host.fits(tensor):
                 issue[tensor] = trigger
+                host.add(tensor)
                 self.missing[given.first[tensor] + 1 : trigger] -= given.size[tensor]
         return issue if self.missing.max() <= 0 else None
 

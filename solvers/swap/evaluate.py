@@ -9,6 +9,7 @@ from itertools import accumulate
 
 from solvers.ir.errors import InvalidProblem
 from solvers.ir.swap import Swap, SwapPlan, SwapProblem
+from solvers.swap.host import HostRoom, host_room
 from solvers.swap.launches import Launches, launches_of, unswapped_us
 
 _REMEDY = "give a plan of this problem"
@@ -25,7 +26,8 @@ class Instance:
     nanoseconds.
     `need[j]` is how many bytes must be absent during op j (0 where everything fits); `before[j]` the device's time of
     all ops before j; `busy` the ops at which memory is short, in order; `launches` what launching costs (None:
-    nothing); `unswapped[j]` when op j may begin in a step without swaps: `before[j]`, where launching costs nothing.
+    nothing); `unswapped[j]` when op j may begin in a step without swaps: `before[j]`, where launching costs nothing;
+    `host` what swapped tensors may take of the host (None: whatever they take).
     """
 
     time: list[int]
@@ -40,6 +42,7 @@ class Instance:
     ticks: int
     launches: Launches | None
     unswapped: list[int]
+    host: HostRoom | None = None
 
     @property
     def base(self) -> int:
@@ -88,11 +91,17 @@ def instance(problem: SwapProblem) -> Instance:
         ticks=ticks,
         launches=launches,
         unswapped=before if launches is None else [end * ticks for end in unswapped_us(problem.ops)],
+        host=host_room(problem),
     )
 
 
-def least_budget(problem: SwapProblem) -> int:
-    """The least feasible budget: at each op, what remains when every tensor between its uses is absent."""
+def least_budget(problem: SwapProblem, of_host: bool = True) -> int:
+    """The least feasible budget: at each op, what remains when every tensor between its uses is absent.
+
+    Where the host is limited, a lower bound: no more is absent than the host holds. Without `of_host` it is not looked
+    at.
+    """
+    host = problem.host_budget_bytes if of_host else None
     absent = [0] * (len(problem.ops) + 1)
     for tensor in problem.tensors:
         absent[tensor.last_forward_use + 1] += tensor.bytes
@@ -100,12 +109,14 @@ def least_budget(problem: SwapProblem) -> int:
     least = running = 0
     for use, change in zip(problem.memory_bytes, absent, strict=False):
         running += change
-        least = max(least, use - running)
+        least = max(least, use - (running if host is None else min(running, host)))
     return least
 
 
 def evaluate(given: Instance, choices: Sequence[Choice]) -> Timeline | None:
-    """Run the plan in list order; None where some op finds no time at which it fits."""
+    """Run the plan in list order; None where some op finds no time at which it fits, or the host has no room."""
+    if given.host is not None and not given.host.holds([tensor for tensor, _ in choices]):
+        return None
     by_first, by_issue, by_last = _group(given, choices)
     launches, before, need, size, in_time = given.launches, given.before, given.need, given.size, given.in_time
     waiting, issuing = (frozenset[int](), 0) if launches is None else (launches.waiting, launches.transfer)

@@ -8,6 +8,7 @@ import numpy as np
 from solvers.engines import LinearModel, ModelBuilder
 from solvers.engines.model import FloatArray
 from solvers.swap.evaluate import Choice, Instance
+from solvers.swap.host import HostRoom
 from solvers.swap.launches import Launches
 
 
@@ -32,7 +33,8 @@ def exact(given: Instance, horizon: int) -> Exact:
 
 def largest_number(given: Instance, horizon: int) -> int:
     """No coefficient or limit of model X, nor the sum of two, lies beyond it."""
-    return max(4 * _big(given, horizon), *given.size, *given.need)
+    on_host = 0 if given.host is None else 2 * sum(given.host.size)
+    return max(4 * _big(given, horizon), *given.size, *given.need, on_host)
 
 
 def _big(given: Instance, horizon: int) -> int:
@@ -85,6 +87,8 @@ class _Builder:
             self._pair(one, two)
         for op in self.given.busy:
             self._memory(op)
+        if self.given.host is not None:
+            self._host_room(self.given.host)
         self.builder.add_cost([int(self.start[-1])], [1.0])
         self.builder.add_offset(self.given.time[-1])
         return Exact(self.builder.build(), self.issue, [int(column) for column in self.position])
@@ -212,3 +216,15 @@ class _Builder:
                 self._at_least("gone", [(self.ready[op], 1), (self.out[tensor], -1), (absent, -self.big)], -self.big)
                 terms.append((absent, float(self.given.size[tensor])))
         self._at_least("memory", terms, self.given.need[op])
+
+    def _host_room(self, room: HostRoom) -> None:
+        """(X12) What is on the host after an op fits: pool by pool, as memory is shared within a pool only."""
+        budget = min(room.budget, sum(room.size))
+        pools = []
+        for together in room.peaks():
+            column = self.builder.column(0, budget, integer=True, name="held")
+            pools.append((column, -1.0))
+            for group in together:
+                terms = [(int(self.swapped[tensor]), -float(room.size[tensor])) for tensor in group]
+                self._at_least("held", [(column, 1.0), *terms], 0)
+        self._at_least("host_room", pools, -budget)

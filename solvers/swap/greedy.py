@@ -7,8 +7,9 @@ import numpy as np
 from solvers.ir.errors import require_at_least
 from solvers.ir.solution import Call, Limits, Solution, Watch
 from solvers.ir.swap import SwapPlan, SwapProblem
-from solvers.swap.answers import feasible, swap_everything, trivial
+from solvers.swap.answers import feasible, trivial, whatever_fits
 from solvers.swap.evaluate import Choice, Instance, evaluate, instance
+from solvers.swap.host import HostLoad
 from solvers.swap.issue import issue_swap_ins
 from solvers.swap.layers import LogicalLayer, layer_of_op, logical_layers
 
@@ -37,7 +38,10 @@ class GreedySwap:
         require_at_least(0, weight=self.weight, least_bytes=self.least_bytes)
 
     def solve(self, problem: SwapProblem, limits: Limits, watch: Watch | None = None) -> Solution[SwapPlan]:
-        """A plan in milliseconds; INFEASIBLE with the exact least budget where no plan exists."""
+        """A plan in milliseconds; INFEASIBLE with the least budget where no plan exists.
+
+        Where host memory is so short that the heuristic finds none, an engine looks for one within the limits.
+        """
         call = Call(self.NAME, limits)
         given = instance(problem)
         known = trivial(problem, given, call)
@@ -52,8 +56,12 @@ class GreedySwap:
         if timeline is not None:
             makespan = timeline.makespan
         else:
-            reason = "the heuristic's own swaps leave an op without memory, so every candidate is swapped"
-            choices, makespan = swap_everything(given)
+            found = whatever_fits(problem, given, call)
+            if isinstance(found, Solution):
+                return found
+            choices, makespan = found
+            instead = "every candidate is swapped" if len(choices) == len(given.size) else "a model chose others"
+            reason = f"the heuristic's own swaps leave an op without memory, so {instead}"
         return feasible(problem, given, call, (choices, makespan), reason=reason)
 
 
@@ -77,6 +85,7 @@ class _Generator:
         self.hopeless = np.zeros(len(given.size), dtype=bool)
         self.first, self.last = np.array(given.first, dtype=np.int64), np.array(given.last, dtype=np.int64)
         self.size = np.array(given.size, dtype=np.int64)
+        self.host = HostLoad(given.host, len(given.time))
 
     def policy(self) -> list[Choice]:
         """Lines 1-8: until the MRL is empty, build the candidate list and simulate it."""
@@ -96,6 +105,8 @@ class _Generator:
         open_ = (entries > 0) & (self.size >= max(1, least_bytes))
         open_[list(self.chosen)] = False
         (found,) = np.nonzero(open_)
+        if self.given.host is not None:
+            found = found[[self.host.fits(int(tensor)) for tensor in found]]
         if not len(found):
             return []
         score = entries[found] / entries[found].max() + self.options.weight * self.size[found] / self.size[found].max()
@@ -105,13 +116,13 @@ class _Generator:
         """Place every candidate whose swap-in fits a layer after the peak, while the MRL has entries in its span.
 
         `in_time` passes over those whose swap-out would end after the peak. What no layer has time for now, none will
-        have time for later, since time left only shrinks: such tensors are not asked again.
+        have time for later, since time left only shrinks, and so does host memory: such tensors are not asked again.
         """
         placed = False
         for tensor in [tensor for tensor, lost in zip(candidates, self.hopeless[candidates], strict=True) if not lost]:
             if not (self.missing[self.first[tensor] + 1 : self.last[tensor]] > 0).any():
                 continue
-            layer = self._swap_in_layer(tensor)
+            layer = self._swap_in_layer(tensor) if self.host.fits(tensor) else None
             if layer is None:
                 self.hopeless[tensor] = True
             elif self._choose(tensor, layer.start, in_time):
@@ -148,6 +159,7 @@ class _Generator:
             elif in_time:
                 return False
         self.chosen[tensor] = (tensor, issue)
+        self.host.add(tensor)
         self.missing[self.given.first[tensor] + 1 : issue] -= self.given.size[tensor]
         return True
 

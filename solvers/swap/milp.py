@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from solvers.engines import Answer, LinearModel, solve
 from solvers.ir.solution import INTERRUPTED, Call, Limits, Solution, Watch
 from solvers.ir.swap import SwapPlan, SwapProblem
-from solvers.swap.answers import feasible, trivial
+from solvers.swap.answers import feasible, trivial, whatever_fits
 from solvers.swap.discrete import discrete
 from solvers.swap.evaluate import Instance, choices_of, instance, memory_waits
 from solvers.swap.exact import exact, largest_number
@@ -52,7 +52,7 @@ class MilpSwap:
     NAME = "milp-swap"
 
     def solve(self, problem: SwapProblem, limits: Limits, watch: Watch | None = None) -> Solution[SwapPlan]:
-        """The best plan found and a valid bound; INFEASIBLE with the exact least budget where no plan exists."""
+        """The best plan found and a valid bound; INFEASIBLE with the least budget where no plan exists."""
         call = Call(self.NAME, limits)
         given = instance(problem)
         known = trivial(problem, given, call)
@@ -81,7 +81,9 @@ class _Search:
     def run(self) -> Solution[SwapPlan]:
         """All phases within the limits; Ctrl-C keeps what there is."""
         try:
-            self._begin()
+            refused = self._begin()
+            if refused is not None:
+                return refused
             weights = self._relax()
             if not self._small():
                 weights = self._tighten_again(weights)
@@ -98,17 +100,27 @@ class _Search:
         self.best.offer_set(range(len(self.given.size)))
         self.best.offer([(tensor, self.given.last[tensor]) for tensor in range(len(self.given.size))])
 
-    def _begin(self) -> None:
-        """Plans to start from: all tensors (feasible whenever anything is), the given plan, the heuristics."""
+    def _begin(self) -> Solution[SwapPlan] | None:
+        """Plans to start from: all tensors (feasible whenever anything is), the given plan, the heuristics.
+
+        Where host memory is too short for all tensors, others are looked for; the answer, if there is no plan.
+        """
         self._begin_with_all()
         if self.options.start is not None:
             self.best.offer(choices_of(self.problem, self.options.start))
+        if self.best.makespan is None:
+            found = whatever_fits(self.problem, self.given, self.call, self.options.engine)
+            if isinstance(found, Solution):
+                return found
+            self.best.offer(found[0])
+            self.best.offer_set([tensor for tensor, _ in found[0]])
         for printed in (True, False):
             if self._left() <= 0:
                 break
             plan = GreedySwap(printed=printed).solve(self.problem, self.limits).plan
             if plan is not None:
                 self.best.offer(choices_of(self.problem, plan))
+        return None
 
     def _relax(self) -> list[float]:
         """Model F: the bound, and the selection to round."""

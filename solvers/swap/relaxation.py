@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from solvers.engines import LinearModel, ModelBuilder
 from solvers.swap.evaluate import Instance
+from solvers.swap.host import HostRoom
 from solvers.swap.launches import Launches
 
 POINTS = 4000
@@ -85,6 +86,8 @@ class FluidBuilder:
         self._out_lane()
         self._in_lane()
         self._memory()
+        if self.given.host is not None:
+            self._host_room(self.given.host)
         rest = (self.given.before[-1] - self.given.before[int(self.points[-1])]) / self.unit_time
         if self.given.launches is None:
             self.builder.add_cost([int(self.start[-1])], [1.0])
@@ -173,6 +176,17 @@ class FluidBuilder:
     def _memory(self) -> None:
         """(F5) When an op is ready, what has left and was not issued to return covers its need."""
         self._rows("memory", [(self.out_ready, 1.0), (self.issued, -1.0)], lower=self.need)
+
+    def _host_room(self, room: HostRoom) -> None:
+        """(F8) What is on the host after an op fits: pool by pool, as memory is shared within a pool only."""
+        size = np.array(room.size) / self.unit_bytes
+        budget = min(room.budget / self.unit_bytes, float(size.sum()))
+        pools = [int(self.builder.column(0, budget, name="held")) for _ in range(len(set(room.pool)))]
+        for column, together in zip(pools, room.peaks(), strict=True):
+            for group in together:
+                columns, values = np.array([*self.z[group], column]), np.array([*size[group], -1.0])
+                self.builder.row(columns, values, upper=0.0, name="held")
+        self.builder.row(np.array(pools), 1.0, upper=budget, name="host_room")
 
     def _host(self, launches: Launches) -> Integers:
         """(F6) When the host has launched each op: after the ops before it, and the transfers issued meanwhile.

@@ -74,7 +74,7 @@ def test_an_unknown_name_is_told_with_the_nearest_valid_one(override: str, neare
         "problem.budget_fraction=nan",
         "problem.budget_fraction=-0.1",
         "problem.kind=recompute-graph",
-        "problem.budget_bytes=1000",
+        "problem.budget_bytes=9999TiB",
         "model.heads=3",
         "model.dropout=1",
         "robustness.noise=0.95",
@@ -137,3 +137,26 @@ def test_the_grid_of_a_file_is_read_whatever_the_line_sweeps_over() -> None:
 def test_a_broken_sweep_is_refused_in_one_sentence() -> None:
     with pytest.raises(InvalidInput, match=r"write a sweep as key=value,value"):
         expand_grid(["model.layers=1,"], {})
+
+
+@pytest.mark.parametrize(
+    ("words", "fraction", "amount"),
+    [
+        ((), 0.55, None),
+        (("problem.budget_bytes=55MiB",), None, 55 << 20),
+        (("problem.budget_bytes=1.5GB",), None, 1_500_000_000),
+        (("problem.budget_bytes=3221225472",), None, 3221225472),
+        (("problem.budget_bytes=60%",), 0.6, None),
+        (("problem.budget_bytes=null",), 0.55, None),
+    ],
+)
+def test_a_budget_in_bytes_takes_the_place_of_the_share(
+    words: tuple[str, ...], fraction: float | None, amount: int | None
+) -> None:
+    problem = read_settings(words).settings.problem
+    assert (problem.budget_fraction, problem.budget_bytes) == (fraction, amount)
+
+
+def test_a_budget_without_a_unit_is_refused_and_so_are_two_budgets() -> None:
+    assert "problem.budget_bytes is '55', a number without a unit: write 55% for" in refusal("problem.budget_bytes=55")
+    assert "give exactly one of them" in refusal("problem.budget_bytes=1GiB", "problem.budget_fraction=0.5")

@@ -7,8 +7,9 @@ import torch
 
 from experiments.config import DeviceKind, HardwareConf
 from experiments.execution import Execution, Treatment, attempt, execute
+from experiments.hardware import SHIPPED
 from experiments.models import GptShape
-from experiments.worlds import World, load_hardware
+from experiments.worlds import World, load_hardware, require_world
 from runtime.device.native import why_missing
 from solvers.ir import BayplanError, InvalidInput
 from tests.experiments.tiny import tiny_hardware
@@ -89,6 +90,21 @@ def test_a_machine_without_a_link_has_none_to_replace(tmp_path: object) -> None:
         file.write('{"format": "bayplan-hardware/1", "name": "h", "devices": [{"name": "d", "memory_bytes": 1}]}')
     with pytest.raises(InvalidInput, match="leave out link_gb_per_s"):
         load_hardware(HardwareConf(file=path, link_gb_per_s=4))
+
+
+def test_a_gpus_plans_are_not_made_by_a_simulated_devices_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if there were a GPU: the default, an experiment's choice and its like are refused, a path is a wish."""
+    monkeypatch.setattr(World, "require", lambda self: None)
+    for name in ("sim-small", "sim-other", "sim-tiny"):
+        require_world(DeviceKind.sim, HardwareConf(file=name))
+        with pytest.raises(InvalidInput) as refused:
+            require_world(DeviceKind.cuda, HardwareConf(file=name))
+        assert str(refused.value) == (
+            f"hardware '{name}' is what the simulated device models, and plans by it fit no GPU: measure this one "
+            "(bayplan calibrate --device cuda --out FILE), then say hardware.file=FILE"
+        )
+    require_world(DeviceKind.cuda, HardwareConf(file="h200"))
+    require_world(DeviceKind.cuda, HardwareConf(file=str(SHIPPED / "sim-small.json")))
 
 
 def test_an_error_of_one_policy_is_its_reason() -> None:

@@ -41,6 +41,14 @@ def test_a_budget_is_a_fraction_of_the_peak_or_bytes() -> None:
     assert make_problem(ProblemConf(budget_bytes=77), GRAPH, hardware).budget_bytes == 77
 
 
+def test_host_memory_is_limited_where_the_settings_say_so() -> None:
+    hardware = read_hardware("sim-small")
+    assert make_problem(ProblemConf(budget_bytes=77), GRAPH, hardware).host_budget_bytes is None
+    assert make_problem(ProblemConf(budget_bytes=77, host_budget_bytes=9), GRAPH, hardware).host_budget_bytes == 9
+    with pytest.raises(InvalidInput, match=r"problem\.host_budget_bytes is -1"):
+        ProblemConf(budget_bytes=77, host_budget_bytes=-1)
+
+
 def test_the_best_valid_plan_of_the_neighbours_is_where_a_solver_begins() -> None:
     plans = {"none": plan(), "large": plan((0, 3)), "small": plan((1, 3)), "foreign": plan((7, 3))}
     assert best_start(PROBLEM, plans) == plan((1, 3))  # swaps 20 bytes instead of 30: less to wait for

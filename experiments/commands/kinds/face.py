@@ -52,6 +52,10 @@ class Shown(NamedTuple):
     figures: Figures
 
 
+def _as_it_is(request: Request, problem: Problem) -> Problem:
+    return problem
+
+
 def _nothing(problem: Any, graph: OpGraph, budget: str | None, peak_bytes: int) -> Iterator[str]:
     return iter(())
 
@@ -63,6 +67,7 @@ class Face:
     - `options`: its own options of `make`. `own`: the parameters that mean nothing to kinds that do not list them too.
     - `meaningless`: parameters that mean nothing to it, and `why`. `of_graph`: others that a --graph leaves open.
     - `from_graph`, `from_shape`, `from_profile`: make the problem; None: through `solvers.planner.make_problem`.
+    - `refined`: the problem so made, with what else was asked for.
     - `warnings`: sentences against the problem made of a graph, from (problem, graph, --budget, peak in bytes).
     - `simulate`: what a valid plan would do; None: through `solvers.planner.simulate_plan`.
     """
@@ -75,6 +80,7 @@ class Face:
     from_graph: Callable[[Request, Path], Made] | None = None
     from_shape: Callable[[Request, str], Made] | None = None
     from_profile: Callable[[Request], Made] | None = None
+    refined: Callable[[Request, Any], Problem] = _as_it_is
     warnings: Callable[[Any, OpGraph, str | None, int], Iterator[str]] = _nothing
     simulate: Callable[[Any, Any], Shown] | None = None
 

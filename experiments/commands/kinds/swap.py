@@ -1,12 +1,38 @@
-"""`bayplan make swap`: what speaks against planning a measured step, or against its budget."""
+"""`bayplan make swap`: its limit of host memory, and what speaks against planning a measured step."""
 
 from collections.abc import Iterator
+from typing import get_args
 
-from experiments.commands.kinds.face import Face
+import click
+
+from experiments.commands.kinds.face import Face, Request
 from experiments.profiled import doubts
-from solvers.ir.amounts import show_bytes
+from solvers.ir.amounts import parse_budget, show_bytes
 from solvers.ir.graph import OpGraph
-from solvers.ir.swap import SwapProblem
+from solvers.ir.problem import with_host
+from solvers.ir.swap import HostRounding, SwapProblem
+
+OPTIONS = (
+    click.option("--host-budget", metavar="B", help="swap: host memory for what is swapped.  [default: any]"),
+    click.option(
+        "--host-rounding",
+        type=click.Choice(get_args(HostRounding)),
+        help="swap: what a tensor takes of the host.  [default: exact]",
+    ),
+)
+OWN = ("host_budget", "host_rounding")
+
+
+def _refined(request: Request, problem: SwapProblem) -> SwapProblem:
+    """The problem with the limit of host memory that was asked for."""
+    budget, rounding = (request.cut[name] for name in OWN)
+    if rounding is not None:
+        problem = with_host(problem, {"host_rounding": rounding})
+    if budget is not None:
+        problem = with_host(
+            problem, {"host_budget_bytes": parse_budget(budget, max(problem.memory_bytes), "--host-budget")}
+        )
+    return problem
 
 
 def _warnings(problem: SwapProblem, step: OpGraph, budget: str | None, peak: int) -> Iterator[str]:
@@ -14,12 +40,14 @@ def _warnings(problem: SwapProblem, step: OpGraph, budget: str | None, peak: int
     from solvers.swap.evaluate import least_budget
 
     yield from doubts(step)
-    least = least_budget(problem)
+    least, host = least_budget(problem), problem.host_budget_bytes
     if problem.budget_bytes < least:
-        yield (
-            f"no plan fits the budget of {show_bytes(problem.budget_bytes)}: the least feasible one is "
-            f"{show_bytes(least)}, {100 * least / peak:.1f}% of the peak"
-        )
+        asked = f"the budget of {show_bytes(problem.budget_bytes)}"
+        if host is None:
+            asked += ": the least feasible one is"
+        else:
+            asked += f" while the host holds at most {show_bytes(host)}: the budget must be at least"
+        yield (f"no plan fits {asked} {show_bytes(least)}, {100 * least / peak:.1f}% of the peak")
     elif budget is not None and problem.budget_bytes >= peak:
         yield (
             f"the budget of {show_bytes(problem.budget_bytes)} is not below the peak of {show_bytes(peak)}, so nothing "
@@ -27,4 +55,4 @@ def _warnings(problem: SwapProblem, step: OpGraph, budget: str | None, peak: int
         )
 
 
-FACE = Face(warnings=_warnings)
+FACE = Face(options=OPTIONS, own=OWN, refined=_refined, warnings=_warnings)

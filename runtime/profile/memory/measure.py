@@ -7,12 +7,15 @@ from torch import nn
 
 from runtime.blocks.blocks import find_blocks
 from runtime.blocks.on_demand import OnDemand, Resident, states_on_host
+from runtime.device import memory_stats
+from runtime.device.settling import settled
 from runtime.profile.memory.observing import Observer
 from runtime.profile.memory.parameters import first_uses, ordered_parameters
 from runtime.profile.memory.profile import MemoryProfile
 from runtime.profile.memory.reading import Reader
 from runtime.profile.place import place_of
 from runtime.profile.recording import detailed_recording
+from runtime.storage.garbage import without_collector
 from solvers.ir.errors import InvalidInput
 
 
@@ -66,7 +69,8 @@ def _traced(
     demand.begin()
     observer = Observer(model, blocks, place, demand)
     torch.accelerator.synchronize(place)
-    with detailed_recording(place, timed=False) as recorder, observer.watching():
+    settled(lambda: memory_stats(place).allocated_bytes)
+    with without_collector(), detailed_recording(place, timed=False) as recorder, observer.watching():
         step()
     _require_trained(model, observer)
     modules = [blocks[call.name] for call in observer.calls]

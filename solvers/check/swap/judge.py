@@ -1,8 +1,8 @@
-"""Judge of `swap` decisions: the rules of formats.md 3.1 to 3.8, followed op by op."""
+"""Judge of `swap` decisions: the rules of formats.md 3.1 to 3.10, followed op by op."""
 
 import math
 from collections import defaultdict, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from itertools import accumulate
 
@@ -14,7 +14,8 @@ def judge_swap(problem: SwapProblem, plan: SwapPlan) -> Verdict:
     """The decision's violations, and the end of the last op where it has none."""
     violations = _form(problem, plan)
     if not violations:
-        violations = _memory(problem, _pairs(problem, plan))
+        pairs = _pairs(problem, plan)
+        violations = _memory(problem, pairs) + host_violations(problem, [tensor for _, tensor in pairs])
     if violations:
         return Verdict(tuple(violations))
     return Verdict((), _end_us(problem, _pairs(problem, plan)))
@@ -33,13 +34,68 @@ def least_budget_bytes(problem: SwapProblem) -> int:
 
 
 def known_least_budget(problem: SwapProblem) -> tuple[int, int]:
-    """At least and at most what the least feasible budget is: it has a closed form."""
-    return (least_budget_bytes(problem),) * 2
+    """At least and at most what the least feasible budget is.
+
+    It has a closed form but where the host is limited: there no more can be absent than the host holds, and with all
+    the memory that the step may use nothing has to be.
+    """
+    least = least_budget_bytes(problem)
+    if problem.host_budget_bytes is None or not host_violations(problem, problem.tensors):
+        return least, least
+    return max(least, max(problem.memory_bytes) - problem.host_budget_bytes), max(problem.memory_bytes)
 
 
 def is_feasible(problem: SwapProblem) -> bool:
-    """Whether some decision keeps the budget."""
-    return least_budget_bytes(problem) <= problem.budget_bytes
+    """Whether some decision surely keeps the budget.
+
+    That of all tensors does if any does, where the host holds them; else those that are left when each that is not
+    needed is taken away, from the smallest and from the largest on, may do.
+    """
+    if least_budget_bytes(problem) > problem.budget_bytes:
+        return False
+    if not host_violations(problem, problem.tensors):
+        return True
+    by_size = sorted(problem.tensors, key=lambda tensor: tensor.bytes)
+    return any(not host_violations(problem, _needed(problem, order)) for order in (by_size, by_size[::-1]))
+
+
+def _needed(problem: SwapProblem, order: Sequence[SwapTensor]) -> list[SwapTensor]:
+    """What is left of all tensors when they are taken away in that order, each where the rest keeps the budget."""
+    kept = list(order)
+    spans = [(tensor.last_forward_use, tensor.first_backward_use, tensor.bytes) for tensor in order]
+    absent = _absent(len(problem.ops), spans)
+    for tensor in order:
+        between = range(tensor.last_forward_use + 1, tensor.first_backward_use)
+        if all(problem.memory_bytes[j] - absent[j] + tensor.bytes <= problem.budget_bytes for j in between):
+            kept.remove(tensor)
+            for j in between:
+                absent[j] -= tensor.bytes
+    return kept
+
+
+def host_violations(problem: SwapProblem, swapped: Iterable[SwapTensor]) -> list[str]:
+    """3.10: each swapped tensor is on the host from the end of op a until op b begins."""
+    budget, rounded = problem.host_budget_bytes, problem.host_rounding == "power-of-two"
+    if budget is None:
+        return []
+    held: dict[int, list[int]] = {}  # by block size where blocks are of powers of two, else all as one
+    for tensor in swapped:
+        size = _next_power_of_two(tensor.bytes) if rounded else tensor.bytes
+        after = held.setdefault(size if rounded else 0, [0] * len(problem.ops))
+        for j in range(tensor.last_forward_use, tensor.first_backward_use):
+            after[j] += size
+    need = sum(max(after) for after in held.values())
+    if need <= budget:
+        return []
+    blocks = ", in blocks of powers of two" if rounded else ""
+    return [f"the host holds {need} bytes of swapped tensors{blocks}, host_budget_bytes {budget}"]
+
+
+def _next_power_of_two(size: int) -> int:
+    power = 1
+    while power < size:
+        power *= 2
+    return power if size else 0
 
 
 def _absent(ops: int, spans: Iterable[tuple[int, int, int]]) -> list[int]:

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from solvers.check.order import HappensBefore
+from solvers.check.swap.judge import host_violations
 from solvers.check.verdict import Verdict
 from solvers.ir.fields import TensorId
 from solvers.ir.schedule import Action, Schedule
@@ -17,7 +18,7 @@ LANE = {"compute": "0.compute", "release": "0.compute", "swap_out": "0.out", "sw
 
 
 def judge_swap_schedule(problem: SwapProblem, schedule: Schedule) -> Verdict:
-    """Judge a schedule: data present where computed, reuse after release, memory within budget, nothing leaked."""
+    """Judge a schedule: data present where computed, reuse after release, memory within budgets, nothing leaked."""
     return Verdict(tuple(_form(problem, schedule) or _Judge(problem, schedule).violations()))
 
 
@@ -82,7 +83,7 @@ class _Judge:
             out, release, back = (actions[do][0] for do in counts)
             found += self._tensor(tensor, out, release, back)
             swapped.append((tensor, release, back))
-        return found + self._memory(swapped)
+        return found + self._memory(swapped) + host_violations(self.problem, [tensor for tensor, _, _ in swapped])
 
     def _release_places(self) -> list[str]:
         """A release stands right before the op that it names (further releases between)."""

@@ -20,6 +20,8 @@ from solvers.layout.least import Least
 from solvers.layout.search import Search
 
 NOTHING_FOUND = "no decision was found that fits, nor a proof that there is none: give more time"
+SEARCH_S = 0.5
+"""So long the paper's search may take whatever the limit is: it needs milliseconds, more only on a busy machine."""
 TIME_UP = "time was up before the search had begun: this is the best of the plans that it would begin from"
 NO_RELAXATION = "CP-SAT cannot solve the relaxation, whose times are fractional: use highs or gurobi for a better bound"
 TOO_LARGE = "the problem is too large for the relaxation: the bound is that of compute and updates alone"
@@ -138,7 +140,7 @@ class _Search:
         self.pool = [plan for _, plan in sorted(ends, key=lambda pair: pair[0])[:POOL]]
 
     def _begin_with_search(self) -> None:
-        found = Search().solve(self.problem, Limits(time_s=max(0.01, self._left()))).plan
+        found = Search().solve(self.problem, Limits(time_s=max(SEARCH_S, self._left()))).plan
         if found is not None:
             self.best.offer(found)
 

@@ -124,3 +124,18 @@ def test_record_stream_protects_the_copy(loose: SimDevice) -> None:
     reused = torch.full((N,), 9, dtype=torch.uint8, device="sim")
     side.synchronize()
     assert target.eq(1).all() and reused.eq(9).all()
+
+
+def test_a_copy_from_a_freed_block_outlives_its_pages(sim: SimDevice) -> None:
+    """The stream waits for the copy before it frees; that pages go back to the system then is nobody's business."""
+    sim.set_capacity(2 << 30)
+    home, side = torch.accelerator.current_stream(), torch.Stream(device="sim")
+    source, target = on_device(1), pinned(0)
+    large = torch.empty(1 << 30, dtype=torch.uint8, device="sim")  # more than sim keeps of what is free
+    with side:
+        target.copy_(source, non_blocking=True)
+    home.wait_stream(side)
+    del source
+    del large
+    torch.accelerator.synchronize()
+    assert target.eq(1).all()

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runtime.device import memory_stats, use_sim
+from runtime.device import SimDevice, memory_stats, use_sim
 from tests.csrc.sim.conftest import ROUND
 
 STREAMS = 3
@@ -74,17 +74,8 @@ class Program:
                 self.streams[gone.owner].wait_event(event)
 
 
-MAKE = st.tuples(st.just("make"), st.integers(0, STREAMS - 1), st.integers(0, 99))
-USE = st.tuples(st.just("use"), st.integers(0, STREAMS - 1), st.integers(0, 20), st.booleans())
-FREE = st.tuples(st.just("free"), st.integers(0, 20), st.booleans())
-
-
-@settings(max_examples=150)
-@given(st.lists(st.one_of(MAKE, USE, FREE), min_size=3, max_size=30), st.integers(6, 40))
-def test_a_program_that_waits_is_clean_and_right_in_any_memory(steps: list[tuple[object, ...]], blocks: int) -> None:
-    """Out of memory is allowed, a race or a wrong byte never: freed blocks are used again all the time."""
-    sim = use_sim(ROUND, races="record")
-    sim.set_capacity(memory_stats(sim.device).reserved_bytes + blocks * SIZE)
+def play(steps: list[tuple[object, ...]], sim: SimDevice) -> None:
+    """Run a program; being out of memory makes it drop everything. No race, and every byte right, on either side."""
     program = Program()
     for name, *arguments in steps:
         try:
@@ -96,3 +87,17 @@ def test_a_program_that_waits_is_clean_and_right_in_any_memory(steps: list[tuple
     assert [race.sentence for race in sim.races()] == []
     assert all(host.eq(value).all() for host, value in program.hosts)
     assert all(held.tensor.cpu().eq(held.value).all() for held in program.held)
+
+
+MAKE = st.tuples(st.just("make"), st.integers(0, STREAMS - 1), st.integers(0, 99))
+USE = st.tuples(st.just("use"), st.integers(0, STREAMS - 1), st.integers(0, 20), st.booleans())
+FREE = st.tuples(st.just("free"), st.integers(0, 20), st.booleans())
+
+
+@settings(max_examples=150)
+@given(st.lists(st.one_of(MAKE, USE, FREE), min_size=3, max_size=30), st.integers(6, 40))
+def test_a_program_that_waits_is_clean_and_right_in_any_memory(steps: list[tuple[object, ...]], blocks: int) -> None:
+    """Out of memory is allowed, a race or a wrong byte never: freed blocks are used again all the time."""
+    sim = use_sim(ROUND, races="record")
+    sim.set_capacity(memory_stats(sim.device).reserved_bytes + blocks * SIZE)
+    play(steps, sim)

@@ -19,6 +19,7 @@ FUNCTIONS = {
     "graph": "graph.graph_figures",
     "records": "records.record_figures",
     "matching": "matching.matching_figures",
+    "tracing": "tracing.tracing_figures",
     "offload": "offload.offload_figures",
     "replan": "replan.replan_figures",
     "layout": "layout.layout_figures",
@@ -54,6 +55,7 @@ def test_every_section_runs_once_in_order_with_what_the_help_promises(asked: Ask
         ("graph", (shipped_instances(), 30.0, 2)),
         ("records", (60,)),
         ("matching", (60,)),
+        ("tracing", (60,)),
         ("offload", ()),
         ("replan", (5,)),
         ("layout", (5,)),
@@ -73,6 +75,7 @@ def test_each_setting_reaches_the_sections_that_it_is_for(asked: Asked, tmp_path
         "graph": ([first, second], 7.0, 5),
         "records": (9,),
         "matching": (9,),
+        "tracing": (9,),
         "offload": (),
         "replan": (2,),
         "layout": (2,),
@@ -122,7 +125,7 @@ def test_the_file_names_nothing_of_the_machine_but_its_kind(tmp_path: Path) -> N
 
 def test_an_unknown_section_is_refused_with_the_names_of_all() -> None:
     sentence = refused(call("--only", "everything"))
-    assert "'everything' is not one of 'swap', 'layer', 'graph', 'records', 'matching', 'offload'" in sentence
+    assert "'everything' is not one of 'swap', 'layer', 'graph', 'records', 'matching', 'tracing'" in sentence
     assert sentence.endswith("see bench --help")
 
 

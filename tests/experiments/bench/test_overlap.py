@@ -5,10 +5,13 @@ from typing import Any
 import pytest
 import torch
 
-from experiments.bench.overlap import hidden_share, traced
+from experiments.bench.overlap import hidden_share, traced, traced_on_sim
 from experiments.models.gpt import GptShape
-from runtime.device import accelerator, reset_peak_memory
+from runtime.device import accelerator, reset_peak_memory, use_sim
 from runtime.swap import session
+from tests.accelerators import prepare_sim, prepared
+
+prepare_sim()
 
 
 def event(category: str, name: str, begin: float, end: float) -> dict[str, Any]:
@@ -60,6 +63,33 @@ def test_only_finished_events_count() -> None:
 
 def test_a_trace_without_copies_has_no_share() -> None:
     assert hidden_share([event("kernel", "gemm", 0, 1)]) is None
+
+
+def test_a_step_on_sim_is_told_in_the_same_words() -> None:
+    """A copy on a stream of its own beside a long kernel is hidden, one behind it is not; nothing else is told."""
+    prepared("sim")
+    sim = use_sim(races="off")
+    host = torch.zeros(1 << 20, dtype=torch.uint8).pin_memory()
+    there = torch.empty(1 << 20, dtype=torch.uint8, device="sim")
+    matrix = torch.ones(1024, 1024, device="sim")
+    side = torch.Stream("sim")
+
+    def beside() -> None:
+        matrix @ matrix
+        with side:
+            there.copy_(host, non_blocking=True)
+
+    def behind() -> None:
+        matrix @ matrix
+        there.copy_(host, non_blocking=True)
+
+    shares = []
+    for step in (beside, behind):
+        events = traced_on_sim(step, sim)
+        assert sorted(event["cat"] for event in events) == ["gpu_memcpy", "kernel"]
+        shares.append(hidden_share(events))
+    assert shares[0] is not None and shares[0] > 0.9
+    assert shares[1] == 0
 
 
 @pytest.mark.gpu

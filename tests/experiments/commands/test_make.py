@@ -77,6 +77,21 @@ def test_a_budget_that_no_plan_fits_is_told_with_the_least_that_one_does(graph: 
     )
 
 
+def test_a_limit_of_host_memory_is_part_of_the_problem(graph: Path) -> None:
+    make(graph, "--budget", "80%")
+    assert made(graph).host_budget_bytes is None
+    make(graph, "--budget", "80%", "--host-budget", "30MB", "--host-rounding", "power-of-two")
+    problem = made(graph)
+    assert (problem.host_budget_bytes, problem.host_rounding) == (30_000_000, "power-of-two")
+    short = make(graph, "--budget", "80%", "--host-budget", "1MB").err
+    assert (
+        "while the host holds at most 1000000 bytes (976.56 KiB): the budget must be at least 199000000 bytes" in short
+    )
+    unitless = refused(make(graph, "--host-budget", "55"))
+    assert "--host-budget is '55', a number without a unit: write 55% for a share, or bytes with a suffix" in unitless
+    assert "--host-budget is 'some'" in refused(make(graph, "--host-budget", "some"))
+
+
 @pytest.mark.parametrize(("budget", "meant"), [("55", "55%"), ("0.55", "55%"), ("99.5", "99.5%"), ("1", "1%")])
 def test_a_budget_without_a_unit_is_taken_for_a_forgotten_one(graph: Path, budget: str, meant: str) -> None:
     said = refused(make(graph, "--budget", budget))

@@ -1,5 +1,6 @@
 """`bayplan profile` and `calibrate`: the user's model, the user's mistakes, and the whole way to a timeline."""
 
+import gc
 import json
 import math
 import sys
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from experiments.hardware import read_hardware
+from runtime.device import use_sim
 from solvers.ir import Hardware, OpGraph
 from solvers.ir.codec import read_document
 from tests.experiments.commands.console import Outcome, call, refused, start
@@ -48,6 +50,25 @@ def stumbling(device):
         return model(torch.zeros(1, 3, device=device))
 
     return model, optimizer, step
+
+
+def chosen_by_data(device):
+    model, optimizer, _ = build(device)
+    return model, optimizer, lambda: model(torch.ones(1, 64, device=device))[torch.ones(1, 64, device=device) > 0]
+
+
+def huge_in_half_precision(device):
+    model = torch.nn.Linear(60000, 60000, device=device, dtype=torch.bfloat16)
+    optimizer = torch.optim.SGD(model.parameters())
+    data = torch.ones(100, 60000, device=device, dtype=torch.bfloat16)
+
+    def step():
+        loss = model(data).sum()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return model, optimizer, step
 """
 
 
@@ -72,6 +93,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             ["own_model:stumbling", "--device", "cpu"],
             "the step of own_model:stumbling raised RuntimeError at own_model.py:",
         ),
+        (["own_model:build", "--device", "gpu"], "there is no device 'gpu': did you mean 'cuda'?"),
         (["own_model:build", "--device", "tpu"], "there is no device 'tpu'"),
         (["own_model:build", "--device", "cpu", "--hardware", "sim-small"], "leave one of them out"),
         (["own_model:build", "--device", "sim", "--hardware", "sim-smal"], "did you mean 'sim-small'?"),
@@ -125,3 +147,37 @@ def test_calibrating_the_simulation_finds_its_hardware_file(folder: Path) -> Non
     measured, modelled = read_document(Path("h.json"), Hardware), read_hardware("sim-other")
     found, true = (machine.link(machine.device().name, "host").bytes_per_s for machine in (measured, modelled))
     assert found == pytest.approx(true, rel=0.01)
+
+
+def test_shapes_only_writes_the_same_graph(folder: Path) -> None:
+    """Every operator, tensor, microsecond and byte; only its source says that nothing was computed."""
+    for options in ((), ("--shapes-only",)):
+        done = call("profile", "own_model:build", "--device", "sim", "--out", f"{len(options)}.json", *options)
+        assert done.code == 0, done.err
+        gc.collect()
+    real, seen = (json.loads((folder / f"{which}.json").read_text()) for which in (0, 1))
+    assert seen.pop("source").startswith(f"sim-shapes: {real.pop('source')}")
+    assert seen == real
+    wrong = call("profile", "own_model:build", "--device", "cpu", "--shapes-only")
+    assert refused(wrong).startswith("--shapes-only is a mode of device sim, but --device is cpu: leave one")
+    gc.collect()
+    use_sim()
+
+
+def test_shapes_only_has_memory_without_end_and_tells_what_is_estimated(folder: Path) -> None:
+    """Twice 6.7 GiB of weights and gradients on a device of 4; products of such sizes were never measured."""
+    done = call("profile", "own_model:huge_in_half_precision", "--shapes-only", "--out", "huge.json")
+    assert done.code == 0, done.err
+    assert "warning: kernels whose temporaries were not measured: 3 calls (addmm, mm, sum), so that" in done.err
+    source = json.loads((folder / "huge.json").read_text())["source"]
+    assert "kernels whose temporaries were not measured: 3 calls" in source
+    gc.collect()
+    use_sim()
+
+
+def test_what_needs_numbers_is_refused_in_the_device_s_own_words(folder: Path) -> None:
+    sentence = refused(call("profile", "own_model:chosen_by_data", "--shapes-only"))
+    assert ":chosen_by_data: the size of what the operator index returns depends on data" in sentence
+    assert "correct it" not in sentence and sentence.endswith("or leave shapes_only out")
+    gc.collect()
+    use_sim()

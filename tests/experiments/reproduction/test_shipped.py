@@ -14,8 +14,6 @@ from experiments.reproduction.sources import ROOT, files_digest
 
 NAMES = entry_names()
 PLACE = re.compile(r"Abstract|Algorithm \d|§[\dIVX]|Figure \d|Table \d|Equations? \d|^ours$")
-WAITING: set[str] = set()
-"""Modules of compute functions that are not written yet; the test of their entries skips until they are."""
 UNITS = {0.0, 1.0, 2.0, 100.0, 1e3, 1e6, 1e9, 3600.0, 0.5}
 """Floats that convert units, or mean a half; any other one in a compute module would be a constant out of sight."""
 
@@ -63,9 +61,6 @@ def test_declared_files_exist(entry: Entry) -> None:
 def test_the_compute_function_takes_the_parameters(entry: Entry) -> None:
     if entry.compute is None:
         return
-    module, _ = entry.function()
-    if module in WAITING and importlib.util.find_spec(module) is None:
-        pytest.skip(f"{module} is not written yet")
     assert callable(compute_function(entry))
 
 

@@ -54,7 +54,7 @@ def test_only_pytorchs_way_looks_at_events(result: Result) -> None:
 
 def test_blocks_wait_longer_for_the_allocator_the_further_the_host_runs_ahead(result: Result) -> None:
     mine, theirs = (result.named(f"{way}, mean interval").numbers() for way in ("printed", "torch"))
-    assert all(theirs[label] > mine[label] for label in mine)
+    assert all(theirs[label] > mine[label] for label in mine), (mine, theirs)
     assert theirs["layers 4 launch 0.5"] > theirs["layers 4 launch 20"]
     assert result.named(RATIO).numbers() == {label: theirs[label] / mine[label] for label in mine}
 
@@ -68,7 +68,7 @@ def test_a_look_costs_the_host_its_time() -> None:
     """The same loop, host-bound, with looks that cost nothing: it is faster by about what they cost."""
     shape, device = gpt_of(SHAPE, HEAD_WIDTH), machine(20)
     peak = int(unlimited(device, shape)["peak_bytes"] or 0)
-    trials = [Trial(budget_share=0.7, event_query_ns=ns, iterations=11, measured=1) for ns in (0, 5000)]
+    trials = [Trial(budget_share=0.7, event_query_ns=ns, iterations=15, measured=3) for ns in (0, 5000)]
     free, dear = (under_session(device, shape, "torch", trial, peak) for trial in trials)
     assert free["step_s"] is not None and dear["step_s"] is not None
     assert dear["step_s"] > free["step_s"]
@@ -84,7 +84,7 @@ def test_a_budget_below_the_working_set_is_an_outcome(tmp_path: Path) -> None:
         layers=[1],
         launches_us=[2],
         ways=["printed", "custom", "torch"],
-        trial={"budget_share": 0.01, "event_query_ns": 0, "iterations": 3, "measured": 1},
+        trial={"budget_share": 0.01, "event_query_ns": 0, "iterations": 18, "measured": 1},
     )
     assert result.named("custom, step").points == {"layers 1 launch 2": OUT_OF_MEMORY}
     assert result.named("step, torch over custom").points == {"layers 1 launch 2": None}

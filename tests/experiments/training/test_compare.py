@@ -352,7 +352,8 @@ def test_a_run_on_cuda_never_loads_the_simulated_device(tmp_path: Path) -> None:
     program = (
         "import sys\n"
         "from experiments.cli import main\n"
-        f"code = main(['compare', 'device=cuda', 'steps=1', 'model=gpt-tiny', r'run_dir={tmp_path / 'run'}'])\n"
+        f"words = ['device=cuda', 'hardware=h200', 'steps=1', 'model=gpt-tiny', r'run_dir={tmp_path / 'run'}']\n"
+        "code = main(['compare', *words])\n"
         "import torch\n"
         "assert 'runtime._sim' not in sys.modules\n"
         "assert torch._C._get_privateuse1_backend_name() == 'privateuseone'\n"

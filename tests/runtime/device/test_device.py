@@ -81,12 +81,29 @@ def test_a_capacity_below_the_memory_in_use_is_refused(sim: SimDevice) -> None:
     assert kept.numel() == MIB
 
 
+def test_after_a_refusal_all_is_as_before(sim: SimDevice) -> None:
+    kept = torch.ones(MIB, device="sim")
+    before = (sim.now_ns(), sim.counters(), sim.capacity_bytes, sim_hardware())
+    with pytest.raises(InvalidInput, match="capacity_bytes of 1024 is below"):
+        use_sim(capacity_bytes=1024, allocator="caching", noise=0.5)
+    assert not native.load("runtime._sim").caching()
+    assert (sim.now_ns(), sim.counters(), sim.capacity_bytes, sim_hardware()) == before
+    assert kept.sum().item() == MIB
+
+
 @pytest.mark.parametrize(
     ("options", "told"),
     [
         ({"noise": 1.0}, r"noise of 1.0 is outside \[0, 1\)"),
         ({"noise": -0.1}, r"noise of -0.1 is outside"),
         ({"seed": -1}, "seed of -1 is outside"),
+        ({"seed": "a"}, "seed of 'a' is no integer"),
+        ({"capacity_bytes": 1.5}, "capacity_bytes of 1.5 is no integer: give the device's bytes"),
+        ({"capacity_bytes": "4GB"}, "capacity_bytes of '4GB' is no integer"),
+        ({"capacity_bytes": -1}, "capacity_bytes of -1 is outside"),
+        ({"capacity_bytes": 1 << 70}, "capacity_bytes of 1180591620717411303424 is outside"),
+        ({"event_query_ns": 1 << 70}, "event_query_ns of 1180591620717411303424 is outside"),
+        ({"shapes_only": "yes"}, "shapes_only='yes' is unknown"),
         ({"races": "maybe"}, "races='maybe' is unknown: choose of"),
         ({"hardware": "/nowhere/h.json"}, "/nowhere/h.json"),
         ({"hardware": Hardware(name="h", devices=(Device(name="d", memory_bytes=1),))}, "no link from 'host' to 'd'"),

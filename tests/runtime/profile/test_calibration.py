@@ -1,11 +1,16 @@
 """Calibration recovers what the simulated device was told to be, and says of a CPU what it can."""
 
+import re
+
 import msgspec
 import pytest
+import torch
 
 from runtime.device import SimDevice, use_sim
-from runtime.profile.calibration import calibrate
-from runtime.profile.links import measure_links
+from runtime.device.setup import plain_numbers
+from runtime.profile import links
+from runtime.profile.calibration import _float32, calibrate
+from runtime.profile.links import measure_both_ways, measure_links
 from solvers.ir.codec import document_to_raw, read_document, write_json
 from solvers.ir.hardware import Device, Hardware, Link
 
@@ -56,14 +61,37 @@ def test_the_simulated_device_is_recovered_within_two_percent() -> None:
     assert link.latency_us == pytest.approx(9.0, rel=0.02)
     assert link.duplex == "full"
     assert "sim:0" in measured.source
+    assert re.search(r"1\.0\d times as long with copies the other way at once", measured.source)
+    assert "of the host an event takes 0.00 µs to record" in measured.source  # sim's events cost nothing
 
 
 @pytest.mark.usefixtures("sim")
 def test_a_link_that_both_directions_share_is_half_duplex(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("runtime.profile.links.LARGE_BYTES", 4 << 20)
     device = use_sim(with_links(Link(a="0", b="host", bytes_per_s=8_000_000_000, duplex="half"))).device
-    (link,) = measure_links(device, "sim")
+    (link,), slowdown = measure_both_ways(device, "sim")
     assert link.duplex == "half"
+    assert slowdown == pytest.approx(2, rel=0.02)
+
+
+@pytest.mark.usefixtures("sim")
+def test_copies_both_ways_do_not_meet_on_a_full_duplex_link(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("runtime.profile.links.LARGE_BYTES", 4 << 20)
+    (link,), slowdown = measure_both_ways(use_sim(MODEST).device, "sim")
+    assert (link.duplex, link.shares) == ("full", None)
+    assert 1 <= slowdown < 1.02
+
+
+@pytest.mark.usefixtures("sim")
+def test_unequal_directions_that_slow_each_other_down_share_a_bundle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No hardware file of sim has such a link, so its time both ways is made up: 1.9 times the slower one's."""
+    slow = Link(a="0", b="host", bytes_per_s=5_000_000_000, duplex="simplex")
+    fast = Link(a="host", b="0", bytes_per_s=8_000_000_000, duplex="simplex")
+    device = use_sim(with_links(slow, fast)).device
+    monkeypatch.setattr(links, "_both_s", lambda device: 1.9 * links.LARGE_BYTES / 5_000_000_000)
+    both, slowdown = measure_both_ways(device, "0")
+    assert slowdown == pytest.approx(1.9, rel=0.01)
+    assert [link.shares for link in both] == ["0 and host", "0 and host"]
 
 
 @pytest.mark.usefixtures("sim")
@@ -94,3 +122,23 @@ def test_a_cpu_has_rates_but_no_link(tmp_path_factory: pytest.TempPathFactory) -
 def test_what_was_measured_configures_the_simulator(sim: SimDevice) -> None:
     again = use_sim(calibrate("sim"))
     assert again.capacity_bytes == sim.capacity_bytes
+
+
+def test_tensorfloat_rates_are_kept_from_the_simulator() -> None:
+    """A file measured on a GPU has them; sim's kernels are of torch's dtypes only."""
+    device = msgspec.structs.replace(MODEST.device(), flops_per_s={"float32": 10**12, "tf32": 8 * 10**12})
+    numbers = plain_numbers(msgspec.structs.replace(MODEST, devices=(device,)), 0.0, 0)
+    assert numbers["flops_per_s"] == {"float32": 10**12}
+
+
+def test_how_exact_products_are_is_as_before() -> None:
+    def now() -> tuple[str, bool]:
+        return torch.get_float32_matmul_precision(), bool(torch.backends.cudnn.allow_tf32)
+
+    before = now()
+    with _float32("high"):
+        assert now() == ("high", True)
+        with _float32("highest"):
+            assert now() == ("highest", False)
+        assert now() == ("high", True)
+    assert now() == before

@@ -62,6 +62,7 @@ class FakeEngine:
             unmatched=0,
             peak_bytes=BUDGET_BYTES,
             host_peak_bytes=5,
+            reserved_peak_bytes=7,
             duration_us=lambda: took_us,
             sightings=[],
             backward=True,

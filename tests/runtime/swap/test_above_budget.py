@@ -72,6 +72,18 @@ def test_the_outer_session_comes_down_when_an_inner_one_closes(device: torch.dev
     assert all(torch.equal(mine, theirs) for mine, theirs in zip(losses, free, strict=True))
 
 
+def test_garbage_in_cycles_is_collected_and_not_sent_away(device: torch.device, budget: int) -> None:
+    """An earlier run that nobody can reach any more does not make the session swap anything."""
+    loop = Loop(device)
+    unreachable: list[object] = [torch.zeros(2 * NEED, dtype=torch.uint8, device=device)]
+    unreachable.append(unreachable)
+    del unreachable
+    assert in_use(device) > budget
+    with session(budget, device=device, optimizer=loop.optimizer) as following:
+        assert [remark for remark in following.report().remarks if "began with" in remark] == []
+    assert in_use(device) <= budget
+
+
 @pytest.mark.parametrize("times", [1, 3])
 def test_a_session_that_goes_on_comes_down(device: torch.device, budget: int, times: int) -> None:
     loop = Loop(device)

@@ -129,7 +129,7 @@ def test_a_planner_that_fails_is_passed_over() -> None:
 
 
 def test_a_planner_s_own_fault_stops_no_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    def planner(choice: PolicyChoice) -> None:
+    def planner(choice: PolicyChoice, host: object) -> None:
         raise ZeroDivisionError
 
     monkeypatch.setattr(PolicyChoice, "planner", planner)

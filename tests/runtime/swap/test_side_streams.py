@@ -3,7 +3,6 @@
 Times are virtual, so equal ones are equal to the nanosecond.
 """
 
-import gc
 import threading
 from collections.abc import Callable
 from functools import cache
@@ -12,7 +11,8 @@ import pytest
 import torch
 
 from experiments.models.gpt import GptShape
-from runtime.device import clock
+from runtime.device import clock, memory_stats
+from runtime.device.settling import settled
 from runtime.swap.session import Session, session
 from runtime.swap.stages import StageSettings
 from tests.runtime.swap.training import Program, Ran, Trainer, run
@@ -136,7 +136,7 @@ class Prefetching(Trainer):
 
 def prefetched(device: torch.device, how: str, limit: int | None) -> tuple[list[torch.Tensor], list[int]]:
     """Losses, and the times of the last steps."""
-    gc.collect()  # what other runs have left in cycles would take memory from this one
+    settled(lambda: memory_stats(device).allocated_bytes)  # what other runs left would take memory from this one
     trainer, now = Prefetching(device, how), clock(device)
     torch.manual_seed(5)
     losses, times = [], []

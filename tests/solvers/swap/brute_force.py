@@ -1,7 +1,8 @@
 """The README's meaning of a swap plan, written again as plainly as possible, and the optimum by trying everything."""
 
 import random
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from itertools import permutations, product
 
 import msgspec
@@ -19,6 +20,8 @@ def meaning(problem: SwapProblem, plan: Listed) -> int | None:
     All times are in nanoseconds where the link counts those; the end is rounded up to a microsecond.
     """
     unit = 1 if problem.link.latency_ns is None else 1000
+    if not _host_holds(problem, [tensor for tensor, _ in plan]):
+        return None
     out_end: dict[int, int] = {}
     in_end: dict[int, int] = {}
     out_lane = in_lane = clock = host = 0
@@ -61,6 +64,52 @@ def _fits(problem: SwapProblem, issue: dict[int, int], out_end: dict[int, int], 
         return False
     gone = [tensor for tensor, end in out_end.items() if end <= moment and issue[tensor] > op]
     return problem.memory_bytes[op] - sum(problem.tensors[t].bytes for t in gone) <= problem.budget_bytes
+
+
+def host_need(problem: SwapProblem, swapped: Sequence[int]) -> int:
+    """What the host holds at most: after each op, everything that has left and whose next op has not begun."""
+    moments = []
+    for op in range(len(problem.ops)):
+        there = [problem.tensors[t] for t in swapped]
+        there = [t for t in there if t.last_forward_use <= op and not t.first_backward_use <= op]
+        moments.append(Counter(_host_block(problem, tensor.bytes) for tensor in there))
+    if problem.host_rounding == "exact":
+        return max(moment_bytes(moment) for moment in moments)
+    sizes = {size for moment in moments for size in moment}
+    return sum(size * max(moment[size] for moment in moments) for size in sizes)
+
+
+def moment_bytes(blocks: Counter[int]) -> int:
+    """The bytes of that many blocks of each size."""
+    return sum(size * count for size, count in blocks.items())
+
+
+def _host_block(problem: SwapProblem, size: int) -> int:
+    if problem.host_rounding == "exact" or size == 0:
+        return size
+    return next(1 << power for power in range(60) if 1 << power >= size)
+
+
+def _host_holds(problem: SwapProblem, swapped: Sequence[int]) -> bool:
+    return problem.host_budget_bytes is None or host_need(problem, swapped) <= problem.host_budget_bytes
+
+
+def least_host(problem: SwapProblem) -> int | None:
+    """The least host memory with which some plan keeps the device's budget; None where none does with any."""
+    unlimited = msgspec.structs.replace(problem, host_budget_bytes=None)
+    needs = (host_need(problem, [t for t, _ in plan]) for plan in all_plans(problem) if meaning(unlimited, plan))
+    return min(needs, default=None)
+
+
+def hosted(problem: SwapProblem, seed: int) -> SwapProblem:
+    """The same problem beside a host of about as much memory as it needs, whose blocks are rounded or not."""
+    source = random.Random(seed)
+    rounding = source.choice(("exact", "power-of-two"))
+    problem = msgspec.structs.replace(problem, host_rounding=rounding)
+    needed = least_host(problem)
+    everything = host_need(problem, range(len(problem.tensors)))
+    budget = source.randint(max(0, (needed or 0) - 2), max(needed or 0, everything))
+    return msgspec.structs.replace(problem, host_budget_bytes=budget)
 
 
 def all_plans(problem: SwapProblem) -> Iterator[Listed]:

@@ -1,12 +1,12 @@
 """The programs train on the simulated accelerator to the bits of the CPU: so what swapping changes is swapping's."""
 
-import gc
 from contextlib import AbstractContextManager, nullcontext
 
 import pytest
 import torch
 
 from runtime.device import memory_stats, reset_peak_memory, use_sim
+from runtime.device.settling import settled
 from tests.runtime.swap.models.distributed import DISTRIBUTED, one_rank
 from tests.runtime.swap.models.program import trained
 from tests.runtime.swap.models.zoo import OTHERWISE_ON_CPU, ZOO
@@ -32,8 +32,7 @@ def test_activations_outweigh_what_stays(name: str, device: torch.device) -> Non
     with surroundings(name):
         program = ZOO[name](device)
         program.step().cpu()
-        gc.collect()
-        before = memory_stats(device).allocated_bytes
+        before = settled(lambda: memory_stats(device).allocated_bytes)
         reset_peak_memory(device)
         program.step().cpu()
         assert memory_stats(device).peak_bytes - before > 0.9 * before

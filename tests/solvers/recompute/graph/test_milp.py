@@ -1,7 +1,5 @@
 """opt-milp against walking memory states, on every engine: same optimum, same infeasibility, clean plans."""
 
-import time
-
 import pytest
 
 from solvers.check import check_plan
@@ -89,9 +87,7 @@ def test_what_the_model_cannot_hold_is_said_and_the_bound_is_the_base() -> None:
 
 def test_tiny_limits_are_kept_and_a_watch_stops() -> None:
     problem = layered(0, 3)
-    began = time.process_time()
-    OptMilp().solve(problem, Limits(time_s=0.0))
-    assert time.process_time() - began < 0.5
+    assert OptMilp().solve(problem, Limits(time_s=0.0)).status is not Status.OPTIMAL
     seen: list[tuple[float | None, float | None]] = []
 
     def watch(incumbent: float | None, bound: float | None, elapsed_s: float) -> bool:

@@ -39,7 +39,7 @@ def bounded(problem: RecomputeGraphProblem, leaves: int) -> BoundSearch | None:
 
 
 @pytest.mark.parametrize("part", range(10))
-def test_bounds_of_two_hundred_tiny_instances_never_pass_the_optimum(part: int) -> None:
+def test_bounds_of_a_hundred_tiny_instances_never_pass_the_optimum(part: int) -> None:
     compared = beyond_base = 0
     for seed in range(20 * part, 20 * part + 20):
         problem = layered(seed, 1 + seed % 3)

@@ -1,0 +1,70 @@
+// Makes a session's arena (arena.h), and makes it anew where storages that stay lie scattered in it or around it.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "session/arena.h"
+#include "session/passive.h"
+#include "session/state.h"
+#include "session/streams.h"
+#include "session/transfers.h"
+
+namespace bayplan::swap {
+
+enum class Segments : uint8_t { kNone, kFixed, kExpandable };
+
+class Grounds {
+ public:
+  Grounds(SessionState& state, Streams& streams, Transfers& transfers, PassiveSwaps& passive)
+      : state_(state), streams_(streams), transfers_(transfers), passive_(passive) {}
+
+  // How the allocator takes memory, and whether it cuts blocks of any size.
+  void set_segments(Segments segments, bool cuts) {
+    segments_ = segments;
+    cuts_ = cuts;
+  }
+  Segments segments() const { return segments_; }
+
+  // What there is before the first operator of an iteration is looked at, if it is one of the first or was asked for.
+  void begin_iteration() { due_ = due_ || state_.iterations <= kFirst || std::exchange(again_, false); }
+  void ask() { due_ = true; }
+  bool due() const { return due_; }
+  // Looks at it: outside of operators, on the compute stream's thread.
+  void renew(uint64_t limit_bytes, const Pins& pins);
+  // Makes a smaller arena where small requests have used up what is kept for them: outside of operators, too.
+  void leave_more(uint64_t limit_bytes, const Pins& pins);
+  // Gives the arena back, as another stream will ask for memory that it has to get from the driver.
+  void dissolve(const Pins& pins);
+  void forget() { state_.arena = {}; }
+  // Whether it asks the allocator for the arena now: nothing leaves for that.
+  bool making() const { return making_; }
+  // What the allocator has for requests above 1 MiB, in the arena and in use elsewhere.
+  uint64_t pool_bytes() const { return state_.arena.there() ? state_.arena.bytes() + outside_bytes_ : 0; }
+
+ private:
+  static constexpr uint64_t kFirst = 4;  // iterations: policies are made from later ones
+  static constexpr unsigned kMoves = 4;  // of everything that may move, in all
+  bool is_good(uint64_t limit_bytes) const;
+  uint64_t to_take(uint64_t limit_bytes) const;
+  void note_small();
+  std::vector<StoragePtr> send_all_away(const Pins& pins);
+  void take(uint64_t bytes);
+
+  SessionState& state_;
+  Streams& streams_;
+  Transfers& transfers_;
+  PassiveSwaps& passive_;
+  Segments segments_ = Segments::kNone;
+  bool cuts_ = true;
+  bool due_ = true;
+  bool again_ = false;  // when the next iteration begins
+  bool making_ = false;
+  unsigned moves_ = 0;
+  uint64_t small_peak_ = 0;     // bytes of segments for small requests,
+  uint64_t more_ = 0;           // and of those that are expected beyond
+  uint64_t outside_bytes_ = 0;  // of large blocks in use when the arena was made
+};
+
+}  // namespace bayplan::swap

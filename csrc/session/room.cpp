@@ -1,0 +1,163 @@
+// How a session answers requests for memory, and makes room before there are any.
+#include <algorithm>
+
+#include "follow/frames.h"
+#include "session/arena.h"
+#include "session/session.h"
+
+namespace bayplan::swap {
+namespace {
+
+// What CUDA's caching allocator takes from the driver for a request (c10/cuda/CUDACachingAllocator.cpp,
+// get_allocation_size).
+uint64_t segment_bytes(uint64_t bytes) {
+  constexpr uint64_t kMiB = uint64_t{1} << 20;
+  if (bytes <= kMiB) return 2 * kMiB;
+  if (bytes < 10 * kMiB) return 20 * kMiB;
+  return (bytes + 2 * kMiB - 1) / (2 * kMiB) * (2 * kMiB);
+}
+
+// The same in the pages that an expandable segment grows by, one of each pool's.
+uint64_t pages_bytes(uint64_t bytes) {
+  constexpr uint64_t kSmallPage = uint64_t{2} << 20, kLargePage = uint64_t{20} << 20;
+  return kSmallPage + (bytes + kLargePage - 1) / kLargePage * kLargePage;
+}
+
+// Under a policy room is looked for only for operators that take more than this part of the arena.
+constexpr uint64_t kManyOperators = 16;
+
+}  // namespace
+
+// Without the guard, what the policy sent away is the policy's business; what left for lack of memory is not.
+void Session::demand(c10::StorageImpl& storage) {
+  const Lock held(store_.lock);
+  const Entry* entry = Store::entry_of(storage);
+  if (entry == nullptr || (!state_.options.guard && transfers_.sent_away(*entry))) return;
+  if (watching_ && storage.device() == device_) return streams_.bring_back(storage);
+  store_.ensure_in(storage, Users::kAnyStream);
+}
+
+void Session::hold(c10::StorageImpl& storage) {
+  const Lock held(store_.lock);
+  if (storage.device() == device_) streams_.hold(storage);
+}
+
+// While nobody watches, pins are not known, so that nothing may leave.
+bool Session::relieve(uint64_t missing, unsigned attempt, const Pins& pins) {
+  const Lock held(store_.lock);
+  const bool freed = (attempt == 0 || watching_) && passive_.relieve(missing, attempt, pins);
+  if (!freed && attempt > 0) {
+    const auto kept = static_cast<uint64_t>(memory().active_bytes[kAllPools].current);
+    least_bytes_ = kept + room_for(passive_.largest_bytes());
+  }
+  return freed;
+}
+
+// The limit stands already, so that nobody takes what this frees. Other threads know their addresses; if they do not
+// come to an end, nothing leaves, and later requests for memory ask again.
+Descent Session::come_down() {
+  const auto in_use = [this] { return static_cast<uint64_t>(allocated().current); };
+  const bool alone = wait_for_others();
+  const Lock held(store_.lock);
+  Descent done{in_use(), 0, 0};
+  done.after_bytes = done.before_bytes;
+  if (!budget_.has_value() || done.before_bytes <= *budget_) return done;
+  const Pins& pins = OpenFrames::of_thread().pins();
+  try {
+    while (alone && in_use() > *budget_) {
+      const uint64_t missing = in_use() - *budget_;
+      if (!passive_.swap_out(missing, pins, /*residents=*/false) && !passive_.swap_out(missing, pins, true)) break;
+      ++done.storages;
+    }
+  } catch (const HostMemoryShort&) {
+    keep_error(std::current_exception());
+  }
+  done.after_bytes = in_use();
+  if (done.after_bytes <= *budget_) c10::getDeviceAllocator(device_.type())->resetPeakStats(device_.index());
+  return done;
+}
+
+// Room for segments that hold the largest storage that was seen, or for that storage. The allocator gives back the
+// segments of which nothing is in use before it refuses a request, so that what counts is what it cannot give back. Of
+// expandable ones it gives back free pages, and does not say how many there are.
+uint64_t Session::shortage(unsigned requests) const {
+  if (!budget_.has_value() || grounds_.making()) return 0;
+  if (state_.arena.there()) return shortage_in_arena(requests);
+  const auto stats = memory();
+  if (grounds_.segments() == Segments::kNone) {
+    const uint64_t wanted = static_cast<uint64_t>(stats.allocated_bytes[kAllPools].current) + passive_.largest_bytes();
+    return wanted > *budget_ ? wanted - *budget_ : 0;
+  }
+  const int64_t kept = stats.active_bytes[kAllPools].current + stats.inactive_split_bytes[kAllPools].current;
+  const uint64_t wanted = static_cast<uint64_t>(kept) + requests * room_for(passive_.largest_bytes());
+  return wanted > *budget_ ? wanted - *budget_ : 0;
+}
+
+uint64_t Session::shortage_without_cache(unsigned requests) {
+  if (!budget_.has_value() || state_.arena.there() || grounds_.segments() != Segments::kExpandable)
+    return shortage(requests);
+  const auto reserved = [this] { return static_cast<uint64_t>(memory().reserved_bytes[kAllPools].current); };
+  const uint64_t room = requests * room_for(passive_.largest_bytes());
+  if (reserved() + room <= *budget_) return 0;
+  c10::getDeviceAllocator(device_.type())->emptyCache();
+  const uint64_t wanted = reserved() + room;
+  return wanted > *budget_ ? wanted - *budget_ : 0;
+}
+
+// The driver gives nothing more: what counts are ranges of free addresses.
+uint64_t Session::shortage_in_arena(unsigned requests) const {
+  const uint64_t most = std::max(asked_, std::max<uint64_t>(block_of(passive_.largest_bytes()), 1));
+  const uint64_t wanted = std::min(most, state_.arena.bytes());
+  return Layout(state_.arena, state_.tracker).fitting(wanted) >= requests ? 0 : wanted;
+}
+
+// The allocator does not say how much it is asked for, only that it has no such block.
+void Session::begin_request() {
+  if (!state_.arena.there()) return;
+  const uint64_t gap = Layout(state_.arena, state_.tracker).largest_gap();
+  const RunningOperator& running = state_.running;
+  const bool known = running.frame != nullptr && running.arguments > 0;
+  const uint64_t wanted =
+      known ? needs_.of(running.info->id, running.arguments, running.largest) : passive_.largest_bytes();
+  asked_ = std::max(block_of(wanted), gap + block_of(1));
+}
+
+void Session::make_room_for_operator(const at::RecordFunction& frame, const OpenFrames& own) {
+  const Lock held(store_.lock);
+  RunningOperator& running = state_.running;
+  if (running.frame != &frame) return;
+  for (size_t place = own.first(); place < own.pins().size(); ++place) {
+    const uint64_t bytes = own.pins()[place]->nbytes();
+    running.arguments += bytes;
+    running.largest = std::max(running.largest, bytes);
+  }
+  const uint64_t need = needs_.of(running.info->id, running.arguments, running.largest);
+  if (transfers_.has_policy() && need < state_.arena.bytes() / kManyOperators) return;
+  passive_.make_room(need, own.pins(), /*others_leave=*/true);
+  running.before = given_out();
+}
+
+void Session::learn_needs() {
+  const RunningOperator& running = state_.running;
+  if (running.before > 0) needs_.learn(running.info->id, running.arguments, given_out() - running.before);
+}
+
+void Session::renew_arena_if_due(const OpenFrames& own) {
+  if (!grounds_.due() || own.outermost() != nullptr || std::this_thread::get_id() != thread_) return;
+  const Lock held(store_.lock);
+  if (!is_active() || !budget_.has_value() || others_compute() || compute_.is_elsewhere()) return;
+  grounds_.renew(*budget_, own.pins());
+}
+
+void Session::leave_more_room(const OpenFrames& own) {
+  if (!owns_thread()) return;
+  const Lock held(store_.lock);
+  if (!is_active() || !budget_.has_value() || others_compute() || compute_.is_elsewhere()) return;
+  grounds_.leave_more(*budget_, own.pins());
+}
+
+uint64_t Session::room_for(uint64_t bytes) const {
+  return grounds_.segments() == Segments::kExpandable ? pages_bytes(bytes) : segment_bytes(bytes);
+}
+
+}  // namespace bayplan::swap

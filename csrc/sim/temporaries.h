@@ -1,0 +1,99 @@
+// What kernels take of the device's memory for themselves while they run, beside their results.
+//
+// Where numbers are real, the CPU's kernels allocate it, and `Watch` sees how much. Where there are shapes only, nobody
+// runs them: a table of rules says how much it would have been (runtime/device/temporaries.py makes it).
+#pragma once
+#include <ATen/core/ivalue.h>
+#include <c10/util/flat_hash_map.h>
+
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "sim/op_info.h"
+
+namespace sim {
+
+// What a kernel's temporaries may depend on: who it is (name, data types, layouts, switches, a power's exponent) and
+// how large its tensors are, in bytes: arguments first, then results; those of a list are summed.
+struct CallShape {
+  std::string signature;
+  std::vector<int64_t> sizes;
+};
+
+// The bytes are the sum of `factor * size / divisor` over the terms, each rounded up to whole blocks of the allocator.
+// Where that is not exact, calls of these very sizes were measured, and of others the sum is an estimate; where it is
+// but a constant, no estimate: the nearest measured sizes then say more.
+struct TemporaryTerm {
+  size_t size;  // Place in CallShape::sizes; kConstantTerm: 1.
+  int64_t factor;
+  int64_t divisor;
+};
+constexpr size_t kConstantTerm = static_cast<size_t>(-1);
+struct TemporaryRule {
+  std::vector<TemporaryTerm> terms;
+  std::map<std::vector<int64_t>, size_t> exact;
+  bool constant() const;
+  size_t nearest(const std::vector<int64_t>& sizes) const;
+};
+
+struct MeasuredTemporaries {
+  CallShape call;
+  size_t bytes;
+};
+
+class Temporaries {
+ public:
+  static Temporaries& get();
+
+  // The workspace that an LSTM layer of the CPU keeps for its backward pass, whose size its shape function leaves out.
+  static CallShape workspace_of(CallShape layer);
+  // Arguments as the program gave them; `add_results` after the kernel.
+  static CallShape shape_of(const OpInfo& info, c10::ArrayRef<c10::IValue> arguments);
+  static void add_results(CallShape& call, c10::ArrayRef<c10::IValue> results);
+
+  void set_rules(std::map<std::string, TemporaryRule> rules);
+  // By the table. Where no exact rule and no measured call gives it, the call is counted as estimated; where there is
+  // no rule at all, as not measured, and the bytes are 0.
+  size_t bytes(const CallShape& call);
+  // Calls since the last reset of which the table knew nothing, by signature.
+  std::map<std::string, uint64_t> unmeasured();
+  std::map<std::string, uint64_t> estimated();
+
+  void set_measuring(bool on);
+  bool measuring() const { return measuring_; }
+  void note(CallShape call, size_t bytes);
+  std::vector<MeasuredTemporaries> take_measured();
+  void reset();
+
+ private:
+  std::mutex guard_;
+  std::map<std::string, TemporaryRule> rules_;
+  std::map<std::string, uint64_t> unmeasured_, estimated_;
+  std::vector<MeasuredTemporaries> measured_;
+  bool measuring_ = false;
+};
+
+// While it lives, it follows what kernels of this thread allocate and free.
+class Watch {
+ public:
+  explicit Watch(bool watches);
+  ~Watch();
+  Watch(const Watch&) = delete;
+  Watch& operator=(const Watch&) = delete;
+  // The most that was there at a time, less what is there now: the kernel's results.
+  size_t excess();
+
+  static void allocated(const void* address, size_t bytes);
+
+ private:
+  // Blocks tell nobody that they die: before the sum grows, and at the end, those that have are left out.
+  void forget_dead(const void* reborn);
+
+  ska::flat_hash_map<const void*, size_t> blocks_;
+  size_t now_ = 0, peak_ = 0;
+  Watch* outer_;
+};
+
+}  // namespace sim

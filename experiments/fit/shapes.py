@@ -1,0 +1,78 @@
+"""`bayplan fit --shape`: a stage of a model on paper, by formulas and a roofline, judged against the budget."""
+
+from collections.abc import Sequence
+
+from experiments.fit.again import run_again
+from experiments.fit.answer import Row, Technique
+from experiments.fit.judge import Asked, Budget, Told, row_of
+from experiments.fit.swapping import swap_row
+from experiments.fit.trace import Trace, graph_trace
+from experiments.stages import Stage
+from solvers.ir.fields import LARGEST
+from solvers.ir.graph import OpGraph
+from solvers.ir.recompute import RecomputeLayerPlan
+from solvers.ir.solution import Limits
+from solvers.planner import build_solver
+from solvers.recompute.layer.make import layer_problem
+
+HOW = "simulated: the stage computed from the model's shape by formulas and a roofline"
+CLOCK = "simulated: the sum of the roofline's times, one microbatch forward and backward"
+WHAT: dict[Technique, str] = {
+    "plain": "everything is kept",
+    "full": "each layer keeps its input only and runs again before its backward pass",
+    "selective": "each layer's attention core runs again before its backward pass (Korthikanti et al. 2022)",
+}
+
+
+def shape_trace(stage: Stage) -> Trace:
+    """The plain step of a stage: one microbatch, beside those that it holds in flight."""
+    return _trace(stage, stage.graph, stage.costs.kept_bytes)
+
+
+def shape_rows(stage: Stage, asked: Asked, budget: Budget) -> tuple[Row, ...]:
+    """A row for each technique."""
+    return tuple(_row(stage, technique, asked, budget) for technique in asked.techniques)
+
+
+def _row(stage: Stage, technique: Technique, asked: Asked, budget: Budget) -> Row:
+    if technique == "swap":
+        return swap_row(shape_trace(stage), asked.hardware, budget, HOW, asked.solver, asked.limits)
+    if technique == "plain":
+        return row_of(shape_trace(stage), budget, Told(technique, WHAT[technique], HOW, CLOCK))
+    plan = _rule(stage, technique)
+    if isinstance(plan, str):
+        return Row(technique=technique, what=WHAT[technique], how=HOW, reason=f"cannot be told: {plan}")
+    plain, (group, *_) = stage.graph, plan.groups
+    graph = run_again(plain, _everywhere(plain, [op for op, _ in group.recomputed]))
+    kept = stage.costs.input_bytes + sum(stage.costs.forward[op].output_bytes for op in group.stored)
+    return row_of(_trace(stage, graph, kept), budget, Told(technique, WHAT[technique], HOW, CLOCK))
+
+
+def _trace(stage: Stage, graph: OpGraph, kept_bytes: int) -> Trace:
+    """The graph's requests; another microbatch in flight holds `kept_bytes` a layer, and embedding's and head's."""
+    each = stage.layers * kept_bytes + sum(one.activation_bytes for one in stage.extras)
+    return graph_trace(graph, (stage.inflight - 1) * each)
+
+
+def _rule(stage: Stage, technique: Technique) -> RecomputeLayerPlan | str:
+    """What Megatron-LM's rule of that name recomputes in every layer; a sentence where it does not apply."""
+    problem = layer_problem(
+        stage.costs,
+        layers=stage.layers,
+        inflight_microbatches=stage.inflight,
+        last_stage=stage.is_last,
+        budget_bytes=LARGEST,
+        static_bytes=stage.fixed_bytes,
+        stall_us=0,
+    )
+    solution = build_solver(technique, {}).solve(problem, Limits())
+    return solution.plan if isinstance(solution.plan, RecomputeLayerPlan) else solution.reason or "there is no plan"
+
+
+def _everywhere(graph: OpGraph, ops: Sequence[int]) -> list[int]:
+    """These operators of a layer in every layer, as numbers in the graph."""
+    first: dict[int, int] = {}
+    for number, (layer, op) in enumerate(zip(graph.layer_of_op or (), graph.ops, strict=True)):
+        if layer is not None and op.phase == "forward":
+            first.setdefault(layer, number)
+    return [begin + op for begin in first.values() for op in ops]

@@ -1,0 +1,93 @@
+"""The race on this machine's device, written to a file after each way; a second run adds its settings to the file.
+
+python3 -m experiments.gpu.race OUT.json [--device sim] [--few] [--seconds 70]
+"""
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from experiments.bench.figure import row as line
+from experiments.bench.offload.figures import figure_of
+from experiments.bench.offload.model import CUDA_SHAPES, SIM_SHAPES, RaceShape
+from experiments.bench.offload.planned import Plans
+from experiments.bench.offload.race import race
+from experiments.bench.offload.run import Ran
+from experiments.bench.offload.ways import few, ways
+from experiments.commands.outputs import writable
+from experiments.refusals import refusing
+from runtime.device import accelerator
+from solvers.ir.errors import InvalidInput
+from solvers.ir.solution import Limits
+
+FORMAT = "bayplan-race/1"
+SOLVING_S = 3.0
+"""Seconds for each plan: there are three, and nine minutes for everything."""
+
+
+@refusing
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Race every shape; 1 where even the plain run failed, or a way computed other losses."""
+    parser = argparse.ArgumentParser(prog="experiments.gpu.race")
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--device", choices=("cuda", "sim"), default="cuda")
+    parser.add_argument("--few", action="store_true", help="the plain run, and ours at the middle budget")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="no way is begun after that")
+    given = parser.parse_args(arguments)
+    writable(given.out, "OUT")
+    until = time.monotonic() + given.seconds
+    device = accelerator(given.device)
+    shapes = (CUDA_SHAPES if given.device == "cuda" else SIM_SHAPES)[: 1 if given.few else None]
+    before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        good = [run_shape(given.out, device, shape, until, only_few=given.few) for shape in shapes]
+    finally:  # whoever called this in his own process gets his setting back
+        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
+    return 0 if all(good) else 1
+
+
+def _known(out: Path) -> list[dict[str, Any]]:
+    """The races that the file holds already; raises `InvalidInput` where it is no such file."""
+    if not out.is_file():
+        return []
+    try:
+        raw = json.loads(out.read_text(encoding="utf-8"))
+        if raw["format"] != FORMAT or not isinstance(raw["races"], list):
+            raise ValueError(f"format {raw['format']!r}, races of {type(raw['races']).__name__}")
+    except (ValueError, KeyError, TypeError) as error:
+        raise InvalidInput(f"{out} is no file of races ({error}): remove it, or name another one") from error
+    races: list[dict[str, Any]] = raw["races"]
+    return races
+
+
+def run_shape(out: Path, device: torch.device, shape: RaceShape, until: float, *, only_few: bool = False) -> bool:
+    """One race, added to the file; whether the plain run trained and all that trained computed the same."""
+    known = _known(out)
+    rows: list[Ran] = []
+
+    def tell(row: Ran) -> None:
+        rows.append(row)
+        told = {
+            "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "sim, modelled time",
+            "torch": torch.__version__,
+            "allocator": os.environ.get("PYTORCH_ALLOC_CONF", ""),
+            "shape": {name: getattr(shape, name) for name in shape.__dataclass_fields__},
+            "rows": [one.raw() for one in rows],
+        }
+        out.write_text(json.dumps({"format": FORMAT, "races": [*known, told]}, indent=1) + "\n", encoding="utf-8")
+        print("  ".join(line(figure_of(row, rows[0], f"{shape.name}, {row.way}", device.type))), flush=True)
+
+    race(device.type, shape, few() if only_few else ways(), Plans(limits=Limits(time_s=SOLVING_S)), tell, until)
+    return rows[0].error is None and all(row.equals(rows[0]) for row in rows if row.error is None)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

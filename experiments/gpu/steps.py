@@ -1,0 +1,94 @@
+"""The steps of `make gpu`: what each runs, how long it may take, and what it needs; standard library only."""
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from experiments.gpu.facts import BASIC
+
+ROOT = Path(__file__).resolve().parents[2]
+MARKS = ("mark.gpu", "ON_EACH")
+"""What the text of a test file holds whose tests may be marked gpu; the whole tree takes a minute to collect."""
+TEST_S = 60
+"""Seconds for one test."""
+EXPANDABLE = "expandable_segments:True"
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step: its words, its share of the nine minutes, and what it cannot do without."""
+
+    name: str
+    words: tuple[str, ...]
+    limit_s: float
+    needs: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    result: str = ""
+    """The file that it writes into the results' folder, or adds to there."""
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where results go, where the carried wheels are, and where they are unpacked."""
+
+    out: Path
+    wheels: Path
+    site: Path
+
+
+def steps_on(device: str, places: Places) -> list[Step]:
+    """All steps in order, on `cuda`, or on `sim` as a rehearsal; the limits add up to less than nine minutes."""
+    out, python = places.out, sys.executable
+    ours = (*BASIC, "native", device)
+    hardware = str(out / "hardware.json")
+    race = (python, "-m", "experiments.gpu.race", str(out / "race.json"), "--device", device, "--seconds")
+    traces = (python, "-m", "experiments.gpu.traces", str(out / "traces.json"), "--device", device)
+    expandable = {"PYTORCH_ALLOC_CONF": EXPANDABLE}
+    compare = (f"device={device}", f"hardware.file={hardware}", "model=gpt", "steps=4", "plots=false")
+    solver = "solver=[greedy-swap,milp-swap]"
+    return [
+        Step("versions", (python, "-m", "experiments.gpu.versions"), 10),
+        Step("wheels", (python, "-m", "experiments.gpu.wheels", "install", str(places.wheels), str(places.site)), 25),
+        Step("native", (python, "-m", "experiments.gpu.native", str(places.wheels)), 110, BASIC),
+        Step(
+            "probes",
+            (python, "-m", "experiments.gpu.probes", str(out / "probes.json"), "--device", device),
+            45,
+            ours,
+            result="probes.json",
+        ),
+        Step("tests", _pytest(out), 110, (*ours, "pytest", "hypothesis"), result="tests.xml"),
+        Step(
+            "calibrate",
+            (python, "-m", "experiments.cli", "calibrate", "--device", device, "--out", hardware),
+            55,
+            (*ours, "click", "rich"),
+            result="hardware.json",
+        ),
+        Step("traces", traces, 25, ours, result="traces.json"),
+        Step("traces expandable", traces, 15, ours, expandable, "traces.json"),
+        Step("race", (*race, "68"), 75, ours, result="race.json"),
+        Step("race expandable", (*race, "28", "--few"), 35, ours, expandable, "race.json"),
+        Step(
+            "compare",
+            (python, "-m", "experiments.cli", "compare", *compare, solver, f"run_dir={places.site.parent / 'compare'}"),
+            35,
+            (*ours, "click", "rich", "hydra", "omegaconf", "scipy", "highspy"),
+        ),
+    ]
+
+
+def _pytest(out: Path) -> tuple[str, ...]:
+    """The tests marked gpu, from the files that have any."""
+    files = [str(path.relative_to(ROOT)) for path in marked_files()]
+    # The project's own options name plugins that such a machine may lack; a timeout counts where its plugin is.
+    plain = ("-o", "addopts=-ra --strict-markers", "-o", f"timeout={TEST_S}")
+    options = ("-q", "-p", "no:cacheprovider", "-m", "gpu", *plain, f"--junitxml={out / 'tests.xml'}")
+    return (sys.executable, "-m", "pytest", *options, *files)
+
+
+def marked_files() -> list[Path]:
+    """The test files with tests marked gpu."""
+    found = sorted((ROOT / "tests").rglob("test_*.py"))
+    return [path for path in found if any(mark in path.read_text(encoding="utf-8") for mark in MARKS)]

@@ -1,0 +1,81 @@
+"""A budget on an allocator that holds segments: what it is told, and what it held."""
+
+from dataclasses import replace
+
+import torch
+
+from runtime.device import memory_stats, reset_peak_memory, segment_settings
+from runtime.device.native import core
+from solvers.timeline.segments.settings import LARGE_SEGMENT, SegmentSettings
+
+
+class SegmentLimit:
+    """How a session keeps a budget on a device; `settings` is None where the allocator holds exact bytes.
+
+    `limit_bytes` is what the allocator is told so that it holds no more than the budget: it compares its limit before
+    it maps the last page of an expandable segment, and may pass it by that page.
+    """
+
+    def __init__(self, device: torch.device, budget_bytes: int, engine: core.SwapSession) -> None:
+        self._device = device
+        self._engine = engine
+        self._budget_bytes = budget_bytes
+        self.settings = segment_settings(device, budget_bytes)
+        page = LARGE_SEGMENT if self.settings is not None and self.settings.expandable else 0
+        self.limit_bytes = max(1, budget_bytes - page)
+
+    @property
+    def kind(self) -> core.SwapSegments:
+        """How the allocator takes memory, as the engine wants to be told."""
+        if self.settings is None:
+            return core.SwapSegments.NONE
+        return core.SwapSegments.EXPANDABLE if self.settings.expandable else core.SwapSegments.FIXED
+
+    @property
+    def cuts(self) -> bool:
+        """Whether the allocator cuts blocks of any size from a segment: then the engine lets it have one for all."""
+        return self.settings is not None and self.settings.max_split_bytes is None
+
+    @property
+    def pool_bytes(self) -> int:
+        """What the allocator has at once for all requests above 1 MiB; 0 where it takes segments as they come."""
+        return self._engine.pool_bytes
+
+    def replayed(self) -> SegmentSettings | None:
+        """By which rules policies are replayed now."""
+        return None if self.settings is None else replace(self.settings, pool_bytes=self.pool_bytes)
+
+    @property
+    def least_bytes(self) -> int | None:
+        """What a budget would have to be for the latest request that nothing could be freed for, at least, and above
+        the present one; None where the allocator holds exact bytes, or there was no such request.
+        """
+        least = self._engine.least_bytes
+        if self.settings is None or least == 0:
+            return None
+        return max(least, self.limit_bytes + 1) + (self._budget_bytes - self.limit_bytes)
+
+    def give_cache_back(self) -> None:
+        """Segments that others left may lie wrong for what comes: let the allocator begin with those in use.
+
+        What the engine has taken for all stays.
+        """
+        if self.settings is not None and not self.pool_bytes:
+            torch.accelerator.empty_cache()
+
+    def settle(self) -> None:
+        """A policy is kept: what trying it and others has scattered is put together before the next operator."""
+        if self.pool_bytes:
+            self._engine.renew_arena()
+
+    def begin(self) -> None:
+        """The session begins or goes on: what was cached before is not its own."""
+        self.give_cache_back()
+        if self.settings is not None:
+            reset_peak_memory(self._device)
+
+    def reserved_peak_bytes(self, earlier_bytes: int, *, active: bool) -> int | None:
+        """The most that the allocator held, until the last iteration and now; None where it holds exact bytes."""
+        if self.settings is None:
+            return None
+        return max(earlier_bytes, memory_stats(self._device).reserved_peak_bytes if active else 0)

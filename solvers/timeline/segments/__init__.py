@@ -1,0 +1,28 @@
+"""What PyTorch's caching allocator would hold for a sequence of requests and frees: a model of its public rules."""
+
+from solvers.timeline.segments.allocator import Refused, Segments
+from solvers.timeline.segments.replay import Event, Moment, Refusal, Replayed, least_limit, replay
+from solvers.timeline.segments.requests import Requests, held_before, recorded, repeated, under_schedule
+from solvers.timeline.segments.settings import SegmentSettings
+from solvers.timeline.segments.steps import StepHeld, held_by_steps, least_held, unlimited
+
+__all__ = [
+    "Event",
+    "Moment",
+    "Refusal",
+    "Refused",
+    "Replayed",
+    "Requests",
+    "SegmentSettings",
+    "Segments",
+    "StepHeld",
+    "held_before",
+    "held_by_steps",
+    "least_held",
+    "least_limit",
+    "recorded",
+    "repeated",
+    "replay",
+    "under_schedule",
+    "unlimited",
+]

@@ -1,0 +1,68 @@
+"""The race's file: written after each way, and joined by a second run under other settings."""
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from experiments.bench.offload.model import RaceShape
+from experiments.bench.offload.run import Ran
+from experiments.gpu import race as command
+from experiments.gpu.race import FORMAT, run_shape
+from tests.accelerators import prepare_sim
+
+SHAPE = RaceShape(layers=1, width=16, heads=2, context=16, batch=2)
+prepare_sim()
+
+
+def test_two_runs_share_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The second under the allocator's other setting; rows are made up."""
+    out = tmp_path / "race.json"
+    sizes: list[int] = []
+
+    def racing(device: str, shape: RaceShape, ways: object, plans: object, tell: object, until: float) -> None:
+        for row in (Ran("plain", 50.0, losses=(2.0,)), Ran("session, 60%", 55.0, losses=(2.0,))):
+            tell(row)  # type: ignore[operator]
+            sizes.append(len(json.loads(out.read_text())["races"][-1]["rows"]))
+
+    monkeypatch.setattr(command, "race", racing)
+    assert run_shape(out, torch.device("sim"), SHAPE, time.monotonic())
+    monkeypatch.setenv("PYTORCH_ALLOC_CONF", "expandable_segments:True")
+    assert run_shape(out, torch.device("sim"), SHAPE, time.monotonic(), only_few=True)
+    assert sizes == [1, 2, 1, 2]
+    told = json.loads(out.read_text())
+    assert told["format"] == FORMAT
+    assert [race["allocator"] for race in told["races"]] == ["", "expandable_segments:True"]
+    assert told["races"][0]["shape"] == {"layers": 1, "width": 16, "heads": 2, "context": 16, "batch": 2}
+    assert told["races"][1]["rows"][1]["step_us"] == 55.0
+    assert "1 x 16, session, 60%" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("rows", "good"),
+    [
+        ([Ran("plain", 50.0, losses=(2.0,)), Ran("trl", error="not installed")], True),
+        ([Ran("plain", 50.0, losses=(2.0,)), Ran("session", 55.0, losses=(2.5,))], False),
+        ([Ran("plain", error="out of memory")], False),
+    ],
+)
+def test_other_losses_are_a_failure_and_absent_rivals_are_not(
+    rows: list[Ran], good: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "race", lambda *given: [given[4](row) for row in rows])
+    assert run_shape(tmp_path / "race.json", torch.device("sim"), SHAPE, 0.0) is good
+
+
+def test_without_time_every_way_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "SIM_SHAPES", (SHAPE,))
+    deterministic = torch.are_deterministic_algorithms_enabled()
+    try:
+        assert command.main([str(tmp_path / "race.json"), "--device", "sim", "--few", "--seconds", "-1"]) == 1
+    finally:
+        torch.use_deterministic_algorithms(deterministic)
+    rows = json.loads((tmp_path / "race.json").read_text())["races"][0]["rows"]
+    assert [row["error"] for row in rows] == ["not run: the time was over"] * 3

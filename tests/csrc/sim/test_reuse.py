@@ -74,7 +74,7 @@ def test_looking_is_free_unless_it_is_modelled(sim: SimDevice) -> None:
 
 
 def test_a_price_below_zero_is_refused(sim: SimDevice) -> None:
-    with pytest.raises(InvalidInput, match=r"event_query_ns of -1 is outside \[0, .*a look at an event takes time or none"):
+    with pytest.raises(InvalidInput, match=r"event_query_ns of -1 is outside \[0, .*: a look at an event takes time"):
         use_sim(ROUND, event_query_ns=-1)
 
 

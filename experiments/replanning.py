@@ -8,7 +8,7 @@ from solvers.ir.errors import InvalidInput
 from solvers.ir.hardware import Hardware
 from solvers.ir.replan import CurrentPipeline, CurrentState, Hosts, ReplanProblem
 from solvers.replan.make import even_layers
-from solvers.workload.links import accelerators
+from solvers.timeline.collectives import accelerators
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,8 +14,8 @@ from experiments.reproduction.result import Value
 from solvers.ir.hardware import HOST, Hardware
 from solvers.partition.pipeline import machine_split
 from solvers.partition.policies import SYSTEMS, System
+from solvers.timeline.collectives import EFFICIENCY_CLASS
 from solvers.workload import ModelShape
-from solvers.workload.links import EFFICIENCY_CLASS
 
 COMPARED: dict[str, System] = {**SYSTEMS, "recomputation": TECHNIQUES["recomputation"]}
 GAINS = {

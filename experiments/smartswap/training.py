@@ -15,6 +15,7 @@ from solvers.ir.solution import Limits, Solution, Solver
 from solvers.ir.swap import SwapPlan, SwapProblem
 from solvers.partition import even_split
 from solvers.swap.make import make_swap_problem
+from solvers.timeline.collectives import accelerators
 from solvers.workload import (
     BackwardOp,
     ForwardOp,
@@ -30,7 +31,6 @@ from solvers.workload import (
     static_bytes,
     tensor_group,
 )
-from solvers.workload.links import accelerators
 from solvers.workload.stage import BYTES_PER_PARAMETER
 
 HEAD_WIDTH_BYTES = 10

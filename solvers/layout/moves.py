@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from solvers.ir.errors import InvalidInput, InvalidProblem
 from solvers.ir.hardware import HOST, Device, Hardware, Link
-from solvers.workload.links import accelerators, reduce_scatter_us
+from solvers.timeline.collectives import accelerators, reduce_scatter_us
 
 OF_HOST_LINK = ("bytes_per_s", "latency_us", "duplex")
 

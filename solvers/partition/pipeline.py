@@ -11,6 +11,7 @@ from solvers.ir.recompute import RecomputeLayerProblem
 from solvers.partition.table import partition_problem
 from solvers.recompute.layer import Front, layer_problem
 from solvers.recompute.layer.layer import Layer
+from solvers.timeline.collectives import accelerators
 from solvers.workload import (
     LayerCosts,
     ModelShape,
@@ -21,7 +22,6 @@ from solvers.workload import (
     stage_extras,
     static_bytes,
 )
-from solvers.workload.links import accelerators
 
 
 def machine_split(machine: Hardware) -> dict[str, int]:

@@ -1,15 +1,9 @@
 """From a model's shape and a cluster to operators, bytes and microseconds, by formulas and a roofline (README.md)."""
 
+from solvers.timeline.collectives import all_gather_us, all_reduce_us, bus_bytes_per_s, reduce_scatter_us
 from solvers.workload.costs import BackwardOp, ForwardOp, LayerCosts
 from solvers.workload.graph import live_bytes, stage_graph
-from solvers.workload.links import (
-    all_gather_us,
-    all_reduce_us,
-    bus_bytes_per_s,
-    p2p_us,
-    reduce_scatter_us,
-    tensor_group,
-)
+from solvers.workload.links import p2p_us, tensor_group
 from solvers.workload.measured import layer_from_graph, measured_layers, measured_static_bytes
 from solvers.workload.megatron import megatron_layer
 from solvers.workload.shape import ModelShape, Parallelism

@@ -3,8 +3,9 @@
 from dataclasses import dataclass, replace
 
 from solvers.ir.hardware import Device, Hardware
+from solvers.timeline.collectives import all_gather_us, all_reduce_us, reduce_scatter_us
 from solvers.workload.kernels import Kernel, roofline_us
-from solvers.workload.links import all_gather_us, all_reduce_us, reduce_scatter_us, tensor_group
+from solvers.workload.links import tensor_group
 from solvers.workload.shape import ModelShape, Parallelism, require_divisible
 
 HALF = 2

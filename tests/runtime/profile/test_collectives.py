@@ -10,7 +10,7 @@ import pytest
 from runtime.profile.collectives import ROUNDS, Ring, Timing, fit_ring, joined, with_ring
 from solvers.ir.errors import InvalidInput
 from solvers.ir.hardware import HOST, Device, Hardware, Link
-from solvers.workload.links import all_gather_us, all_reduce_us, reduce_scatter_us
+from solvers.timeline.collectives import all_gather_us, all_reduce_us, reduce_scatter_us
 
 SIZES = (1 << 12, 1 << 16, 1 << 20, 1 << 24)
 NODE = Hardware(

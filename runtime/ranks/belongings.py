@@ -1,0 +1,59 @@
+"""What belongs to a process, and must be each rank's own where several share one: random numbers and environment."""
+
+import os
+import random
+import sys
+from typing import Any
+
+import torch
+
+
+class Belongings:
+    """One rank's share: put away when its turn ends, taken out when the next one begins.
+
+    The state of the CPU's generator, of `random` and of numpy's global generator (where numpy is loaded); `RANK`,
+    `LOCAL_RANK`, `WORLD_SIZE` and `LOCAL_WORLD_SIZE` as torchrun sets them. A rank begins with the random numbers that
+    the process had when its run began, as processes begin with the same seed.
+    """
+
+    def __init__(self, rank: int, ranks: int) -> None:
+        self._variables: dict[str, str | None] = {
+            "RANK": str(rank),
+            "LOCAL_RANK": str(rank),
+            "WORLD_SIZE": str(ranks),
+            "LOCAL_WORLD_SIZE": str(ranks),
+        }
+        self._torch = torch.default_generator.get_state()
+        self._python = random.getstate()
+        self._numpy: Any = None
+        self._read_numpy()
+
+    @classmethod
+    def of_process(cls) -> "Belongings":
+        """What the process has now, to be taken out again after a run."""
+        found = cls(0, 1)
+        found._variables = {name: os.environ.get(name) for name in found._variables}
+        return found
+
+    def put_away(self) -> None:
+        """Keeps the random numbers' states; variables are as they were set."""
+        self._torch = torch.default_generator.get_state()
+        self._python = random.getstate()
+        self._read_numpy()
+
+    def take_out(self) -> None:
+        """Makes them the process's."""
+        torch.default_generator.set_state(self._torch)
+        random.setstate(self._python)
+        if self._numpy is not None:
+            sys.modules["numpy"].random.set_state(self._numpy)
+        for name, value in self._variables.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+    def _read_numpy(self) -> None:
+        numpy = sys.modules.get("numpy")
+        if numpy is not None:
+            self._numpy = numpy.random.get_state()

@@ -1,0 +1,197 @@
+"""Ranks as threads of one process, each on a simulated device of its own."""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import torch
+
+from runtime.device import Race, SimDevice, TraceRecord, use_sim
+from runtime.ranks.backend import Transport, current, register
+from runtime.ranks.belongings import Belongings
+from runtime.ranks.group import RankDevice
+from runtime.ranks.meeting import Key, Meeting, Meetings, Part
+from runtime.ranks.report import rank_reports
+from runtime.ranks.turns import Abandoned, Turns
+from runtime.ranks.world import Store, Worlds, worlds
+from solvers.ir.errors import BayplanError, InvalidInput
+from solvers.ir.hardware import Hardware
+from solvers.ir.report import Report
+from solvers.timeline.collectives import Algorithm, accelerators
+
+T = TypeVar("T")
+LOOK_S = 0.05
+
+
+class Stuck(BayplanError):
+    """A rank neither computes nor waits for another one by torch.distributed."""
+
+
+@dataclass(frozen=True)
+class RankRun(Generic[T]):
+    """What a run of ranks gave: by rank, the program's values and a report; races and the trace of all devices.
+
+    `turns` counts how often one rank gave way to another.
+    """
+
+    values: list[T]
+    reports: list[Report]
+    races: list[Race]
+    trace: list[TraceRecord]
+    sim: SimDevice
+    turns: int
+
+    @property
+    def makespan_ns(self) -> int:
+        """When the last device had done its work, in virtual time since the run began."""
+        return max((record.end_ns for record in self.trace), default=0)
+
+
+class ThreadTransport(Transport):
+    """Brings the shares of threads together."""
+
+    def __init__(self, turns: Turns, meetings: Meetings, sim: SimDevice) -> None:
+        self.turns, self._meetings, self._sim = turns, meetings, sim
+        self._devices: dict[int, RankDevice] = {}
+
+    def mine(self) -> RankDevice:
+        """What the calling rank has."""
+        rank = self.turns.rank
+        assert rank is not None
+        return self._devices.setdefault(rank, RankDevice(rank, torch.device("sim", rank)))
+
+    @property
+    def ranks(self) -> int:
+        """How many ranks there are."""
+        return self.turns.ranks
+
+    def arrive(self, key: Key, what: str, ranks: tuple[int, ...], part: Part) -> Meeting:
+        """The calling rank comes to an operation."""
+        return self._meetings.arrive(key, what, ranks, part)
+
+    def wait(self, meeting: Meeting) -> None:
+        """Lets others go on until the operation has happened."""
+        self._meetings.wait(self.turns, meeting)
+
+    def host_waits(self, mine: RankDevice, time_ns: int) -> None:
+        """The rank's host goes on at that time."""
+        self._sim.at(mine.rank).host_wait_until(time_ns)
+
+    def host_ns(self, mine: RankDevice) -> int:
+        """The rank's host clock."""
+        return self._sim.at(mine.rank).host_ns
+
+
+def run_ranks(
+    program: Callable[[int], T],
+    ranks: int,
+    *,
+    hardware: Hardware | Path | str | None = None,
+    algorithm: Algorithm = "ring",
+    timeout_s: float = 60.0,
+    **options: Any,
+) -> RankRun[T]:
+    """Runs `program(rank)` on `ranks` threads, rank r on device `sim:r`; torch.distributed joins them (README.md).
+
+    The program is an ordinary one: it calls `torch.distributed.init_process_group("sim")` and uses `sim:{rank}`, which
+    is its current device. Ranks take turns, so that a run is the same each time. `hardware` is a cluster file whose
+    devices the ranks stand for in their order; `options` are those of `use_sim`.
+
+    Raises what a rank's program raised, first the one that failed first; `Deadlock` naming who waits for whom;
+    `Stuck` for a rank that neither computes nor waits by torch.distributed for `timeout_s` seconds; `InvalidInput`.
+    """
+    if ranks < 1:
+        raise InvalidInput(f"ranks is {ranks}: give at least 1")
+    if current() is not None:
+        raise InvalidInput("run_ranks was called by a rank: call it once, outside")
+    sim = use_sim(hardware, devices=ranks, **options)
+    sim.set_tracing(True)
+    turns = Turns(ranks, lambda rank: sim.at(rank).host_ns)
+    meetings = Meetings(sim.hardware, _names(sim.hardware, ranks), algorithm, sim.shapes_only)
+    transport = ThreadTransport(turns, meetings, sim)
+    values: dict[str, bytes] = {}
+    outside = Belongings.of_process()
+    try:
+        with (
+            register(lambda: transport if turns.rank is not None else None),
+            worlds(lambda: Store(turns, values)) as found,
+        ):
+            results = _Threads(program, turns, found, sim, timeout_s).run()
+    finally:
+        outside.take_out()
+    return RankRun(results, rank_reports(sim, ranks), sim.races(), sim.trace(), sim, turns.passed)
+
+
+def _names(hardware: Hardware, ranks: int) -> list[str]:
+    names = accelerators(hardware)
+    if len(names) < ranks:
+        raise InvalidInput(
+            f"hardware {hardware.name!r} has {len(names)} device{'s' * (len(names) != 1)}, but there are {ranks} "
+            "ranks: choose a cluster, or fewer ranks"
+        )
+    return names[:ranks]
+
+
+class _Threads(Generic[T]):
+    """The threads of one run."""
+
+    def __init__(
+        self, program: Callable[[int], T], turns: Turns, found: Worlds, sim: SimDevice, timeout_s: float
+    ) -> None:
+        self._program, self._turns, self._worlds, self._sim = program, turns, found, sim
+        self._timeout_s = timeout_s
+        self._values: dict[int, T] = {}
+        self._failures: list[tuple[int, BaseException]] = []
+
+    def run(self) -> list[T]:
+        """Runs all to their ends, and returns their values by rank."""
+        threads = [
+            threading.Thread(target=self._main, args=(rank,), name=f"rank {rank}", daemon=True)
+            for rank in range(self._turns.ranks)
+        ]
+        for thread in threads:
+            thread.start()
+        self._turns.begin()
+        try:
+            self._watch(threads)
+        except BaseException:
+            self._turns.abandon()
+            raise
+        if self._failures:
+            rank, error = self._failures[0]
+            error.add_note(f"This was rank {rank} of {self._turns.ranks}.")
+            raise error
+        return [self._values[rank] for rank in range(self._turns.ranks)]
+
+    def _main(self, rank: int) -> None:
+        failure: BaseException | None = None
+        try:
+            self._turns.enter(rank)
+            self._worlds.enter()
+            torch.accelerator.set_device_index(rank)
+            # Backward runs in the rank's own thread: another one would be no rank's.
+            with torch.autograd.set_multithreading_enabled(False):
+                self._values[rank] = self._program(rank)
+        except Abandoned:
+            return
+        except BaseException as error:
+            failure = error
+            self._failures.append((rank, error))
+        self._turns.leave(failure)
+
+    def _watch(self, threads: list[threading.Thread]) -> None:
+        seen, quiet_s = (0, 0), 0.0
+        for thread in threads:
+            while thread.is_alive():
+                thread.join(LOOK_S)
+                now = (self._turns.passed, self._sim.counters().kernels)
+                quiet_s = 0.0 if now != seen else quiet_s + LOOK_S
+                seen = now
+                if quiet_s > self._timeout_s:
+                    raise Stuck(
+                        f"rank {self._turns.holder} has neither computed nor waited for another rank by "
+                        f"torch.distributed for {self._timeout_s:g} s, and the others wait for it: let ranks of one "
+                        "process wait for each other by torch.distributed only, or raise timeout_s"
+                    )

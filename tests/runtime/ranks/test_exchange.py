@@ -11,17 +11,16 @@ from solvers.ir.errors import InvalidInput
 A, B, C = (torch.arange(6.0) + 10 * member for member in range(3))
 
 
-def given(
-    kind: Kind, *inputs: list[Tensor], reduction: str | None = None, root: int | None = None
-) -> list[list[Tensor]]:
+Lists = list[list[Tensor]]
+
+
+def given(kind: Kind, *inputs: list[Tensor], reduction: str | None = None, root: int | None = None) -> Lists:
     return exchange(Call(kind, reduction=reduction, root=root), inputs)
 
 
 def same(found: list[list[Tensor]], wanted: list[list[Tensor]]) -> bool:
-    return all(
-        len(here) == len(there) and all(map(torch.equal, here, there))
-        for here, there in zip(found, wanted, strict=True)
-    )
+    pairs = list(zip(found, wanted, strict=True))
+    return all(len(here) == len(there) and all(map(torch.equal, here, there)) for here, there in pairs)
 
 
 def test_reductions_come_to_all_or_to_the_root() -> None:

@@ -21,6 +21,10 @@ def outside() -> Iterator[None]:
     before.take_out()
 
 
+def drawn_by_torch() -> float:
+    return float(torch.rand(()))
+
+
 def run(turns: Turns, program: Callable[[int], None]) -> list[BaseException | None]:
     """Each rank's program on its thread, to the end; what each of them raised."""
     errors: list[BaseException | None] = [None] * turns.ranks
@@ -83,7 +87,7 @@ def test_each_rank_has_its_own_random_numbers_and_variables() -> None:
     for rank in (0, 1):
         torch.manual_seed(rank)
         random.seed(rank)
-        assert drawn[rank] == [draw() for _ in range(3) for draw in (lambda: float(torch.rand(())), random.random)]
+        assert drawn[rank] == [draw() for _ in range(3) for draw in (drawn_by_torch, random.random)]
     assert turns.passed > 4
     assert os.environ.get("RANK") == variables
 
@@ -126,7 +130,11 @@ def test_a_run_can_be_given_up() -> None:
         threading.Event().wait(0.2)
         turns.wait(Wait("nothing", lambda: (0,), lambda: False))
 
-    giver = threading.Thread(target=lambda: (begun.wait(10), turns.abandon()))
+    def give_up() -> None:
+        begun.wait(10)
+        turns.abandon()
+
+    giver = threading.Thread(target=give_up)
     giver.start()
     errors = run(turns, program)
     giver.join()

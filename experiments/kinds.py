@@ -1,4 +1,4 @@
-"""Kinds of experiments, told before anything heavy is imported: training, a pipeline, a cluster, sessions."""
+"""Kinds of experiments, told before anything heavy is imported: training, a pipeline, a cluster, sessions, ranks."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from experiments.study import Study
 
 EXPERIMENTS = Path(__file__).resolve().parent.parent / "conf" / "experiment"
-TRAINING, PIPELINE, CLUSTER, STABILITY = "training", "pipeline", "cluster", "stability"
+TRAINING, PIPELINE, CLUSTER, STABILITY, RANKS = "training", "pipeline", "cluster", "stability", "ranks"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +43,10 @@ KINDS: dict[str, Experiment] = {
     STABILITY: Experiment(
         no_study="this experiment trains under sessions, which are no plans: use bayplan train",
         trainer="experiments.stability.train:main",
+    ),
+    RANKS: Experiment(
+        no_study="this experiment trains over several devices, without plans: use bayplan train",
+        trainer="experiments.ranks.train:main",
     ),
 }
 """The experiments whose file says `kind: NAME`; those that say nothing train a model."""

@@ -4,6 +4,7 @@ import os
 import pickle
 import zlib
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -20,9 +21,11 @@ from runtime.ranks.exchange import Call, exchange
 from runtime.ranks.group import BACKEND, RankDevice
 from runtime.ranks.lanes import bytes_of, finish
 from runtime.ranks.meeting import Key, Meeting, Meetings, Mismatch, Part, Place, fill
+from runtime.ranks.report import rank_reports
 from runtime.ranks.turns import Deadlock
 from solvers.ir.errors import InvalidInput
 from solvers.ir.hardware import Hardware
+from solvers.ir.report import Report
 from solvers.timeline.collectives import Algorithm, accelerators
 
 HEADER_BYTES = 512
@@ -159,11 +162,30 @@ def join(
     torch.autograd.set_multithreading_enabled(False)
     meetings = Meetings(sim.hardware, names[:ranks], algorithm, sim.shapes_only)
     transport = ProcessTransport(sim, meetings, rank, ranks, timeout_s)
-    register(lambda: transport).__enter__()
+    _joined.enter_context(register(lambda: transport))
+    _joined.callback(_devices.clear)
+    _devices.append((sim, rank, ranks))
     dist.init_process_group(BACKEND, timeout=timedelta(seconds=timeout_s))
     group = dist.group.WORLD
     assert group is not None
     return group
+
+
+def leave() -> Report:
+    """Ends what `join` began, and returns what this rank did. Raises `InvalidInput` without a `join`."""
+    if not _devices:
+        raise InvalidInput("leave was called without join: call join first")
+    sim, rank, ranks = _devices[-1]
+    report = rank_reports(sim, ranks)[rank]
+    if dist.is_initialized():
+        dist.destroy_process_group()
+    _joined.close()
+    return report
+
+
+_joined = ExitStack()
+_devices: list[tuple[SimDevice, int, int]] = []
+"""The device, rank and number of ranks of a `join` that no `leave` has ended."""
 
 
 def _on_cpu(tensor: Tensor) -> Tensor:

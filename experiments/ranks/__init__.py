@@ -1,0 +1,1 @@
+"""`bayplan train experiment=ranks`: ordinary torch.distributed programs on simulated devices, against one process."""

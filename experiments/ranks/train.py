@@ -1,0 +1,83 @@
+"""`bayplan train experiment=ranks`: one training over several simulated devices, compared bit by bit with one process."""
+
+from collections.abc import Sequence
+
+import torch
+from rich.console import Console
+
+from experiments.compose import split_flags
+from experiments.plots import png_bytes, svg_text
+from experiments.progress import stages
+from experiments.ranks.carriers import Carried, carried
+from experiments.ranks.outcomes import equal_in_all, row_of, table_of
+from experiments.ranks.pictures import ranks_figure
+from experiments.ranks.programs import Job
+from experiments.ranks.record import figures_of_rank
+from experiments.ranks.reference import reference
+from experiments.ranks.settings import ComposedRanks, read_ranks_settings
+from experiments.run_directory import CONFIG, RunDirectory, interrupted, open_run_directory
+from experiments.tables import to_markdown, to_text
+from experiments.training.compare import print_rows
+from experiments.worlds import load_hardware
+from solvers.ir import Row
+
+USAGE = """bayplan train experiment=ranks [key=value …]
+
+Trains a byte-level GPT on real text over several simulated devices, as ordinary torch.distributed programs do, and
+compares losses, gradients and parameters with one process on the CPU. Settings (experiments/ranks/settings.py):
+  style=ddp|fsdp2|tp|1f1b ranks=4 steps=4 microbatches=8 carrier=threads|processes noise=0.1 check=false
+  hardware=sim-cluster model=gpt-micro model.layers=4 run_dir=PATH plots=false
+"""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command; 0: done, 1: a rank's bits differ from the reference's, or accesses raced."""
+    words, flags = split_flags(argv, {"-h", "--help"})
+    if flags:
+        print(USAGE, end="")
+        return 0
+    composed = read_ranks_settings(words)
+    directory = open_run_directory(composed.settings.name, composed.settings.run_dir)
+    try:
+        row = run(composed, directory)
+    except KeyboardInterrupt:
+        return interrupted(directory)
+    finally:
+        directory.remove_if_empty()
+    print_rows(Console(), [row], [table_of(row)], directory)
+    return 0 if equal_in_all(row) else 1
+
+
+def run(composed: ComposedRanks, directory: RunDirectory) -> Row:
+    """The training, the reference, and the files of both."""
+    torch.set_num_threads(1)  # sums in parallel come in another order
+    settings, shape = composed.settings, composed.shape
+    job = Job(settings.style, shape, settings.ranks, settings.steps, settings.microbatches)
+    hardware = load_hardware(settings.hardware)
+    with stages(1 + settings.check) as shown:
+        with shown.stage(f"{settings.style} on {settings.ranks} ranks"):
+            done = carried(settings.carrier, job, hardware, settings.noise)
+        wanted = None
+        if settings.check:
+            with shown.stage("the same in one process"):
+                wanted = reference(job)
+    figures = [figures_of_rank(report) for report in done.reports]
+    row = row_of(composed, done.trained, wanted, figures, done.races)
+    _write(composed, directory, done, row)
+    return row
+
+
+def _write(composed: ComposedRanks, directory: RunDirectory, done: Carried, row: Row) -> None:
+    settings = composed.settings
+    directory.text(CONFIG, composed.yaml)
+    directory.rows([row])
+    directory.text("table.txt", to_text([table_of(row)]))
+    directory.text("table.md", to_markdown([table_of(row)]))
+    for rank, report in enumerate(done.reports):
+        directory.json(f"reports/rank-{rank}.json", report)
+    if settings.plots:
+        end_us = max(report.makespan_us for report in done.reports)
+        title = f"The last step of {settings.style} on {settings.ranks} simulated devices"
+        figure = ranks_figure(done.reports, title, end_us * (1 - 1 / settings.steps))
+        directory.text("lanes.svg", svg_text(figure))
+        directory.binary("lanes.png", png_bytes(figure))

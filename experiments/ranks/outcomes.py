@@ -16,19 +16,11 @@ from solvers.ir import Row
 
 MIB = 2**20
 HEAD = (
-    "rank",
-    "loss",
-    "equal losses",
-    "gradients",
-    "parameters",
-    "step (ms)",
-    "computes",
-    "communicates",
-    "peak (MiB)",
-)
+    "rank", "loss", "equal losses", "gradients", "parameters", "step (ms)", "computes", "communicates", "peak (MiB)",
+)  # fmt: skip
 NOTE = (
-    "Equal: torch.equal with one process on the CPU that computes the same shards and sums in rank order, of every loss, "
-    "of the last step's gradients and of the parameters after it. Step: mean virtual time. Computes, communicates: "
+    "Equal: torch.equal with one process on the CPU that computes the same shards and sums in rank order, of every "
+    "loss, of the last step's gradients and of the parameters after it. Step: mean virtual time. Computes, communicates: "
     "shares of the run in which the rank's device has a kernel, an operation between ranks, on some stream."
 )
 

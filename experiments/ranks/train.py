@@ -1,4 +1,4 @@
-"""`bayplan train experiment=ranks`: one training over several simulated devices, compared bit by bit with one process."""
+"""`bayplan train experiment=ranks`: a training over several simulated devices, compared with one process bit by bit."""
 
 from collections.abc import Sequence
 

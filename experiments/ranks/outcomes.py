@@ -20,8 +20,8 @@ HEAD = (
 )  # fmt: skip
 NOTE = (
     "Equal: torch.equal with one process on the CPU that computes the same shards and sums in rank order, of every "
-    "loss, of the last step's gradients and of the parameters after it. Step: mean virtual time. Computes, communicates: "
-    "shares of the run in which the rank's device has a kernel, an operation between ranks, on some stream."
+    "loss, of the last step's gradients and of the parameters after it. Step: mean virtual time. Computes and "
+    "communicates: shares of the run in which the rank's device has a kernel, or an operation between ranks."
 )
 
 

@@ -8,6 +8,7 @@
 #include "sim/machine.h"
 #include "sim/pinned.h"
 #include "sim/pressure.h"
+#include "sim/python_devices.h"
 #include "sim/registration.h"
 #include "sim/shapes.h"
 #include "sim/temporaries.h"
@@ -17,6 +18,10 @@ using namespace py::literals;
 using sim::Machine;
 
 namespace {
+
+using PlainLink = std::tuple<uint64_t, int64_t, size_t>;  // Bytes a second, latency in nanoseconds, lane.
+
+sim::LinkModel link_of(const PlainLink& link) { return {std::get<0>(link), std::get<1>(link), std::get<2>(link)}; }
 
 sim::DeviceModel model_of(const py::dict& numbers) {
   sim::DeviceModel model;
@@ -29,9 +34,10 @@ sim::DeviceModel model_of(const py::dict& numbers) {
   const auto efficiency = numbers["efficiency"].cast<std::map<std::string, double>>();
   for (size_t i = 0; i < model.efficiency.size(); ++i)
     model.efficiency[i] = efficiency.at(sim::name_of(static_cast<sim::OpClass>(i)));
-  const auto links = numbers["links"].cast<std::array<std::pair<uint64_t, int64_t>, 2>>();
-  for (size_t i = 0; i < links.size(); ++i) model.link[i] = {links[i].first, links[i].second};
-  model.half_duplex = numbers["half_duplex"].cast<bool>();
+  const auto links = numbers["links"].cast<std::array<PlainLink, 2>>();
+  for (size_t i = 0; i < links.size(); ++i) model.link[i] = link_of(links[i]);
+  for (const auto& [target, link] : numbers["peers"].cast<std::map<size_t, PlainLink>>())
+    model.peers[target] = link_of(link);
   model.noise = numbers["noise"].cast<double>();
   model.seed = numbers["seed"].cast<uint64_t>();
   model.event_query_ns = numbers["event_query_ns"].cast<int64_t>();
@@ -48,29 +54,38 @@ auto locked(Look look) {
 }
 
 py::tuple access_of(const sim::Access& access) {
-  return py::make_tuple(access.op, access.write, access.stream, access.tick, access.begin, access.end, access.label);
+  const Machine& machine = Machine::get();
+  return py::make_tuple(access.op, access.write, machine.id_of(access.stream), access.tick, access.begin, access.end,
+                        access.label, machine.device_of(access.stream));
 }
+
+// A device by its index, the current one by -1.
+size_t index_of(int device) { return sim::device_at(static_cast<c10::DeviceIndex>(device)); }
+
+sim::DeviceMemory& memory(int device) { return sim::DeviceMemory::at(index_of(device)); }
 
 py::list races() {
   py::list all;
-  for (const sim::Race& race : locked([] { return std::vector<sim::Race>(Machine::get().races.found()); }))
+  for (const sim::Race& race : locked([] { return Machine::get().races.found(); }))
     all.append(py::make_tuple(access_of(race.first), access_of(race.second), race.block, race.sentence()));
   return all;
 }
 
 py::list trace() {
   py::list all;
-  for (const sim::TraceRecord& r : locked([] { return std::vector<sim::TraceRecord>(Machine::get().trace); }))
-    all.append(py::make_tuple(r.stream, r.op, r.label, r.kind, r.start, r.end, r.bytes));
+  for (const sim::TraceRecord& r : locked([] { return Machine::get().sorted_trace(); }))
+    all.append(py::make_tuple(r.stream, r.op, r.label, r.kind, r.start, r.end, r.bytes, r.device));
   return all;
 }
 
-py::dict counters() {
+py::dict counters(int device) {
+  const size_t index = index_of(device);
   const auto [c, pinned] =
-      locked([] { return std::make_pair(Machine::get().counters, sim::PinnedAllocator::get().bytes()); });
+      locked([&] { return std::make_pair(Machine::get().counters(index), sim::PinnedAllocator::get().bytes()); });
   return py::dict("kernels"_a = c.kernels, "fallbacks"_a = c.fallbacks, "bytes_to_device"_a = c.bytes_to_device,
                   "bytes_to_host"_a = c.bytes_to_host, "event_queries"_a = c.event_queries,
-                  "pinned_bytes"_a = pinned.current, "pinned_peak_bytes"_a = pinned.peak);
+                  "bytes_to_peers"_a = c.bytes_to_peers, "pinned_bytes"_a = pinned.current,
+                  "pinned_peak_bytes"_a = pinned.peak);
 }
 
 using PlainWrite = std::tuple<std::string, std::vector<std::string>, std::optional<std::string>>;
@@ -82,9 +97,10 @@ size_t register_device(const std::vector<PlainWrite>& undeclared) {
   return sim::register_device(std::move(writes));
 }
 
-void configure(const py::dict& numbers) {
-  const sim::DeviceModel model = model_of(numbers);
-  locked([&] { Machine::get().configure(model); });
+void configure(const std::vector<py::dict>& numbers, size_t lanes) {
+  std::vector<sim::DeviceModel> models;
+  for (const py::dict& one : numbers) models.push_back(model_of(one));
+  locked([&] { Machine::get().configure(std::move(models), lanes); });
 }
 
 void set_races(const std::string& mode) {
@@ -97,23 +113,23 @@ void set_races(const std::string& mode) {
 void reset() {
   locked([] {
     Machine::get().reset();
-    sim::DeviceMemory::get().reset();
+    for (size_t device = 0; device < sim::device_count(); ++device) sim::DeviceMemory::at(device).reset();
     sim::PinnedAllocator::get().reset_accumulated_stats();
     sim::PinnedAllocator::get().reset_peak_stats();
     sim::Temporaries::get().reset();
   });
 }
 
-void set_pressure_handler(const py::object& handler) {
+void set_pressure_handler(const py::object& handler, int device) {
   void* address = handler.is_none() ? nullptr : PyCapsule_GetPointer(handler.ptr(), "bayplan.pressure");
   if (!address && !handler.is_none()) throw py::error_already_set();
-  sim::set_pressure_handler(reinterpret_cast<sim::PressureHandler>(address));
+  sim::set_pressure_handler(index_of(device), reinterpret_cast<sim::PressureHandler>(address));
 }
 
-void set_relief_callback(const py::object& callback) {
+void set_relief_callback(const py::object& callback, int device) {
   void* address = callback.is_none() ? nullptr : PyCapsule_GetPointer(callback.ptr(), "bayplan.relief");
   if (!address && !callback.is_none()) throw py::error_already_set();
-  sim::set_relief_callback(reinterpret_cast<sim::ReliefCallback>(address));
+  sim::set_relief_callback(index_of(device), reinterpret_cast<sim::ReliefCallback>(address));
 }
 
 void set_allocator(const std::optional<py::dict>& numbers) {
@@ -127,11 +143,13 @@ void set_allocator(const std::optional<py::dict>& numbers) {
     rules->take_ns = (*numbers)["take_ns"].cast<int64_t>();
     rules->return_ns = (*numbers)["return_ns"].cast<int64_t>();
   }
-  locked([&] { sim::DeviceMemory::get().set_rules(rules); });
+  locked([&] {
+    for (size_t device = 0; device < sim::device_count(); ++device) sim::DeviceMemory::at(device).set_rules(rules);
+  });
 }
 
-py::tuple stitches() {
-  const auto done = locked([] { return sim::DeviceMemory::get().segments().stitches(); });
+py::tuple stitches(int device) {
+  const auto done = locked([&] { return memory(device).segments().stitches(); });
   return py::make_tuple(done.count, done.parts, done.bytes);
 }
 
@@ -142,12 +160,14 @@ struct PlainRun {
   std::vector<PlainChunk> chunks;
 };
 
+size_t plain_stream(size_t stream) { return static_cast<size_t>(Machine::get().id_of(stream)); }
+
 std::vector<PlainRun> plain_runs(const sim::Segments& segments) {
   using State = sim::Chunk::State;
   std::vector<PlainRun> all;
   for (const auto& run : segments.runs()) {
     const sim::Segment& segment = *run.front()->segment;
-    all.push_back({segment.stream, segment.small, segment.expandable(), {}});
+    all.push_back({plain_stream(segment.stream), segment.small, segment.expandable(), {}});
     for (const sim::Chunk* chunk : run) {
       const char* state = chunk->state == State::kFree      ? "inactive"
                           : chunk->state == State::kWaiting ? "active_pending_free"
@@ -159,11 +179,12 @@ std::vector<PlainRun> plain_runs(const sim::Segments& segments) {
 }
 
 // Runs of memory with their chunks, and what the allocator did.
-py::tuple memory_snapshot() {
-  const auto [runs, events] = locked([] {
-    const sim::Segments& segments = sim::DeviceMemory::get().segments();
-    return std::make_pair(plain_runs(segments),
-                          std::vector<sim::MemoryEvent>(segments.events().begin(), segments.events().end()));
+py::tuple memory_snapshot(int device) {
+  const auto [runs, events] = locked([&] {
+    const sim::Segments& segments = memory(device).segments();
+    std::vector<sim::MemoryEvent> did(segments.events().begin(), segments.events().end());
+    for (sim::MemoryEvent& event : did) event.stream = plain_stream(event.stream);
+    return std::make_pair(plain_runs(segments), std::move(did));
   });
   py::list all, did;
   for (const PlainRun& run : runs)
@@ -229,27 +250,16 @@ PYBIND11_MODULE(_sim, m) {
     const py::gil_scoped_release released;
     sim::PinnedAllocator::get().set_rounding(power_of_two);
   });
-  m.def("set_capacity", [](size_t bytes) { locked([&] { sim::DeviceMemory::get().set_capacity(bytes); }); });
-  m.def("set_pressure_handler", &set_pressure_handler);
-  m.def("set_relief_callback", &set_relief_callback);
+  m.def("set_pressure_handler", &set_pressure_handler, "handler"_a, "device"_a = -1);
+  m.def("set_relief_callback", &set_relief_callback, "callback"_a, "device"_a = -1);
   m.def("set_allocator", &set_allocator);
-  m.def("caching", [] { return locked([] { return sim::DeviceMemory::get().caching(); }); });
-  m.def("set_limit",
-        [](std::optional<size_t> bytes) { locked([&] { sim::DeviceMemory::get().segments().set_limit(bytes); }); });
-  m.def("limit", [] { return locked([] { return sim::DeviceMemory::get().segments().limit(); }); });
-  m.def("stitches", &stitches);
-  m.def("record_memory", [](size_t most) { locked([&] { sim::DeviceMemory::get().segments().record(most); }); });
-  m.def("memory_snapshot", &memory_snapshot);
-  m.def("capacity", [] { return locked([] { return sim::DeviceMemory::get().capacity(); }); });
-  m.def("bytes_in_use", [] { return locked([] { return sim::DeviceMemory::get().in_use(); }); });
-  m.def("reuse_intervals", [] { return locked([] { return sim::DeviceMemory::get().reuse_intervals(); }); });
-  m.def("host_ns", [] { return locked([] { return Machine::get().host_now(); }); });
-  m.def("stream_ns", [](size_t stream) { return locked([&] { return Machine::get().stream_now(stream); }); });
+  m.def("caching", [] { return locked([] { return sim::DeviceMemory::at(0).caching(); }); });
+  m.def("stitches", &stitches, "device"_a = -1);
+  m.def("memory_snapshot", &memory_snapshot, "device"_a = -1);
   m.def("set_races", &set_races);
   m.def("races", &races);
-  m.def("set_tracing", [](bool on) { locked([&] { Machine::get().tracing = on; }); });
   m.def("trace", &trace);
-  m.def("counters", &counters);
+  m.def("counters", &counters, "device"_a = -1);
   m.def("set_shape_mode", [](bool on, double item_value) { sim::set_shape_mode({on, item_value}); });
   m.def("shapes_only", &sim::shapes_only);
   m.def("set_temporaries", &set_temporaries);
@@ -258,5 +268,6 @@ PYBIND11_MODULE(_sim, m) {
   m.def("measure_temporaries", [](bool on) { sim::Temporaries::get().set_measuring(on); });
   m.def("take_measured_temporaries", &take_measured_temporaries);
   m.def("follow_sequence", &sim::follow_sequence);
+  sim::define_devices(m);
   m.def("exchange_label", [](const std::string& label) { return sim::exchange_label(sim::intern(label)); });
 }

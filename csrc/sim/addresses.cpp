@@ -8,15 +8,14 @@
 namespace sim {
 namespace {
 
-constexpr size_t kMostReserved = size_t{1} << 42;  // 4 TiB of addresses; halved until the system grants it.
 constexpr size_t kLeastReserved = size_t{1} << 34;
 constexpr size_t kDirtyAllowed = size_t{512} << 20;  // Free pages kept beyond the bytes in use.
 constexpr size_t kPage = 4096;
 
 }  // namespace
 
-AddressSpace::AddressSpace() {
-  for (reserved_ = kMostReserved; reserved_ >= kLeastReserved; reserved_ /= 2) {
+AddressSpace::AddressSpace(size_t most) {
+  for (reserved_ = most; reserved_ >= kLeastReserved; reserved_ /= 2) {
     void* at = mmap(nullptr, reserved_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (at != MAP_FAILED) {
       base_ = static_cast<char*>(at);

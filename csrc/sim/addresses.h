@@ -12,7 +12,8 @@ namespace sim {
 // the range is far larger than any device, so that fragmentation never fails an allocation.
 class AddressSpace {
  public:
-  AddressSpace();
+  // With as many addresses as the system grants, up to `most`.
+  explicit AddressSpace(size_t most);
   bool owns(const void* address) const {
     const char* at = static_cast<const char*>(address);
     return at >= base_ && at < base_ + reserved_;

@@ -30,8 +30,8 @@ class KernelAllocator final : public c10::Allocator {
  private:
   static void release(void* address) {
     if (!address) return;
-    if (DeviceMemory::get().owns(address))
-      DeviceMemory::get().free(address);
+    if (DeviceMemory* memory = DeviceMemory::of(address))
+      memory->free(address);
     else
       c10::GetDefaultCPUAllocator()->raw_deleter()(address);
   }
@@ -212,7 +212,7 @@ c10::Storage Aliases::steal(const c10::Storage& storage) {
   c10::DataPtr data;
   if (shapes_only()) {
     data = DeviceMemory::get().allocate(bytes);
-  } else if (!fresh->data() || (fresh->resizable() && DeviceMemory::get().owns(fresh->data()))) {
+  } else if (!fresh->data() || (fresh->resizable() && DeviceMemory::of(fresh->data()))) {
     data = fresh->set_data_ptr(c10::DataPtr(nullptr, c10::Device(c10::kCPU)));
     data.unsafe_set_device(sim_device());
   } else {  // Allocated by another thread, or a constant of the kernel's.

@@ -4,22 +4,31 @@
 #include <torch/csrc/autograd/engine.h>
 
 #include <atomic>
+#include <memory>
+#include <thread>
 
 namespace sim {
 namespace {
 
 // The engine's protected members, which the release that this library is built for has.
 struct OpenEngine : torch::autograd::Engine {
-  static bool has_device_threads(Engine& engine) { return !(engine.*(&OpenEngine::device_ready_queues_)).empty(); }
+  static auto& queues_of(Engine& engine) { return engine.*(&OpenEngine::device_ready_queues_); }
   static void start_device_threads_of(Engine& engine) { (engine.*(&OpenEngine::start_device_threads))(); }
 };
 
 }  // namespace
 
-void serve_registered_devices() {
+void serve_devices(size_t count) {
   auto& engine = torch::autograd::Engine::get_default_engine();
   engine.initialize_device_threads_pool();
-  if (!OpenEngine::has_device_threads(engine)) OpenEngine::start_device_threads_of(engine);
+  auto& queues = OpenEngine::queues_of(engine);
+  if (queues.empty()) OpenEngine::start_device_threads_of(engine);
+  while (queues.size() < count) {
+    const int device = static_cast<int>(queues.size());
+    queues.push_back(std::make_shared<torch::autograd::ReadyQueue>());
+    // As the engine starts its own; it counts the thread when it begins, before it takes any work.
+    std::thread([&engine, device, queue = queues.back()] { engine.thread_init(device, queue, true); }).detach();
+  }
 }
 
 void follow_sequence() {

@@ -1,11 +1,13 @@
 // Autograd's device threads.
 #pragma once
+#include <cstddef>
 
 namespace sim {
 
-// Lets the autograd engine serve the devices that are registered now. It counts devices once, when it first runs: a
-// process without another accelerator whose first backward came before device sim would have no thread for it.
-void serve_registered_devices();
+// Lets the autograd engine serve so many devices, by a thread for each. It counts devices once, when it first runs: a
+// process without another accelerator whose first backward came before device sim would have no thread for it, nor
+// would devices that came later. No backward pass may run meanwhile.
+void serve_devices(size_t count);
 
 // Gives the autograd nodes of all threads that use the device one order in time. PyTorch numbers them by thread, and
 // runs the highest number first: nodes that a backward pass makes on the device's thread (second derivatives,

@@ -19,6 +19,13 @@ class VectorClock {
     if (ticks_[stream] < tick) ticks_[stream] = tick;
   }
 
+  // The clock without the latest operation of a stream, which it knows.
+  VectorClock before(size_t stream) const {
+    VectorClock earlier = *this;
+    --earlier.ticks_[stream];
+    return earlier;
+  }
+
   void join(const VectorClock& other) {
     if (other.ticks_.size() > ticks_.size()) ticks_.resize(other.ticks_.size(), 0);
     for (size_t i = 0; i < other.ticks_.size(); ++i)

@@ -7,7 +7,10 @@ namespace sim {
 
 void LateCopies::add(size_t stream, uint64_t tick, std::function<void()> move) {
   if (stream >= streams_.size()) streams_.resize(stream + 1);
-  streams_[stream].push_back({tick, next_order_++, std::move(move)});
+  auto& queue = streams_[stream];
+  auto later = queue.end();
+  while (later != queue.begin() && std::prev(later)->tick > tick) --later;
+  queue.insert(later, {tick, next_order_++, std::move(move)});
   ++waiting_;
 }
 

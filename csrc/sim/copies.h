@@ -13,7 +13,7 @@ namespace sim {
 // device.
 class LateCopies {
  public:
-  void add(size_t stream, uint64_t tick, std::function<void()> move);
+  void add(size_t stream, uint64_t tick, std::function<void()> move);  // In any order of ticks.
   // Moves every copy that happens before a point with this past, in the order of their issue (which respects
   // happens-before).
   void settle(const VectorClock& past);

@@ -18,6 +18,7 @@ namespace cow = c10::impl::cow;
 void own_bytes(const at::Tensor& tensor) {
   c10::StorageImpl& storage = *tensor.storage().unsafeGetStorageImpl();
   if (!shares_bytes(storage)) return;
+  const OnDevice on(storage.device());
   c10::DataPtr& data = storage._mutable_data_ptr_no_checks();
   auto* share = data.cast_context<cow::COWDeleterContext>(cow::cow_deleter);
   try {

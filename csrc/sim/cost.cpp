@@ -24,15 +24,15 @@ Nanoseconds DeviceModel::kernel_ns(OpClass op_class, c10::ScalarType dtype, int6
   return static_cast<Nanoseconds>(std::max(compute, memory));
 }
 
-Nanoseconds DeviceModel::transfer_ns(Direction direction, size_t bytes) const {
-  const LinkModel& way = link[static_cast<size_t>(direction)];
+Nanoseconds LinkModel::transfer_ns(size_t bytes) const {
   const auto scaled = static_cast<unsigned __int128>(bytes) * 1'000'000'000u;
-  return way.latency_ns + static_cast<Nanoseconds>((scaled + way.bytes_per_s - 1) / way.bytes_per_s);
+  return latency_ns + static_cast<Nanoseconds>((scaled + bytes_per_s - 1) / bytes_per_s);
 }
 
-Nanoseconds DeviceModel::with_noise(Nanoseconds duration, uint64_t index) const {
+Nanoseconds DeviceModel::with_noise(Nanoseconds duration, size_t device, uint64_t index) const {
   if (noise == 0) return duration;
-  uint64_t x = seed * 0x9E3779B97F4A7C15ull + (index + 1) * 0xD1B54A32D192ED03ull;  // splitmix64 of seed and index
+  // splitmix64 of seed, device and index
+  uint64_t x = seed * 0x9E3779B97F4A7C15ull + device * 0xA24BAED4963EE407ull + (index + 1) * 0xD1B54A32D192ED03ull;
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
   x = (x ^ (x >> 27)) * 0x94D049BB133111EBull;
   x ^= x >> 31;

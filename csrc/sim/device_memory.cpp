@@ -4,6 +4,7 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "sim/copy_on_write.h"
@@ -16,23 +17,73 @@ constexpr size_t kGranule = 512;
 
 size_t rounded(size_t bytes) { return (bytes + kGranule - 1) / kGranule * kGranule; }
 
+constexpr size_t kMostReserved = size_t{1} << 42;  // 4 TiB of addresses for the first device, 1 TiB for each other.
+
+// Never destroyed: tensors may outlive static destructors.
+std::array<std::atomic<DeviceMemory*>, kMostDevices> memories{};
+
 void delete_block(void* address) {
-  if (address) DeviceMemory::get().free(address);
+  if (DeviceMemory* memory = address ? DeviceMemory::of(address) : nullptr) memory->free(address);
 }
+
+class Front final : public c10::DeviceAllocator {
+ public:
+  c10::DataPtr allocate(size_t bytes) override { return DeviceMemory::get().allocate(bytes); }
+  c10::DeleterFnPtr raw_deleter() const override { return &delete_block; }
+  void copy_data(void* to, const void* from, size_t bytes) const override { copy_shared_bytes(to, from, bytes); }
+  bool initialized() override { return true; }
+  void emptyCache(c10::MempoolId_t pool) override { DeviceMemory::get().emptyCache(pool); }
+  void recordStream(const c10::DataPtr& data, c10::Stream stream) override {
+    DeviceMemory::get().recordStream(data, stream);
+  }
+  c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex device) override {
+    return named(device).getDeviceStats(device);
+  }
+  void resetAccumulatedStats(c10::DeviceIndex device) override { named(device).resetAccumulatedStats(device); }
+  void resetPeakStats(c10::DeviceIndex device) override { named(device).resetPeakStats(device); }
+  std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex device) override {
+    return named(device).getMemoryInfo(device);
+  }
+
+ private:
+  static DeviceMemory& named(c10::DeviceIndex device) { return DeviceMemory::at(device_at(device)); }
+};
 
 }  // namespace
 
-DeviceMemory& DeviceMemory::get() {
-  static auto* allocator = new DeviceMemory();  // Never destroyed: tensors may outlive static destructors.
-  return *allocator;
+DeviceMemory::DeviceMemory(size_t device)
+    : device_(device), addresses_(device == 0 ? kMostReserved : kMostReserved / 4) {}
+
+DeviceMemory& DeviceMemory::at(size_t device) { return *memories[device]; }
+
+DeviceMemory* DeviceMemory::of(const void* address) {
+  for (const auto& one : memories) {
+    DeviceMemory* memory = one.load(std::memory_order_acquire);
+    if (!memory) return nullptr;  // There are none after it.
+    if (memory->addresses_.owns(address)) return memory;
+  }
+  return nullptr;
+}
+
+void DeviceMemory::make(size_t count) {
+  std::lock_guard<std::recursive_mutex> held(Machine::get().lock);
+  for (size_t device = 0; device < count; ++device)
+    if (!memories[device]) memories[device].store(new DeviceMemory(device), std::memory_order_release);
+}
+
+c10::DeviceAllocator* DeviceMemory::front() {
+  static auto* front = new Front();
+  return front;
 }
 
 c10::DeleterFnPtr DeviceMemory::raw_deleter() const { return &delete_block; }
 void DeviceMemory::copy_data(void* to, const void* from, size_t bytes) const { copy_shared_bytes(to, from, bytes); }
 
 c10::DataPtr DeviceMemory::allocate(size_t bytes) {
+  const OnDevice on(device_);
   if (bytes == 0) return {nullptr, nullptr, &delete_block, sim_device()};
   Machine& machine = Machine::get();
+  machine.arrive();
   auto block = std::make_unique<Block>(Block{0, rounded(bytes), bytes, Machine::current_stream(), {}, {}});
   size_t allocated = 0, taken = 0;
   void* address = nullptr;
@@ -49,7 +100,7 @@ c10::DataPtr DeviceMemory::allocate(size_t bytes) {
     if (machine.races.on()) {
       judge_frees(block->stream);
       const Access allocation = machine.access(block->stream, "allocation", true, 0, block->bytes);
-      if (machine.host_past().of(block->stream) < allocation.tick) block->shadow.reset(allocation);
+      if (machine.host_past(device_).of(block->stream) < allocation.tick) block->shadow.reset(allocation);
     }
     count(*block, 1);
     allocated = static_cast<size_t>(allocated_.current);
@@ -71,7 +122,9 @@ void DeviceMemory::count(const Block& block, int sign) {
   active_.increase(block.bytes);
 }
 
+// Any thread may let go of a tensor: its host learns nothing of the device's by that, nor the other way round.
 void DeviceMemory::free(void* address) {
+  const OnDevice on(device_);
   Machine& machine = Machine::get();
   Held held(machine.lock);
   auto at = blocks_.find(addresses_.offset_of(address));
@@ -81,7 +134,11 @@ void DeviceMemory::free(void* address) {
   const auto bytes = static_cast<int64_t>(block->bytes);
   count(*block, -1);
   Deferred deferred{std::move(block), {}};
-  for (size_t stream : deferred.block->recorded) deferred.uses.push_back({stream, machine.record(stream)});
+  for (size_t stream : deferred.block->recorded) {
+    Point end = machine.moment(stream);
+    end.past = machine.past(stream);
+    deferred.uses.push_back({stream, std::move(end)});
+  }
   note_free(*deferred.block, deferred.uses);
   if (deferred.block->chunk) segments_.request_free(*deferred.block->chunk, !deferred.uses.empty());
   if (deferred.uses.empty())
@@ -115,7 +172,7 @@ void DeviceMemory::judge_frees(size_t stream) {
 
 void DeviceMemory::recycle(std::unique_ptr<Block> block) {
   Machine& machine = Machine::get();
-  if (block->given != Block::Given::kNot) reuse_intervals_.push_back(machine.launched() - block->given_when);
+  if (block->given != Block::Given::kNot) reuse_intervals_.push_back(machine.launched(device_) - block->given_when);
   forget_given(*block);
   active_blocks_.decrease(1);
   active_.decrease(block->bytes);
@@ -161,7 +218,7 @@ void DeviceMemory::release_completed(bool requested) {
     if (std::find(busy.begin(), busy.end(), use.stream) != busy.end()) return false;
     if (requested) {  // As CUDA's allocator does at every request.
       machine.host_spend(machine.model().event_query_ns);
-      ++machine.counters.event_queries;
+      ++machine.counters().event_queries;
     }
     use.over = machine.reached(use.end);
     if (!use.over) busy.push_back(use.stream);
@@ -180,11 +237,20 @@ void DeviceMemory::release_completed(bool requested) {
   }
 }
 
+namespace {
+
+uint64_t launched_on(const Block& block) {
+  const Machine& machine = Machine::get();
+  return machine.launched(machine.device_of(block.stream));
+}
+
+}  // namespace
+
 void DeviceMemory::give(Block& block, size_t stream) {
   forget_given(block);
   block.given = Block::Given::kHandedOver;
   block.given_to = stream;
-  block.given_when = Machine::get().launched();
+  block.given_when = launched_on(block);
   ++handed_over_;
 }
 
@@ -259,15 +325,16 @@ void DeviceMemory::refuse(const Block& block) {
 }
 
 Block* DeviceMemory::find(const void* address) {
-  if (!owns(address)) return nullptr;
-  auto at = blocks_.find(addresses_.offset_of(address));
-  return at == blocks_.end() ? nullptr : at->second.get();
+  DeviceMemory* memory = of(address);
+  if (!memory) return nullptr;
+  std::lock_guard<std::recursive_mutex> held(Machine::get().lock);
+  auto at = memory->blocks_.find(memory->addresses_.offset_of(address));
+  return at == memory->blocks_.end() ? nullptr : at->second.get();
 }
 
 void DeviceMemory::recordStream(const c10::DataPtr& data, c10::Stream stream) {
   Machine& machine = Machine::get();
-  const auto user = static_cast<size_t>(stream.id());
-  machine.check_stream(user);
+  const size_t user = machine.number_of(stream.id());
   std::lock_guard<std::recursive_mutex> held(machine.lock);
   Block* block = find(data.get());
   if (!block || block->stream == user) return;
@@ -275,10 +342,11 @@ void DeviceMemory::recordStream(const c10::DataPtr& data, c10::Stream stream) {
     block->recorded.push_back(user);
   if (block->given != Block::Given::kNot) return;
   block->given = Block::Given::kRecorded;
-  block->given_when = machine.launched();
+  block->given_when = launched_on(*block);
 }
 
 void DeviceMemory::emptyCache(c10::MempoolId_t /*pool*/) {
+  const OnDevice on(device_);
   Machine& machine = Machine::get();
   std::lock_guard<std::recursive_mutex> held(machine.lock);
   machine.host_wait_all();
@@ -291,8 +359,7 @@ void DeviceMemory::emptyCache(c10::MempoolId_t /*pool*/) {
   addresses_.settle_all();
 }
 
-c10::CachingDeviceAllocator::DeviceStats DeviceMemory::getDeviceStats(c10::DeviceIndex device) {
-  check_index(device);
+c10::CachingDeviceAllocator::DeviceStats DeviceMemory::getDeviceStats(c10::DeviceIndex /*device*/) {
   std::lock_guard<std::recursive_mutex> held(Machine::get().lock);
   c10::CachingDeviceAllocator::DeviceStats stats;
   stats.allocation[0] = allocations_;
@@ -307,23 +374,20 @@ c10::CachingDeviceAllocator::DeviceStats DeviceMemory::getDeviceStats(c10::Devic
   return stats;
 }
 
-void DeviceMemory::resetAccumulatedStats(c10::DeviceIndex device) {
-  check_index(device);
+void DeviceMemory::resetAccumulatedStats(c10::DeviceIndex /*device*/) {
   std::lock_guard<std::recursive_mutex> held(Machine::get().lock);
   for (auto* stat : {&allocations_, &allocated_, &requested_, &active_blocks_, &active_}) stat->reset_accumulated();
   segments_.reset_accumulated();
   ooms_ = retries_ = 0;
 }
 
-void DeviceMemory::resetPeakStats(c10::DeviceIndex device) {
-  check_index(device);
+void DeviceMemory::resetPeakStats(c10::DeviceIndex /*device*/) {
   std::lock_guard<std::recursive_mutex> held(Machine::get().lock);
   for (auto* stat : {&allocations_, &allocated_, &requested_, &active_blocks_, &active_}) stat->reset_peak();
   segments_.reset_peaks();
 }
 
-std::pair<size_t, size_t> DeviceMemory::getMemoryInfo(c10::DeviceIndex device) {
-  check_index(device);
+std::pair<size_t, size_t> DeviceMemory::getMemoryInfo(c10::DeviceIndex /*device*/) {
   std::lock_guard<std::recursive_mutex> held(Machine::get().lock);
   return {reserved() > capacity_ ? 0 : capacity_ - reserved(), capacity_};
 }
@@ -335,12 +399,18 @@ void DeviceMemory::set_capacity(size_t bytes) {
 }
 
 void DeviceMemory::reset() {
+  const OnDevice on(device_);
   std::lock_guard<std::recursive_mutex> held(Machine::get().lock);
   release_completed();
   frees_.clear();
   reuse_intervals_.clear();
-  resetAccumulatedStats(0);
-  resetPeakStats(0);
+  for (auto* stat : {&allocations_, &allocated_, &requested_, &active_blocks_, &active_}) {
+    stat->reset_accumulated();
+    stat->reset_peak();
+  }
+  segments_.reset_accumulated();
+  segments_.reset_peaks();
+  ooms_ = retries_ = 0;
 }
 
 }  // namespace sim

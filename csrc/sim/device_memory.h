@@ -1,8 +1,9 @@
-// The device's memory: capacity, blocks, statistics, and when freed bytes may be used again.
+// A device's memory: capacity, blocks, statistics, and when freed bytes may be used again.
 #pragma once
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/util/flat_hash_map.h>
 
+#include <atomic>
 #include <deque>
 #include <memory>
 #include <vector>
@@ -31,7 +32,14 @@ struct Block {
 // caching it needs a chunk of a segment, by PyTorch's rules for CUDA (segments).
 class DeviceMemory final : public c10::DeviceAllocator {
  public:
-  static DeviceMemory& get();
+  static DeviceMemory& get() { return at(current_device()); }
+  static DeviceMemory& at(size_t device);
+  // The memory that an address lies in, or null.
+  static DeviceMemory* of(const void* address);
+  // For the devices of that count; a device's memory lives as long as the process.
+  static void make(size_t count);
+  // What PyTorch knows: hands each request to the memory of the current or the named device.
+  static c10::DeviceAllocator* front();
 
   c10::DataPtr allocate(size_t bytes) override;
   c10::DeleterFnPtr raw_deleter() const override;
@@ -45,19 +53,19 @@ class DeviceMemory final : public c10::DeviceAllocator {
   std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex device) override;
 
   void free(void* address);
-  bool owns(const void* address) const { return addresses_.owns(address); }
-  // The block that starts at this address, or null.
-  Block* find(const void* address);
+  // The block of any device that starts at this address, or null.
+  static Block* find(const void* address);
 
   // The swap engine takes a block away from the program, whose bytes a stream still reads.
-  void give(Block& block, size_t stream);
+  static void give(Block& block, size_t stream);
   // The program has it back, if another stream than that one uses it.
-  void note_use(Block& block, size_t stream);
-  bool any_given() const { return handed_over_ > 0; }
+  static void note_use(Block& block, size_t stream);
+  static bool any_given() { return handed_over_ > 0; }
   // Since the last reset, of each block that was given away and freed: kernels launched from the one to the moment at
   // which its bytes could be used again.
   std::vector<uint64_t> reuse_intervals() const;
 
+  c10::Device device() const { return sim_device(device_); }
   size_t capacity() const { return capacity_; }
   size_t in_use() const { return static_cast<size_t>(active_.current); }
   void set_capacity(size_t bytes);
@@ -71,6 +79,7 @@ class DeviceMemory final : public c10::DeviceAllocator {
   void reset();
 
  private:
+  explicit DeviceMemory(size_t device);
   struct Use {
     size_t stream;
     Point end;  // Of what the recorded stream held at the time of the free.
@@ -117,11 +126,12 @@ class DeviceMemory final : public c10::DeviceAllocator {
   };
   void note_free(Block& block, const std::vector<Use>& uses);
   void judge_frees(size_t stream);
-  void forget_given(Block& block);
+  static void forget_given(Block& block);
   void take_freed(const Block& block);
   void count(const Block& block, int sign);
   size_t reserved() const { return caching_ ? segments_.reserved() : static_cast<size_t>(active_.current); }
 
+  const size_t device_;
   AddressSpace addresses_;
   Segments segments_{addresses_};
   bool caching_ = false;
@@ -130,7 +140,7 @@ class DeviceMemory final : public c10::DeviceAllocator {
   std::vector<Freed> freed_;              // By stream.
   std::vector<std::vector<Free>> frees_;  // Not judged yet, by stream.
   size_t capacity_ = 0;
-  size_t handed_over_ = 0;  // Blocks that the swap engine has.
+  inline static std::atomic<size_t> handed_over_{0};  // Blocks that the swap engine has, of all devices.
   std::vector<uint64_t> reuse_intervals_;
   c10::CachingDeviceAllocator::Stat allocations_, allocated_, requested_, active_blocks_, active_;
   int64_t ooms_ = 0;

@@ -7,6 +7,7 @@
 namespace sim {
 
 void DeviceMemory::set_rules(std::optional<SegmentRules> rules) {
+  const OnDevice on(device_);
   Machine& machine = Machine::get();
   std::lock_guard<std::recursive_mutex> held(machine.lock);
   if (!rules && !caching_) return;

@@ -58,8 +58,9 @@ class Call {
       : info_(info), op_(op), key_(key), stack_(stack), arguments_(op.schema().arguments().size()) {}
 
   void run() {
+    const OnDevice on(device());
     count();
-    refuse_other_devices();
+    if (has_host_indices_) move_indices();
     if (info_.view) {
       alias();
       run_on_cpu();
@@ -100,25 +101,36 @@ class Call {
   static void count() {
     Machine& machine = Machine::get();
     std::lock_guard<std::recursive_mutex> held(machine.lock);
-    ++machine.counters.fallbacks;
+    ++machine.counters().fallbacks;
   }
 
-  // A device kernel gets 0-dimensional host tensors by value; any other host operand it cannot reach.
-  void refuse_other_devices() {
-    bool any_sim = false;
-    const at::Tensor* foreign = nullptr;
-    for (size_t i = 0; i < arguments_; ++i)
+  // The device of the tensors; where there are none, the one that the program names, else the current one. A device
+  // kernel gets 0-dimensional host tensors by value; any other operand elsewhere it cannot reach.
+  size_t device() {
+    std::optional<c10::Device> here, foreign, named;
+    for (size_t i = 0; i < arguments_; ++i) {
+      if (argument(i).isDevice() && argument(i).toDevice().type() == kSim) named = argument(i).toDevice();
       for_each_tensor(argument(i), [&](const at::Tensor& tensor) {
         if (!tensor.defined()) return;
-        if (tensor.device().type() == kSim)
-          any_sim = true;
-        else if (tensor.dim() != 0 || (info_.uses[i] & kWrite))
-          foreign = &tensor;
+        if (tensor.device().type() == kSim) {
+          if (here && *here != tensor.device()) refuse(*here, tensor.device());
+          here = tensor.device();
+        } else if (tensor.dim() != 0 || (info_.uses[i] & kWrite)) {
+          foreign = tensor.device();
+        }
       });
-    if (!foreign || !any_sim) return;
-    if (info_.takes_host_indices) return move_indices();
-    TORCH_CHECK(false, "Expected all tensors to be on the same device, but found at least two devices, sim:0 and ",
-                foreign->device(), ", in the operator ", info_.name, ": move them with .to('sim')");
+    }
+    if (!here) return device_at(named ? named->index() : -1);
+    if (foreign && !info_.takes_host_indices) refuse(*here, *foreign);
+    has_host_indices_ = foreign.has_value();
+    return static_cast<size_t>(here->index());
+  }
+
+  [[noreturn]] void refuse(c10::Device here, c10::Device there) {
+    const auto all = device_count() == 1 ? std::string("sim") : here.str();
+    TORCH_CHECK(false, "Expected all tensors to be on the same device, but found at least two devices, ", here, " and ",
+                there, there.type() == kSim ? "! (" : ", ", "in the operator ", info_.name,
+                there.type() == kSim ? ")" : "", ": move them with .to('", all, "')");
   }
 
   // Indexing accepts indices on the host, as on CUDA, and copies them to the device first.
@@ -129,9 +141,7 @@ class Call {
     }
     for (size_t i = 0; i < arguments_; ++i)
       for_each_tensor(argument(i), [&](const at::Tensor& tensor) {
-        TORCH_CHECK(!tensor.defined() || on_sim(tensor) || tensor.dim() == 0,
-                    "Expected all tensors to be on the same device, but found at least two devices, sim:0 and ",
-                    tensor.device(), ", in the operator ", info_.name, ": move them with .to('sim')");
+        if (tensor.defined() && !on_sim(tensor) && tensor.dim() != 0) refuse(sim_device(), tensor.device());
       });
   }
 
@@ -163,6 +173,8 @@ class Call {
         value = c10::Device(shapes_ && !info_.view ? c10::kMeta : c10::kCPU);
       } else if (value.isGenerator()) {
         value = cpu_generator(value.toGenerator());
+      } else if (i == info_.generator && draws_itself()) {
+        value = cpu_generator(default_generator(current_device()));
       } else {
         const uint8_t used = use(i);
         replace_tensors(value, [&](const at::Tensor& tensor) { return aliases_.enter(tensor, used, !info_.view); });
@@ -173,8 +185,15 @@ class Call {
   void run_on_cpu() {
     InKernel in_kernel;
     at::DisableRecordFunctionGuard silent;  // The kernel's own calls are no operators of the program.
-    op_.redispatchBoxed(c10::DispatchKeySet(key_), stack_);
+    if (info_.drops_out && draws_itself() && drops_out())
+      run_native_dropout(*stack_, cpu_generator(default_generator(current_device())));
+    else
+      op_.redispatchBoxed(c10::DispatchKeySet(key_), stack_);
   }
+
+  // Whether random numbers are not those of the CPU's default generator, which its kernels take by themselves.
+  bool draws_itself() const { return !shapes_ && current_device() > 0; }
+  bool drops_out() { return argument(0).toTensor().numel() > 0 && (argument(2).isNone() || argument(2).toBool()); }
 
   void leave() {
     if (op_.schema().is_mutable() || aliases_.any_shared()) aliases_.write_back();
@@ -231,6 +250,7 @@ class Call {
   size_t arguments_;
   Aliases aliases_;
   const bool shapes_ = shapes_only();
+  bool has_host_indices_ = false;
   CallShape shape_;  // Where temporaries are looked up or measured.
 };
 

@@ -16,52 +16,50 @@ struct Event {
   Point point;
 };
 
-size_t index_of(const c10::Stream& stream) { return static_cast<size_t>(stream.id()); }
+Machine& machine() { return Machine::get(); }
+
+size_t index_of(const c10::Stream& stream) { return machine().number_of(stream.id()); }
 
 c10::Stream stream_of(size_t index) {
-  return c10::Stream(c10::Stream::UNSAFE, sim_device(), static_cast<c10::StreamId>(index));
+  return c10::Stream(c10::Stream::UNSAFE, sim_device(machine().device_of(index)), machine().id_of(index));
 }
-
-Machine& machine() { return Machine::get(); }
 
 class Guard final : public c10::impl::DeviceGuardImplInterface {
  public:
   c10::DeviceType type() const override { return kSim; }
-  c10::DeviceIndex deviceCount() const noexcept override { return 1; }
+  c10::DeviceIndex deviceCount() const noexcept override { return static_cast<c10::DeviceIndex>(device_count()); }
   c10::Device getDevice() const override { return sim_device(); }
   c10::Device exchangeDevice(c10::Device device) const override {
-    setDevice(device);
-    return sim_device();
+    return sim_device(exchange_device(device_at(device.index())));
   }
-  void setDevice(c10::Device device) const override { check_index(device.index()); }
-  void uncheckedSetDevice(c10::Device /*device*/) const noexcept override {}
+  void setDevice(c10::Device device) const override { exchange_device(device_at(device.index())); }
+  void uncheckedSetDevice(c10::Device device) const noexcept override {
+    if (device.index() >= 0) exchange_device(static_cast<size_t>(device.index()));
+  }
   c10::DeviceCapability getDeviceCapability(c10::Device device) const override {
     check_index(device.index());
     return {};
   }
 
   c10::Stream getStream(c10::Device device) const override {
-    check_index(device.index());
+    const size_t index = device_at(device.index());
     follow_sequence();
-    return stream_of(Machine::current_stream());
+    return stream_of(machine().current_stream(index));
   }
   c10::Stream getDefaultStream(c10::Device device) const override {
-    check_index(device.index());
-    return stream_of(0);
+    return stream_of(machine().default_stream(device_at(device.index())));
   }
   c10::Stream getStreamFromGlobalPool(c10::Device device, bool /*high_priority*/) const override {
-    check_index(device.index());
-    return stream_of(machine().new_stream());
+    return stream_of(machine().new_stream(device_at(device.index())));
   }
   c10::Stream getNewStream(c10::Device device, int /*priority*/) const override {
-    check_index(device.index());
-    return stream_of(machine().new_stream());
+    return stream_of(machine().new_stream(device_at(device.index())));
   }
   c10::Stream exchangeStream(c10::Stream stream) const override {
-    machine().check_stream(index_of(stream));
+    const size_t index = index_of(stream);
     follow_thread_count();
     follow_sequence();
-    return stream_of(Machine::exchange_stream(index_of(stream)));
+    return stream_of(machine().exchange_stream(index));
   }
   void* getStreamNativeHandle(const c10::Stream stream) const override {
     return reinterpret_cast<void*>(static_cast<uintptr_t>(stream.id()));
@@ -70,14 +68,12 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
     return machine().host_query(machine().tail(index_of(stream)));
   }
   void synchronizeStream(const c10::Stream& stream) const override {
-    machine().host_wait(machine().tail(index_of(stream)));
+    const size_t index = index_of(stream);
+    machine().await_comms(index);
+    machine().host_wait(machine().tail(index));
     machine().races.raise_found();
   }
-  void synchronizeDevice(c10::DeviceIndex device) const override {
-    check_index(device);
-    machine().host_wait_all();
-    machine().races.raise_found();
-  }
+  void synchronizeDevice(c10::DeviceIndex device) const override { synchronize_device(device_at(device)); }
   void recordDataPtrOnStream(const c10::DataPtr& data, const c10::Stream& stream) const override {
     DeviceMemory::get().recordStream(data, stream);
   }
@@ -117,6 +113,13 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
 };
 
 }  // namespace
+
+void synchronize_device(size_t device) {
+  const OnDevice on(device);
+  machine().await_comms_of(device);
+  machine().host_wait_all();
+  machine().races.raise_found();
+}
 
 void register_guard() { c10::impl::DeviceGuardImplRegistrar registrar(kSim, new Guard()); }
 

@@ -63,11 +63,10 @@ KernelCall::KernelCall(const char* op, size_t stream) : op_(op), stream_(stream)
 template <typename Locate>
 void KernelCall::enter(const void* data, uint8_t use, Locate locate) {
   Machine& machine = Machine::get();
-  DeviceMemory& memory = DeviceMemory::get();
-  if (!machine.races.on() && !memory.any_given()) return;
+  if (!machine.races.on() && !DeviceMemory::any_given()) return;
   std::lock_guard<std::recursive_mutex> held(machine.lock);
-  Block* block = memory.find(data);
-  if (block) memory.note_use(*block, stream_);
+  Block* block = DeviceMemory::find(data);
+  if (block) DeviceMemory::note_use(*block, stream_);
   if (!machine.races.on()) return;
   Access access = machine.access(stream_, op_, (use & kWrite) != 0, 0, 0);
   access.tick = tick_;
@@ -106,14 +105,20 @@ void KernelCall::finish_copy(Direction direction, size_t bytes) {
   Machine::get().run_copy(stream_, op_, direction, bytes);
 }
 
+void KernelCall::finish_peer_copy(size_t target, size_t bytes) {
+  Machine& machine = Machine::get();
+  machine.run_peer_copy(stream_, op_, target, bytes);
+  machine.races.raise_found();
+}
+
 void hand_over(const void* address, size_t bytes, int64_t stream) {
   Machine& machine = Machine::get();
   std::lock_guard<std::recursive_mutex> held(machine.lock);
-  Block* block = DeviceMemory::get().find(address);
+  Block* block = DeviceMemory::find(address);
   if (!block) return;
-  const auto index = static_cast<size_t>(stream);
-  machine.check_stream(index);
-  DeviceMemory::get().give(*block, index);
+  const size_t index = machine.number_of(stream);
+  const OnDevice on(machine.device_of(index));
+  DeviceMemory::give(*block, index);
   if (!machine.races.on()) return;
   Access access = machine.access(index, "hand-over", true, 0, bytes);
   ++access.tick;

@@ -21,6 +21,7 @@ class KernelCall {
   void check();
   void finish(OpClass op_class, c10::ScalarType dtype, int64_t flops, int64_t bytes);
   void finish_copy(Direction direction, size_t bytes);
+  void finish_peer_copy(size_t target, size_t bytes);
   uint64_t tick() const { return tick_; }
   size_t stream() const { return stream_; }
 
@@ -33,8 +34,8 @@ class KernelCall {
   uint64_t tick_ = 0;
 };
 
-// The next operation of the stream takes the block at this address away from the program: it must come after every
-// earlier access, reads too, though it only reads itself.
+// The next operation of the stream (by c10's id) takes the block at this address away from the program: it must come
+// after every earlier access, reads too, though it only reads itself.
 void hand_over(const void* address, size_t bytes, int64_t stream);
 
 }  // namespace sim

@@ -1,3 +1,4 @@
+// One file: the clocks, which every method moves under one lock.
 #include "sim/machine.h"
 
 #include <c10/util/Exception.h>
@@ -8,10 +9,14 @@
 namespace sim {
 namespace {
 
-constexpr size_t kMostStreams = 33;    // The default stream and a pool of 32, as on CUDA; then the pool repeats.
+constexpr size_t kMostStreams = 33;  // The default stream and a pool of 32, as on CUDA; then the pool repeats.
+constexpr size_t kIdsPerDevice = 1000;
 constexpr Nanoseconds kPollNs = 1000;  // So that a program that polls an event makes progress.
+constexpr size_t kNowhere = kMostDevices;
 
-thread_local size_t tls_stream = 0;
+// By device, one more than the current stream's number; 0: the default stream.
+thread_local std::array<uint16_t, kMostDevices> tls_streams{};
+thread_local size_t tls_host = kNowhere;  // The device whose host the thread was last.
 thread_local const char* tls_label = "";
 
 }  // namespace
@@ -23,10 +28,6 @@ const char* intern(const std::string& text) {
   return texts->insert(text).first->c_str();
 }
 
-void check_index(c10::DeviceIndex index) {
-  TORCH_CHECK(index <= 0, "there is one device sim, not sim:", static_cast<int>(index), ": use sim:0");
-}
-
 const char* exchange_label(const char* label) { return std::exchange(tls_label, label); }
 
 Machine& Machine::get() {
@@ -34,44 +35,107 @@ Machine& Machine::get() {
   return *machine;
 }
 
-void Machine::configure(const DeviceModel& model) {
+Machine::Machine() {
+  streams_.reserve(kMostDevices * kMostStreams);
+  numbers_.resize(kMostDevices * kMostStreams);
+  set_devices(1);
+}
+
+void Machine::configure(std::vector<DeviceModel> models, size_t lanes) {
   std::lock_guard<std::recursive_mutex> held(lock);
-  model_ = model;
+  models_ = std::move(models);
+  lanes_free_at_.assign(lanes, 0);
+}
+
+void Machine::set_devices(size_t count) {
+  std::lock_guard<std::recursive_mutex> held(lock);
+  for (size_t device = 0; device < count; ++device)
+    if (hosts_[device].streams == 0) defaults_[device] = hosts_[device].metered = add_stream(device);
 }
 
 void Machine::reset() {
   std::lock_guard<std::recursive_mutex> held(lock);
-  host_wait_all();
-  for (StreamState& stream : streams_) stream.free_at = 0;
-  link_free_at_.fill(0);
-  host_now_ = 0;
-  ++generation_;
-  counters = {};
-  races.clear();
-  trace.clear();
-}
-
-size_t Machine::current_stream() { return tls_stream; }
-size_t Machine::exchange_stream(size_t stream) { return std::exchange(tls_stream, stream); }
-
-size_t Machine::new_stream() {
-  std::lock_guard<std::recursive_mutex> held(lock);
-  if (streams_.size() < kMostStreams) {
-    streams_.emplace_back();
-    return streams_.size() - 1;
+  VectorClock all;
+  for (size_t stream = 0; stream < streams_.size(); ++stream) all.join(past(stream));
+  copies.settle(all);
+  for (StreamState& stream : streams_) {
+    stream.free_at = 0;
+    stream.comms.clear();
   }
-  return 1 + next_stream_++ % (kMostStreams - 1);
+  for (Host& host : hosts_) {
+    host.meter.wait();
+    host.past.join(all);
+    host.now = 0;
+    host.counters = {};
+    host.noted = 0;
+  }
+  std::fill(lanes_free_at_.begin(), lanes_free_at_.end(), 0);
+  pending_comms_ = 0;
+  ++generation_;
+  races.clear();
+  trace_.clear();
+  comm_finished_.notify_all();
 }
 
-void Machine::check_stream(size_t stream) const {
-  TORCH_CHECK(stream < streams_.size(), "stream ", stream, " of device sim does not exist: there are ", streams_.size(),
+size_t Machine::current_stream(size_t device) const {
+  const uint16_t set = tls_streams[device];
+  return set == 0 ? defaults_[device] : set - 1;
+}
+
+size_t Machine::exchange_stream(size_t stream) {
+  const size_t device = device_of(stream), before = current_stream(device);
+  tls_streams[device] = static_cast<uint16_t>(stream + 1);
+  return before;
+}
+
+size_t Machine::add_stream(size_t device) {
+  const size_t local = hosts_[device].streams++;
+  streams_.emplace_back();
+  streams_.back().device = device;
+  streams_.back().id = static_cast<c10::StreamId>(device * kIdsPerDevice + local);
+  numbers_[device * kMostStreams + local] = static_cast<uint16_t>(streams_.size());
+  return streams_.size() - 1;
+}
+
+size_t Machine::new_stream(size_t device) {
+  std::lock_guard<std::recursive_mutex> held(lock);
+  Host& host = hosts_[device];
+  if (host.streams < kMostStreams) return add_stream(device);
+  const size_t local = 1 + host.next_of_pool++ % (kMostStreams - 1);
+  return number_of(static_cast<c10::StreamId>(device * kIdsPerDevice + local));
+}
+
+size_t Machine::number_of(c10::StreamId id) const {
+  const size_t device = static_cast<size_t>(id) / kIdsPerDevice, local = static_cast<size_t>(id) % kIdsPerDevice;
+  const bool possible = id >= 0 && device < kMostDevices && local < kMostStreams;
+  const size_t found = possible ? numbers_[device * kMostStreams + local] : 0;
+  TORCH_CHECK(found > 0, "stream ", id, " of device sim does not exist: there are ", streams_.size(),
               "; create one with torch.Stream(device='sim')");
+  return found - 1;
+}
+
+std::string Machine::stream_name(size_t stream) const {
+  const StreamState& state = streams_[stream];
+  const std::string name = "stream " + std::to_string(static_cast<size_t>(state.id) % kIdsPerDevice);
+  return device_count() == 1 ? name : name + " of sim:" + std::to_string(state.device);
+}
+
+Machine::Host& Machine::turn_to(size_t device) {
+  std::lock_guard<std::recursive_mutex> held(lock);
+  Host& host = hosts_[device];
+  if (tls_host == device) return host;
+  if (tls_host != kNowhere) {
+    host.now = std::max(host.now, hosts_[tls_host].now);
+    host.past.join(hosts_[tls_host].past);
+  }
+  tls_host = device;
+  return host;
 }
 
 uint64_t Machine::issue(size_t stream) {
   std::lock_guard<std::recursive_mutex> held(lock);
   StreamState& state = streams_[stream];
-  state.past.join(host_past_);
+  state.past.join(turn_to(state.device).past);
   copies.settle(state.past);
   state.past.raise(stream, ++state.issued);
   return state.issued;
@@ -80,47 +144,157 @@ uint64_t Machine::issue(size_t stream) {
 Span Machine::run_kernel(size_t stream, const char* op, OpClass op_class, Nanoseconds duration, int64_t bytes) {
   std::lock_guard<std::recursive_mutex> held(lock);
   StreamState& state = streams_[stream];
-  host_now_ += model_.launch_ns;
-  ++launched_;
-  const Nanoseconds start = std::max(state.free_at, host_now_);
-  const Span span{start, start + model_.with_noise(duration, counters.kernels++)};
+  Host& host = turn_to(state.device);
+  const DeviceModel& model = models_[state.device];
+  host.now += model.launch_ns;
+  ++host.launched;
+  const Nanoseconds start = std::max(state.free_at, host.now);
+  const Span span{start, start + model.with_noise(duration, state.device, host.counters.kernels++)};
   state.free_at = span.end;
   meter(stream, span);
   note(stream, op, name_of(op_class), span, bytes);
   return span;
 }
 
-Span Machine::run_copy(size_t stream, const char* op, Direction direction, size_t bytes) {
-  std::lock_guard<std::recursive_mutex> held(lock);
+Span Machine::transfer(size_t stream, const char* op, const char* kind, std::initializer_list<const LinkModel*> hops,
+                       size_t bytes) {
   StreamState& state = streams_[stream];
-  const bool to_host = direction == Direction::kToHost;
-  Nanoseconds& link = link_free_at_[to_host && !model_.half_duplex ? 1 : 0];
-  host_now_ += model_.launch_ns;
-  const Nanoseconds start = std::max({state.free_at, host_now_, link});
-  const Span span{start, start + model_.transfer_ns(direction, bytes)};
-  state.free_at = link = span.end;
+  Host& host = turn_to(state.device);
+  host.now += models_[state.device].launch_ns;
+  Span span{0, std::max(state.free_at, host.now)};
+  for (const LinkModel* hop : hops) {
+    Nanoseconds& lane = lanes_free_at_[hop->lane];
+    const Nanoseconds start = std::max(span.end, lane);
+    if (hop == *hops.begin()) span.start = start;
+    span.end = lane = start + hop->transfer_ns(bytes);
+  }
+  state.free_at = span.end;
   meter(stream, span);
-  (to_host ? counters.bytes_to_host : counters.bytes_to_device) += bytes;
-  note(stream, op, to_host ? "to host" : "to device", span, static_cast<int64_t>(bytes));
+  note(stream, op, kind, span, static_cast<int64_t>(bytes));
   return span;
 }
 
+Span Machine::run_copy(size_t stream, const char* op, Direction direction, size_t bytes) {
+  std::lock_guard<std::recursive_mutex> held(lock);
+  const bool to_host = direction == Direction::kToHost;
+  const size_t device = streams_[stream].device;
+  Counters& counted = hosts_[device].counters;
+  (to_host ? counted.bytes_to_host : counted.bytes_to_device) += bytes;
+  return transfer(stream, op, to_host ? "to host" : "to device",
+                  {&models_[device].link[static_cast<size_t>(direction)]}, bytes);
+}
+
+Span Machine::run_peer_copy(size_t stream, const char* op, size_t target, size_t bytes) {
+  std::lock_guard<std::recursive_mutex> held(lock);
+  const size_t source = streams_[stream].device;
+  hosts_[source].counters.bytes_to_peers += bytes;
+  const auto direct = models_[source].peers.find(target);
+  if (direct != models_[source].peers.end()) return transfer(stream, op, "peer", {&direct->second}, bytes);
+  const LinkModel& out = models_[source].link[static_cast<size_t>(Direction::kToHost)];
+  const LinkModel& in = models_[target].link[static_cast<size_t>(Direction::kToDevice)];
+  return transfer(stream, op, "peer", {&out, &in}, bytes);
+}
+
+Nanoseconds Machine::issue_comm(size_t stream, uint64_t tick, const char* op) {
+  std::lock_guard<std::recursive_mutex> held(lock);
+  StreamState& state = streams_[stream];
+  Host& host = turn_to(state.device);
+  const Nanoseconds launch = models_[state.device].launch_ns;
+  host.now += launch;
+  host.meter.spend(launch);
+  state.comms.push_back({tick, state.past.before(stream), op, tls_label, host.noted++});
+  ++pending_comms_;
+  return std::max(state.free_at, host.now);
+}
+
+std::vector<PendingComm> Machine::finish_comm(const std::vector<size_t>& streams, const char* op, Span span,
+                                              int64_t bytes) {
+  std::lock_guard<std::recursive_mutex> held(lock);
+  VectorClock all;
+  for (size_t stream : streams) {
+    const auto& waiting = streams_[stream].comms;
+    TORCH_CHECK(!waiting.empty(), "no collective was issued on ", stream_name(stream), " that '", op,
+                "' could finish: call comm_issue first");
+    all.join(waiting.front().past);
+  }
+  std::vector<PendingComm> parts;
+  for (size_t stream : streams) {
+    StreamState& state = streams_[stream];
+    parts.push_back(std::move(state.comms.front()));
+    state.comms.pop_front();
+    --pending_comms_;
+    for (PendingComm& later : state.comms) later.past.join(all);
+    state.past.join(all);
+    state.free_at = std::max(state.free_at, span.end);
+    if (!tracing) continue;
+    const PendingComm& part = parts.back();
+    trace_.push_back({state.device, part.order, state.id, op, part.label, "comm", span.start, span.end, bytes});
+  }
+  comm_finished_.notify_all();
+  return parts;
+}
+
+void Machine::settle_overtaken(const std::vector<size_t>& streams, const std::vector<PendingComm>& parts) {
+  std::lock_guard<std::recursive_mutex> held(lock);
+  VectorClock overtaken;
+  for (size_t i = 0; i < streams.size(); ++i) {
+    const size_t member = streams[i];
+    const uint64_t tick = parts[i].tick;
+    bool late = streams_[member].issued > tick;
+    for (size_t other = 0; other < streams_.size(); ++other)
+      late = late || (other != member && streams_[other].past.of(member) >= tick);
+    for (const Host& host : hosts_) late = late || host.past.of(member) >= tick;
+    if (late) overtaken.raise(member, tick);
+  }
+  copies.settle(overtaken);
+}
+
+bool Machine::has_comms_before(const VectorClock& past) const {
+  if (pending_comms_ == 0) return false;
+  for (size_t stream = 0; stream < streams_.size(); ++stream)
+    if (!streams_[stream].comms.empty() && streams_[stream].comms.front().tick <= past.of(stream)) return true;
+  return false;
+}
+
+void Machine::await_comms(size_t stream) {
+  std::unique_lock<std::recursive_mutex> held(lock);
+  comm_finished_.wait(held, [&] { return !has_comms_before(past(stream)); });
+}
+
+void Machine::await_comms_of(size_t device) {
+  for (size_t stream = 0; stream < streams_.size(); ++stream)
+    if (streams_[stream].device == device) await_comms(stream);
+}
+
 void Machine::meter(size_t stream, Span span) {
-  if (stream == metered_) {
-    meter_.kernel(model_.launch_ns, span.end - span.start);
+  Host& host = hosts_[streams_[stream].device];
+  const Nanoseconds launch = models_[streams_[stream].device].launch_ns;
+  if (stream == host.metered) {
+    host.meter.kernel(launch, span.end - span.start);
   } else {
-    meter_.spend(model_.launch_ns);
+    host.meter.spend(launch);
   }
 }
 
 LaunchReading Machine::read_launches() {
   std::lock_guard<std::recursive_mutex> held(lock);
-  metered_ = current_stream();
-  return meter_.read();
+  Host& host = hosts_[current_device()];
+  host.metered = current_stream();
+  return host.meter.read();
 }
 
 void Machine::note(size_t stream, const char* op, const char* kind, Span span, int64_t bytes) {
-  if (tracing) trace.push_back({stream, op, tls_label, kind, span.start, span.end, bytes});
+  const StreamState& state = streams_[stream];
+  const uint64_t order = hosts_[state.device].noted++;
+  if (tracing) trace_.push_back({state.device, order, state.id, op, tls_label, kind, span.start, span.end, bytes});
+}
+
+std::vector<TraceRecord> Machine::sorted_trace() const {
+  std::vector<TraceRecord> all = trace_;
+  std::sort(all.begin(), all.end(), [](const TraceRecord& a, const TraceRecord& b) {
+    return std::make_pair(a.device, a.order) < std::make_pair(b.device, b.order);
+  });
+  return all;
 }
 
 Point Machine::tail(size_t stream) {
@@ -128,12 +302,17 @@ Point Machine::tail(size_t stream) {
   return {streams_[stream].free_at, past(stream), generation_};
 }
 
-Point Machine::moment(size_t stream) const { return {std::max(streams_[stream].free_at, host_now_), {}, generation_}; }
+Point Machine::moment(size_t stream) const {
+  const StreamState& state = streams_[stream];
+  return {std::max(state.free_at, hosts_[state.device].now), {}, generation_};
+}
 
 Point Machine::record(size_t stream) {
   std::lock_guard<std::recursive_mutex> held(lock);
-  Point point = moment(stream);
-  point.past = past(stream);
+  const StreamState& state = streams_[stream];
+  const Host& host = hosts_[tls_host == kNowhere ? state.device : tls_host];
+  Point point{std::max(state.free_at, host.now), state.past, generation_};
+  point.past.join(host.past);
   return point;
 }
 
@@ -147,30 +326,34 @@ void Machine::wait(size_t stream, const Point& point) {
 void Machine::host_wait(const Point& point) {
   std::lock_guard<std::recursive_mutex> held(lock);
   host_jump(point);
-  meter_.wait();
-  learn(point);
+  Host& host = turn_to(current_device());
+  host.meter.wait();
+  learn(host, point);
 }
 
-void Machine::learn(const Point& point) {
-  host_past_.join(point.past);
-  copies.settle(host_past_);
+void Machine::learn(Host& host, const Point& point) {
+  host.past.join(point.past);
+  copies.settle(host.past);
 }
 
 void Machine::host_jump(const Point& point) {
   std::lock_guard<std::recursive_mutex> held(lock);
-  host_now_ = std::max(host_now_, time_of(point));
+  Host& host = turn_to(current_device());
+  host.now = std::max(host.now, time_of(point));
 }
 
 void Machine::host_spend(Nanoseconds duration) {
   std::lock_guard<std::recursive_mutex> held(lock);
-  host_now_ += duration;
-  meter_.spend(duration);
+  Host& host = turn_to(current_device());
+  host.now += duration;
+  host.meter.spend(duration);
 }
 
 bool Machine::host_query(const Point& point) {
   std::lock_guard<std::recursive_mutex> held(lock);
+  Host& host = turn_to(current_device());
   if (reached(point)) {
-    learn(point);
+    learn(host, point);
     return true;
   }
   host_spend(kPollNs);
@@ -179,12 +362,14 @@ bool Machine::host_query(const Point& point) {
 
 void Machine::host_wait_all() {
   std::lock_guard<std::recursive_mutex> held(lock);
-  for (size_t stream = 0; stream < streams_.size(); ++stream) host_wait(tail(stream));
+  const size_t device = current_device();
+  for (size_t stream = 0; stream < streams_.size(); ++stream)
+    if (streams_[stream].device == device) host_wait(tail(stream));
 }
 
 VectorClock Machine::past(size_t stream) const {
   VectorClock all = streams_[stream].past;
-  all.join(host_past_);
+  all.join(hosts_[streams_[stream].device].past);
   return all;
 }
 

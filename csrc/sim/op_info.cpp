@@ -133,6 +133,11 @@ bool holds_tensors(const c10::TypePtr& type) {
   return type->kind() == c10::TypeKind::TensorType;
 }
 
+bool is_generator(const c10::TypePtr& type) {
+  if (auto optional = type->cast<c10::OptionalType>()) return is_generator(optional->getElementType());
+  return type->kind() == c10::TypeKind::GeneratorType;
+}
+
 bool answers_by_data(const c10::OperatorHandle& op) {
   if (op.hasTag(at::Tag::data_dependent_output)) return true;
   for (const c10::Argument& result : op.schema().returns())
@@ -168,6 +173,9 @@ OpInfo::OpInfo(const c10::OperatorHandle& op) {
   takes_host_indices = kIndexing.count(bare) > 0;
   for (const c10::Argument& argument : schema.arguments())
     uses.push_back(use_of(argument, overwriting().count(bare) > 0));
+  drops_out = full == "aten::native_dropout" && schema.overload_name().empty();
+  for (size_t i = 0; i < schema.arguments().size(); ++i)
+    if (is_generator(schema.arguments()[i].type())) generator = i;
   for (const UndeclaredWrite& write : undeclared_writes()) {
     if (write.op != full) continue;
     for (const std::string& argument : write.arguments)

@@ -28,6 +28,8 @@ struct OpInfo {
   bool sized_by_data = false;       // How large its result is depends on data.
   bool keeps_workspace = false;     // Its last result is scratch memory that its backward pass reads.
   bool answers = false;             // It returns no tensor, but what the data say.
+  std::optional<size_t> generator;  // The argument that its random numbers come from; none given: the default.
+  bool drops_out = false;           // native_dropout, which draws without such an argument.
 
   explicit OpInfo(const c10::OperatorHandle& op);
   // Whether this call writes an argument that the schema does not say it writes.

@@ -48,9 +48,8 @@ void check_layout(OptionalLayout layout) {
               " tensors: use strided ones");
 }
 
-void check_device(OptionalDevice device) {
-  if (device) check_index(device->index());
-}
+// The device that the program names, the current one where it names none.
+c10::Device named(OptionalDevice device) { return sim_device(device_at(device ? device->index() : -1)); }
 
 // Memory as it is, or filled where the program asks PyTorch to be deterministic.
 at::Tensor fresh(at::Tensor tensor) {
@@ -64,7 +63,7 @@ at::Tensor fresh(at::Tensor tensor) {
 at::Tensor empty(SymIntArrayRef sizes, OptionalDtype dtype, OptionalLayout layout, OptionalDevice device,
                  std::optional<bool> /*pin*/, OptionalFormat format) {
   check_layout(layout);
-  check_device(device);
+  const OnDevice on(named(device));
   return fresh(at::detail::empty_generic(C10_AS_INTARRAYREF_SLOW(sizes), &DeviceMemory::get(), kKeys,
                                          c10::dtype_or_default(dtype), format));
 }
@@ -72,7 +71,7 @@ at::Tensor empty(SymIntArrayRef sizes, OptionalDtype dtype, OptionalLayout layou
 at::Tensor empty_strided(SymIntArrayRef sizes, SymIntArrayRef strides, OptionalDtype dtype, OptionalLayout layout,
                          OptionalDevice device, std::optional<bool> /*pin*/) {
   check_layout(layout);
-  check_device(device);
+  const OnDevice on(named(device));
   return fresh(at::detail::empty_strided_generic(C10_AS_INTARRAYREF_SLOW(sizes), C10_AS_INTARRAYREF_SLOW(strides),
                                                  &DeviceMemory::get(), kKeys, c10::dtype_or_default(dtype)));
 }
@@ -82,8 +81,7 @@ at::Tensor empty_strided(SymIntArrayRef sizes, SymIntArrayRef strides, OptionalD
 at::Tensor zero_tensor(SymIntArrayRef sizes, OptionalDtype dtype, OptionalLayout layout, OptionalDevice device,
                        std::optional<bool> /*pin*/) {
   check_layout(layout);
-  check_device(device);
-  at::native::ZeroTensorAllocator nothing(sim_device());
+  at::native::ZeroTensorAllocator nothing(named(device));
   return at::detail::empty_generic(C10_AS_INTARRAYREF_SLOW(sizes), &nothing,
                                    kKeys | c10::DispatchKeySet(c10::DispatchKey::ZeroTensor),
                                    c10::dtype_or_default(dtype), std::nullopt);
@@ -123,6 +121,7 @@ at::Tensor& set_tensor(at::Tensor& self, const at::Tensor& source) {
 }
 
 at::Tensor& set_nothing(at::Tensor& self) {
+  const OnDevice on(self.device());
   c10::Storage none(c10::Storage::use_byte_size_t(), 0, DeviceMemory::get().allocate(0), &DeviceMemory::get(), true);
   return self.set_(none, 0, {0}, {});
 }
@@ -199,6 +198,7 @@ at::Tensor to_sim(const at::Tensor& host) {
 }
 
 void resize_storage(const c10::Storage& storage, size_t bytes) {
+  const OnDevice on(storage.device());
   c10::StorageImpl* impl = storage.unsafeGetStorageImpl();
   c10::DataPtr data = DeviceMemory::get().allocate(bytes);
   const size_t kept = std::min(bytes, impl->nbytes());

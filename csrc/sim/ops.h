@@ -5,7 +5,7 @@
 
 namespace sim {
 
-// A copy of a host tensor on the device; the host waits for it.
+// A copy of a host tensor on the current device; the host waits for it.
 at::Tensor to_sim(const at::Tensor& host);
 // Grows or shrinks a storage of sim, as `untyped_storage().resize_` asks.
 void resize_storage(const c10::Storage& storage, size_t bytes);

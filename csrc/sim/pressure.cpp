@@ -1,5 +1,6 @@
 #include "sim/pressure.h"
 
+#include <array>
 #include <atomic>
 
 #include "sim/alias.h"
@@ -7,8 +8,9 @@
 namespace sim {
 namespace {
 
-std::atomic<PressureHandler> current_handler{nullptr};
-std::atomic<ReliefCallback> current_callback{nullptr};
+// By device.
+std::array<std::atomic<PressureHandler>, kMostDevices> handlers{};
+std::array<std::atomic<ReliefCallback>, kMostDevices> callbacks{};
 thread_local bool tls_relieving = false;
 
 struct Relieving {
@@ -18,20 +20,20 @@ struct Relieving {
 
 }  // namespace
 
-void set_pressure_handler(PressureHandler handler) { current_handler = handler; }
+void set_pressure_handler(size_t device, PressureHandler handler) { handlers[device] = handler; }
 
 bool relieve_pressure(size_t bytes, size_t missing, unsigned attempt) {
-  const PressureHandler handler = current_handler;
+  const PressureHandler handler = handlers[current_device()];
   if (!handler || tls_relieving) return false;
   Relieving relieving;
   OutsideKernel host;  // What the handler allocates for itself is the host's, also in the middle of a kernel.
   return handler(bytes, missing, attempt);
 }
 
-void set_relief_callback(ReliefCallback callback) { current_callback = callback; }
+void set_relief_callback(size_t device, ReliefCallback callback) { callbacks[device] = callback; }
 
 bool ask_relief() {
-  const ReliefCallback callback = current_callback;
+  const ReliefCallback callback = callbacks[current_device()];
   if (!callback || tls_relieving) return false;
   Relieving relieving;
   OutsideKernel host;

@@ -1,4 +1,4 @@
-// Who helps when the device's memory runs short.
+// Who helps when a device's memory runs short.
 #pragma once
 #include <cstddef>
 
@@ -8,17 +8,17 @@ namespace sim {
 // streams wait for copies that are under way, later ones may start copies.
 using PressureHandler = bool (*)(size_t bytes, size_t missing, unsigned attempt);
 
-void set_pressure_handler(PressureHandler handler);  // Null takes it back.
+void set_pressure_handler(size_t device, PressureHandler handler);  // Null takes it back.
 
-// Asks the handler. False if there is none, or if this is an allocation of its own. The machine's lock must not be
-// held: the handler has locks of its own, under which it uses the machine.
+// Asks the current device's handler. False if there is none, or if this is an allocation of its own. The machine's lock
+// must not be held: the handler has locks of its own, under which it uses the machine.
 bool relieve_pressure(size_t bytes, size_t missing, unsigned attempt);
 
 // An allocator with segments asks once, before it takes new memory, and does not say what it lacks; true if something
 // was freed.
 using ReliefCallback = bool (*)();
 
-void set_relief_callback(ReliefCallback callback);  // Null takes it back.
+void set_relief_callback(size_t device, ReliefCallback callback);  // Null takes it back.
 
 // The same as `relieve_pressure`, of the callback.
 bool ask_relief();

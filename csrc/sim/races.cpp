@@ -2,7 +2,10 @@
 
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <sstream>
+
+#include "sim/machine.h"
 
 namespace sim {
 namespace {
@@ -12,8 +15,8 @@ constexpr size_t kMostRaces = 1000;  // A program without waits would otherwise 
 void tell(std::ostream& out, const Access& access) {
   out << (access.write ? "write by '" : "read by '") << access.op << "'";
   if (*access.label) out << " [" << access.label << "]";
-  out << " (operation " << access.tick << " of stream " << access.stream << ", bytes " << access.begin << "-"
-      << access.end << ")";
+  out << " (operation " << access.tick << " of " << Machine::get().stream_name(access.stream) << ", bytes "
+      << access.begin << "-" << access.end << ")";
 }
 
 }  // namespace
@@ -24,8 +27,9 @@ std::string Race::sentence() const {
   tell(out, second);
   out << " is not ordered after ";
   tell(out, first);
-  out << "; let stream " << second.stream << " wait for an event recorded on stream " << first.stream
-      << " after the first";
+  const Machine& machine = Machine::get();
+  out << "; let " << machine.stream_name(second.stream) << " wait for an event recorded on "
+      << machine.stream_name(first.stream) << " after the first";
   return out.str();
 }
 
@@ -37,20 +41,35 @@ void RaceLog::enter(Shadow& shadow, const Access& access, const VectorClock& pas
 }
 
 void RaceLog::add(const Access& first, const Access& second, const char* kind, size_t block_bytes) {
+  const std::lock_guard<std::mutex> held(guard_);
   if (found_.size() >= kMostRaces) return;
-  found_.push_back({first, second, std::string(kind) + " block of " + std::to_string(block_bytes) + " bytes"});
+  const size_t device = Machine::get().device_of(second.stream);
+  found_.push_back({first, second, std::string(kind) + " block of " + std::to_string(block_bytes) + " bytes", device});
+  ++to_raise_[device];
 }
 
 void RaceLog::raise_found() {
-  if (mode_ != RaceMode::kRaise || raised_ == found_.size()) return;
-  const Race& race = found_[raised_];
-  raised_ = found_.size();
-  TORCH_CHECK(false, race.sentence());
+  const size_t device = current_device();
+  if (mode_ != RaceMode::kRaise || to_raise_[device] == 0) return;
+  std::string sentence;
+  {
+    const std::lock_guard<std::mutex> held(guard_);
+    size_t left = to_raise_[device].exchange(0);
+    for (auto race = found_.rbegin(); left > 0 && race != found_.rend(); ++race)
+      if (race->device == device && --left == 0) sentence = race->sentence();
+  }
+  TORCH_CHECK(sentence.empty(), sentence);
+}
+
+std::vector<Race> RaceLog::found() const {
+  const std::lock_guard<std::mutex> held(guard_);
+  return found_;
 }
 
 void RaceLog::clear() {
+  const std::lock_guard<std::mutex> held(guard_);
   found_.clear();
-  raised_ = 0;
+  for (auto& left : to_raise_) left = 0;
 }
 
 }  // namespace sim

@@ -1,7 +1,12 @@
 // The happens-before check: keeps the races that were found and tells them.
 #pragma once
+#include <array>
+#include <atomic>
+#include <mutex>
 #include <string>
 #include <vector>
+
+#include "sim/devices.h"
 
 #include "sim/shadow.h"
 
@@ -13,9 +18,11 @@ struct Race {
   Access first;
   Access second;
   std::string block;  // Which memory: "device block of 4096 bytes".
+  size_t device;      // Of the second access.
   std::string sentence() const;
 };
 
+// Ranks are threads: each is told of the races of its own device, so that none fails for another one's.
 class RaceLog {
  public:
   void set_mode(RaceMode mode) { mode_ = mode; }
@@ -23,15 +30,16 @@ class RaceLog {
   // Enters an access into a block's shadow and keeps what it races with.
   void enter(Shadow& shadow, const Access& access, const VectorClock& past, const char* kind, size_t block_bytes);
   void add(const Access& first, const Access& second, const char* kind, size_t block_bytes);
-  // In mode raise, throws the oldest race that was not thrown yet.
+  // In mode raise, throws the current device's oldest race that was not thrown yet, and lets go of the later ones.
   void raise_found();
-  const std::vector<Race>& found() const { return found_; }
+  std::vector<Race> found() const;
   void clear();
 
  private:
-  RaceMode mode_ = RaceMode::kRaise;
+  std::atomic<RaceMode> mode_{RaceMode::kRaise};
+  mutable std::mutex guard_;
   std::vector<Race> found_;
-  size_t raised_ = 0;
+  std::array<std::atomic<size_t>, kMostDevices> to_raise_{};  // By device.
 };
 
 }  // namespace sim

@@ -29,28 +29,26 @@ class Hooks final : public at::PrivateUse1HooksInterface {
   void init() const override {}
   bool isBuilt() const override { return true; }
   bool isAvailable() const override { return true; }
-  bool hasPrimaryContext(c10::DeviceIndex device) const override { return device <= 0; }
-  c10::DeviceIndex deviceCount() const override { return 1; }
-  void setCurrentDevice(c10::DeviceIndex device) const override { check_index(device); }
-  c10::DeviceIndex getCurrentDevice() const override { return 0; }
+  bool hasPrimaryContext(c10::DeviceIndex device) const override { return device < deviceCount(); }
+  c10::DeviceIndex deviceCount() const override { return static_cast<c10::DeviceIndex>(device_count()); }
+  void setCurrentDevice(c10::DeviceIndex device) const override { exchange_device(device_at(device)); }
+  c10::DeviceIndex getCurrentDevice() const override { return static_cast<c10::DeviceIndex>(current_device()); }
   c10::DeviceIndex exchangeDevice(c10::DeviceIndex device) const override {
-    check_index(device);
-    return 0;
+    const c10::DeviceIndex before = getCurrentDevice();
+    setCurrentDevice(device);
+    return before;
   }
   c10::DeviceIndex maybeExchangeDevice(c10::DeviceIndex device) const override { return exchangeDevice(device); }
   at::Allocator* getPinnedMemoryAllocator() const override { return &PinnedAllocator::get(); }
   bool isPinnedPtr(const void* address) const override { return PinnedAllocator::get().owns(address); }
   at::Device getDeviceFromPtr(void* address) const override {
-    return DeviceMemory::get().owns(address) ? sim_device() : at::Device(at::kCPU);
+    const DeviceMemory* memory = DeviceMemory::of(address);
+    return memory ? memory->device() : at::Device(at::kCPU);
   }
   const at::Generator& getDefaultGenerator(c10::DeviceIndex device) const override {
-    check_index(device);
-    return default_generator();
+    return default_generator(device_at(device));
   }
-  at::Generator getNewGenerator(c10::DeviceIndex device) const override {
-    check_index(device);
-    return new_generator();
-  }
+  at::Generator getNewGenerator(c10::DeviceIndex device) const override { return new_generator(device_at(device)); }
   void resizePrivateUse1Bytes(const c10::Storage& storage, size_t bytes) const override {
     resize_storage(storage, bytes);
   }
@@ -102,11 +100,20 @@ torch::Library& library(const char* space, c10::DispatchKey key) {
 
 }  // namespace
 
+void set_devices(size_t count) {
+  DeviceMemory::make(count);
+  Machine::get().set_devices(count);
+  set_device_count(count);
+  for (size_t device = 0; device < count; ++device) default_generator(device);
+  serve_devices(count);
+}
+
 size_t register_device(std::vector<UndeclaredWrite> undeclared) {
   set_undeclared_writes(std::move(undeclared));
+  DeviceMemory::make(1);
   register_guard();
   at::RegisterPrivateUse1HooksInterface(new Hooks());
-  c10::SetAllocator(kSim, &DeviceMemory::get());
+  c10::SetAllocator(kSim, DeviceMemory::front());
   at::setHostAllocator(kSim, &PinnedAllocator::get());
   c10::SetCPUAllocator(InKernel::allocator(), 1);
   torch::Library& device = library("aten", c10::DispatchKey::PrivateUse1);
@@ -122,7 +129,7 @@ size_t register_device(std::vector<UndeclaredWrite> undeclared) {
   // Resolving a lazy conjugate or negative copies it; resolving it before that copy would never end.
   for (auto lazy : {c10::DispatchKey::Conjugate, c10::DispatchKey::Negative})
     library("aten", lazy).impl("_copy_from", torch::CppFunction::makeFallthrough());
-  serve_registered_devices();
+  serve_devices(1);
   return count;
 }
 

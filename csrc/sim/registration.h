@@ -11,4 +11,7 @@ namespace sim {
 // through the fallback. Nothing in this library registers anything before: PrivateUse1 would hijack a CUDA process.
 size_t register_device(std::vector<UndeclaredWrite> undeclared);
 
+// How many devices there are from now on. Nothing may run on any of them meanwhile.
+void set_devices(size_t count);
+
 }  // namespace sim

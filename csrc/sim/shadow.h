@@ -21,8 +21,8 @@ struct Strided {
 };
 
 struct Access {
-  uint64_t tick = 0;  // The number of this operation on its stream.
-  uint32_t stream = 0;
+  uint64_t tick = 0;    // The number of this operation on its stream.
+  uint32_t stream = 0;  // The machine's number of it.
   bool write = false;
   const char* op = "";
   const char* label = "";  // What the program called this part of itself; empty if it did not.

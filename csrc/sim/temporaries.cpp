@@ -187,7 +187,7 @@ Watch::~Watch() { tls_watch = outer_; }
 
 void Watch::forget_dead(const void* reborn) {
   for (auto at = blocks_.begin(); at != blocks_.end();) {
-    if (at->first != reborn && DeviceMemory::get().find(at->first)) {
+    if (at->first != reborn && DeviceMemory::find(at->first)) {
       ++at;
       continue;
     }

@@ -34,17 +34,6 @@ bool same_layout(const at::Tensor& a, const at::Tensor& b) {
          a.is_non_overlapping_and_dense() && a.is_conj() == b.is_conj() && a.is_neg() == b.is_neg();
 }
 
-// Of tensors that share a storage the kernel knows whether they overlap, and refuses that.
-void move_bytes(const at::Tensor& source, const at::Tensor& target) {
-  if (same_layout(source, target) && !source.is_alias_of(target)) {
-    const size_t bytes = source.numel() * source.itemsize();
-    std::memcpy(target.mutable_data_ptr(), source.const_data_ptr(), bytes);
-    return;
-  }
-  Below below;
-  target.copy_(source);
-}
-
 // Where there are shapes only, what the host gets is made of the one number that the program reads of any tensor.
 // Page-locked memory stays as it is: it is reserved, no more.
 void fill_host(const at::Tensor& host) {
@@ -54,6 +43,7 @@ void fill_host(const at::Tensor& host) {
 }
 
 void copy_on_device(const at::Tensor& source, const at::Tensor& target) {
+  const OnDevice on(source.device());
   KernelCall kernel("copy", Machine::current_stream());
   kernel.touch(source, kRead);
   kernel.touch(target, kWrite);
@@ -66,6 +56,23 @@ void copy_on_device(const at::Tensor& source, const at::Tensor& target) {
   kernel.finish(OpClass::kCopy, source.scalar_type(), 0, bytes_of(source) + bytes_of(target));
 }
 
+// As on CUDA: the copy runs on the current stream of the source's device, behind what the current stream of the
+// target's device holds, which goes on behind the copy. The host waits for nothing.
+void copy_to_peer(const at::Tensor& source, const at::Tensor& target) {
+  const OnDevice on(source.device());
+  Machine& machine = Machine::get();
+  const auto there = static_cast<size_t>(target.device().index());
+  const size_t stream = Machine::current_stream(), far = machine.current_stream(there);
+  machine.wait(stream, machine.record(far));
+  KernelCall call("copy to peer", stream);
+  call.touch(source, kRead);
+  call.touch(target, kWrite);
+  call.check();
+  if (!shapes_only()) move_bytes(cpu_alias(source), cpu_alias(target));
+  call.finish_peer_copy(there, static_cast<size_t>(bytes_of(source)));
+  machine.wait(far, machine.record(stream));
+}
+
 void copy_later(const KernelCall& call, const at::Tensor& source, const at::Tensor& target, char* pinned) {
   PinnedAllocator::get().hold(pinned);
   Machine::get().copies.add(call.stream(), call.tick(), [source, target, pinned] {
@@ -76,14 +83,31 @@ void copy_later(const KernelCall& call, const at::Tensor& source, const at::Tens
 
 }  // namespace
 
+// Of tensors that share a storage the kernel knows whether they overlap, and refuses that.
+void move_bytes(const at::Tensor& source, const at::Tensor& target) {
+  if (same_layout(source, target) && !source.is_alias_of(target)) {
+    const size_t bytes = source.numel() * source.itemsize();
+    std::memcpy(target.mutable_data_ptr(), source.const_data_ptr(), bytes);
+    return;
+  }
+  Below below;
+  target.copy_(source);
+}
+
+at::Tensor host_copy(const at::Tensor& tensor) {
+  Below below;
+  return tensor.clone();
+}
+
 at::Tensor copy_from(const at::Tensor& source, const at::Tensor& target, bool non_blocking) {
   if (target.numel() == 0) return target;
   own_bytes(target);
   const bool from_sim = on_sim(source), to_device = on_sim(target);
   if (from_sim && to_device) {
-    copy_on_device(source, target);
+    source.device() == target.device() ? copy_on_device(source, target) : copy_to_peer(source, target);
     return target;
   }
+  const OnDevice on((from_sim ? source : target).device());
   const at::Tensor& host = from_sim ? target : source;
   TORCH_CHECK(host.is_cpu(), "device sim copies to and from the host only, not ", host.device());
   // Under the lock nobody counts references to the program's own tensors: PyTorch takes the GIL for that, and who has
@@ -117,6 +141,7 @@ at::Tensor copy_from_and_resize(const at::Tensor& source, const at::Tensor& targ
 }
 
 at::Scalar local_scalar(const at::Tensor& tensor) {
+  const OnDevice on(tensor.device());
   Machine& machine = Machine::get();
   KernelCall call("item", Machine::current_stream());
   call.touch(tensor, kRead);

@@ -6,26 +6,27 @@ takes PyTorch's one slot for foreign accelerators, and PyTorch then prefers it t
 
 from runtime.device.caching import CachingAllocator, Stitches
 from runtime.device.device import (
-    MemoryStats,
     accelerator,
     accelerator_of,
     clock,
     limited_memory,
     memory_limit_bytes,
-    memory_stats,
-    reset_peak_memory,
     segment_settings,
     shapes_only,
     sim_hardware,
 )
+from runtime.device.memory import MemoryStats, memory_stats, reset_peak_memory
 from runtime.device.outside import outside_bytes
+from runtime.device.records import Counters, Race, Touch, TraceRecord
 from runtime.device.setup import DEFAULT_HARDWARE, SimOptions, use_sim
-from runtime.device.simulated import Counters, Race, RaceMode, SimDevice, Touch, TraceRecord
+from runtime.device.simulated import RaceMode, SimDevice
+from runtime.device.view import DeviceView
 
 __all__ = [
     "DEFAULT_HARDWARE",
     "CachingAllocator",
     "Counters",
+    "DeviceView",
     "MemoryStats",
     "Race",
     "RaceMode",

@@ -86,30 +86,32 @@ def plain_rules(allocator: CachingAllocator | None) -> dict[str, Any] | None:
     }
 
 
-def snapshot(native: ModuleType) -> dict[str, Any]:
-    """The allocator's segments and recorded steps in the format of `torch.cuda.memory._snapshot()`.
+def snapshot(native: ModuleType, index: int) -> dict[str, Any]:
+    """A device's segments and its allocator's recorded steps in the format of `torch.cuda.memory._snapshot()`.
 
     Times are virtual, in microseconds; a step's frame is the label that the program gave, if any.
     """
-    runs, events = native.memory_snapshot()
+    runs, events = native.memory_snapshot(index)
     return {
-        "segments": [_segment(*run) for run in runs],
-        "device_traces": [[_event(*event) for event in events]],
+        "segments": [_segment(index, *run) for run in runs],
+        "device_traces": [*([] for _ in range(index)), [_event(*event) for event in events]],
         "allocator_settings": {},
         "external_annotations": [],
     }
 
 
-def dump(native: ModuleType, path: Path | str) -> None:
-    """Writes the snapshot to a file that pytorch.org/memory_viz opens."""
+def dump(snapshot: dict[str, Any], path: Path | str) -> None:
+    """Writes a snapshot to a file that pytorch.org/memory_viz opens."""
     with Path(path).open("wb") as file:
-        pickle.dump(snapshot(native), file)
+        pickle.dump(snapshot, file)
 
 
-def _segment(stream: int, small: bool, expandable: bool, chunks: list[tuple[int, int, int, str]]) -> dict[str, Any]:
+def _segment(
+    device: int, stream: int, small: bool, expandable: bool, chunks: list[tuple[int, int, int, str]]
+) -> dict[str, Any]:
     active = [(size, requested) for _, size, requested, state in chunks if state != "inactive"]
     return {
-        "device": 0,
+        "device": device,
         "address": chunks[0][0],
         "total_size": sum(size for _, size, _, _ in chunks),
         "allocated_size": sum(size for _, size, _, state in chunks if state == "active_allocated"),

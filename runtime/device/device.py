@@ -3,10 +3,11 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import torch
 
+from runtime.device.memory import require_accelerator
 from runtime.device.native import load
 from runtime.device.setup import CURRENT, use_sim
 from solvers.ir.errors import InvalidInput
@@ -49,17 +50,6 @@ def shapes_only(device: torch.device) -> bool:
     return device.type == "sim" and bool(CURRENT) and CURRENT[-1].shapes_only
 
 
-class MemoryStats(NamedTuple):
-    """Device memory in bytes: in use by tensors, the most of it, held by the allocator, and its failures."""
-
-    allocated_bytes: int
-    peak_bytes: int
-    reserved_bytes: int
-    reserved_peak_bytes: int
-    ooms: int
-    retries: int
-
-
 def accelerator(name: Literal["sim", "cuda", "cpu"]) -> torch.device:
     """The device of that name, ready to use; raises `InvalidInput` where it is not there."""
     if name == "sim":
@@ -98,10 +88,11 @@ def clock(device: torch.device) -> Callable[[], int]:
     """A clock in nanoseconds that first waits for the device: virtual on sim, the machine's elsewhere."""
     if device.type == "sim":
         native = load("runtime._sim")
+        index = -1 if device.index is None else device.index
 
         def virtual() -> int:
-            torch.accelerator.synchronize()
-            return int(native.host_ns())
+            native.synchronize(index)
+            return int(native.host_ns(index))
 
         return virtual
     if device.type == "cpu":
@@ -112,20 +103,6 @@ def clock(device: torch.device) -> Callable[[], int]:
         return time.perf_counter_ns()
 
     return real
-
-
-def memory_stats(device: torch.device) -> MemoryStats:
-    """The allocator's statistics of an accelerator; raises `InvalidInput` for the CPU, which has none."""
-    _require_accelerator(device)
-    raw = torch.accelerator.memory_stats(device)
-    return MemoryStats(
-        allocated_bytes=raw["allocated_bytes.all.current"],
-        peak_bytes=raw["allocated_bytes.all.peak"],
-        reserved_bytes=raw["reserved_bytes.all.current"],
-        reserved_peak_bytes=raw["reserved_bytes.all.peak"],
-        ooms=raw["num_ooms"],
-        retries=raw["num_alloc_retries"],
-    )
 
 
 @contextmanager
@@ -139,8 +116,10 @@ def limited_memory(device: torch.device, budget_bytes: int) -> Iterator[None]:
     Raises:
         InvalidInput: the device is the CPU, or the budget is not positive or above what is there.
     """
-    _require_accelerator(device)
-    limit, available = (_limit_sim, _sim_capacity()) if device.type == "sim" else (_limit_cuda, _cuda_memory(device))
+    require_accelerator(device)
+    limit, available = (
+        (_limit_sim, _sim_capacity(device)) if device.type == "sim" else (_limit_cuda, _cuda_memory(device))
+    )
     if not 0 < budget_bytes <= available:
         raise InvalidInput(
             f"a budget of {budget_bytes} bytes is outside (0, {available}], the memory of device {device.type}: "
@@ -153,23 +132,27 @@ def limited_memory(device: torch.device, budget_bytes: int) -> Iterator[None]:
         restore()
 
 
-def _sim_capacity() -> int:
-    return int(load("runtime._sim").capacity())
+def _sim_capacity(device: torch.device) -> int:
+    return int(load("runtime._sim").capacity(_index(device)))
+
+
+def _index(device: torch.device) -> int:
+    return torch.accelerator.current_device_index() if device.index is None else int(device.index)
 
 
 def _cuda_memory(device: torch.device) -> int:
     return int(torch.cuda.get_device_properties(device).total_memory)
 
 
-def _limit_sim(_device: torch.device, budget_bytes: int) -> Callable[[], None]:
-    native = load("runtime._sim")
+def _limit_sim(device: torch.device, budget_bytes: int) -> Callable[[], None]:
+    native, index = load("runtime._sim"), _index(device)
     if native.caching():
-        limit = native.limit()
-        native.set_limit(budget_bytes)
-        return lambda: native.set_limit(limit)
-    before = _sim_capacity()
-    native.set_capacity(budget_bytes)
-    return lambda: native.set_capacity(before)
+        limit = native.limit(index)
+        native.set_limit(budget_bytes, index)
+        return lambda: native.set_limit(limit, index)
+    before = _sim_capacity(device)
+    native.set_capacity(budget_bytes, index)
+    return lambda: native.set_capacity(before, index)
 
 
 def _limit_cuda(device: torch.device, budget_bytes: int) -> Callable[[], None]:
@@ -180,19 +163,8 @@ def _limit_cuda(device: torch.device, budget_bytes: int) -> Callable[[], None]:
 
 def memory_limit_bytes(device: torch.device) -> int:
     """The bytes that an accelerator's allocator may hold now: sim's capacity, or this process's share of a GPU."""
-    _require_accelerator(device)
+    require_accelerator(device)
     if device.type == "sim":
-        limit = load("runtime._sim").limit()
-        return _sim_capacity() if limit is None else min(int(limit), _sim_capacity())
+        limit = load("runtime._sim").limit(_index(device))
+        return _sim_capacity(device) if limit is None else min(int(limit), _sim_capacity(device))
     return int(_cuda_memory(device) * torch.cuda.get_per_process_memory_fraction(device))
-
-
-def reset_peak_memory(device: torch.device) -> None:
-    """Lets the peak start again from what is in use now."""
-    _require_accelerator(device)
-    torch.accelerator.reset_peak_memory_stats(device)
-
-
-def _require_accelerator(device: torch.device) -> None:
-    if device.type == "cpu":
-        raise InvalidInput("device cpu keeps no memory statistics: use sim or cuda")

@@ -24,7 +24,11 @@ def held_memory(device: torch.device) -> Held | None:
     settings = segment_settings(device, memory_limit_bytes(device))
     if settings is None:
         return None
-    told = torch.cuda.memory._snapshot(device) if device.type == "cuda" else snapshot(load("runtime._sim"))
+    told = (
+        torch.cuda.memory._snapshot(device)
+        if device.type == "cuda"
+        else snapshot(load("runtime._sim"), device.index or 0)
+    )
     segments = [one for one in told["segments"] if one["device"] == (device.index or 0)]
     base = min((segment["address"] for segment in segments), default=0)
     return Held(settings, base, tuple(_run(segment, base) for segment in segments))

@@ -1,17 +1,20 @@
 """Sets up the simulated accelerator."""
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal, TypedDict, Unpack
 
 import torch
 
-from runtime.device.arguments import require_integer, require_share
+from runtime.device.arguments import MOST_BYTES, require_integer, require_share
 from runtime.device.caching import CachingAllocator, options_of, plain_rules
+from runtime.device.links import Lanes, modelled
 from runtime.device.settling import settled
-from runtime.device.simulated import ITEM_VALUE, PinnedRounding, RaceMode, SimDevice, registered_native
+from runtime.device.simulated import ITEM_VALUE, PinnedRounding, RaceMode, SimDevice, empty_caches, registered_native
 from runtime.device.temporaries import shipped_rules
+from runtime.device.view import DeviceView
 from solvers.ir.codec import read_document
 from solvers.ir.errors import InvalidInput
 from solvers.ir.hardware import HOST, TF32, Device, Hardware, Link
@@ -36,6 +39,7 @@ DEFAULT_HARDWARE = Hardware(
 
 OP_CLASSES = ("matmul", "attention", "convolution", "elementwise", "reduction", "copy", "other")
 MOST_QUERY_NS = 10**12
+MOST_DEVICES = 64
 CURRENT: list[SimDevice] = []
 """The process's simulated accelerator, once there is one."""
 
@@ -43,7 +47,8 @@ CURRENT: list[SimDevice] = []
 class SimOptions(TypedDict, total=False):
     """What can be asked of the simulated accelerator; `use_sim` says what each means."""
 
-    capacity_bytes: int | None
+    devices: int
+    capacity_bytes: int | Sequence[int] | None
     noise: float
     seed: int
     races: RaceMode
@@ -56,8 +61,11 @@ class SimOptions(TypedDict, total=False):
 def use_sim(hardware: Hardware | Path | str | None = None, **options: Unpack[SimOptions]) -> SimDevice:
     """Sets up the simulated accelerator: registers it at the first call, reconfigures and resets it later.
 
-    `hardware` is a `bayplan-hardware/1` value or file (its first device, and that device's links with the host);
-    `capacity_bytes` replaces its memory; `noise` (0) multiplies every kernel's time by a uniform factor of
+    `hardware` is a `bayplan-hardware/1` value or file; `devices` (1) says how many there are, `sim:0` and on: those that
+    the file states first, or, where it states one, all like that one. Each has streams, clocks, a host, memory, noise,
+    random numbers and links of its own; links that share a rate (`shares`) carry one transfer at a time. Copies between
+    devices take the file's link between them, or where there is none both links with the host, one after the other.
+    `capacity_bytes` replaces the memory, of all devices or of each (a sequence); `noise` (0) multiplies every kernel's time by a uniform factor of
     [1 − noise, 1 + noise], drawn with `seed` (0); `races` says what to do with one: "raise" at once, "record", or
     "off"; `event_query_ns` (0) is what the allocator's look at one event of a recorded stream costs the host, at every
     request while there is one. `allocator` is "exact" (what fits by bytes fits), "caching" (segments, by PyTorch's
@@ -71,7 +79,8 @@ def use_sim(hardware: Hardware | Path | str | None = None, **options: Unpack[Sim
 
     Raises:
         InvalidInput: the extension is missing or torch is not 2.13, another backend has PyTorch's slot, more memory is
-            in use than the capacity, tensors of the other mode are alive, or a number makes no sense.
+            in use than the capacity, tensors of the other mode or of a device that there will not be are alive, the
+            file states fewer devices, or a number makes no sense.
     """
     for name in options:
         if name not in SimOptions.__annotations__:
@@ -80,6 +89,7 @@ def use_sim(hardware: Hardware | Path | str | None = None, **options: Unpack[Sim
 
 
 DEFAULTS = SimOptions(
+    devices=1,
     capacity_bytes=None,
     noise=0.0,
     seed=0,
@@ -95,8 +105,9 @@ def _set_up(hardware: Hardware | Path | str | None, options: SimOptions) -> SimD
     if isinstance(hardware, str | Path):
         hardware = read_document(Path(hardware), Hardware)
     hardware = hardware or DEFAULT_HARDWARE
-    numbers = plain_numbers(hardware, options["noise"], options["seed"], options["event_query_ns"])
     races, rounding, shapes_only = options["races"], options["pinned_rounding"], options["shapes_only"]
+    require_integer("devices", options["devices"], 1, MOST_DEVICES + 1, "ask for 1 to 64")
+    numbers, lanes = _plain_machine(hardware, options)
     if races not in ("raise", "record", "off"):
         raise InvalidInput(f"races={races!r} is unknown: choose of 'raise', 'record', 'off'")
     segments = options_of(options["allocator"])
@@ -106,34 +117,62 @@ def _set_up(hardware: Hardware | Path | str | None, options: SimOptions) -> SimD
         raise InvalidInput(f"shapes_only={shapes_only!r} is unknown: choose of True, False")
     native = registered_native()
     _require_one_mode(native, shapes_only)
-    device = SimDevice(native, hardware, segments)
-    capacity = options["capacity_bytes"]
-    capacity = hardware.device().memory_bytes if capacity is None else capacity
-    device.require_capacity(capacity)  # From here on nothing is refused: a refusal leaves all as it was.
+    capacities = _capacities(native, hardware, options)  # From here on nothing is refused: a refusal leaves all as is.
+    native.set_devices(options["devices"])
     native.set_allocator(plain_rules(segments))
-    native.record_memory(0)
     native.reset()
-    device.set_capacity(capacity)
-    native.configure(numbers)
+    for index, capacity in enumerate(capacities):
+        native.record_memory(0, index)
+        native.set_capacity(capacity, index)
+    native.configure(numbers, lanes)
     native.set_races(races)
     native.set_pinned_rounding(rounding == "power-of-two")
     if shapes_only:
         native.set_temporaries(shipped_rules())
     native.set_shape_mode(shapes_only, ITEM_VALUE)
     CURRENT.clear()
-    CURRENT.append(device)
-    return device
+    CURRENT.append(SimDevice(native, hardware, segments))
+    return CURRENT[-1]
+
+
+def _capacities(native: ModuleType, hardware: Hardware, options: SimOptions) -> list[int]:
+    """The memory of each device; raises `InvalidInput` where one holds more, or is to be there no more and holds any."""
+    count, told = options["devices"], options["capacity_bytes"]
+    if isinstance(told, Sequence) and len(told) != count:
+        raise InvalidInput(f"capacity_bytes gives {len(told)} devices' memory, not {count}: give each its own")
+    if told is None:
+        capacities = [device.memory_bytes for device in modelled(hardware, count)]
+    else:
+        capacities = list(told) if isinstance(told, Sequence) else [told] * count
+    there = native.device_count()
+    for index, capacity in enumerate(capacities[:there]):
+        DeviceView(native, index).require_capacity(capacity)
+    for capacity in capacities[there:]:
+        require_integer("capacity_bytes", capacity, 0, MOST_BYTES, "give the device's bytes")
+    for index in range(count, there):
+        in_use = native.bytes_in_use(index)
+        if in_use:
+            raise InvalidInput(
+                f"device sim:{index} holds {in_use} bytes of tensors, so use_sim cannot leave {count} devices: free "
+                f"them first, or ask for {index + 1} or more"
+            )
+    return capacities
 
 
 def _require_one_mode(native: ModuleType, shapes_only: bool) -> None:
     """Refuse to change between bytes and shapes only while tensors are alive: nobody could tell which are which."""
     if native.shapes_only() == shapes_only:
         return
-    in_use = native.bytes_in_use()
+    devices = native.device_count()
+
+    def held() -> int:
+        return sum(native.bytes_in_use(index) for index in range(devices))
+
+    in_use = held()
     if in_use:
-        settled(native.bytes_in_use)
-        torch.accelerator.empty_cache()
-        in_use = native.bytes_in_use()
+        settled(held)
+        empty_caches(devices)
+        in_use = held()
     if in_use:
         here, there = ("shapes only", "real bytes") if native.shapes_only() else ("real bytes", "shapes only")
         raise InvalidInput(
@@ -142,24 +181,35 @@ def _require_one_mode(native: ModuleType, shapes_only: bool) -> None:
         )
 
 
-def plain_numbers(hardware: Hardware, noise: float, seed: int, event_query_ns: int = 0) -> dict[str, Any]:
-    """The hardware as the plain numbers that the extension takes."""
+def _plain_machine(hardware: Hardware, options: SimOptions) -> tuple[list[dict[str, Any]], int]:
+    """The devices as the plain numbers that the extension takes, and how many lanes their links have."""
+    devices = modelled(hardware, options["devices"])
+    lanes = Lanes(hardware, devices)
+    numbers = [
+        plain_numbers(hardware, options["noise"], options["seed"], options["event_query_ns"], device)
+        | {"links": lanes.to_host(index), "peers": lanes.to_peers(index)}
+        for index, device in enumerate(devices)
+    ]
+    return numbers, len(lanes)
+
+
+def plain_numbers(
+    hardware: Hardware, noise: float, seed: int, event_query_ns: int = 0, device: Device | None = None
+) -> dict[str, Any]:
+    """A device (the first) of the hardware as the plain numbers that the extension takes, but for its links."""
     require_share("noise", noise, "it is a fraction of each kernel's time")
     require_integer("seed", seed, 0, 1 << 64, "choose another")
     require_integer("event_query_ns", event_query_ns, 0, MOST_QUERY_NS, "a look at an event takes time or none")
-    device = hardware.device()
+    device = device or hardware.device()
     rates = {dtype: rate for dtype, rate in device.flops_per_s.items() if dtype != TF32}
     for dtype in rates:
         if not isinstance(getattr(torch, dtype, None), torch.dtype):
             raise InvalidInput(f"hardware {hardware.name!r} gives flops_per_s for {dtype!r}, which is no torch dtype")
-    ways = [hardware.link(HOST, device.name), hardware.link(device.name, HOST)]
     return {
         "flops_per_s": rates,
         "bytes_per_s": device.bytes_per_s,
         "launch_ns": math.ceil(device.launch_us * 1000),
         "efficiency": {op_class: device.reached(op_class) for op_class in OP_CLASSES},
-        "links": [(way.bytes_per_s, math.ceil(way.latency_us * 1000)) for way in ways],
-        "half_duplex": ways[0] is ways[1] and ways[0].duplex == "half",
         "noise": noise,
         "seed": seed,
         "event_query_ns": event_query_ns,

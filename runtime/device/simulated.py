@@ -5,21 +5,21 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache, wraps
-from pathlib import Path
 from types import ModuleType, TracebackType
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 from torch.utils.backend_registration import generate_methods_for_privateuse1_backend, rename_privateuse1_backend
 
 from runtime.device import caching, torch_sim
-from runtime.device.arguments import END_OF_INT64, MOST_BYTES, require_finite, require_integer
+from runtime.device.arguments import END_OF_INT64, require_finite, require_integer
 from runtime.device.native import load, why_missing
+from runtime.device.records import Counters, Race, Touch, TraceRecord
 from runtime.device.sim_modules import keep_parameters_of_moved_modules
 from runtime.device.undeclared_writes import UNDECLARED_WRITES
+from runtime.device.view import DeviceView
 from solvers.ir.errors import InvalidInput
 from solvers.ir.hardware import Hardware
 
@@ -33,75 +33,25 @@ ITEM_VALUE = 1.0
 """What a program reads of any tensor that has a shape only, unless told otherwise: a loss that is a number, no zero."""
 
 
-class Touch(NamedTuple):
-    """One access of a race: an operation of a stream that read or wrote bytes of a block."""
-
-    op: str
-    write: bool
-    stream: int
-    number: int
-    begin: int
-    end: int
-    label: str
-
-
-class Race(NamedTuple):
-    """Two accesses to common bytes, at least one of them a write, that no wait orders."""
-
-    first: Touch
-    second: Touch
-    block: str
-    sentence: str
-
-
-class TraceRecord(NamedTuple):
-    """A kernel or copy on the virtual clock; `kind` is its operator class, `to device` or `to host`."""
-
-    stream: int
-    op: str
-    label: str
-    kind: str
-    start_ns: int
-    end_ns: int
-    bytes: int
-
-    @property
-    def name(self) -> str:
-        """The operator, after the label that the program gave, if any."""
-        return f"{self.label}: {self.op}" if self.label else self.op
-
-
-@dataclass(frozen=True)
-class Counters:
-    """What happened since the last reset; `fallbacks` are operators that ran through CPU kernels.
-
-    `event_queries` are the allocator's looks at events of recorded streams.
-    """
-
-    kernels: int
-    fallbacks: int
-    bytes_to_device: int
-    bytes_to_host: int
-    event_queries: int
-    pinned_bytes: int
-    pinned_peak_bytes: int
-
-
-class SimDevice:
-    """The process's simulated accelerator, as `use_sim` last set it up."""
+class SimDevice(DeviceView):
+    """The process's simulated accelerator, as `use_sim` last set it up: its first device, and what all share."""
 
     def __init__(
         self, native: ModuleType, hardware: Hardware, allocator: caching.CachingAllocator | None = None
     ) -> None:
-        self._native = native
+        super().__init__(native, 0)
         self.hardware = hardware
         self.allocator = allocator
-        self.device = torch.device("sim", 0)
 
     @property
-    def capacity_bytes(self) -> int:
-        """The device's memory."""
-        return int(self._native.capacity())
+    def devices(self) -> int:
+        """How many devices there are (`use_sim(devices=n)`)."""
+        return int(self._native.device_count())
+
+    def at(self, index: int) -> DeviceView:
+        """Device `sim:index`; raises `InvalidInput` where there is none."""
+        require_integer("index", index, 0, self.devices, "use_sim(devices=n) gives devices 0 to n − 1")
+        return DeviceView(self._native, index)
 
     @property
     def shapes_only(self) -> bool:
@@ -143,87 +93,31 @@ class SimDevice:
                 found[signature.removeprefix("workspace of ").split(":", 1)[0]] += count
         return found
 
-    def now_ns(self) -> int:
-        """The virtual time at which the compute (default) stream has done its queued work."""
-        return int(self._native.stream_ns(0))
-
-    def stream_ns(self, stream: torch.Stream) -> int:
-        """The virtual time at which a stream has done its queued work."""
-        return int(self._native.stream_ns(stream.stream_id))
-
-    def host_ns(self) -> int:
-        """The host's virtual clock: it advances by launches and by waiting, not by the time that Python takes."""
-        return int(self._native.host_ns())
-
     def synchronize(self) -> None:
-        """Lets the host wait for every stream."""
-        torch.accelerator.synchronize()
+        """Lets the host wait for every stream of every device."""
+        for index in range(self.devices):
+            self._native.synchronize(index)
 
     def races(self) -> list[Race]:
         """The races found since the last reset, in the order of their second access."""
         return [Race(Touch(*first), Touch(*second), *told) for first, second, *told in self._native.races()]
-
-    def set_capacity(self, capacity_bytes: int) -> None:
-        """Sets the device's memory; raises `InvalidInput` where more is in use."""
-        self.require_capacity(capacity_bytes)
-        self._native.set_capacity(capacity_bytes)
-
-    def require_capacity(self, capacity_bytes: int) -> None:
-        """Raise `InvalidInput` unless the device's memory may have so many bytes now."""
-        require_integer("capacity_bytes", capacity_bytes, 0, MOST_BYTES, "give the device's bytes")
-        in_use = self._native.bytes_in_use()
-        if capacity_bytes < in_use:
-            raise InvalidInput(
-                f"capacity_bytes of {capacity_bytes} is below the {in_use} bytes in use on device sim: "
-                "free tensors first or ask for more"
-            )
 
     def reset(self) -> None:
         """Waits for everything, then zeroes clocks, counters, races, trace and memory statistics; tensors stay."""
         self._native.reset()
 
     def counters(self) -> Counters:
-        """What happened since the last reset."""
-        return Counters(**self._native.counters())
-
-    def reuse_intervals(self) -> list[int]:
-        """Kernels launched between giving a block away and its bytes' return to the pool, since the last reset.
-
-        One number for each freed block that the swap engine took from the program (counted from the hand-over) or that
-        `record_stream` named (from its first call). SmartSwap §6.4 calls it the memory block reuse interval.
-        """
-        return [int(kernels) for kernels in self._native.reuse_intervals()]
-
-    def stitches(self) -> caching.Stitches:
-        """What `CachingAllocator(stitching=True)` did since the last reset."""
-        return caching.Stitches(*self._native.stitches())
-
-    def record_memory(self, most: int = 100_000) -> None:
-        """Keeps the allocator's last `most` steps for snapshots, from none on; 0 keeps none, as at first."""
-        self._require_segments()
-        require_integer("most", most, 0, MOST_BYTES, "give the number of steps to keep")
-        self._native.record_memory(most)
-
-    def snapshot(self) -> dict[str, Any]:
-        """The segments now, and the steps recorded, as `torch.cuda.memory._snapshot()` gives them; modelled."""
-        self._require_segments()
-        return caching.snapshot(self._native)
-
-    def dump_snapshot(self, path: Path | str) -> None:
-        """Writes the snapshot to a file for PyTorch's memory viewer, pytorch.org/memory_viz."""
-        self._require_segments()
-        caching.dump(self._native, path)
-
-    def _require_segments(self) -> None:
-        if not self._native.caching():
-            raise InvalidInput("mode exact has no segments to show: call use_sim(allocator='caching') first")
+        """What happened since the last reset on all devices together."""
+        each = [self._native.counters(index) for index in range(self.devices)]
+        summed = {name: sum(one[name] for one in each) for name in each[0]}
+        return Counters(**summed | {name: each[0][name] for name in ("pinned_bytes", "pinned_peak_bytes")})
 
     def set_tracing(self, on: bool) -> None:
         """Whether every kernel and copy leaves a record; off at first."""
         self._native.set_tracing(on)
 
     def trace(self) -> list[TraceRecord]:
-        """The records since the last reset, in the order of issue."""
+        """The records since the last reset, device by device, in the order of issue."""
         return [TraceRecord(*record) for record in self._native.trace()]
 
     @contextmanager
@@ -237,8 +131,8 @@ class SimDevice:
 
     def close(self) -> None:
         """Waits for everything and returns free memory to the system; the device type stays registered."""
-        torch.accelerator.synchronize()
-        torch.accelerator.empty_cache()
+        self.synchronize()
+        empty_caches(self.devices)
 
     def __enter__(self) -> "SimDevice":
         return self
@@ -247,6 +141,13 @@ class SimDevice:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def empty_caches(devices: int) -> None:
+    """Gives all devices' free memory back to the system; `torch.accelerator.empty_cache` does the current one's."""
+    for index in range(devices):
+        with torch.accelerator.device_index(index):
+            torch.accelerator.empty_cache()
 
 
 @cache
@@ -262,7 +163,7 @@ def registered_native() -> ModuleType:
     if holder == "privateuseone":
         rename_privateuse1_backend("sim")
         native.register_device([(op, list(arguments), when) for op, (arguments, when) in UNDECLARED_WRITES.items()])
-        torch._register_device_module("sim", torch_sim.build())  # type: ignore[no-untyped-call]
+        torch._register_device_module("sim", torch_sim.build(native))  # type: ignore[no-untyped-call]
         keep_parameters_of_moved_modules()
         _number_nodes_after_backward(native)
         generate_methods_for_privateuse1_backend(for_tensor=True, for_module=True, for_storage=True)

@@ -1,0 +1,64 @@
+"""What the simulated devices tell of what happened on them: accesses, races, kernels and copies, counts."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class Touch(NamedTuple):
+    """One access of a race: an operation of a stream (by its id) that read or wrote bytes of a block."""
+
+    op: str
+    write: bool
+    stream: int
+    number: int
+    begin: int
+    end: int
+    label: str
+    device: int = 0
+
+
+class Race(NamedTuple):
+    """Two accesses to common bytes, at least one of them a write, that no wait orders."""
+
+    first: Touch
+    second: Touch
+    block: str
+    sentence: str
+
+
+class TraceRecord(NamedTuple):
+    """A kernel or copy on the virtual clock, on a stream (by its id) of a device (by its index).
+
+    `kind` is its operator class, `to device`, `to host`, `peer` (a copy to another device) or `comm` (a collective).
+    """
+
+    stream: int
+    op: str
+    label: str
+    kind: str
+    start_ns: int
+    end_ns: int
+    bytes: int
+    device: int = 0
+
+    @property
+    def name(self) -> str:
+        """The operator, after the label that the program gave, if any."""
+        return f"{self.label}: {self.op}" if self.label else self.op
+
+
+@dataclass(frozen=True)
+class Counters:
+    """What happened on a device since the last reset; `fallbacks` are operators that ran through CPU kernels.
+
+    `event_queries` are the allocator's looks at events of recorded streams; page-locked memory is the process's.
+    """
+
+    kernels: int
+    fallbacks: int
+    bytes_to_device: int
+    bytes_to_host: int
+    bytes_to_peers: int
+    event_queries: int
+    pinned_bytes: int
+    pinned_peak_bytes: int

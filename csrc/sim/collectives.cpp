@@ -9,6 +9,26 @@
 #include "sim/transfer.h"
 
 namespace sim {
+namespace {
+
+// What comes after a member's part comes after it and after all that came before any part.
+std::vector<Point> ends_of(const std::vector<size_t>& streams, const std::vector<PendingComm>& parts, Nanoseconds end) {
+  VectorClock all;
+  for (const PendingComm& part : parts) all.join(part.past);
+  std::vector<Point> ends;
+  for (size_t i = 0; i < streams.size(); ++i) {
+    Point point = Machine::get().tail(streams[i]);
+    point.time = end;
+    point.past = all;
+    point.past.raise(streams[i], parts[i].tick);
+    ends.push_back(std::move(point));
+  }
+  return ends;
+}
+
+}  // namespace
+
+void set_comm_waiter(std::function<void(size_t device)> waiter) { Machine::get().comm_waiter = std::move(waiter); }
 
 Nanoseconds issue_comm(size_t stream, const std::vector<at::Tensor>& reads, const std::vector<at::Tensor>& writes,
                        const char* op) {
@@ -22,8 +42,8 @@ Nanoseconds issue_comm(size_t stream, const std::vector<at::Tensor>& reads, cons
   return machine.issue_comm(stream, call.tick(), op);
 }
 
-void finish_comm(const std::vector<size_t>& streams, const char* op, Span span, int64_t bytes,
-                 const std::vector<CommMove>& moves) {
+std::vector<Point> finish_comm(const std::vector<size_t>& streams, const char* op, Span span, int64_t bytes,
+                               const std::vector<CommMove>& moves) {
   // Tensors that Python knows are counted outside of the lock (copy_from says why).
   std::vector<std::pair<at::Tensor, at::Tensor>> late;
   if (!shapes_only())
@@ -37,6 +57,7 @@ void finish_comm(const std::vector<size_t>& streams, const char* op, Span span, 
                        [pair = std::move(late[i])] { move_bytes(pair.second, pair.first); });
   }
   machine.settle_overtaken(streams, parts);
+  return ends_of(streams, parts, span.end);
 }
 
 void wait_for_stream(size_t waiter, size_t waited) {

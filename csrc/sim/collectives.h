@@ -3,6 +3,7 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <vector>
 
 #include "sim/machine.h"
@@ -22,12 +23,16 @@ struct CommMove {
 Nanoseconds issue_comm(size_t stream, const std::vector<at::Tensor>& reads, const std::vector<at::Tensor>& writes,
                        const char* op);
 
+// Called on a thread that is about to sleep until parts are finished on streams of a device, with no lock held: whoever
+// finishes them may need that thread. Null: the thread sleeps until another one finishes them.
+void set_comm_waiter(std::function<void(size_t device)> waiter);
+
 // The oldest part of each of these streams ran from start to end. From now on what comes after one member's part comes
 // after what came before any member's. The bytes arrive as late as those of a copy: when something that happens after
 // the member's part is about to run, so that who forgets to wait reads what was there before, whichever member came
-// last.
-void finish_comm(const std::vector<size_t>& streams, const char* op, Span span, int64_t bytes,
-                 const std::vector<CommMove>& moves);
+// last. Returns each member's end, for streams and hosts to wait for.
+std::vector<Point> finish_comm(const std::vector<size_t>& streams, const char* op, Span span, int64_t bytes,
+                               const std::vector<CommMove>& moves);
 
 // As an event that is recorded on the one stream and waited for by the other; of any devices.
 void wait_for_stream(size_t waiter, size_t waited);

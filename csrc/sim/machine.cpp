@@ -258,6 +258,11 @@ bool Machine::has_comms_before(const VectorClock& past) const {
 
 void Machine::await_comms(size_t stream) {
   std::unique_lock<std::recursive_mutex> held(lock);
+  if (comm_waiter && has_comms_before(past(stream))) {
+    held.unlock();
+    comm_waiter(streams_[stream].device);
+    held.lock();
+  }
   comm_finished_.wait(held, [&] { return !has_comms_before(past(stream)); });
 }
 

@@ -99,6 +99,7 @@ class Machine {
   // The lock must not be held.
   void await_comms(size_t stream);
   void await_comms_of(size_t device);
+  std::function<void(size_t device)> comm_waiter;  // `set_comm_waiter`; set while no thread waits.
 
   Point record(size_t stream);        // An event: not before the thread's host issued it.
   Point moment(size_t stream) const;  // The same by the device's host, without what happened before.

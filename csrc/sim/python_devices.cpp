@@ -70,8 +70,8 @@ void define_clocks(py::module_& m) {
 
 using PlainMove = std::tuple<size_t, at::Tensor, at::Tensor>;
 
-void finish(const std::vector<int64_t>& streams, const std::string& op, int64_t start, int64_t end, int64_t bytes,
-            const std::vector<PlainMove>& moves) {
+std::vector<Point> finish(const std::vector<int64_t>& streams, const std::string& op, int64_t start, int64_t end,
+                          int64_t bytes, const std::vector<PlainMove>& moves) {
   std::vector<size_t> numbers;
   for (const int64_t stream : streams) numbers.push_back(Machine::get().number_of(stream));
   std::vector<CommMove> given;
@@ -80,7 +80,7 @@ void finish(const std::vector<int64_t>& streams, const std::string& op, int64_t 
                 ": count members from 0");
     given.push_back({member, target, source});
   }
-  finish_comm(numbers, intern(op), {start, end}, bytes, given);
+  return finish_comm(numbers, intern(op), {start, end}, bytes, given);
 }
 
 void define_collectives(py::module_& m) {
@@ -90,6 +90,30 @@ void define_collectives(py::module_& m) {
          const std::string& op) { return issue_comm(Machine::get().number_of(stream), reads, writes, intern(op)); },
       py::call_guard<py::gil_scoped_release>());
   m.def("comm_finish", &finish, py::call_guard<py::gil_scoped_release>());
+  py::class_<Point>(m, "CommEnd")
+      .def(
+          "wait_on_stream",
+          [](const Point& end, int64_t stream) { Machine::get().wait(Machine::get().number_of(stream), end); },
+          py::call_guard<py::gil_scoped_release>())
+      .def(
+          "wait_on_host", [](const Point& end) { Machine::get().host_wait(end); },
+          py::call_guard<py::gil_scoped_release>());
+  m.def("set_comm_waiter", [](const py::object& waiter) {
+    if (waiter.is_none()) return set_comm_waiter(nullptr);
+    // Never destroyed: the machine outlives the interpreter.
+    auto* kept = new py::object(waiter);
+    set_comm_waiter([kept](size_t device) {
+      const py::gil_scoped_acquire held;
+      (*kept)(device);
+    });
+  });
+  m.def(
+      "host_jump",
+      [](int64_t ns, int device) {
+        const OnDevice on(index_of(device));
+        Machine::get().host_wait({ns, {}, Machine::get().tail(0).generation});
+      },
+      py::call_guard<py::gil_scoped_release>());
   m.def(
       "stream_wait_stream",
       [](int64_t waiter, int64_t waited) {

@@ -57,7 +57,7 @@ class SimWork(dist.Work):
             if part.call.kind == "barrier":
                 end.wait_on_host()
             else:
-                end.wait_on_stream(torch.accelerator.current_stream())
+                end.wait_on_stream(torch.accelerator.current_stream().stream_id)
         return True
 
     def synchronize(self) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -13,11 +14,10 @@ from runtime.device.native import load
 class Issue:
     """One rank's share of an operation, put on its stream behind all that the stream held.
 
-    `tick` numbers the operations of the stream. `ready_ns` is when it could begin, as far as this rank goes.
+    `ready_ns` is when it could begin, as far as this rank goes.
     """
 
     stream: int
-    tick: int
     ready_ns: int
 
     def stream_ns(self) -> int:
@@ -25,19 +25,14 @@ class Issue:
         return int(load("runtime._sim").stream_ns(self.stream))
 
 
-@dataclass(frozen=True)
-class End:
+class End(Protocol):
     """The end of an operation on one rank's stream."""
 
-    handle: int
-
-    def wait_on_stream(self, stream: torch.Stream) -> None:
-        """What this stream is given from now on runs after the end."""
-        load("runtime._sim").comm_wait(stream.stream_id, self.handle)
+    def wait_on_stream(self, stream: int) -> None:
+        """What the stream of this id is given from now on runs after the end."""
 
     def wait_on_host(self) -> None:
         """The host of the current device goes on after the end."""
-        load("runtime._sim").comm_host_wait(self.handle)
 
 
 class Lane:
@@ -50,8 +45,13 @@ class Lane:
         """Puts an operation behind the current stream's work, as NCCL does. Raises the race check's error."""
         native = load("runtime._sim")
         native.stream_wait_stream(self.stream.stream_id, torch.accelerator.current_stream().stream_id)
-        tick, ready_ns = native.comm_issue(self.stream.stream_id, list(reads), list(writes), name)
-        return Issue(self.stream.stream_id, tick, ready_ns)
+        ready_ns = native.comm_issue(self.stream.stream_id, list(reads), list(writes), name)
+        return Issue(self.stream.stream_id, ready_ns)
+
+
+def host_jump(device: int, time_ns: int) -> None:
+    """The device's host goes on at that time, if it is not further."""
+    load("runtime._sim").host_jump(time_ns, device)
 
 
 def bytes_of(tensor: Tensor) -> Tensor:
@@ -73,6 +73,6 @@ def finish(
     `moves` are (member, output, its new content on the CPU): the bytes arrive *late*, when something that waits for the
     end is about to run, so that a program which forgets to wait reads what was there before.
     """
-    members = [(issue.stream, issue.tick) for issue in issues]
-    handles = load("runtime._sim").comm_finish(members, name, start_ns, end_ns, size_bytes, list(moves))
-    return [End(handle) for handle in handles]
+    streams = [issue.stream for issue in issues]
+    ends: list[End] = load("runtime._sim").comm_finish(streams, name, start_ns, end_ns, size_bytes, list(moves))
+    return ends

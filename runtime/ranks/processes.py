@@ -19,7 +19,7 @@ from runtime.device import SimDevice, use_sim
 from runtime.ranks.backend import Transport, register
 from runtime.ranks.exchange import Call, exchange
 from runtime.ranks.group import BACKEND, RankDevice
-from runtime.ranks.lanes import bytes_of, finish
+from runtime.ranks.lanes import bytes_of, finish, host_jump
 from runtime.ranks.meeting import Key, Meeting, Meetings, Mismatch, Part, Place, fill
 from runtime.ranks.report import rank_reports
 from runtime.ranks.turns import Deadlock
@@ -93,11 +93,11 @@ class ProcessTransport(Transport):
 
     def host_waits(self, mine: RankDevice, time_ns: int) -> None:
         """This rank's host goes on at that time."""
-        self._sim.at(mine.rank).host_wait_until(time_ns)
+        host_jump(mine.rank, time_ns)
 
     def host_ns(self, mine: RankDevice) -> int:
         """This rank's host clock."""
-        return self._sim.at(mine.rank).host_ns
+        return self._sim.at(mine.rank).host_ns()
 
     def _end(self, meeting: Travelling) -> None:
         part = meeting.part

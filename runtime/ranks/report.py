@@ -28,7 +28,7 @@ def rank_reports(sim: SimDevice, ranks: int) -> list[Report]:
             how="executed",
             source=f"device sim:{rank}, hardware {sim.hardware.name}",
             makespan_us=ends[rank] / 1e3,
-            peak_bytes=sim.at(rank).peak_bytes,
+            peak_bytes=sim.at(rank).memory().peak_bytes,
             spans=tuple(spans[rank]),
         )
         for rank in range(ranks)

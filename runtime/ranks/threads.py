@@ -12,6 +12,7 @@ from runtime.device import Race, SimDevice, TraceRecord, use_sim
 from runtime.ranks.backend import Transport, current, register
 from runtime.ranks.belongings import Belongings
 from runtime.ranks.group import RankDevice
+from runtime.ranks.lanes import host_jump
 from runtime.ranks.meeting import Key, Meeting, Meetings, Part
 from runtime.ranks.report import rank_reports
 from runtime.ranks.turns import Abandoned, Turns
@@ -77,11 +78,11 @@ class ThreadTransport(Transport):
 
     def host_waits(self, mine: RankDevice, time_ns: int) -> None:
         """The rank's host goes on at that time."""
-        self._sim.at(mine.rank).host_wait_until(time_ns)
+        host_jump(mine.rank, time_ns)
 
     def host_ns(self, mine: RankDevice) -> int:
         """The rank's host clock."""
-        return self._sim.at(mine.rank).host_ns
+        return self._sim.at(mine.rank).host_ns()
 
 
 def run_ranks(
@@ -108,7 +109,7 @@ def run_ranks(
         raise InvalidInput("run_ranks was called by a rank: call it once, outside")
     sim = use_sim(hardware, devices=ranks, **options)
     sim.set_tracing(True)
-    turns = Turns(ranks, lambda rank: sim.at(rank).host_ns)
+    turns = Turns(ranks, lambda rank: sim.at(rank).host_ns())
     meetings = Meetings(sim.hardware, _names(sim.hardware, ranks), algorithm, sim.shapes_only)
     transport = ThreadTransport(turns, meetings, sim)
     values: dict[str, bytes] = {}
@@ -186,7 +187,7 @@ class _Threads(Generic[T]):
         for thread in threads:
             while thread.is_alive():
                 thread.join(LOOK_S)
-                now = (self._turns.passed, self._sim.counters().kernels)
+                now = (self._turns.passed, sum(self._sim.at(rank).counters().kernels for rank in range(self._turns.ranks)))
                 quiet_s = 0.0 if now != seen else quiet_s + LOOK_S
                 seen = now
                 if quiet_s > self._timeout_s:

@@ -20,6 +20,7 @@ from experiments.tables import to_markdown, to_text
 from experiments.training.compare import print_rows
 from experiments.worlds import load_hardware
 from solvers.ir import Row
+from solvers.ir.codec import document_to_raw
 
 USAGE = """bayplan train experiment=ranks [key=value …]
 
@@ -74,7 +75,7 @@ def _write(composed: ComposedRanks, directory: RunDirectory, done: Carried, row:
     directory.text("table.txt", to_text([table_of(row)]))
     directory.text("table.md", to_markdown([table_of(row)]))
     for rank, report in enumerate(done.reports):
-        directory.json(f"reports/rank-{rank}.json", report)
+        directory.json(f"reports/rank-{rank}.json", document_to_raw(report))
     if settings.plots:
         end_us = max(report.makespan_us for report in done.reports)
         title = f"The last step of {settings.style} on {settings.ranks} simulated devices"

@@ -11,7 +11,7 @@ import torch
 class Belongings:
     """One rank's share: put away when its turn ends, taken out when the next one begins.
 
-    The state of the CPU's generator, of `random` and of numpy's global generator (where numpy is loaded); `RANK`,
+    The states of the CPU's generator and of the rank's device's, of `random` and of numpy's global generator (where numpy is loaded); `RANK`,
     `LOCAL_RANK`, `WORLD_SIZE` and `LOCAL_WORLD_SIZE` as torchrun sets them. A rank begins with the random numbers that
     the process had when its run began, as processes begin with the same seed.
     """
@@ -23,10 +23,9 @@ class Belongings:
             "WORLD_SIZE": str(ranks),
             "LOCAL_WORLD_SIZE": str(ranks),
         }
-        self._torch = torch.default_generator.get_state()
-        self._python = random.getstate()
+        self._rank = rank
         self._numpy: Any = None
-        self._read_numpy()
+        self.put_away()
 
     @classmethod
     def of_process(cls) -> "Belongings":
@@ -38,12 +37,17 @@ class Belongings:
     def put_away(self) -> None:
         """Keeps the random numbers' states; variables are as they were set."""
         self._torch = torch.default_generator.get_state()
+        self._device = torch.sim.get_rng_state(self._rank) if self._has_own_generator() else None
         self._python = random.getstate()
-        self._read_numpy()
+        numpy = sys.modules.get("numpy")
+        if numpy is not None:
+            self._numpy = numpy.random.get_state()
 
     def take_out(self) -> None:
         """Makes them the process's."""
         torch.default_generator.set_state(self._torch)
+        if self._device is not None:
+            torch.sim.set_rng_state(self._device, self._rank)
         random.setstate(self._python)
         if self._numpy is not None:
             sys.modules["numpy"].random.set_state(self._numpy)
@@ -53,7 +57,6 @@ class Belongings:
             else:
                 os.environ[name] = value
 
-    def _read_numpy(self) -> None:
-        numpy = sys.modules.get("numpy")
-        if numpy is not None:
-            self._numpy = numpy.random.get_state()
+    def _has_own_generator(self) -> bool:
+        """Device `sim:0` draws from the CPU's; `torch.manual_seed` seeds the generators of all devices."""
+        return 0 < self._rank < (torch.sim.device_count() if hasattr(torch, "sim") else 0)

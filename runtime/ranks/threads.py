@@ -16,7 +16,7 @@ from runtime.ranks.lanes import host_jump
 from runtime.ranks.meeting import Key, Meeting, Meetings, Part
 from runtime.ranks.report import rank_reports
 from runtime.ranks.turns import Abandoned, Turns
-from runtime.ranks.world import Store, Worlds, worlds
+from runtime.ranks.world import Store, Worlds, no_fake_results_of_other_ranks, worlds
 from solvers.ir.errors import BayplanError, InvalidInput
 from solvers.ir.hardware import Hardware
 from solvers.ir.report import Report
@@ -173,7 +173,7 @@ class _Threads(Generic[T]):
             self._worlds.enter()
             torch.accelerator.set_device_index(rank)
             # Backward runs in the rank's own thread: another one would be no rank's.
-            with torch.autograd.set_multithreading_enabled(False):
+            with torch.autograd.set_multithreading_enabled(False), no_fake_results_of_other_ranks():
                 self._values[rank] = self._program(rank)
         except Abandoned:
             return

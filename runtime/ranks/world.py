@@ -69,6 +69,17 @@ class Worlds:
         setattr(self._world(), name, value)
 
 
+@contextmanager
+def no_fake_results_of_other_ranks() -> Iterator[None]:
+    """In the calling thread PyTorch does not look up results of fake tensors (DTensor's) that it has found before.
+
+    It keeps them for the process, each with the device of the rank that came first.
+    """
+    config = import_module("torch._dynamo.config")
+    with config.patch(fake_tensor_cache_enabled=False):
+        yield
+
+
 class Store(c10d.Store):
     """Keys and values that the ranks of a process share; who waits for a key gives its turn away."""
 

@@ -1,6 +1,7 @@
 """The streams on which operations between devices run, and what happens before and after them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -47,6 +48,17 @@ class Lane:
         native.stream_wait_stream(self.stream.stream_id, torch.accelerator.current_stream().stream_id)
         ready_ns = native.comm_issue(self.stream.stream_id, list(reads), list(writes), name)
         return Issue(self.stream.stream_id, ready_ns)
+
+
+@contextmanager
+def waiter(wait: Callable[[int], None]) -> Iterator[None]:
+    """Within the block `wait(device)` is called where a host is about to wait for operations that have not happened."""
+    native = load("runtime._sim")
+    native.set_comm_waiter(wait)
+    try:
+        yield
+    finally:
+        native.set_comm_waiter(None)
 
 
 def host_jump(device: int, time_ns: int) -> None:

@@ -125,6 +125,12 @@ class Meetings:
         if meeting.error is not None:
             raise meeting.error
 
+    def wait_for_all_of(self, turns: Turns, rank: int) -> None:
+        """Gives the turn away until every operation to which a rank has come has happened."""
+        mine = [meeting for meeting in self._open.values() if any(meeting.ranks[m] == rank for m in meeting.parts)]
+        for meeting in mine:
+            self.wait(turns, meeting)
+
     def duration_ns(self, call: Call, ranks: Sequence[int], size_bytes: int) -> int:
         """How long an operation between these ranks takes on free links."""
         names = [self.names[rank] for rank in ranks]

@@ -19,7 +19,7 @@ from runtime.device import SimDevice, use_sim
 from runtime.ranks.backend import Transport, register
 from runtime.ranks.exchange import Call, exchange
 from runtime.ranks.group import BACKEND, RankDevice
-from runtime.ranks.lanes import bytes_of, finish, host_jump
+from runtime.ranks.lanes import bytes_of, finish, host_jump, waiter
 from runtime.ranks.meeting import Key, Meeting, Meetings, Mismatch, Part, Place, fill
 from runtime.ranks.report import rank_reports
 from runtime.ranks.turns import Deadlock
@@ -32,7 +32,7 @@ HEADER_BYTES = 512
 """Each member tells the others when it could begin and what it calls, in a message of this size."""
 
 
-@dataclass
+@dataclass(eq=False)
 class Travelling(Meeting):
     """An operation whose other members are in other processes: `works` are gloo's, `headers` what members tell."""
 
@@ -41,6 +41,10 @@ class Travelling(Meeting):
     headers: dict[int, Tensor] = field(default_factory=dict)
     given: Callable[[], list[Tensor]] = list
     """What goes into this member's outputs, once the works are done."""
+
+    def stream(self) -> int | None:
+        """The stream on which this member's part is; None between CPUs."""
+        return self.part.issue.stream if self.part is not None and self.part.issue is not None else None
 
 
 class ProcessTransport(Transport):
@@ -52,6 +56,7 @@ class ProcessTransport(Transport):
         self._ranks = ranks
         self._timeout = timedelta(seconds=timeout_s)
         self._gloo: dict[Hashable, Any] = {}
+        self._open: list[Travelling] = []
 
     @property
     def ranks(self) -> int:
@@ -69,6 +74,7 @@ class ProcessTransport(Transport):
     def arrive(self, key: Key, what: str, ranks: tuple[int, ...], part: Part) -> Meeting:
         """Sends this member's share on its way; the others' are awaited in `wait`."""
         meeting = Travelling(what, ranks, part=part)
+        self._open.append(meeting)
         inputs = [] if self._sim.shapes_only else [_on_cpu(tensor).clone() for tensor in part.inputs]
         post = _post_message if part.call.kind == "message" else _post_collective
         post(self._gloo[key.group], meeting, part, inputs, key.place, shapes_only=self._sim.shapes_only)
@@ -79,8 +85,13 @@ class ProcessTransport(Transport):
         assert isinstance(meeting, Travelling)
         if meeting.error is not None:
             raise meeting.error
-        if meeting.done:
-            return
+        # A stream's operations happen in their order, whichever the program waits for first.
+        for earlier in [one for one in self._open if one.stream() == meeting.stream()]:
+            if not meeting.done:
+                self._happen(earlier)
+
+    def _happen(self, meeting: Travelling) -> None:
+        self._open.remove(meeting)
         for work in meeting.works:
             try:
                 work.wait(self._timeout)
@@ -90,6 +101,11 @@ class ProcessTransport(Transport):
                     f"other ranks did not come: let all of them call the same operations in the same order ({error})"
                 ) from error
         self._end(meeting)
+
+    def wait_for_all(self, device: int) -> None:
+        """Returns once all of this rank's operations have happened: its host is about to wait for them."""
+        for meeting in list(self._open):
+            self.wait(meeting)
 
     def host_waits(self, mine: RankDevice, time_ns: int) -> None:
         """This rank's host goes on at that time."""
@@ -163,6 +179,7 @@ def join(
     meetings = Meetings(sim.hardware, names[:ranks], algorithm, sim.shapes_only)
     transport = ProcessTransport(sim, meetings, rank, ranks, timeout_s)
     _joined.enter_context(register(lambda: transport))
+    _joined.enter_context(waiter(transport.wait_for_all))
     _joined.callback(_devices.clear)
     _devices.append((sim, rank, ranks))
     dist.init_process_group(BACKEND, timeout=timedelta(seconds=timeout_s))

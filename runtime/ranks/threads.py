@@ -12,7 +12,7 @@ from runtime.device import Race, SimDevice, TraceRecord, use_sim
 from runtime.ranks.backend import Transport, current, register
 from runtime.ranks.belongings import Belongings
 from runtime.ranks.group import RankDevice
-from runtime.ranks.lanes import host_jump
+from runtime.ranks.lanes import host_jump, waiter
 from runtime.ranks.meeting import Key, Meeting, Meetings, Part
 from runtime.ranks.report import rank_reports
 from runtime.ranks.turns import Abandoned, Turns
@@ -76,6 +76,11 @@ class ThreadTransport(Transport):
         """Lets others go on until the operation has happened."""
         self._meetings.wait(self.turns, meeting)
 
+    def wait_for_all(self, device: int) -> None:
+        """Lets others go on until all operations on a device have happened: its host is about to wait for them."""
+        if self.turns.rank is not None:
+            self._meetings.wait_for_all_of(self.turns, device)
+
     def host_waits(self, mine: RankDevice, time_ns: int) -> None:
         """The rank's host goes on at that time."""
         host_jump(mine.rank, time_ns)
@@ -116,6 +121,7 @@ def run_ranks(
     outside = Belongings.of_process()
     try:
         with (
+            waiter(transport.wait_for_all),
             register(lambda: transport if turns.rank is not None else None),
             worlds(lambda: Store(turns, values)) as found,
         ):
@@ -187,7 +193,10 @@ class _Threads(Generic[T]):
         for thread in threads:
             while thread.is_alive():
                 thread.join(LOOK_S)
-                now = (self._turns.passed, sum(self._sim.at(rank).counters().kernels for rank in range(self._turns.ranks)))
+                now = (
+                    self._turns.passed,
+                    sum(self._sim.at(rank).counters().kernels for rank in range(self._turns.ranks)),
+                )
                 quiet_s = 0.0 if now != seen else quiet_s + LOOK_S
                 seen = now
                 if quiet_s > self._timeout_s:

@@ -52,12 +52,12 @@ def test_all_members_end_together_and_have_the_sum(machine: Machine) -> None:
     starts = [group.issue(member, tensor) for member, tensor in enumerate(tensors)]
     assert starts == [(3 + member + 1) * LAUNCH for member in range(3)]
     group.finish(max(starts), tensors)
-    for member, tensor in enumerate(tensors):
+    for member in range(3):
         group.wait(member)
         assert sim.at(member).now_ns() == sim.stream_ns(group.streams[member]) == max(starts) + NS
-        assert tensor.add(0).tolist() == [111.0] * 4
         (record,) = [one for one in sim.at(member).trace() if one.kind == "comm"]
         assert (record.op, record.end_ns, record.bytes) == ("all_reduce", max(starts) + NS, 16)
+    assert [tensor.add(0).tolist() for tensor in tensors] == [[111.0] * 4] * 3
     assert sim.races() == []
 
 
@@ -87,7 +87,7 @@ def test_parts_of_one_stream_are_finished_in_order(machine: Machine) -> None:
     group.finish(start[0] + NS, tensors)
     group.wait(0)
     assert tensors[0].tolist() == [22.0] * 4
-    with pytest.raises(RuntimeError, match="no collective was issued on stream 1 of sim:0 that 'all_reduce' could"):
+    with pytest.raises(RuntimeError, match=r"no collective was issued on stream \d+ of sim:0 that 'all_reduce' could"):
         group.finish(0, tensors)
 
 

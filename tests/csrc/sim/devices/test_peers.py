@@ -61,9 +61,8 @@ def test_a_stream_that_does_not_wait_for_a_peer_copy_races(machine: Machine) -> 
         target.add_(1)
     (race,) = sim.races()
     assert (race.first.op, race.first.device, race.second.op, race.second.device) == ("copy to peer", 0, "add_", 1)
-    assert race.sentence.endswith(
-        "let stream 1 of sim:1 wait for an event recorded on stream 0 of sim:0 after the first"
-    )
+    waiter = f"stream {side.stream_id % 1000} of sim:1"
+    assert race.sentence.endswith(f"let {waiter} wait for an event recorded on stream 0 of sim:0 after the first")
 
 
 def _ends(sim: SimDevice, pairs: list[tuple[int, int]]) -> list[int]:

@@ -8,7 +8,6 @@ import torch
 from torch import nn
 
 from runtime.device import SimDevice, TraceRecord
-from runtime.device.native import load
 from runtime.swap import session
 
 Machine = Callable[..., SimDevice]
@@ -34,12 +33,10 @@ def at_once(programs: list[Callable[[], object]]) -> None:
         raise errors[0]
 
 
-def _train(steps: int, sums: list[float]) -> None:
+def _train(steps: int, sums: list[float], side: torch.Stream) -> None:
     generator = torch.Generator().manual_seed(1)
-    model = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Dropout(0.2), nn.Linear(64, 4)).to("sim")
-    for parameter in model.parameters():
-        parameter.data = torch.randn(parameter.shape, generator=generator).to("sim")
-    side = torch.Stream()
+    first, second = nn.Linear(32, 64, device="sim"), nn.Linear(64, 4, device="sim")
+    model = nn.Sequential(first, nn.ReLU(), nn.Dropout(0.2), second)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
     for _ in range(steps):
         optimizer.zero_grad()
@@ -55,13 +52,15 @@ def _train(steps: int, sums: list[float]) -> None:
 def test_ranks_do_not_disturb_each_other(machine: Machine) -> None:
     """Noise, times, memory, random numbers and results of a device: with all others at work, and alone."""
     devices = 3
+    machine(devices=devices)
+    sides = [torch.Stream(device=f"sim:{index}") for index in range(devices)]
 
     def run(active: set[int]) -> list[tuple[list[float], list[TraceRecord], int, int]]:
         sim = machine(devices=devices, noise=0.1, seed=3)
         sim.set_tracing(True)
         torch.manual_seed(9)
         sums: list[list[float]] = [[] for _ in range(devices)]
-        at_once([(lambda i=i: _train(4, sums[i])) if i in active else (lambda: None) for i in range(devices)])  # type: ignore[misc]
+        at_once([(lambda i=i: _train(4, sums[i], sides[i])) if i in active else (lambda: None) for i in range(devices)])  # type: ignore[misc]
         assert sim.races() == []
         return [
             (sums[i], sim.at(i).trace(), sim.at(i).host_ns(), sim.at(i).memory().peak_bytes) for i in range(devices)
@@ -127,4 +126,3 @@ def test_a_session_keeps_the_budget_of_its_own_device(machine: Machine, index: i
     assert sim.at(index).memory().peak_bytes <= needed * 7 // 10
     assert sim.at(index).counters().bytes_to_host > 1 << 20
     assert sim.at(1 - index).counters().bytes_to_host < 1 << 10
-    load("runtime._C").trim_host() if hasattr(load("runtime._C"), "trim_host") else None

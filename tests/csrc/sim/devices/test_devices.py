@@ -144,6 +144,18 @@ def test_a_storage_grows_and_is_shared_on_its_own_device(machine: Machine) -> No
     assert sim.at(0).memory().peak_bytes == 0
 
 
+def test_sparse_gradients_stay_on_their_device(machine: Machine) -> None:
+    sim = machine()
+    embedding = nn.Embedding(10, 3, sparse=True).to("sim:1")
+    embedding(torch.tensor([1, 4, 1], device="sim:1")).sum().backward()
+    grad = embedding.weight.grad
+    assert grad is not None and grad.is_sparse
+    assert grad.device == grad._indices().device == grad._values().device == sim.at(1).device
+    assert grad.to_dense().sum(1).tolist() == [0, 6, 0, 0, 3, 0, 0, 0, 0, 0]
+    assert torch.empty(2, layout=torch.sparse_coo, device="sim:1").device == grad.device
+    assert sim.at(0).memory().peak_bytes == 0
+
+
 def test_streams_belong_to_a_device(machine: Machine) -> None:
     """Stream k of device d has the id 1000·d + k; each device has its own current one."""
     sim = machine()

@@ -52,6 +52,16 @@ def test_both_streams_are_ordered_with_the_copy(machine: Machine) -> None:
     assert target.eq(2).all() and sim.races() == []
 
 
+def test_a_copy_converts_and_keeps_gaps(machine: Machine) -> None:
+    machine()
+    source = torch.arange(12.0, device="sim:0").view(3, 4)
+    target = torch.zeros(4, 6, dtype=torch.int32, device="sim:1")
+    target[:, ::2].copy_(source.t())
+    assert target[:, ::2].t().tolist() == source.tolist()
+    assert target[:, 1::2].eq(0).all()
+    assert source.to("sim:1", torch.float64).sum().item() == 66
+
+
 def test_a_stream_that_does_not_wait_for_a_peer_copy_races(machine: Machine) -> None:
     sim = machine(races="record")
     source, target = torch.ones(4, device="sim:0"), torch.zeros(4, device="sim:1")

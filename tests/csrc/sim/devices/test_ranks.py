@@ -126,3 +126,33 @@ def test_a_session_keeps_the_budget_of_its_own_device(machine: Machine, index: i
     assert sim.at(index).memory().peak_bytes <= needed * 7 // 10
     assert sim.at(index).counters().bytes_to_host > 1 << 20
     assert sim.at(1 - index).counters().bytes_to_host < 1 << 10
+
+
+def test_a_session_works_while_another_device_trains(machine: Machine) -> None:
+    """A thread trains in a session on one device, another one without on the other, and both get their numbers."""
+    machine(capacity_bytes=64 << 20)
+
+    def deep() -> list[float]:
+        generator = torch.Generator().manual_seed(2)
+        weights = [torch.randn(256, 256, generator=generator).to("sim").requires_grad_() for _ in range(6)]
+        found = []
+        for _ in range(4):
+            x = torch.ones(1024, 256, device="sim")
+            for weight in weights:
+                x = torch.tanh(x @ weight)
+            x.sum().backward()  # type: ignore[no-untyped-call]
+            found.append(sum(float(weight.grad.sum()) for weight in weights if weight.grad is not None))
+        return found
+
+    def in_session() -> None:
+        with session(5 << 20):
+            results.append(deep())
+
+    results: list[list[float]] = []
+    sums: list[list[float]] = [[], []]
+    side = torch.Stream(device="sim:1")
+    at_once([lambda: results.append(deep()), lambda: _train(2, sums[0], side)])
+    torch.manual_seed(0)
+    at_once([in_session, lambda: _train(40, sums[1], side)])
+    assert results[0] == results[1]
+    assert len(sums[1]) == 40

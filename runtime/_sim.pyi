@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from torch import Generator, Tensor
+
 torch_version: str
 """The torch that this extension was built for."""
 
@@ -14,8 +16,8 @@ launch_meter: object
 host_registrar: object
 """What `runtime._C.set_host_registrar` takes: the swap engine page-locks memory of its own by it."""
 
-_Access = tuple[str, bool, int, int, int, int, str]
-"""Operator, whether it writes, stream, its number in the stream, first byte, end byte, label."""
+_Access = tuple[str, bool, int, int, int, int, str, int]
+"""Operator, whether it writes, stream, its number in the stream, first byte, end byte, label, device."""
 
 def register_device(undeclared: list[tuple[str, list[str], str | None]]) -> int:
     """Makes device `sim` known to PyTorch, once per process; returns the number of operators behind the fallback.
@@ -24,8 +26,26 @@ def register_device(undeclared: list[tuple[str, list[str], str | None]]) -> int:
     must be true for that, if any.
     """
 
-def configure(numbers: dict[str, Any]) -> None:
-    """Sets the modelled hardware: rates, launch, query and latency times in nanoseconds, noise, seed."""
+# Where a device is asked for, it is by its index, and −1 is the thread's current one. Streams are named by their ids,
+# which are unique over all devices.
+
+def set_devices(count: int) -> None:
+    """How many devices there are from now on; nothing may run on any of them meanwhile."""
+
+def device_count() -> int: ...
+def default_stream(device: int = -1) -> int: ...
+def default_generator(device: int = -1) -> Generator:
+    """What a device's operators draw from; the first one's stands for the CPU's default generator."""
+
+def synchronize(device: int = -1) -> None:
+    """The device's host waits for its streams; the thread sleeps until collectives issued on them are finished."""
+
+def configure(numbers: list[dict[str, Any]], lanes: int) -> None:
+    """Sets the modelled hardware of each device: rates, launch, query and latency times in nanoseconds, noise, seed.
+
+    Links are (bytes a second, latency, lane), `links` to the device and to the host, `peers` by the target's index; of
+    a lane of [0, lanes) one transfer at a time has the use.
+    """
 
 def reset() -> None:
     """Waits for everything, then zeroes clocks, counters, races, traces and statistics."""
@@ -33,63 +53,89 @@ def reset() -> None:
 def set_pinned_rounding(power_of_two: bool) -> None:
     """Whether page-locked memory comes in blocks of powers of two that are kept when freed, as PyTorch's on CUDA."""
 
-def set_capacity(bytes: int) -> None:
-    """Sets the device's memory; below what is in use, nothing more fits until enough is freed."""
+def set_capacity(bytes: int, device: int = -1) -> None:
+    """Sets a device's memory; below what is in use, nothing more fits until enough is freed."""
 
-def set_pressure_handler(handler: object | None) -> None:
-    """Who is asked for help when a request does not fit; None asks nobody.
+def set_pressure_handler(handler: object | None, device: int = -1) -> None:
+    """Who is asked for help when a request does not fit on this device; None asks nobody.
 
     A capsule `bayplan.pressure` of `bool (*)(size_t bytes, size_t missing, unsigned attempt)`, true if it freed
     something. It is called on the allocating thread without the machine's lock, in the middle of kernels too. Attempt 0
     comes before the host waits for anything, 1, 2, … after that, until the request fits or the answer is no.
     """
 
-def set_relief_callback(callback: object | None) -> None:
-    """Who is asked for help in mode caching; None asks nobody.
+def set_relief_callback(callback: object | None, device: int = -1) -> None:
+    """Who is asked for help on this device in mode caching; None asks nobody.
 
     A capsule `bayplan.relief` of `bool (*)()`, true if it freed something. It is called once for a request that no
     cached chunk fits, before it is known whether the device is full, without the machine's lock.
     """
 
 def set_allocator(numbers: dict[str, Any] | None) -> None:
-    """Mode caching with these options, None: mode exact. Waits for the device and gives all free memory back."""
+    """Mode caching with these options, None: mode exact. Waits for all devices and gives all free memory back."""
 
 def caching() -> bool:
     """Whether requests are served from segments."""
 
-def set_limit(bytes: int | None) -> None:
+def set_limit(bytes: int | None, device: int = -1) -> None:
     """The most that segments may take in mode caching, as CUDA's memory fraction; None: the capacity alone counts."""
 
-def limit() -> int | None: ...
-def stitches() -> tuple[int, int, int]:
+def limit(device: int = -1) -> int | None: ...
+def stitches(device: int = -1) -> tuple[int, int, int]:
     """How often, of how many parts, and how many bytes."""
 
-def record_memory(most: int) -> None:
+def record_memory(most: int, device: int = -1) -> None:
     """Keeps the allocator's last steps, from none on."""
 
 _Chunk = tuple[int, int, int, str]
 """Address, bytes, bytes that were requested, state."""
 
-def memory_snapshot() -> tuple[list[tuple[int, bool, bool, list[_Chunk]]], list[tuple[str, int, int, int, int, str]]]:
+def memory_snapshot(
+    device: int = -1,
+) -> tuple[list[tuple[int, bool, bool, list[_Chunk]]], list[tuple[str, int, int, int, int, str]]]:
     """Runs of mapped memory (stream, small pool, expandable, chunks), and steps.
 
     A step: action, address (of `oom`: the device's free bytes), bytes, stream, virtual nanoseconds, label.
     """
 
-def capacity() -> int:
-    """The device's memory in bytes."""
+def capacity(device: int = -1) -> int:
+    """A device's memory in bytes."""
 
-def bytes_in_use() -> int:
+def bytes_in_use(device: int = -1) -> int:
     """Bytes of blocks that are alive, or freed and still waiting for a recorded stream."""
 
-def reuse_intervals() -> list[int]:
+def reuse_intervals(device: int = -1) -> list[int]:
     """Kernels launched between giving a block away and its return to the pool, of each block since the last reset."""
 
-def host_ns() -> int:
-    """The host's virtual clock."""
+def host_ns(device: int = -1) -> int:
+    """The virtual clock of a device's host."""
 
 def stream_ns(stream: int) -> int:
-    """The virtual time at which a stream ends what it holds; 0 is the default stream."""
+    """The virtual time at which a stream ends what it holds."""
+
+def comm_issue(stream: int, reads: list[Tensor], writes: list[Tensor], op: str) -> int:
+    """A member issues its part of a collective on a stream of its device, and learns when it can start at the earliest.
+
+    The host pays a launch. The part happens after what the stream was told to wait for; it touches these tensors, which
+    the caller keeps alive until it is finished. Parts of a stream are finished in the order of their issue.
+    """
+
+def comm_finish(
+    streams: list[int], op: str, start_ns: int, end_ns: int, bytes: int, moves: list[tuple[int, Tensor, Tensor]]
+) -> None:
+    """All members' parts, the oldest of each of these streams, ran from start to end, each with so many bytes.
+
+    What comes after one member's part comes after what came before any member's. `moves`: the place of a member in
+    `streams`, a tensor of its device, and a CPU tensor with the numbers that it gets, which are copied now. They arrive
+    there late: when something that happens after the member's part is about to run, so that a program that does
+    not wait reads what was there before, on every device.
+    """
+
+def stream_wait_stream(waiter: int, waited: int) -> None:
+    """As an event recorded on the one stream and waited for by the other; of any devices."""
+
+def alias(tensor: Tensor) -> Tensor | None:
+    """A CPU tensor over the bytes of a tensor of sim, as it was issued up to now; None where there are shapes only."""
 
 def set_races(mode: str) -> None:
     """`raise`, `record` or `off`."""
@@ -100,11 +146,11 @@ def races() -> list[tuple[_Access, _Access, str, str]]:
 def set_tracing(on: bool) -> None:
     """Whether every kernel and copy leaves a record."""
 
-def trace() -> list[tuple[int, str, str, str, int, int, int]]:
-    """Stream, operator, label, kind, start and end in nanoseconds, bytes."""
+def trace() -> list[tuple[int, str, str, str, int, int, int, int]]:
+    """Stream, operator, label, kind, start and end in nanoseconds, bytes, device; by device in the order of issue."""
 
-def counters() -> dict[str, int]:
-    """Kernels, fallbacks, bytes over the link by direction, event queries, pinned bytes now and at most."""
+def counters(device: int = -1) -> dict[str, int]:
+    """A device's kernels, fallbacks, bytes over links by direction, event queries; pinned bytes now and at most."""
 
 def set_shape_mode(on: bool, item_value: float) -> None:
     """Whether tensors have shapes only, and the number that the program then reads of any tensor."""

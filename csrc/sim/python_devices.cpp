@@ -1,6 +1,7 @@
 #include "sim/python_devices.h"
 
 #include <pybind11/stl.h>
+#include <torch/csrc/Exceptions.h>
 
 #include <optional>
 
@@ -52,19 +53,21 @@ void define_memory(py::module_& m) {
 void define_clocks(py::module_& m) {
   m.def("set_devices", &set_devices, py::call_guard<py::gil_scoped_release>());
   m.def("device_count", &device_count);
-  m.def("default_generator", [](int device) { return default_generator(index_of(device)); });
+  m.def("default_generator", [](int device) { return default_generator(index_of(device)); }, "device"_a = -1);
   m.def(
       "host_ns", [](int device) { return locked([&] { return Machine::get().host_now(index_of(device)); }); },
       "device"_a = -1);
   m.def("stream_ns", [](int64_t stream) {
     return locked([&] { return Machine::get().stream_now(Machine::get().number_of(stream)); });
   });
-  m.def("default_stream", [](int device) {
-    return locked([&] { return Machine::get().id_of(Machine::get().default_stream(index_of(device))); });
-  });
   m.def(
-      "synchronize", [](int device) { synchronize_device(index_of(device)); },
-      py::call_guard<py::gil_scoped_release>());
+      "default_stream",
+      [](int device) {
+        return locked([&] { return Machine::get().id_of(Machine::get().default_stream(index_of(device))); });
+      },
+      "device"_a = -1);
+  m.def("synchronize", torch::wrap_pybind_function_no_gil([](int device) { synchronize_device(index_of(device)); }),
+        "device"_a = -1);
   m.def("set_tracing", [](bool on) { locked([&] { Machine::get().tracing = on; }); });
 }
 
@@ -84,20 +87,21 @@ std::vector<Point> finish(const std::vector<int64_t>& streams, const std::string
 }
 
 void define_collectives(py::module_& m) {
-  m.def(
-      "comm_issue",
-      [](int64_t stream, const std::vector<at::Tensor>& reads, const std::vector<at::Tensor>& writes,
-         const std::string& op) { return issue_comm(Machine::get().number_of(stream), reads, writes, intern(op)); },
-      py::call_guard<py::gil_scoped_release>());
-  m.def("comm_finish", &finish, py::call_guard<py::gil_scoped_release>());
+  m.def("comm_issue",
+        torch::wrap_pybind_function_no_gil([](int64_t stream, const std::vector<at::Tensor>& reads,
+                                              const std::vector<at::Tensor>& writes, const std::string& op) {
+          return issue_comm(Machine::get().number_of(stream), reads, writes, intern(op));
+        }));
+  m.def("comm_finish", torch::wrap_pybind_function_no_gil(&finish));
+  m.def("stream_wait_stream", torch::wrap_pybind_function_no_gil([](int64_t waiter, int64_t waited) {
+          const Machine& machine = Machine::get();
+          wait_for_stream(machine.number_of(waiter), machine.number_of(waited));
+        }));
   py::class_<Point>(m, "CommEnd")
-      .def(
-          "wait_on_stream",
-          [](const Point& end, int64_t stream) { Machine::get().wait(Machine::get().number_of(stream), end); },
-          py::call_guard<py::gil_scoped_release>())
-      .def(
-          "wait_on_host", [](const Point& end) { Machine::get().host_wait(end); },
-          py::call_guard<py::gil_scoped_release>());
+      .def("wait_on_stream", torch::wrap_pybind_function_no_gil([](const Point& end, int64_t stream) {
+             Machine::get().wait(Machine::get().number_of(stream), end);
+           }))
+      .def("wait_on_host", torch::wrap_pybind_function_no_gil([](const Point& end) { Machine::get().host_wait(end); }));
   m.def("set_comm_waiter", [](const py::object& waiter) {
     if (waiter.is_none()) return set_comm_waiter(nullptr);
     // Never destroyed: the machine outlives the interpreter.
@@ -107,20 +111,10 @@ void define_collectives(py::module_& m) {
       (*kept)(device);
     });
   });
-  m.def(
-      "host_jump",
-      [](int64_t ns, int device) {
-        const OnDevice on(index_of(device));
-        Machine::get().host_wait({ns, {}, Machine::get().tail(0).generation});
-      },
-      py::call_guard<py::gil_scoped_release>());
-  m.def(
-      "stream_wait_stream",
-      [](int64_t waiter, int64_t waited) {
-        const Machine& machine = Machine::get();
-        wait_for_stream(machine.number_of(waiter), machine.number_of(waited));
-      },
-      py::call_guard<py::gil_scoped_release>());
+  m.def("host_jump", torch::wrap_pybind_function_no_gil([](int64_t ns, int device) {
+          const OnDevice on(index_of(device));
+          Machine::get().host_wait({ns, {}, Machine::get().tail(0).generation});
+        }));
   m.def("alias", [](const at::Tensor& tensor) -> std::optional<at::Tensor> {
     if (shapes_only()) return std::nullopt;
     return cpu_alias(tensor);

@@ -24,7 +24,7 @@
 #include <ATen/ops/zero_native.h>
 #include <ATen/record_function.h>
 
-#include "sim/machine.h"
+#include "sim/devices.h"
 
 namespace sim {
 namespace {
@@ -33,26 +33,24 @@ using OptionalDtype = std::optional<at::ScalarType>;
 using OptionalLayout = std::optional<at::Layout>;
 using OptionalDevice = std::optional<at::Device>;
 
-void check_device(const OptionalDevice& device) {
-  if (device) check_index(device->index());
-}
+size_t named(const OptionalDevice& device) { return device_at(device ? device->index() : -1); }
 
 at::Tensor empty(at::IntArrayRef size, OptionalDtype dtype, OptionalLayout layout, OptionalDevice device,
                  std::optional<bool> pin, std::optional<at::MemoryFormat> format) {
-  check_device(device);
+  const OnDevice on(named(device));
   return at::native::empty_sparse(size, dtype, layout, device, pin, format);
 }
 
 at::Tensor with_dims(int64_t sparse_dim, int64_t dense_dim, at::IntArrayRef size, OptionalDtype dtype,
                      OptionalLayout layout, OptionalDevice device, std::optional<bool> pin) {
-  check_device(device);
+  const OnDevice on(named(device));
   return at::native::new_with_dims_sparse(sparse_dim, dense_dim, size, dtype, layout, device, pin);
 }
 
 at::Tensor with_tensors(int64_t sparse_dim, int64_t dense_dim, c10::SymIntArrayRef size, const at::Tensor& indices,
                         const at::Tensor& values, OptionalDtype dtype, OptionalLayout layout, OptionalDevice device,
                         std::optional<bool> pin, std::optional<bool> coalesced) {
-  check_device(device);
+  const OnDevice on(named(device));
   return at::native::new_with_dims_and_tensor_sparse_symint(sparse_dim, dense_dim, size, indices, values, dtype, layout,
                                                             device, pin, coalesced);
 }

@@ -20,8 +20,7 @@ from experiments.fit.recording import POLICIES, STEPS, record
 from experiments.hardware import read_hardware
 from experiments.models import GptShape, Model, Workload
 from runtime.blocks.policies import block_policies
-from runtime.device import use_sim
-from runtime.device.device import memory_stats
+from runtime.device import memory_stats, use_sim
 from solvers.timeline.segments import Event, SegmentSettings, replay
 
 Allocator = Literal["exact", "caching"]

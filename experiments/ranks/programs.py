@@ -106,10 +106,11 @@ def _one_f_one_b(job: Job, rank: int, device: torch.device, model: Gpt) -> Train
         inputs, targets = (torch.cat(side).to(device) for side in zip(*parts, strict=True))
         optimizer.zero_grad()
         losses: list[Tensor] = []
-        schedule.step(
-            *((inputs,) if rank == 0 else ()),
-            **({"target": targets, "losses": losses} if rank == job.ranks - 1 else {}),
-        )
+        given = (inputs,) if rank == 0 else ()
+        if rank == job.ranks - 1:
+            schedule.step(*given, target=targets, losses=losses)
+        else:
+            schedule.step(*given)
         optimizer.step()
         if losses:
             means.append(torch.stack([loss.detach() for loss in losses]).mean())

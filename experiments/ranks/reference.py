@@ -159,7 +159,7 @@ class _ByColumns(nn.Module):
         self.biases = nn.ParameterList(part.clone() for part in layer.bias.detach().chunk(ranks))
 
     def forward(self, hidden: Tensor) -> Tensor:
-        inputs = _Fork.apply(hidden, len(self.weights))
+        inputs = _Fork.apply(hidden, len(self.weights))  # type: ignore[no-untyped-call]
         parts = zip(inputs, self.weights, self.biases, strict=True)
         return torch.cat([functional.linear(*part) for part in parts], dim=-1)
 

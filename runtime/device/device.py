@@ -7,7 +7,7 @@ from typing import Literal
 
 import torch
 
-from runtime.device.memory import require_accelerator
+from runtime.device.memory import index_of, require_accelerator
 from runtime.device.native import load
 from runtime.device.setup import CURRENT, use_sim
 from solvers.ir.errors import InvalidInput
@@ -87,8 +87,7 @@ def accelerator_of(device: torch.device | str | None) -> torch.device:
 def clock(device: torch.device) -> Callable[[], int]:
     """A clock in nanoseconds that first waits for the device: virtual on sim, the machine's elsewhere."""
     if device.type == "sim":
-        native = load("runtime._sim")
-        index = -1 if device.index is None else device.index
+        native, index = load("runtime._sim"), index_of(device)
 
         def virtual() -> int:
             native.synchronize(index)
@@ -133,11 +132,7 @@ def limited_memory(device: torch.device, budget_bytes: int) -> Iterator[None]:
 
 
 def _sim_capacity(device: torch.device) -> int:
-    return int(load("runtime._sim").capacity(_index(device)))
-
-
-def _index(device: torch.device) -> int:
-    return torch.accelerator.current_device_index() if device.index is None else int(device.index)
+    return int(load("runtime._sim").capacity(index_of(device)))
 
 
 def _cuda_memory(device: torch.device) -> int:
@@ -145,7 +140,7 @@ def _cuda_memory(device: torch.device) -> int:
 
 
 def _limit_sim(device: torch.device, budget_bytes: int) -> Callable[[], None]:
-    native, index = load("runtime._sim"), _index(device)
+    native, index = load("runtime._sim"), index_of(device)
     if native.caching():
         limit = native.limit(index)
         native.set_limit(budget_bytes, index)
@@ -165,6 +160,6 @@ def memory_limit_bytes(device: torch.device) -> int:
     """The bytes that an accelerator's allocator may hold now: sim's capacity, or this process's share of a GPU."""
     require_accelerator(device)
     if device.type == "sim":
-        limit = load("runtime._sim").limit(_index(device))
+        limit = load("runtime._sim").limit(index_of(device))
         return _sim_capacity(device) if limit is None else min(int(limit), _sim_capacity(device))
     return int(_cuda_memory(device) * torch.cuda.get_per_process_memory_fraction(device))

@@ -42,3 +42,8 @@ def require_accelerator(device: torch.device) -> None:
     """Raise `InvalidInput` for the CPU."""
     if device.type == "cpu":
         raise InvalidInput("device cpu keeps no memory statistics: use sim or cuda")
+
+
+def index_of(device: torch.device) -> int:
+    """The index of an accelerator, the thread's current one where the name leaves it out."""
+    return torch.accelerator.current_device_index() if str(device) == device.type else int(device.index)

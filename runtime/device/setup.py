@@ -1,7 +1,6 @@
 """Sets up the simulated accelerator."""
 
 import math
-from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal, TypedDict, Unpack
@@ -48,7 +47,7 @@ class SimOptions(TypedDict, total=False):
     """What can be asked of the simulated accelerator; `use_sim` says what each means."""
 
     devices: int
-    capacity_bytes: int | Sequence[int] | None
+    capacity_bytes: int | list[int] | tuple[int, ...] | None
     noise: float
     seed: int
     races: RaceMode
@@ -61,17 +60,19 @@ class SimOptions(TypedDict, total=False):
 def use_sim(hardware: Hardware | Path | str | None = None, **options: Unpack[SimOptions]) -> SimDevice:
     """Sets up the simulated accelerator: registers it at the first call, reconfigures and resets it later.
 
-    `hardware` is a `bayplan-hardware/1` value or file; `devices` (1) says how many there are, `sim:0` and on: those that
-    the file states first, or, where it states one, all like that one. Each has streams, clocks, a host, memory, noise,
-    random numbers and links of its own; links that share a rate (`shares`) carry one transfer at a time. Copies between
-    devices take the file's link between them, or where there is none both links with the host, one after the other.
-    `capacity_bytes` replaces the memory, of all devices or of each (a sequence); `noise` (0) multiplies every kernel's time by a uniform factor of
-    [1 − noise, 1 + noise], drawn with `seed` (0); `races` says what to do with one: "raise" at once, "record", or
-    "off"; `event_query_ns` (0) is what the allocator's look at one event of a recorded stream costs the host, at every
-    request while there is one. `allocator` is "exact" (what fits by bytes fits), "caching" (segments, by PyTorch's
-    rules for CUDA), or the latter with options, a `CachingAllocator`; memory that is free is given back, and what is in
-    use keeps its bytes. `pinned_rounding` says what PyTorch's allocator of page-locked memory hands out: "exact" bytes,
-    given back at once, or blocks of a "power-of-two", kept for later requests, as it does on CUDA.
+    `hardware` is a `bayplan-hardware/1` value or file. `devices` (1) says how many there are, from `sim:0` on: the
+    first that the file states, or, where it states one, all like that one. Each has streams, clocks, a host, memory,
+    noise, random numbers and links of its own; links that share a rate (`shares`) carry one transfer at a time. Copies
+    between devices take the file's link between them, or, where there is none, both links with the host, one after the
+    other. `capacity_bytes` replaces the memory, of all devices, or of each by a list.
+
+    `noise` (0) multiplies every kernel's time by a uniform factor of [1 − noise, 1 + noise], drawn with `seed` (0);
+    `races` says what to do with one: "raise" at once, "record", or "off"; `event_query_ns` (0) is what the allocator's
+    look at one event of a recorded stream costs the host, at every request while there is one. `allocator` is "exact"
+    (what fits by bytes fits), "caching" (segments, by PyTorch's rules for CUDA), or the latter with options, a
+    `CachingAllocator`; memory that is free is given back, and what is in use keeps its bytes. `pinned_rounding` says
+    what PyTorch's allocator of page-locked memory hands out: "exact" bytes, given back at once, or blocks of a
+    "power-of-two", kept for later requests, as it does on CUDA.
 
     `shapes_only` (False): tensors have addresses and sizes, and no byte of them is read, written or copied; operators,
     time, memory and order are what they are with bytes (csrc/README.md, "Shapes without bytes"). Every number that the
@@ -136,14 +137,14 @@ def _set_up(hardware: Hardware | Path | str | None, options: SimOptions) -> SimD
 
 
 def _capacities(native: ModuleType, hardware: Hardware, options: SimOptions) -> list[int]:
-    """The memory of each device; raises `InvalidInput` where one holds more, or is to be there no more and holds any."""
+    """The memory of each device; raises `InvalidInput` where one holds more, or holds any and will not be there."""
     count, told = options["devices"], options["capacity_bytes"]
-    if isinstance(told, Sequence) and len(told) != count:
-        raise InvalidInput(f"capacity_bytes gives {len(told)} devices' memory, not {count}: give each its own")
     if told is None:
         capacities = [device.memory_bytes for device in modelled(hardware, count)]
     else:
-        capacities = list(told) if isinstance(told, Sequence) else [told] * count
+        capacities = list(told) if isinstance(told, list | tuple) else [told] * count
+    if len(capacities) != count:
+        raise InvalidInput(f"capacity_bytes gives {len(capacities)} devices' memory, not {count}: give each its own")
     there = native.device_count()
     for index, capacity in enumerate(capacities[:there]):
         DeviceView(native, index).require_capacity(capacity)

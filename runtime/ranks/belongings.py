@@ -11,9 +11,9 @@ import torch
 class Belongings:
     """One rank's share: put away when its turn ends, taken out when the next one begins.
 
-    The states of the CPU's generator and of the rank's device's, of `random` and of numpy's global generator (where numpy is loaded); `RANK`,
-    `LOCAL_RANK`, `WORLD_SIZE` and `LOCAL_WORLD_SIZE` as torchrun sets them. A rank begins with the random numbers that
-    the process had when its run began, as processes begin with the same seed.
+    The states of the CPU's generator, of the rank's device's, of `random` and of numpy's global generator (where numpy
+    is loaded); `RANK`, `LOCAL_RANK`, `WORLD_SIZE` and `LOCAL_WORLD_SIZE` as torchrun sets them. A rank begins with the
+    random numbers that the process had when its run began, as processes begin with the same seed.
     """
 
     def __init__(self, rank: int, ranks: int) -> None:
@@ -37,7 +37,7 @@ class Belongings:
     def put_away(self) -> None:
         """Keeps the random numbers' states; variables are as they were set."""
         self._torch = torch.default_generator.get_state()
-        self._device = torch.sim.get_rng_state(self._rank) if self._has_own_generator() else None
+        self._device = _sim().get_rng_state(self._rank) if self._has_own_generator() else None
         self._python = random.getstate()
         numpy = sys.modules.get("numpy")
         if numpy is not None:
@@ -47,7 +47,7 @@ class Belongings:
         """Makes them the process's."""
         torch.default_generator.set_state(self._torch)
         if self._device is not None:
-            torch.sim.set_rng_state(self._device, self._rank)
+            _sim().set_rng_state(self._device, self._rank)
         random.setstate(self._python)
         if self._numpy is not None:
             sys.modules["numpy"].random.set_state(self._numpy)
@@ -59,4 +59,9 @@ class Belongings:
 
     def _has_own_generator(self) -> bool:
         """Device `sim:0` draws from the CPU's; `torch.manual_seed` seeds the generators of all devices."""
-        return 0 < self._rank < (torch.sim.device_count() if hasattr(torch, "sim") else 0)
+        return _sim() is not None and 0 < self._rank < _sim().device_count()
+
+
+def _sim() -> Any:
+    """The module `torch.sim`, which is there once device sim has been set up."""
+    return getattr(torch, "sim", None)

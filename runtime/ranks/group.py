@@ -284,7 +284,9 @@ class SimGroup(ProcessGroup):  # type: ignore[misc]
         issue = own.issue(name, inputs, outputs) if own is not None else None
         ready_ns = issue.ready_ns if issue is not None else self.host_ns()
         part = Part(member, call, inputs, outputs, issue, ready_ns)
-        what = f"{call.kind} {number} of ranks {', '.join(map(str, ranks))}"
+        message = call.kind == "message"
+        between = f"from rank {ranks[0]} to rank {ranks[1]}" if message else f"of ranks {', '.join(map(str, ranks))}"
+        what = f"{call.kind} {number} {between}"
         meeting = self._transport.arrive(Key(self._key, place, number), what, ranks, part)
         return SimWork(self, meeting, part, own)
 

@@ -188,15 +188,15 @@ class _Threads(Generic[T]):
             self._failures.append((rank, error))
         self._turns.leave(failure)
 
+    def _kernels(self) -> int:
+        return sum(self._sim.at(rank).counters().kernels for rank in range(self._turns.ranks))
+
     def _watch(self, threads: list[threading.Thread]) -> None:
         seen, quiet_s = (0, 0), 0.0
         for thread in threads:
             while thread.is_alive():
                 thread.join(LOOK_S)
-                now = (
-                    self._turns.passed,
-                    sum(self._sim.at(rank).counters().kernels for rank in range(self._turns.ranks)),
-                )
+                now = (self._turns.passed, self._kernels())
                 quiet_s = 0.0 if now != seen else quiet_s + LOOK_S
                 seen = now
                 if quiet_s > self._timeout_s:

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 
 import torch
 
+from runtime.device.memory import index_of
 from runtime.device.native import core, load
 from runtime.profile.recording import live_tensors
 from solvers.ir.errors import InvalidInput
@@ -26,11 +27,11 @@ def relieved(device: torch.device) -> Iterator[None]:
             )
         yield
         return
-    sim = load("runtime._sim")
-    sim.set_pressure_handler(core.pressure_handler())  # asked in mode exact
-    sim.set_relief_callback(core.relief_callback())  # in mode caching, as CUDA's is
+    sim, index = load("runtime._sim"), index_of(device)
+    sim.set_pressure_handler(core.pressure_handler(), index)  # asked in mode exact
+    sim.set_relief_callback(core.relief_callback(), index)  # in mode caching, as CUDA's is
     try:
         yield
     finally:
-        sim.set_pressure_handler(None)
-        sim.set_relief_callback(None)
+        sim.set_pressure_handler(None, index)
+        sim.set_relief_callback(None, index)

@@ -1,0 +1,1 @@
+"""Several simulated devices in one process."""

@@ -1,4 +1,4 @@
-"""Waits where there must be none: under the lock of a device's allocator, and for threads that may wait for us."""
+"""Waits where there must be none: under the lock of a device's allocator."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,9 +10,8 @@ def forbidden_waits() -> dict[str, int]:
     """By name, since the process began: what the engine counts, and what the simulated device sees by itself."""
     if why_missing("runtime._C") is not None or why_missing("runtime._sim") is not None:
         return {}
-    relief = core.relief_counts()
-    waits = {name: relief[name] for name in ("waits_under_lock", "waits_with_store")}
-    return {**waits, "waits_in_callback": load("runtime._sim").waits_in_callback()}
+    engine, device = core.relief_counts(), load("runtime._sim")
+    return {"waits_under_lock": engine["waits_under_lock"], "waits_in_callback": device.waits_in_callback()}
 
 
 @contextmanager

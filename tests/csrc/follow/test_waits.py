@@ -6,8 +6,9 @@ with its lock held, as CUDA's allocator does. `tests.runtime.swap` looks at the 
 
 import ctypes
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 import torch
@@ -133,7 +134,12 @@ def test_the_device_tells_of_waits_in_its_callback(device: torch.device, segment
     """Whoever is asked: here a callback that waits for the device."""
     use_sim(allocator="caching")
     before = forbidden_waits()
-    with asked_by_the_device(lambda: bool(torch.accelerator.synchronize())):
+
+    def waits() -> bool:
+        torch.accelerator.synchronize()
+        return False
+
+    with asked_by_the_device(waits):
         torch.empty(24 * MIB, dtype=torch.uint8, device=device)
     after = forbidden_waits()
     assert after["waits_in_callback"] > before["waits_in_callback"]
@@ -186,6 +192,7 @@ def test_nobody_waits_for_a_thread_that_may_wait_for_the_store(device: torch.dev
         core.answer_under_lock()
         torch.ones(4, device=device).add_(1.0)
         assert (gained(before)["caught_up"], gained(before)["waits"]) == (1, 1)
+        assert gained(before)["waits_with_store"] == 0
         assert not any(map(is_swapped_out, tensors))
         may_leave.set()
         other.join()
@@ -218,16 +225,16 @@ def test_an_allocator_is_answered_while_another_thread_has_the_store(device: tor
         ensure_in(leaving)
 
 
-def capsule(function: object, name: bytes) -> object:
+def capsule(function: Any, name: bytes) -> object:
     make = ctypes.pythonapi.PyCapsule_New
     make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
-    return make(ctypes.cast(function, ctypes.c_void_p), name, None)  # type: ignore[arg-type]
+    return make(ctypes.cast(function, ctypes.c_void_p), name, None)
 
 
 @contextmanager
-def asked_by_the_device(callback: object) -> Iterator[None]:
+def asked_by_the_device(callback: Callable[[], bool]) -> Iterator[None]:
     """The simulated allocator's callback."""
-    function = ctypes.CFUNCTYPE(ctypes.c_bool)(callback)  # type: ignore[arg-type]
+    function = ctypes.CFUNCTYPE(ctypes.c_bool)(callback)
     load("runtime._sim").set_relief_callback(capsule(function, b"bayplan.relief"))
     yield
     load("runtime._sim").set_relief_callback(None)

@@ -48,7 +48,8 @@ def set_relief_callback(callback: object | None) -> None:
     """Who is asked for help in mode caching; None asks nobody.
 
     A capsule `bayplan.relief` of `bool (*)()`, true if it freed something. It is called once for a request that no
-    cached chunk fits, before it is known whether the device is full, without the machine's lock.
+    cached chunk fits, before it is known whether the device is full, with the machine's lock held, as CUDA's
+    allocator holds its own.
     """
 
 def set_allocator(numbers: dict[str, Any] | None) -> None:
@@ -105,6 +106,9 @@ def trace() -> list[tuple[int, str, str, str, int, int, int]]:
 
 def counters() -> dict[str, int]:
     """Kernels, fallbacks, bytes over the link by direction, event queries, pinned bytes now and at most."""
+
+def waits_in_callback() -> int:
+    """Of this process: waits for the device, and page-locking, inside the callback of `set_relief_callback`."""
 
 def set_shape_mode(on: bool, item_value: float) -> None:
     """Whether tensors have shapes only, and the number that the program then reads of any tensor."""

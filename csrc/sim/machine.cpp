@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "sim/pressure.h"
+
 namespace sim {
 namespace {
 
@@ -146,9 +148,14 @@ void Machine::wait(size_t stream, const Point& point) {
 
 void Machine::host_wait(const Point& point) {
   std::lock_guard<std::recursive_mutex> held(lock);
+  note_wait();
   host_jump(point);
   meter_.wait();
   learn(point);
+}
+
+void Machine::note_wait() {
+  if (is_asking_relief()) ++waits_in_callback_;
 }
 
 void Machine::learn(const Point& point) {

@@ -10,10 +10,16 @@ namespace {
 std::atomic<PressureHandler> current_handler{nullptr};
 std::atomic<ReliefCallback> current_callback{nullptr};
 thread_local bool tls_relieving = false;
+thread_local bool tls_in_callback = false;
 
 struct Relieving {
   Relieving() { tls_relieving = true; }
   ~Relieving() { tls_relieving = false; }
+};
+
+struct InCallback {
+  InCallback() { tls_in_callback = true; }
+  ~InCallback() { tls_in_callback = false; }
 };
 
 }  // namespace
@@ -34,8 +40,11 @@ bool ask_relief() {
   const ReliefCallback callback = current_callback;
   if (!callback || tls_relieving) return false;
   Relieving relieving;
+  InCallback inside;
   OutsideKernel host;
   return callback();
 }
+
+bool is_asking_relief() { return tls_in_callback; }
 
 }  // namespace sim

@@ -2,8 +2,8 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from itertools import pairwise
 from dataclasses import dataclass
+from itertools import pairwise
 
 from experiments.fit.answer import MODELLED, Row, Technique, Where
 from experiments.fit.trace import Kind, Trace, bytes_by_kind
@@ -11,7 +11,6 @@ from solvers.ir.amounts import show_bytes
 from solvers.ir.hardware import Hardware
 from solvers.ir.solution import Limits
 from solvers.timeline.segments import Event, Replayed, SegmentSettings, held_before, least_limit, replay
-
 
 BY_CHANCE = "fits by chance: with somewhat more memory blocks would lie elsewhere and one be refused"
 

@@ -98,7 +98,9 @@ def _made_of(segments: tuple[tuple[int, int], ...]) -> str:
     """Sizes and how many of each; of many sizes the largest, and the rest together."""
     told = [f"{count} of {size / MIB:g} MiB" for size, count in segments[:MOST_SIZES]]
     rest = segments[MOST_SIZES:]
-    others = f"{sum(count for _, count in rest)} smaller ones of {sum(size * count for size, count in rest) / MIB:g} MiB"
+    others = (
+        f"{sum(count for _, count in rest)} smaller ones of {sum(size * count for size, count in rest) / MIB:g} MiB"
+    )
     return ", ".join([*told, *([others] if rest else [])])
 
 

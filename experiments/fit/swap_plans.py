@@ -6,7 +6,7 @@ from functools import cached_property
 
 import msgspec
 
-from experiments.fit.first_steps import planned_events
+from experiments.fit.first_steps import planned_events, starts_planned
 from experiments.fit.judge import Budget
 from experiments.fit.trace import Trace
 from solvers.ir.hardware import Hardware
@@ -31,7 +31,10 @@ AIMS = 4
 
 @dataclass(frozen=True)
 class Planned:
-    """A plan in a budget of its own: its schedule, the step's requests under it, and all `events` that are replayed."""
+    """A plan in a budget of its own: its schedule, the step's requests under it, and all `events` that are replayed.
+
+    `from_the_first`: these are all steps from the first one on, planned; else the step comes several times.
+    """
 
     solver: str
     problem: SwapProblem
@@ -39,6 +42,7 @@ class Planned:
     schedule: Schedule
     step: Requests
     events: list[Event]
+    from_the_first: bool = True
 
     @property
     def host_bytes(self) -> tuple[int, int]:
@@ -152,7 +156,8 @@ class Search:
             return None
         assert isinstance(answer.solution.plan, SwapPlan)
         step, events = under_schedule(self.trace.step, answer.schedule), planned_events(self.trace, answer.schedule)
-        return Planned(solver, problem, answer.solution.plan, answer.schedule, step, events)
+        first = starts_planned(self.trace, answer.schedule) or not self.trace.ran
+        return Planned(solver, problem, answer.solution.plan, answer.schedule, step, events, first)
 
 
 def _shorter(one: Planned | None, other: Planned | None) -> Planned | None:

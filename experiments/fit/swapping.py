@@ -16,6 +16,10 @@ from solvers.timeline.segments import replay
 
 WHAT = "activations leave for the host after their last use in forward and return before their first in backward"
 
+REPEATS = (
+    "replayed as one step three times, on what it finds laid side by side: the first steps are not known as planned"
+)
+
 
 def swap_row(trace: Trace, hardware: Hardware, budget: Budget, how: str, solver: str, limits: Limits) -> Row:
     """The row of swapping; a graph in which nothing can leave, or a machine without a host link, says so."""
@@ -66,7 +70,9 @@ def _told(blank: Row, trace: Trace, budget: Budget, least: int, found: Found) ->
 
 def _nobody(search: Search) -> str:
     asked = ", ".join(search.asked)
-    return f"no plan was found even for {search.least_bytes} bytes, in which one exists (asked: {asked}): give more time"
+    return (
+        f"no plan was found even for {search.least_bytes} bytes, in which one exists (asked: {asked}): give more time"
+    )
 
 
 def _remarks(found: Found, budget: Budget, least: int) -> tuple[str, ...]:
@@ -74,7 +80,8 @@ def _remarks(found: Found, budget: Budget, least: int) -> tuple[str, ...]:
         of = found.smallest.solver
         shown = f"peaks, host memory and step are those of the plan that needs the fewest segments, by {of}"
         return (shown, *fragmented(least, found.least_reserved_bytes, budget))
-    remarks = [BY_CHANCE] if budget.bytes < found.least_reserved_bytes else []
+    remarks = [] if found.fitting.from_the_first else [REPEATS]
+    remarks += [BY_CHANCE] if budget.bytes < found.least_reserved_bytes else []
     unused = budget.bytes - found.fitting.problem.budget_bytes
     if unused > 0:
         share = 100 * unused / budget.bytes

@@ -46,6 +46,11 @@ class Trace:
     first_steps: tuple[FirstStep, ...] = ()
 
     @property
+    def ran(self) -> bool:
+        """Whether a program ran; a computed step has no first steps of another kind."""
+        return bool(self.first_steps)
+
+    @property
     def step(self) -> Requests:
         """The step alone, on what is in use when it begins."""
         begin = self.step_begin

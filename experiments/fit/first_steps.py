@@ -79,8 +79,8 @@ def _renamed(step: Requests, walked: Requests, name: dict[int, int], fresh: int)
     new = [event for event in left if event.block not in known]
     sizes = {event.block: event.bytes for event in (*step.held, *step.events) if event.bytes}
     for event in new:
-        block = next((one for one in gone if sizes[one] == event.bytes), None)
-        if block is not None:
-            gone.remove(block)
-            name[block] = event.block + offset
+        old = next((one for one in gone if sizes[one] == event.bytes), None)
+        if old is not None:
+            gone.remove(old)
+            name[old] = event.block + offset
     return events

@@ -1,5 +1,7 @@
 """`python -m experiments.fit.evidence`: every configuration, how many were right, the worst error beside the best."""
 
+from collections.abc import Callable, Iterator
+
 import click
 
 from experiments.commands.show import print_table
@@ -7,7 +9,11 @@ from experiments.fit.evidence import Allocator, Case, cases, stage_cases, swap_c
 from experiments.fit.evidence.case import HARDWARE, MIB
 from experiments.fit.recording import STEPS
 
-KINDS = {"programs": cases, "swaps": swap_cases, "shapes": stage_cases}
+KINDS: dict[str, Callable[[Allocator], Iterator[Case]]] = {
+    "programs": cases,
+    "swaps": swap_cases,
+    "shapes": stage_cases,
+}
 HEADS = ("what", "budget (MiB)", "of limit", "predicted", "executed", "", "predicted peak", "executed peak")
 
 
@@ -20,7 +26,9 @@ def main(allocator: Allocator, kind: str) -> None:
         raise click.UsageError("exact bytes are for --of programs: choose --allocator caching or expandable")
     found = list(KINDS[kind](allocator))
     what = f"executed: {STEPS} steps" if kind != "shapes" else "executed: the computed step's requests"
-    print_table(f"allocator {allocator}, device sim ({HARDWARE}); {what}, simulated device", HEADS, map(_row, found))
+    print_table(
+        f"allocator {allocator}, device sim ({HARDWARE}); {what}, simulated device", HEADS, [_row(one) for one in found]
+    )
     errors = [abs(one.error) for one in found if one.executed and one.predicted]
     right = sum(one.right for one in found)
     told = f"error of the peak: worst {100 * max(errors):.3f} %, best {100 * min(errors):.3f} %"

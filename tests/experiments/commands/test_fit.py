@@ -130,12 +130,12 @@ def test_attention_of_a_shape_is_said_and_can_be_set() -> None:
 
 @pytest.mark.usefixtures("plain_sim")
 def test_who_planned_and_of_what_segments_the_peak_is_made() -> None:
-    answer = told(PROGRAM, "--budget", "1900KiB")
+    answer = told(PROGRAM, "--budget", "1900KiB", "--technique", "swap", "--time-limit", 0.1)
     row = rows(answer)["swap"]
     assert answer["attention"] is None
     assert row["solver"] in row["asked"] == ["greedy-swap", "capuchin-swap", "milp-swap"], "2.0 of 1.9 MiB: near"
     assert sum(size * count for size, count in row["segments"]) == row["reserved_bytes"]
-    out = fit(PROGRAM, "--budget", "1900KiB", "--technique", "swap").out
+    out = fit(PROGRAM, "--budget", "1900KiB", "--technique", "swap", "--time-limit", 0.1).out
     assert "plans were tried of greedy-swap, capuchin-swap, milp-swap" in out
     assert "their segments do not: a request of 1 to 10 MiB takes a segment of 20 MiB" in out
 

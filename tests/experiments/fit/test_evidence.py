@@ -31,12 +31,10 @@ def test_a_plan_runs_where_it_was_said_to_fit() -> None:
     assert found[1].error == 0
 
 
-@pytest.mark.parametrize("allocator", SEGMENTS)
-def test_a_shape_s_requests_are_served_where_it_was_said_to_fit(allocator: Allocator) -> None:
+def test_a_shape_s_requests_are_served_where_it_was_said_to_fit() -> None:
     stages = (StageCase("gpt-300m", 1, 8, 1, "flash", "full"), StageCase("gpt-300m", 1, 8, 1, "unfused", "swap"))
-    found = list(stage_cases(allocator, stages, (0.97, 1.01)))
-    assert all(case.right for case in found), found
-    assert {case.executed for case in found} == {True, False}
+    found = list(stage_cases("caching", stages, (0.75, 1.01)))
+    assert [(case.executed, case.right) for case in found] == [(False, True), (True, True)] * 2, found
     assert all(case.error == 0 for case in found if case.executed)
 
 

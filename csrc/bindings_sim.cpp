@@ -260,6 +260,7 @@ PYBIND11_MODULE(_sim, m) {
   m.def("races", &races);
   m.def("trace", &trace);
   m.def("counters", &counters, "device"_a = -1);
+  m.def("waits_in_callback", [] { return locked([] { return Machine::get().waits_in_callback(); }); });
   m.def("set_shape_mode", [](bool on, double item_value) { sim::set_shape_mode({on, item_value}); });
   m.def("shapes_only", &sim::shapes_only);
   m.def("set_temporaries", &set_temporaries);

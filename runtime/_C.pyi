@@ -440,6 +440,7 @@ class SwapSession:
 class SwapHostStats:
     """The page-locked memory of the swap engine, in use and idle.
 
+    `unserved` counts looks for a block that only waiting could have given, where an allocator waited for the answer;
     `fallback` says why PyTorch's host allocator, which rounds up to powers of two, was asked; empty: it was not.
     """
 
@@ -455,6 +456,8 @@ class SwapHostStats:
     def allocations(self) -> int: ...
     @property
     def reuses(self) -> int: ...
+    @property
+    def unserved(self) -> int: ...
     @property
     def fallback(self) -> str: ...
 
@@ -510,7 +513,14 @@ def answer_under_lock() -> bool:
     """What CUDA's allocator asks with its lock held: free what lacks without waiting for threads or page-locking."""
 
 def relief_counts() -> dict[str, int]:
-    """Of this process: requests answered under_lock, of these refused; waits for threads; times caught_up."""
+    """Of this process: requests answered under_lock, of these refused; of those, for lack of page-locked memory:
+    unlocked; waits for threads; times caught_up.
+
+    What must stay 0: waits of any kind under_lock, and waits for other threads of one that held the store.
+    """
+
+def hold_without_waits(hold: bool) -> None:
+    """Let every wait of the calling thread count as one under an allocator's lock, for tests."""
 
 def listen_to_cuda() -> bool:
     """Have CUDA's allocator ask when memory is short; False where this process has no CUDA."""

@@ -68,7 +68,8 @@ def set_relief_callback(callback: object | None, device: int = -1) -> None:
     """Who is asked for help on this device in mode caching; None asks nobody.
 
     A capsule `bayplan.relief` of `bool (*)()`, true if it freed something. It is called once for a request that no
-    cached chunk fits, before it is known whether the device is full, without the machine's lock.
+    cached chunk fits, before it is known whether the device is full, with the machine's lock held, as CUDA's
+    allocator holds its own.
     """
 
 def set_allocator(numbers: dict[str, Any] | None) -> None:
@@ -122,14 +123,29 @@ def comm_issue(stream: int, reads: list[Tensor], writes: list[Tensor], op: str) 
 
 def comm_finish(
     streams: list[int], op: str, start_ns: int, end_ns: int, bytes: int, moves: list[tuple[int, Tensor, Tensor]]
-) -> None:
+) -> list[CommEnd]:
     """All members' parts, the oldest of each of these streams, ran from start to end, each with so many bytes.
 
     What comes after one member's part comes after what came before any member's. `moves`: the place of a member in
     `streams`, a tensor of its device, and a CPU tensor with the numbers that it gets, which are copied now. They arrive
     there late: when something that happens after the member's part is about to run, so that a program that does
-    not wait reads what was there before, on every device.
+    not wait reads what was there before, on every device. Returns each member's end.
     """
+
+class CommEnd:
+    """The end of a member's part."""
+
+    def wait_on_stream(self, stream: int) -> None:
+        """What the stream is given from now on runs after it."""
+
+    def wait_on_host(self) -> None:
+        """The host of the current device goes on after it."""
+
+def set_comm_waiter(waiter: Callable[[int], None] | None) -> None:
+    """Sets what is called, with a device, on a thread that is about to sleep until parts on it are finished."""
+
+def host_jump(ns: int, device: int) -> None:
+    """A device's host goes on at that time, if it is not further."""
 
 def stream_wait_stream(waiter: int, waited: int) -> None:
     """As an event recorded on the one stream and waited for by the other; of any devices."""
@@ -151,6 +167,9 @@ def trace() -> list[tuple[int, str, str, str, int, int, int, int]]:
 
 def counters(device: int = -1) -> dict[str, int]:
     """A device's kernels, fallbacks, bytes over links by direction, event queries; pinned bytes now and at most."""
+
+def waits_in_callback() -> int:
+    """Of this process: waits for the device, and page-locking, inside the callback of `set_relief_callback`."""
 
 def set_shape_mode(on: bool, item_value: float) -> None:
     """Whether tensors have shapes only, and the number that the program then reads of any tensor."""

@@ -8,7 +8,6 @@
 #include <c10/core/StorageImpl.h>
 
 #include <exception>
-#include <mutex>
 #include <vector>
 
 #include "follow/compute_stream.h"
@@ -17,7 +16,6 @@
 
 namespace bayplan::swap {
 
-using Lock = std::lock_guard<std::recursive_mutex>;
 using StoragePtr = c10::intrusive_ptr<c10::StorageImpl>;
 using WeakStorage = c10::weak_intrusive_ptr<c10::StorageImpl>;
 
@@ -77,12 +75,11 @@ class Follower {
   // much it is asked for: bytes.
   virtual uint64_t shortage(unsigned /*requests*/) const { return 0; }
   // The same once the allocator has given back to the driver what it can: exact, and dear, as the device is waited for.
+  // Where nobody may wait (storage/waits.h) as far as is known.
   virtual uint64_t shortage_without_cache(unsigned requests) { return shortage(requests); }
   // The allocator has no block for a request, does not say of what size, and asks: until `end_request` the shortage is
   // that of this request.
   virtual void begin_request() {}
-  // Whether the request fails unless it is answered at once: the driver gives nothing more.
-  virtual bool must_answer() const { return false; }
   virtual void end_request() {}
   // The largest storage that was seen and lives: bytes.
   virtual uint64_t largest_bytes() const { return 0; }

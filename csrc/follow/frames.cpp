@@ -105,6 +105,7 @@ bool others_compute() { return computing.load(std::memory_order_relaxed) > (open
 
 bool wait_for_others() {
   const auto limit = std::chrono::steady_clock::now() + kPatience;
+  if (others_compute()) note_wait(Awaited::kThreads);
   while (others_compute()) {
     if (std::chrono::steady_clock::now() > limit) return false;
     std::this_thread::yield();

@@ -32,7 +32,7 @@ std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& frame) {
 void tell_elsewhere(const OpenFrames::Elsewhere& ended, OpenFrames& own) {
   if (Follower* follower = watching_follower()) follower->end_elsewhere(*ended.touch, own.made());
   own.told_made();
-  if (ended.unseen) record_on(ended.touch->stream())->synchronize();
+  if (ended.unseen) await(*record_on(ended.touch->stream()));
 }
 
 void on_end(const at::RecordFunction& frame, at::ObserverContext* /*context*/) {

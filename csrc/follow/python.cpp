@@ -2,6 +2,8 @@
 
 #include <torch/csrc/Exceptions.h>
 
+#include <optional>
+
 #include "follow/follower.h"
 #include "follow/guard.h"
 #include "follow/relief.h"
@@ -35,8 +37,14 @@ void bind_follow(py::module_& module) {
   module.def("answer_under_lock", torch::wrap_pybind_function_no_gil(&answer_under_lock));
   module.def("relief_counts", [] {
     const ReliefCounts counts = relief_counts();
-    return py::dict("under_lock"_a = counts.under_lock, "refused"_a = counts.refused, "waits"_a = counts.waits,
-                    "caught_up"_a = counts.caught_up);
+    const ForbiddenWaits forbidden = forbidden_waits();
+    return py::dict("under_lock"_a = counts.under_lock, "refused"_a = counts.refused, "unlocked"_a = counts.unlocked,
+                    "waits"_a = counts.waits, "caught_up"_a = counts.caught_up,
+                    "waits_under_lock"_a = forbidden.under_lock, "waits_with_store"_a = forbidden.with_store);
+  });
+  module.def("hold_without_waits", [](bool hold) {
+    thread_local std::optional<WithoutWaits> held;
+    hold ? void(held.emplace()) : held.reset();
   });
 }
 

@@ -2,27 +2,32 @@
 
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <algorithm>
 #include <atomic>
 #include <mutex>
 
 #include "follow/follower.h"
 #include "follow/frames.h"
+#include "storage/waits.h"
 
 namespace bayplan::swap {
 namespace {
 
-constexpr unsigned kMost = 4096;  // storages for one request
-constexpr unsigned kAhead = 2;    // requests for which there is room when an operator begins
+constexpr unsigned kMost = 4096;   // storages for one request
+constexpr unsigned kAhead = 2;     // requests for which there is room when an operator begins
+constexpr unsigned kPatience = 3;  // times that the others may begin anew
 
 thread_local bool answering = false;
-thread_local int at_once = 0;
+thread_local bool catching_up = false;
 
 std::atomic<bool> is_behind{false};
-std::atomic<uint64_t> under_lock{0}, refused{0}, waits{0}, caught_up{0};
+std::atomic<uint64_t> lacked{0};  // bytes: the most that was refused since somebody has caught up
+std::atomic<uint64_t> under_lock{0}, refused{0}, unlocked{0}, waits{0}, caught_up{0};
 
+// Who catches up has waited already, and holds the store now, which the others may wait for.
 bool others_are_done() {
   if (!others_compute()) return true;
-  if (AtOnce::active()) return false;
+  if (WithoutWaits::active() || catching_up) return false;
   ++waits;
   return wait_for_others();
 }
@@ -33,17 +38,13 @@ bool asks_for(c10::Device device) { return c10::impl::VirtualGuardImpl(device.ty
 // While one exists, the follower knows of a request.
 class AskedFor {
  public:
-  explicit AskedFor(Follower* follower) : follower_(follower) {
-    if (follower_ != nullptr) follower_->begin_request();
-  }
-  ~AskedFor() {
-    if (follower_ != nullptr) follower_->end_request();
-  }
+  explicit AskedFor(Follower& follower) : follower_(follower) { follower_.begin_request(); }
+  ~AskedFor() { follower_.end_request(); }
   AskedFor(const AskedFor&) = delete;
   AskedFor& operator=(const AskedFor&) = delete;
 
  private:
-  Follower* follower_;
+  Follower& follower_;
 };
 
 // What lacks for so many requests.
@@ -64,14 +65,50 @@ bool answer_all(Follower& follower, unsigned requests) {
   return freed;
 }
 
-}  // namespace
-
-AtOnce::AtOnce(bool page_locks) {
-  ++at_once;
-  if (!page_locks) without_growth_.emplace();
+// The caller holds the store and has told the follower of the request.
+bool answer_one(Follower& follower) {
+  ++under_lock;
+  const HostPool& host = Store::get().host();
+  const uint64_t unserved = host.stats().unserved;
+  const bool freed = answer_all(follower, 1);
+  const uint64_t missing = missing_for(follower, 1);
+  if (missing == 0) return freed;
+  ++refused;
+  if (host.stats().unserved == unserved) return freed;
+  ++unlocked;
+  lacked.store(std::max(lacked.load(), missing));
+  return freed;
 }
-AtOnce::~AtOnce() { --at_once; }
-bool AtOnce::active() { return at_once > 0; }
+
+// Takes the store while no other thread is inside an operator: none enters one then. After some seconds in any case.
+// Whoever waits for other threads holds nothing that they may wait for.
+std::unique_lock<StoreMutex> lock_alone() {
+  std::unique_lock<StoreMutex> held(Store::get().lock, std::defer_lock);
+  if (others_compute()) ++waits;
+  for (unsigned attempt = 0; attempt < kPatience && wait_for_others(); ++attempt) {
+    held.lock();
+    if (!others_compute()) return held;
+    held.unlock();
+  }
+  held.lock();
+  return held;
+}
+
+// While one exists, its thread has caught up with the others.
+struct CatchingUp {
+  CatchingUp() { catching_up = true; }
+  ~CatchingUp() { catching_up = false; }
+};
+
+// The caller holds the store.
+void make_up(Follower& follower) {
+  const CatchingUp now;
+  ++caught_up;
+  if (missing_for(follower, kAhead) > 0) answer_all(follower, kAhead);
+  Store::get().host().keep_ready(follower.largest_bytes(), lacked.exchange(0));
+}
+
+}  // namespace
 
 bool answer_pressure(size_t /*bytes*/, size_t missing, unsigned attempt) {
   Follower* follower = Follower::active();
@@ -92,41 +129,35 @@ bool answer_pressure(size_t /*bytes*/, size_t missing, unsigned attempt) {
 bool answer_under_lock() {
   Follower* follower = Follower::active();
   if (follower == nullptr || !asks_for(follower->device())) return false;
-  const std::unique_lock<std::recursive_mutex> held(Store::get().lock, std::try_to_lock);
-  const AskedFor request(held.owns_lock() ? follower : nullptr);
-  if (held.owns_lock() && follower->shortage(kAhead) == 0) return false;
-  is_behind.store(true);
-  if (held.owns_lock() && missing_for(*follower, 1) == 0) return false;
-  ++under_lock;
-  bool freed = false;
-  for (const bool page_locks : {false, true}) {  // a wait of some ms is better than an error
-    const AtOnce now(page_locks);
-    freed = (held.owns_lock() && answer_all(*follower, 1)) || freed;
-    if (!held.owns_lock() || !follower->must_answer() || missing_for(*follower, 1) == 0) break;
+  const WithoutWaits now;
+  const std::unique_lock<StoreMutex> held(Store::get().lock, std::try_to_lock);
+  if (!held.owns_lock()) {
+    is_behind.store(true);
+    ++under_lock;
+    ++refused;
+    return false;
   }
-  if (!held.owns_lock() || missing_for(*follower, 1) > 0) ++refused;
-  return freed;
+  const AskedFor request(*follower);
+  if (follower->shortage(kAhead) == 0) return false;
+  is_behind.store(true);
+  return missing_for(*follower, 1) > 0 && answer_one(*follower);
 }
 
-bool behind() { return is_behind.load(std::memory_order_relaxed); }
+bool behind() { return is_behind.load(std::memory_order_relaxed) || Store::get().host().has_put_off(); }
 
-// Whoever waits for other threads holds nothing that they may wait for.
 void catch_up(bool look) {
   Follower* follower = Follower::active();
-  if ((!is_behind.exchange(false) && !look) || follower == nullptr) return;
-  if (others_compute()) {
-    ++waits;
-    wait_for_others();
-  }
-  const std::lock_guard<std::recursive_mutex> held(Store::get().lock);
+  const bool all = is_behind.exchange(false) || look;
+  HostPool& host = Store::get().host();
+  if (follower == nullptr || (!all && !host.has_put_off())) return;
+  const std::unique_lock<StoreMutex> held = all ? lock_alone() : std::unique_lock<StoreMutex>(Store::get().lock);
   if (Follower::active() != follower) return;
-  ++caught_up;
-  if (missing_for(*follower, kAhead) > 0) answer_all(*follower, kAhead);
-  const size_t largest = follower->largest_bytes();
-  Store& store = Store::get();
-  if (largest > 0 && !store.host().has_room(largest)) store.host().grow_by(2 * largest, follower->device().type());
+  if (all) make_up(*follower);
+  host.catch_up(follower->device().type());
 }
 
-ReliefCounts relief_counts() { return {under_lock.load(), refused.load(), waits.load(), caught_up.load()}; }
+ReliefCounts relief_counts() {
+  return {under_lock.load(), refused.load(), unlocked.load(), waits.load(), caught_up.load()};
+}
 
 }  // namespace bayplan::swap

@@ -4,9 +4,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
-
-#include "storage/host_pool.h"
 
 namespace bayplan::swap {
 
@@ -19,32 +16,19 @@ bool answer_pressure(size_t bytes, size_t missing, unsigned attempt);
 // something was freed. May be called with the allocator's locks.
 using ReliefCallback = bool (*)();
 
-// While one exists, the calling thread answers at once: it waits for no other thread, which may wait for the lock that
-// the caller holds, and, unless it has to, page-locks no memory. So only what needs neither leaves, and what was
-// refused is made up for before the next operator (`catch_up`).
-class AtOnce {
- public:
-  explicit AtOnce(bool page_locks = false);
-  ~AtOnce();
-  AtOnce(const AtOnce&) = delete;
-  AtOnce& operator=(const AtOnce&) = delete;
-
-  static bool active();
-
- private:
-  std::optional<WithoutGrowth> without_growth_;
-};
-
 // Answers for an allocator that holds its own lock, asks once and does not say what it lacks; whether memory was freed.
+// Waits for nothing (storage/waits.h): another thread may wait for that lock, and everybody who asks for memory does.
+// So only what needs no wait leaves; what was refused is made up for before the next operator (`catch_up`).
 bool answer_under_lock();
-// Whether something was refused at once, or used up what was page-locked: cheap.
+// Whether something was refused or put off, or used up what was page-locked ahead: cheap.
 bool behind();
 // Makes up for it, or looks whether there is anything to make up for: called without any lock, outside of operators.
 void catch_up(bool look);
 
 struct ReliefCounts {
   uint64_t under_lock = 0;  // requests answered at once
-  uint64_t refused = 0;     // of these, with memory still short
+  uint64_t refused = 0;     // of these, with memory still short,
+  uint64_t unlocked = 0;    // and of those, where a storage stayed for lack of page-locked memory
   uint64_t waits = 0;       // for other threads to leave their operators
   uint64_t caught_up = 0;   // before an operator
 };

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "storage/lanes.h"
+#include "storage/waits.h"
 
 namespace bayplan::swap {
 
@@ -21,7 +22,7 @@ class Tape {
     }
     return used_++;
   }
-  void wait(uint32_t mark) const { events_.at(mark)->synchronize(); }
+  void wait(uint32_t mark) const { await(*events_.at(mark)); }
   // Microseconds from mark 0; wait for both first.
   double at_us(uint32_t mark) const { return mark == 0 ? 0.0 : events_.at(0)->elapsedTime(*events_.at(mark)) * 1e3; }
   uint32_t size() const { return used_; }

@@ -19,7 +19,7 @@ thread_local uint64_t optimizing = 0;  // the iteration in which the thread has 
 bool in_backward() { return torch::autograd::get_current_graph_task_id() != -1; }
 
 // Whether the thread may go on as it began: not if a session was started, stopped or paused while it waited.
-bool lock_in_time(std::unique_lock<std::recursive_mutex>& held, const ThreadPlace& thread) {
+bool lock_in_time(std::unique_lock<StoreMutex>& held, const ThreadPlace& thread) {
   held.lock();
   return thread.is_current();
 }

@@ -37,13 +37,13 @@ void Grounds::renew(uint64_t limit_bytes, const Pins& pins) {
   const EngineWork work = state_.work();
   note_small();
   if (is_good(limit_bytes) || (state_.arena.there() && moves_ == kMoves)) return;
-  allocator_of(state_).emptyCache();
+  empty_cache(state_.device);
   std::vector<StoragePtr> moved;
   const auto stats = stats_of(state_);
   const uint64_t wasted = now(stats.reserved_bytes, kAllPools) - now(stats.active_bytes, kAllPools);
   if (moves_ < kMoves && wasted > limit_bytes / kWastedShare) moved = send_all_away(pins);
   state_.arena = {};
-  allocator_of(state_).emptyCache();
+  empty_cache(state_.device);
   take(to_take(limit_bytes));
   for (const StoragePtr& storage : moved) streams_.bring_back(*storage);
   allocator_of(state_).resetPeakStats(state_.device.index());
@@ -124,7 +124,7 @@ void Grounds::dissolve(const Pins& pins) {
   transfers_.release_leaving();
   send_all_away(pins);
   state_.arena = {};
-  allocator_of(state_).emptyCache();
+  empty_cache(state_.device);
 }
 
 }  // namespace bayplan::swap

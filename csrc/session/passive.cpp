@@ -133,8 +133,9 @@ bool PassiveSwaps::may_leave(const Tracked& tracked, c10::StorageImpl& storage, 
   if (state_.must_stay(tracked)) return false;
   if (state_.running.frame != nullptr && tracked.first_use >= state_.running.number) return false;
   if (tracked.storage.use_count() == 0 || storage.device() != state_.device) return false;
-  if (WithoutGrowth::active() && !state_.store.host().has_room(storage.nbytes())) return false;
-  return Store::why_it_stays(storage) == nullptr && std::find(pins.begin(), pins.end(), &storage) == pins.end();
+  if (Store::why_it_stays(storage) != nullptr) return false;
+  return std::find(pins.begin(), pins.end(), &storage) == pins.end() &&
+         state_.store.host().can_serve_now(storage.nbytes());
 }
 
 uint64_t PassiveSwaps::largest_bytes() const {

@@ -79,7 +79,8 @@ Descent Session::come_down() {
 
 // Room for segments that hold the largest storage that was seen, or for that storage. The allocator gives back the
 // segments of which nothing is in use before it refuses a request, so that what counts is what it cannot give back. Of
-// expandable ones it gives back free pages, and does not say how many there are.
+// expandable ones it gives back free pages, and does not say how many there are: under its lock, where it cannot be
+// asked to, as many count as lay between blocks in use when it last had.
 uint64_t Session::shortage(unsigned requests) const {
   if (!budget_.has_value() || grounds_.making()) return 0;
   if (state_.arena.there()) return shortage_in_arena(requests);
@@ -97,10 +98,16 @@ uint64_t Session::shortage_without_cache(unsigned requests) {
   if (!budget_.has_value() || state_.arena.there() || grounds_.segments() != Segments::kExpandable)
     return shortage(requests);
   const auto reserved = [this] { return static_cast<uint64_t>(memory().reserved_bytes[kAllPools].current); };
+  const auto active = [this] { return static_cast<uint64_t>(memory().active_bytes[kAllPools].current); };
   const uint64_t room = requests * room_for(passive_.largest_bytes());
   if (reserved() + room <= *budget_) return 0;
-  c10::getDeviceAllocator(device_.type())->emptyCache();
-  const uint64_t wanted = reserved() + room;
+  uint64_t kept = std::min(reserved(), active() + between_bytes_);
+  if (!WithoutWaits::active()) {
+    empty_cache(device_);
+    kept = reserved();
+    between_bytes_ = kept - std::min(kept, active());
+  }
+  const uint64_t wanted = kept + room;
   return wanted > *budget_ ? wanted - *budget_ : 0;
 }
 

@@ -21,7 +21,7 @@ uint64_t epochs = 0;            // of all sessions' iterations; likewise
 void survive_forks() {
   static const int registered = pthread_atfork([] { Store::get().lock.lock(); }, [] { Store::get().lock.unlock(); },
                                                [] {
-                                                 new (&Store::get().lock) std::recursive_mutex();
+                                                 new (&Store::get().lock) StoreMutex();
                                                  started.clear();
                                                  Follower::forget_active();
                                                  forget_other_threads();
@@ -64,6 +64,7 @@ void Session::start() {
   set_active(this);
   forget_frames();  // after the others know of it: who has waited for the store meanwhile begins again
   refresh_guard();
+  note_wait(Awaited::kDevice);
   try {  // what any stream has been given to do before is done: nobody knows with which storages
     c10::impl::VirtualGuardImpl(device_.type()).synchronizeDevice(device_.index());
   } catch (...) {
@@ -81,6 +82,7 @@ void Session::stop() {
   forget_frames();
   transfers_.forget();
   grounds_.forget();
+  store_.host().keep_nothing_ready();
   for (const auto& [address, tracked] : state_.tracker) {
     const auto storage = tracked.storage.lock();
     if (storage == nullptr || Store::entry_of(*storage) == nullptr) continue;

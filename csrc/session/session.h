@@ -78,7 +78,6 @@ class Session final : public Follower {
   uint64_t shortage_without_cache(unsigned requests) override;
   uint64_t largest_bytes() const override { return passive_.largest_bytes(); }
   void begin_request() override;
-  bool must_answer() const override { return state_.arena.there(); }
   void end_request() override { asked_ = 0; }
 
  private:
@@ -95,7 +94,7 @@ class Session final : public Follower {
   void make_room_for_operator(const at::RecordFunction& frame, const OpenFrames& own);
   void learn_needs();
   uint64_t given_out() const { return static_cast<uint64_t>(memory().allocated_bytes[kAllPools].allocated); }
-  using StoreLock = std::unique_lock<std::recursive_mutex>;
+  using StoreLock = std::unique_lock<StoreMutex>;
 
   // While memory is short, too: what only operators inside others make is else unknown to passive swapping.
   bool sights_results() const { return sightings_.recording() || short_ || transfers_.needs_results(); }
@@ -127,6 +126,7 @@ class Session final : public Follower {
   Grounds grounds_;
   OperatorNeeds needs_;
   uint64_t least_bytes_ = 0;
+  uint64_t between_bytes_ = 0;              // free, on pages that blocks in use kept when the cache was last emptied
   uint64_t asked_ = 0;                      // bytes of a block that the allocator does not have, at least
   uint64_t retries_ = 0;                    // of the allocator, when the iteration began
   std::vector<uint32_t> counted_[kPhases];  // operators of this iteration, by phase and id

@@ -59,8 +59,8 @@ void Streams::await_copy(c10::StorageImpl& storage, const Tracked& tracked) {
 void Streams::settle_copies() {
   if (!std::exchange(any_copied_, false)) return;
   const Lanes& lanes = lanes_of(state_.device);
-  record_on(lanes.in)->synchronize();
-  record_on(lanes.out)->synchronize();
+  await(*record_on(lanes.in));
+  await(*record_on(lanes.out));
 }
 
 // ---- operators on other streams -------------------------------------------------------------------------------------
@@ -110,7 +110,7 @@ void Streams::hold(c10::StorageImpl& storage) {
   Tracked& tracked = state_.tracker.at(whole(storage), state_.now);
   tracked.held = state_.iterations;
   if (!elsewhere_seen_) return;
-  if (tracked.copied != nullptr) tracked.copied->synchronize();
+  if (tracked.copied != nullptr) await(*tracked.copied);
   for (const TouchPtr& open : std::vector<TouchPtr>(open_touches_)) touch(tracked, open->stream());
 }
 

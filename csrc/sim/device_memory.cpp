@@ -91,7 +91,7 @@ c10::DataPtr DeviceMemory::allocate(size_t bytes) {
     Held held(machine.lock);
     release_completed(/*requested=*/true);
     if (caching_) {
-      take_chunk(*block, held);
+      take_chunk(*block);
     } else {
       if (!fits(*block)) reach_room(*block, held);
       take_freed(*block);

@@ -109,9 +109,9 @@ class DeviceMemory final : public c10::DeviceAllocator {
   void release_completed(bool requested = false);
   void recycle(std::unique_ptr<Block> block);
   void refuse(const Block& block);
-  // Mode caching: a chunk for the block, or a refusal. The lock is not held while the free-memory callback runs.
-  void take_chunk(Block& block, Held& held);
-  bool ask_callback(const Block& block, Held& held);
+  // Mode caching: a chunk for the block, or a refusal. The lock is held while the free-memory callback runs.
+  void take_chunk(Block& block);
+  bool ask_callback(const Block& block);
   // Waits for the recorded streams of freed blocks, then gives back what is whole.
   void release_cached();
   void refuse(const SegmentRequest& request);

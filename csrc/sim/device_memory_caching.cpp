@@ -27,10 +27,10 @@ void DeviceMemory::set_rules(std::optional<SegmentRules> rules) {
 }
 
 // DeviceCachingAllocator::malloc
-void DeviceMemory::take_chunk(Block& block, Held& held) {
+void DeviceMemory::take_chunk(Block& block) {
   const SegmentRequest request = Segments::request(block.requested, block.stream);
   Chunk* chunk = segments_.find(request);
-  if (!chunk && ask_callback(block, held)) chunk = segments_.find(request);
+  if (!chunk && ask_callback(block)) chunk = segments_.find(request);
   if (!chunk) chunk = segments_.grow(request);
   if (!chunk) chunk = segments_.stitch(request);
   if (!chunk && segments_.release_oversize(request)) chunk = segments_.grow(request);
@@ -46,12 +46,10 @@ void DeviceMemory::take_chunk(Block& block, Held& held) {
   block.bytes = chunk->bytes;
 }
 
-// Asked once, and before it is known whether the device is full, as CUDA's callbacks are.
-bool DeviceMemory::ask_callback(const Block& block, Held& held) {
+// Asked once, under the lock, and before it is known whether the device is full, as CUDA's callbacks are.
+bool DeviceMemory::ask_callback(const Block& block) {
   Machine& machine = Machine::get();
-  held.unlock();
   const bool freed = ask_relief();
-  held.lock();
   // If a kernel is under way, it now comes after what its stream was made to wait for.
   machine.copies.settle(machine.past(block.stream));
   return freed;

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "sim/pressure.h"
+
 namespace sim {
 namespace {
 
@@ -330,15 +332,26 @@ void Machine::wait(size_t stream, const Point& point) {
 
 void Machine::host_wait(const Point& point) {
   std::lock_guard<std::recursive_mutex> held(lock);
+  note_wait();
   host_jump(point);
   Host& host = turn_to(current_device());
   host.meter.wait();
   learn(host, point);
 }
 
+<<<<<<< HEAD
 void Machine::learn(Host& host, const Point& point) {
   host.past.join(point.past);
   copies.settle(host.past);
+=======
+void Machine::note_wait() {
+  if (is_asking_relief()) ++waits_in_callback_;
+}
+
+void Machine::learn(const Point& point) {
+  host_past_.join(point.past);
+  copies.settle(host_past_);
+>>>>>>> main
 }
 
 void Machine::host_jump(const Point& point) {

@@ -55,6 +55,7 @@ char* PinnedAllocator::take(size_t bytes) {
     cached_.erase(kept);
     return address;
   }
+  Machine::get().note_wait();
   char* address = reserve(bytes);
   TORCH_CHECK(address, "cannot allocate ", bytes, " bytes of pinned host memory: the host is out of memory");
   bytes_.increase(bytes);
@@ -89,13 +90,16 @@ void PinnedAllocator::set_rounding(bool power_of_two) {
 
 void PinnedAllocator::add(char* address, size_t bytes) {
   std::lock_guard<std::recursive_mutex> held(Machine::get().lock);
+  Machine::get().note_wait();
   blocks_.emplace(address, PinnedBlock{bytes, 0, false, {}});
   bytes_.increase(bytes);
 }
 
 void PinnedAllocator::remove(char* address) {
   std::lock_guard<std::recursive_mutex> held(Machine::get().lock);
+  Machine::get().note_wait();
   auto at = blocks_.find(address);
+  TORCH_INTERNAL_ASSERT(at != blocks_.end() && at->second.moving == 0, "a copy still uses this page-locked memory");
   bytes_.decrease(at->second.bytes);
   blocks_.erase(at);
 }

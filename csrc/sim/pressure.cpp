@@ -12,10 +12,16 @@ namespace {
 std::array<std::atomic<PressureHandler>, kMostDevices> handlers{};
 std::array<std::atomic<ReliefCallback>, kMostDevices> callbacks{};
 thread_local bool tls_relieving = false;
+thread_local bool tls_in_callback = false;
 
 struct Relieving {
   Relieving() { tls_relieving = true; }
   ~Relieving() { tls_relieving = false; }
+};
+
+struct InCallback {
+  InCallback() { tls_in_callback = true; }
+  ~InCallback() { tls_in_callback = false; }
 };
 
 }  // namespace
@@ -36,8 +42,11 @@ bool ask_relief() {
   const ReliefCallback callback = callbacks[current_device()];
   if (!callback || tls_relieving) return false;
   Relieving relieving;
+  InCallback inside;
   OutsideKernel host;
   return callback();
 }
+
+bool is_asking_relief() { return tls_in_callback; }
 
 }  // namespace sim

@@ -20,7 +20,10 @@ using ReliefCallback = bool (*)();
 
 void set_relief_callback(size_t device, ReliefCallback callback);  // Null takes it back.
 
-// The same as `relieve_pressure`, of the callback.
+// The same as `relieve_pressure`, of the callback. Asked with the machine's lock held, as CUDA's allocator holds its
+// own: the callback waits for no thread, and not for the device.
 bool ask_relief();
+// Whether the calling thread is inside the callback.
+bool is_asking_relief();
 
 }  // namespace sim

@@ -2,6 +2,7 @@
 #include "sim/segments.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "sim/machine.h"
 
@@ -138,7 +139,8 @@ Chunk* Segments::grow(const SegmentRequest& request) {
   Segment& segment = new_segment({begin, request.segment_bytes, request.stream, request.small});
   count(stats_.segment, request.small, 1);
   count(stats_.reserved_bytes, request.small, static_cast<int64_t>(segment.bytes));
-  if (segment.bytes >= rules_.max_split) stats_.oversize_segments.increase(1);
+  segment.oversize = segment.bytes >= rules_.max_split;
+  if (segment.oversize) stats_.oversize_segments.increase(1);
   ++stats_.num_device_alloc;
   note("segment_alloc", address_of(begin), segment.bytes, segment.stream);
   return &chunks_.emplace(begin, Chunk{begin, segment.bytes, &segment}).first->second;
@@ -166,7 +168,8 @@ void Segments::use(Chunk& chunk, const SegmentRequest& request) {
   count(stats_.active, request.small, 1);
   count(stats_.active_bytes, request.small, static_cast<int64_t>(chunk.bytes));
   count(stats_.requested_bytes, request.small, static_cast<int64_t>(chunk.requested));
-  if (chunk.bytes >= rules_.max_split) stats_.oversize_allocations.increase(1);
+  chunk.oversize = chunk.bytes >= rules_.max_split;
+  if (chunk.oversize) stats_.oversize_allocations.increase(1);
   note("alloc", address_of(chunk.offset), chunk.requested, request.stream);
 }
 
@@ -176,7 +179,7 @@ void Segments::request_free(Chunk& chunk, bool waits) {
   if (waits) chunk.state = Chunk::State::kWaiting;
   count(stats_.allocation, small, -1);
   count(stats_.allocated_bytes, small, -static_cast<int64_t>(chunk.bytes));
-  if (chunk.bytes >= rules_.max_split) stats_.oversize_allocations.decrease(1);
+  if (std::exchange(chunk.oversize, false)) stats_.oversize_allocations.decrease(1);
   note("free_requested", address_of(chunk.offset), chunk.requested, chunk.segment->stream);
 }
 
@@ -209,7 +212,7 @@ void Segments::release(Chunk& chunk) {
   addresses_.give_back_to_all(segment.begin, segment.bytes);
   count(stats_.segment, segment.small, -1);
   count(stats_.reserved_bytes, segment.small, -static_cast<int64_t>(segment.bytes));
-  if (segment.bytes >= rules_.max_split) stats_.oversize_segments.decrease(1);
+  if (segment.oversize) stats_.oversize_segments.decrease(1);
   ++stats_.num_device_free;
 }
 

@@ -36,6 +36,7 @@ struct Segment {
   bool small;             // Of the pool for requests of up to 1 MiB.
   size_t page = 0;        // Of an expandable one: what is mapped and unmapped at once.
   bool stitched = false;  // Addresses for pages of other segments.
+  bool oversize = false;  // Counted as such: the rules may have changed since.
   bool expandable() const { return page != 0; }
 };
 
@@ -47,6 +48,7 @@ struct Chunk {
   State state = State::kFree;
   bool mapped = true;
   size_t requested = 0;
+  bool oversize = false;      // Likewise, while it is in use.
   std::vector<Chunk*> parts;  // Of a stitched one.
 };
 

@@ -176,7 +176,7 @@ void Step::note_elsewhere(c10::ArrayRef<c10::IValue> values) {
 // host waits for those. What such an operator uses stays: the compute stream does not know when it is done with it.
 void Step::meet_other_stream(const at::RecordFunction& frame) {
   note_elsewhere(frame.inputs());
-  if (std::exchange(users_, Users::kAnyStream) == Users::kAsker) record_on(lanes_of(device_).in)->synchronize();
+  if (std::exchange(users_, Users::kAnyStream) == Users::kAsker) await(*record_on(lanes_of(device_).in));
 }
 
 void Step::on_foreign_operator_end() {

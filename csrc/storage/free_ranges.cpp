@@ -6,11 +6,6 @@
 namespace bayplan::swap {
 namespace {
 
-size_t grains(size_t bytes) {
-  const size_t least = std::max<size_t>(bytes, 1);
-  return (least + FreeRanges::kGrain - 1) / FreeRanges::kGrain * FreeRanges::kGrain;
-}
-
 void add(std::vector<LastCopy>& copies, const LastCopy& copy) {
   const auto same = [&](const LastCopy& known) { return known.stream == copy.stream; };
   const auto known = std::find_if(copies.begin(), copies.end(), same);
@@ -23,7 +18,7 @@ void add(std::vector<LastCopy>& copies, const LastCopy& copy) {
 
 }  // namespace
 
-FreeRanges::FreeRanges(size_t bytes) : bytes_(grains(bytes)) { ranges_.emplace(0, Range{bytes_, {}}); }
+FreeRanges::FreeRanges(size_t bytes) : bytes_(in_grains(bytes)) { ranges_.emplace(0, Range{bytes_, {}}); }
 
 FreeRanges::Ranges::const_iterator FreeRanges::best(size_t bytes) const {
   auto found = ranges_.end();
@@ -36,13 +31,13 @@ FreeRanges::Ranges::const_iterator FreeRanges::best(size_t bytes) const {
 }
 
 std::optional<std::pair<bool, size_t>> FreeRanges::fit(size_t bytes) const {
-  const auto found = best(grains(bytes));
+  const auto found = best(in_grains(bytes));
   if (found == ranges_.end()) return std::nullopt;
   return std::make_pair(ends_memory(found), found->second.bytes);
 }
 
 size_t FreeRanges::take(size_t bytes, std::vector<LastCopy>* before) {
-  const size_t wanted = grains(bytes);
+  const size_t wanted = in_grains(bytes);
   const auto found = best(wanted);
   const size_t offset = found->first;
   const Range range = found->second;
@@ -55,7 +50,7 @@ size_t FreeRanges::take(size_t bytes, std::vector<LastCopy>* before) {
 }
 
 void FreeRanges::give_back(size_t offset, size_t bytes, const std::optional<LastCopy>& last) {
-  Range range{grains(bytes), {}};
+  Range range{in_grains(bytes), {}};
   if (last.has_value()) range.copies.push_back(*last);
   taken_ -= range.bytes;
   const auto at = ranges_.emplace(offset, std::move(range)).first;

@@ -27,6 +27,9 @@ class FreeRanges {
  public:
   static constexpr size_t kGrain = 64;  // bytes: ranges begin and end at multiples
 
+  // The bytes of the least whole grains that hold so many.
+  static size_t in_grains(size_t bytes) { return (bytes + (bytes == 0) + kGrain - 1) / kGrain * kGrain; }
+
   explicit FreeRanges(size_t bytes);
 
   // The range that a request would be cut from: whether it ends the memory, and its bytes; the less, the better the

@@ -1,4 +1,5 @@
-// Host memory of exactly as many bytes as were asked for, page-locked as one piece and given back to the system.
+// Host memory of as many bytes as were asked for, in whole grains, so that a block which ends in the last one lies
+// within what is page-locked; as one piece, and given back to the system.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -14,7 +15,8 @@ namespace bayplan::swap {
 
 class HostArena {
  public:
-  // Null where the system has no such memory or it cannot be page-locked; `why` then says so.
+  // Null where the system has no such memory or it cannot be page-locked; `why` then says so. To make one and to let
+  // one go, the host waits for the device.
   static std::unique_ptr<HostArena> make(size_t bytes, const HostRegistrar& registrar, std::string* why);
   // No copy uses it any more.
   ~HostArena();

@@ -1,3 +1,4 @@
+// One file: every way into the pool and out of it keeps the same accounts of bytes.
 #include "storage/host_pool.h"
 
 #include <ATen/core/CachingHostAllocator.h>
@@ -10,12 +11,13 @@
 #include <string>
 #include <utility>
 
+#include "storage/waits.h"
+
 namespace bayplan::swap {
 namespace {
 
 constexpr uint64_t kGrowth = 20;  // what is page-locked ahead of need is at most a twentieth of what is held
 
-thread_local int without_growth = 0;
 uint64_t copies = 0;  // of all blocks; under the store's lock
 
 bool is_done(const HostBlock& block) { return !block.last.has_value() || block.last->event->query(); }
@@ -40,10 +42,6 @@ EventPtr HostBlock::copied(c10::Stream stream) {
   return last->event;
 }
 
-WithoutGrowth::WithoutGrowth() { ++without_growth; }
-WithoutGrowth::~WithoutGrowth() { --without_growth; }
-bool WithoutGrowth::active() { return without_growth > 0; }
-
 // ---- blocks ---------------------------------------------------------------------------------------------------------
 
 HostBlock HostPool::acquire(size_t bytes, c10::Stream writer) {
@@ -52,7 +50,7 @@ HostBlock HostPool::acquire(size_t bytes, c10::Stream writer) {
     ++stats_.reuses;
     return cut(*arena, bytes, writer);
   }
-  if (WithoutGrowth::active()) {
+  if (WithoutWaits::active()) {
     throw HostMemoryShort("no page-locked memory is free for " + std::to_string(bytes) +
                           " bytes, and none can be had while the device's allocator is at work: more is page-locked "
                           "before the next operator");
@@ -75,6 +73,12 @@ HostArena* HostPool::best_arena(size_t bytes) const {
 
 bool HostPool::has_room(size_t bytes) const { return best_arena(bytes) != nullptr; }
 
+bool HostPool::can_serve_now(size_t bytes) {
+  if (!WithoutWaits::active() || has_room(bytes)) return true;
+  ++stats_.unserved;
+  return false;
+}
+
 HostBlock HostPool::cut(HostArena& arena, size_t bytes, c10::Stream writer) {
   const Quiet quiet;
   std::vector<LastCopy> before;
@@ -85,6 +89,7 @@ HostBlock HostPool::cut(HostArena& arena, size_t bytes, c10::Stream writer) {
     if (copy.stream != writer) copy.event->block(writer);
   }
   block.bytes = at::from_blob(arena.at(block.offset), {static_cast<int64_t>(bytes)}, at::kByte);
+  if (!is_ready()) put_off_.store(true);
   return take(std::move(block), bytes);
 }
 
@@ -107,7 +112,12 @@ void HostPool::give_back(HostBlock block) {
     const size_t whole = block.whole.nbytes();
     idle_[whole].push_back(std::move(block));
   }
-  shed();
+  if (WithoutWaits::active()) {
+    shed_later_ = true;
+    put_off_.store(true);
+  } else {
+    shed();
+  }
 }
 
 // ---- arenas ---------------------------------------------------------------------------------------------------------
@@ -149,6 +159,27 @@ void HostPool::grow_by(size_t bytes, c10::DeviceType type) {
   if (bytes > 0 && exact(type)) add_arena(bytes, *registrar_of(type));
 }
 
+void HostPool::keep_ready(size_t block_bytes, size_t bytes) {
+  ready_block_bytes_ = std::max(ready_block_bytes_, block_bytes);
+  ready_bytes_ = std::max(ready_bytes_, bytes);
+  if (!is_ready()) put_off_.store(true);
+}
+
+bool HostPool::is_ready() const {
+  const bool block = ready_block_bytes_ == 0 || has_room(ready_block_bytes_);
+  return block && stats_.held_bytes - stats_.used_bytes >= ready_bytes_;
+}
+
+// Twice the block, so that not every one that leaves has more page-locked.
+void HostPool::catch_up(c10::DeviceType type) {
+  put_off_.store(false);
+  if (std::exchange(shed_later_, false)) shed();
+  if (is_ready()) return;
+  if (!has_room(ready_block_bytes_)) grow_by(2 * ready_block_bytes_, type);
+  const uint64_t idle = stats_.held_bytes - stats_.used_bytes;
+  if (idle < ready_bytes_) grow_by(ready_bytes_ - idle, type);
+}
+
 HostPool::Arenas::iterator HostPool::oldest_idle_arena() {
   auto oldest = arenas_.end();
   for (auto arena = arenas_.begin(); arena != arenas_.end(); ++arena) {
@@ -159,7 +190,7 @@ HostPool::Arenas::iterator HostPool::oldest_idle_arena() {
 }
 
 void HostPool::drop(Arenas::iterator arena) {
-  for (const LastCopy& copy : (*arena)->ranges.copies()) copy.event->synchronize();
+  for (const LastCopy& copy : (*arena)->ranges.copies()) await(*copy.event);
   stats_.held_bytes -= (*arena)->bytes();
   arenas_.erase(arena);
 }
@@ -188,6 +219,7 @@ HostBlock HostPool::torch_block(size_t bytes, c10::Stream writer) {
 
 HostBlock HostPool::allocate(size_t bytes, c10::DeviceType type) {
   const Quiet quiet;
+  note_wait(Awaited::kPageLocking);
   HostBlock block;
   try {
     const auto options = at::TensorOptions().dtype(at::kByte).pinned_memory(true);
@@ -206,7 +238,8 @@ HostBlock HostPool::allocate(size_t bytes, c10::DeviceType type) {
 void HostPool::drop_oldest(Blocks::iterator size) {
   HostBlock block = std::move(size->second.front());
   size->second.pop_front();
-  if (block.last.has_value()) block.last->event->synchronize();
+  note_wait(Awaited::kPageLocking);
+  if (block.last.has_value()) await(*block.last->event);
   stats_.held_bytes -= block.whole.nbytes();
 }
 
@@ -240,7 +273,8 @@ void HostPool::make_room(size_t bytes) {
 // Sizes that are not asked for any more (sequences change their length) must not stay for ever: what has been idle for
 // longest goes, if its copy is done; where far too much lies idle, the host waits for it.
 void HostPool::shed() {
-  const uint64_t usual = std::max(stats_.peak_used_bytes, reserved_bytes_);
+  const uint64_t ready = 2 * ready_block_bytes_ + ready_bytes_;
+  const uint64_t usual = std::max({stats_.peak_used_bytes, reserved_bytes_, ready});
   while (stats_.held_bytes > 2 * usual) {
     const bool far_beyond = stats_.held_bytes > 4 * usual;
     const auto arena = oldest_idle_arena();
@@ -263,6 +297,7 @@ void HostPool::shed() {
 void HostPool::trim() {
   while (drop_idle()) {
   }
+  keep_nothing_ready();
   reserved_bytes_ = 0;
   stats_.peak_used_bytes = stats_.used_bytes;
   // PyTorch's allocator keeps what it gets back for the next request, whoever makes it.

@@ -5,6 +5,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <atomic>
 #include <deque>
 #include <map>
 #include <memory>
@@ -43,18 +44,8 @@ struct HostStats {
   uint64_t peak_used_bytes = 0;  // since everything idle was given back
   uint64_t allocations = 0;
   uint64_t reuses = 0;
+  uint64_t unserved = 0;      // looks for a block that nobody could wait for
   std::string fallback = {};  // why PyTorch's host allocator, with its rounding, was asked; empty: it was not
-};
-
-// While one exists, its thread page-locks no memory: it may hold a lock of the device's allocator.
-class WithoutGrowth {
- public:
-  WithoutGrowth();
-  ~WithoutGrowth();
-  WithoutGrowth(const WithoutGrowth&) = delete;
-  WithoutGrowth& operator=(const WithoutGrowth&) = delete;
-
-  static bool active();
 };
 
 // Not thread-safe: the store locks.
@@ -66,13 +57,22 @@ class HostPool {
   void give_back(HostBlock block);
   // Whether `acquire` would find memory that is page-locked already.
   bool has_room(size_t bytes) const;
+  // Whether it would do without waiting where nobody may wait (waits.h); counted if not.
+  bool can_serve_now(size_t bytes);
 
   // Page-locks an arena that holds so many bytes beside each other, unless there is one that is free; within the limit,
   // as much as it allows. Idle memory is given back before.
   void reserve(size_t bytes, c10::DeviceType type);
 
-  // Page-locks so many bytes more, within the limit; nothing where there is no room.
-  void grow_by(size_t bytes, c10::DeviceType type);
+  // From now on so many bytes beside each other, and so many in all, are to be free for whoever may not wait: at least
+  // as much as was said before. Within the limit, and where there are arenas.
+  void keep_ready(size_t block_bytes, size_t bytes);
+  // Nothing more is kept ready.
+  void keep_nothing_ready() { ready_block_bytes_ = ready_bytes_ = 0; }
+  // Whether some of that was used since, or memory is to be given back that could not be at once. Needs no lock.
+  bool has_put_off() const { return put_off_.load(std::memory_order_relaxed); }
+  // Does what was put off: the host waits for the device.
+  void catch_up(c10::DeviceType type);
 
   // Bytes that the pool may hold; nothing: what the host gives. Blocks in use are never taken away.
   void set_limit(std::optional<uint64_t> bytes) { limit_ = bytes; }
@@ -102,6 +102,8 @@ class HostPool {
   void hold(uint64_t bytes);
   bool fits(size_t bytes) const { return !limit_.has_value() || stats_.held_bytes + bytes <= *limit_; }
   void make_room(size_t bytes);
+  void grow_by(size_t bytes, c10::DeviceType type);
+  bool is_ready() const;
   bool drop_idle();
   void shed();
   Arenas::iterator oldest_idle_arena();
@@ -114,6 +116,10 @@ class HostPool {
   bool arenas_on_ = true;
   uint64_t returns_ = 0;
   uint64_t reserved_bytes_ = 0;
+  size_t ready_block_bytes_ = 0;
+  size_t ready_bytes_ = 0;
+  bool shed_later_ = false;
+  std::atomic<bool> put_off_{false};
   std::set<c10::DeviceType> asked_torch_;
   HostStats stats_;
 };

@@ -3,7 +3,6 @@
 #include <pybind11/stl.h>
 #include <torch/csrc/Exceptions.h>
 
-#include <mutex>
 #include <optional>
 #include <string>
 
@@ -38,6 +37,7 @@ void bind_types(py::module_& module) {
       .def_readonly("peak_used_bytes", &HostStats::peak_used_bytes)
       .def_readonly("allocations", &HostStats::allocations)
       .def_readonly("reuses", &HostStats::reuses)
+      .def_readonly("unserved", &HostStats::unserved)
       .def_readonly("fallback", &HostStats::fallback);
 }
 
@@ -48,14 +48,14 @@ void set_observer(const std::optional<py::capsule>& capsule) {
     if (observer == nullptr) throw py::error_already_set();
   }
   Store& store = Store::get();
-  const std::lock_guard<std::recursive_mutex> held(store.lock);
+  const Lock held(store.lock);
   store.set_handover_observer(observer);
 }
 
 // Runs on the pool, which the store locks.
 template <typename Body>
 auto with_host(const Body& body) {
-  const std::lock_guard<std::recursive_mutex> held(Store::get().lock);
+  const Lock held(Store::get().lock);
   return body(Store::get().host());
 }
 

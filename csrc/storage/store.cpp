@@ -14,8 +14,6 @@
 namespace bayplan::swap {
 namespace {
 
-using Lock = std::lock_guard<std::recursive_mutex>;
-
 std::string absence_message(size_t bytes) {
   return "this tensor's storage (" + std::to_string(bytes) +
          " bytes) is swapped out to the host: read it through PyTorch's operators, or call "
@@ -191,7 +189,7 @@ void Store::install(c10::StorageImpl& storage) {
 void Store::hand_back(c10::StorageImpl& storage, Entry& entry, c10::Event& copied, Users users) {
   const c10::Stream reader = current_stream(entry.device);
   copied.block(reader);
-  if (users == Users::kAnyStream) copied.synchronize();
+  if (users == Users::kAnyStream) await(copied);
   if (reader != entry.home) {
     c10::impl::VirtualGuardImpl(entry.device.type()).recordDataPtrOnStream(entry.block, reader);
   }

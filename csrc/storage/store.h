@@ -11,12 +11,12 @@
 
 #include <atomic>
 #include <cstdint>
-#include <mutex>
 #include <string>
 #include <unordered_map>
 
 #include "storage/host_pool.h"
 #include "storage/lanes.h"
+#include "storage/waits.h"
 
 namespace bayplan::swap {
 
@@ -107,7 +107,7 @@ class Store {
   // Called, under the lock, when the first storage leaves and when the last is back.
   void set_listener(void (*listener)()) { listener_ = listener; }
 
-  std::recursive_mutex lock;
+  StoreMutex lock;
 
  private:
   static void drop(void* entry);

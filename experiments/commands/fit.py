@@ -1,8 +1,10 @@
 """`bayplan fit`: whether a training step fits a device, by technique, before the device is there."""
 
+from dataclasses import replace
 from typing import Any
 
 import click
+import msgspec
 
 from experiments.commands.cut import CUT, shape_options
 from experiments.commands.streams import print_json
@@ -24,6 +26,11 @@ less what no tensor owns (--outside). Exit code 0: some technique fits in segmen
 @click.command("fit", help=HELP)
 @click.argument("factory", metavar="[MODULE:FACTORY]", required=False)
 @shape_options
+@click.option(
+    "--attention",
+    type=click.Choice(["unfused", "flash"]),
+    help="Of a --shape: whether scores and probabilities stand in memory.  [default: the shape's]",
+)
 @click.option("--hardware", required=True, metavar="H", help="A hardware file, or a name in conf/hardware.")
 @click.option("--budget", metavar="B", help="Bytes, 8GiB, or 80%; see above.")
 @click.option("--outside", metavar="BYTES", help="What no tensor owns: context, libraries.  [default: assumed]")
@@ -57,15 +64,19 @@ def command(factory: str | None, shape: str | None, as_json: bool, **options: An
         limits=Limits(time_s=options["time_limit"]),
     )
     cut = {name: options[name] for name in CUT}
+    attention = options["attention"]
     if factory is not None:
-        _refuse_cut(cut)
+        _refuse_cut({**cut, "attention": attention})
         answer = fit_program(factory, question)
     else:
         from experiments.commands.kinds.face import Request
         from experiments.commands.kinds.stage import stage_of
 
         request = Request("fit", options["hardware"], question.hardware, question.budget, cut)
-        answer = fit_stage(stage_of(request, str(shape)), question)
+        stage = stage_of(request, str(shape))
+        if attention is not None:
+            stage = replace(stage, shape=msgspec.structs.replace(stage.shape, attention=attention))
+        answer = fit_stage(stage, question)
     if as_json:
         print_json(answer.told())
     else:

@@ -35,14 +35,16 @@ class Row:
     """One technique. Absent figures are None, and `reason` says why; `fits` None: not known.
 
     - `allocated_bytes`, `reserved_bytes`: peaks where the device is large enough. `reserved_bytes` is what the
-      allocator would hold if it never had to give anything back.
+      allocator would hold if it never had to give anything back, and `segments` of what it would then be made: sizes
+      in bytes (of expandable segments: of what they grow by) with how many there are.
     - `least_allocated_bytes`, `least_reserved_bytes`: the least device memory with which the technique works, if every
       byte could be used, and in segments. The margins are the budget less these two.
     - `fits`: the replay of the allocator's rules within the budget serves every request; `fits_allocated`: the bytes
       alone would fit. `retries` counts how often cached segments had to go back first.
     - `host_bytes`: host memory of the plan; `host_rounded_bytes` the same where page-locked blocks are rounded up to
       powers of two, as PyTorch's host allocator does; `least_host_bytes`: what any plan in that budget takes at least.
-    - `step_us` with `step_how`; of swapping, the plan that fits the budget, made for `plan_budget_bytes`.
+    - `step_us` with `step_how`; of swapping, the plan that fits the budget, made for `plan_budget_bytes` by `solver`.
+      `asked`: the solvers whose plans were tried; `least_reserved_solver`: whose plan needs the least in segments.
     """
 
     technique: Technique
@@ -52,6 +54,7 @@ class Row:
     fits_allocated: bool | None = None
     allocated_bytes: int | None = None
     reserved_bytes: int | None = None
+    segments: tuple[tuple[int, int], ...] = ()
     least_allocated_bytes: int | None = None
     least_reserved_bytes: int | None = None
     margin_allocated_bytes: int | None = None
@@ -63,6 +66,9 @@ class Row:
     step_us: int | None = None
     step_how: str | None = None
     plan_budget_bytes: int | None = None
+    solver: str | None = None
+    asked: tuple[str, ...] = ()
+    least_reserved_solver: str | None = None
     peak: Where | None = None
     remarks: tuple[str, ...] = ()
     reason: str | None = None
@@ -75,7 +81,7 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """Everything that one call of `bayplan fit` found out."""
+    """Everything that one call of `bayplan fit` found out; `attention` is a shape's, None where a program was run."""
 
     name: str
     source: str
@@ -85,6 +91,7 @@ class Answer:
     budget_bytes: int
     budget_how: str
     expandable: bool
+    attention: str | None = None
     rows: tuple[Row, ...] = field(default_factory=tuple)
 
     @property

@@ -1,13 +1,13 @@
 """One call of `bayplan fit`: from a program or a shape, a machine and a budget to the answer."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from experiments.fit.answer import TECHNIQUES, Answer, Row, Technique
 from experiments.fit.judge import Asked, Budget, allocated_peak
 from experiments.fit.outside import Outside, outside_of
 from experiments.fit.trace import Trace
 from experiments.stages import Stage
-from solvers.ir.amounts import parse_budget
+from solvers.ir.amounts import parse_budget, show_bytes
 from solvers.ir.errors import InvalidInput
 from solvers.ir.hardware import Hardware
 from solvers.ir.names import unknown
@@ -52,6 +52,11 @@ class Question:
             amount, how = device - outside.bytes, "the device's memory less what no tensor owns"
         else:
             amount, how = parse_budget(self.budget, allocated_peak(plain.events)), "as given by --budget"
+        if amount < 1 and self.outside_bytes is not None and self.budget is None:
+            raise InvalidInput(
+                f"--outside is {show_bytes(outside.bytes)}, but the whole device has {show_bytes(device)}: give less "
+                "than that, or a larger device"
+            )
         if amount < 1:
             raise InvalidInput(f"the budget is {amount} bytes, in which nothing runs: give more, or a larger device")
         return Budget(amount, self.expandable), how
@@ -79,7 +84,8 @@ def fit_stage(stage: Stage, question: Question) -> Answer:
     outside = outside_of(question.hardware, cut.tensor * cut.pipeline, question.outside_bytes)
     budget, how = question.budget_of(plain, outside)
     rows = shape_rows(stage, question.asked, budget)
-    return _answer(plain.graph.name, plain, question, outside, (budget, how), rows)
+    answer = _answer(plain.graph.name, plain, question, outside, (budget, how), rows)
+    return replace(answer, attention=stage.shape.attention)
 
 
 def _answer(

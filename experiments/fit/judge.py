@@ -1,14 +1,18 @@
 """A trace against a budget: peaks, the least memory that serves it, and where the peak is and what holds it."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from experiments.fit.answer import MODELLED, Row, Technique, Where
 from experiments.fit.trace import Kind, Trace, bytes_by_kind
 from solvers.ir.amounts import show_bytes
 from solvers.ir.hardware import Hardware
 from solvers.ir.solution import Limits
-from solvers.timeline.segments import Event, SegmentSettings, held_before, least_limit, replay
+from solvers.timeline.segments import Event, Replayed, SegmentSettings, held_before, least_limit, replay
+
+BY_CHANCE = "fits by chance: with somewhat more memory blocks would lie elsewhere and one be refused"
 
 
 @dataclass(frozen=True)
@@ -52,15 +56,16 @@ class Told:
 
 def row_of(trace: Trace, budget: Budget, told: Told) -> Row:
     """The row of a technique whose requests are the trace's, whatever the budget."""
-    free, within = replay(trace.events, budget.endless), replay(trace.events, budget.settings)
+    free, within = replay(trace.events, budget.endless, moments=True), replay(trace.events, budget.settings)
     allocated = allocated_peak(trace.events)
     least = least_limit(trace.events, budget.endless)
     remarks = list(told.remarks)
     if within.refusal is not None:
         asked = show_bytes(within.refusal.bytes)
         remarks.append(f"refused: a request of {asked} in {_place(trace, within.refusal.event)}")
+        remarks += fragmented(allocated, least, budget)
     elif budget.bytes < least:
-        remarks.append("fits by chance: with somewhat more memory blocks would lie elsewhere and one be refused")
+        remarks.append(BY_CHANCE)
     return Row(
         technique=told.technique,
         what=told.what,
@@ -69,6 +74,7 @@ def row_of(trace: Trace, budget: Budget, told: Told) -> Row:
         fits_allocated=allocated <= budget.bytes,
         allocated_bytes=allocated,
         reserved_bytes=free.reserved_peak,
+        segments=segments_of(free),
         least_allocated_bytes=allocated,
         least_reserved_bytes=least,
         margin_allocated_bytes=budget.bytes - allocated,
@@ -82,6 +88,25 @@ def row_of(trace: Trace, budget: Budget, told: Told) -> Row:
         peak=where_of(trace),
         remarks=(*remarks, *_earlier(trace, allocated)),
     )
+
+
+def segments_of(free: Replayed) -> tuple[tuple[int, int], ...]:
+    """Sizes of the segments that the driver gave, the largest first, with how many; of a replay that gave none back."""
+    levels = (0, *(moment.reserved for moment in free.moments))
+    grown = Counter(now - before for before, now in pairwise(levels) if now > before)
+    return tuple(sorted(grown.items(), reverse=True))
+
+
+def fragmented(needed_bytes: int, least_reserved_bytes: int, budget: Budget) -> tuple[str, ...]:
+    """Why a step whose bytes fit is refused all the same; nothing where not even its bytes do."""
+    if needed_bytes > budget.bytes:
+        return ()
+    if budget.expandable:
+        why = "expandable segments grow by 20 MiB (for requests up to 1 MiB, by 2 MiB)"
+    else:
+        why = "a request of 1 to 10 MiB takes a segment of 20 MiB, a smaller one of 2 MiB, each to be filled by others"
+    need = f"{show_bytes(needed_bytes)} of blocks would fit, their segments do not: {why}"
+    return (f"{need}; give at least {show_bytes(least_reserved_bytes)}",)
 
 
 def where_of(trace: Trace, step: Sequence[Event] | None = None, ops: Sequence[int | None] | None = None) -> Where:

@@ -1,7 +1,7 @@
 """A user's training step run on the simulated device, plain or recomputing, with every request to its allocator."""
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 
@@ -10,7 +10,7 @@ import torch
 
 from experiments.commands.devices import WITHOUT_END_BYTES
 from experiments.fit.recompute import checkpointed, selective
-from experiments.fit.trace import Kind, Trace, kind_of
+from experiments.fit.trace import FirstStep, Kind, Trace, kind_of
 from experiments.models.workload import Model, Workload
 from experiments.profiled import require_operators
 from runtime.device import use_sim
@@ -60,7 +60,7 @@ def record(
         gc.collect()
 
 
-def _recorded(model: Model, name: str, device: torch.device, policy: Policy, before: int) -> Recording:
+def _recorded(model: Model, name: str, device: torch.device, policy: Policy, in_use_before: int) -> Recording:
     workload, built = record_requests(lambda: model.build(device), device)
     with policy(workload.model, device):
         _, early = record_requests(lambda: _train(workload, STEPS - 1), device)
@@ -70,15 +70,35 @@ def _recorded(model: Model, name: str, device: torch.device, policy: Policy, bef
     step = replace(step, graph=_told(step.graph))
     require_operators(step.graph, f"the step of {name}", "sim")
     numbering = Numbering()
-    events = [*numbering.events(built.requests), *numbering.events(early.requests)]
+    events = [*numbering.events(built.requests)]
+    first_begin = len(events)
+    events += numbering.events(early.requests)
+    before = [request for request, known in zip(early.requests, numbering.known, strict=True) if known]
     begin = len(events)
     kinds = dict(_resident_kinds(workload, numbering.live))
     events += numbering.events(step.requests)
     block_of = {name: numbering.taken[request] for name, request in step.request_of.items()}
     kinds |= {block_of[tensor.id]: kind_of(tensor) for tensor in step.graph.tensors if tensor.id in block_of}
-    ops = tuple(request.op for request, known in zip(step.requests, numbering.known, strict=True) if known)
-    trace = Trace(step.graph, tuple(events), begin, ops, block_of, kinds)
-    return Recording(trace, tuple(_remarks(step, early.operator_ids, before, numbering)))
+    asked = [request for request, known in zip(step.requests, numbering.known, strict=True) if known]
+    ops, begun = tuple(request.op for request in asked), tuple(request.begun for request in asked)
+    first_steps = tuple(_first_steps(before, first_begin, early.operator_ids, step.operator_ids))
+    trace = Trace(step.graph, tuple(events), begin, ops, block_of, kinds, begun, first_steps)
+    return Recording(trace, tuple(_remarks(step, early.operator_ids, in_use_before, numbering)))
+
+
+def _first_steps(
+    requests: Sequence[Request], begin: int, early: Sequence[int], profiled: Sequence[int]
+) -> Iterator[FirstStep]:
+    """The two steps that were recorded together, parted where the second one's operators begin."""
+    second = len(early) - len(profiled)
+    place = next((at for at, one in enumerate(requests) if (one.op or 0) >= second), len(requests))
+    parts = (requests[:place], 0, early[: max(0, second)]), (requests[place:], second, early[max(0, second) :])
+    for asked, first_op, ids in parts:
+        ops = tuple(None if one.op is None else one.op - first_op for one in asked)
+        begun = tuple(max(0, one.begun - first_op) for one in asked)
+        alike = next((at for at, pair in enumerate(zip(ids, profiled)) if pair[0] != pair[1]), len(ids))  # noqa: B905
+        yield FirstStep(begin, ops, begun, alike)
+        begin += len(asked)
 
 
 def _told(graph: OpGraph) -> OpGraph:

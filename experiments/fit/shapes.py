@@ -37,15 +37,23 @@ def shape_rows(stage: Stage, asked: Asked, budget: Budget) -> tuple[Row, ...]:
 def _row(stage: Stage, technique: Technique, asked: Asked, budget: Budget) -> Row:
     if technique == "swap":
         return swap_row(shape_trace(stage), asked.hardware, budget, HOW, asked.solver, asked.limits)
+    trace = technique_trace(stage, technique)
+    if isinstance(trace, str):
+        return Row(technique=technique, what=WHAT[technique], how=HOW, reason=f"cannot be told: {trace}")
+    return row_of(trace, budget, Told(technique, WHAT[technique], HOW, CLOCK))
+
+
+def technique_trace(stage: Stage, technique: Technique) -> Trace | str:
+    """The step of a stage, plain or recomputing; a sentence where the rule does not apply."""
     if technique == "plain":
-        return row_of(shape_trace(stage), budget, Told(technique, WHAT[technique], HOW, CLOCK))
+        return shape_trace(stage)
     plan = _rule(stage, technique)
     if isinstance(plan, str):
-        return Row(technique=technique, what=WHAT[technique], how=HOW, reason=f"cannot be told: {plan}")
+        return plan
     plain, (group, *_) = stage.graph, plan.groups
     graph = run_again(plain, _everywhere(plain, [op for op, _ in group.recomputed]))
     kept = stage.costs.input_bytes + sum(stage.costs.forward[op].output_bytes for op in group.stored)
-    return row_of(_trace(stage, graph, kept), budget, Told(technique, WHAT[technique], HOW, CLOCK))
+    return _trace(stage, graph, kept)
 
 
 def _trace(stage: Stage, graph: OpGraph, kept_bytes: int) -> Trace:

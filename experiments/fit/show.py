@@ -8,6 +8,12 @@ from solvers.ir.amounts import show_bytes
 
 HEADERS = ("technique", "fits", "allocated", "reserved", "margin", "least device", "host", "step")
 MIB = 1 << 20
+ATTENTION = {
+    "unfused": "unfused: scores and probabilities of every layer stand in memory; --attention flash is without them",
+    "flash": "flash: one kernel; neither scores nor probabilities stand in memory",
+}
+"""What a shape's attention means for memory."""
+MOST_SIZES = 4
 
 
 def show(answer: Answer) -> None:
@@ -21,6 +27,7 @@ def show(answer: Answer) -> None:
             ("budget", f"{show_bytes(answer.budget_bytes)}, {answer.budget_how}"),
             ("allocator", f"PyTorch's rules, {'expandable' if answer.expandable else 'fixed'} segments (modelled)"),
             ("source", answer.source),
+            *([] if answer.attention is None else [("attention", ATTENTION[answer.attention])]),
         ],
     )
     print_table(
@@ -70,6 +77,11 @@ def _figures(row: Row) -> Iterator[tuple[str, str | None]]:
     yield "how", row.how
     if row.step_how is not None:
         yield "step", f"{row.step_us} µs, {row.step_how}"
+    if row.asked:
+        least = f"the least in segments is of a plan of {row.least_reserved_solver}"
+        yield "planned by", f"{row.solver}; plans were tried of {', '.join(row.asked)}; {least}"
+    if row.segments and row.reserved_bytes is not None:
+        yield "segments", f"{show_bytes(row.reserved_bytes)}: {_made_of(row.segments)}"
     if row.technique == "swap" and row.host_bytes is not None and row.host_rounded_bytes is not None:
         rounded = f"{show_bytes(row.host_rounded_bytes)} if page-locked blocks are rounded to powers of two (modelled)"
         yield "host memory", f"{show_bytes(row.host_bytes)}, {rounded}; at least {show_bytes(row.least_host_bytes)}"
@@ -80,6 +92,16 @@ def _figures(row: Row) -> Iterator[tuple[str, str | None]]:
                 yield f"  {kind}", f"{show_bytes(size)}, {100 * size / row.peak.bytes:.1f} %"
     for remark in row.remarks:
         yield "remark", remark
+
+
+def _made_of(segments: tuple[tuple[int, int], ...]) -> str:
+    """Sizes and how many of each; of many sizes the largest, and the rest together."""
+    told = [f"{count} of {size / MIB:g} MiB" for size, count in segments[:MOST_SIZES]]
+    rest = segments[MOST_SIZES:]
+    others = (
+        f"{sum(count for _, count in rest)} smaller ones of {sum(size * count for size, count in rest) / MIB:g} MiB"
+    )
+    return ", ".join([*told, *([others] if rest else [])])
 
 
 def _operator(peak: Where) -> str:

@@ -15,11 +15,25 @@ SPLIT: tuple[tuple[Kind, int], ...] = (("parameters", 2), ("gradients", 2), ("op
 
 
 @dataclass(frozen=True)
+class FirstStep:
+    """A step before the profiled one: its events begin with number `begin`, `ops` and `begun` as in `Trace`.
+
+    Its first `alike` operators are those of the profiled step.
+    """
+
+    begin: int
+    ops: tuple[int | None, ...]
+    begun: tuple[int, ...]
+    alike: int
+
+
+@dataclass(frozen=True)
 class Trace:
     """Events from an empty device to the end of a step; the step's begin with event number `step_begin`.
 
-    `graph` is the step; `ops[i]` is the operator during which event `step_begin` + i happens, None between two.
-    `block_of` says which block a tensor lies in that the step makes; `kinds` what a block holds, where that is known.
+    `graph` is the step; `ops[i]` is the operator during which event `step_begin` + i happens, None between two, and
+    `begun[i]` how many operators have begun by then (empty: nobody counted). `block_of` says which block a tensor lies
+    in that the step makes; `kinds` what a block holds, where that is known. `first_steps` are those before, in order.
     """
 
     graph: OpGraph
@@ -28,12 +42,20 @@ class Trace:
     ops: tuple[int | None, ...]
     block_of: Mapping[TensorId, int]
     kinds: Mapping[int, Kind]
+    begun: tuple[int, ...] = ()
+    first_steps: tuple[FirstStep, ...] = ()
+
+    @property
+    def ran(self) -> bool:
+        """Whether a program ran; a computed step has no first steps of another kind."""
+        return bool(self.first_steps)
 
     @property
     def step(self) -> Requests:
         """The step alone, on what is in use when it begins."""
         begin = self.step_begin
-        return Requests(tuple(held_before(self.events, begin)), self.events[begin:], self.ops, self.block_of)
+        held = tuple(held_before(self.events, begin))
+        return Requests(held, self.events[begin:], self.ops, self.block_of, begun=self.begun)
 
 
 def kind_of(tensor: Tensor) -> Kind:

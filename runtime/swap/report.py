@@ -126,8 +126,9 @@ class SessionReport:
     `cost` is what swapping costs an iteration of the kind that ran last; None where nothing was swapped, or before it
     is known. `reserved_peak_bytes` is what the allocator held at most, None where it holds exact bytes, and
     `outside_bytes` what was taken of the device beside that when the report was asked for
-    (`runtime.device.outside_bytes`), None on sim. `policies` are the latest 1,000, `remarks` sentences about what did
-    not go as hoped; of those that differ in numbers only, the first.
+    (`runtime.device.outside_bytes`), None on sim. `waits_under_lock` says how often this process has waited where an
+    allocator holds its lock, which stops every thread that asks for memory: it must be 0. `policies` are the latest
+    1,000, `remarks` sentences about what did not go as hoped; of those that differ in numbers only, the first.
     """
 
     device: str
@@ -147,6 +148,7 @@ class SessionReport:
     cost: SwapCost | None = None
     reserved_peak_bytes: int | None = None
     outside_bytes: int | None = None
+    waits_under_lock: int = 0
 
     @property
     def within_budget(self) -> bool:

@@ -86,6 +86,7 @@ class Session:
             parts.watch,
             Around(self._segments.give_cache_back, self._settle),
         )
+        self._waits_before = core.relief_counts()["waits_under_lock"]
         self._whole = True
         self._began = False
         self._closed = False
@@ -153,6 +154,7 @@ class Session:
             cost=control.cost(),
             outside_bytes=outside_bytes(self.device),
             reserved_peak_bytes=self._segments.reserved_peak_bytes(control.reserved_peak_bytes, active=self.active),
+            waits_under_lock=core.relief_counts()["waits_under_lock"] - self._waits_before,
         )
 
     def __enter__(self) -> "Session":

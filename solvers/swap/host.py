@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from solvers.ir.swap import SwapProblem
+from solvers.ir.swap import SwapPlan, SwapProblem
 
 
 @dataclass(frozen=True)
@@ -94,10 +94,19 @@ def host_room(problem: SwapProblem) -> HostRoom | None:
     """The problem's limit of host memory; None where it has none."""
     if problem.host_budget_bytes is None:
         return None
-    rounded = problem.host_rounding == "power-of-two"
+    return _room(problem, problem.host_budget_bytes, problem.host_rounding == "power-of-two")
+
+
+def host_need(problem: SwapProblem, plan: SwapPlan, *, rounded: bool = False) -> int:
+    """The bytes of the host that a plan takes, whatever the problem's limit; `rounded`: in blocks of powers of two."""
+    number = {tensor.id: index for index, tensor in enumerate(problem.tensors)}
+    return _room(problem, 0, rounded).need_bytes(number[swap.tensor] for swap in plan.swaps)
+
+
+def _room(problem: SwapProblem, budget_bytes: int, rounded: bool) -> HostRoom:
     size = [power_of_two(tensor.bytes) if rounded else tensor.bytes for tensor in problem.tensors]
     return HostRoom(
-        budget=problem.host_budget_bytes,
+        budget=budget_bytes,
         size=size,
         first=[tensor.last_forward_use for tensor in problem.tensors],
         last=[tensor.first_backward_use for tensor in problem.tensors],

@@ -202,3 +202,13 @@ def test_memory_that_copies_still_use_is_written_behind_them(device: torch.devic
     assert core.host_stats().held_bytes == first.nbytes
     assert torch.equal(second.cpu(), torch.arange(4096.0) + 1)
     assert torch.equal(first.cpu(), torch.arange(4096.0))
+
+
+def test_a_block_that_ends_in_an_arena_s_last_grain_lies_within_what_is_page_locked(device: torch.device) -> None:
+    """An arena of 4,000 bytes is one of 63 grains, and serves a tensor of as many."""
+    core.reserve_host(4000, device)
+    assert (core.host_stats().held_bytes, pinned()) == (4000, 63 * GRAIN)
+    tensor = torch.arange(63.0 * GRAIN / 4, device=device)
+    swap_out(tensor)
+    assert core.host_stats().held_bytes == 4000
+    assert torch.equal(tensor.cpu(), torch.arange(63.0 * GRAIN / 4))

@@ -116,6 +116,30 @@ def test_expandable_segments_leave_less_than_two_pages_where_blocks_are_large() 
 SHAPE = ("--shape", "gpt-300m", "--microbatch", 1)
 
 
+def test_attention_of_a_shape_is_said_and_can_be_set() -> None:
+    """With flash attention neither scores nor probabilities wait: a layer keeps 5·a·s²·b bytes less, and a few more."""
+    cut = (*SHAPE, "--technique", "plain")
+    unfused, flash = (told(*cut, *more, hardware="h200") for more in ((), ("--attention", "flash")))
+    assert (unfused["attention"], flash["attention"]) == ("unfused", "flash")
+    layers, heads, sequence = 24, 16, 1024
+    saved = unfused["rows"][0]["allocated_bytes"] - flash["rows"][0]["allocated_bytes"]
+    assert saved == pytest.approx(layers * 5 * heads * sequence**2, rel=0.02)
+    said = fit(*cut, hardware="h200").figure("attention")
+    assert said.startswith("unfused: scores and probabilities of every layer stand in memory; --attention flash")
+
+
+@pytest.mark.usefixtures("plain_sim")
+def test_who_planned_and_of_what_segments_the_peak_is_made() -> None:
+    answer = told(PROGRAM, "--budget", "1900KiB", "--technique", "swap", "--time-limit", 0.1)
+    row = rows(answer)["swap"]
+    assert answer["attention"] is None
+    assert row["solver"] in row["asked"] == ["greedy-swap", "capuchin-swap", "milp-swap"], "2.0 of 1.9 MiB: near"
+    assert sum(size * count for size, count in row["segments"]) == row["reserved_bytes"]
+    out = fit(PROGRAM, "--budget", "1900KiB", "--technique", "swap", "--time-limit", 0.1).out
+    assert "plans were tried of greedy-swap, capuchin-swap, milp-swap" in out
+    assert "their segments do not: a request of 1 to 10 MiB takes a segment of 20 MiB" in out
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -129,7 +153,9 @@ SHAPE = ("--shape", "gpt-300m", "--microbatch", 1)
         ((*SHAPE, "--technique", "swop"), "there is no technique 'swop': did you mean 'swap'?"),
         ((*SHAPE, "--solver", "opt"), "there is no solver of swap problems 'opt': choose of"),
         ((*SHAPE, "--outside", "much"), "--outside is 'much': give bytes"),
-        ((*SHAPE, "--outside", "999GiB"), "in which nothing runs: give more, or a larger device"),
+        ((*SHAPE, "--outside", "10TiB"), "--outside is 10995116277760 bytes (10.00 TiB), but the whole device has"),
+        ((PROGRAM, "--attention", "flash"), "--attention says how a --shape is cut, but MODULE:FACTORY is run"),
+        ((*SHAPE, "--attention", "fused"), "'fused' is not one of 'unfused', 'flash'"),
         ((*SHAPE, "--budget", "80"), "--budget is '80', a number without a unit"),
         ((*SHAPE, "--budget", "0%"), "the budget is 0 bytes, in which nothing runs"),
         ((*SHAPE, "--time-limit", "-1"), "--time-limit is -1.0: give at least 0 seconds"),

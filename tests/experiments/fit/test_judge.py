@@ -22,6 +22,7 @@ def test_the_row_of_a_step_by_hand() -> None:
     assert (row.fits, row.margin_allocated_bytes) == (True, 16 * MIB)
     assert row.reserved_bytes == row.least_reserved_bytes == 60 * MIB
     assert row.margin_reserved_bytes == 4 * MIB
+    assert row.segments == ((20 * MIB, 3),)
     assert row.step_us == 80
     assert row.peak is not None
     assert (row.peak.operator, row.peak.number, row.peak.phase) == ("layer 1 back", 4, "backward")
@@ -31,7 +32,10 @@ def test_the_row_of_a_step_by_hand() -> None:
 def test_a_step_that_fits_in_bytes_only() -> None:
     row = row_of(graph_trace(two_layers()), Budget(50 * MIB), TOLD)
     assert (row.fits, row.fits_allocated) == (False, True)
-    assert row.remarks == ("refused: a request of 4194304 bytes (4.00 MiB) in layer 1 b (operator 3)",)
+    refused, why = row.remarks
+    assert refused == "refused: a request of 4194304 bytes (4.00 MiB) in layer 1 b (operator 3)"
+    assert why.startswith("50331648 bytes (48.00 MiB) of blocks would fit, their segments do not: a request of 1 to 10")
+    assert why.endswith("give at least 62914560 bytes (60.00 MiB)")
     assert row.margin_reserved_bytes == -10 * MIB
 
 

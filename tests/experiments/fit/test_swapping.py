@@ -1,13 +1,15 @@
 """Swapping: the requests of a step under a plan, host bytes, and rows that say what cannot be."""
 
 import math
+from dataclasses import replace
 
 import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from experiments.fit.judge import Budget, allocated_peak
-from experiments.fit.swapping import Planned, swap_row
+from experiments.fit.swap_plans import OTHERS, Planned, Search
+from experiments.fit.swapping import swap_row
 from experiments.fit.trace import graph_trace
 from experiments.hardware import read_hardware
 from experiments.shapes import read_shape
@@ -18,7 +20,7 @@ from solvers.swap import GreedySwap
 from solvers.swap.evaluate import least_budget
 from solvers.swap.lower import lower
 from solvers.timeline import promised_peak_bytes
-from solvers.timeline.segments import repeated, under_schedule
+from solvers.timeline.segments import Event, repeated, under_schedule
 from solvers.workload import Parallelism
 from tests.experiments.fit.steps import MIB, machine, two_layers
 
@@ -31,7 +33,8 @@ def planned(budget_mib: int, *swaps: tuple[str, int]) -> Planned:
     assert isinstance(problem, SwapProblem)
     plan = SwapPlan(swaps=tuple(Swap(tensor=name, swap_in_at=op) for name, op in swaps))
     schedule = lower(problem, plan)
-    return Planned("by hand", problem, schedule, under_schedule(trace.step, schedule))
+    step = under_schedule(trace.step, schedule)
+    return Planned("by hand", problem, plan, schedule, step, repeated(step, 3))
 
 
 def test_a_tensor_gives_its_block_back_and_takes_another() -> None:
@@ -52,8 +55,10 @@ def test_host_blocks_of_powers_of_two_take_more() -> None:
     )
     problem = make_problem("swap", trace.graph, machine(), 60 * MIB)
     assert isinstance(problem, SwapProblem)
-    schedule = lower(problem, SwapPlan(swaps=(Swap(tensor="a0", swap_in_at=5),)))
-    assert Planned("", problem, schedule, under_schedule(trace.step, schedule)).host_bytes == (9 * MIB, 16 * MIB)
+    plan = SwapPlan(swaps=(Swap(tensor="a0", swap_in_at=5),))
+    schedule = lower(problem, plan)
+    done = Planned("", problem, plan, schedule, under_schedule(trace.step, schedule), [])
+    assert done.host_bytes == (9 * MIB, 16 * MIB)
 
 
 @settings(max_examples=15)
@@ -88,7 +93,9 @@ def test_the_row_of_a_budget_that_swapping_meets() -> None:
 def test_the_row_below_the_least_memory() -> None:
     row = swap_row(graph_trace(two_layers()), machine(), Budget(39 * MIB), "by hand", "greedy-swap", EXACT)
     assert (row.fits, row.fits_allocated, row.margin_allocated_bytes) == (False, False, -MIB)
-    assert row.remarks == ("peaks, host memory and step are those of the plan with the least device memory",)
+    shown = "peaks, host memory and step are those of the plan that needs the fewest segments, by greedy-swap"
+    assert row.remarks == (shown,)
+    assert row.asked == ("greedy-swap",), "not even the bytes fit: nobody else can help"
     assert row.host_bytes == 8 * MIB
     assert row.least_host_bytes == 8 * MIB, "48 without a plan, 40 with it"
 
@@ -130,3 +137,63 @@ def test_planned_requests_stay_in_the_order_of_operators() -> None:
     done = planned(40, ("a0", 5))
     ops = [op for op in done.step.ops if op is not None]
     assert ops == sorted(ops)
+
+
+class Stubborn(Search):
+    """Greedy's plans find no segments; of the others only `finds` has plans that do."""
+
+    finds = ""
+    tried: list[tuple[str, int, float]]
+
+    def _planned(self, solver: str, budget_bytes: int, limits: Limits) -> Planned | None:
+        self.tried.append((solver, budget_bytes // MIB, limits.time_s))
+        done = planned(budget_bytes // MIB, ("a0", 5))
+        spoilt = done.events if solver == self.finds else [Event(10**6, 64 * MIB), *done.events]
+        return replace(done, solver=solver, events=spoilt)
+
+    @staticmethod
+    def of(finds: str, budget_mib: int) -> "Stubborn":
+        search = Stubborn(graph_trace(two_layers()), machine(), Budget(budget_mib * MIB), 40 * MIB)
+        search.finds, search.tried = finds, []
+        return search
+
+
+def test_where_the_first_says_no_the_others_are_asked() -> None:
+    """Greedy needs 64 + 42 of 100 MiB: a near no. Capuchin says no, too; the third has a plan."""
+    search = Stubborn.of("milp-swap", 100)
+    found = search.found("greedy-swap", Limits(time_s=60))
+    assert found is not None and found.fitting is not None
+    assert found.fitting.solver == found.smallest.solver == "milp-swap"
+    assert found.asked == ("greedy-swap", *OTHERS)
+    assert {time_s for _, _, time_s in search.tried} == {2.0}, "nobody asked for them by name"
+    assert [size for solver, size, _ in search.tried if solver == "capuchin-swap"] == [100, 80, 60, 40]
+
+
+def test_a_far_no_is_not_asked_about() -> None:
+    """108 of 60 MiB."""
+    search = Stubborn.of("milp-swap", 60)
+    found = search.found("greedy-swap", Limits())
+    assert found is not None and found.fitting is None
+    assert found.asked == ("greedy-swap",)
+
+
+def test_the_solver_that_was_named_is_asked_whatever_the_first_says() -> None:
+    search = Stubborn.of("capuchin-swap", 60)
+    found = search.found("capuchin-swap", Limits(time_s=60))
+    assert found is not None and found.fitting is not None
+    assert found.fitting.solver == "capuchin-swap"
+    assert {time_s for solver, _, time_s in search.tried if solver == "capuchin-swap"} == {60}
+
+
+def test_a_first_solver_without_a_plan_ends_nothing() -> None:
+    class Mute(Stubborn):
+        def _planned(self, solver: str, budget_bytes: int, limits: Limits) -> Planned | None:
+            return None if solver == "greedy-swap" else super()._planned(solver, budget_bytes, limits)
+
+    search = Mute(graph_trace(two_layers()), machine(), Budget(60 * MIB), 40 * MIB)
+    search.finds, search.tried = "capuchin-swap", []
+    found = search.found("greedy-swap", Limits())
+    assert found is not None and found.fitting is not None
+    search = Mute(graph_trace(two_layers()), machine(), Budget(39 * MIB), 40 * MIB)
+    search.tried = []
+    assert search.found("greedy-swap", Limits()) is None, "less than the least, and nobody to say what it needs"

@@ -9,10 +9,11 @@ import pytest
 
 from solvers.check import check_plan
 from solvers.check.swap.judge import is_feasible, known_least_budget
-from solvers.ir import InvalidInput, Limits, Solution, Status, SwapPlan, SwapProblem
+from solvers.ir import InvalidInput, Limits, Solution, Status, Swap, SwapPlan, SwapProblem
 from solvers.ir.codec import plan_file, problem_from_raw, problem_sha256, problem_to_raw
 from solvers.ir.problem import with_host
 from solvers.planner import build_solver, solver_names
+from solvers.swap import host
 from solvers.swap.cover import least_cover
 from solvers.swap.evaluate import evaluate, instance
 from solvers.swap.host import HostLoad, host_room
@@ -183,3 +184,15 @@ def test_files_without_the_fields_read_and_hash_as_before() -> None:
 def test_kinds_without_host_memory_say_so() -> None:
     with pytest.raises(InvalidInput, match="swap problems have no host_bytes: leave it out"):
         with_host(random_problem(3), {"host_bytes": 7})
+
+
+def test_what_a_plan_takes_of_the_host_is_told_whatever_the_limit() -> None:
+    """The brute force's figure, of exact bytes and of blocks of powers of two, though the problem has no limit."""
+    for seed in range(10):
+        problem = tiny(seed)
+        plan = SwapPlan(swaps=tuple(Swap(tensor=t.id, swap_in_at=t.first_backward_use) for t in problem.tensors))
+        for rounding in ("exact", "power-of-two"):
+            limited = msgspec.structs.replace(problem, host_budget_bytes=1, host_rounding=rounding)
+            free = msgspec.structs.replace(problem, host_budget_bytes=None, host_rounding="exact")
+            found = host.host_need(free, plan, rounded=rounding == "power-of-two")
+            assert found == host_need(limited, range(len(problem.tensors)))

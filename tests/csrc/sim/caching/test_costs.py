@@ -81,3 +81,17 @@ def test_oversize_blocks_are_counted(cached: SetUp) -> None:
     assert (stats["oversize_allocations.current"], stats["oversize_segments.current"]) == (1, 1)
     del kept
     assert torch.accelerator.memory_stats()["oversize_allocations.current"] == 0
+
+
+def test_oversize_blocks_are_counted_off_under_other_rules(cached: SetUp) -> None:
+    """What was counted as oversize, by the rules of then, is no more once it is given back, whatever the rules are."""
+    before = torch.accelerator.memory_stats()
+    cached(256, max_split_size_bytes=32 * MIB)
+    cached_only, kept = block(40), block(48)
+    del cached_only
+    cached(256)
+    del kept
+    torch.accelerator.empty_cache()
+    after = torch.accelerator.memory_stats()
+    for name in ("oversize_segments.current", "oversize_allocations.current"):
+        assert after[name] == before.get(name, 0) == 0

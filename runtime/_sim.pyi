@@ -1,5 +1,6 @@
 """The simulated accelerator, built from csrc/sim; `runtime.device` is its face for everyone else."""
 
+from collections.abc import Callable
 from typing import Any
 
 from torch import Generator, Tensor

@@ -339,19 +339,13 @@ void Machine::host_wait(const Point& point) {
   learn(host, point);
 }
 
-<<<<<<< HEAD
-void Machine::learn(Host& host, const Point& point) {
-  host.past.join(point.past);
-  copies.settle(host.past);
-=======
 void Machine::note_wait() {
   if (is_asking_relief()) ++waits_in_callback_;
 }
 
-void Machine::learn(const Point& point) {
-  host_past_.join(point.past);
-  copies.settle(host_past_);
->>>>>>> main
+void Machine::learn(Host& host, const Point& point) {
+  host.past.join(point.past);
+  copies.settle(host.past);
 }
 
 void Machine::host_jump(const Point& point) {

@@ -108,17 +108,12 @@ class Machine {
   // These concern the host of the current device.
   void host_wait(const Point& point);   // The host's clock jumps there, and knows what happened before.
   bool host_query(const Point& point);  // True if the host's clock is there; a false answer costs the host a poll.
-<<<<<<< HEAD
   void host_wait_all();                 // For all streams of its device.
   bool reached(const Point& point) const { return time_of(point) <= host_now(); }
-=======
-  void host_wait_all();
   // The driver waits for the device, as for page-locking, which takes no time here. Counted, since the process began,
   // inside the allocator's callback: there every thread waits that asks for memory.
   void note_wait();
   uint64_t waits_in_callback() const { return waits_in_callback_; }
-  bool reached(const Point& point) const { return time_of(point) <= host_now_; }
->>>>>>> main
   void host_jump(const Point& point);  // Time passes on the host, which learns nothing.
   void host_spend(Nanoseconds duration);
   Nanoseconds time_of(const Point& point) const { return point.generation == generation_ ? point.time : 0; }
@@ -188,15 +183,9 @@ class Machine {
   std::vector<Nanoseconds> lanes_free_at_;
   std::vector<TraceRecord> trace_;
   uint64_t generation_ = 1;
-<<<<<<< HEAD
   size_t pending_comms_ = 0;
   std::condition_variable_any comm_finished_;
-=======
-  uint64_t launched_ = 0;
   uint64_t waits_in_callback_ = 0;
-  LaunchMeter meter_;
-  size_t metered_ = 0;  // The stream that the meter follows.
->>>>>>> main
 };
 
 // Text that lives as long as the process.

@@ -8,8 +8,7 @@ from typing import Literal
 import torch
 
 from experiments.hardware import read_hardware
-from runtime.device import CachingAllocator, use_sim
-from runtime.device import memory_stats
+from runtime.device import CachingAllocator, memory_stats, use_sim
 
 Allocator = Literal["exact", "caching", "expandable"]
 HARDWARE = "sim-small"

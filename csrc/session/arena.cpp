@@ -10,6 +10,8 @@ namespace bayplan::swap {
 
 uint64_t block_of(uint64_t bytes) { return static_cast<uint64_t>(block_bytes(bytes)); }
 
+// In an expandable segment the arena is joined with what is free around it, so that a block may begin before it or end
+// behind it.
 Layout::Layout(Arena arena, const Tracker& tracker) : arena_(arena) {
   for (const auto& [address, tracked] : tracker) {
     StoragePtr storage = tracked.storage.lock();
@@ -17,16 +19,17 @@ Layout::Layout(Arena arena, const Tracker& tracker) : arena_(arena) {
     const Entry* entry = Store::entry_of(*storage);
     const void* block = entry == nullptr ? storage->_mutable_data_ptr_no_checks().get() : entry->block.get();
     const auto begin = reinterpret_cast<uintptr_t>(block);
-    if (!arena_.holds(begin)) continue;
+    const uintptr_t end = begin + block_of(storage->nbytes());
+    if (block == nullptr || end <= arena_.begin || begin >= arena_.end) continue;
     const bool leaving = entry != nullptr && entry->place == Place::kLeaving;
-    spans_.push_back({begin, begin + block_of(storage->nbytes()), &tracked, std::move(storage), leaving});
+    spans_.push_back({begin, end, &tracked, std::move(storage), leaving});
   }
   std::sort(spans_.begin(), spans_.end(), [](const Span& one, const Span& other) { return one.begin < other.begin; });
 }
 
 uint64_t Layout::free_bytes() const {
   uint64_t used = 0;
-  for (const Span& span : spans_) used += span.end - span.begin;
+  for (const Span& span : spans_) used += std::min(span.end, arena_.end) - std::max(span.begin, arena_.begin);
   return arena_.end - arena_.begin - used;
 }
 

@@ -61,10 +61,8 @@ Anchor Session::next_anchor(uint32_t id) {
 bool Session::begin_frame(const at::RecordFunction& frame) {
   OpenFrames& own = OpenFrames::of_thread();
   ThreadPlace& thread = thread_place();
-  if (own.outermost() == nullptr && (behind() || begins())) {
-    if (state_.arena.there()) guarded([&] { leave_more_room(own); });
-    guarded([this] { catch_up(begins()); });
-  }
+  if (own.outermost() == nullptr && grounds_.lacks()) guarded([&] { mend_arena(own); });
+  if (own.outermost() == nullptr && (behind() || begins())) guarded([this] { catch_up(begins()); });
   if (grounds_.due()) guarded([&] { renew_arena_if_due(own); });
   StoreLock held(store_.lock, std::defer_lock);
   bool followed = true;

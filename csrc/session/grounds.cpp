@@ -53,12 +53,24 @@ void Grounds::note_small() {
   small_peak_ = std::max(small_peak_, static_cast<uint64_t>(stats_of(state_).reserved_bytes[kSmall].peak));
 }
 
+void Grounds::look(uint64_t limit_bytes) {
+  if (!state_.arena.there() || making_) return;
+  const auto stats = stats_of(state_);
+  crowded_ = now(stats.reserved_bytes, kAllPools) + kSpare > limit_bytes;  // this one and one more
+  lost_ = now(stats.reserved_bytes, kLarge) < held_bytes_;
+  if (lost_) state_.arena = {};
+}
+
 // What was there comes back when it is used; it is put in order when the next iteration begins.
-void Grounds::leave_more(uint64_t limit_bytes, const Pins& pins) {
-  const uint64_t reserved = now(stats_of(state_).reserved_bytes, kAllPools);
-  if (!state_.arena.there() || in_compiled_code() || reserved + kSpare / 2 <= limit_bytes) return;
-  more_ = 2 * std::max(more_, kSpare);
-  dissolve(pins);
+void Grounds::mend(uint64_t limit_bytes, const Pins& pins) {
+  if (in_compiled_code() || streams_.seen_elsewhere()) return;
+  const EngineWork work = state_.work();
+  if (crowded_) more_ = 2 * std::max(more_, kSpare);
+  lost_ = crowded_ = false;
+  transfers_.release_leaving();
+  send_all_away(pins);
+  state_.arena = {};
+  allocator_of(state_).emptyCache();
   note_small();
   take(to_take(limit_bytes));
   again_ = true;
@@ -91,6 +103,7 @@ void Grounds::take(uint64_t bytes) {
     const c10::DataPtr block = allocator_of(state_).allocate(bytes);
     const auto begin = reinterpret_cast<uintptr_t>(block.get());
     state_.arena = {begin, begin + bytes};
+    held_bytes_ = now(stats_of(state_).reserved_bytes, kLarge);
   } catch (const c10::OutOfMemoryError&) {  // somebody else has the device's memory: the allocator goes its own way
   }
   making_ = false;

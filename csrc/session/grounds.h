@@ -33,8 +33,13 @@ class Grounds {
   bool due() const { return due_; }
   // Looks at it: outside of operators, on the compute stream's thread.
   void renew(uint64_t limit_bytes, const Pins& pins);
-  // Makes a smaller arena where small requests have used up what is kept for them: outside of operators, too.
-  void leave_more(uint64_t limit_bytes, const Pins& pins);
+  // A request finds no block. An arena that has lost segments or pages to the driver, as it does where the allocator's
+  // cache is emptied, is none any more; and where small requests have used up what is kept for them, it is too large.
+  void look(uint64_t limit_bytes);
+  // Whether that was found: the arena is to be made anew, outside of operators.
+  bool lacks() const { return lost_ || crowded_; }
+  // Makes it anew, smaller where it is too large: outside of operators, too.
+  void mend(uint64_t limit_bytes, const Pins& pins);
   // Gives the arena back, as another stream will ask for memory that it has to get from the driver.
   void dissolve(const Pins& pins);
   void forget() { state_.arena = {}; }
@@ -61,10 +66,13 @@ class Grounds {
   bool due_ = true;
   bool again_ = false;  // when the next iteration begins
   bool making_ = false;
+  bool lost_ = false;
+  bool crowded_ = false;
   unsigned moves_ = 0;
   uint64_t small_peak_ = 0;     // bytes of segments for small requests,
   uint64_t more_ = 0;           // and of those that are expected beyond
   uint64_t outside_bytes_ = 0;  // of large blocks in use when the arena was made
+  uint64_t held_bytes_ = 0;     // of segments for large requests, once it was
 };
 
 }  // namespace bayplan::swap

@@ -120,6 +120,7 @@ uint64_t Session::shortage_in_arena(unsigned requests) const {
 
 // The allocator does not say how much it is asked for, only that it has no such block.
 void Session::begin_request() {
+  if (budget_.has_value()) grounds_.look(*budget_);
   if (!state_.arena.there()) return;
   const uint64_t gap = Layout(state_.arena, state_.tracker).largest_gap();
   const RunningOperator& running = state_.running;
@@ -156,11 +157,11 @@ void Session::renew_arena_if_due(const OpenFrames& own) {
   grounds_.renew(*budget_, own.pins());
 }
 
-void Session::leave_more_room(const OpenFrames& own) {
+void Session::mend_arena(const OpenFrames& own) {
   if (!owns_thread()) return;
   const Lock held(store_.lock);
   if (!is_active() || !budget_.has_value() || others_compute() || compute_.is_elsewhere()) return;
-  grounds_.leave_more(*budget_, own.pins());
+  grounds_.mend(*budget_, own.pins());
 }
 
 uint64_t Session::room_for(uint64_t bytes) const {

@@ -85,7 +85,7 @@ class Session final : public Follower {
   uint64_t room_for(uint64_t bytes) const;
   uint64_t shortage_in_arena(unsigned requests) const;
   void renew_arena_if_due(const OpenFrames& own);
-  void leave_more_room(const OpenFrames& own);
+  void mend_arena(const OpenFrames& own);
   // Whether room is made for operators before they begin: an allocator with an arena asks only where there is none.
   bool looks_ahead() const { return state_.arena.there() && short_; }
   // The same where nothing is known of operators, nor is memory page-locked.

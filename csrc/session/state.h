@@ -31,7 +31,6 @@ struct Arena {
 
   bool there() const { return end > begin; }
   uint64_t bytes() const { return end - begin; }
-  bool holds(uintptr_t address) const { return begin <= address && address < end; }
 };
 
 struct SessionState {

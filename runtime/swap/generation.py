@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 from runtime.loop.log import LOGGER
@@ -16,12 +17,11 @@ from solvers.ir.hardware import Hardware
 from solvers.ir.schedule import Schedule
 from solvers.ir.solution import Solution
 from solvers.ir.swap import HostRounding
-from solvers.timeline.segments import SegmentSettings, held_by_steps
+from solvers.planner import QUICK
+from solvers.timeline.segments import PlanAt, SegmentSettings, held_by_steps, least_planned, planned_and_held
 
 MARGIN = 0.02
 """Passive swaps alone must be faster by this share of the time before a policy, which is more even, is given up."""
-HEADROOMS = (0.01, 0.02, 0.04, 0.06, 0.09, 0.13, 0.18, 0.25, 0.35)
-"""Shares of the budget that policies leave unused, tried in turn until their blocks find their segments."""
 MORE_HEADROOM = 0.05
 """Share of the budget by which a policy is planned for less, once it made the allocator give its cache back."""
 MOST_REPEATS = 3
@@ -202,16 +202,22 @@ class Generation:
         first = self._plan_in_bytes(choice, graph)
         if first.plan is None or self._settles(graph, first.plan):
             return first
-        aim = self._aim_bytes
-        for share in HEADROOMS:
-            try:
-                found = choice.planner(self._host)(graph, self._hardware, int(aim * (1 - share)))
-            except InfeasibleBudget:
-                break
-            if found.plan is not None and self._settles(graph, found.plan):
-                self._aim_bytes = int(aim * (1 - share))
-                return found
-        return first
+        plan_at = self._planner(choice, graph)
+        quick_at = None if choice.solver in QUICK else self._planner(PolicyChoice(), graph)
+        found = planned_and_held(
+            self._aim_bytes,
+            least_planned(quick_at or plan_at, self._aim_bytes),
+            lambda answer: self._settles(graph, answer.plan),
+            plan_at,
+            quick_at,
+        )
+        if found is None:
+            return first
+        self._aim_bytes = found[0]
+        return found[1]
+
+    def _planner(self, choice: PolicyChoice, graph: OpGraph) -> PlanAt:
+        return partial(choice.planner(self._host), graph, self._hardware)
 
     def _settles(self, graph: OpGraph, schedule: Schedule | None) -> bool:
         """Whether the allocator serves a step without giving anything back, once it has run; always for exact bytes."""

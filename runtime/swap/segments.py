@@ -43,7 +43,9 @@ class SegmentLimit:
 
     def replayed(self) -> SegmentSettings | None:
         """By which rules policies are replayed now."""
-        return None if self.settings is None else replace(self.settings, pool_bytes=self.pool_bytes)
+        if self.settings is None:
+            return None
+        return replace(self.settings, pool_bytes=self.pool_bytes, limit_bytes=self.limit_bytes)
 
     @property
     def least_bytes(self) -> int | None:

@@ -1,6 +1,7 @@
 """What PyTorch's caching allocator would hold for a sequence of requests and frees: a model of its public rules."""
 
 from solvers.timeline.segments.allocator import Refused, Segments
+from solvers.timeline.segments.headroom import PlanAt, least_planned, planned_and_held
 from solvers.timeline.segments.replay import Event, Moment, Refusal, Replayed, least_limit, replay
 from solvers.timeline.segments.requests import Requests, held_before, recorded, repeated, under_schedule
 from solvers.timeline.segments.settings import SegmentSettings
@@ -9,6 +10,7 @@ from solvers.timeline.segments.steps import StepHeld, held_by_steps, least_held,
 __all__ = [
     "Event",
     "Moment",
+    "PlanAt",
     "Refusal",
     "Refused",
     "Replayed",
@@ -20,6 +22,8 @@ __all__ = [
     "held_by_steps",
     "least_held",
     "least_limit",
+    "least_planned",
+    "planned_and_held",
     "recorded",
     "repeated",
     "replay",

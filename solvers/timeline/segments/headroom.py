@@ -65,6 +65,22 @@ def in_turns(aim_bytes: int, between: tuple[int, int], attempt: Callable[[int], 
 
 
 PlanAt = Callable[[int], Solution[Schedule]]
+Held = Callable[[Solution[Schedule]], bool]
+
+
+def planned_and_held(
+    budget_bytes: int, least_bytes: int, held: Held, plan_at: PlanAt, quick_at: PlanAt | None = None
+) -> tuple[int, Solution[Schedule]] | None:
+    """A plan that is `held`, and the bytes that it was made for, from the budget down to `least_bytes`; None: no plan.
+
+    `quick_at` is a planner that takes milliseconds, which looks for the room before the other one is asked; None:
+    `plan_at` does.
+    """
+    found = largest_fitting(budget_bytes, least_bytes, partial(_made, quick_at or plan_at, held))
+    if found is None or quick_at is None:
+        return found
+    slow = in_turns(found[0], (least_bytes, budget_bytes), partial(_made, plan_at, held)) or found
+    return min(slow, found, key=lambda one: one[1].objective or 0)
 
 
 def plan_in_segments(
@@ -73,10 +89,9 @@ def plan_in_segments(
     """A plan whose step, repeated, an allocator with segments holds within the budget, and serves without a retry.
 
     Plans are made for less than the budget until a replay of the graph's requests, within the budget less
-    `SPARE_BYTES` or, where none passes, within the budget, says so. `quick_at` is a planner that takes milliseconds,
-    which looks for the room before the other one is asked; None: `plan_at` does. A bound that was proved for the whole
-    budget is one of any plan within it. Raises `InfeasibleBudget` as `plan_at` does for the whole
-    budget, and where the plan for the least bytes does not fit, with the limit in which that one does.
+    `SPARE_BYTES` or, where none passes, within the budget, says so; `quick_at` as in `planned_and_held`. A bound that
+    was proved for the whole budget is one of any plan within it. Raises `InfeasibleBudget` as `plan_at` does for the
+    whole budget, and where the plan for the least bytes does not fit, with the limit in which that one does.
     """
     first = plan_at(budget_bytes)
     if first.plan is None or not isinstance(graph.requests, StepRequests):
@@ -88,10 +103,7 @@ def plan_in_segments(
         held = partial(_held, graph, settings)
         if held(first):
             return first
-        found = largest_fitting(budget_bytes, least, partial(_made, quick, held))
-        if found is not None and quick_at is not None:
-            slow = in_turns(found[0], (least, budget_bytes), partial(_made, plan_at, held)) or found
-            found = min(slow, found, key=lambda one: one[1].objective or 0)
+        found = planned_and_held(budget_bytes, least, held, plan_at, quick_at)
         if found is not None:
             return _told(found[1], first, budget_bytes - found[0], budget_bytes)
     raise _no_room(graph, quick(least), budget_bytes)
@@ -102,7 +114,7 @@ def _held(graph: OpGraph, settings: SegmentSettings, answer: Solution[Schedule])
     return answer.plan is not None and held_by_steps(graph, answer.plan, settings).keeps(settings.limit_bytes or 0)
 
 
-def _made(plan_at: PlanAt, held: Callable[[Solution[Schedule]], bool], aim: int) -> Solution[Schedule] | None:
+def _made(plan_at: PlanAt, held: Held, aim: int) -> Solution[Schedule] | None:
     """A plan for so many bytes, if there is one and it is held."""
     try:
         answer = plan_at(aim)

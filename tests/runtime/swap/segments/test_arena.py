@@ -145,3 +145,33 @@ def test_a_budget_that_holds_no_operator_is_refused_with_the_least_that_would() 
         one + other
     told = re.search(r"at least (\d+) bytes", str(refused.value))
     assert told is not None and 60 * MIB < int(told[1]) <= 80 * MIB
+
+
+def test_an_emptied_cache_takes_the_arena_along_and_it_is_made_anew(plain: tuple[list[torch.Tensor], int]) -> None:
+    """`empty_cache()` gives free pages of an arena back, and nothing says so; the session sees it when it is asked."""
+    device = ready(expandable=True).device
+    step, budget = mixed(device), int(0.6 * plain[1])
+    losses = []
+    with session(budget, device=device) as swapping:
+        for _ in range(6):
+            losses.append(step().cpu())
+            torch.accelerator.empty_cache()
+        held = swapping.report().reserved_peak_bytes
+    assert all(torch.equal(mine, right) for mine, right in zip(losses, plain[0], strict=False))
+    assert held is not None and held <= budget and memory_stats(device).ooms == 0
+
+
+def test_small_requests_beyond_all_before_find_room(plain: tuple[list[torch.Tensor], int]) -> None:
+    """They have segments of their own; what the arena leaves for them is used up long before 40 MiB."""
+    device = ready(expandable=False).device
+    step, budget = mixed(device), plain[1] + 20 * MIB
+    with session(budget, device=device) as swapping:
+        losses = [step().cpu() for _ in range(2)]
+        before = swapping._engine.pool_bytes
+        small = [torch.full((MIB // 8,), float(number), device=device) for number in range(80)]
+        losses += [step().cpu() for _ in range(2)]
+        assert 0 < swapping._engine.pool_bytes < before
+        held = swapping.report().reserved_peak_bytes
+    assert all(torch.equal(mine, right) for mine, right in zip(losses, plain[0], strict=False))
+    assert [tensor[-1].item() for tensor in small] == list(range(80))
+    assert held is not None and held <= budget and memory_stats(device).ooms == 0

@@ -1,4 +1,4 @@
-"""The process group `sim`: every operation of torch.distributed between simulated devices, in virtual time."""
+"""One file: a group is all of its operations. The process group `sim` of torch.distributed, in virtual time."""
 
 from collections import Counter
 from collections.abc import Hashable, Sequence

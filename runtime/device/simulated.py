@@ -140,7 +140,7 @@ class SimDevice:
         found = Counter[str]()
         for calls in (self.unmeasured_temporaries(), self.estimated_temporaries()):
             for signature, count in calls.items():
-                found[signature.removeprefix("workspace of ").split(":", 1)[0]] += count
+                found[signature.split(":", 1)[0]] += count
         return found
 
     def now_ns(self) -> int:

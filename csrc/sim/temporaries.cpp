@@ -126,12 +126,26 @@ int64_t block_of_rows(int64_t rows) {
   return (rows + parts - 1) / parts;
 }
 
+// What the terms say.
+size_t sum_of(const TemporaryRule& rule, const std::vector<int64_t>& sizes) {
+  size_t bytes = 0;
+  for (const TemporaryTerm& term : rule.terms) {
+    const int64_t size = term.size == kConstantTerm ? 1 : term.size < sizes.size() ? sizes[term.size] : 0;
+    bytes += whole_blocks(static_cast<int64_t>(static_cast<__int128>(size) * term.factor / term.divisor));
+  }
+  return bytes;
+}
+
 // The blocks of a product that was not measured, by how far off those of the nearest measured one are.
 size_t blocks_like(const TemporaryRule& rule, const CallShape& call, bool turned) {
+  constexpr int64_t kUnblocked = 16 * 16 * 16;  // Multiplications, of all products of a call: fewer go another way.
+  const int64_t made = call.sizes[call.sizes.size() - 4] / static_cast<int64_t>(sizeof(c10::BFloat16));
+  if (made * call.product->inner <= kUnblocked) return 0;
   const auto& [sizes, took] = *rule.nearest(call.sizes);
   const size_t last = sizes.size() - 1;
   const auto near = static_cast<double>(blocks_of({sizes[last - 2], sizes[last - 1], sizes[last]}, turned));
-  const double scale = std::abs(static_cast<double>(took) - near) < kGranule ? 1 : static_cast<double>(took) / near;
+  const bool same = took == 0 || std::abs(static_cast<double>(took) - near) < kGranule;
+  const double scale = same ? 1 : static_cast<double>(took) / near;
   return whole_blocks(static_cast<int64_t>(static_cast<double>(blocks_of(*call.product, turned)) * scale));
 }
 
@@ -205,12 +219,12 @@ size_t Temporaries::bytes(const CallShape& call) {
       if (const std::optional<bool> turned = turns_left(call.signature)) return blocks_like(at->second, call, *turned);
     if (at->second.constant()) return at->second.nearest(call.sizes)->second;
   }
-  size_t bytes = 0;
-  for (const TemporaryTerm& term : at->second.terms) {
-    const int64_t size = term.size == kConstantTerm ? 1 : term.size < call.sizes.size() ? call.sizes[term.size] : 0;
-    bytes += whole_blocks(static_cast<int64_t>(static_cast<__int128>(size) * term.factor / term.divisor));
-  }
-  return bytes;
+  const size_t bytes = sum_of(at->second, call.sizes);
+  const auto* nearest = at->second.nearest(call.sizes);
+  const size_t there = nearest ? sum_of(at->second, nearest->first) : 0;
+  if (there == 0) return bytes;
+  // As far off as it is where it was measured.
+  return whole_blocks(static_cast<int64_t>(static_cast<__int128>(bytes) * nearest->second / there));
 }
 
 std::map<std::string, uint64_t> Temporaries::unmeasured() {

@@ -101,19 +101,13 @@ std::optional<ProductShape> product_of(const char* name, c10::ArrayRef<c10::IVal
   if (!left || arguments.size() < *left + 2 || !arguments[*left].isTensor()) return std::nullopt;
   const at::Tensor &one = arguments[*left].toTensor(), &other = arguments[*left + 1].toTensor();
   if (one.dim() < 2 || other.dim() != one.dim()) return std::nullopt;
-  return ProductShape{one.size(-2), one.size(-1), other.size(-1)};
+  return ProductShape{one.size(-2), one.size(-1), other.size(-1), one.stride(-1) != 1 && one.stride(-2) == 1};
 }
 
-// Whether a signature is of a product in bfloat16, and its left operand lies otherwise than row by row.
-std::optional<bool> turns_left(const std::string& signature) {
+// Whether a signature is of a product in bfloat16.
+bool halves(const std::string& signature) {
   const size_t colon = signature.find(": ");
-  const std::optional<size_t> left = left_of_product(signature.substr(0, colon).c_str());
-  if (!left) return std::nullopt;
-  size_t word = colon + 2;
-  for (size_t i = 0; i < *left; ++i) word = signature.find(' ', word) + 1;
-  static const std::string kHalf = "BFloat16";
-  if (signature.compare(word, kHalf.size(), kHalf) != 0) return std::nullopt;
-  return signature[word + kHalf.size()] != 'c';
+  return left_of_product(signature.substr(0, colon).c_str()) && signature.compare(colon + 2, 8, "BFloat16") == 0;
 }
 
 // A part of many rows: as many of 64 to 256 as divide them, else equal parts of at most 256.
@@ -137,23 +131,25 @@ size_t sum_of(const TemporaryRule& rule, const std::vector<int64_t>& sizes) {
 }
 
 // The blocks of a product that was not measured, by how far off those of the nearest measured one are.
-size_t blocks_like(const TemporaryRule& rule, const CallShape& call, bool turned) {
+size_t blocks_like(const TemporaryRule& rule, const CallShape& call) {
   constexpr int64_t kUnblocked = 16 * 16 * 16;  // Multiplications, of all products of a call: fewer go another way.
   const int64_t made = call.sizes[call.sizes.size() - 4] / static_cast<int64_t>(sizeof(c10::BFloat16));
   if (made * call.product->inner <= kUnblocked) return 0;
+  const int64_t blocks = blocks_of(*call.product);
+  // Of measured batches nobody knows how each product lay.
+  if (made != call.product->rows * call.product->columns) return whole_blocks(blocks);
   const auto& [sizes, took] = *rule.nearest(call.sizes);
   const size_t last = sizes.size() - 1;
-  const auto near = static_cast<double>(blocks_of({sizes[last - 2], sizes[last - 1], sizes[last]}, turned));
-  const bool same = took == 0 || std::abs(static_cast<double>(took) - near) < kGranule;
-  const double scale = same ? 1 : static_cast<double>(took) / near;
-  return whole_blocks(static_cast<int64_t>(static_cast<double>(blocks_of(*call.product, turned)) * scale));
+  const int64_t near = blocks_of({sizes[last - 2], sizes[last - 1], sizes[last], call.product->turned});
+  if (took == 0 || std::abs(static_cast<int64_t>(took) - near) < kGranule) return whole_blocks(blocks);
+  return whole_blocks(static_cast<int64_t>(static_cast<__int128>(blocks) * took / near));
 }
 
 }  // namespace
 
-int64_t blocks_of(const ProductShape& product, bool turned) {
+int64_t blocks_of(const ProductShape& product) {
   constexpr int64_t kColumns = 64, kInner = 512, kLine = 32, kHalf = 2, kSingle = 4, kFrame = 1024, kEdge = 128;
-  auto [rows, inner, columns] = product;
+  auto [rows, inner, columns, turned] = product;
   if (columns == 1) std::swap(rows, columns);  // oneDNN then computes the transposed product.
   const bool copies = turned && rows > 1;
   const bool doubled = !copies && rows > 1 && product.columns > 1 && inner >= 2 * kInner;
@@ -215,8 +211,7 @@ size_t Temporaries::bytes(const CallShape& call) {
   if (exact != at->second.exact.end()) return exact->second;
   if (!at->second.exact.empty()) {
     ++estimated_[call.signature];
-    if (call.product)
-      if (const std::optional<bool> turned = turns_left(call.signature)) return blocks_like(at->second, call, *turned);
+    if (call.product && halves(call.signature)) return blocks_like(at->second, call);
     if (at->second.constant()) return at->second.nearest(call.sizes)->second;
   }
   const size_t bytes = sum_of(at->second, call.sizes);

@@ -108,6 +108,7 @@ def profile_case(case: Case) -> dict[str, str | int | float]:
         "peak_bytes": max(graph.memory_bytes),
         "virtual_us": sum(op.time_us for op in graph.ops),
         "unmeasured_kernels": len(sim.unmeasured_temporaries()),
+        "estimated_kernels": len(sim.estimated_temporaries()),
         "build_s": round(built - began, 2),
         "step_s": round(stepped - built, 2),
         "profile_s": round(time.monotonic() - stepped, 2),

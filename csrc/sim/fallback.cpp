@@ -80,10 +80,7 @@ class Call {
     {
       Watch watch(measures);
       shapes_ ? run_shape_function(info_, op_, *stack_) : run_on_cpu();
-      if (shapes_ && info_.keeps_workspace) size_workspace();
       leave();
-      if (measures && info_.keeps_workspace)
-        Temporaries::get().note(Temporaries::workspace_of(shape_), bytes_of(results().back().toTensor()));
       if (shapes_ || measures) Temporaries::add_results(shape_, results());
       if (measures) Temporaries::get().note(std::move(shape_), watch.excess());
     }
@@ -228,13 +225,6 @@ class Call {
     const int64_t flops = info_.flops ? info_.flops(before, results()) : 0;
     kernel.finish(info_.op_class, dtype, flops, bytes);
     if (info_.waits) Machine::get().host_wait(Machine::get().tail(kernel.stream()));
-  }
-
-  void size_workspace() {
-    const at::Tensor workspace = stack_->back().toTensor();
-    const auto bytes = static_cast<int64_t>(Temporaries::get().bytes(Temporaries::workspace_of(shape_)));
-    workspace.unsafeGetTensorImpl()->set_sizes_contiguous({bytes});
-    workspace.storage().set_nbytes(static_cast<size_t>(bytes));
   }
 
   // They live beside the results, as long as the kernel is under way.

@@ -166,7 +166,6 @@ OpInfo::OpInfo(const c10::OperatorHandle& op) {
   flops = flop_formula(bare);
   view = returns_view(schema);
   sized_by_data = op.hasTag(at::Tag::dynamic_output_shape);
-  keeps_workspace = bare == "mkldnn_rnn_layer";
   answers = answers_by_data(op);
   waits = sized_by_data || answers;
   gathers = kGathering.count(bare) > 0;

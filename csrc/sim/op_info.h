@@ -26,7 +26,6 @@ struct OpInfo {
   bool gathers = false;             // Reads of its first tensor only as many bytes as it returns.
   bool takes_host_indices = false;  // Moves index tensors from the host by itself.
   bool sized_by_data = false;       // How large its result is depends on data.
-  bool keeps_workspace = false;     // Its last result is scratch memory that its backward pass reads.
   bool answers = false;             // It returns no tensor, but what the data say.
   std::optional<size_t> generator;  // The argument that its random numbers come from; none given: the default.
   bool drops_out = false;           // native_dropout, which draws without such an argument.

@@ -11,6 +11,7 @@
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros_like.h>
 
+#include <algorithm>
 #include <tuple>
 #include <vector>
 
@@ -25,6 +26,17 @@ using Two = std::tuple<Tensor, Tensor>;
 using Three = std::tuple<Tensor, Tensor, Tensor>;
 
 constexpr int64_t kLstm = 2;  // The kind of recurrent cell, as oneDNN numbers them.
+
+constexpr int64_t kPage = 4096, kLine = 64;  // What oneDNN rounds parts of a workspace, and rows, up to.
+
+int64_t rounded(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
+
+// A row's bytes: whole cache lines, and one more where rows would lie a multiple of 256 elements apart (get_good_ld in
+// oneDNN's rnn_utils).
+int64_t row_bytes(int64_t elements, int64_t item) {
+  const int64_t row = rounded(elements, kLine / item);
+  return (row % 256 == 0 ? row + kLine / item : row) * item;
+}
 
 // Whether oneDNN computes in that half precision on this CPU.
 bool runs_natively(const char* question) {
@@ -132,6 +144,21 @@ Two one_lstm_step(const Tensor& input, at::TensorList hidden, const Tensor& w_ih
 }
 
 }  // namespace
+
+// Pages for the gates and the hidden states of every step, and for what enters and leaves each of two layers, before
+// the first step too: states, cells, and the gradients of input, state and cell (set_offsets in oneDNN's rnn_utils).
+int64_t lstm_workspace_bytes(int64_t places, int64_t batch, int64_t features, int64_t hidden, c10::ScalarType dtype) {
+  const auto item = static_cast<int64_t>(c10::elementSize(dtype));
+  constexpr int64_t kFloat = 4;  // Gradients are single precision.
+  const int64_t steps = places * batch, states = 2 * (places + 1) * batch, widest = std::max(features, hidden);
+  int64_t bytes = 0;
+  for (const int64_t part :
+       {steps * row_bytes(4 * hidden, item), steps * row_bytes(hidden, item), states * row_bytes(widest, item),
+        states * hidden * item, states * row_bytes(widest, kFloat), states * row_bytes(widest, kFloat),
+        states * hidden * kFloat})
+    bytes += rounded(part, kPage);
+  return bytes;
+}
 
 void register_recurrent(torch::Library& device, torch::Library& autograd) {
   for (torch::Library* library : {&device, &autograd}) {

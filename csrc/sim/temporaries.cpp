@@ -87,17 +87,88 @@ double distance(const std::vector<int64_t>& one, const std::vector<int64_t>& oth
   return far;
 }
 
+// Where the operands of a matrix product are among its arguments, if it is one.
+std::optional<size_t> left_of_product(const char* name) {
+  for (const char* product : {"mm", "bmm"})
+    if (std::strcmp(name, product) == 0) return 0;
+  for (const char* product : {"addmm", "baddbmm"})
+    if (std::strcmp(name, product) == 0) return 1;
+  return std::nullopt;
+}
+
+std::optional<ProductShape> product_of(const char* name, c10::ArrayRef<c10::IValue> arguments) {
+  const std::optional<size_t> left = left_of_product(name);
+  if (!left || arguments.size() < *left + 2 || !arguments[*left].isTensor()) return std::nullopt;
+  const at::Tensor &one = arguments[*left].toTensor(), &other = arguments[*left + 1].toTensor();
+  if (one.dim() < 2 || other.dim() != one.dim()) return std::nullopt;
+  return ProductShape{one.size(-2), one.size(-1), other.size(-1), one.stride(-1) != 1 && one.stride(-2) == 1};
+}
+
+// Whether a signature is of a product in bfloat16.
+bool halves(const std::string& signature) {
+  const size_t colon = signature.find(": ");
+  return left_of_product(signature.substr(0, colon).c_str()) && signature.compare(colon + 2, 8, "BFloat16") == 0;
+}
+
+// A part of many rows: as many of 64 to 256 as divide them, else equal parts of at most 256.
+int64_t block_of_rows(int64_t rows) {
+  constexpr int64_t kMost = 256, kLeast = 64;
+  if (rows <= kMost) return rows;
+  for (int64_t block = kMost; block >= kLeast; --block)
+    if (rows % block == 0) return block;
+  const int64_t parts = (rows + kMost - 1) / kMost;
+  return (rows + parts - 1) / parts;
+}
+
+// What the terms say.
+size_t sum_of(const TemporaryRule& rule, const std::vector<int64_t>& sizes) {
+  size_t bytes = 0;
+  for (const TemporaryTerm& term : rule.terms) {
+    const int64_t size = term.size == kConstantTerm ? 1 : term.size < sizes.size() ? sizes[term.size] : 0;
+    bytes += whole_blocks(static_cast<int64_t>(static_cast<__int128>(size) * term.factor / term.divisor));
+  }
+  return bytes;
+}
+
+// The blocks of a product that was not measured, by how far off those of the nearest measured one are.
+size_t blocks_like(const TemporaryRule& rule, const CallShape& call) {
+  constexpr int64_t kUnblocked = 16 * 16 * 16;  // Multiplications, of all products of a call: fewer go another way.
+  const int64_t made = call.sizes[call.sizes.size() - 4] / static_cast<int64_t>(sizeof(c10::BFloat16));
+  if (made * call.product->inner <= kUnblocked) return 0;
+  const int64_t blocks = blocks_of(*call.product);
+  // Of measured batches nobody knows how each product lay.
+  if (made != call.product->rows * call.product->columns) return whole_blocks(blocks);
+  const auto& [sizes, took] = *rule.nearest(call.sizes);
+  const size_t last = sizes.size() - 1;
+  const int64_t near = blocks_of({sizes[last - 2], sizes[last - 1], sizes[last], call.product->turned});
+  if (took == 0 || std::abs(static_cast<int64_t>(took) - near) < kGranule) return whole_blocks(blocks);
+  return whole_blocks(static_cast<int64_t>(static_cast<__int128>(blocks) * took / near));
+}
+
 }  // namespace
+
+int64_t blocks_of(const ProductShape& product) {
+  constexpr int64_t kColumns = 64, kInner = 512, kLine = 32, kHalf = 2, kSingle = 4, kFrame = 1024, kEdge = 128;
+  auto [rows, inner, columns, turned] = product;
+  if (columns == 1) std::swap(rows, columns);  // oneDNN then computes the transposed product.
+  const bool copies = turned && rows > 1;
+  const bool doubled = !copies && rows > 1 && product.columns > 1 && inner >= 2 * kInner;
+  const int64_t deep = (std::min(inner, doubled ? 2 * kInner : kInner) + kLine - 1) / kLine * kLine;
+  const int64_t high = block_of_rows(rows);
+  int64_t bytes = kFrame + kHalf * kColumns * deep + kSingle * high * std::min(columns, kColumns);
+  if (copies) bytes += kHalf * high * (deep % kInner == 0 ? deep + kLine : deep) + kEdge;
+  return bytes;
+}
 
 bool TemporaryRule::constant() const {
   return std::all_of(terms.begin(), terms.end(), [](const TemporaryTerm& term) { return term.size == kConstantTerm; });
 }
 
-size_t TemporaryRule::nearest(const std::vector<int64_t>& sizes) const {
+const std::pair<const std::vector<int64_t>, size_t>* TemporaryRule::nearest(const std::vector<int64_t>& sizes) const {
   const auto found = std::min_element(exact.begin(), exact.end(), [&](const auto& one, const auto& other) {
     return distance(one.first, sizes) < distance(other.first, sizes);
   });
-  return found == exact.end() ? 0 : found->second;
+  return found == exact.end() ? nullptr : &*found;
 }
 
 Temporaries& Temporaries::get() {
@@ -106,7 +177,7 @@ Temporaries& Temporaries::get() {
 }
 
 CallShape Temporaries::shape_of(const OpInfo& info, c10::ArrayRef<c10::IValue> arguments) {
-  CallShape call{std::string(info.name) + ": ", {}};
+  CallShape call{std::string(info.name) + ": ", {}, product_of(info.name, arguments)};
   const bool power = std::strcmp(info.name, "pow") == 0;
   for (const c10::IValue& value : arguments) {
     add(call, value);
@@ -119,11 +190,9 @@ void Temporaries::add_results(CallShape& call, c10::ArrayRef<c10::IValue> result
   call.signature += "> ";
   for (const c10::IValue& value : results) add(call, value);
   call.signature.pop_back();
-}
-
-CallShape Temporaries::workspace_of(CallShape layer) {
-  layer.signature = "workspace of " + layer.signature;
-  return layer;
+  if (call.product)
+    for (const int64_t number : {call.product->rows, call.product->inner, call.product->columns})
+      call.sizes.push_back(number);
 }
 
 void Temporaries::set_rules(std::map<std::string, TemporaryRule> rules) {
@@ -142,14 +211,15 @@ size_t Temporaries::bytes(const CallShape& call) {
   if (exact != at->second.exact.end()) return exact->second;
   if (!at->second.exact.empty()) {
     ++estimated_[call.signature];
-    if (at->second.constant()) return at->second.nearest(call.sizes);
+    if (call.product && halves(call.signature)) return blocks_like(at->second, call);
+    if (at->second.constant()) return at->second.nearest(call.sizes)->second;
   }
-  size_t bytes = 0;
-  for (const TemporaryTerm& term : at->second.terms) {
-    const int64_t size = term.size == kConstantTerm ? 1 : term.size < call.sizes.size() ? call.sizes[term.size] : 0;
-    bytes += whole_blocks(static_cast<int64_t>(static_cast<__int128>(size) * term.factor / term.divisor));
-  }
-  return bytes;
+  const size_t bytes = sum_of(at->second, call.sizes);
+  const auto* nearest = at->second.nearest(call.sizes);
+  const size_t there = nearest ? sum_of(at->second, nearest->first) : 0;
+  if (there == 0) return bytes;
+  // As far off as it is where it was measured.
+  return whole_blocks(static_cast<int64_t>(static_cast<__int128>(bytes) * nearest->second / there));
 }
 
 std::map<std::string, uint64_t> Temporaries::unmeasured() {

@@ -22,12 +22,14 @@ from experiments.bench.offload.race import race
 from experiments.bench.offload.run import Ran
 from experiments.bench.offload.ways import few, ways
 from experiments.commands.outputs import writable
+from experiments.gpu.steps import EXPANDABLE
 from experiments.refusals import refusing
-from runtime.device import accelerator
+from runtime.device import CachingAllocator, accelerator
 from solvers.ir.errors import InvalidInput
 from solvers.ir.solution import Limits
 
 FORMAT = "bayplan-race/1"
+ON_SIM = "sim, modelled time, allocator caching"
 SOLVING_S = 3.0
 """Seconds for each plan: there are three, and nine minutes for everything."""
 
@@ -48,7 +50,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
     torch.use_deterministic_algorithms(True, warn_only=True)
     try:
-        good = [run_shape(given.out, device, shape, until, only_few=given.few) for shape in shapes]
+        good = []
+        for left in range(len(shapes), 0, -1):  # time that one shape leaves is the next ones', none's own is taken
+            now = time.monotonic()
+            share = now + (until - now) / left
+            good.append(run_shape(given.out, device, shapes[-left], share, only_few=given.few))
     finally:  # whoever called this in his own process gets his setting back
         torch.use_deterministic_algorithms(before[0], warn_only=before[1])
     return 0 if all(good) else 1
@@ -72,20 +78,24 @@ def run_shape(out: Path, device: torch.device, shape: RaceShape, until: float, *
     """One race, added to the file; whether the plain run trained and all that trained computed the same."""
     known = _known(out)
     rows: list[Ran] = []
+    conf = os.environ.get("PYTORCH_ALLOC_CONF", "")
+    segments = CachingAllocator(expandable_segments=EXPANDABLE in conf) if device.type == "sim" else None
 
     def tell(row: Ran) -> None:
         rows.append(row)
         told = {
-            "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "sim, modelled time",
+            "device": torch.cuda.get_device_name(device) if device.type == "cuda" else ON_SIM,
             "torch": torch.__version__,
-            "allocator": os.environ.get("PYTORCH_ALLOC_CONF", ""),
+            "allocator": conf,
             "shape": {name: getattr(shape, name) for name in shape.__dataclass_fields__},
             "rows": [one.raw() for one in rows],
         }
         out.write_text(json.dumps({"format": FORMAT, "races": [*known, told]}, indent=1) + "\n", encoding="utf-8")
         print("  ".join(line(figure_of(row, rows[0], f"{shape.name}, {row.way}", device.type))), flush=True)
 
-    race(device.type, shape, few() if only_few else ways(), Plans(limits=Limits(time_s=SOLVING_S)), tell, until)
+    race(
+        device.type, shape, few() if only_few else ways(), Plans(limits=Limits(time_s=SOLVING_S)), tell, until, segments
+    )
     return rows[0].error is None and all(row.equals(rows[0]) for row in rows if row.error is None)
 
 

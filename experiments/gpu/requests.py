@@ -9,6 +9,9 @@ KIB, MIB = 1 << 10, 1 << 20
 SEED, STEPS = 7, 400
 
 
+USED = -1
+"""In place of bytes: that stream, beside the block's own, uses the block (`record_stream`); the host waits for it."""
+
 Script = tuple[list[Event], int | None]
 """Events, and the limit that the allocator is given, in bytes of segments."""
 
@@ -63,6 +66,21 @@ def streams() -> Script:
     return events, None
 
 
+def record_stream() -> Script:
+    """Freed blocks that another stream has used, and what is given of them, first to another stream, then their own."""
+    sizes = (300 * KIB, 4 * MIB, 30 * MIB)
+    events: list[Event] = []
+    for turn in range(3):
+        first = 20 * turn
+        events += [Event(first + number, size, turn % 2) for number, size in enumerate(sizes)]
+        events += [Event(first + number, USED, 2) for number in range(3)] + [Event(first + 2, USED, 3)]
+        events += [Event(first + number, 0, turn % 2) for number in range(3)]
+        events += [Event(first + 3 + number, size, 2) for number, size in enumerate(sizes)]
+        events += [Event(first + 6 + number, size - 512, turn % 2) for number, size in enumerate(sizes)]
+        events += [Event(first + 5, USED, turn % 2), Event(first + 5, 0, 2), Event(first + 7, 0, turn % 2)]
+    return events, None
+
+
 def retry() -> Script:
     """Cached segments fill the limit; a request that none of them serves has them given back, and is served."""
     events = [Event(number, 30 * MIB) for number in range(6)]
@@ -94,6 +112,17 @@ def shuffled() -> Script:
 
 
 SCRIPTS: Mapping[str, Callable[[], Script]] = {
-    script.__name__: script for script in (rounding, small_pool, splitting, merging, streams, retry, refusal, shuffled)
+    script.__name__: script
+    for script in (
+        rounding,
+        small_pool,
+        splitting,
+        merging,
+        streams,
+        record_stream,
+        retry,
+        refusal,
+        shuffled,
+    )
 }
 """All of them by name."""

@@ -1,7 +1,8 @@
 """What an allocator did with known requests: recorded on CUDA, kept as JSON, and repeated by models of it in CI.
 
-A trace is a list of events, [block, bytes, stream] for a request and [block, 0, stream] for a free, and what the
-allocator held after each: bytes in use (where it says so) and bytes of its segments.
+A trace is a list of events, and what the allocator held after each: bytes in use (where it says so) and bytes of its
+segments. Events are [block, bytes, stream] for a request, [block, 0, stream] for a free, and [block, -1, stream] where
+another stream uses the block and the host waits for it.
 """
 
 import argparse
@@ -20,7 +21,7 @@ import torch
 
 from experiments.bench.offload.model import RaceShape
 from experiments.commands.outputs import writable
-from experiments.gpu.requests import SCRIPTS
+from experiments.gpu.requests import SCRIPTS, USED
 from experiments.gpu.steps import EXPANDABLE
 from experiments.refusals import refusing
 from runtime.device import accelerator, limited_memory, memory_stats
@@ -67,9 +68,11 @@ class Trace:
         live: set[int] = set()
         for number, (block, size, _) in enumerate(self.events):
             if (block in live) == (size > 0):
-                what = "requests a block that is there" if size > 0 else "frees a block that is not there"
+                does = "requests" if size > 0 else "uses" if size == USED else "frees"
+                what = f"{does} a block that is {'' if size > 0 else 'not '}there"
                 raise InvalidInput(f"trace {self.name!r}, event {number} {what}: record it again")
-            (live.add if size > 0 else live.remove)(block)
+            if size != USED:
+                (live.add if size > 0 else live.remove)(block)
 
 
 def read_traces(path: Path) -> list[Trace]:
@@ -128,6 +131,11 @@ def repeat(events: Sequence[Event], device: torch.device, limit_bytes: int | Non
         for number, (block, size, stream) in enumerate(events):
             if size == 0:
                 del live[block]
+                torch.accelerator.synchronize(device)  # the allocator's own events of a block in use are done, too
+            elif size == USED:
+                with streams[stream] or nullcontext():
+                    live[block].record_stream(torch.accelerator.current_stream(device))
+                torch.accelerator.synchronize(device)
             else:
                 try:
                     with streams[stream] or nullcontext():

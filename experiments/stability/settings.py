@@ -54,6 +54,10 @@ class ScalingConf:
         within("scaling.growth_interval", self.growth_interval, least=1, most=1_000_000)
 
 
+MOST_BYTES = 2**53
+"""The largest budget: every whole number up to it is exact in JSON."""
+
+
 @dataclass
 class StabilitySettings:
     """One experiment; every `validate_every` steps come `validation_batches` forward passes without gradients.
@@ -82,7 +86,8 @@ class StabilitySettings:
         within("validate_every", self.validate_every, least=1, most=1_000_000)
         within("validation_batches", self.validation_batches, least=1, most=10_000)
         share_of_peak("budget_fraction", self.budget_fraction)
-        within("budget_bytes", self.budget_bytes, least=1, most=2**53)
+        if self.budget_bytes is not None:
+            _require_bytes(self.budget_bytes)
         if (self.budget_fraction is None) == (self.budget_bytes is None):
             raise InvalidInput(
                 f"budget_fraction is {self.budget_fraction} and budget_bytes {self.budget_bytes}: give exactly one of "
@@ -94,6 +99,16 @@ class StabilitySettings:
             raise InvalidInput(f"kind is {self.kind!r}, but this experiment is of the kind {STABILITY!r}: leave it out")
         if len(set(self.policies)) != len(self.policies):
             raise InvalidInput("policies names one twice: leave it out")
+
+
+def _require_bytes(budget_bytes: object) -> None:
+    """Refuse what is no whole number of bytes from 1 to 2**53."""
+    whole = isinstance(budget_bytes, int) and not isinstance(budget_bytes, bool)
+    if not whole or not 1 <= budget_bytes <= MOST_BYTES:  # type: ignore[operator]
+        raise InvalidInput(
+            f"budget_bytes is {budget_bytes!r}: give a whole number of bytes from 1 to {MOST_BYTES}, as in "
+            "budget_bytes=54525952 (52 MiB)"
+        )
 
 
 class ComposedStability(NamedTuple):

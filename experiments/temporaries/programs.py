@@ -14,6 +14,7 @@ from experiments.models import GptShape, Workload
 from experiments.models.rank import Rank
 from experiments.temporaries.measure import Program
 from experiments.temporaries.networks import LANGUAGE, convolutional, encoder_decoder, recurrent, trained
+from experiments.temporaries.zoo import MEASURED_SIZES, ZOO
 from solvers.workload import ModelShape, Parallelism
 
 HALVES = (torch.bfloat16, torch.float16)
@@ -33,6 +34,8 @@ CONVOLUTIONS = (
 """Channels in and out, kernel, stride, images, side."""
 ATTENTIONS = ((1, 2, 16, 8), (2, 4, 64, 16), (2, 4, 128, 32), (2, 2, 256, 64), (1, 2, 512, 64), (1, 2, 1024, 64))
 """Batch, heads, places, width of a head."""
+SMALL_PRODUCTS = ((17, 16, 17), (33, 17, 40), (40, 100, 24), (5, 60, 200), (100, 50, 30), (150, 300, 90), (500, 40, 20))
+"""The same, small and odd; alone and three at a time."""
 RECURRENT = ((32, 16, 64), (8, 4, 32), (16, 8, 32), (16, 32, 64), (32, 16, 128))
 """Batch, places, width."""
 
@@ -52,6 +55,8 @@ def programs() -> dict[str, Program]:
     if find_spec("transformers") is not None:
         found |= {f"{name} {width}": partial(_two_steps, trained(partial(make, width)))
                   for name, make in LANGUAGE.items() for width in (32, 64)}  # fmt: skip
+    found |= {f"{name}, size {size}": partial(_two_steps, build(size))
+              for name, build in ZOO.items() for size in MEASURED_SIZES}  # fmt: skip
     kernels = {"products": _products, "convolution": _convolutions, "attention": _attentions, "others": _others}
     return {**found, **kernels}
 
@@ -90,7 +95,7 @@ def _two_steps(build: Callable[[torch.device], Workload], device: torch.device) 
 def _products(device: torch.device) -> None:
     """Every order of operands that a linear layer and its gradients have."""
     for dtype in HALVES:
-        for rows, inner, columns in PRODUCTS:
+        for rows, inner, columns in (*PRODUCTS, *SMALL_PRODUCTS):
             left = torch.ones(rows, inner, dtype=dtype, device=device)
             right = torch.ones(inner, columns, dtype=dtype, device=device)
             bias = torch.ones(columns, dtype=dtype, device=device)
@@ -100,6 +105,8 @@ def _products(device: torch.device) -> None:
                     torch.addmm(bias, a, b)
                     if rows * inner * columns <= 1 << 24:
                         torch.bmm(a.unsqueeze(0), b.unsqueeze(0))
+                    if (rows, inner, columns) in SMALL_PRODUCTS:
+                        torch.bmm(torch.stack([a] * 3), torch.stack([b] * 3))
 
 
 def _convolutions(device: torch.device) -> None:

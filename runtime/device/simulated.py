@@ -29,6 +29,8 @@ EXIT_PAUSE_S = 0.05
 """After a backward, autograd's device thread still wants the interpreter's lock once, to drop the finished graph. A
 process that ends within the 5 ms in which Python would give it away aborts, on any accelerator; the pause gives it away
 before that."""
+SAVING_PRIORITY = 5
+"""Asked before PyTorch's own, the first of which has 10."""
 ITEM_VALUE = 1.0
 """What a program reads of any tensor that has a shape only, unless told otherwise: a loss that is a number, no zero."""
 
@@ -90,7 +92,7 @@ class SimDevice(DeviceView):
         found = Counter[str]()
         for calls in (self.unmeasured_temporaries(), self.estimated_temporaries()):
             for signature, count in calls.items():
-                found[signature.removeprefix("workspace of ").split(":", 1)[0]] += count
+                found[signature.split(":", 1)[0]] += count
         return found
 
     def synchronize(self) -> None:
@@ -167,9 +169,23 @@ def registered_native() -> ModuleType:
         keep_parameters_of_moved_modules()
         _number_nodes_after_backward(native)
         generate_methods_for_privateuse1_backend(for_tensor=True, for_module=True, for_storage=True)
+        _refuse_saving_shapes(native)
     _tell_engines(native)
     atexit.register(time.sleep, EXIT_PAUSE_S)
     return native
+
+
+def _refuse_saving_shapes(native: ModuleType) -> None:
+    """Let `torch.save` refuse a tensor that has a shape only: what it would write are no numbers of the program's."""
+
+    def tag(storage: Any) -> None:
+        if storage.device.type == "sim" and native.shapes_only():
+            raise InvalidInput(
+                f"torch.save was asked for a storage of {storage.nbytes()} bytes of device sim, which works on shapes "
+                "only and has no numbers (use_sim(shapes_only=True)): leave the saving out, or leave shapes_only out"
+            )
+
+    torch.serialization.register_package(SAVING_PRIORITY, tag, lambda storage, location: None)
 
 
 def _number_nodes_after_backward(native: ModuleType) -> None:

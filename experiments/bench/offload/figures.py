@@ -13,7 +13,10 @@ MIB = 1 << 20
 
 
 def offload_figures(given: "Sequence[RaceShape] | None" = None, racing: "Sequence[Way] | None" = None) -> list[Figure]:
-    """Every way on CUDA where there is one, else on sim (modelled time); ratios are to the plain run's step."""
+    """Every way on CUDA where there is one, else on sim (modelled time); ratios are to the plain run's step.
+
+    On sim by both allocators: `exact`, where whatever fits by bytes fits, and `caching`, with CUDA's segments.
+    """
     import torch
 
     from runtime.device.native import why_missing
@@ -25,13 +28,17 @@ def offload_figures(given: "Sequence[RaceShape] | None" = None, racing: "Sequenc
     from experiments.bench.offload.model import CUDA_SHAPES, SIM_SHAPES
     from experiments.bench.offload.race import race
     from experiments.bench.offload.ways import ways
+    from runtime.device import CachingAllocator
 
+    allocators = {"": None} if device == "cuda" else {"exact": None, "caching": CachingAllocator()}
     shapes = given or (CUDA_SHAPES if device == "cuda" else SIM_SHAPES)
     figures = []
     for shape in shapes:
-        rows = race(device, shape, racing or ways())
-        where = torch.cuda.get_device_name() if device == "cuda" else "sim, modelled time"
-        figures += [figure_of(row, rows[0], f"{shape.name}, {row.way}", where) for row in rows]
+        for allocator, segments in allocators.items():
+            rows = race(device, shape, racing or ways(), segments=segments)
+            where = torch.cuda.get_device_name() if device == "cuda" else f"sim, modelled time, allocator {allocator}"
+            title = f"{shape.name}{allocator and ' '}{allocator}"
+            figures += [figure_of(row, rows[0], f"{title}, {row.way}", where) for row in rows]
     return figures
 
 

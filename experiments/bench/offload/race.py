@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from experiments.bench.offload.model import RaceShape
 from experiments.bench.offload.planned import Plans
 from experiments.bench.offload.run import Ran, Track, Way, run_way
+from runtime.device import CachingAllocator
 
 
 def race(
@@ -15,13 +16,14 @@ def race(
     plans: Plans | None = None,
     tell: Callable[[Ran], None] = lambda row: None,
     until: float = float("inf"),
+    segments: CachingAllocator | None = None,
 ) -> list[Ran]:
     """A row for each way, the plain one first, which says what the others' budgets are shares of.
 
     Without a plain run sessions and plans have no budget, and are not run; nor is anything after `until`, on the clock
-    of `time.monotonic`.
+    of `time.monotonic`. `segments` are sim's rules of giving memory out; None: its mode `exact`.
     """
-    track = Track(device, shape, plans or Plans())
+    track = Track(device, shape, plans or Plans(), segments)
     rows: list[Ran] = []
     for way in racing:
         plain = rows[0] if rows else None

@@ -14,7 +14,7 @@ from experiments.bench.offload.pinned import forget_pinned, pinned_bytes
 from experiments.bench.offload.planned import Plans
 from experiments.bench.offload.rivals import Around, nothing
 from experiments.bench.overlap import hidden_share, traced, traced_on_sim
-from runtime.device import SimDevice, accelerator, clock, memory_stats, reset_peak_memory, use_sim
+from runtime.device import CachingAllocator, SimDevice, accelerator, clock, memory_stats, reset_peak_memory, use_sim
 from runtime.swap import session
 
 SETTLED, MEASURED = 14, 5
@@ -68,11 +68,15 @@ class Ran:
 
 @dataclass(frozen=True)
 class Track:
-    """Where and what is raced; `plans` makes and keeps what executed plans need."""
+    """Where and what is raced; `plans` makes and keeps what executed plans need.
+
+    `segments` are the rules by which sim gives memory out; None: mode `exact`, which has none, and nothing to retry.
+    """
 
     device: str
     shape: RaceShape
     plans: Plans
+    segments: CachingAllocator | None = None
     settled: int = SETTLED
     warmed: int = WARMED
     measured: int = MEASURED
@@ -80,7 +84,7 @@ class Track:
 
 def run_way(track: Track, way: Way, plain: Ran | None) -> Ran:
     """Build the model, train it, and say what it took; whatever goes wrong is the row's error."""
-    device, sim = opened(track.device)
+    device, sim = opened(track.device, track.segments)
     try:
         return _Race(track, way, device, sim).run(plain)
     except Exception as error:  # another library's, too: the others race on
@@ -94,7 +98,7 @@ def run_way(track: Track, way: Way, plain: Ran | None) -> Ran:
         )
 
 
-def opened(name: str) -> tuple[torch.device, SimDevice | None]:
+def opened(name: str, segments: CachingAllocator | None = None) -> tuple[torch.device, SimDevice | None]:
     """The accelerator, with nothing of an earlier run on it."""
     gc.collect()
     torch.manual_seed(0)
@@ -102,7 +106,7 @@ def opened(name: str) -> tuple[torch.device, SimDevice | None]:
         if torch._C._get_privateuse1_backend_name() == "sim":
             torch.accelerator.synchronize()
         forget_pinned(torch.device("cpu"))
-        sim = use_sim(races="off")
+        sim = use_sim(races="off", allocator=segments or "exact")
         return sim.device, sim
     device = accelerator("cuda")
     torch.cuda.synchronize(device)

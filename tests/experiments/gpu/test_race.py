@@ -11,6 +11,7 @@ from experiments.bench.offload.model import RaceShape
 from experiments.bench.offload.run import Ran
 from experiments.gpu import race as command
 from experiments.gpu.race import FORMAT, run_shape
+from runtime.device import CachingAllocator
 from tests.accelerators import prepare_sim
 
 SHAPE = RaceShape(layers=1, width=16, heads=2, context=16, batch=2)
@@ -24,7 +25,18 @@ def test_two_runs_share_a_file(
     out = tmp_path / "race.json"
     sizes: list[int] = []
 
-    def racing(device: str, shape: RaceShape, ways: object, plans: object, tell: object, until: float) -> None:
+    expandable: list[bool] = []
+
+    def racing(
+        device: str,
+        shape: RaceShape,
+        ways: object,
+        plans: object,
+        tell: object,
+        until: float,
+        segments: CachingAllocator,
+    ) -> None:
+        expandable.append(segments.expandable_segments)
         for row in (Ran("plain", 50.0, losses=(2.0,)), Ran("session, 60%", 55.0, losses=(2.0,))):
             tell(row)  # type: ignore[operator]
             sizes.append(len(json.loads(out.read_text())["races"][-1]["rows"]))
@@ -33,7 +45,7 @@ def test_two_runs_share_a_file(
     assert run_shape(out, torch.device("sim"), SHAPE, time.monotonic())
     monkeypatch.setenv("PYTORCH_ALLOC_CONF", "expandable_segments:True")
     assert run_shape(out, torch.device("sim"), SHAPE, time.monotonic(), only_few=True)
-    assert sizes == [1, 2, 1, 2]
+    assert sizes == [1, 2, 1, 2] and expandable == [False, True]
     told = json.loads(out.read_text())
     assert told["format"] == FORMAT
     assert [race["allocator"] for race in told["races"]] == ["", "expandable_segments:True"]
@@ -55,6 +67,23 @@ def test_other_losses_are_a_failure_and_absent_rivals_are_not(
 ) -> None:
     monkeypatch.setattr(command, "race", lambda *given: [given[4](row) for row in rows])
     assert run_shape(tmp_path / "race.json", torch.device("sim"), SHAPE, 0.0) is good
+
+
+def test_every_shape_gets_its_share_of_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the first leaves is the second's: of 60 s the first may take 30, and the second then all that is left."""
+    given: list[float] = []
+    now = [100.0]
+
+    def run(out: Path, device: torch.device, shape: RaceShape, until: float, *, only_few: bool) -> bool:
+        given.append(until)
+        now[0] += 10.0
+        return True
+
+    monkeypatch.setattr(command, "SIM_SHAPES", (SHAPE, SHAPE))
+    monkeypatch.setattr(command, "run_shape", run)
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    assert command.main([str(tmp_path / "race.json"), "--device", "sim", "--seconds", "60"]) == 0
+    assert given == [130.0, 160.0]
 
 
 def test_without_time_every_way_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

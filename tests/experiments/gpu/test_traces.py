@@ -15,7 +15,7 @@ import torch
 
 from experiments.bench.offload.model import RaceShape
 from experiments.gpu import traces as command
-from experiments.gpu.requests import MIB, SCRIPTS
+from experiments.gpu.requests import MIB, SCRIPTS, USED
 from experiments.gpu.traces import (
     KEPT,
     Answers,
@@ -106,6 +106,8 @@ def test_a_trace_that_nobody_could_repeat_is_refused() -> None:
         trace(Event(0, 5), Event(0, 5))
     with pytest.raises(InvalidInput, match="event 0 frees a block that is not there"):
         trace(Event(3, 0))
+    with pytest.raises(InvalidInput, match="event 1 uses a block that is not there"):
+        trace(Event(0, 5), Event(1, USED, 2))
     with pytest.raises(InvalidInput, match="has 1 events and 2 answers"):
         trace(Event(0, 5), answers=2)
 
@@ -229,11 +231,14 @@ def caching(*, expandable: bool) -> Iterator[torch.device]:
 
 
 def predicted(trace: Trace) -> Answers:
-    """What the predictor says of the same events."""
+    """What the predictor says of the same events; uses that the host has waited for change nothing of what is held."""
     settings = SegmentSettings(limit_bytes=trace.limit_bytes, expandable=trace.expandable)
-    told = replay(trace.events, settings, moments=True)
-    held = [Held(moment.allocated, moment.reserved) for moment in told.moments]
-    assert len(held) == len(trace.events) - (told.refusal is not None)
+    told = replay([event for event in trace.events if event.bytes != USED], settings, moments=True)
+    moments = iter(told.moments)
+    held: list[Held] = []
+    for event in trace.events[: len(trace.events) - (told.refusal is not None)]:
+        held.append(held[-1] if event.bytes == USED else Held(*next(moments)[:2]))
+    assert next(moments, None) is None
     return Answers([*held, *trace.held[len(held) :]], told.refusal is not None, told.retries)
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from experiments.stability.settings import Policy, policies_of, read_stability_settings
+from experiments.stability.settings import Policy, StabilitySettings, policies_of, read_stability_settings
 from solvers.ir import InvalidInput
 
 
@@ -47,3 +47,10 @@ def test_a_fault_is_a_sentence(word: str, sentence: str) -> None:
 def test_only_the_gpt_is_trained() -> None:
     with pytest.raises(InvalidInput, match="choose model=gpt-micro or model=gpt"):
         read_stability_settings(["experiment=stability", "model=own", "model.factory=a:b"])
+
+
+@pytest.mark.parametrize("budget", [0, -5, 2**60, 1.5, "52MiB", True])
+def test_a_budget_that_is_no_number_of_bytes_is_one_sentence(budget: object) -> None:
+    sentence = r"^budget_bytes is .*: give a whole number of bytes from 1 to 9007199254740992, as in .* \(52 MiB\)$"
+    with pytest.raises(InvalidInput, match=sentence):
+        StabilitySettings(budget_fraction=None, budget_bytes=budget)  # type: ignore[arg-type]

@@ -55,10 +55,12 @@ def test_a_way_that_failed_is_no_figure() -> None:
 
 def test_a_small_race_on_sim(on_sim: None) -> None:
     figures = offload_figures([RaceShape(layers=2, width=16, heads=2, context=16, batch=2)], [PLAIN])
-    (figure,) = figures
-    assert figure.name == "2 x 16, plain"
-    assert figure.value is not None and figure.ratio == 1
-    assert figure.how.endswith("losses equal; sim, modelled time")
+    exact, caching = figures
+    assert (exact.name, caching.name) == ("2 x 16 exact, plain", "2 x 16 caching, plain")
+    assert exact.value is not None and caching.value is not None and exact.ratio == caching.ratio == 1
+    assert "allocator exact" in exact.how and "segments 2" not in exact.how
+    assert "allocator caching" in caching.how and "segments 2.0 MiB" in caching.how  # whole segments
+    assert exact.how.endswith("losses equal; sim, modelled time, allocator exact")
 
 
 def test_without_sim_and_cuda_the_section_says_what_is_missing(on_sim: None, monkeypatch: pytest.MonkeyPatch) -> None:

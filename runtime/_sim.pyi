@@ -115,6 +115,9 @@ def host_ns(device: int = -1) -> int:
 def stream_ns(stream: int) -> int:
     """The virtual time at which a stream ends what it holds."""
 
+def own_stream(device: int, index: int) -> int:
+    """The id of a device's stream that no program is given, the same each time."""
+
 def comm_issue(stream: int, reads: list[Tensor], writes: list[Tensor], op: str) -> int:
     """A member issues its part of a collective on a stream of its device, and learns when it can start at the earliest.
 

@@ -11,7 +11,8 @@
 namespace sim {
 namespace {
 
-constexpr size_t kMostStreams = 33;  // The default stream and a pool of 32, as on CUDA; then the pool repeats.
+constexpr size_t kMostStreams = 33;   // The default stream and a pool of 32, as on CUDA; then the pool repeats.
+constexpr size_t kMostPlaces = 1000;  // Behind the pool, streams of their own, which no program is given.
 constexpr size_t kIdsPerDevice = 1000;
 constexpr Nanoseconds kPollNs = 1000;  // So that a program that polls an event makes progress.
 constexpr size_t kNowhere = kMostDevices;
@@ -38,8 +39,8 @@ Machine& Machine::get() {
 }
 
 Machine::Machine() {
-  streams_.reserve(kMostDevices * kMostStreams);
-  numbers_.resize(kMostDevices * kMostStreams);
+  streams_.reserve(kMostDevices * kMostPlaces);  // Read without the lock: they must not move.
+  numbers_.resize(kMostDevices * kMostPlaces);
   set_devices(1);
 }
 
@@ -52,7 +53,8 @@ void Machine::configure(std::vector<DeviceModel> models, size_t lanes) {
 void Machine::set_devices(size_t count) {
   std::lock_guard<std::recursive_mutex> held(lock);
   for (size_t device = 0; device < count; ++device)
-    if (hosts_[device].streams == 0) defaults_[device] = hosts_[device].metered = add_stream(device);
+    if (hosts_[device].streams == 0)
+      defaults_[device] = hosts_[device].metered = add_stream(device, hosts_[device].streams++);
 }
 
 void Machine::reset() {
@@ -90,27 +92,35 @@ size_t Machine::exchange_stream(size_t stream) {
   return before;
 }
 
-size_t Machine::add_stream(size_t device) {
-  const size_t local = hosts_[device].streams++;
+size_t Machine::add_stream(size_t device, size_t local) {
   streams_.emplace_back();
   streams_.back().device = device;
   streams_.back().id = static_cast<c10::StreamId>(device * kIdsPerDevice + local);
-  numbers_[device * kMostStreams + local] = static_cast<uint16_t>(streams_.size());
+  numbers_[device * kMostPlaces + local] = static_cast<uint16_t>(streams_.size());
   return streams_.size() - 1;
 }
 
 size_t Machine::new_stream(size_t device) {
   std::lock_guard<std::recursive_mutex> held(lock);
   Host& host = hosts_[device];
-  if (host.streams < kMostStreams) return add_stream(device);
+  if (host.streams < kMostStreams) return add_stream(device, host.streams++);
   const size_t local = 1 + host.next_of_pool++ % (kMostStreams - 1);
   return number_of(static_cast<c10::StreamId>(device * kIdsPerDevice + local));
 }
 
+size_t Machine::own_stream(size_t device, size_t index) {
+  std::lock_guard<std::recursive_mutex> held(lock);
+  const size_t local = kMostStreams + index;
+  TORCH_CHECK(local < kMostPlaces, "device sim:", device, " has ", kMostPlaces - kMostStreams,
+              " streams for operations between ranks, and needs stream ", index, ": use fewer groups");
+  const size_t known = numbers_[device * kMostPlaces + local];
+  return known > 0 ? known - 1 : add_stream(device, local);
+}
+
 size_t Machine::number_of(c10::StreamId id) const {
   const size_t device = static_cast<size_t>(id) / kIdsPerDevice, local = static_cast<size_t>(id) % kIdsPerDevice;
-  const bool possible = id >= 0 && device < kMostDevices && local < kMostStreams;
-  const size_t found = possible ? numbers_[device * kMostStreams + local] : 0;
+  const bool possible = id >= 0 && device < kMostDevices && local < kMostPlaces;
+  const size_t found = possible ? numbers_[device * kMostPlaces + local] : 0;
   TORCH_CHECK(found > 0, "stream ", id, " of device sim does not exist: there are ", streams_.size(),
               "; create one with torch.Stream(device='sim')");
   return found - 1;

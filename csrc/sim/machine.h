@@ -74,6 +74,8 @@ class Machine {
   size_t exchange_stream(size_t stream);  // Of the stream's device.
   size_t default_stream(size_t device) const { return defaults_[device]; }
   size_t new_stream(size_t device);
+  // A device's stream that is no program's: the same each time for an index.
+  size_t own_stream(size_t device, size_t index);
   size_t device_of(size_t stream) const { return streams_[stream].device; }
   c10::StreamId id_of(size_t stream) const { return streams_[stream].id; }
   size_t number_of(c10::StreamId id) const;  // Throws where there is no such stream.
@@ -166,7 +168,7 @@ class Machine {
     size_t next_of_pool = 0;
   };
   Machine();
-  size_t add_stream(size_t device);
+  size_t add_stream(size_t device, size_t local);
   Host& turn_to(size_t device);
   Span transfer(size_t stream, const char* op, const char* kind, std::initializer_list<const LinkModel*> hops,
                 size_t bytes);

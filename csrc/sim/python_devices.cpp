@@ -87,6 +87,9 @@ std::vector<Point> finish(const std::vector<int64_t>& streams, const std::string
 }
 
 void define_collectives(py::module_& m) {
+  m.def("own_stream", [](int device, size_t index) {
+    return locked([&] { return Machine::get().id_of(Machine::get().own_stream(index_of(device), index)); });
+  });
   m.def("comm_issue",
         torch::wrap_pybind_function_no_gil([](int64_t stream, const std::vector<at::Tensor>& reads,
                                               const std::vector<at::Tensor>& writes, const std::string& op) {

@@ -31,7 +31,7 @@ class RankDevice:
     def lane(self, key: object) -> Lane:
         """The lane of this name."""
         if key not in self.lanes:
-            self.lanes[key] = Lane(self.device)
+            self.lanes[key] = Lane(self.device, len(self.lanes))
         return self.lanes[key]
 
 

@@ -39,8 +39,11 @@ class End(Protocol):
 class Lane:
     """A stream of one rank for one group, or for messages of one pair in one direction (`a` to `b`)."""
 
-    def __init__(self, device: torch.device) -> None:
-        self.stream = torch.Stream(device=device)
+    def __init__(self, device: torch.device, index: int) -> None:
+        """The device's `index`-th lane, a stream that no program is given."""
+        identity = load("runtime._sim").own_stream(device.index, index)
+        kind = torch.accelerator.current_stream(device.index).device_type
+        self.stream = torch.Stream(stream_id=identity, device_index=device.index, device_type=kind)
 
     def issue(self, name: str, reads: Sequence[Tensor], writes: Sequence[Tensor]) -> Issue:
         """Puts an operation behind the current stream's work, as NCCL does. Raises the race check's error."""

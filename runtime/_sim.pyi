@@ -157,6 +157,30 @@ def stream_wait_stream(waiter: int, waited: int) -> None:
 def alias(tensor: Tensor) -> Tensor | None:
     """A CPU tensor over the bytes of a tensor of sim, as it was issued up to now; None where there are shapes only."""
 
+def host_worker(device: int = -1) -> int:
+    """The stream for which a device's host worker stands in waits, events and traces; no kernel may run on it."""
+
+def host_access(device: int, reads: list[Tensor], writes: list[Tensor], name: str) -> None:
+    """The launching thread reads and writes these tensors of the host now; raises at a race on page-locked bytes."""
+
+def host_task(device: int, duration_ns: int, reads: list[Tensor], writes: list[Tensor], name: str) -> None:
+    """A task for the host's worker, after what its stream was made to wait for; raises at a race of its accesses."""
+
+def watch_host(on: bool) -> None:
+    """Whether operators on tensors of the host alone are its accesses, on all threads; calls are counted.
+
+    Races are kept until the next check, as `raise_races` is one.
+    """
+
+def exchange_working(device: int | None) -> int | None:
+    """The device whose worker does this thread's operators on the host, which are then watched; returns the one before.
+
+    None: the launching thread does them.
+    """
+
+def raise_races(device: int) -> None:
+    """In mode raise, raises a device's oldest race that was not raised yet."""
+
 def set_races(mode: str) -> None:
     """`raise`, `record` or `off`."""
 

@@ -13,6 +13,7 @@ namespace {
 
 constexpr size_t kMostStreams = 33;   // The default stream and a pool of 32, as on CUDA; then the pool repeats.
 constexpr size_t kMostPlaces = 1000;  // Behind the pool, streams of their own, which no program is given.
+constexpr size_t kHostPlace = kMostPlaces - 2;  // The host's program, and behind it its worker.
 constexpr size_t kIdsPerDevice = 1000;
 constexpr Nanoseconds kPollNs = 1000;  // So that a program that polls an event makes progress.
 constexpr size_t kNowhere = kMostDevices;
@@ -92,12 +93,20 @@ size_t Machine::exchange_stream(size_t stream) {
   return before;
 }
 
-size_t Machine::add_stream(size_t device, size_t local) {
+size_t Machine::add_stream(size_t device, size_t place, Doer doer) {
   streams_.emplace_back();
   streams_.back().device = device;
-  streams_.back().id = static_cast<c10::StreamId>(device * kIdsPerDevice + local);
-  numbers_[device * kMostPlaces + local] = static_cast<uint16_t>(streams_.size());
+  streams_.back().doer = doer;
+  streams_.back().id = static_cast<c10::StreamId>(device * kIdsPerDevice + place);
+  numbers_[device * kMostPlaces + place] = static_cast<uint16_t>(streams_.size());
   return streams_.size() - 1;
+}
+
+size_t Machine::stream_of(Doer doer, size_t device) {
+  std::lock_guard<std::recursive_mutex> held(lock);
+  const size_t place = doer == Doer::kHost ? kHostPlace : kHostPlace + 1;
+  const size_t found = numbers_[device * kMostPlaces + place];
+  return found > 0 ? found - 1 : add_stream(device, place, doer);
 }
 
 size_t Machine::new_stream(size_t device) {
@@ -111,7 +120,7 @@ size_t Machine::new_stream(size_t device) {
 size_t Machine::own_stream(size_t device, size_t index) {
   std::lock_guard<std::recursive_mutex> held(lock);
   const size_t local = kMostStreams + index;
-  TORCH_CHECK(local < kMostPlaces, "device sim:", device, " has ", kMostPlaces - kMostStreams,
+  TORCH_CHECK(local < kHostPlace, "device sim:", device, " has ", kHostPlace - kMostStreams,
               " streams for operations between ranks, and needs stream ", index, ": use fewer groups");
   const size_t known = numbers_[device * kMostPlaces + local];
   return known > 0 ? known - 1 : add_stream(device, local);
@@ -128,7 +137,8 @@ size_t Machine::number_of(c10::StreamId id) const {
 
 std::string Machine::stream_name(size_t stream) const {
   const StreamState& state = streams_[stream];
-  const std::string name = "stream " + std::to_string(static_cast<size_t>(state.id) % kIdsPerDevice);
+  std::string name = "stream " + std::to_string(static_cast<size_t>(state.id) % kIdsPerDevice);
+  if (state.doer != Doer::kStream) name = state.doer == Doer::kHost ? "the host" : "the host's worker";
   return device_count() == 1 ? name : name + " of sim:" + std::to_string(state.device);
 }
 
@@ -147,9 +157,11 @@ Machine::Host& Machine::turn_to(size_t device) {
 uint64_t Machine::issue(size_t stream) {
   std::lock_guard<std::recursive_mutex> held(lock);
   StreamState& state = streams_[stream];
-  state.past.join(turn_to(state.device).past);
+  Host& host = turn_to(state.device);
+  state.past.join(host.past);
   copies.settle(state.past);
   state.past.raise(stream, ++state.issued);
+  if (state.doer == Doer::kHost) host.past.raise(stream, state.issued);  // Before all that it does and launches next.
   return state.issued;
 }
 
@@ -165,6 +177,16 @@ Span Machine::run_kernel(size_t stream, const char* op, OpClass op_class, Nanose
   state.free_at = span.end;
   meter(stream, span);
   note(stream, op, name_of(op_class), span, bytes);
+  return span;
+}
+
+Span Machine::run_host_task(size_t worker, const char* op, Nanoseconds duration) {
+  std::lock_guard<std::recursive_mutex> held(lock);
+  StreamState& state = streams_[worker];
+  const Nanoseconds start = std::max(state.free_at, turn_to(state.device).now);
+  const Span span{start, start + duration};
+  state.free_at = span.end;
+  note(worker, op, "host", span, 0);
   return span;
 }
 
@@ -327,6 +349,7 @@ Point Machine::moment(size_t stream) const {
 Point Machine::record(size_t stream) {
   std::lock_guard<std::recursive_mutex> held(lock);
   const StreamState& state = streams_[stream];
+  if (state.doer == Doer::kWorker) return {state.free_at, state.past, generation_};
   const Host& host = hosts_[tls_host == kNowhere ? state.device : tls_host];
   Point point{std::max(state.free_at, host.now), state.past, generation_};
   point.past.join(host.past);
@@ -386,7 +409,7 @@ void Machine::host_wait_all() {
   std::lock_guard<std::recursive_mutex> held(lock);
   const size_t device = current_device();
   for (size_t stream = 0; stream < streams_.size(); ++stream)
-    if (streams_[stream].device == device) host_wait(tail(stream));
+    if (streams_[stream].device == device && doer_of(stream) == Doer::kStream) host_wait(tail(stream));
 }
 
 VectorClock Machine::past(size_t stream) const {

@@ -20,13 +20,16 @@
 
 namespace sim {
 
+// Whose operations a vector clock counts: a device's streams, its host's program, a worker of its host.
+enum class Doer : uint8_t { kStream, kHost, kWorker };
+
 struct TraceRecord {
   size_t device;
   uint64_t order;  // Its place among the device's records: that of its issue.
   c10::StreamId stream;
   const char* op;
   const char* label;
-  const char* kind;  // An operator class, "to device", "to host", "peer" or "comm".
+  const char* kind;  // An operator class, "to device", "to host", "peer", "comm" or "host".
   Nanoseconds start;
   Nanoseconds end;
   int64_t bytes;
@@ -79,6 +82,9 @@ class Machine {
   size_t device_of(size_t stream) const { return streams_[stream].device; }
   c10::StreamId id_of(size_t stream) const { return streams_[stream].id; }
   size_t number_of(c10::StreamId id) const;  // Throws where there is no such stream.
+  // What counts as a stream though the host does it (`host_work`); it begins when it is first asked for.
+  size_t stream_of(Doer doer, size_t device);
+  Doer doer_of(size_t stream) const { return streams_[stream].doer; }
   std::string stream_name(size_t stream) const;
 
   // Starts operation number `return value` of a stream: orders it after the host's past and moves the late copies that
@@ -90,6 +96,9 @@ class Machine {
   // Over the link between the stream's device and the target, or, where there is none, over the links of both to the
   // host, one after the other.
   Span run_peer_copy(size_t stream, const char* op, size_t target, size_t bytes);
+
+  // Spends the duration on a worker of the host, and nothing on the thread that launches.
+  Span run_host_task(size_t worker, const char* op, Nanoseconds duration);
 
   // A collective: each member issues its part, the last one finishes all of them (`collectives`).
   Nanoseconds issue_comm(size_t stream, uint64_t tick, const char* op);
@@ -103,14 +112,14 @@ class Machine {
   void await_comms_of(size_t device);
   std::function<void(size_t device)> comm_waiter;  // `set_comm_waiter`; set while no thread waits.
 
-  Point record(size_t stream);        // An event: not before the thread's host issued it.
+  Point record(size_t stream);        // An event: not before the thread's host issued it; a worker records by itself.
   Point moment(size_t stream) const;  // The same by the device's host, without what happened before.
   Point tail(size_t stream);          // The end of what the stream holds.
   void wait(size_t stream, const Point& point);
   // These concern the host of the current device.
   void host_wait(const Point& point);   // The host's clock jumps there, and knows what happened before.
   bool host_query(const Point& point);  // True if the host's clock is there; a false answer costs the host a poll.
-  void host_wait_all();                 // For all streams of its device.
+  void host_wait_all();                 // For all streams of its device, which a worker of the host is none of.
   bool reached(const Point& point) const { return time_of(point) <= host_now(); }
   // The driver waits for the device, as for page-locking, which takes no time here. Counted, since the process began,
   // inside the allocator's callback: there every thread waits that asks for memory.
@@ -150,6 +159,7 @@ class Machine {
  private:
   struct StreamState {
     size_t device = 0;
+    Doer doer = Doer::kStream;
     c10::StreamId id = 0;
     Nanoseconds free_at = 0;
     uint64_t issued = 0;
@@ -168,7 +178,7 @@ class Machine {
     size_t next_of_pool = 0;
   };
   Machine();
-  size_t add_stream(size_t device, size_t local);
+  size_t add_stream(size_t device, size_t place, Doer doer = Doer::kStream);
   Host& turn_to(size_t device);
   Span transfer(size_t stream, const char* op, const char* kind, std::initializer_list<const LinkModel*> hops,
                 size_t bytes);

@@ -10,6 +10,7 @@
 #include "sim/device_memory.h"
 #include "sim/generator.h"
 #include "sim/guard.h"
+#include "sim/host_work.h"
 #include "sim/machine.h"
 #include "sim/registration.h"
 #include "sim/shapes.h"
@@ -124,12 +125,37 @@ void define_collectives(py::module_& m) {
   });
 }
 
+void define_host(py::module_& m) {
+  m.def("host_worker", [](int device) {
+    return locked([&] {
+      Machine& machine = Machine::get();
+      return machine.id_of(machine.stream_of(Doer::kWorker, index_of(device)));
+    });
+  });
+  m.def("host_access",
+        torch::wrap_pybind_function_no_gil(
+            [](int device, const std::vector<at::Tensor>& reads, const std::vector<at::Tensor>& writes,
+               const std::string& name) { access_on_host(index_of(device), reads, writes, intern(name)); }));
+  m.def("host_task",
+        torch::wrap_pybind_function_no_gil([](int device, int64_t duration_ns, const std::vector<at::Tensor>& reads,
+                                              const std::vector<at::Tensor>& writes, const std::string& name) {
+          start_host_task(index_of(device), duration_ns, reads, writes, intern(name));
+        }));
+  m.def("watch_host", torch::wrap_pybind_function_no_gil(&watch_host));
+  m.def("exchange_working", [](std::optional<int> device) -> std::optional<int> { return exchange_working(device); });
+  m.def("raise_races", torch::wrap_pybind_function_no_gil([](int device) {
+          const OnDevice on(index_of(device));
+          Machine::get().races.raise_found();
+        }));
+}
+
 }  // namespace
 
 void define_devices(py::module_& module) {
   define_memory(module);
   define_clocks(module);
   define_collectives(module);
+  define_host(module);
 }
 
 }  // namespace sim

@@ -19,6 +19,17 @@ void tell(std::ostream& out, const Access& access) {
       << access.begin << "-" << access.end << ")";
 }
 
+// What would order the second access after the first.
+std::string remedy(size_t first, size_t second) {
+  const Machine& machine = Machine::get();
+  const std::string waiter = machine.stream_name(second), waited = machine.stream_name(first);
+  const bool in_task = machine.doer_of(second) == Doer::kWorker;
+  const std::string wait = in_task ? "let the host task begin after " : "let " + waiter + " wait for ";
+  if (machine.doer_of(first) == Doer::kHost) return wait + "what the thread of " + waited + " did";
+  if (machine.doer_of(first) == Doer::kWorker) return wait + "the event of the host task that did the first";
+  return wait + "an event recorded on " + waited + " after the first";
+}
+
 }  // namespace
 
 std::string Race::sentence() const {
@@ -27,9 +38,7 @@ std::string Race::sentence() const {
   tell(out, second);
   out << " is not ordered after ";
   tell(out, first);
-  const Machine& machine = Machine::get();
-  out << "; let " << machine.stream_name(second.stream) << " wait for an event recorded on "
-      << machine.stream_name(first.stream) << " after the first";
+  out << "; " << remedy(first.stream, second.stream);
   return out.str();
 }
 

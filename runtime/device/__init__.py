@@ -15,6 +15,7 @@ from runtime.device.device import (
     shapes_only,
     sim_hardware,
 )
+from runtime.device.host_work import host_access
 from runtime.device.memory import MemoryStats, memory_stats, reset_peak_memory
 from runtime.device.outside import outside_bytes
 from runtime.device.records import Counters, Race, Touch, TraceRecord
@@ -38,6 +39,7 @@ __all__ = [
     "accelerator",
     "accelerator_of",
     "clock",
+    "host_access",
     "limited_memory",
     "memory_limit_bytes",
     "memory_stats",

@@ -5,7 +5,10 @@ from typing import NamedTuple
 
 
 class Touch(NamedTuple):
-    """One access of a race: an operation of a stream (by its id) that read or wrote bytes of a block."""
+    """One access of a race: an operation of a stream (by its id) that read or wrote bytes of a block.
+
+    The host's own accesses, and those of its worker's tasks, count as a stream each; the race's sentence names them.
+    """
 
     op: str
     write: bool
@@ -29,7 +32,8 @@ class Race(NamedTuple):
 class TraceRecord(NamedTuple):
     """A kernel or copy on the virtual clock, on a stream (by its id) of a device (by its index).
 
-    `kind` is its operator class, `to device`, `to host`, `peer` (a copy to another device) or `comm` (a collective).
+    `kind` is its operator class, `to device`, `to host`, `peer` (a copy to another device), `comm` (a collective) or
+    `host` (a task of the host's worker, which counts as a stream here).
     """
 
     stream: int

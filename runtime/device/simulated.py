@@ -131,6 +131,22 @@ class SimDevice(DeviceView):
         finally:
             self._native.exchange_label(before)
 
+    @contextmanager
+    def checking_host(self) -> Iterator[None]:
+        """Checks every operator on tensors of the host alone as the host's own accesses to page-locked memory.
+
+        As if `host_access` stood before each, on all threads; copies from and to devices are these devices' anyway. A
+        race is raised, in mode raise, at the next operator on the device or wait for it, and at the end of the context
+        at the latest. What passes PyTorch's dispatcher (`numpy()`, `data_ptr()`, `tolist()`) is not seen.
+        """
+        self._native.watch_host(True)
+        try:
+            yield
+        finally:
+            self._native.watch_host(False)
+        for index in range(self.devices):
+            self._native.raise_races(index)
+
     def close(self) -> None:
         """Waits for everything and returns free memory to the system; the device type stays registered."""
         self.synchronize()

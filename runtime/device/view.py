@@ -1,12 +1,14 @@
 """One of the simulated devices: its clocks, its memory, what happened on it."""
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from runtime.device import caching
+from runtime.device import caching, host_work
 from runtime.device.arguments import MOST_BYTES, require_integer
 from runtime.device.memory import MemoryStats, memory_stats
 from runtime.device.records import Counters, TraceRecord
@@ -69,6 +71,49 @@ class DeviceView:
     def synchronize(self) -> None:
         """Lets the device's host wait for its streams."""
         self._native.synchronize(self.index)
+
+    def host_access(self, tensor: Tensor, write: bool, name: str = "host access") -> None:
+        """Says that the launching thread reads or writes the tensor's bytes now, for the race check.
+
+        What the device's copies do with page-locked bytes comes before if the host has waited for it (an event's, a
+        stream's, the device's `synchronize()`, or a `query()` that was true), and after if it is launched from now on;
+        else it is a race. A write stands for a read of the same bytes. Of pageable memory nothing is checked, as no
+        asynchronous copy touches it. For operators see `SimDevice.checking_host`.
+
+        Raises:
+            InvalidInput: the tensor is not the host's.
+            RuntimeError: the access races, in mode raise.
+        """
+        host_work.require_host([tensor])
+        self._native.host_access(self.index, [] if write else [tensor], [tensor] if write else [], name)
+
+    def host_task(
+        self,
+        duration_ns: int,
+        after: torch.Event | None = None,
+        *,
+        reads: Sequence[Tensor] = (),
+        writes: Sequence[Tensor] = (),
+        work: Callable[[], object] | None = None,
+        name: str = "host task",
+    ) -> torch.Event:
+        """Gives the host's worker, a thread beside the launching one, a task that takes `duration_ns`.
+
+        It begins when the worker is free, `after` is over, and not before the launching host's now; the launching
+        thread goes on at once. Streams and the host wait for the event that is returned; synchronizing the device waits
+        for no task. The trace's kind is `host`.
+
+        `reads` and `writes` are what it touches of the host's memory, for the race check. `work` is called at once, as
+        a kernel's numbers are computed when it is launched; what its operators touch is checked too, as the task's.
+
+        Raises:
+            InvalidInput: the duration is no integer of [0, 10**15), or a tensor is not the host's.
+            RuntimeError: one of its accesses races, in mode raise; or what `work` raises.
+        """
+        host_work.require_host([*reads, *writes])
+        return host_work.start_task(
+            self._native, self.device, host_work.Task(duration_ns, after, tuple(reads), tuple(writes), work, name)
+        )
 
     def counters(self) -> Counters:
         """What happened on the device since the last reset."""

@@ -6,6 +6,9 @@ from solvers.ir.report import Report, Span
 COMMUNICATION = "communication"
 """How the lanes of a report begin on which ranks exchange something."""
 
+LANES = {"comm": COMMUNICATION, "host": "host worker"}
+"""How lanes begin, by the kind of what is done on them; streams' begin with `stream`."""
+
 
 def rank_reports(sim: SimDevice, ranks: int) -> list[Report]:
     """A report for each rank, from the trace and the memory of its device: lanes are its streams."""
@@ -15,7 +18,7 @@ def rank_reports(sim: SimDevice, ranks: int) -> list[Report]:
         spans[record.device].append(
             Span(
                 action=action,
-                lane=f"{COMMUNICATION if record.kind == 'comm' else 'stream'} {record.stream}",
+                lane=f"{LANES.get(record.kind, 'stream')} {record.stream}",
                 label=record.name,
                 start_us=record.start_ns / 1e3,
                 end_us=record.end_ns / 1e3,

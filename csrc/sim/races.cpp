@@ -25,7 +25,7 @@ std::string remedy(size_t first, size_t second) {
   const std::string waiter = machine.stream_name(second), waited = machine.stream_name(first);
   const bool in_task = machine.doer_of(second) == Doer::kWorker;
   const std::string wait = in_task ? "let the host task begin after " : "let " + waiter + " wait for ";
-  if (machine.doer_of(first) == Doer::kHost) return wait + "what the thread of " + waited + " did";
+  if (machine.doer_of(first) == Doer::kHost) return wait + "what " + waited + " did";
   if (machine.doer_of(first) == Doer::kWorker) return wait + "the event of the host task that did the first";
   return wait + "an event recorded on " + waited + " after the first";
 }

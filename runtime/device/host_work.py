@@ -54,7 +54,7 @@ def start_task(native: ModuleType, device: torch.device, task: Task) -> torch.Ev
         finally:
             native.exchange_working(before)
         native.raise_races(device.index)
-    end = torch.Event(device=device)
+    end = torch.Event(device=device, enable_timing=True)
     end.record(worker)
     return end
 

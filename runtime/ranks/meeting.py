@@ -131,6 +131,10 @@ class Meetings:
         for meeting in mine:
             self.wait(turns, meeting)
 
+    def forget(self) -> None:
+        """Lets go of operations that will never happen, and of their tensors."""
+        self._open.clear()
+
     def duration_ns(self, call: Call, ranks: Sequence[int], size_bytes: int) -> int:
         """How long an operation between these ranks takes on free links."""
         names = [self.names[rank] for rank in ranks]

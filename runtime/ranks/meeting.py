@@ -170,7 +170,7 @@ class Meetings:
     def _happen_on_devices(self, meeting: Meeting, parts: list[Part]) -> None:
         call = parts[0].call
         issues = [part.issue for part in parts if part.issue is not None]
-        earliest = max(max(issue.ready_ns, issue.stream_ns()) for issue in issues)
+        earliest = max(issue.earliest_ns() for issue in issues)
         size_bytes = meeting.size_bytes()
         start = self.reserve(meeting, earliest, call, size_bytes)
         moves: list[tuple[int, Tensor, Tensor]] = []

@@ -140,7 +140,7 @@ class ProcessTransport(Transport):
             else part.call.total_bytes(len(meeting.ranks))
         )
         # The stream was given the same operations by every member, so that this one's end is all members' end.
-        start = self._meetings.reserve(meeting, max(earliest, part.issue.stream_ns()), part.call, size_bytes)
+        start = self._meetings.reserve(meeting, max(earliest, part.issue.earliest_ns()), part.call, size_bytes)
         moves = [
             (0, output, source.reshape(output.shape)) for output, source in zip(part.outputs, sources, strict=False)
         ]

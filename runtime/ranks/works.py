@@ -29,17 +29,25 @@ class Host(Protocol):
 class SimWork(dist.Work):
     """An operation under way. `wait` makes the current stream wait, as NCCL's does; a barrier's makes the host wait.
 
-    The tensors live at least until then.
+    The tensors live at least until then; those of a work that is dropped instead, until the operation's end.
     """
 
     def __init__(self, group: Host, meeting: Meeting, part: Part, lane: Lane | None) -> None:
         super().__init__()
         self._group, self._meeting, self._part, self._lane = group, meeting, part, lane
         self._member = part.member
+        self._waited = False
+
+    def __del__(self) -> None:
+        """A program may drop a send: its memory is then used again only after the operation, as under NCCL."""
+        if self._lane is not None and not self._waited:
+            for tensor in (*self._part.inputs, *self._part.outputs):
+                tensor.record_stream(self._lane.stream)
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Orders what follows after the operation; returns when its time is known, which every member must help to."""
         self._group.settle(self._meeting)
+        self._waited = True
         part = self._part
         if self._lane is None:
             self._group.host_waits(self._meeting.end_ns)

@@ -46,7 +46,8 @@ def test_a_ring_takes_its_closed_form(ranks: int) -> None:
     others = [(ranks - 1) * (size * per_byte + LATENCY_NS) for size in numbers] * 2
     for rank in range(ranks):
         took = [record.end_ns - record.start_ns for record in comms(found, rank)]
-        assert took == [math.ceil(one) for one in (*all_reduces, *others)]
+        # Up to the next nanosecond, but for a millionth of one.
+        assert took == [math.ceil(round(one, 6)) for one in (*all_reduces, *others)]
 
 
 def test_an_operation_begins_when_the_last_member_is_ready() -> None:
@@ -87,7 +88,7 @@ def test_groups_that_share_a_link_take_turns(groups: tuple[list[int], list[int]]
         for one in (groups[0][0], groups[1][-1])
     )
     if one_by_one:
-        assert second.start_ns == first.end_ns
+        assert first.end_ns == second.start_ns or second.end_ns == first.start_ns
     else:
         assert second.start_ns < first.end_ns
         assert first.start_ns < second.end_ns
@@ -124,23 +125,37 @@ def test_a_uniform_pipeline_takes_its_closed_form(
     numbers = 250_000  # f is one kernel that reads and writes them: 2 ms; b three.
 
     def program(rank: int, device: torch.device) -> None:
-        work, token = torch.empty(numbers, device=device), torch.empty(1, device=device)
+        work, sent, works = torch.empty(numbers, device=device), torch.empty(1, device=device), []
+        received = torch.empty(1, device=device)
         for each in order(rank, stages, microbatches):
             before, after = (rank - 1, rank + 1) if each == "F" else (rank + 1, rank - 1)
             if 0 <= before < stages:
-                dist.recv(token, before)
+                dist.recv(received, before)
             for _ in range(1 if each == "F" else 3):
                 work.neg_()
             if 0 <= after < stages:
-                dist.isend(token.clone(), after)
+                works.append(dist.isend(sent, after))
 
     found = run(program, stages, hardware=uniform(stages))
-    took = {record.end_ns - record.start_ns for record in found.trace if record.op.startswith("neg")}
-    assert len(took) == 1
-    forward = took.pop()
-    assert forward == 2_000_000
-    clones = sum(record.end_ns - record.start_ns for record in found.trace if record.op.startswith("copy"))
-    assert found.makespan_ns - (microbatches + stages - 1) * 4 * forward in range(clones + 1)
+    assert {record.end_ns - record.start_ns for record in found.trace if record.kind != "comm"} == {2_000_000}
+    assert found.makespan_ns == (microbatches + stages - 1) * (2_000_000 + 6_000_000)
+
+
+def test_an_operation_does_not_wait_for_what_later_ones_wait_for() -> None:
+    """Rank 0 has computed and issued both before rank 1 has begun: the first runs beside rank 0's later kernels."""
+
+    def program(rank: int, device: torch.device) -> None:
+        work, parts, works = torch.empty(250_000, device=device), torch.empty(2, device=device), []
+        for part in parts:
+            work.neg_()
+            works.append(dist.all_reduce(part[None], async_op=True))
+        for each in works:
+            assert each is not None
+            each.wait()
+
+    found = run(program, 2, hardware=uniform(2))
+    for rank in range(2):
+        assert [record.start_ns for record in comms(found, rank)] == [2_000_000, 4_000_000]
 
 
 WIDTH, BATCH, MICROBATCHES = 64, 256, 8
@@ -158,26 +173,23 @@ def squares(output: Tensor, target: Tensor) -> Tensor:
     return (output - target).square().mean()
 
 
-def step_of_schedule(rank: int, device: torch.device, stages: int) -> int:
-    """Two steps of PyTorch's own 1F1B, the first of which exchanges shapes; when the second began, on every rank."""
+def step_of_schedule(rank: int, device: torch.device, stages: int) -> None:
+    """Two steps of PyTorch's own 1F1B, the first of which exchanges shapes."""
     schedule = Schedule1F1B(PipelineStage(stage_of(rank).to(device), rank, stages, device), MICROBATCHES, squares)
     inputs, targets = (torch.ones(BATCH * MICROBATCHES, WIDTH, device=device) for _ in range(2))
-    began = 0
     for _ in range(2):
         torch.accelerator.synchronize()
         dist.barrier()
         torch.accelerator.synchronize()
-        began = torch.sim.host_ns(rank) if hasattr(torch.sim, "host_ns") else 0
         options = {"target": targets} if rank == stages - 1 else {}
         schedule.step(*([inputs] if rank == 0 else []), **options)
-    return began
 
 
 @pytest.mark.parametrize("stages", [4, 8])
 def test_executed_1f1b_is_as_long_as_the_recurrence_says(stages: int) -> None:
     """Forward and backward times, and messages, as the trace has them, put into `solvers.timeline.pipeline`: ≤ 1 %."""
     found = run(lambda rank, device: step_of_schedule(rank, device, stages), stages)
-    began = [max(r.end_ns for r in comms_of(found, rank) if r.op == "barrier") for rank in range(stages)]
+    began = [max(r.end_ns for r in comms(found, rank) if r.op == "barrier") for rank in range(stages)]
     assert len(set(began)) == 1
     step = [record for record in found.trace if record.start_ns >= began[0]]
     forward, backward, hops = [], [], []
@@ -192,12 +204,7 @@ def test_executed_1f1b_is_as_long_as_the_recurrence_says(stages: int) -> None:
             hops.append(round(min(r.end_ns - r.start_ns for r in sent if r.bytes) / 1e3))
     executed = max(record.end_ns for record in step) - began[0]
     predicted = float(pipeline(forward, backward, microbatches=MICROBATCHES, p2p_us=hops).makespan_us) * 1e3
-    print("deviation", executed, predicted, (executed - predicted) / executed, forward, backward, hops)
     assert abs(executed - predicted) <= 0.01 * executed
-
-
-def comms_of(found: RankRun[int], rank: int) -> list[TraceRecord]:
-    return [record for record in found.trace if record.kind == "comm" and record.device == rank]
 
 
 def training(rank: int, device: torch.device) -> list[float]:

@@ -1,6 +1,8 @@
 """Sets up the simulated accelerator."""
 
 import math
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal, TypedDict, Unpack
@@ -151,7 +153,7 @@ def _capacities(native: ModuleType, hardware: Hardware, options: SimOptions) -> 
     for capacity in capacities[there:]:
         require_integer("capacity_bytes", capacity, 0, MOST_BYTES, "give the device's bytes")
     for index in range(count, there):
-        in_use = native.bytes_in_use(index)
+        in_use = _settled(there, partial(native.bytes_in_use, index))
         if in_use:
             raise InvalidInput(
                 f"device sim:{index} holds {in_use} bytes of tensors, so use_sim cannot leave {count} devices: free "
@@ -169,17 +171,21 @@ def _require_one_mode(native: ModuleType, shapes_only: bool) -> None:
     def held() -> int:
         return sum(native.bytes_in_use(index) for index in range(devices))
 
-    in_use = held()
-    if in_use:
-        settled(held)
-        empty_caches(devices)
-        in_use = held()
+    in_use = _settled(devices, held)
     if in_use:
         here, there = ("shapes only", "real bytes") if native.shapes_only() else ("real bytes", "shapes only")
         raise InvalidInput(
             f"device sim holds {in_use} bytes of tensors with {here}, so use_sim cannot change to {there}: free them "
             f"first (del model, optimizer), or start another process"
         )
+
+
+def _settled(devices: int, held: Callable[[], int]) -> int:
+    """The bytes that tensors hold; neither garbage nor what waits for a recorded stream, of which nobody would ask."""
+    if held():
+        settled(held)
+        empty_caches(devices)
+    return held()
 
 
 def _plain_machine(hardware: Hardware, options: SimOptions) -> tuple[list[dict[str, Any]], int]:

@@ -3,17 +3,16 @@
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.futures import Future
 
 from runtime.ranks.exchange import Call, Kind, reduction_name
 from runtime.ranks.lanes import Lane
 from runtime.ranks.meeting import Key, Meeting, Part, Place
+from runtime.ranks.works import SimWork, SimWorks
 from solvers.ir.errors import InvalidInput
 
 BACKEND = "sim"
@@ -35,65 +34,6 @@ class RankDevice:
         return self.lanes[key]
 
 
-class SimWork(dist.Work):
-    """An operation under way. `wait` makes the current stream wait, as NCCL's does; a barrier's makes the host wait.
-
-    The tensors live at least until then.
-    """
-
-    def __init__(self, group: "SimGroup", meeting: Meeting, part: Part, lane: Lane | None) -> None:
-        super().__init__()
-        self._group, self._meeting, self._part, self._lane = group, meeting, part, lane
-        self._member = part.member
-
-    def wait(self, timeout: timedelta | None = None) -> bool:
-        """Orders what follows after the operation; returns when its time is known, which every member must help to."""
-        self._group.settle(self._meeting)
-        part = self._part
-        if self._lane is None:
-            self._group.host_waits(self._meeting.end_ns)
-        else:
-            end = self._meeting.ends[self._member]
-            if part.call.kind == "barrier":
-                end.wait_on_host()
-            else:
-                end.wait_on_stream(torch.accelerator.current_stream().stream_id)
-        return True
-
-    def synchronize(self) -> None:
-        """The same as `wait`."""
-        self.wait()
-
-    def block_current_stream(self) -> None:
-        """The same as `wait`."""
-        self.wait()
-
-    def is_completed(self) -> bool:
-        """Whether the operation has happened and the host's clock has reached its end."""
-        return self._meeting.done and self._group.host_ns() >= self._meeting.end_ns
-
-    def is_success(self) -> bool:
-        """Whether it happened without a mismatch."""
-        return self._meeting.done and self._meeting.error is None
-
-    def result(self) -> list[Tensor]:
-        """The outputs."""
-        return self._part.outputs
-
-    def get_future(self) -> Future[list[Tensor]]:
-        """A future of the outputs that is done on the operation's stream; others are let go on until it is."""
-        self._group.settle(self._meeting)
-        value = [*self._part.outputs, *self._part.inputs]
-        if self._lane is None:
-            done: Future[list[Tensor]] = Future()
-            done.set_result(value)
-            return done
-        found: Future[list[Tensor]] = Future(devices=[self._lane.stream.device])
-        with self._lane.stream:
-            found.set_result(value)
-        return found
-
-
 class SimGroup(ProcessGroup):  # type: ignore[misc]
     """One rank's end of a group. `transport` brings the members' shares together: threads' or processes'.
 
@@ -106,6 +46,7 @@ class SimGroup(ProcessGroup):  # type: ignore[misc]
         self.member = self.members.index(mine.rank)
         self._transport, self._mine, self._key = transport, mine, key
         self._calls: Counter[Place] = Counter()
+        self._together: list[SimWork] | None = None
 
     def getBackendName(self) -> str:
         """The backend's name."""
@@ -230,6 +171,15 @@ class SimGroup(ProcessGroup):  # type: ignore[misc]
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
     alltoall_base = all_to_all_single
 
+    def _start_coalescing(self, device: torch.device) -> None:
+        """What is called from now on counts as one operation; each takes its own time all the same."""
+        self._together = []
+
+    def _end_coalescing(self, device: torch.device) -> SimWorks:
+        """The operations since `_start_coalescing`."""
+        together, self._together = self._together, None
+        return SimWorks(together or [])
+
     def _message(self, source: int, destination: int, tag: int, tensors: list[Tensor]) -> SimWork:
         sending = self.member == source
         if source == destination:
@@ -288,7 +238,10 @@ class SimGroup(ProcessGroup):  # type: ignore[misc]
         between = f"from rank {ranks[0]} to rank {ranks[1]}" if message else f"of ranks {', '.join(map(str, ranks))}"
         what = f"{call.kind} {number} {between}"
         meeting = self._transport.arrive(Key(self._key, place, number), what, ranks, part)
-        return SimWork(self, meeting, part, own)
+        work = SimWork(self, meeting, part, own)
+        if self._together is not None:
+            self._together.append(work)
+        return work
 
 
 def _reduction(opts: Any) -> str:

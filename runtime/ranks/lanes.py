@@ -15,15 +15,23 @@ from runtime.device.native import load
 class Issue:
     """One rank's share of an operation, put on its stream behind all that the stream held.
 
-    `ready_ns` is when it could begin, as far as this rank goes.
+    `ready_ns` is when it could begin, as far as this rank goes and was known then.
     """
 
-    stream: int
+    lane: "Lane"
     ready_ns: int
 
-    def stream_ns(self) -> int:
-        """When the stream has done what it was given before, now that this is known."""
-        return int(load("runtime._sim").stream_ns(self.stream))
+    @property
+    def stream(self) -> int:
+        """The stream's id."""
+        return self.lane.stream.stream_id
+
+    def earliest_ns(self) -> int:
+        """When it can begin, now that the end of the operation before it on the stream is known.
+
+        The stream's own clock would not do: it counts what later operations wait for, too.
+        """
+        return max(self.ready_ns, self.lane.end_ns)
 
 
 class End(Protocol):
@@ -44,13 +52,15 @@ class Lane:
         identity = load("runtime._sim").own_stream(device.index, index)
         kind = torch.accelerator.current_stream(device.index).device_type
         self.stream = torch.Stream(stream_id=identity, device_index=device.index, device_type=kind)
+        self.end_ns = 0
+        """The end of its latest operation that has happened."""
 
     def issue(self, name: str, reads: Sequence[Tensor], writes: Sequence[Tensor]) -> Issue:
         """Puts an operation behind the current stream's work, as NCCL does. Raises the race check's error."""
         native = load("runtime._sim")
         native.stream_wait_stream(self.stream.stream_id, torch.accelerator.current_stream().stream_id)
         ready_ns = native.comm_issue(self.stream.stream_id, list(reads), list(writes), name)
-        return Issue(self.stream.stream_id, ready_ns)
+        return Issue(self, ready_ns)
 
 
 @contextmanager
@@ -89,5 +99,7 @@ def finish(
     end is about to run, so that a program which forgets to wait reads what was there before.
     """
     streams = [issue.stream for issue in issues]
+    for issue in issues:
+        issue.lane.end_ns = end_ns
     ends: list[End] = load("runtime._sim").comm_finish(streams, name, start_ns, end_ns, size_bytes, list(moves))
     return ends

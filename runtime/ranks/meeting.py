@@ -131,6 +131,10 @@ class Meetings:
         for meeting in mine:
             self.wait(turns, meeting)
 
+    def forget(self) -> None:
+        """Lets go of operations that will never happen, and of their tensors."""
+        self._open.clear()
+
     def duration_ns(self, call: Call, ranks: Sequence[int], size_bytes: int) -> int:
         """How long an operation between these ranks takes on free links."""
         names = [self.names[rank] for rank in ranks]
@@ -166,7 +170,7 @@ class Meetings:
     def _happen_on_devices(self, meeting: Meeting, parts: list[Part]) -> None:
         call = parts[0].call
         issues = [part.issue for part in parts if part.issue is not None]
-        earliest = max(max(issue.ready_ns, issue.stream_ns()) for issue in issues)
+        earliest = max(issue.earliest_ns() for issue in issues)
         size_bytes = meeting.size_bytes()
         start = self.reserve(meeting, earliest, call, size_bytes)
         moves: list[tuple[int, Tensor, Tensor]] = []

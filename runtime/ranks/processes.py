@@ -4,7 +4,7 @@ import os
 import pickle
 import zlib
 from collections.abc import Callable, Hashable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -20,7 +20,7 @@ from runtime.ranks.backend import Transport, register
 from runtime.ranks.exchange import Call, exchange
 from runtime.ranks.group import BACKEND, RankDevice
 from runtime.ranks.lanes import bytes_of, finish, host_jump, waiter
-from runtime.ranks.meeting import Key, Meeting, Meetings, Mismatch, Part, Place, fill
+from runtime.ranks.meeting import Key, Meeting, Meetings, Mismatch, Part, fill
 from runtime.ranks.report import rank_reports
 from runtime.ranks.turns import Deadlock
 from solvers.ir.errors import InvalidInput
@@ -32,6 +32,12 @@ HEADER_BYTES = 512
 """Each member tells the others when it could begin and what it calls, in a message of this size."""
 
 
+FIRST_TAG = 1 << 24
+"""The tags of collectives' bytes; those of messages are below."""
+Sent = tuple[Any, Tensor]
+"""gloo's work and the bytes, which must live until it is done."""
+
+
 @dataclass(eq=False)
 class Travelling(Meeting):
     """An operation whose other members are in other processes: `works` are gloo's, `headers` what members tell."""
@@ -40,7 +46,15 @@ class Travelling(Meeting):
     works: list[Any] = field(default_factory=list)
     headers: dict[int, Tensor] = field(default_factory=dict)
     given: Callable[[], list[Tensor]] = list
-    """What goes into this member's outputs, once the works are done."""
+    """Receives what goes into this member's outputs, once the works are done and all members agree."""
+    sent: list[Sent] = field(default_factory=list)
+    shapes_only: bool = False
+
+    def send(self, gloo: Any, tensors: Sequence[Tensor], member: int, tag: int) -> None:
+        """Sends bytes, of which nobody waits to hear that they have come: the member takes them when it is there."""
+        content = _flat(tensors)
+        if content.numel() and not self.shapes_only:
+            self.sent.append((gloo.send([content], member, tag), content))
 
     def stream(self) -> int | None:
         """The stream on which this member's part is; None between CPUs."""
@@ -57,6 +71,7 @@ class ProcessTransport(Transport):
         self._timeout = timedelta(seconds=timeout_s)
         self._gloo: dict[Hashable, Any] = {}
         self._open: list[Travelling] = []
+        self._sent: list[Sent] = []
 
     @property
     def ranks(self) -> int:
@@ -73,11 +88,12 @@ class ProcessTransport(Transport):
 
     def arrive(self, key: Key, what: str, ranks: tuple[int, ...], part: Part) -> Meeting:
         """Sends this member's share on its way; the others' are awaited in `wait`."""
-        meeting = Travelling(what, ranks, part=part)
+        meeting = Travelling(what, ranks, part=part, shapes_only=self._sim.shapes_only)
         self._open.append(meeting)
         inputs = [] if self._sim.shapes_only else [_on_cpu(tensor).clone() for tensor in part.inputs]
         post = _post_message if part.call.kind == "message" else _post_collective
-        post(self._gloo[key.group], meeting, part, inputs, key.place, shapes_only=self._sim.shapes_only)
+        post(self._gloo[key.group], meeting, part, inputs, key)
+        self._sent = [work for work in self._sent if not work[0].is_completed()] + meeting.sent
         return meeting
 
     def wait(self, meeting: Meeting) -> None:
@@ -107,6 +123,16 @@ class ProcessTransport(Transport):
         for meeting in list(self._open):
             self.wait(meeting)
 
+    def finish_sending(self) -> None:
+        """Returns once the others have taken what was sent to them, or are not going to."""
+        for work, _ in self._sent:
+            with suppress(RuntimeError):
+                work.wait(self._timeout)
+        self._sent = []
+        # A process that ends first would cut off what is on its way to the others.
+        with suppress(RuntimeError):
+            next(iter(self._gloo.values())).barrier().wait(self._timeout)
+
     def host_waits(self, mine: RankDevice, time_ns: int) -> None:
         """This rank's host goes on at that time."""
         host_jump(mine.rank, time_ns)
@@ -128,7 +154,7 @@ class ProcessTransport(Transport):
                 )
                 raise meeting.error
         earliest = max(ready_ns for ready_ns, _, _ in told.values())
-        sources = meeting.given()
+        sources = [] if self._sim.shapes_only else meeting.given()
         meeting.done = True
         if part.issue is None:
             meeting.end_ns = earliest
@@ -140,7 +166,7 @@ class ProcessTransport(Transport):
             else part.call.total_bytes(len(meeting.ranks))
         )
         # The stream was given the same operations by every member, so that this one's end is all members' end.
-        start = self._meetings.reserve(meeting, max(earliest, part.issue.stream_ns()), part.call, size_bytes)
+        start = self._meetings.reserve(meeting, max(earliest, part.issue.earliest_ns()), part.call, size_bytes)
         moves = [
             (0, output, source.reshape(output.shape)) for output, source in zip(part.outputs, sources, strict=False)
         ]
@@ -181,6 +207,7 @@ def join(
     _joined.enter_context(register(lambda: transport))
     _joined.enter_context(waiter(transport.wait_for_all))
     _joined.callback(_devices.clear)
+    _joined.callback(transport.finish_sending)
     _devices.append((sim, rank, ranks))
     dist.init_process_group(BACKEND, timeout=timedelta(seconds=timeout_s))
     group = dist.group.WORLD
@@ -238,57 +265,56 @@ def _unflat(content: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
     return [part.clone().view(tensor.dtype) for part, tensor in zip(parts, like, strict=True)]
 
 
-def _post_collective(
-    gloo: Any, meeting: Travelling, part: Part, inputs: list[Tensor], place: Place, *, shapes_only: bool
-) -> None:
-    members, call = len(meeting.ranks), part.call
+def _post_collective(gloo: Any, meeting: Travelling, part: Part, inputs: list[Tensor], key: Key) -> None:
+    """Tells all members what this one calls, and sends each what it needs; `given` receives the others' shares."""
+    members, me, call, tag = len(meeting.ranks), part.member, part.call, FIRST_TAG + key.number
     headers = [torch.empty(HEADER_BYTES, dtype=torch.uint8) for _ in range(members)]
     meeting.works.append(gloo.allgather([headers], [_header(part)]))
     meeting.headers = dict(enumerate(headers))
-    if shapes_only or call.kind == "barrier":
+    if call.kind == "barrier":
         return
-    if call.kind == "all_to_all":
-        received = torch.empty(sum(_bytes(output) for output in part.outputs), dtype=torch.uint8)
-        splits = [_bytes(t) for t in part.outputs], [_bytes(t) for t in inputs]
-        meeting.works.append(gloo.alltoall_base(received, _flat(inputs), *splits))
-        meeting.given = lambda: _unflat(received, part.outputs)
-        return
-    if call.kind in {"broadcast", "scatter"}:
-        root = call.root or 0
-        like = part.outputs * (members if call.kind == "scatter" else 1)
-        sent = _flat(inputs) if part.member == root else torch.empty(sum(map(_bytes, like)), dtype=torch.uint8)
-        options = dist.BroadcastOptions()
-        options.rootRank, options.rootTensor = root, 0
-        meeting.works.append(gloo.broadcast([sent], options))
-        meeting.given = lambda: exchange(
-            call, [_unflat(sent, inputs or like) if member == root else [] for member in range(members)]
-        )[part.member]
-        return
-    mine = _flat(inputs)
-    found = [torch.empty_like(mine) for _ in range(members)]
-    meeting.works.append(gloo.allgather([found], [mine]))
-    meeting.given = lambda: exchange(call, [_unflat(one, inputs) for one in found])[part.member]
+    one_sends = call.kind in {"broadcast", "scatter"}
+    senders = [call.root or 0] if one_sends else list(range(members))
+    if me in senders:
+        for other in range(members):
+            if other != me:
+                share = inputs[other : other + 1] if call.kind == "all_to_all" else inputs
+                meeting.send(gloo, share, other, tag)
+
+    def given() -> list[Tensor]:
+        like = part.outputs * (members if call.kind == "scatter" else 1) if one_sends else inputs
+        shares = [list[Tensor]() for _ in range(members)]
+        for sender in senders:
+            wanted = part.outputs[sender : sender + 1] if call.kind == "all_to_all" else like
+            shares[sender] = _received(gloo, wanted, sender, tag, meeting) if sender != me else inputs
+        if call.kind == "all_to_all":
+            return [shares[sender][me if sender == me else 0].clone() for sender in senders]
+        return exchange(call, shares)[me]
+
+    meeting.given = given
 
 
-def _post_message(
-    gloo: Any, meeting: Travelling, part: Part, inputs: list[Tensor], place: Place, *, shapes_only: bool
-) -> None:
+def _post_message(gloo: Any, meeting: Travelling, part: Part, inputs: list[Tensor], key: Key) -> None:
     """The sender's header and bytes go one way, the receiver's header the other: it begins when both are ready."""
-    tag = place.tag
+    place = key.place
     sending = part.member == 0
-    other = place.destination if sending else place.source
+    other, tag = place.destination if sending else place.source, 3 * place.tag
     mine, theirs = _header(part), torch.empty(HEADER_BYTES, dtype=torch.uint8)
-    tags = (3 * tag, 3 * tag + 1) if sending else (3 * tag + 1, 3 * tag)
+    tags = (tag, tag + 1) if sending else (tag + 1, tag)
     meeting.works += [gloo.send([mine], other, tags[0]), gloo.recv([theirs], other, tags[1])]
     meeting.headers = {part.member: mine, 1 - part.member: theirs}
-    if shapes_only:
-        return
     if sending:
-        meeting.works.append(gloo.send([_flat(inputs)], other, 3 * tag + 2))
-        return
-    content = torch.empty(sum(map(_bytes, part.outputs)), dtype=torch.uint8)
-    meeting.works.append(gloo.recv([content], other, 3 * tag + 2))
-    meeting.given = lambda: _unflat(content, part.outputs)
+        meeting.send(gloo, inputs, other, tag + 2)
+    else:
+        meeting.given = lambda: _received(gloo, part.outputs, other, tag + 2, meeting)
+
+
+def _received(gloo: Any, like: Sequence[Tensor], sender: int, tag: int, meeting: Travelling) -> list[Tensor]:
+    """What a member has sent, which has come: its header was there. gloo aborts on another size than is expected."""
+    content = torch.empty(sum(map(_bytes, like)), dtype=torch.uint8)
+    if content.numel():
+        gloo.recv([content], sender, tag).wait()
+    return _unflat(content, like)
 
 
 def _bytes(tensor: Tensor) -> int:

@@ -16,7 +16,7 @@ from runtime.ranks.lanes import host_jump, waiter
 from runtime.ranks.meeting import Key, Meeting, Meetings, Part
 from runtime.ranks.report import rank_reports
 from runtime.ranks.turns import Abandoned, Turns
-from runtime.ranks.world import Store, Worlds, no_fake_results_of_other_ranks, worlds
+from runtime.ranks.world import Store, Worlds, leave_groups, no_fake_results_of_other_ranks, worlds
 from solvers.ir.errors import BayplanError, InvalidInput
 from solvers.ir.hardware import Hardware
 from solvers.ir.report import Report
@@ -125,7 +125,11 @@ def run_ranks(
             register(lambda: transport if turns.rank is not None else None),
             worlds(lambda: Store(turns, values)) as found,
         ):
-            results = _Threads(program, turns, found, sim, timeout_s).run()
+            results = _Threads(program, turns, found, sim, transport, timeout_s).run()
+    except BaseException:
+        meetings.forget()
+        sim.reset()  # Else operations whose members never came would be awaited by whoever uses the devices next.
+        raise
     finally:
         outside.take_out()
     return RankRun(results, rank_reports(sim, ranks), sim.races(), sim.trace(), sim, turns.passed)
@@ -145,12 +149,18 @@ class _Threads(Generic[T]):
     """The threads of one run."""
 
     def __init__(
-        self, program: Callable[[int], T], turns: Turns, found: Worlds, sim: SimDevice, timeout_s: float
+        self,
+        program: Callable[[int], T],
+        turns: Turns,
+        found: Worlds,
+        sim: SimDevice,
+        transport: ThreadTransport,
+        timeout_s: float,
     ) -> None:
         self._program, self._turns, self._worlds, self._sim = program, turns, found, sim
-        self._timeout_s = timeout_s
+        self._transport, self._timeout_s = transport, timeout_s
         self._values: dict[int, T] = {}
-        self._failures: list[tuple[int, BaseException]] = []
+        self._failure: tuple[int, BaseException] | None = None
 
     def run(self) -> list[T]:
         """Runs all to their ends, and returns their values by rank."""
@@ -166,14 +176,13 @@ class _Threads(Generic[T]):
         except BaseException:
             self._turns.abandon()
             raise
-        if self._failures:
-            rank, error = self._failures[0]
+        if self._failure is not None:
+            (rank, error), self._failure = self._failure, None
             error.add_note(f"This was rank {rank} of {self._turns.ranks}.")
             raise error
         return [self._values[rank] for rank in range(self._turns.ranks)]
 
     def _main(self, rank: int) -> None:
-        failure: BaseException | None = None
         try:
             self._turns.enter(rank)
             self._worlds.enter()
@@ -181,12 +190,18 @@ class _Threads(Generic[T]):
             # Backward runs in the rank's own thread: another one would be no rank's.
             with torch.autograd.set_multithreading_enabled(False), no_fake_results_of_other_ranks():
                 self._values[rank] = self._program(rank)
+            # What nobody awaited must happen all the same: its other members may have forgotten it.
+            self._transport.wait_for_all(rank)
         except Abandoned:
             return
         except BaseException as error:
-            failure = error
-            self._failures.append((rank, error))
-        self._turns.leave(failure)
+            leave_groups()
+            if self._failure is None:
+                self._failure = rank, error
+            self._turns.leave(error)
+        else:
+            leave_groups()
+            self._turns.leave()
 
     def _kernels(self) -> int:
         return sum(self._sim.at(rank).counters().kernels for rank in range(self._turns.ranks))

@@ -39,7 +39,7 @@ class _Seat:
     wait: Wait | None = None
     error: BaseException | None = None
     ended: bool = False
-    failure: BaseException | None = None
+    failure: str | None = None  # In words: the error itself would keep its frames, and their tensors, alive.
 
 
 class Turns:
@@ -78,7 +78,8 @@ class Turns:
     def leave(self, failure: BaseException | None = None) -> None:
         """The calling rank has ended, by this error if any; the next one goes on."""
         seat = self._own_seat()
-        seat.ended, seat.failure = True, failure
+        seat.ended = True
+        seat.failure = f"{type(failure).__name__}: {failure}" if failure is not None else None
         seat.belongings.put_away()
         self._pass_on()
 
@@ -150,4 +151,4 @@ class Turns:
             return f"rank {rank}"
         if seat.failure is None:
             return f"rank {rank}, which has ended"
-        return f"rank {rank}, which ended with {type(seat.failure).__name__}: {seat.failure}"
+        return f"rank {rank}, which ended with {seat.failure}"

@@ -69,6 +69,12 @@ class Worlds:
         setattr(self._world(), name, value)
 
 
+def leave_groups() -> None:
+    """Destroys the groups that the calling thread's program left: PyTorch lists them for as long as the process runs."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
 @contextmanager
 def no_fake_results_of_other_ranks() -> Iterator[None]:
     """In the calling thread PyTorch does not look up results of fake tensors (DTensor's) that it has found before.
@@ -156,6 +162,7 @@ def worlds(make_store: Callable[[], Store]) -> Iterator[Worlds]:
     isolate = c10d._set_thread_isolation_mode  # type: ignore[attr-defined]  # the stubs lack it
     handlers = import_module("torch.distributed.rendezvous")._rendezvous_handlers
     before = handlers["env"]
+    kept: list[Store] = []  # torch keeps the half of a store that C++ sees, which is nothing without Python's.
 
     def handler(url: str, **options: Any) -> Iterator[tuple[Any, int, int]]:
         store = make_store()
@@ -163,6 +170,7 @@ def worlds(make_store: Callable[[], Store]) -> Iterator[Worlds]:
         if rank is None:
             yield from before(url, **options)
         else:
+            kept.append(store)
             yield store, rank, store._turns.ranks
 
     distributed_c10d._world = found  # type: ignore[assignment]

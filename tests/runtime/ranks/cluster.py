@@ -1,0 +1,25 @@
+"""What these tests share: ordinary programs on the devices of a small cluster."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+
+from runtime.ranks import RankRun, run_ranks
+
+T = TypeVar("T")
+CLUSTER = "conf/hardware/sim-cluster.json"
+Program = Callable[[int, torch.device], T]
+
+
+def run(program: Program[T], ranks: int, **options: Any) -> RankRun[T]:
+    """Runs `program(rank, device)` within a world of that many ranks on device sim."""
+
+    def whole(rank: int) -> T:
+        dist.init_process_group("sim")
+        value = program(rank, torch.device("sim", rank))
+        dist.destroy_process_group()
+        return value
+
+    return run_ranks(whole, ranks, **{"hardware": CLUSTER} | options)

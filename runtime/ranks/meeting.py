@@ -117,6 +117,7 @@ class Meetings:
         if len(meeting.parts) == len(ranks):
             del self._open[key]
             self._happen(meeting)
+            meeting.parts.clear()  # else a member that still holds its work would hold the others' tensors
         return meeting
 
     def wait(self, turns: Turns, meeting: Meeting) -> None:

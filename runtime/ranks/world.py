@@ -156,6 +156,7 @@ def worlds(make_store: Callable[[], Store]) -> Iterator[Worlds]:
     isolate = c10d._set_thread_isolation_mode  # type: ignore[attr-defined]  # the stubs lack it
     handlers = import_module("torch.distributed.rendezvous")._rendezvous_handlers
     before = handlers["env"]
+    kept: list[Store] = []  # torch keeps the half of a store that C++ sees, which is nothing without Python's.
 
     def handler(url: str, **options: Any) -> Iterator[tuple[Any, int, int]]:
         store = make_store()
@@ -163,6 +164,7 @@ def worlds(make_store: Callable[[], Store]) -> Iterator[Worlds]:
         if rank is None:
             yield from before(url, **options)
         else:
+            kept.append(store)
             yield store, rank, store._turns.ranks
 
     distributed_c10d._world = found  # type: ignore[assignment]

@@ -13,6 +13,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "sim/known.h"
+
 namespace sim {
 namespace {
 
@@ -114,6 +116,7 @@ bool shapes_only() { return on.load(std::memory_order_relaxed); }
 
 void set_shape_mode(ShapeMode mode) {
   on = mode.on;
+  forget_all_known();
   item_value = mode.item_value;
 }
 

@@ -252,8 +252,9 @@ def run_table(rows: Sequence[dict[str, Any]], names: Sequence[str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _apart(plan: Plan) -> dict[str, Any]:
-    command = [sys.executable, "-m", __spec__.name, "--case", json.dumps(plan._asdict())]
+def apart(plan: Plan) -> dict[str, Any]:
+    """Runs it in a process of its own: one that runs out of memory leaves its tensors behind."""
+    command = [sys.executable, "-m", "experiments.ranks.large", "--case", json.dumps(plan._asdict())]
     found: dict[str, Any] = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
     return found
 
@@ -270,8 +271,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(json.dumps(run_plan(plan._replace(capacity_bytes=tuple(plan.capacity_bytes)))))
         return 0
     plan = Plan()
-    rows = [_apart(plan)]
-    rows += [_apart(one) for one in plans_with_peaks(plan, rows[0]["peak_bytes"])]
+    rows = [apart(plan)]
+    rows += [apart(one) for one in plans_with_peaks(plan, rows[0]["peak_bytes"])]
     short = [f"a block less on rank {first}" for first in range(0, plan.ranks, plan.tensor)]
     text = stage_table(plan, rows[0]) + "\n" + run_table(rows, ["2 TiB each", "exactly these peaks", *short])
     print(text, end="")

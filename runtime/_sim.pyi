@@ -155,7 +155,10 @@ def stream_wait_stream(waiter: int, waited: int) -> None:
     """As an event recorded on the one stream and waited for by the other; of any devices."""
 
 def alias(tensor: Tensor) -> Tensor | None:
-    """A CPU tensor over the bytes of a tensor of sim, as it was issued up to now; None where there are shapes only."""
+    """A CPU tensor over the bytes of a tensor of sim, as it was issued up to now.
+
+    Where there are shapes only: a copy of its numbers where they are known (small integers from the host), else None.
+    """
 
 def host_worker(device: int = -1) -> int:
     """The stream for which a device's host worker stands in waits, events and traces; no kernel may run on it."""

@@ -63,13 +63,13 @@ void* require_memory(const at::Tensor& tensor) {
   return data;
 }
 
+}  // namespace
+
 at::Tensor alias_over(void* data, size_t bytes, const at::Tensor& like) {
   return alias_in(c10::Storage(c10::Storage::use_byte_size_t(), bytes, c10::DataPtr(data, c10::Device(c10::kCPU)),
                                InKernel::allocator(), /*resizable=*/true),
                   like);
 }
-
-}  // namespace
 
 InKernel::InKernel() : outer_(tls_in_kernel) { tls_in_kernel = true; }
 InKernel::~InKernel() { tls_in_kernel = outer_; }

@@ -39,6 +39,8 @@ inline bool on_sim(const at::Tensor& tensor) { return tensor.defined() && tensor
 
 // A CPU tensor over the bytes of a tensor of sim. Throws if the storage's memory was taken away.
 at::Tensor cpu_alias(const at::Tensor& tensor);
+// A CPU tensor over a storage of so many bytes, seen as `like` sees its own.
+at::Tensor alias_over(void* data, size_t bytes, const at::Tensor& like);
 // The same for making views, which touch no byte: the memory may be away.
 at::Tensor shape_alias(const at::Tensor& tensor);
 // The same for a host tensor whose memory another owner keeps alive.

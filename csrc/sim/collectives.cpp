@@ -5,6 +5,7 @@
 #include "sim/alias.h"
 #include "sim/copy_on_write.h"
 #include "sim/kernel_call.h"
+#include "sim/known.h"
 #include "sim/shapes.h"
 #include "sim/transfer.h"
 
@@ -46,8 +47,12 @@ std::vector<Point> finish_comm(const std::vector<size_t>& streams, const char* o
                                const std::vector<CommMove>& moves) {
   // Tensors that Python knows are counted outside of the lock (copy_from says why).
   std::vector<std::pair<at::Tensor, at::Tensor>> late;
-  if (!shapes_only())
-    for (const CommMove& move : moves) late.emplace_back(cpu_alias(move.target), host_copy(move.source));
+  for (const CommMove& move : moves) {
+    if (shapes_only())
+      keep_known(move.target, move.source);  // At once: what is not waited for is a race all the same.
+    else
+      late.emplace_back(cpu_alias(move.target), host_copy(move.source));
+  }
   Machine& machine = Machine::get();
   std::lock_guard<std::recursive_mutex> held(machine.lock);
   const std::vector<PendingComm> parts = machine.finish_comm(streams, op, span, bytes);

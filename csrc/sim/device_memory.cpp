@@ -1,5 +1,6 @@
 // One file: all that a request for memory and a free must do together under the machine's lock.
 #include "sim/device_memory.h"
+#include "sim/known.h"
 
 #include <c10/util/Exception.h>
 
@@ -125,6 +126,7 @@ void DeviceMemory::count(const Block& block, int sign) {
 // Any thread may let go of a tensor: its host learns nothing of the device's by that, nor the other way round.
 void DeviceMemory::free(void* address) {
   const OnDevice on(device_);
+  forget_known(address);
   Machine& machine = Machine::get();
   Held held(machine.lock);
   auto at = blocks_.find(addresses_.offset_of(address));

@@ -4,6 +4,7 @@
 
 #include "sim/autograd.h"
 #include "sim/device_memory.h"
+#include "sim/known.h"
 #include "sim/pinned.h"
 
 namespace sim {
@@ -62,6 +63,7 @@ KernelCall::KernelCall(const char* op, size_t stream) : op_(op), stream_(stream)
 // its block.
 template <typename Locate>
 void KernelCall::enter(const void* data, uint8_t use, Locate locate) {
+  if ((use & kWrite) != 0) forget_known(data);
   Machine& machine = Machine::get();
   if (!machine.races.on() && !DeviceMemory::any_given()) return;
   std::lock_guard<std::recursive_mutex> held(machine.lock);

@@ -14,6 +14,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "sim/known.h"
 #include "sim/recurrent.h"
 
 namespace sim {
@@ -216,6 +217,7 @@ bool shapes_only() { return on.load(std::memory_order_relaxed); }
 
 void set_shape_mode(ShapeMode mode) {
   on = mode.on;
+  forget_all_known();
   item_value = mode.item_value;
 }
 

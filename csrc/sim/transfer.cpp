@@ -11,6 +11,7 @@
 #include "sim/alias.h"
 #include "sim/copy_on_write.h"
 #include "sim/kernel_call.h"
+#include "sim/known.h"
 #include "sim/pinned.h"
 #include "sim/shapes.h"
 
@@ -34,10 +35,12 @@ bool same_layout(const at::Tensor& a, const at::Tensor& b) {
          a.is_non_overlapping_and_dense() && a.is_conj() == b.is_conj() && a.is_neg() == b.is_neg();
 }
 
-// Where there are shapes only, what the host gets is made of the one number that the program reads of any tensor.
+// Where there are shapes only, what the host gets is what is known, or made of the one number that the program reads of
+// any other tensor.
 // Page-locked memory stays as it is: it is reserved, no more.
-void fill_host(const at::Tensor& host) {
+void fill_host(const at::Tensor& host, const at::Tensor& device) {
   if (PinnedAllocator::get().owns(host.storage().data())) return;
+  if (const auto numbers = known(device)) return move_bytes(*numbers, host);
   Below below;
   host.fill_(item_of(host.scalar_type()));
 }
@@ -129,7 +132,9 @@ at::Tensor copy_from(const at::Tensor& source, const at::Tensor& target, bool no
     if (!shapes_only())
       move_bytes(from, to);
     else if (from_sim)
-      fill_host(to);
+      fill_host(to, source);
+    else if (!PinnedAllocator::get().owns(host.storage().data()))
+      keep_known(target, from);
     machine.host_wait(machine.tail(call.stream()));
   }
   return target;
@@ -148,9 +153,10 @@ at::Scalar local_scalar(const at::Tensor& tensor) {
   call.check();
   call.finish_copy(Direction::kToHost, static_cast<size_t>(bytes_of(tensor)));
   machine.host_wait(machine.tail(call.stream()));
-  if (shapes_only()) return item_of(tensor.scalar_type());
   Below below;
-  return at::_local_scalar_dense(cpu_alias(tensor));
+  if (!shapes_only()) return at::_local_scalar_dense(cpu_alias(tensor));
+  const auto number = known(tensor);
+  return number ? at::_local_scalar_dense(*number) : item_of(tensor.scalar_type());
 }
 
 }  // namespace sim

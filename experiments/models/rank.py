@@ -80,8 +80,8 @@ class RankStage(nn.Module):
         rows, columns = -(-shape.vocab // cut.tensor), shape.hidden
         here = (shape.sequence, cut.microbatch)
         self.layers = nn.ModuleList(RankLayer(shape, cut.tensor, options) for _ in range(rank.layers))
-        self.register_buffer("mask", _future(shape, device))
-        for name, part in zip(("cosine", "sine"), _angles(shape, options), strict=True):
+        self.register_buffer("mask", future_mask(shape, device))
+        for name, part in zip(("cosine", "sine"), rotary_angles(shape, options), strict=True):
             self.register_buffer(name, part)
         if rank.first:
             self.table = nn.Embedding(rows, columns, **options)
@@ -92,7 +92,7 @@ class RankStage(nn.Module):
         else:
             self.register_buffer("received", torch.zeros(*here, columns, **options))
         if rank.last:
-            self.norm = _norm(shape, options)
+            self.norm = make_norm(shape, options)
             self.head = nn.Linear(columns, rows, bias=False, **options)
             if rank.first and shape.tied_embeddings:
                 self.head.weight = self.table.weight
@@ -132,7 +132,7 @@ class RankLayer(nn.Module):
         self.heads, self.groups = shape.heads // tensor, shape.kv_heads // tensor
         self.dropout = 0.1 if shape.dropout else 0.0
         self.rotary, self.gated = shape.positions == "rotary", shape.gated
-        self.norm_attention, self.norm_mlp = _norm(shape, options), _norm(shape, options)
+        self.norm_attention, self.norm_mlp = make_norm(shape, options), make_norm(shape, options)
         linear = {"bias": shape.bias, **options}
         self.qkv = nn.Linear(shape.hidden, shape.qkv_width // tensor, **linear)
         self.projection = nn.Linear(shape.hidden // tensor, shape.hidden, **linear)
@@ -218,17 +218,19 @@ class ScaledByRms(torch.autograd.Function):
         return (along - normal * (along * normal).mean(-1, keepdim=True)) * scale.to(hidden.dtype), of_weight
 
 
-def _norm(shape: ModelShape, options: dict[str, Any]) -> nn.Module:
+def make_norm(shape: ModelShape, options: dict[str, Any]) -> nn.Module:
+    """The shape's norm over the hidden width; `options` are type and device."""
     return RmsNorm(shape.hidden, options) if shape.norm == "rmsnorm" else nn.LayerNorm(shape.hidden, **options)
 
 
-def _future(shape: ModelShape, device: torch.device) -> torch.Tensor:
+def future_mask(shape: ModelShape, device: torch.device) -> torch.Tensor:
     """True where a place must not look, once for each head that shares keys."""
     square = torch.ones(shape.sequence, shape.sequence, dtype=torch.bool, device=device).triu(1)
     return square.repeat(shape.heads // shape.kv_heads, 1)
 
 
-def _angles(shape: ModelShape, options: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
+def rotary_angles(shape: ModelShape, options: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Cosines and sines of rotary positions, each (sequence, 1, 1, width of a head)."""
     width = shape.hidden // shape.heads
     places = torch.arange(shape.sequence, device=options["device"]).float()
     rates = 10000.0 ** (-torch.arange(0, width, 2, device=options["device"]).float() / width)

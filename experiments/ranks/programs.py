@@ -96,7 +96,15 @@ def _tp(job: Job, rank: int, device: torch.device, model: Gpt) -> Trained:
 def _one_f_one_b(job: Job, rank: int, device: torch.device, model: Gpt) -> Trained:
     """Microbatch m of step s is batch s·microbatches + m; the gradient is the microbatches' mean."""
     module = Stage(model, rank, job.ranks)
-    stage = PipelineStage(module, rank, job.ranks, device)
+    shape, last = job.shape, rank == job.ranks - 1
+    words = torch.empty(shape.batch, shape.context, dtype=torch.int64, device="meta")
+    hidden, logits = (
+        torch.empty(shape.batch, shape.context, width, device="meta", requires_grad=True)
+        for width in (shape.width, 256)
+    )
+    # Told what they exchange, stages need not tell each other, which they could not by shapes alone.
+    given, made = words if rank == 0 else hidden, logits if last else hidden
+    stage = PipelineStage(module, rank, job.ranks, device, input_args=given, output_args=made)
     schedule = Schedule1F1B(stage, job.microbatches, loss_fn=next_byte_loss)
     optimizer = _optimizer(job, module)
     batches = _batches(job)
@@ -107,7 +115,7 @@ def _one_f_one_b(job: Job, rank: int, device: torch.device, model: Gpt) -> Train
         optimizer.zero_grad()
         losses: list[Tensor] = []
         given = (inputs,) if rank == 0 else ()
-        if rank == job.ranks - 1:
+        if last:
             schedule.step(*given, target=targets, losses=losses)
         else:
             schedule.step(*given)

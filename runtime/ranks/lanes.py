@@ -79,9 +79,12 @@ def host_jump(device: int, time_ns: int) -> None:
     load("runtime._sim").host_jump(time_ns, device)
 
 
-def bytes_of(tensor: Tensor) -> Tensor:
-    """A tensor on the CPU with the bytes that a device's tensor has at this moment, not copied."""
-    alias: Tensor = load("runtime._sim").alias(tensor.detach())
+def bytes_of(tensor: Tensor) -> Tensor | None:
+    """A tensor on the CPU with the bytes that a device's tensor has at this moment, not copied.
+
+    Where there are shapes only: a copy of its numbers if they are known, else None (csrc/README.md).
+    """
+    alias: Tensor | None = load("runtime._sim").alias(tensor.detach())
     return alias
 
 

@@ -101,12 +101,11 @@ class Meeting:
 class Meetings:
     """All operations of a run of ranks in one process, and the links over which they go."""
 
-    def __init__(self, hardware: Hardware, names: Sequence[str], algorithm: Algorithm, shapes_only: bool) -> None:
+    def __init__(self, hardware: Hardware, names: Sequence[str], algorithm: Algorithm) -> None:
         self.hardware = hardware
         self.names = tuple(names)
         """The device in the hardware file that each rank stands for."""
         self._algorithm: Algorithm = algorithm
-        self._shapes_only = shapes_only
         self._links = LinkCalendar()
         self._open: dict[Key, Meeting] = {}
 
@@ -117,6 +116,7 @@ class Meetings:
         if len(meeting.parts) == len(ranks):
             del self._open[key]
             self._happen(meeting)
+            meeting.parts.clear()  # else a member that still holds its work would hold the others' tensors
         return meeting
 
     def wait(self, turns: Turns, meeting: Meeting) -> None:
@@ -173,17 +173,24 @@ class Meetings:
         earliest = max(issue.earliest_ns() for issue in issues)
         size_bytes = meeting.size_bytes()
         start = self.reserve(meeting, earliest, call, size_bytes)
-        moves: list[tuple[int, Tensor, Tensor]] = []
-        if not self._shapes_only and call.kind != "barrier":
-            with torch.no_grad():
-                given = exchange(call, [[bytes_of(tensor) for tensor in part.inputs] for part in parts])
-            for member, (part, sources) in enumerate(zip(parts, given, strict=True)):
-                moves += [
-                    (member, output, source.reshape(output.shape))
-                    for output, source in zip(part.outputs, sources, strict=True)
-                ]
+        moves = _moves(call, parts) if call.kind != "barrier" else []
         ends = finish(issues, call.kind, start, meeting.end_ns, size_bytes, moves)
         meeting.ends = dict(enumerate(ends))
+
+
+def _moves(call: Call, parts: list[Part]) -> list[tuple[int, Tensor, Tensor]]:
+    """What each member's outputs become; nothing where a member's bytes are not known."""
+    inputs = [[bytes_of(tensor) for tensor in part.inputs] for part in parts]
+    content = [[tensor for tensor in one if tensor is not None] for one in inputs]
+    if [len(one) for one in content] != [len(one) for one in inputs]:
+        return []
+    with torch.no_grad():
+        given = exchange(call, content)
+    return [
+        (member, output, source.reshape(output.shape))
+        for member, (part, sources) in enumerate(zip(parts, given, strict=True))
+        for output, source in zip(part.outputs, sources, strict=True)
+    ]
 
 
 def fill(outputs: Sequence[Tensor], sources: Sequence[Tensor]) -> None:

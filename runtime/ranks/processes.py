@@ -202,7 +202,7 @@ def join(
         )
     torch.accelerator.set_device_index(rank)
     torch.autograd.set_multithreading_enabled(False)
-    meetings = Meetings(sim.hardware, names[:ranks], algorithm, sim.shapes_only)
+    meetings = Meetings(sim.hardware, names[:ranks], algorithm)
     transport = ProcessTransport(sim, meetings, rank, ranks, timeout_s)
     _joined.enter_context(register(lambda: transport))
     _joined.enter_context(waiter(transport.wait_for_all))
@@ -233,7 +233,9 @@ _devices: list[tuple[SimDevice, int, int]] = []
 
 
 def _on_cpu(tensor: Tensor) -> Tensor:
-    return tensor if tensor.device.type == "cpu" else bytes_of(tensor)
+    found = tensor if tensor.device.type == "cpu" else bytes_of(tensor)
+    assert found is not None, "shapes have no bytes to send"
+    return found
 
 
 def _told(call: Call) -> str:

@@ -24,6 +24,10 @@ from solvers.timeline.collectives import Algorithm, accelerators
 
 T = TypeVar("T")
 LOOK_S = 0.05
+UNTOLD_STAGES = (
+    "Tensors have shapes only here, so that stages cannot tell each other what they send: give every PipelineStage "
+    "input_args and output_args, on device meta."
+)
 
 
 class Stuck(BayplanError):
@@ -115,7 +119,7 @@ def run_ranks(
     sim = use_sim(hardware, devices=ranks, **options)
     sim.set_tracing(True)
     turns = Turns(ranks, lambda rank: sim.at(rank).host_ns())
-    meetings = Meetings(sim.hardware, _names(sim.hardware, ranks), algorithm, sim.shapes_only)
+    meetings = Meetings(sim.hardware, _names(sim.hardware, ranks), algorithm)
     transport = ThreadTransport(turns, meetings, sim)
     values: dict[str, bytes] = {}
     outside = Belongings.of_process()
@@ -179,6 +183,8 @@ class _Threads(Generic[T]):
         if self._failure is not None:
             (rank, error), self._failure = self._failure, None
             error.add_note(f"This was rank {rank} of {self._turns.ranks}.")
+            if self._sim.shapes_only and type(error).__name__ == "PipeliningMetadataError":
+                error.add_note(UNTOLD_STAGES)
             raise error
         return [self._values[rank] for rank in range(self._turns.ranks)]
 

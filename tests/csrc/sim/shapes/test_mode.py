@@ -162,3 +162,13 @@ def test_a_small_product_in_half_precision_is_estimated_by_the_nearest_and_count
     assert 0 < took < 1 << 17
     assert sum(shapes.estimated_temporaries().values()) == shapes.doubtful_temporaries()["mm"] == 1
     assert shapes.unmeasured_temporaries() == {}
+
+
+def test_small_integers_from_the_host_are_known_until_a_kernel_writes_them() -> None:
+    use_sim(shapes_only=True)
+    sizes = torch.tensor([3, 5, 7]).to("sim")
+    assert sizes.tolist() == [3, 5, 7] and sizes[1].item() == 5
+    assert (sizes + 1).tolist() == [1, 1, 1]  # what a kernel computes is not
+    sizes[1:].zero_()
+    assert sizes.tolist() == [1, 1, 1]
+    assert torch.tensor([2.5]).to("sim").item() == 1  # nor are floats

@@ -103,8 +103,8 @@ def _one_f_one_b(job: Job, rank: int, device: torch.device, model: Gpt) -> Train
         for width in (shape.width, 256)
     )
     # Told what they exchange, stages need not tell each other, which they could not by shapes alone.
-    given, made = words if rank == 0 else hidden, logits if last else hidden
-    stage = PipelineStage(module, rank, job.ranks, device, input_args=given, output_args=made)
+    told, made = words if rank == 0 else hidden, logits if last else hidden
+    stage = PipelineStage(module, rank, job.ranks, device, input_args=told, output_args=made)
     schedule = Schedule1F1B(stage, job.microbatches, loss_fn=next_byte_loss)
     optimizer = _optimizer(job, module)
     batches = _batches(job)

@@ -58,7 +58,7 @@ def part(name: str, whole: Tensor, number: int, count: int) -> Tensor:
     dim = along(name)
     if dim is None:
         return whole
-    pieces = whole.split(groups(name), dim) if groups(name) else [whole]
+    pieces = torch.split(whole, groups(name), dim) if groups(name) else [whole]
     return torch.cat([piece.chunk(count, dim)[number] for piece in pieces], dim)
 
 

@@ -197,3 +197,13 @@ def test_small_products_in_half_precision_take_the_blocks_that_onednn_takes(
     torch.set_num_threads(1)
     assert seen == took((rows, inner), (inner, columns), turned=turned)
     torch.set_num_threads(threads)
+
+
+def test_small_integers_from_the_host_are_known_until_a_kernel_writes_them() -> None:
+    use_sim(shapes_only=True)
+    sizes = torch.tensor([3, 5, 7]).to("sim")
+    assert sizes.tolist() == [3, 5, 7] and sizes[1].item() == 5
+    assert (sizes + 1).tolist() == [1, 1, 1]  # what a kernel computes is not
+    sizes[1:].zero_()
+    assert sizes.tolist() == [1, 1, 1]
+    assert torch.tensor([2.5]).to("sim").item() == 1  # nor are floats

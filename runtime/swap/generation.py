@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from runtime.loop.log import LOGGER
 from runtime.swap.policy import Policy, Sightings, locate
@@ -22,10 +22,16 @@ from solvers.timeline.segments import PlanAt, SegmentSettings, held_by_steps, le
 
 MARGIN = 0.02
 """Passive swaps alone must be faster by this share of the time before a policy, which is more even, is given up."""
+LEFT = (0.01, 0.02, 0.04, 0.06, 0.09, 0.13, 0.18, 0.25, 0.35)
+"""Shares of the budget that policies leave to segments, tried in turn: `tests/runtime/swap/segments/larger.md` says why
+not a finer search."""
 MORE_HEADROOM = 0.05
 """Share of the budget by which a policy is planned for less, once it made the allocator give its cache back."""
 MOST_REPEATS = 3
 """How often a policy is planned for less on that ground."""
+
+_Aimed: TypeAlias = tuple[int, Solution[Schedule]]
+"""A plan and the bytes that it was made for."""
 
 
 class Profiled(NamedTuple):
@@ -202,19 +208,36 @@ class Generation:
         first = self._plan_in_bytes(choice, graph)
         if first.plan is None or self._settles(graph, first.plan):
             return first
+        found = self._least_left(choice, graph) or self._searched(choice, graph)
+        if found is None:
+            return first
+        self._aim_bytes = found[0]
+        return found[1]
+
+    def _least_left(self, choice: PolicyChoice, graph: OpGraph) -> _Aimed | None:
+        """The first plan that settles for the aim less the shares `LEFT`; None where none does."""
+        plan_at = self._planner(choice, graph)
+        for share in LEFT:
+            aim = int((1 - share) * self._aim_bytes)
+            try:
+                answer = plan_at(aim)
+            except InfeasibleBudget:
+                return None
+            if answer.plan is not None and self._settles(graph, answer.plan):
+                return aim, answer
+        return None
+
+    def _searched(self, choice: PolicyChoice, graph: OpGraph) -> _Aimed | None:
+        """Likewise of a search down to the least bytes that can be planned for."""
         plan_at = self._planner(choice, graph)
         quick_at = None if choice.solver in QUICK else self._planner(PolicyChoice(), graph)
-        found = planned_and_held(
+        return planned_and_held(
             self._aim_bytes,
             least_planned(quick_at or plan_at, self._aim_bytes),
             lambda answer: self._settles(graph, answer.plan),
             plan_at,
             quick_at,
         )
-        if found is None:
-            return first
-        self._aim_bytes = found[0]
-        return found[1]
 
     def _planner(self, choice: PolicyChoice, graph: OpGraph) -> PlanAt:
         return partial(choice.planner(self._host), graph, self._hardware)

@@ -4,10 +4,14 @@ import gc
 
 import pytest
 
-from runtime.swap.generation import Generation
+from runtime.swap import generation as generations
+from runtime.swap.generation import LEFT, Generation
 from runtime.swap.policy import Policy
 from runtime.swap.portfolio import PolicyChoice
 from runtime.swap.report import SessionCounts
+from solvers.ir.graph import OpGraph
+from solvers.ir.schedule import Schedule
+from solvers.timeline.segments import SegmentSettings, StepHeld
 from tests.runtime.swap.chain import LAYER_BYTES, STATIC_BYTES, chain_profiled, hardware
 
 LAYERS = 12
@@ -66,6 +70,31 @@ def test_a_policy_frees_what_the_budget_lacks() -> None:
     policy = generation().propose(chain_profiled(LAYERS))
     assert policy is not None
     assert policy.bytes >= PEAK_BYTES - BUDGET_BYTES
+
+
+def releases(schedule: Schedule | None) -> int:
+    """How often a schedule frees a block."""
+    return 0 if schedule is None else sum(action.do == "release" for action in schedule.actions)
+
+
+@pytest.mark.parametrize("least", [1, 5, 6, 8, 10])
+def test_policies_leave_segments_the_least_listed_share_that_they_need_and_more_where_none_is_enough(
+    monkeypatch: pytest.MonkeyPatch, least: int
+) -> None:
+    """Here blocks find their segments once so many of them leave."""
+
+    def held(graph: OpGraph, schedule: Schedule | None, settings: SegmentSettings) -> StepHeld:
+        return StepHeld(0, 0, retries=int(releases(schedule) < least), refusal=None)
+
+    monkeypatch.setattr(generations, "held_by_steps", held)
+    made = Generation(1, CHOICES[:1], hardware(), BUDGET_BYTES, segments=SegmentSettings())
+    assert made.propose(chain_profiled(LAYERS)) is not None
+
+    profiled, plan_at = chain_profiled(LAYERS), CHOICES[0].planner()
+    aims = [int((1 - share) * BUDGET_BYTES) for share in (0, *LEFT)]
+    enough = [aim for aim in aims if releases(plan_at(profiled.graph, hardware(), aim).plan) >= least]
+    assert made._aim_bytes == enough[0] if enough else made._aim_bytes < aims[-1]
+    assert releases(plan_at(profiled.graph, hardware(), made._aim_bytes).plan) >= least
 
 
 def test_an_iteration_that_fits_needs_no_policy() -> None:

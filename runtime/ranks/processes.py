@@ -283,10 +283,11 @@ def _post_collective(gloo: Any, meeting: Travelling, part: Part, inputs: list[Te
 
     def given() -> list[Tensor]:
         like = part.outputs * (members if call.kind == "scatter" else 1) if one_sends else inputs
+        own = [tensor.reshape(-1) for tensor in inputs]
         shares = [list[Tensor]() for _ in range(members)]
         for sender in senders:
             wanted = part.outputs[sender : sender + 1] if call.kind == "all_to_all" else like
-            shares[sender] = _received(gloo, wanted, sender, tag, meeting) if sender != me else inputs
+            shares[sender] = _received(gloo, wanted, sender, tag, meeting) if sender != me else own
         if call.kind == "all_to_all":
             return [shares[sender][me if sender == me else 0].clone() for sender in senders]
         return exchange(call, shares)[me]

@@ -87,9 +87,6 @@ def test_threads_and_processes_agree_bit_for_bit_and_nanosecond_for_nanosecond(t
         assert all(one.dtype == other.dtype for one, other in zip(values, found.values[rank], strict=True))
         assert all(map(torch.equal, values, found.values[rank]))
         mine = found.reports[rank].spans
-        m = [(one.label, round(one.start_us * 1e3), round(one.end_us * 1e3)) for one in mine]
-        k = next((i for i in range(len(m)) if m[i] != spans[i]), None)
-        if k is not None: print("RANK", rank, k); [print(a, b) for a, b in zip(spans[k-6:k+8], m[k-6:k+8])]; print([x for x in found.trace if x.device==rank][k-3:k+5])
         assert spans == [(one.label, round(one.start_us * 1e3), round(one.end_us * 1e3)) for one in mine]
 
 

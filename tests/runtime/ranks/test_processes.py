@@ -98,8 +98,8 @@ def test_threads_and_processes_agree_bit_for_bit_and_nanosecond_for_nanosecond(t
             {
                 0: "Mismatch: in all_reduce 1 of ranks 0, 1 rank 0 calls all_reduce of 8 bytes, float32, SUM, but rank "
                 "1 calls all_reduce of 12 bytes, float32, SUM",
-                1: "Mismatch: in all_reduce 1 of ranks 0, 1 rank 1 calls all_reduce of 12 bytes, float32, SUM, but rank "
-                "0 calls all_reduce of 8 bytes, float32, SUM",
+                1: "Mismatch: in all_reduce 1 of ranks 0, 1 rank 1 calls all_reduce of 12 bytes, float32, SUM, but "
+                "rank 0 calls all_reduce of 8 bytes, float32, SUM",
             },
         ),
         ("missing", {0: "Deadlock: rank 0 waited in message 1 from rank 1 to rank 0 for 2 s, and the other ranks did"}),
@@ -114,7 +114,7 @@ def test_what_goes_wrong_is_told(what: str, sentences: dict[int, str], tmp_path:
 def test_join_wants_torchrun(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
         monkeypatch.delenv(name, raising=False)
-    with pytest.raises(InvalidInput, match="join found no RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT in the env.*run"):
+    with pytest.raises(InvalidInput, match=r"join found no RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT in the env.*run"):
         join()
     with pytest.raises(InvalidInput, match="leave was called without join: call join first"):
         leave()

@@ -18,7 +18,7 @@ from runtime.ranks.group import BACKEND, RankDevice
 from runtime.ranks.lanes import bytes_of, finish, host_jump, waiter
 from runtime.ranks.meeting import Key, Meeting, Meetings, Mismatch, Part, fill
 from runtime.ranks.report import rank_reports
-from runtime.ranks.travelling import Sent, Travelling, post_collective, post_message, read
+from runtime.ranks.travelling import Sent, Travelling, post_collective, post_message, read, told
 from runtime.ranks.turns import Deadlock
 from solvers.ir.errors import InvalidInput
 from solvers.ir.hardware import Hardware

@@ -1,6 +1,7 @@
 """Every operation of torch.distributed with what its documentation says that it gives, worked out on the CPU.
 
-One file: a table whose rows are all alike. An operation takes its rank, a place for new tensors and what every rank has (`parts`, on the CPU); so does its formula.
+One file: a table whose rows are all alike.
+An operation takes its rank, a place for new tensors and what every rank has (`parts`, on the CPU); so does its formula.
 """
 
 from collections.abc import Callable, Sequence

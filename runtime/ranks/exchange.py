@@ -72,7 +72,7 @@ def reduced(tensors: Sequence[Tensor], reduction: str) -> Tensor:
     """The members' tensors combined from rank 0 on, in their own type; an average divides the sum by their number."""
     total = tensors[0].clone()
     for tensor in tensors[1:]:
-        total = REDUCTIONS[reduction](total, tensor)
+        total = REDUCTIONS[reduction](total, tensor.reshape(total.shape))  # Shapes are each member's own business.
     if reduction != "AVG":
         return total
     return total / len(tensors) if total.is_floating_point() or total.is_complex() else total // len(tensors)

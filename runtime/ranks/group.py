@@ -189,7 +189,7 @@ class SimGroup(ProcessGroup):  # type: ignore[misc]
             Call("message", *_common(tensors)),
             tensors if sending else [],
             [] if sending else tensors,
-            lane=("message", self._key, source, destination),
+            lane=("message", self._key, source, destination, tag),
             name="send" if sending else "recv",
             at=(Place("message", source, destination, tag), pair, 0 if sending else 1),
         )

@@ -1,11 +1,8 @@
 """Ranks as processes: the same group, whose bytes and clocks travel by gloo."""
 
 import os
-import pickle
-import zlib
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -17,48 +14,16 @@ from torch._C import _distributed_c10d as c10d
 
 from runtime.device import SimDevice, use_sim
 from runtime.ranks.backend import Transport, register
-from runtime.ranks.exchange import Call, exchange
 from runtime.ranks.group import BACKEND, RankDevice
 from runtime.ranks.lanes import bytes_of, finish, host_jump, waiter
 from runtime.ranks.meeting import Key, Meeting, Meetings, Mismatch, Part, fill
 from runtime.ranks.report import rank_reports
+from runtime.ranks.travelling import Sent, Travelling, post_collective, post_message, read, told
 from runtime.ranks.turns import Deadlock
 from solvers.ir.errors import InvalidInput
 from solvers.ir.hardware import Hardware
 from solvers.ir.report import Report
 from solvers.timeline.collectives import Algorithm, accelerators
-
-HEADER_BYTES = 512
-"""Each member tells the others when it could begin and what it calls, in a message of this size."""
-
-
-FIRST_TAG = 1 << 24
-"""The tags of collectives' bytes; those of messages are below."""
-Sent = tuple[Any, Tensor]
-"""gloo's work and the bytes, which must live until it is done."""
-
-
-@dataclass(eq=False)
-class Travelling(Meeting):
-    """An operation whose other members are in other processes: `works` are gloo's, `headers` what members tell."""
-
-    part: Part | None = None
-    works: list[Any] = field(default_factory=list)
-    headers: dict[int, Tensor] = field(default_factory=dict)
-    given: Callable[[], list[Tensor]] = list
-    """Receives what goes into this member's outputs, once the works are done and all members agree."""
-    sent: list[Sent] = field(default_factory=list)
-    shapes_only: bool = False
-
-    def send(self, gloo: Any, tensors: Sequence[Tensor], member: int, tag: int) -> None:
-        """Sends bytes, of which nobody waits to hear that they have come: the member takes them when it is there."""
-        content = _flat(tensors)
-        if content.numel() and not self.shapes_only:
-            self.sent.append((gloo.send([content], member, tag), content))
-
-    def stream(self) -> int | None:
-        """The stream on which this member's part is; None between CPUs."""
-        return self.part.issue.stream if self.part is not None and self.part.issue is not None else None
 
 
 class ProcessTransport(Transport):
@@ -91,7 +56,7 @@ class ProcessTransport(Transport):
         meeting = Travelling(what, ranks, part=part, shapes_only=self._sim.shapes_only)
         self._open.append(meeting)
         inputs = [] if self._sim.shapes_only else [_on_cpu(tensor).clone() for tensor in part.inputs]
-        post = _post_message if part.call.kind == "message" else _post_collective
+        post = post_message if part.call.kind == "message" else post_collective
         post(self._gloo[key.group], meeting, part, inputs, key)
         self._sent = [work for work in self._sent if not work[0].is_completed()] + meeting.sent
         return meeting
@@ -144,16 +109,16 @@ class ProcessTransport(Transport):
     def _end(self, meeting: Travelling) -> None:
         part = meeting.part
         assert part is not None
-        told = {member: _read(header) for member, header in meeting.headers.items()}
-        for member, (_, called, _) in told.items():
-            if called != _told(part.call):
+        heard = {member: read(header) for member, header in meeting.headers.items()}
+        for member, (_, called, _) in heard.items():
+            if called != told(part.call):
                 meeting.error = Mismatch(
                     f"in {meeting.what} rank {meeting.ranks[part.member]} calls {part.call}, but rank "
                     f"{meeting.ranks[member]} calls {called.rpartition('#')[0]}: let all ranks call the same "
                     "operations with the same sizes in the same order"
                 )
                 raise meeting.error
-        earliest = max(ready_ns for ready_ns, _, _ in told.values())
+        earliest = max(ready_ns for ready_ns, _, _ in heard.values())
         sources = [] if self._sim.shapes_only else meeting.given()
         meeting.done = True
         if part.issue is None:
@@ -161,7 +126,7 @@ class ProcessTransport(Transport):
             fill(part.outputs, sources)
             return
         size_bytes = (
-            max(sent for _, _, sent in told.values())
+            max(sent for _, _, sent in heard.values())
             if part.call.kind == "all_to_all"
             else part.call.total_bytes(len(meeting.ranks))
         )
@@ -236,88 +201,3 @@ def _on_cpu(tensor: Tensor) -> Tensor:
     found = tensor if tensor.device.type == "cpu" else bytes_of(tensor)
     assert found is not None, "shapes have no bytes to send"
     return found
-
-
-def _told(call: Call) -> str:
-    """What a member calls, in words, and a sum of all that must agree."""
-    return f"{call}#{zlib.crc32(repr(call).encode())}"[-400:]
-
-
-def _header(part: Part) -> Tensor:
-    sent = sum(tensor.numel() * tensor.element_size() for tensor in part.inputs)
-    content = pickle.dumps((part.ready_ns, _told(part.call), sent))
-    return torch.frombuffer(bytearray(content.ljust(HEADER_BYTES, b"\0")), dtype=torch.uint8)
-
-
-def _read(header: Tensor) -> tuple[int, str, int]:
-    found: tuple[int, str, int] = pickle.loads(header.numpy().tobytes())
-    return found
-
-
-def _flat(tensors: Sequence[Tensor]) -> Tensor:
-    """The bytes of several tensors, one behind the other."""
-    parts = [tensor.contiguous().reshape(-1).view(torch.uint8) for tensor in tensors]
-    return torch.cat(parts) if parts else torch.empty(0, dtype=torch.uint8)
-
-
-def _unflat(content: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
-    """Tensors of these types and sizes from their bytes."""
-    sizes = [tensor.numel() * tensor.element_size() for tensor in like]
-    parts = torch.split(content[: sum(sizes)], sizes)
-    return [part.clone().view(tensor.dtype) for part, tensor in zip(parts, like, strict=True)]
-
-
-def _post_collective(gloo: Any, meeting: Travelling, part: Part, inputs: list[Tensor], key: Key) -> None:
-    """Tells all members what this one calls, and sends each what it needs; `given` receives the others' shares."""
-    members, me, call, tag = len(meeting.ranks), part.member, part.call, FIRST_TAG + key.number
-    headers = [torch.empty(HEADER_BYTES, dtype=torch.uint8) for _ in range(members)]
-    meeting.works.append(gloo.allgather([headers], [_header(part)]))
-    meeting.headers = dict(enumerate(headers))
-    if call.kind == "barrier":
-        return
-    one_sends = call.kind in {"broadcast", "scatter"}
-    senders = [call.root or 0] if one_sends else list(range(members))
-    if me in senders:
-        for other in range(members):
-            if other != me:
-                share = inputs[other : other + 1] if call.kind == "all_to_all" else inputs
-                meeting.send(gloo, share, other, tag)
-
-    def given() -> list[Tensor]:
-        like = part.outputs * (members if call.kind == "scatter" else 1) if one_sends else inputs
-        shares = [list[Tensor]() for _ in range(members)]
-        for sender in senders:
-            wanted = part.outputs[sender : sender + 1] if call.kind == "all_to_all" else like
-            shares[sender] = _received(gloo, wanted, sender, tag, meeting) if sender != me else inputs
-        if call.kind == "all_to_all":
-            return [shares[sender][me if sender == me else 0].clone() for sender in senders]
-        return exchange(call, shares)[me]
-
-    meeting.given = given
-
-
-def _post_message(gloo: Any, meeting: Travelling, part: Part, inputs: list[Tensor], key: Key) -> None:
-    """The sender's header and bytes go one way, the receiver's header the other: it begins when both are ready."""
-    place = key.place
-    sending = part.member == 0
-    other, tag = place.destination if sending else place.source, 3 * place.tag
-    mine, theirs = _header(part), torch.empty(HEADER_BYTES, dtype=torch.uint8)
-    tags = (tag, tag + 1) if sending else (tag + 1, tag)
-    meeting.works += [gloo.send([mine], other, tags[0]), gloo.recv([theirs], other, tags[1])]
-    meeting.headers = {part.member: mine, 1 - part.member: theirs}
-    if sending:
-        meeting.send(gloo, inputs, other, tag + 2)
-    else:
-        meeting.given = lambda: _received(gloo, part.outputs, other, tag + 2, meeting)
-
-
-def _received(gloo: Any, like: Sequence[Tensor], sender: int, tag: int, meeting: Travelling) -> list[Tensor]:
-    """What a member has sent, which has come: its header was there. gloo aborts on another size than is expected."""
-    content = torch.empty(sum(map(_bytes, like)), dtype=torch.uint8)
-    if content.numel():
-        gloo.recv([content], sender, tag).wait()
-    return _unflat(content, like)
-
-
-def _bytes(tensor: Tensor) -> int:
-    return tensor.numel() * tensor.element_size()

@@ -70,7 +70,7 @@ class Worlds:
 
 
 def leave_groups() -> None:
-    """Destroys the groups that the calling thread's program left: PyTorch lists them for as long as the process runs."""
+    """Destroys the groups that the calling thread's program left: PyTorch would list them until the process ends."""
     if dist.is_initialized():
         dist.destroy_process_group()
 

@@ -1,5 +1,6 @@
 """Every operation of torch.distributed with what its documentation says that it gives, worked out on the CPU.
 
+One file: a table whose rows are all alike.
 An operation takes its rank, a place for new tensors and what every rank has (`parts`, on the CPU); so does its formula.
 """
 
@@ -10,6 +11,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
 from torch import Tensor
+from torch.distributed import distributed_c10d
 from torch.distributed.device_mesh import init_device_mesh
 
 
@@ -158,15 +160,15 @@ def _columns(rank: int, parts: list[Tensor]) -> list[Tensor]:
 
 def _coalesced(rank: int, at: torch.device, parts: list[Tensor]) -> Sequence[Tensor]:
     one, two = _given(rank, at, parts), _given(rank, at, parts)[:3].clone()
-    with dist._coalescing_manager(device=at):
+    with distributed_c10d._coalescing_manager(device=at):
         dist.all_reduce(one)
         dist.all_reduce(two)
     whole = torch.empty_like(torch.cat(parts), device=at)
-    with dist._coalescing_manager(device=at, async_ops=True) as works:
+    with distributed_c10d._coalescing_manager(device=at, async_ops=True) as works:
         dist.all_gather_into_tensor(whole, _given(rank, at, parts))
     works.wait()
     part = torch.empty_like(one.chunk(len(parts))[0])
-    with dist._coalescing_manager(device=at):
+    with distributed_c10d._coalescing_manager(device=at):
         dist.reduce_scatter_tensor(part, _given(rank, at, parts))
     return [one, two, whole, part]
 
@@ -251,7 +253,7 @@ def _functional_formula(rank: int, parts: list[Tensor]) -> Sequence[Tensor]:
 
 
 def _by_sizes(rank: int, parts: list[Tensor]) -> Sequence[Tensor]:
-    shares = [part.split([*_shares(sender, len(parts)), 100])[:-1] for sender, part in enumerate(_long(parts))]
+    shares = [torch.split(part, [*_shares(sender, len(parts)), 100])[:-1] for sender, part in enumerate(_long(parts))]
     return [torch.cat([share[rank] for share in shares])]
 
 

@@ -6,6 +6,7 @@ beside the backward pass, pipelines, groups within groups, side streams; and ran
 
 import random
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import pytest
 
@@ -129,21 +130,21 @@ def broadcasts(count: int, ranks: int = 3) -> Program:
 
 
 PROGRAMS: dict[str, Callable[[], Program]] = {
-    **{f"buckets {n}": lambda n=n: buckets(n, range(n)) for n in (1, 2, 3, 5)},
-    **{f"buckets {n} backwards": lambda n=n: buckets(n, range(n)[::-1]) for n in (2, 3, 4)},
-    **{f"buckets {n} last": lambda n=n: buckets(n, [n - 1]) for n in (2, 4)},
+    **{f"buckets {n}": partial(buckets, n, range(n)) for n in (1, 2, 3, 5)},
+    **{f"buckets {n} backwards": partial(buckets, n, range(n)[::-1]) for n in (2, 3, 4)},
+    **{f"buckets {n} last": partial(buckets, n, [n - 1]) for n in (2, 4)},
     "buckets of four": lambda: buckets(3, range(3), ranks=4),
-    **{f"gathered ahead {n}, {b}": lambda n=n, b=b: gathered_ahead(n, b) for n, b in ((2, 1), (3, 1), (3, 2), (5, 2))},
+    **{f"gathered ahead {n}, {b}": partial(gathered_ahead, n, b) for n, b in ((2, 1), (3, 1), (3, 2), (5, 2))},
     "gathered ahead 5, 3": lambda: gathered_ahead(5, 3, ranks=3),
-    **{f"scattered {n}, {b}": lambda n=n, b=b: scattered_behind(n, b) for n, b in ((2, 1), (3, 1), (3, 2), (5, 2))},
+    **{f"scattered {n}, {b}": partial(scattered_behind, n, b) for n, b in ((2, 1), (3, 1), (3, 2), (5, 2))},
     **{
-        f"pipeline {p}, {m}, {b}": lambda p=p, m=m, b=b: pipelined(p, m, b)
+        f"pipeline {p}, {m}, {b}": partial(pipelined, p, m, b)
         for p, m, b in ((2, 1, 1), (2, 3, 1), (2, 4, 2), (3, 3, 1), (4, 4, 2))
     },
-    **{f"rows and columns {n}": lambda n=n: rows_and_columns(n) for n in (1, 2, 3)},
-    **{f"events {n}": lambda n=n: with_events(n) for n in (1, 2, 3)},
+    **{f"rows and columns {n}": partial(rows_and_columns, n) for n in (1, 2, 3)},
+    **{f"events {n}": partial(with_events, n) for n in (1, 2, 3)},
     "events of three": lambda: with_events(2, ranks=3),
-    **{f"broadcasts {n}": lambda n=n: broadcasts(n) for n in (1, 2, 3)},
+    **{f"broadcasts {n}": partial(broadcasts, n) for n in (1, 2, 3)},
 }
 
 

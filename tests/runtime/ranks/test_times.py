@@ -84,8 +84,7 @@ def test_groups_that_share_a_link_take_turns(groups: tuple[list[int], list[int]]
     ranks = max(max(group) for group in groups) + 1
     found = run(program, ranks)
     first, second = (
-        next(r for r in reversed(comms(found, one)) if r.op == "all_reduce")
-        for one in (groups[0][0], groups[1][-1])
+        next(r for r in reversed(comms(found, one)) if r.op == "all_reduce") for one in (groups[0][0], groups[1][-1])
     )
     if one_by_one:
         assert first.end_ns == second.start_ns or second.end_ns == first.start_ns
@@ -181,8 +180,7 @@ def step_of_schedule(rank: int, device: torch.device, stages: int) -> None:
         torch.accelerator.synchronize()
         dist.barrier()
         torch.accelerator.synchronize()
-        options = {"target": targets} if rank == stages - 1 else {}
-        schedule.step(*([inputs] if rank == 0 else []), **options)
+        schedule.step(*([inputs] if rank == 0 else []), target=targets if rank == stages - 1 else None)
 
 
 @pytest.mark.parametrize("stages", [4, 8])
@@ -216,7 +214,7 @@ def training(rank: int, device: torch.device) -> list[float]:
     for _ in range(3):
         optimizer.zero_grad()
         loss = squares(model(torch.rand(16, WIDTH, device=device)), torch.ones(16, WIDTH, device=device))
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         losses.append(loss.item())
     return losses

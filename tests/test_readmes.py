@@ -74,6 +74,7 @@ def test_the_tables_shown_are_those_of_the_kept_results() -> None:
         "experiments/results/demo_sweep/table.md",
         "experiments/results/ft_32/table.md",
         "experiments/results/lynx/table.md",
+        "experiments/results/ranks/large.md",
         "experiments/results/shapes/table.md",
         "experiments/results/stability/table.md",
         "experiments/results/tables/lynx/lynx-figure-14.md",

@@ -1,4 +1,4 @@
-"""Small networks of many kinds, each of any size: what people train beside transformers.
+"""One file: small networks of many kinds, each of any size, as people train them beside transformers.
 
 Their kernels are measured at two sizes; tests compare others by shapes alone (`tests/csrc/sim/shapes/test_zoo.py`).
 """

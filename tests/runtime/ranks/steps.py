@@ -104,11 +104,14 @@ class _Graph:
                     touches.append(_Touch(number, begin, end, step.reads, step.writes))
         return touches
 
-    def all_before(self) -> list[set[int]]:
-        """By node, everything that comes before it or is it."""
+    def join_members(self) -> None:
+        """Each share of an operation ends after all of them have begun."""
         for shares in self.members.values():
             for _, end in shares:
                 self.before[end] |= {begin for begin, _ in shares}
+
+    def all_before(self) -> list[set[int]]:
+        """By node, everything that comes before it or is it."""
         found = [{node} | before for node, before in enumerate(self.before)]
         changed = True
         while changed:
@@ -124,7 +127,18 @@ def unordered(program: Program) -> list[set[tuple[int, int]]]:
     """By rank, the pairs of steps that touch a common buffer, one writing, and that nothing orders."""
     graph = _Graph()
     touches = [graph.add(steps) for steps in program]
-    before = graph.all_before()
+    graph.join_members()
+    return _pairs(touches, graph.all_before())
+
+
+def unordered_by_their_own_rank(program: Program) -> list[set[tuple[int, int]]]:
+    """The same, and the pairs that are ordered only by way of another rank."""
+    graph = _Graph()
+    touches = [graph.add(steps) for steps in program]
+    return _pairs(touches, graph.all_before())
+
+
+def _pairs(touches: list[list[_Touch]], before: list[set[int]]) -> list[set[tuple[int, int]]]:
     return [
         {
             (one.step, other.step)
@@ -146,7 +160,8 @@ def told(program: Program) -> list[set[tuple[int, int]]]:
     found: RankRun[None] = run(ranked, len(program), races="record")
     pairs: list[set[tuple[int, int]]] = [set() for _ in program]
     for race in found.races:
-        pairs[race.second.device].add((int(race.first.label), int(race.second.label)))
+        one, other = sorted((int(race.first.label), int(race.second.label)))
+        pairs[race.second.device].add((one, other))
     return pairs
 
 

@@ -17,6 +17,7 @@ from runtime.ranks import join, leave, run_ranks
 from solvers.ir import InvalidInput
 from solvers.ir.hardware import Hardware
 from solvers.ir.report import Report
+from solvers.timeline.collectives import accelerators
 
 
 @dataclass(frozen=True)
@@ -29,11 +30,34 @@ class Carried:
 
 
 def carried(carrier: Carrier, job: Job, hardware: Hardware, noise: float) -> Carried:
-    """Runs the job. Raises what a rank raised, and `InvalidInput` where a process ended badly."""
+    """Runs the job.
+
+    Raises `InvalidInput` where the hardware has too few devices, a rank has too little memory, or a process ended
+    badly; else what a rank raised.
+    """
+    devices = len(accelerators(hardware))
+    if devices < job.ranks:
+        raise InvalidInput(
+            f"hardware {hardware.name!r} has {devices} device{'s' * (devices != 1)}, but there are {job.ranks} ranks: "
+            "choose a cluster, or fewer ranks"
+        )
     if carrier is Carrier.processes:
         return _processes(job, hardware, noise)
-    run = run_ranks(program(job), job.ranks, hardware=hardware, noise=noise, races="record")
+    try:
+        run = run_ranks(program(job), job.ranks, hardware=hardware, noise=noise, races="record")
+    except Exception as error:
+        told = _out_of_memory(error)
+        if told is None:
+            raise
+        raise InvalidInput(f"{told}: choose hardware with more memory, a smaller model, or more ranks") from error
     return Carried(run.values, run.reports, len(run.races))
+
+
+def _out_of_memory(error: BaseException | None) -> str | None:
+    """What a device said that had no memory left; libraries wrap its error."""
+    while error is not None and not isinstance(error, torch.OutOfMemoryError):
+        error = error.__cause__ or error.__context__
+    return None if error is None else str(error).splitlines()[0].rstrip(".")
 
 
 def _processes(job: Job, hardware: Hardware, noise: float) -> Carried:
@@ -44,22 +68,28 @@ def _processes(job: Job, hardware: Hardware, noise: float) -> Carried:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
         world = {"WORLD_SIZE": str(job.ranks), "LOCAL_WORLD_SIZE": str(job.ranks), "MASTER_ADDR": "127.0.0.1"}
-        running = [
-            subprocess.Popen(
-                [sys.executable, "-m", "experiments.ranks.carriers", name],
-                env={**os.environ, **world, "MASTER_PORT": str(port), "RANK": str(rank), "LOCAL_RANK": str(rank)},
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-            for rank in range(job.ranks)
-        ]
-        said = [process.communicate()[1] for process in running]
-        for rank, process in enumerate(running):
-            if process.returncode:
-                last = said[rank].strip().splitlines()[-1:] or ["it said nothing"]
-                raise InvalidInput(f"rank {rank} ended with exit code {process.returncode}: {last[0]}")
+        running: list[subprocess.Popen[bytes]] = []
+        try:
+            for rank in range(job.ranks):
+                mine = {"MASTER_PORT": str(port), "RANK": str(rank), "LOCAL_RANK": str(rank)}
+                with (folder / f"said-{rank}").open("wb") as said:  # not a pipe, which somebody must empty
+                    command = [sys.executable, "-m", "experiments.ranks.carriers", name]
+                    running.append(subprocess.Popen(command, env={**os.environ, **world, **mine}, stderr=said))
+            codes = [process.wait() for process in running]
+        finally:
+            for process in running:
+                process.kill()
+        _require_good_ends(codes, [(folder / f"said-{rank}").read_text(errors="replace") for rank in range(job.ranks)])
         ended = [pickle.loads((folder / f"rank-{rank}").read_bytes()) for rank in range(job.ranks)]
     return Carried([trained for trained, _ in ended], [report for _, report in ended], None)
+
+
+def _require_good_ends(codes: list[int], said: list[str]) -> None:
+    """Raise `InvalidInput` for the rank that failed by itself, else for one that missed another."""
+    ends = [(text.strip().splitlines() or ["it said nothing"])[-1] for text in said]
+    failed = [rank for rank, code in enumerate(codes) if code]
+    for rank in sorted(failed, key=lambda one: ("Deadlock" in ends[one], one)):
+        raise InvalidInput(f"rank {rank} ended with exit code {codes[rank]}: {ends[rank]}")
 
 
 def main(folder: Path) -> None:

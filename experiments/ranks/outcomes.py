@@ -1,10 +1,10 @@
 """A run of ranks as a row and tables."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import torch
-from omegaconf import OmegaConf
 from torch import Tensor
 
 from experiments.ranks.programs import Trained
@@ -15,6 +15,8 @@ from experiments.tables import NOTHING, Table
 from solvers.ir import Row
 
 MIB = 2**20
+UNUSED = {"tied", "clip"}
+"""What the shape of a GPT has and this experiment does not."""
 HEAD = (
     "rank", "loss", "equal losses", "gradients", "parameters", "step (ms)", "computes", "communicates", "peak (MiB)",
 )  # fmt: skip
@@ -69,7 +71,7 @@ def row_of(
             "carrier": settings.carrier.value,
             "microbatches": settings.microbatches if settings.style == "1f1b" else None,
             "noise": settings.noise,
-            "model": OmegaConf.to_container(OmegaConf.structured(settings.model)),
+            "model": {name: value for name, value in asdict(composed.shape).items() if name not in UNUSED},
             "hardware": settings.hardware.file,
         },
         outcome="ok",

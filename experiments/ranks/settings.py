@@ -102,6 +102,12 @@ def read_ranks_settings(overrides: Sequence[str]) -> ComposedRanks:
 
 def _require_parts(settings: RanksSettings, shape: GptShape) -> None:
     ranks = settings.ranks
+    model = settings.model
+    if isinstance(model, GptConf) and (model.tied or model.clip != GptConf.clip):
+        raise InvalidInput(
+            f"model.tied is {model.tied} and model.clip {model.clip:g}, but this experiment ties no weights and clips "
+            "no gradients: leave both out"
+        )
     if settings.style == "tp" and shape.heads % ranks:
         raise InvalidInput(f"model.heads is {shape.heads}, not a multiple of the {ranks} ranks: choose a multiple")
     if settings.style == "1f1b" and shape.layers < ranks:

@@ -78,6 +78,27 @@ def reduced(tensors: Sequence[Tensor], reduction: str) -> Tensor:
     return total / len(tensors) if total.is_floating_point() or total.is_complex() else total // len(tensors)
 
 
+def require_fit(
+    call: Call, inputs: Sequence[Tensor], outputs: Sequence[Tensor], members: int, device: torch.device | None
+) -> None:
+    """Raise `InvalidInput` where a member's own tensors do not belong to each other, or to its `device` (None: CPU)."""
+    for tensor in (*inputs, *outputs):
+        if device is not None and tensor.device != device:
+            raise InvalidInput(f"{call} was given a tensor of {tensor.device} by the rank of {device}: give its own")
+    dtypes = {tensor.dtype for tensor in (*inputs, *outputs)}
+    if call.kind != "message" and len(dtypes) > 1 and len(call.dtypes) <= 1:
+        told = " and ".join(sorted(str(dtype).removeprefix("torch.") for dtype in dtypes))
+        raise InvalidInput(f"{call} was given tensors of {told}: give inputs and outputs of one type")
+    factor = {"all_gather_single": members, "reduce_scatter_single": 1 / members}.get(call.kind)
+    if factor is not None:
+        for one, other in zip(inputs, outputs, strict=True):
+            if other.numel() != one.numel() * factor:
+                raise InvalidInput(
+                    f"{call} over {members} ranks was given {one.numel():,} numbers and room for {other.numel():,}: "
+                    f"give room for {one.numel() * factor:,.0f}"
+                )
+
+
 def exchange(call: Call, inputs: Sequence[Sequence[Tensor]]) -> list[list[Tensor]]:
     """By member, what goes into its outputs, one for one; shapes may differ from the outputs' where numbers do not.
 

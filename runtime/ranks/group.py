@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from runtime.ranks.exchange import Call, Kind, reduction_name
+from runtime.ranks.exchange import Call, Kind, reduction_name, require_fit
 from runtime.ranks.lanes import Lane
 from runtime.ranks.meeting import Key, Meeting, Part, Place
 from runtime.ranks.works import SimWork, SimWorks
@@ -140,7 +140,9 @@ class SimGroup(ProcessGroup):  # type: ignore[misc]
 
     def alltoall(self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None) -> SimWork:
         """Each member's i-th output becomes member i's tensor for it. Sizes may differ from pair to pair."""
-        return self._meet("all_to_all", inputs, outputs, common=[])
+        return self._meet(
+            "all_to_all", inputs, outputs, common=[], dtypes=tuple({tensor.dtype: 0 for tensor in inputs})
+        )
 
     def all_to_all_single(
         self, output: Tensor, tensor: Tensor, output_sizes: list[int], input_sizes: list[int], opts: Any = None
@@ -201,12 +203,13 @@ class SimGroup(ProcessGroup):  # type: ignore[misc]
         outputs: list[Tensor],
         *,
         common: list[Tensor] | None = None,
+        dtypes: tuple[torch.dtype, ...] | None = None,
         reduction: str | None = None,
         root: int | None = None,
     ) -> SimWork:
         shared = common if common is not None else inputs or outputs
         return self._come(
-            Call(kind, *_common(shared), reduction, root),
+            Call(kind, dtypes or _common(shared)[0], _common(shared)[1], reduction, root),
             inputs,
             outputs,
             lane=("group", self._key),
@@ -230,6 +233,7 @@ class SimGroup(ProcessGroup):  # type: ignore[misc]
         on_host = [tensor.device.type == "cpu" for tensor in (*inputs, *outputs)]
         if any(on_host) and not all(on_host):
             raise InvalidInput(f"{call} mixes tensors of the CPU and of device sim: move them to one of the two")
+        require_fit(call, inputs, outputs, len(ranks), None if any(on_host) else self._mine.device)
         own = self._mine.lane(lane) if not any(on_host) else None
         issue = own.issue(name, inputs, outputs) if own is not None else None
         ready_ns = issue.ready_ns if issue is not None else self.host_ns()

@@ -84,7 +84,7 @@ class Meeting:
     ends: dict[int, End] = field(default_factory=dict)
     end_ns: int = 0
     done: bool = False
-    error: Mismatch | None = None
+    error: Exception | None = None
 
     def size_bytes(self) -> int:
         """What the larger side of the operation holds; of an all-to-all, what the busiest member sends."""
@@ -115,12 +115,16 @@ class Meetings:
         meeting.parts[part.member] = part
         if len(meeting.parts) == len(ranks):
             del self._open[key]
-            self._happen(meeting)
+            try:
+                self._happen(meeting)
+            except Exception as error:
+                meeting.error = error
+            meeting.done = True
             meeting.parts.clear()  # else a member that still holds its work would hold the others' tensors
         return meeting
 
     def wait(self, turns: Turns, meeting: Meeting) -> None:
-        """Gives the turn away until the operation has happened. Raises its `Mismatch`, or `Deadlock`."""
+        """Gives the turn away until the operation has happened. Raises what failed in it, or `Deadlock`."""
         turns.wait(Wait(meeting.what, meeting.missing, lambda: meeting.done))
         if meeting.error is not None:
             raise meeting.error
@@ -155,7 +159,6 @@ class Meetings:
 
     def _happen(self, meeting: Meeting) -> None:
         parts = [meeting.parts[member] for member in sorted(meeting.parts)]
-        meeting.done = True
         meeting.error = _mismatch(meeting, parts)
         if meeting.error is not None:
             return

@@ -1,6 +1,7 @@
 """Ranks as processes: the same group, whose bytes and clocks travel by gloo."""
 
 import os
+import time
 from collections.abc import Hashable
 from contextlib import ExitStack, suppress
 from datetime import timedelta
@@ -77,9 +78,13 @@ class ProcessTransport(Transport):
             try:
                 work.wait(self._timeout)
             except RuntimeError as error:
+                limit = self._timeout.total_seconds()
+                what = f"rank {self._mine.rank} waited in {meeting.what}"
+                if time.monotonic() - meeting.began_s < 0.9 * limit:
+                    raise Deadlock(f"{what}, but the process of a rank that it needs has ended: see why") from error
                 raise Deadlock(
-                    f"rank {self._mine.rank} waited in {meeting.what} for {self._timeout.total_seconds():g} s, and the "
-                    f"other ranks did not come: let all of them call the same operations in the same order ({error})"
+                    f"{what} for {limit:g} s, and the other ranks did not come: let all of them call the same "
+                    "operations in the same order"
                 ) from error
         self._end(meeting)
 

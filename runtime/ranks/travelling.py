@@ -1,6 +1,7 @@
 """How shares of an operation travel between processes by gloo: first what each member calls, then its bytes."""
 
 import pickle
+import time
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -33,6 +34,8 @@ class Travelling(Meeting):
     """Receives what goes into this member's outputs, once the works are done and all members agree."""
     sent: list[Sent] = field(default_factory=list)
     shapes_only: bool = False
+    began_s: float = field(default_factory=time.monotonic)
+    """When this member came."""
 
     def send(self, gloo: Any, tensors: Sequence[Tensor], member: int, tag: int) -> None:
         """Sends bytes, of which nobody waits to hear that they have come: the member takes them when it is there."""

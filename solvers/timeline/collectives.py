@@ -7,7 +7,7 @@ a `LinkCalendar` where several operations want the same link.
 """
 
 import math
-from bisect import insort
+from bisect import bisect_left, insort
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Literal, NamedTuple
@@ -147,13 +147,11 @@ class LinkCalendar:
             insort(self._busy.setdefault(lane, []), (start, start + duration_ns))
         return start
 
-    def forget_before(self, time_ns: int) -> None:
-        """Drops what ended by then, so that long runs need no more memory than short ones."""
-        for lane, spans in self._busy.items():
-            self._busy[lane] = [span for span in spans if span[1] > time_ns]
-
     def _end_of_clash(self, lane: Lane, start: int, end: int) -> int:
-        return max((until for since, until in self._busy.get(lane, ()) if since < end and until > start), default=0)
+        """Spans do not overlap: the last one that begins before `end` ends last."""
+        spans = self._busy.get(lane, [])
+        before = bisect_left(spans, (end,))
+        return spans[before - 1][1] if before and spans[before - 1][1] > start else 0
 
 
 def _link(cluster: Hardware, sender: str, receiver: str) -> Link:

@@ -4,6 +4,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -34,12 +35,14 @@ def every_operation(rank: int) -> list[torch.Tensor]:
 def main(what: str, out: str) -> None:
     """What each process runs."""
     try:
-        join(hardware=CLUSTER, timeout_s=2.0 if what == "missing" else 60.0)
+        join(hardware=CLUSTER, timeout_s=2.0 if what == "late" else 60.0)
         rank = dist.get_rank()
         if what == "mismatch":
             dist.all_reduce(torch.ones(2 + rank, device=f"sim:{rank}"))
-        elif what == "missing" and rank == 0:
+        elif what in {"missing", "late"} and rank == 0:
             dist.recv(torch.ones(2, device="sim:0"), 1)
+        elif what == "late":
+            time.sleep(4)
         elif what == "every operation":
             values = every_operation(rank)
             spans = [(one.label, round(one.start_us * 1e3), round(one.end_us * 1e3)) for one in leave().spans]
@@ -102,7 +105,11 @@ def test_threads_and_processes_agree_bit_for_bit_and_nanosecond_for_nanosecond(t
                 "rank 0 calls all_reduce of 8 bytes, float32, SUM",
             },
         ),
-        ("missing", {0: "Deadlock: rank 0 waited in message 1 from rank 1 to rank 0 for 2 s, and the other ranks did"}),
+        ("late", {0: "Deadlock: rank 0 waited in message 1 from rank 1 to rank 0 for 2 s, and the other ranks did"}),
+        (
+            "missing",
+            {0: "Deadlock: rank 0 waited in message 1 from rank 1 to rank 0, but the process of a rank that it"},
+        ),
     ],
 )
 def test_what_goes_wrong_is_told(what: str, sentences: dict[int, str], tmp_path: Path) -> None:

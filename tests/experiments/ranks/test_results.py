@@ -27,5 +27,7 @@ def test_the_large_model_ends_where_it_was_said_to() -> None:
     text = stage_table(Plan(), rows[0]) + "\n" + run_table(rows, NAMES)
     assert text == (RESULTS / "large.md").read_text()
     assert text.strip() in (RESULTS / "README.md").read_text()
+    page = (RESULTS / "README.md").read_text()
+    assert all(f"{rows[0][name]:,}" in page for name in ("records", "estimated_kernels", "unmeasured_kernels"))
     for row in rows:
         assert not row["commit"].endswith("+") and row["commit"] in (RESULTS / "README.md").read_text()

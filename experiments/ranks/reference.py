@@ -55,7 +55,7 @@ def _optimizer(job: Job, model: nn.Module) -> torch.optim.Optimizer:
 
 
 def _data_parallel(job: Job) -> list[Trained]:
-    """Gradients of each rank's batch: DDP divides each before it sums them, FSDP2 the sum."""
+    """Gradients of each rank's batch: DDP takes 1/ranks of each before it sums them, FSDP2 of the sum."""
     model, dice, batches = build(job.style, job.shape), _Dice(job), _batches(job)
     optimizer = _optimizer(job, model)
     losses: list[list[float]] = [[] for _ in range(job.ranks)]
@@ -75,7 +75,7 @@ def _data_parallel(job: Job) -> list[Trained]:
 
 
 def _mean(job: Job, gradients: list[Tensor]) -> Tensor:
-    parts = [one / job.ranks for one in gradients] if job.style == "ddp" else gradients
+    parts = [one * (1 / job.ranks) for one in gradients] if job.style == "ddp" else gradients
     total = parts[0].clone()
     for part in parts[1:]:
         total = total + part

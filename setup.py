@@ -52,7 +52,8 @@ def extensions() -> list[Extension]:
     import torch
     from torch.utils.cpp_extension import CppExtension
 
-    wanted = {"runtime._C": sources("csrc/bindings.cpp", "profiler", "storage", "follow", "step", "session")}
+    folders = ("profiler", "storage", "follow", "step", "session", "recompute")
+    wanted = {"runtime._C": sources("csrc/bindings.cpp", *folders)}
     if torch.__version__.startswith(f"{SIM_TORCH}."):
         wanted["runtime._sim"] = sources("csrc/bindings_sim.cpp", "sim")
     else:

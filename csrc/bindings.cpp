@@ -1,6 +1,7 @@
 // The extension `runtime._C`: glue only. Each folder binds its own functions.
 #include "follow/python.h"
 #include "profiler/python.h"
+#include "recompute/python.h"
 #include "session/python.h"
 #include "step/python.h"
 #include "storage/python.h"
@@ -15,4 +16,5 @@ PYBIND11_MODULE(_C, module) {
   bayplan::swap::bind_follow(module);
   bayplan::swap::bind_step(module);
   bayplan::swap::bind_session(module);
+  bayplan::recompute::bind_recompute(module);
 }

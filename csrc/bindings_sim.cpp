@@ -97,10 +97,10 @@ size_t register_device(const std::vector<PlainWrite>& undeclared) {
   return sim::register_device(std::move(writes));
 }
 
-void configure(const std::vector<py::dict>& numbers, size_t lanes) {
+void configure(const std::vector<py::dict>& numbers, const std::vector<bool>& joins_devices) {
   std::vector<sim::DeviceModel> models;
   for (const py::dict& one : numbers) models.push_back(model_of(one));
-  locked([&] { Machine::get().configure(std::move(models), lanes); });
+  locked([&] { Machine::get().configure(std::move(models), joins_devices); });
 }
 
 void set_races(const std::string& mode) {
@@ -208,6 +208,17 @@ void set_temporaries(const std::map<std::string, PlainRule>& plain) {
   sim::Temporaries::get().set_rules(std::move(rules));
 }
 
+std::optional<size_t> temporaries_of(const std::string& signature, const std::vector<int64_t>& sizes,
+                                     const std::optional<std::tuple<int64_t, int64_t, int64_t, bool>>& product) {
+  sim::CallShape call{signature, sizes, std::nullopt};
+  if (product) {
+    const auto& [rows, inner, columns, turned] = *product;
+    call.product = sim::ProductShape{rows, inner, columns, turned};
+    call.sizes.insert(call.sizes.end(), {rows, inner, columns});
+  }
+  return sim::Temporaries::get().told(call);
+}
+
 py::list take_measured_temporaries() {
   py::list all;
   for (const sim::MeasuredTemporaries& one : sim::Temporaries::get().take_measured())
@@ -264,6 +275,7 @@ PYBIND11_MODULE(_sim, m) {
   m.def("set_shape_mode", [](bool on, double item_value) { sim::set_shape_mode({on, item_value}); });
   m.def("shapes_only", &sim::shapes_only);
   m.def("set_temporaries", &set_temporaries);
+  m.def("temporaries_of", &temporaries_of, "signature"_a, "sizes"_a, "product"_a = py::none());
   m.def("unmeasured_temporaries", [] { return sim::Temporaries::get().unmeasured(); });
   m.def("estimated_temporaries", [] { return sim::Temporaries::get().estimated(); });
   m.def("measure_temporaries", [](bool on) { sim::Temporaries::get().set_measuring(on); });

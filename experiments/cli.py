@@ -1,11 +1,15 @@
 """Where the command `bayplan` begins: Ctrl-C ends it with one line, while its modules are still being imported too."""
 
+import os
 import sys
 from collections.abc import Sequence
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command of `bayplan`; the result is the exit code."""
+    if "TORCHELASTIC_RUN_ID" in os.environ or "RANK" in os.environ:
+        # A rank of torchrun's: what PyTorch's sockets tell with stack traces, Bayplan tells in a sentence.
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")
     try:
         from experiments.command_line import bayplan, run
 

@@ -189,8 +189,7 @@ class Settings:
         """Refuse an experiment without steps or with a name that is no folder's."""
         within("steps", self.steps, least=1, most=1_000_000)
         within("cell_timeout_s", self.cell_timeout_s, least=1, most=1e6)
-        if not re.fullmatch(r"\w[\w.-]*", self.name):
-            raise InvalidInput(f"name is {self.name!r}, which names no folder: use letters, digits, - and _")
+        names_a_folder(self.name)
 
 
 def register() -> None:
@@ -231,6 +230,12 @@ def solver_class(name: str) -> type[Any]:
     module, _, attribute = solver_entry(name).target.partition(":")
     found: type[Any] = getattr(import_module(module), attribute)
     return found
+
+
+def names_a_folder(name: str) -> None:
+    """Raise `InvalidInput` for an experiment's name that cannot be its folder's."""
+    if not re.fullmatch(r"\w[\w.-]*", name):
+        raise InvalidInput(f"name is {name!r}, which names no folder: use letters, digits, - and _")
 
 
 def within(name: str, value: float | None, *, least: float, most: float) -> None:

@@ -1,4 +1,4 @@
-"""Kinds of experiments, told before anything heavy is imported: training, a pipeline, a cluster, sessions, ranks."""
+"""Kinds of experiments, told before anything heavy is imported: training, pipelines, clusters, sessions, ranks."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 EXPERIMENTS = Path(__file__).resolve().parent.parent / "conf" / "experiment"
 TRAINING, PIPELINE, CLUSTER, STABILITY, RANKS = "training", "pipeline", "cluster", "stability", "ranks"
+RECOMPUTE, ELASTIC = "recompute", "elastic"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +48,14 @@ KINDS: dict[str, Experiment] = {
     RANKS: Experiment(
         no_study="this experiment trains over several devices, without plans: use bayplan train",
         trainer="experiments.ranks.train:main",
+    ),
+    RECOMPUTE: Experiment(
+        no_study="this experiment executes recomputation on several devices: use bayplan train",
+        trainer="experiments.recompute.train:main",
+    ),
+    ELASTIC: Experiment(
+        no_study="this experiment trains on processes that fail, which is no comparison of plans: use bayplan train",
+        trainer="experiments.elastic.train:main",
     ),
 }
 """The experiments whose file says `kind: NAME`; those that say nothing train a model."""

@@ -41,11 +41,11 @@ def default_generator(device: int = -1) -> Generator:
 def synchronize(device: int = -1) -> None:
     """The device's host waits for its streams; the thread sleeps until collectives issued on them are finished."""
 
-def configure(numbers: list[dict[str, Any]], lanes: int) -> None:
+def configure(numbers: list[dict[str, Any]], joins_devices: list[bool]) -> None:
     """Sets the modelled hardware of each device: rates, launch, query and latency times in nanoseconds, noise, seed.
 
     Links are (bytes a second, latency, lane), `links` to the device and to the host, `peers` by the target's index; of
-    a lane of [0, lanes) one transfer at a time has the use.
+    a lane one transfer at a time has the use. `joins_devices` says of each lane whether groups may want it, too.
     """
 
 def reset() -> None:
@@ -136,6 +136,9 @@ def comm_finish(
     not wait reads what was there before, on every device. Returns each member's end.
     """
 
+def reserve_links(lanes: list[int], earliest_ns: int, duration_ns: int) -> int:
+    """The start of a group's operation on these lanes: the first gap in which all of them are free at once."""
+
 class CommEnd:
     """The end of a member's part."""
 
@@ -214,6 +217,13 @@ def set_temporaries(rules: dict[str, tuple[list[tuple[int | None, int, int]], li
     A term (place of a size, factor, divisor) is size · factor / divisor in whole blocks, without a place factor /
     divisor; the terms are added up where a call has none of the sizes that were measured, unless they are constants:
     then it is taken to need what was measured of the nearest sizes.
+    """
+
+def temporaries_of(signature: str, sizes: list[int], product: tuple[int, int, int, bool] | None = None) -> int | None:
+    """What the rules say of one call, which counts as no run: its sizes in bytes (arguments, then results).
+
+    Of a matrix product also rows, inner and columns, and whether the left operand lies column by column. None where no
+    rule knows it.
     """
 
 def unmeasured_temporaries() -> dict[str, int]:

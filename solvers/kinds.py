@@ -18,7 +18,7 @@ class Kind:
     - `problem`, `plan`: the types of its problems and decisions (`solvers.ir.problem`).
     - `judge`: a `solvers.check.judge.Judge` that knows the kind's meaning from its definition alone.
     - `certificates`: form → function that adds a certificate of that form up again: faults, and the bound in µs.
-    - `budget`: the problem's field that is its memory budget in bytes.
+    - `budget`: the problem's field or property that is its memory budget in bytes (of several, the smallest).
     - `make`: (graph, hardware, budget in bytes or None) → problem.
     - `lower`: (problem, plan) → schedule.
     - `judge_schedule`: (problem, schedule) → verdict. `timeline`: (problem, schedule) → report.
@@ -70,6 +70,16 @@ KINDS: dict[str, Kind] = {
         problem="solvers.ir.partition:PartitionProblem",
         plan="solvers.ir.partition:PartitionPlan",
         judge="solvers.check.partition:JUDGE",
+    ),
+    "pipeline": Kind(
+        problem="solvers.ir.pipeline:PipelineProblem",
+        plan="solvers.ir.pipeline:PipelinePlan",
+        judge="solvers.check.pipeline:JUDGE",
+        budget="budget_bytes",
+        make="solvers.partition.make:make_pipeline_problem",
+        lower="solvers.partition.lower:lower",
+        judge_schedule="solvers.check.pipeline.schedule:judge_pipeline_schedule",
+        timeline="solvers.timeline.pipeline.simulated:simulate_pipeline",
     ),
     "replan": Kind(
         problem="solvers.ir.replan:ReplanProblem",

@@ -4,6 +4,7 @@
 
 A name stands for a kind of problem and a solver of it; nothing of a room is imported before one of its solvers is asked
 for. A new solver is one line of `SOLVERS`; what a kind can do is its row in `solvers.kinds`.
+One file: the register of solvers stands beside all that is done with a name.
 """
 
 import dataclasses
@@ -21,7 +22,7 @@ from solvers.ir.graph import OpGraph
 from solvers.ir.hardware import Hardware
 from solvers.ir.names import unknown
 from solvers.ir.problem import Plan, Problem, with_host
-from solvers.ir.replan import ReplanProblem
+from solvers.ir.replan import ReplanPlan, ReplanProblem
 from solvers.ir.report import Report
 from solvers.ir.schedule import Schedule
 from solvers.ir.solution import Limits, Solution, Solver, Status, Watch
@@ -30,7 +31,7 @@ from solvers.timeline.segments.headroom import plan_in_segments
 from solvers.timeline.simulate import simulate
 
 if TYPE_CHECKING:
-    from solvers.replan.ahead import PlanCache
+    from solvers.replan.ahead import PlanCache as PlanCache
 
 Planner = Callable[[OpGraph, Hardware, int | str], Solution[Schedule]]
 AnySolver = Solver[Any, Solution[Any]]
@@ -71,6 +72,17 @@ SOLVERS: dict[str, SolverEntry] = {
     ),
     "opt-intervals": SolverEntry("recompute-graph", "solvers.recompute.graph:OptIntervals", "retention intervals"),
     "checkmate": SolverEntry("recompute-graph", "solvers.recompute.graph:Checkmate", "the best plan without overlap"),
+    "lynx": SolverEntry("pipeline", "solvers.partition.baselines:Lynx", "Lynx: HEU a stage, greedy partition, stalls"),
+    "bayplan": SolverEntry("pipeline", "solvers.partition.bayplan:Bayplan", "whole steps together, with a bound"),
+    "full-step": SolverEntry("pipeline", "solvers.partition.baselines:FullStep", "every layer again, even stages"),
+    "selective-step": SolverEntry("pipeline", "solvers.partition.baselines:SelectiveStep", "the attention core again"),
+    "uniform-step": SolverEntry(
+        "pipeline", "solvers.partition.baselines:UniformStep", "chunks of a layer, even stages"
+    ),
+    "block-step": SolverEntry("pipeline", "solvers.partition.baselines:BlockStep", "n layers again, even stages"),
+    "checkmate-step": SolverEntry("pipeline", "solvers.partition.baselines:CheckmateStep", "best without overlap"),
+    "adapipe-step": SolverEntry("pipeline", "solvers.partition.baselines:AdaPipeStep", "AdaPipe: knapsacks and dp"),
+    "heu-step": SolverEntry("pipeline", "solvers.partition.baselines:HeuStep", "Lynx-HEU in even stages, and stalls"),
     "algorithm1": SolverEntry("replan", "solvers.replan:Algorithm1", "Chameleon's heuristic, in ms, no bound"),
     "exact-replan": SolverEntry(
         "replan", "solvers.replan:ExactReplan", "the best decision, with a proof of how good", exact=True
@@ -190,6 +202,13 @@ def require_clean(problem: Problem, solution: Solution[Any], what: str = "plan")
         _require_none(solution.solver, what, check_plan(problem, plan_file(solution, problem.KIND, None)).violations)
 
 
+def require_valid(problem: Problem, plan: Plan, what: str) -> None:
+    """Have the judge look at a decision alone, whose objective nobody claims; raises `BayplanError`."""
+    from solvers.check.plan import judge_of
+
+    _require_none(what, "plan", judge_of(problem.KIND).decision(problem, plan).violations)
+
+
 def _require_clean_schedule(problem: Problem, solver: str, schedule: Schedule) -> None:
     from solvers.check import check_schedule
 
@@ -287,6 +306,20 @@ def plan_ahead(
     cache = PlanCache(build_solver(name, {}))
     cache.fill(running, limits or Limits(), most_losses)
     return cache
+
+
+def after_failure(running: ReplanProblem, failed: tuple[int, ...]) -> ReplanProblem:
+    """The problem that the failure of these nodes makes of a running state, as `plan_ahead` foresees it."""
+    from solvers.replan.ahead import after_failure as failing
+
+    return failing(running, failed)
+
+
+def lower_step(problem: ReplanProblem, plan: ReplanPlan) -> Schedule:
+    """One training step of a valid plan, node by node: passes, messages, all-reduces, updates (formats.md 11.9)."""
+    from solvers.replan.step_schedule import lower_step as lowered
+
+    return lowered(problem, plan)
 
 
 def _entry(kind: str, entry: str, what: str) -> str:

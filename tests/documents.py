@@ -2,6 +2,7 @@
 
 from typing import Literal, get_args
 
+import msgspec
 from hypothesis import strategies as st
 
 from solvers.ir import Action, Device, Hardware, Link, Op, OpGraph, Report, Row, Schedule, Span, Tensor
@@ -17,6 +18,7 @@ def schedules(draw: st.DrawFn, max_actions: int = 6) -> Schedule:
     ids = draw(st.lists(st.integers(0, 99), max_size=max_actions, unique=True))
     dos: list[Do] = list(get_args(Do))
     optional = st.none() | st.integers(0, 9)
+    directions: list[Literal["forward", "backward"]] = ["forward", "backward"]
     actions = tuple(
         Action(
             id=name,
@@ -24,6 +26,8 @@ def schedules(draw: st.DrawFn, max_actions: int = 6) -> Schedule:
             do=draw(st.sampled_from(dos)),
             op=draw(optional),
             microbatch=draw(optional),
+            direction=draw(st.just(msgspec.UNSET) | st.sampled_from(directions)),
+            peer=draw(st.just(msgspec.UNSET) | st.integers(0, 9)),
             data=tuple(draw(st.lists(tensor_ids, max_size=2))),
             bytes=draw(st.integers(0, 99)),
             after=tuple(draw(st.lists(st.sampled_from(ids[:number]), max_size=2, unique=True))) if number else (),

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from hypothesis import strategies as st
 
@@ -18,6 +18,9 @@ from solvers.ir import (
     NewPipeline,
     PartitionPlan,
     PartitionProblem,
+    PipelinePlan,
+    PipelineProblem,
+    PipelineStage,
     Plan,
     Problem,
     RecomputeGraphPlan,
@@ -27,6 +30,7 @@ from solvers.ir import (
     RecomputeOp,
     ReplanPlan,
     ReplanProblem,
+    StagePolicies,
     Swap,
     SwapLink,
     SwapOp,
@@ -38,7 +42,9 @@ from solvers.ir import (
 )
 from solvers.ir.graph import Phase
 from solvers.ir.layout import POLICIES
+from solvers.ir.pipeline import HideInStalls, PassOrder
 from solvers.kinds import KINDS
+from solvers.partition.stages import layer_problem_of
 
 names = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), max_size=8)
 """Any text that UTF-8 holds, spaces, commas, quotes and line ends included."""
@@ -239,6 +245,51 @@ def _layer_groups(draw: st.DrawFn, problem: RecomputeLayerProblem, layers: int) 
         layers=layers,
         stored=tuple(i for i, w in enumerate(place) if w == -1),
         recomputed=tuple((i, w) for i, w in enumerate(place) if w >= 0),
+    )
+
+
+@st.composite
+def pipeline_problems(draw: st.DrawFn, max_stages: int = 3) -> PipelineProblem:
+    """A few small layers on a few stages; budgets from too small to ample."""
+    layer = draw(recompute_layer_problems())
+    windows = sorted((w for w in layer.windows if w.phase != "stall"), key=lambda w: w.phase, reverse=True)
+    size = sum(op.output_bytes for op in layer.ops) + layer.layer_input_bytes
+    stages = draw(st.lists(_pipeline_stages(size), min_size=1, max_size=max_stages))
+    return PipelineProblem(
+        name=draw(names),
+        layers=len(stages) + draw(st.integers(0, 3)),
+        microbatches=draw(st.integers(1, 4)),
+        order=draw(st.sampled_from(get_args(PassOrder))),
+        p2p_us=draw(st.integers(0, 5)),
+        layer_input_bytes=layer.layer_input_bytes,
+        ops=layer.ops,
+        windows=tuple(windows),
+        backward_us=draw(st.integers(0, 40)),
+        stages=tuple(stages),
+    )
+
+
+def _pipeline_stages(size: int) -> st.SearchStrategy[PipelineStage]:
+    return st.builds(
+        PipelineStage,
+        budget_bytes=st.integers(0, 12 * size + 9),
+        static_bytes=st.integers(0, 3),
+        layer_static_bytes=st.integers(0, 2),
+        extra_us=st.tuples(st.integers(0, 5), st.integers(0, 5)),
+        extra_bytes=st.integers(0, 2),
+    )
+
+
+@st.composite
+def pipeline_plans(draw: st.DrawFn, problem: PipelineProblem) -> PipelinePlan:
+    """Every layer on some stage; what each stage's layers do need not be valid."""
+    depth = len(problem.stages)
+    layers = draw(splits(problem.layers, depth)) if depth > 1 else (problem.layers,)
+    own = [draw(recompute_layer_plans(layer_problem_of(problem, p, n))).groups for p, n in enumerate(layers)]
+    return PipelinePlan(
+        layers=layers,
+        stages=tuple(StagePolicies(groups=groups) for groups in own),
+        hide_in_stalls=draw(st.sampled_from(get_args(HideInStalls))),
     )
 
 

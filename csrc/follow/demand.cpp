@@ -10,8 +10,8 @@ namespace {
 
 void bring_in(c10::StorageImpl& storage) {
   try {
-    if (Follower* follower = Follower::active()) return follower->demand(storage);
-    Store::get().ensure_in(storage, Users::kAnyStream);
+    if (Follower* follower = Follower::active(storage.device())) return follower->demand(storage);
+    Store::of(storage.device()).ensure_in(storage, Users::kAnyStream);
   } catch (const std::exception& error) {  // the operator will find the storage out, and say why
     const std::string reason = std::string(error.what()).substr(0, std::string(error.what()).find('\n'));
     forbid_reading(storage,
@@ -43,13 +43,13 @@ void bring_in_arguments(const at::RecordFunction& frame) {
     for_each_tensor(value, [&](const at::Tensor& tensor) {
       if (!tensor.unsafeGetTensorImpl()->has_storage()) return;
       c10::StorageImpl* storage = tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
-      if (storage != nullptr) bring_in_if_out(*storage, frame);
+      if (storage == nullptr || Store::entry_of(*storage) == nullptr) return;
+      guarded(Follower::active(storage->device()), [&] { bring_in_if_out(*storage, frame); });
     });
   }
 }
 
 void bring_in_pinned(const at::RecordFunction& frame, const OpenFrames& own) {
-  if (own.has_other_device()) return bring_in_arguments(frame);
   for (size_t place = own.first(); place < own.pins().size(); ++place) bring_in_if_out(*own.pins()[place], frame);
 }
 

@@ -15,14 +15,16 @@ namespace bayplan::swap {
 extern std::atomic<bool> look_always;
 
 // Whether what is out has to be looked for among the arguments.
-inline bool anything_out() { return Store::get().absent() > 0 || look_always.load(std::memory_order_relaxed); }
+inline bool anything_out() {
+  return absent_storages.load(std::memory_order_relaxed) > 0 || look_always.load(std::memory_order_relaxed);
+}
 
 // Counted operators touch data. Of the others only those that resize or re-point a storage do, and `record_stream`.
 bool touches_data(const OperatorInfo& info);
 
-// Looks through the frame's arguments, on whichever device.
+// Looks through the frame's arguments, on whichever device; whoever follows that keeps what goes wrong.
 void bring_in_arguments(const at::RecordFunction& frame);
-// The same for the frame that was pinned last, whose pins need no second look through its arguments.
+// The same for those of the frame that was pinned last which lie on the pins' device: no second look through all.
 void bring_in_pinned(const at::RecordFunction& frame, const OpenFrames& own);
 
 }  // namespace bayplan::swap

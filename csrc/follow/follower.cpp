@@ -1,21 +1,43 @@
 #include "follow/follower.h"
 
-#include <atomic>
 #include <utility>
 
+#include "follow/followers.h"
+#include "follow/guard.h"
+
 namespace bayplan::swap {
-namespace {
-
-std::atomic<Follower*> active_follower{nullptr};
-
-}  // namespace
 
 Follower::Follower(Kind kind, c10::Device device)
-    : device_(device), store_(Store::get()), compute_(device), kind_(kind) {}
+    : device_(device), store_(Store::of(device)), compute_(device), kind_(kind) {}
 
-Follower* Follower::active() { return active_follower.load(std::memory_order_acquire); }
+Follower* Follower::active(c10::Device device) {
+  Follower* follower = Followers::get().at(place_of(device));
+  return follower != nullptr && device.type() == follower->device().type() ? follower : nullptr;
+}
 
-void Follower::set_active(Follower* follower) { active_follower.store(follower, std::memory_order_release); }
+Follower* Follower::active_on_current() {
+  const Followers& all = Followers::get();
+  return all.at(all.current_place());
+}
+
+void Follower::forget_all() { Followers::get().clear(); }
+
+bool Follower::owns_thread() const { return Followers::get().owns(place_of(device_)); }
+
+void Follower::set_active(Follower* follower) const {
+  const bool step = follower != nullptr && follower->kind() == Kind::kStep;
+  Followers::get().set(device_, follower, follower == nullptr ? std::thread::id() : follower->thread_, step);
+}
+
+void Follower::follow_from(std::thread::id thread) {
+  const bool marked = Followers::get().mark_thread();
+  if ((std::exchange(thread_, thread) != thread || marked) && is_active()) set_active(this);
+}
+
+void Follower::renew_guard() {
+  wants_results_.store(needs_results(), std::memory_order_relaxed);
+  refresh_guard();
+}
 
 void Follower::keep_error(std::exception_ptr error) {
   const Lock held(store_.lock);

@@ -7,7 +7,9 @@
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/StorageImpl.h>
 
+#include <atomic>
 #include <exception>
+#include <thread>
 #include <vector>
 
 #include "follow/compute_stream.h"
@@ -34,16 +36,24 @@ class Follower {
   Follower(const Follower&) = delete;
   Follower& operator=(const Follower&) = delete;
 
-  // The one that is followed now, or null: one at a time in a process.
-  static Follower* active();
+  // The one that follows that device now, or null: one at a time.
+  static Follower* active(c10::Device device);
+  // The same for the calling thread's current device: allocators ask with their device as that.
+  static Follower* active_on_current();
   // In a forked process, which follows nothing.
-  static void forget_active() { set_active(nullptr); }
+  static void forget_all();
 
   Kind kind() const { return kind_; }
-  bool is_active() const { return active() == this; }
+  bool is_active() const { return active(device_) == this; }
   c10::Device device() const { return device_; }
   // Whether operators are followed while nothing is out.
-  bool watching() const { return watching_; }
+  bool watching() const { return watching_.load(std::memory_order_relaxed); }
+  // Whether the guard has to tell the results of operators, as it was when it last asked (`renew_guard`).
+  bool wants_results() const { return wants_results_.load(std::memory_order_relaxed); }
+  // Whether the calling thread works for this: the thread that trains, or one of autograd's (followers.h).
+  bool owns_thread() const;
+  // Whether it is the thread that trains. Under the store's lock.
+  bool trains_here() const { return std::this_thread::get_id() == thread_; }
 
   // PyTorch swallows what an observer throws, so the first error is kept.
   void keep_error(std::exception_ptr error);
@@ -87,7 +97,12 @@ class Follower {
  protected:
   Follower(Kind kind, c10::Device device);
 
-  static void set_active(Follower* follower);
+  // Who follows this one's device from now on, or null.
+  void set_active(Follower* follower) const;
+  // That thread trains. Under the store's lock.
+  void follow_from(std::thread::id thread);
+  // What it wants of the guard has changed, or whether it follows at all.
+  void renew_guard();
   // Called with the first error, once.
   virtual void on_error() {}
   void forget_error() { error_ = nullptr; }
@@ -102,21 +117,23 @@ class Follower {
   const c10::Device device_;
   Store& store_;
   ComputeStream compute_;
-  bool watching_ = true;
+  std::atomic<bool> watching_{true};
 
  private:
   const Kind kind_;
+  std::thread::id thread_;
+  std::atomic<bool> wants_results_{false};
   StoreCounts counts_before_;
   std::exception_ptr error_;
 };
 
-// Runs a callback's body, and lets whoever is active keep what it throws.
+// Runs a callback's body, and lets the follower keep what it throws; null: nobody does.
 template <typename Body>
-void guarded(const Body& body) {
+void guarded(Follower* follower, const Body& body) {
   try {
     body();
   } catch (...) {
-    if (Follower* follower = Follower::active()) follower->keep_error(std::current_exception());
+    if (follower != nullptr) follower->keep_error(std::current_exception());
   }
 }
 

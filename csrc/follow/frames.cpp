@@ -14,32 +14,65 @@ namespace {
 
 constexpr auto kPatience = std::chrono::milliseconds(1000);
 
-std::atomic<uint64_t> epoch{0};  // a new one forgets where the threads are
-std::atomic<int> computing{0};   // threads in a counted operator on the session's device
+ByDevice<std::atomic<uint64_t>> epochs;  // a new one forgets where the threads are
+ByDevice<std::atomic<int>> computing;    // threads in a counted operator on the device
 
-thread_local OpenFrames open_frames;
+// What a thread has to do with a device.
+struct Dealings {
+  explicit Dealings(c10::Device device) : place{device}, frames(device) {}
+  ThreadPlace place;
+  OpenFrames frames;
+  uint64_t optimizing = 0;
+};
+
+class AllDealings {
+ public:
+  Dealings& with(c10::Device device) {
+    std::unique_ptr<Dealings>& found = by_device_[device];
+    return found != nullptr ? *found : begin(device, found);
+  }
+  const std::vector<OpenFrames*>& frames() const { return frames_; }
+
+ private:
+  Dealings& begin(c10::Device device, std::unique_ptr<Dealings>& place) {
+    place = std::make_unique<Dealings>(device);
+    frames_.push_back(&place->frames);
+    return *place;
+  }
+  ByDevice<std::unique_ptr<Dealings>> by_device_;
+  std::vector<OpenFrames*> frames_;
+};
+
+AllDealings& of_this_thread() {
+  thread_local AllDealings all;
+  return all;
+}
 
 }  // namespace
 
-bool ThreadPlace::is_current() const { return epoch == swap::epoch.load(std::memory_order_relaxed); }
+bool ThreadPlace::is_current() const { return epoch == epochs[device].load(std::memory_order_relaxed); }
 
-ThreadPlace& thread_place() {
-  thread_local ThreadPlace place;
-  const uint64_t now = epoch.load(std::memory_order_relaxed);
-  if (place.epoch != now) place = ThreadPlace{now};
+ThreadPlace& thread_place(c10::Device device) {
+  ThreadPlace& place = of_this_thread().with(device).place;
+  const uint64_t now = epochs[device].load(std::memory_order_relaxed);
+  if (place.epoch != now) place = ThreadPlace{device, now};
   return place;
 }
 
-void forget_frames() { ++epoch; }
+void forget_frames(c10::Device device) { ++epochs[device]; }
 
-OpenFrames& OpenFrames::of_thread() { return open_frames; }
+OpenFrames& OpenFrames::of_thread(c10::Device device) { return of_this_thread().with(device).frames; }
 
-bool OpenFrames::pin_arguments(c10::Device device, const at::RecordFunction& frame) {
+const std::vector<OpenFrames*>& OpenFrames::all_of_thread() { return of_this_thread().frames(); }
+
+uint64_t& optimizing(c10::Device device) { return of_this_thread().with(device).optimizing; }
+
+bool OpenFrames::pin_arguments(const at::RecordFunction& frame) {
   first_ = pins_.size();
   other_device_ = false;
   for (const c10::IValue& value : frame.inputs()) {
     for_each_tensor(value, [&](const at::Tensor& tensor) {
-      const c10::Storage* storage = storage_on(device, tensor);
+      const c10::Storage* storage = storage_on(device_, tensor);
       if (storage != nullptr) {
         pins_.push_back(storage->unsafeGetStorageImpl());
       } else {
@@ -50,6 +83,10 @@ bool OpenFrames::pin_arguments(c10::Device device, const at::RecordFunction& fra
   if (pins_.size() == first_) return false;
   marks_.push_back({&frame, first_});
   return true;
+}
+
+bool OpenFrames::has_pinned(const at::RecordFunction& frame) const {
+  return std::any_of(marks_.rbegin(), marks_.rend(), [&](const Mark& mark) { return mark.frame == &frame; });
 }
 
 void OpenFrames::unpin(const at::RecordFunction& frame) {
@@ -63,7 +100,7 @@ void OpenFrames::unpin(const at::RecordFunction& frame) {
 void OpenFrames::start_computing() {
   if (computing_ != nullptr) return;
   computing_ = outermost_;
-  computing.fetch_add(1, std::memory_order_relaxed);
+  computing[device_].fetch_add(1, std::memory_order_relaxed);
 }
 
 void OpenFrames::let_go(const at::RecordFunction& frame) {
@@ -71,7 +108,7 @@ void OpenFrames::let_go(const at::RecordFunction& frame) {
   if (outermost_ == &frame) outermost_ = nullptr;
   if (computing_ != &frame) return;
   computing_ = nullptr;
-  computing.fetch_sub(1, std::memory_order_relaxed);
+  computing[device_].fetch_sub(1, std::memory_order_relaxed);
 }
 
 bool OpenFrames::is_within_elsewhere(c10::Stream stream) const {
@@ -101,20 +138,25 @@ void OpenFrames::told_made() {
   if (elsewheres_.empty()) made_.clear();
 }
 
-bool others_compute() { return computing.load(std::memory_order_relaxed) > (open_frames.computes() ? 1 : 0); }
+bool others_compute(c10::Device device) {
+  return computing[device].load(std::memory_order_relaxed) > (OpenFrames::of_thread(device).computes() ? 1 : 0);
+}
 
-bool wait_for_others() {
+bool wait_for_others(c10::Device device) {
   const auto limit = std::chrono::steady_clock::now() + kPatience;
-  if (others_compute()) note_wait(Awaited::kThreads);
-  while (others_compute()) {
+  if (others_compute(device)) note_wait(Awaited::kThreads);
+  while (others_compute(device)) {
     if (std::chrono::steady_clock::now() > limit) return false;
     std::this_thread::yield();
   }
   return true;
 }
 
-bool in_compiled_code() { return thread_place().compiled > 0; }
+bool in_compiled_code(c10::Device device) { return thread_place(device).compiled > 0; }
 
-void forget_other_threads() { computing = open_frames.computes() ? 1 : 0; }
+void forget_other_threads() {
+  for (size_t place = 0; place < kPlaces; ++place) computing.at_place(place) = 0;
+  for (const OpenFrames* own : OpenFrames::all_of_thread()) computing[own->device()] = own->computes() ? 1 : 0;
+}
 
 }  // namespace bayplan::swap

@@ -4,6 +4,7 @@
 #include <ATen/record_function.h>
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -13,27 +14,32 @@
 
 namespace bayplan::swap {
 
-// Where a thread stands among the operators, since a step or session began to follow it.
+// Where a thread stands among the operators that a step or session is told of, since that began to follow it.
 struct ThreadPlace {
+  c10::Device device;
   uint64_t epoch = 0;
   FrameTracker tracker = {};
   bool foreign = false;  // in an operator on the step's device that is not the step's
   int compiled = 0;      // depth of regions of torch.compile
 
-  // Whether no step or session has begun, stopped or paused meanwhile.
+  // Whether no step or session of the device has begun, stopped or paused meanwhile.
   bool is_current() const;
 };
 
-// The calling thread's, made anew after `forget_frames`.
-ThreadPlace& thread_place();
+// The calling thread's for the device's follower, made anew after `forget_frames`.
+ThreadPlace& thread_place(c10::Device device);
 
-// A step begins, or a session starts, stops or is paused: no thread is in an operator of it.
-void forget_frames();
+// A step begins on the device, or a session starts, stops or is paused: no thread is in an operator of it.
+void forget_frames(c10::Device device);
 
-// What a thread holds until its frames end, whoever starts or stops meanwhile: PyTorch tells the end of each frame
-// whose begin it told.
+// What a thread holds of a device until its frames end, whoever starts or stops meanwhile: PyTorch tells the end of
+// each frame whose begin it told.
 class OpenFrames {
  public:
+  explicit OpenFrames(c10::Device device) : device_(device) {}
+  OpenFrames(const OpenFrames&) = delete;
+  OpenFrames& operator=(const OpenFrames&) = delete;
+
   // An operator that works on another stream than the compute stream.
   struct Elsewhere {
     const at::RecordFunction* frame;
@@ -42,10 +48,15 @@ class OpenFrames {
   };
 
   // The calling thread's.
-  static OpenFrames& of_thread();
+  static OpenFrames& of_thread(c10::Device device);
+  // All that the calling thread has, of whichever devices.
+  static const std::vector<OpenFrames*>& all_of_thread();
 
+  c10::Device device() const { return device_; }
   // Notes the storages among the arguments; whether there were any on the device.
-  bool pin_arguments(c10::Device device, const at::RecordFunction& frame);
+  bool pin_arguments(const at::RecordFunction& frame);
+  // Whether the frame had any.
+  bool has_pinned(const at::RecordFunction& frame) const;
   // The storages of all frames, those of the latest frame from `first` on.
   const Pins& pins() const { return pins_; }
   size_t first() const { return first_; }
@@ -81,6 +92,7 @@ class OpenFrames {
   };
   void unpin(const at::RecordFunction& frame);
 
+  const c10::Device device_;
   Pins pins_ = {};
   std::vector<Mark> marks_ = {};  // by open frame with pins
   size_t first_ = 0;
@@ -92,12 +104,14 @@ class OpenFrames {
 };
 
 // Whether another thread is inside an operator on the device that a session has followed.
-bool others_compute();
+bool others_compute(c10::Device device);
 // Waits until none is, a second at most; whether none is. A thread inside an operator holds bare addresses, which ones
 // only it knows, and other threads' operators are short.
-bool wait_for_others();
+bool wait_for_others(c10::Device device);
 // Whether the calling thread runs code of torch.compile, which hands addresses about where no operator tells.
-bool in_compiled_code();
+bool in_compiled_code(c10::Device device);
+// The iteration of the device's session, by its epoch, in which the thread has begun an optimizer's step; 0: none.
+uint64_t& optimizing(c10::Device device);
 // In a forked process, which has the calling thread alone.
 void forget_other_threads();
 

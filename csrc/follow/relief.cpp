@@ -1,7 +1,5 @@
 #include "follow/relief.h"
 
-#include <c10/core/impl/VirtualGuardImpl.h>
-
 #include <algorithm>
 #include <atomic>
 #include <mutex>
@@ -20,20 +18,17 @@ constexpr unsigned kPatience = 3;  // times that the others may begin anew
 thread_local bool answering = false;
 thread_local bool catching_up = false;
 
-std::atomic<bool> is_behind{false};
-std::atomic<uint64_t> lacked{0};  // bytes: the most that was refused since somebody has caught up
+ByDevice<std::atomic<bool>> is_behind;
+ByDevice<std::atomic<uint64_t>> lacked;  // bytes: the most that was refused since somebody has caught up
 std::atomic<uint64_t> under_lock{0}, refused{0}, unlocked{0}, waits{0}, caught_up{0};
 
 // Who catches up has waited already, and holds the store now, which the others may wait for.
-bool others_are_done() {
-  if (!others_compute()) return true;
+bool others_are_done(c10::Device device) {
+  if (!others_compute(device)) return true;
   if (WithoutWaits::active() || catching_up) return false;
   ++waits;
-  return wait_for_others();
+  return wait_for_others(device);
 }
-
-// Allocators ask with their device as the thread's current one: what another device lacks is not to be had from this.
-bool asks_for(c10::Device device) { return c10::impl::VirtualGuardImpl(device.type()).getDevice() == device; }
 
 // While one exists, the follower knows of a request.
 class AskedFor {
@@ -68,7 +63,7 @@ bool answer_all(Follower& follower, unsigned requests) {
 // The caller holds the store and has told the follower of the request.
 bool answer_one(Follower& follower) {
   ++under_lock;
-  const HostPool& host = Store::get().host();
+  const HostPool& host = Store::of(follower.device()).host();
   const uint64_t unserved = host.stats().unserved;
   const bool freed = answer_all(follower, 1);
   const uint64_t missing = missing_for(follower, 1);
@@ -76,18 +71,19 @@ bool answer_one(Follower& follower) {
   ++refused;
   if (host.stats().unserved == unserved) return freed;
   ++unlocked;
-  lacked.store(std::max(lacked.load(), missing));
+  std::atomic<uint64_t>& most = lacked[follower.device()];
+  most.store(std::max(most.load(), missing));
   return freed;
 }
 
 // Takes the store while no other thread is inside an operator: none enters one then. After some seconds in any case.
 // Whoever waits for other threads holds nothing that they may wait for.
-std::unique_lock<StoreMutex> lock_alone() {
-  std::unique_lock<StoreMutex> held(Store::get().lock, std::defer_lock);
-  if (others_compute()) ++waits;
-  for (unsigned attempt = 0; attempt < kPatience && wait_for_others(); ++attempt) {
+std::unique_lock<StoreMutex> lock_alone(c10::Device device) {
+  std::unique_lock<StoreMutex> held(Store::of(device).lock, std::defer_lock);
+  if (others_compute(device)) ++waits;
+  for (unsigned attempt = 0; attempt < kPatience && wait_for_others(device); ++attempt) {
     held.lock();
-    if (!others_compute()) return held;
+    if (!others_compute(device)) return held;
     held.unlock();
   }
   held.lock();
@@ -105,18 +101,21 @@ void make_up(Follower& follower) {
   const CatchingUp now;
   ++caught_up;
   if (missing_for(follower, kAhead) > 0) answer_all(follower, kAhead);
-  Store::get().host().keep_ready(follower.largest_bytes(), lacked.exchange(0));
+  const c10::Device device = follower.device();
+  Store::of(device).host().keep_ready(follower.largest_bytes(), lacked[device].exchange(0));
 }
 
 }  // namespace
 
 bool answer_pressure(size_t /*bytes*/, size_t missing, unsigned attempt) {
-  Follower* follower = Follower::active();
+  Follower* follower = Follower::active_on_current();
   if (follower == nullptr || answering) return false;
   answering = true;
   bool freed = false;
   try {
-    freed = (attempt == 0 || others_are_done()) && follower->relieve(missing, attempt, OpenFrames::of_thread().pins());
+    const c10::Device device = follower->device();
+    freed = (attempt == 0 || others_are_done(device)) &&
+            follower->relieve(missing, attempt, OpenFrames::of_thread(device).pins());
   } catch (...) {
     follower->keep_error(std::current_exception());
   }
@@ -127,31 +126,35 @@ bool answer_pressure(size_t /*bytes*/, size_t missing, unsigned attempt) {
 // Another thread may hold the store and wait for the allocator: never wait for the store here. Where the request after
 // this one may find no memory, room is made for it before the next operator.
 bool answer_under_lock() {
-  Follower* follower = Follower::active();
-  if (follower == nullptr || !asks_for(follower->device())) return false;
+  Follower* follower = Follower::active_on_current();
+  if (follower == nullptr) return false;
+  const c10::Device device = follower->device();
   const WithoutWaits now;
-  const std::unique_lock<StoreMutex> held(Store::get().lock, std::try_to_lock);
+  const std::unique_lock<StoreMutex> held(Store::of(device).lock, std::try_to_lock);
   if (!held.owns_lock()) {
-    is_behind.store(true);
+    is_behind[device].store(true);
     ++under_lock;
     ++refused;
     return false;
   }
   const AskedFor request(*follower);
   if (follower->shortage(kAhead) == 0) return false;
-  is_behind.store(true);
+  is_behind[device].store(true);
   return missing_for(*follower, 1) > 0 && answer_one(*follower);
 }
 
-bool behind() { return is_behind.load(std::memory_order_relaxed) || Store::get().host().has_put_off(); }
+bool behind(c10::Device device) {
+  return is_behind[device].load(std::memory_order_relaxed) || Store::of(device).host().has_put_off();
+}
 
-void catch_up(bool look) {
-  Follower* follower = Follower::active();
-  const bool all = is_behind.exchange(false) || look;
-  HostPool& host = Store::get().host();
+void catch_up(c10::Device device, bool look) {
+  Follower* follower = Follower::active(device);
+  Store& store = Store::of(device);
+  const bool all = is_behind[device].exchange(false) || look;
+  HostPool& host = store.host();
   if (follower == nullptr || (!all && !host.has_put_off())) return;
-  const std::unique_lock<StoreMutex> held = all ? lock_alone() : std::unique_lock<StoreMutex>(Store::get().lock);
-  if (Follower::active() != follower) return;
+  const std::unique_lock<StoreMutex> held = all ? lock_alone(device) : std::unique_lock<StoreMutex>(store.lock);
+  if (Follower::active(device) != follower) return;
   if (all) make_up(*follower);
   host.catch_up(follower->device().type());
 }

@@ -1,6 +1,9 @@
-// Requests for memory that do not fit: the allocator asks, and whoever follows the program answers. A session does so
+// Requests for memory that do not fit: the allocator asks, with its device as the thread's current one, and whoever
+// follows that device answers. A session does so
 // by SmartSwap's Algorithm 3 (session/passive.h).
 #pragma once
+
+#include <c10/core/Device.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -20,10 +23,10 @@ using ReliefCallback = bool (*)();
 // Waits for nothing (storage/waits.h): another thread may wait for that lock, and everybody who asks for memory does.
 // So only what needs no wait leaves; what was refused is made up for before the next operator (`catch_up`).
 bool answer_under_lock();
-// Whether something was refused or put off, or used up what was page-locked ahead: cheap.
-bool behind();
+// Whether something of a device was refused or put off, or used up what was page-locked ahead: cheap.
+bool behind(c10::Device device);
 // Makes up for it, or looks whether there is anything to make up for: called without any lock, outside of operators.
-void catch_up(bool look);
+void catch_up(c10::Device device, bool look);
 
 struct ReliefCounts {
   uint64_t under_lock = 0;  // requests answered at once

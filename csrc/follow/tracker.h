@@ -18,6 +18,7 @@ struct Tracked {
   c10::weak_intrusive_ptr<c10::StorageImpl> storage;
   uint64_t first_use;      // number of the operator that showed it first
   uint64_t last_use;       // and last, 0 if none yet; numbers run through all iterations from 1
+  uint64_t order;          // among all that were ever seen: of one operator's arguments, the first one first
   uint64_t iteration = 0;  // of the features
   Features features = {};
   Features without_gradients = {};     // of uses in that phase, so that a validation changes no features of training
@@ -36,7 +37,7 @@ class Tracker {
     const auto found = table_.find(key);
     if (found != table_.end()) return found->second;
     if (table_.size() >= next_prune_) prune();
-    return table_.emplace(key, Tracked{storage.getWeakStorageImpl(), now, 0}).first->second;
+    return table_.emplace(key, Tracked{storage.getWeakStorageImpl(), now, 0, seen_++}).first->second;
   }
 
   Tracked* find(c10::StorageImpl* storage) {
@@ -61,6 +62,7 @@ class Tracker {
   static constexpr size_t kLeast = 4096;
   ska::flat_hash_map<c10::StorageImpl*, Tracked> table_;
   size_t next_prune_ = kLeast;
+  uint64_t seen_ = 0;
 };
 
 }  // namespace bayplan::swap

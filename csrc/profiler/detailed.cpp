@@ -11,24 +11,28 @@
 #include <torch/csrc/profiler/orchestration/observer.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <memory>
 #include <set>
+#include <typeinfo>
 
 namespace bayplan {
 namespace {
 
-constexpr char kBusy[] = "a detailed recording is already running in this process: stop it first";
+constexpr char kBusy[] = "a detailed recording of device ";
+constexpr char kBusyStill[] = " is already running in this process: stop it first";
 constexpr size_t kUsualOperators = 4096;
-constexpr int kErrorsOnly = 2;  // c10's own numbering
+constexpr size_t kMostTogether = 16;  // recordings of one thread
+constexpr int kErrorsOnly = 2;        // c10's own numbering
 
-std::atomic<DetailedRecorder*> active{nullptr};
+ByDevice<std::atomic<DetailedRecorder*>> recording;
 std::atomic<LaunchMeter> launch_meter{nullptr};
 std::atomic<c10::DeviceType> metered{c10::DeviceType::CPU};
-std::atomic<uint64_t> session{0};
+std::atomic<uint64_t> numbers{0};
 
 struct ThreadState {
-  uint64_t session = 0;
+  uint64_t recording = 0;
   FrameTracker tracker;
   int64_t open = -1;                             // the operator that the thread is in
   int64_t flops = 0;                             // of the operator that the thread is in
@@ -37,52 +41,88 @@ struct ThreadState {
   StorageSet inner;                              // of the operator of the forward pass that the thread is in
 };
 
-ThreadState& thread_state() {
-  thread_local ThreadState state;
-  const uint64_t now = session.load(std::memory_order_relaxed);
-  if (state.session != now) {
-    state = ThreadState{now, FrameTracker(), -1, 0, nullptr, std::nullopt, StorageSet()};
+ThreadState& thread_state(c10::Device device, uint64_t recording) {
+  thread_local ByDevice<std::unique_ptr<ThreadState>> states;
+  std::unique_ptr<ThreadState>& state = states[device];
+  if (state == nullptr || state->recording != recording) {
+    state = std::make_unique<ThreadState>();
+    state->recording = recording;
   }
-  return state;
+  return *state;
 }
 
-// Receives the allocators' reports. PyTorch's own code takes whatever sits in this slot for a ProfilerStateBase, so it
-// is one: disabled as a profiler of operators, enabled as one of memory.
-class MemoryReports final : public torch::profiler::impl::ProfilerStateBase {
+}  // namespace
+
+// The recordings of one thread, each of another device, for it and the autograd threads that work for it. Receives the
+// allocators' reports: PyTorch's own code takes whatever sits in this slot for a ProfilerStateBase, so it is one:
+// disabled as a profiler of operators, enabled as one of memory.
+class Recordings final : public torch::profiler::impl::ProfilerStateBase {
  public:
-  explicit MemoryReports(DetailedRecorder* recorder)
-      : ProfilerStateBase(torch::profiler::impl::ProfilerConfig(torch::profiler::impl::ProfilerState::Disabled)),
-        recorder_(recorder) {}
+  Recordings()
+      : ProfilerStateBase(torch::profiler::impl::ProfilerConfig(torch::profiler::impl::ProfilerState::Disabled)) {}
+
+  // Those of the calling thread; null where there are none.
+  static Recordings* of_thread() {
+    c10::DebugInfoBase* found = c10::ThreadLocalDebugInfo::get(c10::DebugInfoKind::PROFILER_STATE);
+    return found != nullptr && typeid(*found) == typeid(Recordings) ? static_cast<Recordings*>(found) : nullptr;
+  }
+
+  void add(DetailedRecorder* recorder) { replace(nullptr, recorder); }
+  // Whether it was the last; a thread may outlive the recording.
+  bool remove(DetailedRecorder* recorder) {
+    replace(recorder, nullptr);
+    return std::all_of(all_.begin(), all_.end(), [](const auto& one) { return one.load() == nullptr; });
+  }
+  template <typename Visit>
+  void for_each(const Visit& visit) const {
+    const size_t most = most_.load(std::memory_order_relaxed);
+    for (size_t place = 0; place < most; ++place) {
+      if (DetailedRecorder* recorder = all_[place].load(std::memory_order_acquire)) visit(*recorder);
+    }
+  }
 
   bool memoryProfilingEnabled() const override { return true; }
   void reportMemoryUsage(void* block, int64_t bytes, size_t total, size_t /*reserved*/, c10::Device device) override {
-    if (active.load(std::memory_order_acquire) == recorder_) {  // a thread may outlive the recording
-      recorder_->on_memory(block, bytes, total, device);
-    }
+    for_each([&](DetailedRecorder& recorder) { recorder.on_memory(block, bytes, total, device); });
   }
   torch::profiler::impl::ActiveProfilerType profilerType() override {
     return torch::profiler::impl::ActiveProfilerType::NONE;
   }
 
+  at::CallbackHandle handle = at::INVALID_CALLBACK_HANDLE;
+
  private:
-  DetailedRecorder* recorder_;
+  void replace(DetailedRecorder* before, DetailedRecorder* after) {
+    for (size_t place = 0; place < kMostTogether; ++place) {
+      if (all_[place].load() != before) continue;
+      all_[place].store(after, std::memory_order_release);
+      if (most_.load() <= place) most_.store(place + 1);
+      return;
+    }
+    TORCH_CHECK(before != nullptr, kMostTogether, " detailed recordings run on this thread already: stop one first");
+  }
+
+  std::array<std::atomic<DetailedRecorder*>, kMostTogether> all_{};
+  std::atomic<size_t> most_{0};
 };
 
+namespace {
+
 std::unique_ptr<at::ObserverContext> start_callback(const at::RecordFunction& frame) {
-  if (DetailedRecorder* recorder = active.load(std::memory_order_acquire)) {
-    recorder->on_start(frame);
+  if (const Recordings* own = Recordings::of_thread()) {
+    own->for_each([&](DetailedRecorder& recorder) { recorder.on_start(frame); });
   }
   return nullptr;
 }
 
 void end_callback(const at::RecordFunction& frame, at::ObserverContext* /*context*/) {
-  if (DetailedRecorder* recorder = active.load(std::memory_order_acquire)) {
-    recorder->on_end(frame);
+  if (const Recordings* own = Recordings::of_thread()) {
+    own->for_each([&](DetailedRecorder& recorder) { recorder.on_end(frame); });
   }
 }
 
 void leaving_callback(c10::StorageImpl& storage) {
-  if (DetailedRecorder* recorder = active.load(std::memory_order_acquire)) {
+  if (DetailedRecorder* recorder = recording[storage.device()].load(std::memory_order_acquire)) {
     recorder->on_leaving(storage);
   }
 }
@@ -107,8 +147,9 @@ DetailedRecorder::~DetailedRecorder() { stop(); }
 
 void DetailedRecorder::start(const std::vector<at::Tensor>& resident) {
   TORCH_CHECK(!running_ && operators_.empty(), "this recorder has been used: make a new one for each step");
-  TORCH_CHECK(active.load() == nullptr, kBusy);
-  TORCH_CHECK(c10::ThreadLocalDebugInfo::get(c10::DebugInfoKind::PROFILER_STATE) == nullptr,
+  TORCH_CHECK(recording[device_].load() == nullptr, kBusy, device_, kBusyStill);
+  Recordings* together = Recordings::of_thread();
+  TORCH_CHECK(together != nullptr || c10::ThreadLocalDebugInfo::get(c10::DebugInfoKind::PROFILER_STATE) == nullptr,
               "a torch.profiler is running on this thread and takes the memory reports that this profiler needs: stop "
               "it first");
   if (!device_.is_cpu()) {
@@ -117,26 +158,41 @@ void DetailedRecorder::start(const std::vector<at::Tensor>& resident) {
         c10::getDeviceAllocator(device_.type())->getDeviceStats(device_.index()).allocated_bytes[all].current;
   }
   DetailedRecorder* nobody = nullptr;
-  TORCH_CHECK(active.compare_exchange_strong(nobody, this), kBusy);
+  TORCH_CHECK(recording[device_].compare_exchange_strong(nobody, this), kBusy, device_, kBusyStill);
   running_ = true;
+  number_ = ++numbers;
   operators_.reserve(kUsualOperators);
   if (timed_) clock_.prepare(kUsualOperators);
-  ++session;
-  c10::ThreadLocalDebugInfo::_push(c10::DebugInfoKind::PROFILER_STATE, std::make_shared<MemoryReports>(this));
+  join(together);
   log_level_ = FLAGS_caffe2_log_level;
   if (device_.is_cpu()) {
     register_resident(resident);
     FLAGS_caffe2_log_level = std::max(log_level_, kErrorsOnly);  // no warning for older blocks that it was not told of
   }
+  leaving_observer.store(leaving_callback);
+  read_launches();  // what ran before the step does not count
+  clock_.mark(host_now_ns());
+}
+
+// Recordings of one thread share a callback and what receives the reports.
+void DetailedRecorder::join(Recordings* together) {
+  if (together != nullptr) return together->add(this);
+  auto alone = std::make_shared<Recordings>();
+  alone->add(this);
   using at::RecordScope;
-  handle_ = at::addThreadLocalCallback(
+  alone->handle = at::addThreadLocalCallback(
       at::RecordFunctionCallback(start_callback, end_callback)
           .needsInputs(true)
           .needsOutputs(true)
           .scopes({RecordScope::FUNCTION, RecordScope::BACKWARD_FUNCTION, RecordScope::USER_SCOPE}));
-  leaving_observer.store(leaving_callback);
-  read_launches();  // what ran before the step does not count
-  clock_.mark(host_now_ns());
+  c10::ThreadLocalDebugInfo::_push(c10::DebugInfoKind::PROFILER_STATE, alone);
+}
+
+void DetailedRecorder::leave() {
+  Recordings* together = Recordings::of_thread();
+  if (together == nullptr || !together->remove(this)) return;
+  at::removeCallback(together->handle);
+  guarded([] { c10::ThreadLocalDebugInfo::_pop(c10::DebugInfoKind::PROFILER_STATE); });
 }
 
 // The CPU's reporter knows only the blocks that were allocated while somebody listened. Told of the older ones, it
@@ -161,11 +217,9 @@ void DetailedRecorder::stop() {
   }
   running_ = false;
   guarded([&] { clock_.mark(host_now_ns()); });
-  at::removeCallback(handle_);
-  leaving_observer.store(nullptr);
-  active.store(nullptr, std::memory_order_release);
-  FLAGS_caffe2_log_level = log_level_;
-  guarded([] { c10::ThreadLocalDebugInfo::_pop(c10::DebugInfoKind::PROFILER_STATE); });
+  recording[device_].store(nullptr, std::memory_order_release);
+  leave();
+  if (device_.is_cpu()) FLAGS_caffe2_log_level = log_level_;
   if (!operators_.empty()) {  // what the tail of the step allocated belongs to its last operator
     OperatorRecord& last = operators_.back();
     last.peak_bytes = std::max(last.peak_bytes, window_peak_bytes_);
@@ -187,7 +241,7 @@ void DetailedRecorder::guarded(Body body) {
 // ---- frames ---------------------------------------------------------------------------------------------------------
 
 void DetailedRecorder::on_start(const at::RecordFunction& frame) {
-  ThreadState& state = thread_state();
+  ThreadState& state = thread_state(device_, number_);
   if (state.tracker.within(frame)) {  // most frames: no lock, no clock
     if (timed_ && state.counting == nullptr) count_arithmetic(frame, find_operator(frame));
     return;
@@ -207,7 +261,7 @@ void DetailedRecorder::on_start(const at::RecordFunction& frame) {
 }
 
 void DetailedRecorder::on_end(const at::RecordFunction& frame) {
-  ThreadState& state = thread_state();
+  ThreadState& state = thread_state(device_, number_);
   if (state.counting == &frame) state.counting = nullptr;
   const bool within = state.tracker.within(frame);
   if (within && (state.open < 0 || state.tracker.range() != Range::kOutside)) return;
@@ -232,7 +286,7 @@ void DetailedRecorder::exclude_since(int64_t entered) {
 // What an operator makes inside and keeps (dropout its mask) is recognised later by its place among these. Only what
 // the forward pass keeps ever leaves the device.
 void DetailedRecorder::note_inner_results(const at::RecordFunction& frame) {
-  ThreadState& state = thread_state();
+  ThreadState& state = thread_state(device_, number_);
   for (const c10::IValue& value : frame.outputs()) {
     for_each_tensor(value, [&](const at::Tensor& tensor) {
       const c10::Storage* storage = storage_on(device_, tensor);
@@ -245,14 +299,14 @@ void DetailedRecorder::note_inner_results(const at::RecordFunction& frame) {
 
 // The outermost frame with a rule stands for all that it calls.
 void DetailedRecorder::count_arithmetic(const at::RecordFunction& frame, const OperatorInfo* info) {
-  ThreadState& state = thread_state();
+  ThreadState& state = thread_state(device_, number_);
   if (info == nullptr || info->flop_rule == FlopRule::kNone) return;
   state.counting = &frame;
   state.flops += count_flops(info->flop_rule, frame.inputs());
 }
 
 void DetailedRecorder::begin_operator(const at::RecordFunction& frame) {
-  ThreadState& state = thread_state();
+  ThreadState& state = thread_state(device_, number_);
   const OperatorInfo* info = state.tracker.current();
   state.open = static_cast<int64_t>(operators_.size());
   state.flops = 0;
@@ -271,7 +325,7 @@ void DetailedRecorder::begin_operator(const at::RecordFunction& frame) {
 }
 
 void DetailedRecorder::end_operator(const at::RecordFunction& frame, int64_t host_ns) {
-  ThreadState& state = thread_state();
+  ThreadState& state = thread_state(device_, number_);
   if (timed_) clock_.mark(host_ns);
   for (const c10::IValue& value : frame.outputs()) {
     for_each_tensor(value, [&](const at::Tensor& tensor) { add_tensor(tensor, false, true); });
@@ -304,7 +358,7 @@ std::optional<LaunchTimes> DetailedRecorder::read_launches() const {
 }
 
 void DetailedRecorder::add_tensor(const at::Tensor& tensor, bool written, bool result) {
-  const int64_t op = thread_state().open;
+  const int64_t op = thread_state(device_, number_).open;
   OperatorRecord& record = operators_[op];
   const auto storage = storages_.number(tensor, op, result);
   if (!storage.has_value()) {
@@ -328,7 +382,7 @@ void DetailedRecorder::add_tensor(const at::Tensor& tensor, bool written, bool r
 
 // Autograd either keeps the storage that it hands to the leaf's node, or runs an operator that copies it or adds to it.
 void DetailedRecorder::begin_accumulation(const at::RecordFunction& frame) {
-  ThreadState& state = thread_state();
+  ThreadState& state = thread_state(device_, number_);
   state.gradient.reset();
   for (const c10::IValue& value : frame.inputs()) {
     if (value.isTensor()) {
@@ -341,14 +395,14 @@ void DetailedRecorder::settle_gradients(OperatorRecord& record) {
   if (!record.accumulation) {
     return;
   }
-  thread_state().gradient.reset();
+  thread_state(device_, number_).gradient.reset();
   for (const uint32_t storage : record.outputs) {
     storages_.mark_gradient(storage);
   }
 }
 
 void DetailedRecorder::end_accumulation() {
-  ThreadState& state = thread_state();
+  ThreadState& state = thread_state(device_, number_);
   if (state.gradient.has_value()) {
     storages_.mark_gradient(*state.gradient);
     state.gradient.reset();
@@ -363,7 +417,7 @@ void DetailedRecorder::on_memory(const void* block, int64_t bytes, size_t total_
   }
   const std::lock_guard<std::mutex> lock(mutex_);
   guarded([&] {
-    const int64_t op = thread_state().open;
+    const int64_t op = thread_state(device_, number_).open;
     int64_t change = bytes;
     if (!registering_) note_request(block, bytes, op);
     if (registering_ || (bytes >= 0 && Returning::on())) {

@@ -56,8 +56,10 @@ struct MemoryReport {
   int64_t stream;
 };
 
-// Records the thread that starts it and the autograd threads that work for it, until stopped. One at a time in a
-// process.
+class Recordings;
+
+// Records the thread that starts it and the autograd threads that work for it, until stopped. One at a time of
+// each device.
 //
 // Memory comes from the allocator's reports, which PyTorch delivers to the one profiler of a thread: so a
 // `torch.profiler` must not run at the same time. On a CPU the reports begin with the recording; what was there before
@@ -103,6 +105,8 @@ class DetailedRecorder {
   void on_leaving(c10::StorageImpl& storage);
 
  private:
+  void join(Recordings* together);
+  void leave();
   void register_resident(const std::vector<at::Tensor>& resident);
   void begin_operator(const at::RecordFunction& frame);
   void end_operator(const at::RecordFunction& frame, int64_t host_ns);
@@ -121,7 +125,7 @@ class DetailedRecorder {
   int64_t entered() const { return timed_ ? host_now_ns() : 0; }
   void exclude_since(int64_t entered);
 
-  int64_t displaced() const { return device_.is_cpu() ? 0 : displaced_bytes.load(std::memory_order_relaxed); }
+  int64_t displaced() const { return device_.is_cpu() ? 0 : displaced_bytes[device_].load(std::memory_order_relaxed); }
   // In use now, if nothing were swapped.
   int64_t level() const { return allocated_bytes_ + displaced(); }
 
@@ -143,8 +147,8 @@ class DetailedRecorder {
   std::string failure_;
   bool compiled_ = false;
   bool running_ = false;
-  int log_level_ = 0;  // the process's own, while the recorder has another
-  at::CallbackHandle handle_ = at::INVALID_CALLBACK_HANDLE;
+  int log_level_ = 0;    // the process's own, while the recorder has another
+  uint64_t number_ = 0;  // of this recording among all
 };
 
 }  // namespace bayplan

@@ -6,13 +6,15 @@
 #include <atomic>
 #include <cstdint>
 
+#include "profiler/by_device.h"
+
 namespace bayplan {
 
-// Bytes that swapping keeps off the device now and that would be allocated without it. The detailed profiler adds them
-// to what the allocator reports, so that its memory curve is that of a run without swapping (SmartSwap, Figure 3). For
-// the sum to be exact at every report, the store subtracts a storage's bytes before it allocates the block in which the
-// storage comes back, and adds them after it has freed the block that the storage left.
-inline std::atomic<int64_t> displaced_bytes{0};
+// By device: bytes that swapping keeps off it now and that would be allocated without it. The detailed profiler adds
+// them to what the allocator reports, so that its memory curve is that of a run without swapping (SmartSwap, Figure 3).
+// For the sum to be exact at every report, the store subtracts a storage's bytes before it allocates the block in which
+// the storage comes back, and adds them after it has freed the block that the storage left.
+inline ByDevice<std::atomic<int64_t>> displaced_bytes;
 
 // What an allocator of an accelerator counts for a block of that size: CUDA's smallest unit, and sim's.
 inline int64_t block_bytes(size_t bytes) { return static_cast<int64_t>((bytes + 511) / 512 * 512); }
@@ -32,7 +34,7 @@ class Returning {
   static inline thread_local bool on_ = false;
 };
 
-// Called by the store, in the place of a running recorder, with every storage that is about to leave its block.
+// Called by the stores, in the place of running recorders, with every storage that is about to leave its block.
 inline std::atomic<void (*)(c10::StorageImpl&)> leaving_observer{nullptr};
 
 }  // namespace bayplan

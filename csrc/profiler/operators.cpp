@@ -1,6 +1,5 @@
 #include "profiler/operators.h"
 
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/enum_tag.h>
 
 #include <array>
@@ -10,6 +9,8 @@
 #include <set>
 #include <string_view>
 #include <unordered_map>
+
+#include "profiler/handles.h"
 
 namespace bayplan {
 namespace {
@@ -208,44 +209,66 @@ size_t slot_of(const char* key, size_t probe) {
   return ((address >> 4) ^ (address >> 17) ^ (probe * 0x9e5)) & (kSlots - 1);
 }
 
-bool matches(const CacheEntry& entry, const at::RecordFunction& frame, const char* key) {
-  return entry.key == key && std::strcmp(entry.text.c_str(), key) == 0 &&
-         std::strcmp(entry.overload.c_str(), frame.overload_name()) == 0;
+// What names an operator: its schema's own texts.
+struct Texts {
+  const char* key;
+  const char* overload;
+};
+
+bool matches(const CacheEntry& entry, const Texts& texts) {
+  return entry.key == texts.key && std::strcmp(entry.text.c_str(), texts.key) == 0 &&
+         std::strcmp(entry.overload.c_str(), texts.overload) == 0;
 }
 
-const OperatorInfo* find_slowly(const at::RecordFunction& frame, const char* key) {
-  const auto name = frame.operator_name();
+const OperatorInfo* find_quickly(const Texts& texts) {
+  for (size_t probe = 0; probe < kProbes; ++probe) {
+    const CacheEntry* entry = cache[slot_of(texts.key, probe)].load(std::memory_order_acquire);
+    if (entry == nullptr) {
+      return nullptr;
+    }
+    if (matches(*entry, texts)) {
+      return entry->info;
+    }
+  }
+  return nullptr;
+}
+
+const OperatorInfo* find_slowly(const std::optional<c10::OperatorName>& name, const Texts& texts) {
   const OperatorInfo* info = name.has_value() ? describe(*name) : nullptr;
   if (info == nullptr) {
     return nullptr;  // not cached: the text of such a range may be gone after this call
   }
-  const auto* entry = new CacheEntry{key, key, frame.overload_name(), info};
+  const auto* entry = new CacheEntry{texts.key, texts.key, texts.overload, info};
   for (size_t probe = 0; probe < kProbes; ++probe) {
     const CacheEntry* expected = nullptr;
-    auto& slot = cache[slot_of(key, probe)];
-    if (slot.compare_exchange_strong(expected, entry, std::memory_order_acq_rel) || expected->key == key) {
+    auto& slot = cache[slot_of(texts.key, probe)];
+    if (slot.compare_exchange_strong(expected, entry, std::memory_order_acq_rel) || expected->key == texts.key) {
       slot.store(entry, std::memory_order_release);  // replaced entries stay alive: another thread may be reading one
       return info;
     }
   }
-  cache[slot_of(key, 0)].store(entry, std::memory_order_release);
+  cache[slot_of(texts.key, 0)].store(entry, std::memory_order_release);
   return info;
 }
 
 }  // namespace
 
+bool does_work(const c10::OperatorHandle& op) { return does_work(op, written_arguments(op.schema())); }
+
 const OperatorInfo* find_operator(const at::RecordFunction& frame) {
-  const char* key = frame.name();
-  for (size_t probe = 0; probe < kProbes; ++probe) {
-    const CacheEntry* entry = cache[slot_of(key, probe)].load(std::memory_order_acquire);
-    if (entry == nullptr) {
-      break;
-    }
-    if (matches(*entry, frame, key)) {
-      return entry->info;
-    }
+  const Texts texts{frame.name(), frame.overload_name()};
+  const OperatorInfo* known = find_quickly(texts);
+  return known != nullptr ? known : find_slowly(frame.operator_name(), texts);
+}
+
+const OperatorInfo* find_operator(const c10::OperatorHandle& op) {
+  if (!op.hasSchema()) {
+    return nullptr;
   }
-  return find_slowly(frame, key);
+  const c10::FunctionSchema& schema = op.schema();
+  const Texts texts{schema.name().c_str(), schema.overload_name().c_str()};
+  const OperatorInfo* known = find_quickly(texts);
+  return known != nullptr ? known : find_slowly(op.operator_name(), texts);
 }
 
 const OperatorInfo* find_operator(const std::string& name) {

@@ -7,6 +7,11 @@
 #include "profiler/displaced.h"
 
 namespace bayplan::swap {
+namespace {
+
+constexpr size_t kMostWindows = 32;  // that are looked at in turn
+
+}  // namespace
 
 uint64_t block_of(uint64_t bytes) { return static_cast<uint64_t>(block_bytes(bytes)); }
 
@@ -73,6 +78,77 @@ std::vector<Span> Layout::window(uint64_t bytes, const MayGo& may_go) const {
   }
   return {spans_.begin() + static_cast<std::ptrdiff_t>(best.first),
           spans_.begin() + static_cast<std::ptrdiff_t>(best.second)};
+}
+
+// By the bytes to move; from each first storage on as many as are needed.
+std::vector<Layout::Window> Layout::windows(uint64_t bytes, const MayGo& may_move) const {
+  std::vector<Window> found;
+  for (size_t first = 0; first < spans_.size(); ++first) {
+    uint64_t cost = 0;
+    for (size_t last = first; last < spans_.size() && !spans_[last].leaving && may_move(spans_[last]); ++last) {
+      cost += spans_[last].end - spans_[last].begin;
+      if (gap_end(last + 1) < gap_begin(first) + bytes) continue;
+      found.push_back({cost, first, last + 1});
+      break;
+    }
+  }
+  std::sort(found.begin(), found.end(), [](const Window& one, const Window& other) {
+    return std::tie(one.cost, one.first) < std::tie(other.cost, other.first);
+  });
+  return found;
+}
+
+std::vector<Shift> Layout::shifts(uint64_t bytes, const MayGo& may_move) const {
+  const std::vector<Window> found = windows(bytes, may_move);
+  for (size_t tried = 0; tried < std::min(found.size(), kMostWindows); ++tried) {
+    std::vector<Shift> places = elsewhere(found[tried]);
+    if (!places.empty()) return places;
+  }
+  return {};
+}
+
+// As the allocator will place them, the largest first: in the smallest free range that holds a block, at its begin.
+// What is free of the window grows meanwhile; where it is the best fit for one of its own blocks, nothing is gained.
+std::vector<Shift> Layout::elsewhere(const Window& window) const {
+  struct Range {
+    uintptr_t begin, end;
+    uint64_t bytes() const { return end - begin; }
+  };
+  std::vector<Range> outside, inside;
+  for (size_t place = 0; place <= spans_.size(); ++place) {
+    if (gap_end(place) <= gap_begin(place)) continue;
+    (place < window.first || place > window.behind ? outside : inside).push_back({gap_begin(place), gap_end(place)});
+  }
+  const auto best_of = [](std::vector<Range>& ranges, uint64_t bytes) {
+    auto best = ranges.end();
+    for (auto range = ranges.begin(); range != ranges.end(); ++range) {
+      if (range->bytes() >= bytes && (best == ranges.end() || range->bytes() < best->bytes())) best = range;
+    }
+    return best;
+  };
+  std::vector<const Span*> moving;
+  for (size_t place = window.first; place < window.behind; ++place) moving.push_back(&spans_[place]);
+  std::stable_sort(moving.begin(), moving.end(), [](const Span* one, const Span* other) {
+    return one->end - one->begin > other->end - other->begin;
+  });
+  std::vector<Shift> shifts;
+  for (const Span* span : moving) {
+    const uint64_t bytes = span->end - span->begin;
+    const auto found = best_of(outside, bytes);
+    const auto within = best_of(inside, bytes);
+    if (found == outside.end()) return {};
+    if (within != inside.end() && within->bytes() <= found->bytes()) return {};
+    shifts.push_back({span->storage, found->begin, found->end});
+    found->begin += bytes;
+    Range freed{span->begin, span->end};
+    for (auto range = inside.begin(); range != inside.end();) {
+      const bool beside = range->begin == freed.end || range->end == freed.begin;
+      if (beside) freed = {std::min(freed.begin, range->begin), std::max(freed.end, range->end)};
+      range = beside ? inside.erase(range) : range + 1;
+    }
+    inside.push_back(freed);
+  }
+  return shifts;
 }
 
 uint64_t Layout::widest(const MayGo& may_go) const {

@@ -22,6 +22,13 @@ struct Span {
   bool leaving;
 };
 
+// A storage whose block is to lie between these addresses, where the allocator's best fit will put it.
+struct Shift {
+  StoragePtr storage;
+  uintptr_t begin;
+  uintptr_t end;
+};
+
 // The blocks of an arena by address; between them it is free.
 class Layout {
  public:
@@ -38,10 +45,20 @@ class Layout {
   // fewest bytes that are not leaving anyway, among equals those that no operator used for longest. Empty where there
   // is no such room among the storages that may go.
   std::vector<Span> window(uint64_t bytes, const MayGo& may_go) const;
+  // Of neighbours which, once elsewhere, leave room for a block of that size: where the allocator puts each, in the
+  // order of moving; those of the fewest bytes for whom there is room elsewhere. Empty where there are none.
+  std::vector<Shift> shifts(uint64_t bytes, const MayGo& may_move) const;
   // The most room that neighbours leave once they are gone, in bytes.
   uint64_t widest(const MayGo& may_go) const;
 
  private:
+  struct Window {
+    uint64_t cost;
+    size_t first;
+    size_t behind;
+  };
+  std::vector<Window> windows(uint64_t bytes, const MayGo& may_move) const;
+  std::vector<Shift> elsewhere(const Window& window) const;
   uintptr_t gap_begin(size_t place) const { return place == 0 ? arena_.begin : spans_[place - 1].end; }
   uintptr_t gap_end(size_t place) const { return place == spans_.size() ? arena_.end : spans_[place].begin; }
 

@@ -14,8 +14,6 @@
 namespace bayplan::swap {
 namespace {
 
-thread_local uint64_t optimizing = 0;  // the iteration in which the thread has begun an optimizer's step
-
 bool in_backward() { return torch::autograd::get_current_graph_task_id() != -1; }
 
 // Whether the thread may go on as it began: not if a session was started, stopped or paused while it waited.
@@ -37,14 +35,12 @@ bool differentiable(const at::RecordFunction& frame) {
 
 }  // namespace
 
-bool Session::owns_thread() const { return std::this_thread::get_id() == thread_ || in_backward(); }
-
 // A step that raised is over when the iteration is, on whichever thread it was.
-void Session::set_optimizer(bool runs) { optimizing = runs ? epoch_ : 0; }
+void Session::set_optimizer(bool runs) { optimizing(device_) = runs ? epoch_ : 0; }
 
 // An optimizer's step may lie inside the backward pass, on a thread of autograd's.
 Phase Session::phase() const {
-  if (optimizing == epoch_) return Phase::kOptimizer;
+  if (optimizing(device_) == epoch_) return Phase::kOptimizer;
   if (in_backward()) return Phase::kBackward;
   return at::GradMode::is_enabled() ? Phase::kForward : Phase::kWithoutGradients;
 }
@@ -59,21 +55,21 @@ Anchor Session::next_anchor(uint32_t id) {
 // ---- frames ---------------------------------------------------------------------------------------------------------
 
 bool Session::begin_frame(const at::RecordFunction& frame) {
-  OpenFrames& own = OpenFrames::of_thread();
-  ThreadPlace& thread = thread_place();
-  if (own.outermost() == nullptr && grounds_.lacks()) guarded([&] { mend_arena(own); });
-  if (own.outermost() == nullptr && (behind() || begins())) guarded([this] { catch_up(begins()); });
-  if (grounds_.due()) guarded([&] { renew_arena_if_due(own); });
+  OpenFrames& own = OpenFrames::of_thread(device_);
+  ThreadPlace& thread = thread_place(device_);
+  if (own.outermost() == nullptr && grounds_.lacks()) guarded(this, [&] { mend_arena(own); });
+  if (own.outermost() == nullptr && (behind(device_) || begins())) guarded(this, [&] { catch_up(device_, begins()); });
+  if (grounds_.due()) guarded(this, [&] { renew_arena_if_due(own); });
   StoreLock held(store_.lock, std::defer_lock);
   bool followed = true;
-  guarded([&] { followed = follow(frame, thread, own, held); });
+  guarded(this, [&] { followed = follow(frame, thread, own, held); });
   if (!followed) {
     own.let_go(frame);
     return false;
   }
-  if (anything_out()) guarded([&] { bring_in_pinned(frame, own); });
-  guarded([&] { follow_elsewhere(frame, own); });
-  if (looks_ahead()) guarded([&] { make_room_for_operator(frame, own); });
+  if (anything_out()) guarded(this, [&] { bring_in_pinned(frame, own); });
+  guarded(this, [&] { follow_elsewhere(frame, own); });
+  if (looks_ahead()) guarded(this, [&] { make_room_for_operator(frame, own); });
   if (held.owns_lock() && !own.pins().empty()) own.start_computing();
   return true;
 }
@@ -83,7 +79,7 @@ bool Session::begin_frame(const at::RecordFunction& frame) {
 // from its first frame with an argument on the device: those of the CPU may take long. False if it came too late for
 // this session.
 bool Session::follow(const at::RecordFunction& frame, ThreadPlace& thread, OpenFrames& own, StoreLock& held) {
-  const bool touches = own.pin_arguments(device_, frame);
+  const bool touches = own.pin_arguments(frame);
   const Frame place = thread.tracker.enter(frame);
   if (place == Frame::kTransparent) thread.compiled += is_compiled_region(frame.name()) ? 1 : 0;
   if (own.computes() || place == Frame::kTransparent) return true;
@@ -112,7 +108,7 @@ void Session::follow_elsewhere(const at::RecordFunction& frame, OpenFrames& own)
   }
   if (!compute_.is_elsewhere() || own.is_within_elsewhere(current_stream(device_))) return;
   const OperatorInfo* info = find_operator(frame);
-  if (info == nullptr || (!touches_data(*info) && thread_place().tracker.current() == nullptr)) return;
+  if (info == nullptr || (!touches_data(*info) && thread_place(device_).tracker.current() == nullptr)) return;
   const bool with_graph = differentiable(frame);
   const Lock held(store_.lock);
   const bool unseen = meets_elsewhere();
@@ -123,9 +119,9 @@ void Session::follow_elsewhere(const at::RecordFunction& frame, OpenFrames& own)
 bool Session::meets_elsewhere() {
   if (streams_.seen_elsewhere()) return false;
   const bool unseen = !needs_results();
-  grounds_.dissolve(OpenFrames::of_thread().pins());
+  grounds_.dissolve(OpenFrames::of_thread(device_).pins());
   streams_.see_elsewhere();
-  refresh_guard();
+  renew_guard();
   return unseen;
 }
 
@@ -135,7 +131,7 @@ void Session::end_elsewhere(Touch& touch, const std::vector<WeakStorage>& made) 
 }
 
 void Session::end_frame(const at::RecordFunction& frame) {
-  ThreadPlace& thread = thread_place();
+  ThreadPlace& thread = thread_place(device_);
   const Frame place = thread.tracker.leave(frame);
   if (place == Frame::kTransparent) {
     if (thread.compiled > 0) thread.compiled -= is_compiled_region(frame.name()) ? 1 : 0;
@@ -162,7 +158,7 @@ void Session::on_operator(const at::RecordFunction& frame, const OperatorInfo& i
   iteration.operators.push_back(info.id);
   iteration.phases.push_back(running.phase);
   iteration.backward = iteration.backward || running.phase == Phase::kBackward;
-  running = {&frame, &info, running.phase, state_.now, 0, 0, 0};
+  running = {&frame, &info, running.phase, state_.now};
   if (transfers_.has_policy()) transfers_.act_before(anchor);
   sightings_.see_arguments(frame);
 }

@@ -33,7 +33,7 @@ uint64_t now(const c10::CachingAllocator::StatArray& stat, size_t pool) {
 // Elsewhere memory is asked for that only the driver can give.
 void Grounds::renew(uint64_t limit_bytes, const Pins& pins) {
   due_ = false;
-  if (segments_ == Segments::kNone || !cuts_ || in_compiled_code() || streams_.seen_elsewhere()) return;
+  if (segments_ == Segments::kNone || !cuts_ || in_compiled_code(state_.device) || streams_.seen_elsewhere()) return;
   const EngineWork work = state_.work();
   note_small();
   if (is_good(limit_bytes) || (state_.arena.there() && moves_ == kMoves)) return;
@@ -63,7 +63,7 @@ void Grounds::look(uint64_t limit_bytes) {
 
 // What was there comes back when it is used; it is put in order when the next iteration begins.
 void Grounds::mend(uint64_t limit_bytes, const Pins& pins) {
-  if (in_compiled_code() || streams_.seen_elsewhere()) return;
+  if (in_compiled_code(state_.device) || streams_.seen_elsewhere()) return;
   const EngineWork work = state_.work();
   if (crowded_) more_ = 2 * std::max(more_, kSpare);
   lost_ = crowded_ = false;

@@ -1,35 +1,49 @@
-// What operators ask of the allocator, results and what they need inside: learned from what each has asked for before,
-// as a multiple of its arguments.
+// What operators ask of the allocator, results and what they need inside: what one with such arguments has asked for
+// before, else, as a multiple of its arguments, the most that others of its kind have.
 #pragma once
 
 #include <c10/util/flat_hash_map.h>
+#include <c10/util/hash.h>
 
 #include <algorithm>
 #include <cstdint>
 
 namespace bayplan::swap {
 
+// Bytes of the storages among an operator's arguments, and of the largest one.
+struct Arguments {
+  uint64_t bytes = 0;
+  uint64_t largest = 0;
+};
+
 class OperatorNeeds {
  public:
   // An operator of that id, with arguments of so many bytes, has asked for so many in all.
-  void learn(uint32_t id, uint64_t arguments, uint64_t asked) {
+  void learn(uint32_t id, const Arguments& given, uint64_t asked) {
     Need& need = needs_[id];
-    need.ratio = std::max(need.ratio, ratio_of(asked, arguments));
-    need.arguments = std::max(need.arguments, arguments);
+    need.ratio = std::max(need.ratio, ratio_of(asked, given.bytes));
+    need.arguments = std::max(need.arguments, given.bytes);
     need.asked = std::max(need.asked, asked);
+    if (alike_.size() >= kMostAlike) alike_.clear();
+    uint64_t& same = alike_[key_of(id, given)];
+    same = std::max(same, asked);
   }
 
   // At most so many bytes, as far as is known; of an operator that never ran four times its arguments, or eight times
   // the largest one where there are many.
-  uint64_t of(uint32_t id, uint64_t arguments, uint64_t largest) const {
+  uint64_t of(uint32_t id, const Arguments& given) const {
+    const auto same = alike_.find(key_of(id, given));
+    if (same != alike_.end()) return same->second;
     const auto found = needs_.find(id);
-    if (found == needs_.end()) return std::min(4 * arguments, 8 * largest);
+    if (found == needs_.end()) return std::min(4 * given.bytes, 8 * given.largest);
     const Need& need = found->second;
-    const double grown = static_cast<double>(need.asked) * std::max(1.0, ratio_of(arguments, need.arguments));
-    return static_cast<uint64_t>(std::min(grown, need.ratio * static_cast<double>(std::max<uint64_t>(arguments, 1))));
+    const double grown = static_cast<double>(need.asked) * std::max(1.0, ratio_of(given.bytes, need.arguments));
+    return static_cast<uint64_t>(std::min(grown, need.ratio * static_cast<double>(std::max<uint64_t>(given.bytes, 1))));
   }
 
  private:
+  static constexpr size_t kMostAlike = 4096;  // programs whose sizes never come again
+
   struct Need {
     double ratio = 0;
     uint64_t arguments = 0;
@@ -38,7 +52,12 @@ class OperatorNeeds {
   static double ratio_of(uint64_t bytes, uint64_t base) {
     return static_cast<double>(bytes) / static_cast<double>(std::max<uint64_t>(base, 1));
   }
+  // Two that mix to one number are taken for alike, which costs time only.
+  static uint64_t key_of(uint32_t id, const Arguments& given) {
+    return c10::hash_combine(c10::hash_combine(id, given.bytes), given.largest);
+  }
   ska::flat_hash_map<uint32_t, Need> needs_;
+  ska::flat_hash_map<uint64_t, uint64_t> alike_;  // what operators with such arguments have asked for
 };
 
 }  // namespace bayplan::swap

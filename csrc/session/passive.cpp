@@ -12,7 +12,8 @@
 namespace bayplan::swap {
 namespace {
 
-constexpr uint64_t kRecent = 8;  // operators; who took a tensor's address by hand should be done with it by then
+constexpr uint64_t kScattered = 50;  // part of the arena: less that is free elsewhere is not worth a copy
+constexpr uint64_t kRecent = 8;      // operators; who took a tensor's address by hand should be done with it by then
 
 // How far a size is from what is missing. All that are enough and at most twice that count as equal.
 uint64_t distance(uint64_t bytes, uint64_t missing) {
@@ -38,7 +39,7 @@ bool PassiveSwaps::relieve(uint64_t missing, unsigned attempt, const Pins& pins)
 }
 
 bool PassiveSwaps::swap_out_any(uint64_t missing, const Pins& pins) {
-  const bool may_leave = !in_compiled_code();
+  const bool may_leave = !in_compiled_code(state_.device);
   return (may_leave && swap_out(missing, pins, /*residents=*/false)) || transfers_.recall(pins) ||
          (may_leave && (swap_out(missing, pins, /*residents=*/true) || swap_out_for_most(pins)));
 }
@@ -64,15 +65,49 @@ uint64_t PassiveSwaps::release_leaving(uint64_t missing) {
   return released;
 }
 
-bool PassiveSwaps::make_room(uint64_t bytes, const Pins& pins, bool others_leave) {
+bool PassiveSwaps::make_room(uint64_t bytes, const Pins& pins, bool others_leave, size_t fixed) {
   const uint64_t block = std::min(block_of(bytes), state_.arena.bytes());
   const auto fits = [&] { return Layout(state_.arena, state_.tracker).largest_gap() >= block; };
   if (fits()) return true;
   state_.counts.relieved += release_leaving(block);
+  const Pins known(pins.begin(), pins.begin() + static_cast<std::ptrdiff_t>(std::min(fixed, pins.size())));
+  if (!fits() && gather(block, known)) return true;
   while (!fits()) {
-    if (!others_leave || others_compute() || !swap_out_any(block, pins)) return false;
+    if (!others_leave || others_compute(state_.device)) return false;
+    if (swap_out_any(block, pins)) continue;
+    put_together(pins, known.size());
+    return fits();
   }
   return true;
+}
+
+// Nothing more may leave but what the operator itself is about to use: that lies where it lay, and may divide what is
+// free. It leaves and comes back at once, to the lowest place, which costs twice its time on the link and is all that
+// is left to be done. Whoever was sent away comes back, whatever happens on the way.
+void PassiveSwaps::put_together(const Pins& pins, size_t fixed) {
+  const Layout layout(state_.arena, state_.tracker);
+  if (fixed >= pins.size() || layout.free_bytes() - layout.largest_gap() < state_.arena.bytes() / kScattered) return;
+  const Pins known(pins.begin(), pins.begin() + static_cast<std::ptrdiff_t>(fixed));
+  const auto own = [&](const Span& span) {
+    return std::find(pins.begin() + static_cast<std::ptrdiff_t>(fixed), pins.end(), span.storage.get()) != pins.end();
+  };
+  std::vector<StoragePtr> gone;
+  try {
+    for (const Span& span : layout.spans()) {
+      if (span.leaving || !own(span) || !may_leave(*span.tracked, *span.storage, known)) continue;
+      gone.push_back(span.storage);
+      send_away(*span.storage);
+    }
+  } catch (const HostMemoryShort&) {
+    state_.keep_error(std::current_exception());
+  }
+  for (const StoragePtr& storage : gone) streams_.bring_back(*storage);
+}
+
+// Another thread may hold the address of any block while it is inside an operator.
+bool PassiveSwaps::gather(uint64_t bytes, const Pins& pins) {
+  if (!state_.arena.there() || others_compute(state_.device) || in_compiled_code(state_.device)) return false;
+  return moves_.gather(bytes, [&](const Span& span) { return may_move(*span.tracked, *span.storage, pins); });
 }
 
 // What was used just now stays, if anything else can leave.
@@ -114,13 +149,13 @@ StoragePtr PassiveSwaps::choose_by_address(uint64_t bytes, const Pins& pins, uin
 
 // The one whose size is closest to what is missing; among equals the one that was not used for longest: activations
 // that wait longest for the backward pass, in either pass. Of those last used together the one that was first used
-// earlier, so that addresses decide as little as possible.
+// earlier, or stood first among one operator's arguments: addresses decide nothing.
 StoragePtr PassiveSwaps::choose(uint64_t missing, const Pins& pins, uint64_t newest, bool residents) const {
   const Tracked* best = nullptr;
-  std::tuple<uint64_t, uint64_t, uint64_t> least;
+  std::tuple<uint64_t, uint64_t, uint64_t, uint64_t> least;
   for (const auto& [address, tracked] : state_.tracker) {
     if (tracked.resident != residents || tracked.last_use > newest || !may_leave(tracked, *address, pins)) continue;
-    const std::tuple order{distance(address->nbytes(), missing), tracked.last_use, tracked.first_use};
+    const std::tuple order{distance(address->nbytes(), missing), tracked.last_use, tracked.first_use, tracked.order};
     if (best != nullptr && order >= least) continue;
     best = &tracked;
     least = order;
@@ -129,13 +164,16 @@ StoragePtr PassiveSwaps::choose(uint64_t missing, const Pins& pins, uint64_t new
 }
 
 // Nothing that an operator which runs now may hold the address of: its arguments (pinned), and what it made itself.
-bool PassiveSwaps::may_leave(const Tracked& tracked, c10::StorageImpl& storage, const Pins& pins) const {
+bool PassiveSwaps::may_move(const Tracked& tracked, c10::StorageImpl& storage, const Pins& pins) const {
   if (state_.must_stay(tracked)) return false;
   if (state_.running.frame != nullptr && tracked.first_use >= state_.running.number) return false;
   if (tracked.storage.use_count() == 0 || storage.device() != state_.device) return false;
   if (Store::why_it_stays(storage) != nullptr) return false;
-  return std::find(pins.begin(), pins.end(), &storage) == pins.end() &&
-         state_.store.host().can_serve_now(storage.nbytes());
+  return std::find(pins.begin(), pins.end(), &storage) == pins.end();
+}
+
+bool PassiveSwaps::may_leave(const Tracked& tracked, c10::StorageImpl& storage, const Pins& pins) const {
+  return may_move(tracked, storage, pins) && state_.store.host().can_serve_now(storage.nbytes());
 }
 
 uint64_t PassiveSwaps::largest_bytes() const {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "session/moves.h"
 #include "session/state.h"
 #include "session/streams.h"
 #include "session/transfers.h"
@@ -21,22 +22,28 @@ struct Descent {
 class PassiveSwaps {
  public:
   PassiveSwaps(SessionState& state, Streams& streams, Transfers& transfers)
-      : state_(state), streams_(streams), transfers_(transfers) {}
+      : state_(state), streams_(streams), transfers_(transfers), moves_(state) {}
 
   // Answers a request that lacks so many bytes; whether anything was freed.
   bool relieve(uint64_t missing, unsigned attempt, const Pins& pins);
   // Sends away the storage that fits the missing bytes best; whether there was one. `residents`: one that was there
   // before the session began, instead of a younger one.
   bool swap_out(uint64_t missing, const Pins& pins, bool residents);
-  // Lets storages in the arena leave until a block of that size fits, if need be, and may wait for other threads;
-  // whether one fits.
-  bool make_room(uint64_t bytes, const Pins& pins, bool others_leave);
+  // Lets storages in the arena move, and leave (`others_leave`), until a block of that size fits, if need be, and may
+  // wait for other threads; whether one fits. Of the pins the first `fixed` may not even move: of the others, arguments
+  // of an operator that has not begun, nobody has looked at the addresses yet.
+  bool make_room(uint64_t bytes, const Pins& pins, bool others_leave, size_t fixed = SIZE_MAX);
+  // Puts blocks elsewhere until one of that size fits; whether one fits.
+  bool gather(uint64_t bytes, const Pins& pins);
+  // Whether a storage may lie elsewhere from now on.
+  bool may_move(const Tracked& tracked, c10::StorageImpl& storage, const Pins& pins) const;
   // Whether a storage may leave now.
   bool may_leave(const Tracked& tracked, c10::StorageImpl& storage, const Pins& pins) const;
   // The bytes of the largest storage that was seen and lives.
   uint64_t largest_bytes() const;
 
  private:
+  void put_together(const Pins& pins, size_t fixed);
   StoragePtr choose(uint64_t missing, const Pins& pins, uint64_t newest, bool residents) const;
   StoragePtr choose_by_address(uint64_t bytes, const Pins& pins, uint64_t newest, bool residents) const;
   bool swap_out_any(uint64_t missing, const Pins& pins);
@@ -47,6 +54,7 @@ class PassiveSwaps {
   SessionState& state_;
   Streams& streams_;
   Transfers& transfers_;
+  Moves moves_;
 };
 
 }  // namespace bayplan::swap

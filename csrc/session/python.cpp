@@ -47,6 +47,8 @@ void bind_counts(py::module_& module) {
       .def_readonly("relieved", &SessionCounts::relieved)
       .def_readonly("kept", &SessionCounts::kept)
       .def_readonly("recalled", &SessionCounts::recalled)
+      .def_readonly("moved", &SessionCounts::moved)
+      .def_readonly("moved_bytes", &SessionCounts::moved_bytes)
       .def_readonly("failed", &SessionCounts::failed)
       .def_readonly("retries", &SessionCounts::retries)
       .def_property_readonly("in_time", [](const SessionCounts& all) { return all.in_time + all.store.early; })
@@ -138,12 +140,14 @@ void bind_sessions(py::module_& module) {
       .def("renew_arena", &Session::renew_arena)
       .def_property_readonly("pool_bytes", &Session::pool_bytes)
       .def_property_readonly("least_bytes", &Session::least_bytes)
+      .def("least_bytes_for", &Session::least_bytes_for, py::arg("bytes"))
       .def("come_down", wrap_pybind_function_no_gil([](Session& session) {
              const Descent done = session.come_down();
              return std::make_tuple(done.before_bytes, done.after_bytes, done.storages);
            }))
       .def("measure_swapping", wrap_pybind_function_no_gil(&Session::measure_swapping))
       .def("set_watching", wrap_pybind_function_no_gil(&Session::set_watching), py::arg("on"))
+      .def_property_readonly("owns_thread", &Session::owns_thread)
       .def_property_readonly("backward_seen", &Session::backward_seen)
       .def_property_readonly("tracked", &Session::tracked)
       .def("raise_error", [](Session& session) { raise_in_python([&] { session.raise_error(); }); });

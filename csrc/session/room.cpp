@@ -23,7 +23,9 @@ uint64_t pages_bytes(uint64_t bytes) {
   return kSmallPage + (bytes + kLargePage - 1) / kLargePage * kLargePage;
 }
 
-// Under a policy room is looked for only for operators that take more than this part of the arena.
+// Under a policy room is looked for only for operators that take more than this part of the arena: by moving blocks,
+constexpr uint64_t kManyMoves = 64;
+// and by swapping, too.
 constexpr uint64_t kManyOperators = 16;
 
 }  // namespace
@@ -48,6 +50,7 @@ bool Session::relieve(uint64_t missing, unsigned attempt, const Pins& pins) {
   const bool freed = (attempt == 0 || watching_) && passive_.relieve(missing, attempt, pins);
   if (!freed && attempt > 0) {
     const auto kept = static_cast<uint64_t>(memory().active_bytes[kAllPools].current);
+    kept_bytes_ = kept;
     least_bytes_ = kept + room_for(passive_.largest_bytes());
   }
   return freed;
@@ -57,12 +60,12 @@ bool Session::relieve(uint64_t missing, unsigned attempt, const Pins& pins) {
 // come to an end, nothing leaves, and later requests for memory ask again.
 Descent Session::come_down() {
   const auto in_use = [this] { return static_cast<uint64_t>(allocated().current); };
-  const bool alone = wait_for_others();
+  const bool alone = wait_for_others(device_);
   const Lock held(store_.lock);
   Descent done{in_use(), 0, 0};
   done.after_bytes = done.before_bytes;
   if (!budget_.has_value() || done.before_bytes <= *budget_) return done;
-  const Pins& pins = OpenFrames::of_thread().pins();
+  const Pins& pins = OpenFrames::of_thread(device_).pins();
   try {
     while (alone && in_use() > *budget_) {
       const uint64_t missing = in_use() - *budget_;
@@ -124,9 +127,8 @@ void Session::begin_request() {
   if (!state_.arena.there()) return;
   const uint64_t gap = Layout(state_.arena, state_.tracker).largest_gap();
   const RunningOperator& running = state_.running;
-  const bool known = running.frame != nullptr && running.arguments > 0;
-  const uint64_t wanted =
-      known ? needs_.of(running.info->id, running.arguments, running.largest) : passive_.largest_bytes();
+  const bool known = running.frame != nullptr && running.given.bytes > 0;
+  const uint64_t wanted = known ? needs_.of(running.info->id, running.given) : passive_.largest_bytes();
   asked_ = std::max(block_of(wanted), gap + block_of(1));
 }
 
@@ -136,31 +138,33 @@ void Session::make_room_for_operator(const at::RecordFunction& frame, const Open
   if (running.frame != &frame) return;
   for (size_t place = own.first(); place < own.pins().size(); ++place) {
     const uint64_t bytes = own.pins()[place]->nbytes();
-    running.arguments += bytes;
-    running.largest = std::max(running.largest, bytes);
+    running.given.bytes += bytes;
+    running.given.largest = std::max(running.given.largest, bytes);
   }
-  const uint64_t need = needs_.of(running.info->id, running.arguments, running.largest);
-  if (transfers_.has_policy() && need < state_.arena.bytes() / kManyOperators) return;
-  passive_.make_room(need, own.pins(), /*others_leave=*/true);
+  const uint64_t need = needs_.of(running.info->id, running.given);
+  running.before = given_out();
+  if (transfers_.has_policy() && need < state_.arena.bytes() / kManyMoves) return;
+  const bool large = !transfers_.has_policy() || need >= state_.arena.bytes() / kManyOperators;
+  passive_.make_room(need, own.pins(), /*others_leave=*/large, own.first());
   running.before = given_out();
 }
 
 void Session::learn_needs() {
   const RunningOperator& running = state_.running;
-  if (running.before > 0) needs_.learn(running.info->id, running.arguments, given_out() - running.before);
+  if (running.before > 0) needs_.learn(running.info->id, running.given, given_out() - running.before);
 }
 
 void Session::renew_arena_if_due(const OpenFrames& own) {
-  if (!grounds_.due() || own.outermost() != nullptr || std::this_thread::get_id() != thread_) return;
+  if (!grounds_.due() || own.outermost() != nullptr || !trains_here()) return;
   const Lock held(store_.lock);
-  if (!is_active() || !budget_.has_value() || others_compute() || compute_.is_elsewhere()) return;
+  if (!is_active() || !budget_.has_value() || others_compute(device_) || compute_.is_elsewhere()) return;
   grounds_.renew(*budget_, own.pins());
 }
 
 void Session::mend_arena(const OpenFrames& own) {
   if (!owns_thread()) return;
   const Lock held(store_.lock);
-  if (!is_active() || !budget_.has_value() || others_compute() || compute_.is_elsewhere()) return;
+  if (!is_active() || !budget_.has_value() || others_compute(device_) || compute_.is_elsewhere()) return;
   grounds_.mend(*budget_, own.pins());
 }
 

@@ -4,6 +4,7 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <atomic>
 #include <new>
 #include <utility>
 
@@ -13,19 +14,29 @@
 namespace bayplan::swap {
 namespace {
 
-std::vector<Session*> started;  // the last one is active; under the store's lock
-uint64_t epochs = 0;            // of all sessions' iterations; likewise
+ByDevice<std::vector<Session*>> started;  // the last one is active; under the store's lock
+std::atomic<uint64_t> epochs{0};          // of all sessions' iterations
 
-// A forked process (a data loader's worker) has the device's memory no more, and no other threads: it follows nothing,
-// and whoever held the store at the fork does not exist in it.
+void lock_stores() {
+  Store::for_each([](Store& store) { store.lock.lock(); });
+}
+
+void unlock_stores() {
+  Store::for_each([](Store& store) { store.lock.unlock(); });
+}
+
+void begin_in_child() {
+  Store::for_each([](Store& store) { new (&store.lock) StoreMutex(); });
+  StoreMutex::forget_held();
+  for (size_t place = 0; place < kPlaces; ++place) started.at_place(place).clear();
+  Follower::forget_all();
+  forget_other_threads();
+}
+
+// A forked process (a data loader's worker) has the devices' memory no more, and no other threads: it follows nothing,
+// and whoever held a store at the fork does not exist in it.
 void survive_forks() {
-  static const int registered = pthread_atfork([] { Store::get().lock.lock(); }, [] { Store::get().lock.unlock(); },
-                                               [] {
-                                                 new (&Store::get().lock) StoreMutex();
-                                                 started.clear();
-                                                 Follower::forget_active();
-                                                 forget_other_threads();
-                                               });
+  static const int registered = pthread_atfork(&lock_stores, &unlock_stores, &begin_in_child);
   TORCH_CHECK(registered == 0, "pthread_atfork failed with code ", registered);
 }
 
@@ -40,7 +51,7 @@ Session::Session(c10::Device device, SessionOptions options)
       passive_(state_, streams_, transfers_),
       grounds_(state_, streams_, transfers_, passive_) {
   state_.make_room = [this](uint64_t bytes, bool others_leave) {
-    return !state_.arena.there() || passive_.make_room(bytes, OpenFrames::of_thread().pins(), others_leave);
+    return !state_.arena.there() || passive_.make_room(bytes, OpenFrames::of_thread(device_).pins(), others_leave);
   };
 }
 
@@ -50,23 +61,27 @@ Session::~Session() { stop(); }
 
 void Session::start() {
   survive_forks();
+  const c10::impl::VirtualGuardImpl devices(device_.type());
+  note_wait(Awaited::kDevice);
+  devices.synchronizeDevice(device_.index());  // without the store, as what others have yet to queue is waited for here
   const Lock held(store_.lock);
-  const Follower* other = active();
+  const Follower* other = active(device_);
   TORCH_CHECK(other == nullptr || other->kind() != Kind::kStep,
               "a swap schedule is being executed: end that step before a "
               "session starts");
-  TORCH_CHECK(std::find(started.begin(), started.end(), this) == started.end(), "this session runs already");
+  std::vector<Session*>& own = started[device_];
+  TORCH_CHECK(std::find(own.begin(), own.end(), this) == own.end(), "this session runs already");
   begin_iteration();
   grounds_.ask();
   begin_counting();
   retries_ = static_cast<uint64_t>(memory().num_alloc_retries);
-  started.push_back(this);
   set_active(this);
-  forget_frames();  // after the others know of it: who has waited for the store meanwhile begins again
-  refresh_guard();
+  own.push_back(this);
+  forget_frames(device_);  // after the others know of it: who has waited for the store meanwhile begins again
+  renew_guard();
   note_wait(Awaited::kDevice);
   try {  // what any stream has been given to do before is done: nobody knows with which storages
-    c10::impl::VirtualGuardImpl(device_.type()).synchronizeDevice(device_.index());
+    devices.synchronizeDevice(device_.index());
   } catch (...) {
     stop();
     throw;
@@ -75,11 +90,12 @@ void Session::start() {
 
 void Session::stop() {
   const Lock held(store_.lock);
-  const auto own = std::find(started.begin(), started.end(), this);
-  if (own == started.end()) return;
-  started.erase(own);
-  set_active(started.empty() ? nullptr : started.back());
-  forget_frames();
+  std::vector<Session*>& all = started[device_];
+  const auto own = std::find(all.begin(), all.end(), this);
+  if (own == all.end()) return;
+  all.erase(own);
+  set_active(all.empty() ? nullptr : all.back());
+  forget_frames(device_);
   transfers_.forget();
   grounds_.forget();
   store_.host().keep_nothing_ready();
@@ -96,15 +112,15 @@ void Session::stop() {
   streams_.settle_copies();
   state_.tracker.clear();
   streams_.forget_touches();
-  refresh_guard();
+  renew_guard();
 }
 
 void Session::set_watching(bool on) {
   const Lock held(store_.lock);
   watching_ = on;
   if (!on) streams_.settle_copies();
-  forget_frames();
-  refresh_guard();
+  forget_frames(device_);
+  renew_guard();
 }
 
 void Session::add_resident(const std::vector<at::Tensor>& tensors) {
@@ -119,13 +135,13 @@ void Session::add_resident(const std::vector<at::Tensor>& tensors) {
 void Session::set_policy(std::optional<Policy> policy) {
   const Lock held(store_.lock);
   transfers_.set_policy(std::move(policy));
-  refresh_guard();
+  renew_guard();
 }
 
 void Session::record_sightings(bool on) {
   const Lock held(store_.lock);
   sightings_.record(on);
-  refresh_guard();
+  renew_guard();
 }
 
 void Session::set_ranks(const std::vector<uint32_t>& by_frequency) {
@@ -142,7 +158,7 @@ void Session::measure_swapping() {
 
 // On the calling thread and its stream.
 void Session::begin_iteration() {
-  thread_ = std::this_thread::get_id();
+  follow_from(std::this_thread::get_id());
   epoch_ = ++epochs;
   streams_.move_to(current_stream(device_));
   state_.running.frame = nullptr;
@@ -176,7 +192,7 @@ Iteration Session::end_iteration() {
   ever_short_ = ever_short_ || done.counts.passive + done.counts.failed > 0;
   short_ = ever_short_;
   grounds_.begin_iteration();
-  refresh_guard();
+  renew_guard();
   return done;
 }
 

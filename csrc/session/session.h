@@ -6,7 +6,6 @@
 
 #include <mutex>
 #include <optional>
-#include <thread>
 #include <vector>
 
 #include "follow/follower.h"
@@ -56,6 +55,8 @@ class Session final : public Follower {
   // What the allocator would have to hold for the latest request that nothing could be freed for, at least; 0: there
   // was none.
   uint64_t least_bytes() const { return least_bytes_; }
+  // The same where that request is known to be of so many bytes.
+  uint64_t least_bytes_for(uint64_t bytes) const { return least_bytes_ == 0 ? 0 : kept_bytes_ + room_for(bytes); }
   // If more than the budget is in use: sends away what was there before, until it is not or nothing more may leave. The
   // peak counts anew if it succeeded.
   Descent come_down();
@@ -98,8 +99,6 @@ class Session final : public Follower {
 
   // While memory is short, too: what only operators inside others make is else unknown to passive swapping.
   bool sights_results() const { return sightings_.recording() || short_ || transfers_.needs_results(); }
-  // The thread that trains, and the autograd threads that work for somebody: a data loader's is neither.
-  bool owns_thread() const;
   // Who runs the operator that begins on the calling thread.
   Phase phase() const;
   Anchor next_anchor(uint32_t id);
@@ -118,13 +117,13 @@ class Session final : public Follower {
   Transfers transfers_;
   Sightings sightings_;
   PassiveSwaps passive_;
-  std::thread::id thread_;
   bool short_ = true;        // memory was short in some iteration, or it is the first
   bool ever_short_ = false;  // memory was short in some iteration
   uint64_t epoch_ = 0;       // tells this iteration from all others, of other sessions too
   std::optional<uint64_t> budget_;
   Grounds grounds_;
   OperatorNeeds needs_;
+  uint64_t kept_bytes_ = 0;
   uint64_t least_bytes_ = 0;
   uint64_t between_bytes_ = 0;              // free, on pages that blocks in use kept when the cache was last emptied
   uint64_t asked_ = 0;                      // bytes of a block that the allocator does not have, at least

@@ -10,6 +10,7 @@
 #include "follow/tracker.h"
 #include "profiler/operators.h"
 #include "session/iteration.h"
+#include "session/needs.h"
 
 namespace bayplan::swap {
 
@@ -19,9 +20,8 @@ struct RunningOperator {
   const OperatorInfo* info = nullptr;
   Phase phase = Phase::kForward;
   uint64_t number = 0;
-  uint64_t arguments = 0;  // bytes of the storages among them,
-  uint64_t largest = 0;    // and of the largest one
-  uint64_t before = 0;     // bytes that the allocator had given out, all in all
+  Arguments given = {};
+  uint64_t before = 0;  // bytes that the allocator had given out, all in all
 };
 
 // A range of device addresses that the allocator cuts blocks from (arena.h).
@@ -35,7 +35,11 @@ struct Arena {
 
 struct SessionState {
   SessionState(Follower& session, SessionOptions options, ComputeStream& compute)
-      : device(session.device()), options(options), store(Store::get()), compute(compute), session_(session) {}
+      : device(session.device()),
+        options(options),
+        store(Store::of(session.device())),
+        compute(compute),
+        session_(session) {}
 
   void keep_error(std::exception_ptr error) { session_.keep_error(std::move(error)); }
 

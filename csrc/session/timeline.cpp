@@ -4,18 +4,21 @@
 
 #include <algorithm>
 #include <exception>
+#include <mutex>
 
 namespace bayplan::swap {
 namespace {
 
 // The same for all timelines of a device, as the pool of streams is small.
 c10::Stream idle_stream(c10::Device device) {
-  static auto* streams = new std::vector<c10::Stream>();  // under the store's lock
+  static std::mutex guard;
+  static auto* streams = new std::vector<c10::Stream>();
+  const std::lock_guard<std::mutex> held(guard);
   for (const c10::Stream& stream : *streams) {
     if (stream.device() == device) return stream;
   }
-  const c10::impl::VirtualGuardImpl guard(device.type());
-  return streams->emplace_back(guard.getStreamFromGlobalPool(device, /*isHighPriority=*/false));
+  const c10::impl::VirtualGuardImpl of_type(device.type());
+  return streams->emplace_back(of_type.getStreamFromGlobalPool(device, /*isHighPriority=*/false));
 }
 
 }  // namespace

@@ -193,8 +193,8 @@ bool Transfers::recall(const Pins& pins) {
 
 void Transfers::swap_out(uint32_t target, const StoragePtr& storage) {
   const auto tracked = state_.tracker.find(storage.get());
-  if (tracked == nullptr || state_.must_stay(*tracked) || in_compiled_code() || others_compute() ||
-      Store::why_it_stays(*storage) != nullptr) {
+  if (tracked == nullptr || state_.must_stay(*tracked) || in_compiled_code(state_.device) ||
+      others_compute(state_.device) || Store::why_it_stays(*storage) != nullptr) {
     ++state_.counts.refused;
     return;
   }

@@ -45,10 +45,10 @@ Machine::Machine() {
   set_devices(1);
 }
 
-void Machine::configure(std::vector<DeviceModel> models, size_t lanes) {
+void Machine::configure(std::vector<DeviceModel> models, const std::vector<bool>& joins_devices) {
   std::lock_guard<std::recursive_mutex> held(lock);
   models_ = std::move(models);
-  lanes_free_at_.assign(lanes, 0);
+  calendar.configure(joins_devices);
 }
 
 void Machine::set_devices(size_t count) {
@@ -74,7 +74,7 @@ void Machine::reset() {
     host.counters = {};
     host.noted = 0;
   }
-  std::fill(lanes_free_at_.begin(), lanes_free_at_.end(), 0);
+  calendar.clear();
   pending_comms_ = 0;
   ++generation_;
   races.clear();
@@ -197,10 +197,9 @@ Span Machine::transfer(size_t stream, const char* op, const char* kind, std::ini
   host.now += models_[state.device].launch_ns;
   Span span{0, std::max(state.free_at, host.now)};
   for (const LinkModel* hop : hops) {
-    Nanoseconds& lane = lanes_free_at_[hop->lane];
-    const Nanoseconds start = std::max(span.end, lane);
+    const Nanoseconds duration = hop->transfer_ns(bytes), start = calendar.copy(hop->lane, span.end, duration);
     if (hop == *hops.begin()) span.start = start;
-    span.end = lane = start + hop->transfer_ns(bytes);
+    span.end = start + duration;
   }
   state.free_at = span.end;
   meter(stream, span);
@@ -258,6 +257,7 @@ std::vector<PendingComm> Machine::finish_comm(const std::vector<size_t>& streams
     state.comms.pop_front();
     --pending_comms_;
     for (PendingComm& later : state.comms) later.past.join(all);
+    if (!state.comms.empty()) races.judge(stream, state.comms.front().tick, state.comms.front().past);
     state.past.join(all);
     state.free_at = std::max(state.free_at, span.end);
     if (!tracing) continue;

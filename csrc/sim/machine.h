@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "sim/calendar.h"
 #include "sim/clock.h"
 #include "sim/copies.h"
 #include "sim/cost.h"
@@ -62,8 +63,8 @@ class Machine {
  public:
   static Machine& get();
 
-  // One model a device, and the number of lanes that their links use.
-  void configure(std::vector<DeviceModel> models, size_t lanes);
+  // One model a device, and by lane of their links whether it joins devices (`calendar`).
+  void configure(std::vector<DeviceModel> models, const std::vector<bool>& joins_devices);
   const DeviceModel& model() const { return models_[current_device()]; }
   const DeviceModel& model(size_t device) const { return models_[device]; }
   // Gives each device of the count a default stream and a host.
@@ -102,6 +103,12 @@ class Machine {
 
   // A collective: each member issues its part, the last one finishes all of them (`collectives`).
   Nanoseconds issue_comm(size_t stream, uint64_t tick, const char* op);
+  // Whether a part of this stream that is not finished comes before this one: then it is not known yet what happened
+  // before it on other devices.
+  bool is_open(size_t stream, uint64_t tick) const {
+    const auto& waiting = streams_[stream].comms;
+    return !waiting.empty() && waiting.front().tick < tick;
+  }
   // The members' parts in the order of the streams, which from now on are done.
   std::vector<PendingComm> finish_comm(const std::vector<size_t>& streams, const char* op, Span span, int64_t bytes);
   // Moves the late bytes of these parts that something was ordered after before they were there.
@@ -154,6 +161,7 @@ class Machine {
   std::recursive_mutex lock;
   LateCopies copies;
   RaceLog races;
+  LinkCalendar calendar;
   bool tracing = false;
 
  private:
@@ -192,7 +200,6 @@ class Machine {
   std::array<Host, kMostDevices> hosts_;
   std::array<size_t, kMostDevices> defaults_{};
   std::vector<uint16_t> numbers_;  // Of streams, by device and place; one more than the number.
-  std::vector<Nanoseconds> lanes_free_at_;
   std::vector<TraceRecord> trace_;
   uint64_t generation_ = 1;
   size_t pending_comms_ = 0;

@@ -98,6 +98,9 @@ void define_collectives(py::module_& m) {
           return issue_comm(Machine::get().number_of(stream), reads, writes, intern(op));
         }));
   m.def("comm_finish", torch::wrap_pybind_function_no_gil(&finish));
+  m.def("reserve_links", [](const std::vector<size_t>& lanes, int64_t earliest, int64_t duration) {
+    return locked([&] { return Machine::get().calendar.reserve(lanes, earliest, duration); });
+  });
   m.def("stream_wait_stream", torch::wrap_pybind_function_no_gil([](int64_t waiter, int64_t waited) {
           const Machine& machine = Machine::get();
           wait_for_stream(machine.number_of(waiter), machine.number_of(waited));

@@ -30,6 +30,8 @@ std::string remedy(size_t first, size_t second) {
   return wait + "an event recorded on " + waited + " after the first";
 }
 
+bool is_open(const Access& access) { return Machine::get().is_open(access.stream, access.tick); }
+
 }  // namespace
 
 std::string Race::sentence() const {
@@ -45,16 +47,40 @@ std::string Race::sentence() const {
 void RaceLog::enter(Shadow& shadow, const Access& access, const VectorClock& past, const char* kind,
                     size_t block_bytes) {
   std::vector<Access> conflicts;
-  shadow.enter(access, past, conflicts);
-  for (const Access& earlier : conflicts) add(earlier, access, kind, block_bytes);
+  shadow.enter(access, past, &is_open, conflicts);
+  for (const Access& earlier : conflicts) {
+    const size_t device = Machine::get().device_of(access.stream);
+    Race race{earlier, access, std::string(kind) + " block of " + std::to_string(block_bytes) + " bytes", device};
+    if (!is_open(earlier) && !is_open(access))
+      add(std::move(race));
+    else if (open_.size() < kMostRaces)
+      open_.push_back(std::move(race));
+  }
 }
 
-void RaceLog::add(const Access& first, const Access& second, const char* kind, size_t block_bytes) {
+void RaceLog::judge(size_t stream, uint64_t tick, const VectorClock& past) {
+  std::vector<Race> left;
+  for (Race& race : open_) {
+    const auto is_side = [&](const Access& side) { return side.stream == stream && side.tick == tick; };
+    if (!is_side(race.first) && !is_side(race.second)) {
+      left.push_back(std::move(race));
+      continue;
+    }
+    const Access& other = is_side(race.first) ? race.second : race.first;
+    if (past.of(other.stream) >= other.tick) continue;
+    if (is_open(other))
+      left.push_back(std::move(race));
+    else
+      add(std::move(race));
+  }
+  open_ = std::move(left);
+}
+
+void RaceLog::add(Race race) {
   const std::lock_guard<std::mutex> held(guard_);
   if (found_.size() >= kMostRaces) return;
-  const size_t device = Machine::get().device_of(second.stream);
-  found_.push_back({first, second, std::string(kind) + " block of " + std::to_string(block_bytes) + " bytes", device});
-  ++to_raise_[device];
+  ++to_raise_[race.device];
+  found_.push_back(std::move(race));
 }
 
 void RaceLog::raise_found() {
@@ -78,6 +104,7 @@ std::vector<Race> RaceLog::found() const {
 void RaceLog::clear() {
   const std::lock_guard<std::mutex> held(guard_);
   found_.clear();
+  open_.clear();
   for (auto& left : to_raise_) left = 0;
 }
 

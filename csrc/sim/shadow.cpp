@@ -89,7 +89,7 @@ void Shadow::split_at(size_t byte) {
   segments_.insert(at + 1, std::move(right));
 }
 
-void Shadow::enter_segment(Segment& segment, const Access& access, const VectorClock& past,
+void Shadow::enter_segment(Segment& segment, const Access& access, const VectorClock& past, IsOpen is_open,
                            std::vector<Access>& conflicts) {
   auto& known = segment.accesses;
   for (const Access& old : known) {
@@ -99,14 +99,13 @@ void Shadow::enter_segment(Segment& segment, const Access& access, const VectorC
     });
     if (!told) conflicts.push_back(old);
   }
-  known.erase(
-      std::remove_if(known.begin(), known.end(), [&](const Access& old) { return stands_for(access, old, past); }),
-      known.end());
+  const auto gone = [&](const Access& old) { return stands_for(access, old, past) && !is_open(old); };
+  known.erase(std::remove_if(known.begin(), known.end(), gone), known.end());
   if (known.size() >= kMostAccesses) known.erase(known.begin());
   known.push_back(access);
 }
 
-void Shadow::enter(const Access& access, const VectorClock& past, std::vector<Access>& conflicts) {
+void Shadow::enter(const Access& access, const VectorClock& past, IsOpen is_open, std::vector<Access>& conflicts) {
   if (access.begin >= access.end) return;
   split_at(access.begin);
   split_at(access.end);
@@ -115,7 +114,7 @@ void Shadow::enter(const Access& access, const VectorClock& past, std::vector<Ac
   for (; at != segments_.end() && at->begin < access.end; ++at) {
     if (reached < at->begin)
       at = segments_.insert(at, {reached, at->begin, {access}}) + 1;  // Touched for the first time.
-    enter_segment(*at, access, past, conflicts);
+    enter_segment(*at, access, past, is_open, conflicts);
     reached = at->end;
   }
   if (reached < access.end) segments_.insert(at, {reached, access.end, {access}});
@@ -125,7 +124,8 @@ void Shadow::enter(const Access& access, const VectorClock& past, std::vector<Ac
 void Shadow::merge(const Access& access) {
   auto first = first_beyond(access.begin);
   auto last = std::find_if(first, segments_.end(), [&](const Segment& s) { return s.begin >= access.end; });
-  if (last - first < 2) return;
+  const auto alone = [](const Segment& segment) { return segment.accesses.size() == 1; };
+  if (last - first < 2 || !std::all_of(first, last, alone)) return;
   first->end = access.end;
   segments_.erase(first + 1, last);
 }

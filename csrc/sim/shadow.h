@@ -37,8 +37,10 @@ bool overlap(const Access& a, const Access& b);
 // For every byte: the last write and the reads since then that no later access stands for.
 class Shadow {
  public:
-  // Enters an access that happens after `past`, and appends to `conflicts` every earlier one that it races with.
-  void enter(const Access& access, const VectorClock& past, std::vector<Access>& conflicts);
+  // Enters an access that happens after `past`, and appends to `conflicts` every earlier one that it races with. An
+  // earlier one that is open may turn out to come after this one, so that this one does not stand for it.
+  using IsOpen = bool (*)(const Access&);
+  void enter(const Access& access, const VectorClock& past, IsOpen is_open, std::vector<Access>& conflicts);
   // Forgets everything; then, if given, the whole block counts as written by it.
   void reset() { segments_.clear(); }
   void reset(const Access& access);
@@ -57,8 +59,8 @@ class Shadow {
   };
   std::vector<Segment>::iterator first_beyond(size_t byte);
   void split_at(size_t byte);
-  void merge(const Access& access);  // One segment for the bytes of a write that covers them all.
-  static void enter_segment(Segment& segment, const Access& access, const VectorClock& past,
+  void merge(const Access& access);  // One segment for the bytes of a write that covers them all, and stands alone.
+  static void enter_segment(Segment& segment, const Access& access, const VectorClock& past, IsOpen is_open,
                             std::vector<Access>& conflicts);
 
   std::vector<Segment> segments_;  // Sorted and disjoint; bytes in no segment were never touched.

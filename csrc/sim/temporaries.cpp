@@ -200,26 +200,40 @@ void Temporaries::set_rules(std::map<std::string, TemporaryRule> rules) {
   rules_ = std::move(rules);
 }
 
+std::optional<Temporaries::Found> Temporaries::find(const CallShape& call) const {
+  const auto at = rules_.find(call.signature);
+  if (at == rules_.end()) return std::nullopt;
+  const TemporaryRule& rule = at->second;
+  const auto exact = rule.exact.find(call.sizes);
+  if (exact != rule.exact.end()) return Found{exact->second, false};
+  const bool estimated = !rule.exact.empty();
+  if (estimated) {
+    if (call.product && halves(call.signature)) return Found{blocks_like(rule, call), true};
+    if (rule.constant()) return Found{rule.nearest(call.sizes)->second, true};
+  }
+  const size_t bytes = sum_of(rule, call.sizes);
+  const auto* nearest = rule.nearest(call.sizes);
+  const size_t there = nearest ? sum_of(rule, nearest->first) : 0;
+  if (there == 0) return Found{bytes, estimated};
+  // As far off as it is where it was measured.
+  const __int128 scaled = static_cast<__int128>(bytes) * nearest->second / there;
+  return Found{whole_blocks(static_cast<int64_t>(scaled)), estimated};
+}
+
 size_t Temporaries::bytes(const CallShape& call) {
   std::lock_guard<std::mutex> held(guard_);
-  const auto at = rules_.find(call.signature);
-  if (at == rules_.end()) {
+  const std::optional<Found> found = find(call);
+  if (!found)
     ++unmeasured_[call.signature];
-    return 0;
-  }
-  const auto exact = at->second.exact.find(call.sizes);
-  if (exact != at->second.exact.end()) return exact->second;
-  if (!at->second.exact.empty()) {
+  else if (found->estimated)
     ++estimated_[call.signature];
-    if (call.product && halves(call.signature)) return blocks_like(at->second, call);
-    if (at->second.constant()) return at->second.nearest(call.sizes)->second;
-  }
-  const size_t bytes = sum_of(at->second, call.sizes);
-  const auto* nearest = at->second.nearest(call.sizes);
-  const size_t there = nearest ? sum_of(at->second, nearest->first) : 0;
-  if (there == 0) return bytes;
-  // As far off as it is where it was measured.
-  return whole_blocks(static_cast<int64_t>(static_cast<__int128>(bytes) * nearest->second / there));
+  return found ? found->bytes : 0;
+}
+
+std::optional<size_t> Temporaries::told(const CallShape& call) {
+  std::lock_guard<std::mutex> held(guard_);
+  const std::optional<Found> found = find(call);
+  return found ? std::optional(found->bytes) : std::nullopt;
 }
 
 std::map<std::string, uint64_t> Temporaries::unmeasured() {

@@ -72,6 +72,8 @@ class Temporaries {
   // By the table. Where no exact rule and no measured call gives it, the call is counted as estimated; where there is
   // no rule at all, as not measured, and the bytes are 0.
   size_t bytes(const CallShape& call);
+  // The same for who only asks: nothing is counted, and nothing comes back where there is no rule.
+  std::optional<size_t> told(const CallShape& call);
   // Calls since the last reset of which the table knew nothing, by signature.
   std::map<std::string, uint64_t> unmeasured();
   std::map<std::string, uint64_t> estimated();
@@ -83,6 +85,12 @@ class Temporaries {
   void reset();
 
  private:
+  struct Found {
+    size_t bytes;
+    bool estimated;
+  };
+  std::optional<Found> find(const CallShape& call) const;
+
   std::mutex guard_;
   std::map<std::string, TemporaryRule> rules_;
   std::map<std::string, uint64_t> unmeasured_, estimated_;

@@ -1,5 +1,6 @@
 #include "step/step.h"
 
+#include <atomic>
 #include <utility>
 
 #include "follow/demand.h"
@@ -11,7 +12,7 @@
 namespace bayplan::swap {
 namespace {
 
-uint64_t steps_begun = 0;  // under the store's lock
+std::atomic<uint64_t> steps_begun{0};
 
 }  // namespace
 
@@ -26,7 +27,7 @@ Step::~Step() {
 
 void Step::begin() {
   const Lock held(store_.lock);
-  const Follower* other = active();
+  const Follower* other = active(device_);
   TORCH_CHECK(other == nullptr || other->kind() != Kind::kStep,
               "a swap schedule is being executed already: end that step first");
   TORCH_CHECK(other == nullptr, "a swap session is active: close it before a schedule is executed");
@@ -35,10 +36,11 @@ void Step::begin() {
   compute_.set(current_stream(device_));
   begin_counting();
   tape_.mark(*compute_);
-  forget_frames();  // before anybody knows of the step, so that no thread enters it with an old place
+  forget_frames(device_);  // before anybody knows of the step, so that no thread enters it with an old place
   join_step(number_);
+  follow_from(std::this_thread::get_id());
   set_active(this);
-  refresh_guard();
+  renew_guard();
 }
 
 void Step::reset() {
@@ -80,7 +82,7 @@ Outcome Step::end() {
   done_.clear();
   outcome_.host_peak_bytes = store_.host().stats().peak_held_bytes;
   outcome_.counts = take_counts();
-  refresh_guard();
+  renew_guard();
   return outcome_;
 }
 
@@ -105,8 +107,8 @@ void Step::on_error() {
 // ---- following the operators ----------------------------------------------------------------------------------------
 
 bool Step::begin_frame(const at::RecordFunction& frame) {
-  guarded([&] {
-    ThreadPlace& thread = thread_place();
+  guarded(this, [&] {
+    ThreadPlace& thread = thread_place(device_);
     if (thread.tracker.enter(frame) != Frame::kOutermost) return;
     if (joined_step() == number_) {
       on_operator(frame, *thread.tracker.current());
@@ -114,18 +116,18 @@ bool Step::begin_frame(const at::RecordFunction& frame) {
       thread.foreign = on_foreign_operator(frame);
     }
   });
-  if (anything_out()) guarded([&] { bring_in_arguments(frame); });
+  if (anything_out()) bring_in_arguments(frame);
   return true;
 }
 
 void Step::end_frame(const at::RecordFunction& frame) {
-  ThreadPlace& thread = thread_place();
+  ThreadPlace& thread = thread_place(device_);
   const Frame place = thread.tracker.leave(frame);
   if (place == Frame::kNested && guard_has_results() && joined_step() == number_) on_nested_end(frame);
   if (place != Frame::kOutermost) return;
   if (std::exchange(thread.foreign, false)) {
     on_foreign_operator_end();
-  } else {
+  } else if (joined_step() == number_) {
     on_operator_end(frame);
   }
 }

@@ -54,14 +54,14 @@ struct Outcome {
   StoreCounts counts;  // of this step
 };
 
-// One at a time in a process: `begin`, the training step, `end`. May be used again.
+// One at a time on a device: `begin`, the training step, `end`. May be used again.
 class Step final : public Follower {
  public:
   // `traced`: mark each operator, copy and wait, and sample the memory in use.
   Step(Program program, c10::Device device, bool traced);
   ~Step() override;
 
-  // The calling thread's current stream becomes the compute lane. Throws if a step or session runs already.
+  // The calling thread's current stream becomes the compute lane. Throws if a step or session of the device runs.
   void begin();
   // Brings back whatever is still out, then tells what happened. Never throws for what went wrong inside the step.
   Outcome end();

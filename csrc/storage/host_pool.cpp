@@ -18,7 +18,7 @@ namespace {
 
 constexpr uint64_t kGrowth = 20;  // what is page-locked ahead of need is at most a twentieth of what is held
 
-uint64_t copies = 0;  // of all blocks; under the store's lock
+std::atomic<uint64_t> copies{0};  // of all blocks
 
 bool is_done(const HostBlock& block) { return !block.last.has_value() || block.last->event->query(); }
 
@@ -297,7 +297,7 @@ void HostPool::shed() {
 void HostPool::trim() {
   while (drop_idle()) {
   }
-  keep_nothing_ready();
+  if (!is_ready()) put_off_.store(true);  // who may not wait still counts on it
   reserved_bytes_ = 0;
   stats_.peak_used_bytes = stats_.used_bytes;
   // PyTorch's allocator keeps what it gets back for the next request, whoever makes it.

@@ -48,7 +48,7 @@ struct HostStats {
   std::string fallback = {};  // why PyTorch's host allocator, with its rounding, was asked; empty: it was not
 };
 
-// Not thread-safe: the store locks.
+// A device's; its store locks.
 class HostPool {
  public:
   // A block that `writer` may write to as soon as its queue gets there: the stream waits for the copies that its bytes
@@ -76,9 +76,11 @@ class HostPool {
 
   // Bytes that the pool may hold; nothing: what the host gives. Blocks in use are never taken away.
   void set_limit(std::optional<uint64_t> bytes) { limit_ = bytes; }
+  // That of each device that was not used so far.
+  static void set_first_limit(std::optional<uint64_t> bytes) { first_limit_ = bytes; }
   std::optional<uint64_t> limit() const { return limit_; }
-  // Whether memory lies in arenas; else all is PyTorch's, for comparison.
-  void set_arenas(bool on) { arenas_on_ = on; }
+  // Whether memory lies in arenas, of all devices; else all is PyTorch's, for comparison.
+  static void set_arenas(bool on) { arenas_on_.store(on); }
   // Whether devices of that type use arenas: then tensors take their bytes, else the next power of two.
   bool exact(c10::DeviceType type) const { return arenas_on_ && registrar_of(type) != nullptr; }
 
@@ -112,8 +114,9 @@ class HostPool {
 
   Arenas arenas_;
   Blocks idle_;  // of PyTorch's, by what they take
-  std::optional<uint64_t> limit_;
-  bool arenas_on_ = true;
+  static inline std::optional<uint64_t> first_limit_ = std::nullopt;
+  std::optional<uint64_t> limit_ = first_limit_;
+  static inline std::atomic<bool> arenas_on_{true};
   uint64_t returns_ = 0;
   uint64_t reserved_bytes_ = 0;
   size_t ready_block_bytes_ = 0;

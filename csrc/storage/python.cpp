@@ -47,34 +47,62 @@ void set_observer(const std::optional<py::capsule>& capsule) {
     observer = reinterpret_cast<HandoverObserver>(PyCapsule_GetPointer(capsule->ptr(), "bayplan.handover"));
     if (observer == nullptr) throw py::error_already_set();
   }
-  Store& store = Store::get();
-  const Lock held(store.lock);
-  store.set_handover_observer(observer);
+  Store::set_handover_observer(observer);
 }
 
-// Runs on the pool, which the store locks.
+using OptionalDevice = std::optional<c10::Device>;
+
+// Runs on the pool of a device, which its store locks; without one on each.
 template <typename Body>
-auto with_host(const Body& body) {
-  const Lock held(Store::get().lock);
-  return body(Store::get().host());
+void with_host(const OptionalDevice& device, const Body& body) {
+  const auto locked = [&](Store& store) {
+    const Lock held(store.lock);
+    body(store.host());
+  };
+  device.has_value() ? locked(Store::of(*device)) : Store::for_each(locked);
+}
+
+// Of all devices: sums, and what one of them says of its fallback. Peaks need not have been at one time.
+HostStats host_stats(const OptionalDevice& device) {
+  HostStats all;
+  with_host(device, [&](const HostPool& host) {
+    const HostStats& own = host.stats();
+    all.held_bytes += own.held_bytes;
+    all.used_bytes += own.used_bytes;
+    all.peak_held_bytes += own.peak_held_bytes;
+    all.peak_used_bytes += own.peak_used_bytes;
+    all.allocations += own.allocations;
+    all.reuses += own.reuses;
+    all.unserved += own.unserved;
+    if (!own.fallback.empty()) all.fallback = own.fallback;
+  });
+  return all;
 }
 
 void bind_host(py::module_& module) {
-  module.def("set_host_limit", torch::wrap_pybind_function_no_gil([](std::optional<uint64_t> bytes) {
-               with_host([&](HostPool& host) { host.set_limit(bytes); });
-             }));
-  module.def("host_stats", torch::wrap_pybind_function_no_gil(
-                               [] { return with_host([](const HostPool& host) { return HostStats(host.stats()); }); }));
-  module.def("trim_host", torch::wrap_pybind_function_no_gil([] { with_host([](HostPool& host) { host.trim(); }); }));
-  module.def("reserve_host", torch::wrap_pybind_function_no_gil([](uint64_t bytes, c10::Device device) {
-               with_host([&](HostPool& host) { host.reserve(bytes, device.type()); });
+  using torch::wrap_pybind_function_no_gil;
+  const auto of_all = py::arg("device") = py::none();
+  module.def("set_host_limit",
+             wrap_pybind_function_no_gil([](std::optional<uint64_t> bytes, const OptionalDevice& device) {
+               if (!device.has_value()) HostPool::set_first_limit(bytes);
+               with_host(device, [&](HostPool& host) { host.set_limit(bytes); });
+             }),
+             py::arg("bytes"), of_all);
+  module.def("host_stats", wrap_pybind_function_no_gil(&host_stats), of_all);
+  module.def("trim_host", wrap_pybind_function_no_gil([](const OptionalDevice& device) {
+               with_host(device, [](HostPool& host) { host.trim(); });
+             }),
+             of_all);
+  module.def("reserve_host", wrap_pybind_function_no_gil([](uint64_t bytes, c10::Device device) {
+               with_host(device, [&](HostPool& host) { host.reserve(bytes, device.type()); });
              }));
   module.def("arena_bytes", torch::wrap_pybind_function_no_gil(&arena_bytes));
   module.def("host_is_exact", torch::wrap_pybind_function_no_gil([](c10::Device device) {
-               return with_host([&](const HostPool& host) { return host.exact(device.type()); });
+               bool exact = false;
+               with_host(device, [&](const HostPool& host) { exact = host.exact(device.type()); });
+               return exact;
              }));
-  module.def("set_host_arenas", torch::wrap_pybind_function_no_gil(
-                                    [](bool on) { with_host([&](HostPool& host) { host.set_arenas(on); }); }));
+  module.def("set_host_arenas", wrap_pybind_function_no_gil([](bool on) { HostPool::set_arenas(on); }));
   module.def("events_made", [] { return events_made(); });
 }
 
@@ -87,12 +115,13 @@ void set_host_registrar(const std::optional<py::capsule>& capsule) {
   set_registrar(registrar);
 }
 
+void bring_in(c10::StorageImpl& storage) { Store::of(storage.device()).ensure_in(storage, Users::kAnyStream); }
+
 void bind_memory(py::module_& module) {
-  module.def("ensure_in", torch::wrap_pybind_function_no_gil([](const at::Tensor& tensor) {
-               Store::get().ensure_in(storage_of(tensor), Users::kAnyStream);
-             }));
+  module.def("ensure_in",
+             torch::wrap_pybind_function_no_gil([](const at::Tensor& tensor) { bring_in(storage_of(tensor)); }));
   module.def("ensure_in_storage", torch::wrap_pybind_function_no_gil([](uintptr_t storage) {
-               Store::get().ensure_in(*reinterpret_cast<c10::StorageImpl*>(storage), Users::kAnyStream);
+               bring_in(*reinterpret_cast<c10::StorageImpl*>(storage));
              }));
   module.def("why_it_stays", [](const at::Tensor& tensor) -> std::optional<std::string> {
     const char* reason = Store::why_it_stays(storage_of(tensor));
@@ -101,7 +130,7 @@ void bind_memory(py::module_& module) {
   module.def("is_out", [](const at::Tensor& tensor) {
     return tensor.unsafeGetTensorImpl()->has_storage() && Store::entry_of(storage_of(tensor)) != nullptr;
   });
-  module.def("swapped_out_storages", [] { return Store::get().absent(); });
+  module.def("swapped_out_storages", [] { return absent_storages.load(); });
   module.def("set_handover_observer", &set_observer, py::arg("observer"));
   module.def("set_host_registrar", &set_host_registrar, py::arg("registrar"));
 }

@@ -7,6 +7,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <iterator>
+#include <mutex>
 
 #include "profiler/displaced.h"
 #include "storage/reading.h"
@@ -20,6 +21,8 @@ std::string absence_message(size_t bytes) {
          "runtime.swap.ensure_in(tensor) first";
 }
 
+ByDevice<std::atomic<Store*>> stores;
+
 int64_t displaced(const Entry& entry) { return block_bytes(entry.bytes); }
 
 }  // namespace
@@ -31,9 +34,20 @@ StoreCounts operator-(const StoreCounts& now, const StoreCounts& before) {
       now.out_bytes - before.out_bytes,     now.in_bytes - before.in_bytes};
 }
 
-Store& Store::get() {
-  static auto* store = new Store();  // never destroyed: storages may outlive static destructors
-  return *store;
+// Never destroyed: storages may outlive static destructors.
+Store& Store::of(c10::Device device) {
+  std::atomic<Store*>& place = stores[device];
+  if (Store* made = place.load(std::memory_order_acquire)) return *made;
+  static std::mutex making;
+  const std::lock_guard<std::mutex> held(making);
+  if (place.load() == nullptr) place.store(new Store(), std::memory_order_release);
+  return *place.load();
+}
+
+void Store::for_each(const std::function<void(Store&)>& visit) {
+  for (size_t place = 0; place < kPlaces; ++place) {
+    if (Store* made = stores.at_place(place).load(std::memory_order_acquire)) visit(*made);
+  }
 }
 
 Entry* Store::entry_of(c10::StorageImpl& storage) {
@@ -54,7 +68,7 @@ const char* Store::why_it_stays(c10::StorageImpl& storage) {
   if (storage.received_cuda()) {
     return "it belongs to another process";
   }
-  Store& store = Store::get();
+  Store& store = Store::of(storage.device());
   const Lock held(store.lock);
   if (store.held_.count(&storage) > 0) {
     return "somebody else knows its address";
@@ -63,19 +77,26 @@ const char* Store::why_it_stays(c10::StorageImpl& storage) {
   return own ? nullptr : "its memory is not the allocator's own";
 }
 
-void Store::hold_for_life(c10::StorageImpl& storage) {
+void Store::hold(c10::StorageImpl& storage) {
   const Lock held(lock);
   for (auto entry = held_.begin(); entry != held_.end();) {
-    entry = entry->second.use_count() == 0 ? held_.erase(entry) : std::next(entry);
+    entry = entry->second.storage.use_count() == 0 ? held_.erase(entry) : std::next(entry);
   }
-  held_.emplace(&storage, c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(&storage));
+  const auto owner = c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(&storage);
+  const auto kept = held_.try_emplace(&storage, Held{c10::weak_intrusive_ptr<c10::StorageImpl>(owner)});
+  ++kept.first->second.times;
+}
+
+void Store::let_go(c10::StorageImpl& storage) {
+  const Lock held(lock);
+  const auto kept = held_.find(&storage);
+  if (kept != held_.end() && --kept->second.times == 0) held_.erase(kept);
 }
 
 void Store::change_absent(int64_t by) {
-  const int64_t before = absent_.fetch_add(by);
-  if (listener_ != nullptr && (before == 0 || before + by == 0)) {
-    listener_();
-  }
+  const int64_t before = absent_storages.fetch_add(by);
+  const auto listener = listener_.load();
+  if (listener != nullptr && (before == 0 || before + by == 0)) listener();
 }
 
 void Store::swap_out(c10::StorageImpl& storage, c10::Stream home) {
@@ -88,9 +109,7 @@ void Store::swap_out(c10::StorageImpl& storage, c10::Stream home) {
   void* address = storage._mutable_data_ptr_no_checks().get();
   entry->host = host_.acquire(entry->bytes, lane);
   try {
-    if (observer_ != nullptr) {
-      observer_(address, entry->bytes, lane.id());
-    }
+    if (const auto observer = observer_.load()) observer(address, entry->bytes, lane.id());
     copy_on(lane, entry->host.bytes, bytes_at(address, entry->bytes, device));
     entry->copied_out = entry->host.copied(lane);
   } catch (...) {
@@ -111,7 +130,7 @@ void Store::drop_block(Entry& entry, c10::Stream user) {
   entry.place = Place::kAway;
   c10::impl::VirtualGuardImpl(entry.device.type()).recordDataPtrOnStream(entry.block, user);
   entry.block.clear();
-  displaced_bytes += displaced(entry);
+  displaced_bytes[entry.device] += displaced(entry);
 }
 
 void Store::release(c10::StorageImpl& storage) {
@@ -130,11 +149,11 @@ void Store::leave_to_allocator(c10::StorageImpl& storage) {
 c10::DataPtr Store::allocate(const Entry& entry) {
   const c10::OptionalStreamGuard on(entry.home);
   const Returning returning;
-  displaced_bytes -= displaced(entry);
+  displaced_bytes[entry.device] -= displaced(entry);
   try {
     return c10::GetAllocator(entry.device.type())->allocate(entry.bytes);
   } catch (...) {
-    displaced_bytes += displaced(entry);
+    displaced_bytes[entry.device] += displaced(entry);
     throw;
   }
 }
@@ -149,7 +168,7 @@ void Store::swap_in(c10::StorageImpl& storage, c10::DataPtr block) {
     entry->copied_in = entry->host.copied(lane);
   } catch (...) {  // it may be queued all the same
     c10::impl::VirtualGuardImpl(entry->device.type()).recordDataPtrOnStream(block, lane);
-    displaced_bytes += displaced(*entry);
+    displaced_bytes[entry->device] += displaced(*entry);
     throw;
   }
   entry->block = std::move(block);
@@ -239,7 +258,7 @@ void Store::park(c10::StorageImpl& storage) {
 void Store::settle(Entry& entry) {
   if (entry.host.bytes.defined()) {  // the storage died
     ++counts_.died;
-    if (entry.place == Place::kAway) displaced_bytes -= displaced(entry);
+    if (entry.place == Place::kAway) displaced_bytes[entry.device] -= displaced(entry);
     host_.give_back(std::move(entry.host));
   }
   if (entry.block.get() != nullptr) {
@@ -254,12 +273,12 @@ void Store::drop(void* pointer) {
   if (pointer == nullptr) {
     return;
   }
-  Store& store = Store::get();
+  Store& store = Store::of(static_cast<Entry*>(pointer)->device);
   const Lock held(store.lock);
   const std::unique_ptr<Entry> entry(static_cast<Entry*>(pointer));
   try {
     store.settle(*entry);
-    store.change_absent(-1);
+    change_absent(-1);
   } catch (const std::exception& error) {  // a destructor may be running
     TORCH_WARN("freeing a storage that was swapped out failed: ", error.what());
   }

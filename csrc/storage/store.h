@@ -11,9 +11,11 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <unordered_map>
 
+#include "profiler/by_device.h"
 #include "storage/host_pool.h"
 #include "storage/lanes.h"
 #include "storage/waits.h"
@@ -62,10 +64,16 @@ StoreCounts operator-(const StoreCounts& now, const StoreCounts& before);
 // touch the block; a race checker counts this as an exclusive access. See `set_handover_observer`.
 using HandoverObserver = void (*)(const void* address, size_t bytes, int64_t stream_id);
 
-// One for the process. Public functions lock; they may be called from any thread.
+// Storages of all devices that are out now.
+inline std::atomic<int64_t> absent_storages{0};
+
+// One for each device: what waits for one device with its store keeps nobody from another's. A thread that has a store
+// asks for no other. Public functions lock; they may be called from any thread.
 class Store {
  public:
-  static Store& get();
+  static Store& of(c10::Device device);
+  // All that have been asked for, in the order of their devices.
+  static void for_each(const std::function<void(Store&)>& visit);
 
   // The entry that stands in for the storage's data, or null.
   static Entry* entry_of(c10::StorageImpl& storage);
@@ -73,8 +81,10 @@ class Store {
   // Why a storage cannot leave, or null: it is out already, empty, shared copy-on-write, from another process, or in
   // memory that is not the allocator's, or its address was given away.
   static const char* why_it_stays(c10::StorageImpl& storage);
-  // Somebody else (another library, another process) knows the storage's address: it stays as long as it lives.
-  void hold_for_life(c10::StorageImpl& storage);
+  // Somebody else (another library or process, an operation between devices) knows the storage's address: it stays
+  // until they have let it go as often, or as long as it lives.
+  void hold(c10::StorageImpl& storage);
+  void let_go(c10::StorageImpl& storage);
 
   // Queues the copy out on the lane and hands the storage over; its block stays allocated until `release`.
   void swap_out(c10::StorageImpl& storage, c10::Stream home);
@@ -91,6 +101,10 @@ class Store {
   // Gives a coming storage its data. The compute stream must have been told to wait for the copy.
   void install(c10::StorageImpl& storage);
 
+  // Puts a storage into another block of its home stream's pool, by a copy on that stream, if the allocator gives one
+  // between these addresses; else it stays where it is. Whether it moved.
+  bool move(c10::StorageImpl& storage, c10::Stream home, uintptr_t begin, uintptr_t end);
+
   // Makes a storage readable for whatever is queued next on the calling thread's current stream, or on any stream,
   // wherever its data is. `copied`, if given, becomes the end of the copy that the users are told to wait for; it stays
   // as it is where the storage was present.
@@ -98,14 +112,12 @@ class Store {
   // Swaps out with every wait that this needs, and releases the block at once.
   void park(c10::StorageImpl& storage);
 
-  // Storages that are out now. A cheap look: exact only under the lock.
-  int64_t absent() const { return absent_.load(std::memory_order_relaxed); }
-
   StoreCounts counts() const { return counts_; }
   HostPool& host() { return host_; }
-  void set_handover_observer(HandoverObserver observer) { observer_ = observer; }
-  // Called, under the lock, when the first storage leaves and when the last is back.
-  void set_listener(void (*listener)()) { listener_ = listener; }
+  // Of all stores.
+  static void set_handover_observer(HandoverObserver observer) { observer_.store(observer); }
+  // Called, under a store's lock, when the first storage of all leaves and when the last is back.
+  static void set_listener(void (*listener)()) { listener_.store(listener); }
 
   StoreMutex lock;
 
@@ -115,14 +127,18 @@ class Store {
   void settle(Entry& entry);
   void restore(c10::StorageImpl& storage, Entry& entry);
   void hand_back(c10::StorageImpl& storage, Entry& entry, c10::Event& copied, Users users);
-  void change_absent(int64_t by);
+  static void change_absent(int64_t by);
+
+  struct Held {
+    c10::weak_intrusive_ptr<c10::StorageImpl> storage;
+    uint64_t times = 0;
+  };
 
   HostPool host_;
-  std::unordered_map<const c10::StorageImpl*, c10::weak_intrusive_ptr<c10::StorageImpl>> held_;
+  std::unordered_map<const c10::StorageImpl*, Held> held_;
   StoreCounts counts_;
-  std::atomic<int64_t> absent_{0};
-  HandoverObserver observer_ = nullptr;
-  void (*listener_)() = nullptr;
+  static inline std::atomic<HandoverObserver> observer_{nullptr};
+  static inline std::atomic<void (*)()> listener_{nullptr};
 };
 
 }  // namespace bayplan::swap

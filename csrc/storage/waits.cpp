@@ -1,6 +1,7 @@
 #include "storage/waits.h"
 
 #include <c10/core/CachingDeviceAllocator.h>
+#include <c10/core/DeviceGuard.h>
 
 #include <atomic>
 
@@ -32,6 +33,7 @@ void await(c10::Event& event) {
 
 void empty_cache(c10::Device device) {
   note_wait(Awaited::kDevice);
+  const c10::OptionalDeviceGuard on(device);  // CUDA empties all devices' caches, others the current one's
   c10::getDeviceAllocator(device.type())->emptyCache();
 }
 

@@ -21,11 +21,9 @@ class WithoutWaits {
   static bool active();
 };
 
-// The store's mutex, recursive, which knows whether the calling thread holds it. One for the process; making it anew,
-// in a forked process, forgets what the thread held.
+// A store's mutex, recursive, which knows whether the calling thread holds any store.
 class StoreMutex {
  public:
-  StoreMutex() { held_ = 0; }
   void lock() {
     mutex_.lock();
     ++held_;
@@ -40,6 +38,8 @@ class StoreMutex {
     mutex_.unlock();
   }
   static bool held() { return held_ > 0; }
+  // In a forked process, where all are made anew.
+  static void forget_held() { held_ = 0; }
 
  private:
   std::recursive_mutex mutex_;

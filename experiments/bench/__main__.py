@@ -14,7 +14,19 @@ from experiments.machine import machine
 from solvers.ir.codec import write_json
 
 INSTANCE = Path(__file__).resolve().parents[1] / "instances" / "swap-llama2-32l.json"
-SECTIONS = ("swap", "layer", "graph", "records", "matching", "tracing", "offload", "replan", "layout", "prediction")
+SECTIONS = (
+    "swap",
+    "layer",
+    "graph",
+    "records",
+    "matching",
+    "tracing",
+    "offload",
+    "replan",
+    "layout",
+    "prediction",
+    "tape",
+)
 FILE = click.Path(path_type=Path)
 
 
@@ -33,7 +45,10 @@ FILE = click.Path(path_type=Path)
     help="Runs of each figure of the sections layer, replan and layout.",
 )
 @click.option(
-    "--rounds", type=click.IntRange(2, 100_000), default=60, help="Rounds of the sections records, matching, tracing."
+    "--rounds",
+    type=click.IntRange(2, 100_000),
+    default=60,
+    help="Rounds of the sections records, matching, tracing, tape.",
 )
 @click.option("--json", "out", type=FILE, help="Write the figures to this file, too.")
 def bench(only: tuple[str, ...], instance: Path, graph: tuple[Path, ...], out: Path | None, **settings: float) -> int:
@@ -82,6 +97,10 @@ def _section(section: str, instance: Path, graph: tuple[Path, ...], settings: di
         from experiments.bench.prediction import prediction_figures
 
         return prediction_figures()
+    if section == "tape":
+        from experiments.bench.tape import tape_figures
+
+        return tape_figures(int(settings["rounds"]))
     if section == "offload":
         from experiments.bench.offload import offload_figures
 

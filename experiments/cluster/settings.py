@@ -11,7 +11,7 @@ from omegaconf import MISSING
 
 from experiments.cluster.policies import PolicyConf
 from experiments.compose import Root, read_root
-from experiments.config import within
+from experiments.config import names_a_folder, within
 from experiments.hardware import read_hardware
 from experiments.kinds import CLUSTER
 from experiments.shapes import read_shape
@@ -77,8 +77,7 @@ class ClusterSettings:
             within(name, getattr(self, name), least=least, most=most)
         for policy, gain in self.paper.items():
             within(f"paper.{policy}", gain, least=1e-3, most=1e3)
-        if not re.fullmatch(r"\w[\w.-]*", self.name):
-            raise InvalidInput(f"name is {self.name!r}, which names no folder: use letters, digits, - and _")
+        names_a_folder(self.name)
         if self.kind != CLUSTER:
             raise InvalidInput(f"kind is {self.kind!r}, but this experiment is of the kind {CLUSTER!r}: leave it out")
 

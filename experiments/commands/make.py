@@ -25,9 +25,10 @@ HELP = f"""Make a problem of KIND from a graph, or from one stage of a model giv
 A measured graph: --graph. A computed one: --shape with --microbatch, and how the model is cut. recompute-layer looks at
 one layer, with all microbatches that the stage holds under 1F1B; all other kinds see one microbatch's forward and
 backward pass through the stage's layers. KIND graph writes that graph itself. KIND partition asks how many layers each
-stage should have, where Lynx-HEU decides what a stage recomputes. KIND replan is about --data-parallel pipelines of
---pipeline nodes each (of --tensor devices), with --microbatches in a step of them all, perhaps after a failure. KIND
-layout is of one of --data-parallel ranks that each run the whole model on --microbatch samples.
+stage should have, where Lynx-HEU decides what a stage recomputes; KIND pipeline about the whole step. KIND replan is
+about --data-parallel pipelines of --pipeline nodes each (of --tensor devices), with --microbatches in a step of them
+all, perhaps after a failure. KIND layout is of one of --data-parallel ranks that each run the whole model on
+--microbatch samples.
 
 A budget is {BYTES_HELP}, or a percentage, as in 55%, of the peak without any plan (layout: with everything on the
 device). --graph - reads stdin; --out - prints the problem and nothing else."""

@@ -8,11 +8,12 @@ from experiments.fit.outside import Outside
 from experiments.fit.trace import Kind
 
 FORMAT = "bayplan-fit/1"
-Technique = Literal["plain", "full", "selective", "swap"]
+Technique = Literal["plain", "full", "selective", "planned", "swap"]
 TECHNIQUES: dict[Technique, str] = {
     "plain": "plain",
     "full": "full recomputation",
     "selective": "selective recomputation",
+    "planned": "planned recomputation",
     "swap": "swapping",
 }
 MODELLED = "modelled"

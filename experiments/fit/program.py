@@ -1,21 +1,28 @@
 """`bayplan fit MODULE:FACTORY`: each technique's step run on the simulated device, and judged against the budget."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
 from experiments.fit.answer import Row, Technique
 from experiments.fit.judge import Asked, Budget, Told, row_of
-from experiments.fit.recompute import FULL, SELECTIVE
-from experiments.fit.recording import Recording, record
+from experiments.fit.recompute import FULL, PLANNED, SELECTIVE, planned
+from experiments.fit.recording import POLICIES, Policy, Recording, plain, record
 from experiments.fit.swapping import swap_row
 from experiments.models.own import OwnModel
 from experiments.profiled import doubts, temporaries_doubts
 from runtime.profile import shapes_refusal
-from solvers.ir.errors import InvalidInput
+from solvers.ir.errors import InfeasibleBudget, InvalidInput
 from solvers.ir.hardware import Hardware
 
-WHAT: dict[Technique, str] = {"plain": "the step as it is", "full": FULL, "selective": SELECTIVE}
+WHAT: dict[Technique, str] = {
+    "plain": "the step as it is",
+    "full": FULL,
+    "selective": SELECTIVE,
+    "planned": PLANNED,
+}
+TRIES = 3
+"""How often a plan is made for less, where the one before keeps the budget in bytes and not in segments."""
 RemarkedT = TypeVar("RemarkedT", Row, Recording)
 HOW = "simulated: the step run on the simulated device"
 SMALL_BYTES = 1 << 30
@@ -24,25 +31,25 @@ SIZED_BY_DATA = "a size in it depends on data, so that it was run with bytes and
 READS_NUMBERS = "each number that it reads of the device was 1: what depends on one, as GradScaler does, may differ"
 
 
-def recorded_program(factory: str, hardware: Hardware, technique: Technique = "plain") -> Recording:
-    """MODULE:FACTORY's step under a technique, by shapes alone, and with bytes where it needs numbers.
+def recorded_program(factory: str, hardware: Hardware, policy: Policy = plain) -> Recording:
+    """MODULE:FACTORY's step under a policy, by shapes alone, and with bytes where it needs numbers.
 
     Raises `InvalidInput` where it cannot be run, or cut into blocks.
     """
     model = OwnModel(factory=factory)
-    recording = _by_shapes(model, factory, hardware, technique)
+    recording = _by_shapes(model, factory, hardware, policy)
     if recording is None:
-        return _also(record(model, factory, hardware, technique), (SIZED_BY_DATA,))
+        return _also(record(model, factory, hardware, policy), (SIZED_BY_DATA,))
     if recording.reads_numbers and max(recording.trace.graph.memory_bytes) <= SMALL_BYTES:
-        return record(model, factory, hardware, technique)
+        return record(model, factory, hardware, policy)
     read = (READS_NUMBERS,) if recording.reads_numbers else ()
     return _also(recording, (*read, *temporaries_doubts(recording.trace.graph)))
 
 
-def _by_shapes(model: OwnModel, factory: str, hardware: Hardware, technique: Technique) -> Recording | None:
+def _by_shapes(model: OwnModel, factory: str, hardware: Hardware, policy: Policy) -> Recording | None:
     """None where device sim refuses that; its error is gone then, and with it the tensors that it held."""
     try:
-        return record(model, factory, hardware, technique, shapes_only=True)
+        return record(model, factory, hardware, policy, shapes_only=True)
     except InvalidInput as error:
         if shapes_refusal(error):
             return None
@@ -59,11 +66,35 @@ def _row(factory: str, technique: Technique, asked: Asked, recording: Recording,
         row = swap_row(recording.trace, asked.hardware, budget, HOW, asked.solver, asked.limits)
         return _also(row, (*recording.remarks, *doubts(recording.trace.graph)))
     clock = f"sim-executed, virtual time of {asked.hardware.name}"
+
+    def judged(recorded: Recording) -> Row:
+        return row_of(recorded.trace, budget, Told(technique, WHAT[technique], HOW, clock, recorded.remarks))
+
     try:
-        recorded = recording if technique == "plain" else recorded_program(factory, asked.hardware, technique)
-    except InvalidInput as error:
+        if technique == "planned":
+            return _planned_row(factory, asked, budget, judged)
+        return judged(
+            recording if technique == "plain" else recorded_program(factory, asked.hardware, POLICIES[technique])
+        )
+    except (InvalidInput, InfeasibleBudget) as error:
         return Row(technique=technique, what=WHAT[technique], how=HOW, reason=f"cannot be told: {error}")
-    return row_of(recorded.trace, budget, Told(technique, WHAT[technique], HOW, clock, recorded.remarks))
+
+
+def _planned_row(factory: str, asked: Asked, budget: Budget, judged: Callable[[Recording], Row]) -> Row:
+    """Plans are made for bytes: where segments take more, for as many bytes less."""
+    plan_bytes = budget.bytes
+    for attempt in range(TRIES):
+        try:
+            recorded = recorded_program(factory, asked.hardware, planned(plan_bytes))
+        except InfeasibleBudget:
+            if attempt == 0:
+                raise
+            break
+        row = replace(judged(recorded), plan_budget_bytes=plan_bytes, solver="heu", asked=("heu",))
+        if row.fits or row.least_reserved_bytes is None:
+            break
+        plan_bytes -= max(1, row.least_reserved_bytes - budget.bytes)
+    return row
 
 
 def _also(told: RemarkedT, remarks: Sequence[str]) -> RemarkedT:

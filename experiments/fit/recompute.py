@@ -10,7 +10,11 @@ from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selectiv
 
 from runtime.blocks.blocks import find_blocks
 from runtime.blocks.replacing import forward_replaced
+from runtime.recompute import plan
 
+PLANNED = (
+    "each repeated block keeps and runs again what heu decides for this budget, by operator (runtime.recompute.plan)"
+)
 KEPT = frozenset({"mm", "addmm", "bmm", "baddbmm", "linear", "convolution"})
 """Operators of `aten` whose results selective recomputation keeps: matrix products and convolutions."""
 KEPT_BEGIN = "_scaled_dot_product"
@@ -27,6 +31,18 @@ def checkpointed(model: torch.nn.Module, device: torch.device) -> AbstractContex
 def selective(model: torch.nn.Module, device: torch.device) -> AbstractContextManager[None]:
     """Inside, every repeated block keeps what `KEPT` names, and recomputes the rest; raises as `checkpointed`."""
     return _blocks_run(model, partial(checkpoint, use_reentrant=False, context_fn=_contexts))
+
+
+def planned(budget_bytes: int) -> Callable[[torch.nn.Module, torch.device], AbstractContextManager[Any]]:
+    """Inside, operators of repeated blocks run again as planned for that budget.
+
+    Raises as `checkpointed`, and `InfeasibleBudget` from the second step on where no plan keeps it.
+    """
+
+    def inside(model: torch.nn.Module, device: torch.device) -> AbstractContextManager[Any]:
+        return plan(model, budget=budget_bytes)
+
+    return inside
 
 
 @contextmanager

@@ -4,6 +4,7 @@ import gc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from typing import Any
 
 import msgspec
 import torch
@@ -21,7 +22,7 @@ from solvers.timeline.segments import Event
 
 STEPS = 3
 """Steps in all; the last one is profiled. The first has no optimizer states and no gradients of a step before."""
-Policy = Callable[[torch.nn.Module, torch.device], AbstractContextManager[None]]
+Policy = Callable[[torch.nn.Module, torch.device], AbstractContextManager[Any]]
 
 
 def plain(model: torch.nn.Module, device: torch.device) -> AbstractContextManager[None]:
@@ -42,7 +43,7 @@ class Recording:
 
 
 def record(
-    model: Model, name: str, hardware: Hardware, policy: str = "plain", *, shapes_only: bool = False
+    model: Model, name: str, hardware: Hardware, policy: Policy = plain, *, shapes_only: bool = False
 ) -> Recording:
     """Build a model on the simulated device, train `STEPS` steps under a policy, and trace all of it.
 
@@ -54,7 +55,7 @@ def record(
     device = sim.device
     before = torch.accelerator.memory_allocated(device)
     try:
-        recording = _recorded(model, name, device, POLICIES[policy], before)
+        recording = _recorded(model, name, device, policy, before)
         return replace(recording, reads_numbers=sim.counters().bytes_to_host > 0)
     finally:
         gc.collect()

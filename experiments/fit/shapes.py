@@ -21,6 +21,7 @@ WHAT: dict[Technique, str] = {
     "plain": "everything is kept",
     "full": "each layer keeps its input only and runs again before its backward pass",
     "selective": "each layer's attention core runs again before its backward pass (Korthikanti et al. 2022)",
+    "planned": "each layer keeps and runs again what heu decides for this budget, by operator",
 }
 
 
@@ -37,17 +38,17 @@ def shape_rows(stage: Stage, asked: Asked, budget: Budget) -> tuple[Row, ...]:
 def _row(stage: Stage, technique: Technique, asked: Asked, budget: Budget) -> Row:
     if technique == "swap":
         return swap_row(shape_trace(stage), asked.hardware, budget, HOW, asked.solver, asked.limits)
-    trace = technique_trace(stage, technique)
+    trace = technique_trace(stage, technique, budget.bytes)
     if isinstance(trace, str):
         return Row(technique=technique, what=WHAT[technique], how=HOW, reason=f"cannot be told: {trace}")
     return row_of(trace, budget, Told(technique, WHAT[technique], HOW, CLOCK))
 
 
-def technique_trace(stage: Stage, technique: Technique) -> Trace | str:
-    """The step of a stage, plain or recomputing; a sentence where the rule does not apply."""
+def technique_trace(stage: Stage, technique: Technique, budget_bytes: int = LARGEST) -> Trace | str:
+    """The step of a stage, plain or recomputing; a sentence where the rule does not apply. Plans are for the budget."""
     if technique == "plain":
         return shape_trace(stage)
-    plan = _rule(stage, technique)
+    plan = _rule(stage, "heu", budget_bytes) if technique == "planned" else _rule(stage, technique, LARGEST)
     if isinstance(plan, str):
         return plan
     plain, (group, *_) = stage.graph, plan.groups
@@ -62,18 +63,18 @@ def _trace(stage: Stage, graph: OpGraph, kept_bytes: int) -> Trace:
     return graph_trace(graph, (stage.inflight - 1) * each)
 
 
-def _rule(stage: Stage, technique: Technique) -> RecomputeLayerPlan | str:
-    """What Megatron-LM's rule of that name recomputes in every layer; a sentence where it does not apply."""
+def _rule(stage: Stage, solver: str, budget_bytes: int) -> RecomputeLayerPlan | str:
+    """What Megatron-LM's rule of that name, or a solver, recomputes in every layer; a sentence where there is none."""
     problem = layer_problem(
         stage.costs,
         layers=stage.layers,
         inflight_microbatches=stage.inflight,
         last_stage=stage.is_last,
-        budget_bytes=LARGEST,
+        budget_bytes=budget_bytes,
         static_bytes=stage.fixed_bytes,
         stall_us=0,
     )
-    solution = build_solver(technique, {}).solve(problem, Limits())
+    solution = build_solver(solver, {}).solve(problem, Limits())
     return solution.plan if isinstance(solution.plan, RecomputeLayerPlan) else solution.reason or "there is no plan"
 
 

@@ -10,7 +10,7 @@ from experiments.reproduction.result import Value
 from solvers.ir.hardware import Hardware
 from solvers.partition.bounds import best_possible
 from solvers.partition.pipeline import Pipeline
-from solvers.partition.policies import SYSTEMS, System, decide
+from solvers.partition.policies import SYSTEMS, System
 from solvers.partition.stages import Stages
 
 BEST = "best possible"
@@ -22,16 +22,12 @@ Cell = Mapping[str, Mapping[str, Any]]
 def compare(pipeline: Pipeline, systems: Mapping[str, System]) -> dict[str, dict[str, Any]]:
     """Every system's step on one pipeline; systems of one policy share what its stages were asked."""
     stages: dict[str, Stages] = {}
-    found = {}
-    for name, system in systems.items():
-        known = stages.setdefault(system.policy, Stages(pipeline, decide(system.policy)))
-        found[name] = figures_of(simulate(pipeline, system, known))
-    return found
+    return {name: figures_of(simulate(pipeline, system, stages)) for name, system in systems.items()}
 
 
 def best_figures(pipeline: Pipeline) -> dict[str, Any]:
     """The throughput that no mix of policies and no partition exceeds; the reason where nothing fits."""
-    best, cut = best_possible(pipeline, "cooldown"), pipeline.parallelism
+    best, cut = best_possible(pipeline.problem, "cooldown"), pipeline.parallelism
     if best.bound_us is None:
         return {"reason": best.reason}
     return {"samples_per_s": cut.microbatch * cut.microbatches * MICRO / best.bound_us}

@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from experiments.lynx.throughput import Split, parallelism, split_label
-from experiments.pipeline.simulate import Step, Unfit, fastest, pipeline_on, step_of
-from experiments.pipeline.simulate import split as split_layers
+from experiments.pipeline.simulate import Step, judged, pipeline_on
 from experiments.reproduction import OUT_OF_MEMORY, Cells, Result, Series
 from experiments.reproduction.result import Value
 from solvers.ir.hardware import Hardware
 from solvers.partition.policies import Cut, System, decide
 from solvers.partition.stages import Stages
+from solvers.partition.steps import fastest, step_by
 from solvers.workload import ModelShape
 
 CUTS: tuple[Cut, ...] = ("dp", "greedy-lynx", "balanced")
@@ -49,15 +49,13 @@ def partitions(
 def losses(shape: ModelShape, machine: Hardware, split: Split, microbatch: int, microbatches: int) -> dict[str, Any]:
     """The fastest partition of HEU's stages, and the steps of the other ones; the reason where nothing fits."""
     pipeline = pipeline_on(shape, machine, parallelism(split, microbatch, microbatches))
-    stages = Stages(pipeline, decide("heu"))
-    best = fastest(pipeline, stages, System("heu", "fastest", "cooldown"))
+    stages = Stages(pipeline.problem, decide("heu"), as_printed=True)
+    best = fastest(stages, System("heu", "fastest", "cooldown"))
     if best.makespan_us is None:
         return {"reason": best.reason}
     found: dict[str, Any] = {"fastest_us": best.makespan_us, "bound_us": best.bound_us, "layers": best.layers}
     for cut in CUTS:
-        system = System("heu", cut, "cooldown")
-        layers = split_layers(pipeline, stages, system)
-        step = layers if isinstance(layers, Unfit) else step_of(pipeline, system, stages, layers)
+        step = judged(pipeline, step_by(pipeline.problem, System("heu", cut, "cooldown"), stages))
         found[cut] = step.makespan_us if isinstance(step, Step) else None
     return found
 

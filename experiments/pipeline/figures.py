@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from experiments.pipeline.simulate import Step, Unfit
+from experiments.pipeline.simulate import Step
+from solvers.partition.steps import Unfit
 
 
 def figures_of(step: Step | Unfit) -> dict[str, Any]:

@@ -6,14 +6,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from experiments.pipeline.figures import figures_of
-from experiments.pipeline.simulate import Step, Unfit, simulate
+from experiments.pipeline.simulate import Step, simulate, too_few_layers
 from experiments.rows import commit
 from solvers.ir import Row
 from solvers.ir.recompute import RecomputeLayerProblem
 from solvers.partition.bounds import best_possible, least_critical_us, without_recomputation
 from solvers.partition.pipeline import Pipeline
-from solvers.partition.policies import System, decide
+from solvers.partition.policies import System
 from solvers.partition.stages import StageChoice, Stages
+from solvers.partition.steps import Unfit
 from solvers.timeline.pipeline.inputs import Hide
 
 
@@ -61,8 +62,7 @@ def compare_systems(pipeline: Pipeline, systems: Mapping[str, System]) -> Compar
     planned = []
     for name, system in systems.items():
         begun = time.perf_counter()
-        known = stages.setdefault(system.policy, Stages(pipeline, decide(system.policy)))
-        step = simulate(pipeline, system, known)
+        step = simulate(pipeline, system, stages)
         planned.append(Planned(name, step, time.perf_counter() - begun))
     hide: Hide = "all" if any(system.hide == "all" for system in systems.values()) else "cooldown"
     limit = _limit(pipeline, hide)
@@ -71,10 +71,12 @@ def compare_systems(pipeline: Pipeline, systems: Mapping[str, System]) -> Compar
 
 def _limit(pipeline: Pipeline, hide: Hide) -> Limit:
     """The bound of every mix and partition, and the fastest step if nothing were recomputed."""
-    best = best_possible(pipeline, hide)
+    if pipeline.shape.layers < pipeline.parallelism.pipeline:
+        return Limit(None, None, too_few_layers(pipeline))
+    best = best_possible(pipeline.problem, hide)
     if best.layers is None:
         return Limit(None, None, best.reason)
-    return Limit(best.bound_us, without_recomputation(pipeline).bound_us, None)
+    return Limit(best.bound_us, without_recomputation(pipeline.problem).bound_us, None)
 
 
 def rows_of(experiment: str, comparison: Comparison, asked: Mapping[str, Any]) -> list[Row]:

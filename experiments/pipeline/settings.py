@@ -1,7 +1,6 @@
 """The settings of a pipeline experiment: types, ranges, and the sentence for a value outside."""
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, cast, get_args
@@ -13,14 +12,13 @@ from omegaconf import MISSING
 from experiments.compose import Root, read_root
 from experiments.hardware import read_hardware
 from experiments.kinds import PIPELINE
-from experiments.pipeline.simulate import message_us
 from experiments.shapes import read_shape
 from solvers.ir import InvalidInput
 from solvers.ir.names import unknown
 from solvers.partition.pipeline import Pipeline, machine_split
 from solvers.partition.policies import POLICIES, Cut, System
 from solvers.timeline.pipeline.inputs import Hide
-from solvers.workload import Parallelism
+from solvers.workload import Parallelism, p2p_us
 
 GIB = 2**30
 
@@ -65,8 +63,7 @@ class PipelineSettings:
         memory = self.memory_gib
         if memory is not None and not (math.isfinite(memory) and 0 < memory <= 2**20):
             raise InvalidInput(f"memory_gib is {memory}, outside 0…{2**20}: choose a value inside")
-        if not re.fullmatch(r"\w[\w.-]*", self.name):
-            raise InvalidInput(f"name is {self.name!r}, which names no folder: use letters, digits, - and _")
+        names_a_folder(self.name)
         if self.kind != PIPELINE:
             raise InvalidInput(f"kind is {self.kind!r}, but this experiment is of the kind {PIPELINE!r}: leave it out")
 
@@ -114,7 +111,7 @@ def make_pipeline(settings: PipelineSettings) -> Pipeline:
 
 def require_split(pipeline: Pipeline) -> None:
     """Raise `InvalidInput` where the split does not work on the cluster, before anything is written."""
-    _ = pipeline.costs, pipeline.extras, message_us(pipeline)
+    _ = pipeline.costs, pipeline.extras, p2p_us(pipeline.shape, pipeline.parallelism, pipeline.machine)
 
 
 def make_systems(settings: PipelineSettings) -> dict[str, System]:

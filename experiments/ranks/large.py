@@ -2,7 +2,8 @@
 
 Tensor parallelism 8, two pipeline stages under torch.distributed's `Schedule1F1B`, every rank's race check and report.
 Each run is a process of its own, whose time and memory are taken: one with memory enough, which finds the ranks' peaks;
-one with exactly these peaks; and for a rank of each stage one with a block less, which must run out of memory.
+one with exactly what the arithmetic says; and for a rank of each stage one with a block less, which must run out of
+memory.
 """
 
 import argparse
@@ -26,6 +27,8 @@ from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 from experiments.hardware import read_hardware
 from experiments.models.rank import Rank
 from experiments.rank_profiles import Case, formula
+from experiments.ranks.footprint import STATES, Footprint, footprint
+from experiments.ranks.ledger import BLOCK_BYTES
 from experiments.ranks.megatron import ParallelStage, split_cross_entropy
 from experiments.ranks.record import figures_of_rank
 from experiments.refusals import refusing
@@ -36,10 +39,6 @@ from solvers.workload import ModelShape, Parallelism, megatron_layer, stage_extr
 from solvers.workload.stage import BYTES_PER_PARAMETER, inflight
 
 GIB = 1 << 30
-BLOCK_BYTES = 512
-"""What a device's memory is handed out in."""
-STATES = 4
-"""Parameters, gradients and AdamW's two moments, all of them in bfloat16, of 2 bytes."""
 
 
 class Plan(NamedTuple):
@@ -53,6 +52,8 @@ class Plan(NamedTuple):
     cluster: str = "lynx-nvlink-8"
     capacity_bytes: tuple[int, ...] = (1 << 41,)
     """Each rank's memory, or one for all of them."""
+    sequence: int | None = None
+    """Its own, in place of the shape's."""
 
     @property
     def ranks(self) -> int:
@@ -66,31 +67,21 @@ class Plan(NamedTuple):
 
     def model(self) -> ModelShape:
         """The shape with so many layers."""
-        return msgspec.structs.replace(read_shape(self.shape), layers=self.layers)
+        shape = read_shape(self.shape)
+        return msgspec.structs.replace(shape, layers=self.layers, sequence=self.sequence or shape.sequence)
 
 
-class Arithmetic(NamedTuple):
-    """What a stage's device needs by formulas, in bytes; `solvers/workload` and what its README leaves out."""
-
-    static: int
-    """Parameters, gradients and moments."""
-    kept: int
-    """What the other microbatches in flight keep for their backward passes."""
-    microbatch: int
-    """The most that lives of the one that runs, and the statistics of its norms."""
-    constants: int
-    """The mask of attention, and the angles of positions."""
-    messages: int
-    """What the schedule receives into, for each microbatch, and the outputs that it keeps until their gradients."""
-
-    @property
-    def peak(self) -> int:
-        """All of it."""
-        return sum(self)
+def arithmetic(plan: Plan, stage: int) -> Footprint:
+    """What a stage's device needs, tensor by tensor."""
+    return footprint(plan.model(), plan.cut, stage)
 
 
-def arithmetic(plan: Plan, stage: int) -> Arithmetic:
-    """The formulas of a stage."""
+def by_formulas(plan: Plan, stage: int) -> int:
+    """The same by the closed formulas of `solvers/workload`, and what the program has besides, in bytes.
+
+    Parameters, gradients, moments; what other microbatches in flight keep; the most that lives of the running one, and
+    the statistics of its norms; the mask and the angles; what is received into, and outputs kept for their gradients.
+    """
     shape, cut, cluster = plan.model(), plan.cut, read_hardware(plan.cluster)
     layers = shape.layers // plan.pipeline
     layer = megatron_layer(shape, cut, cluster)
@@ -102,13 +93,16 @@ def arithmetic(plan: Plan, stage: int) -> Arithmetic:
     hidden = 2 * shape.sequence * shape.hidden
     neighbours = (stage > 0) + (not last)
     logits = 2 * shape.sequence * -(-shape.vocab // plan.tensor)
-    return Arithmetic(
-        static=static_bytes(shape, cut, stage, layers) // BYTES_PER_PARAMETER * 2 * STATES,
-        kept=(flying - 1) * (closed.kept_bytes + closed.left_out_bytes),
-        microbatch=max(graph.memory_bytes) + closed.left_out_bytes,
-        constants=shape.sequence**2 * (shape.heads // shape.kv_heads) + 2 * 2 * shape.sequence * width,
+    return (
+        static_bytes(shape, cut, stage, layers) // BYTES_PER_PARAMETER * 2 * STATES
+        + (flying - 1) * (closed.kept_bytes + closed.left_out_bytes)
+        + max(graph.memory_bytes)
+        + closed.left_out_bytes
+        + shape.sequence**2 * (shape.heads // shape.kv_heads)
+        + 2 * 2 * shape.sequence * width
         # Of each microbatch one message is the graph's already: the stage's input, or the gradient of its output.
-        messages=neighbours * (plan.microbatches - 1) * hidden + flying * (logits if last else hidden),
+        + neighbours * (plan.microbatches - 1) * hidden
+        + flying * (logits if last else hidden)
     )
 
 
@@ -199,23 +193,24 @@ def run_plan(plan: Plan) -> dict[str, Any]:
     }
 
 
-def plans_with_peaks(plan: Plan, peaks: Sequence[int]) -> list[Plan]:
-    """The same with exactly these peaks as memory, and with a block less on the first rank of each stage."""
+def plans_with_arithmetic(plan: Plan) -> list[Plan]:
+    """The same with exactly the arithmetic's bytes as memory, and with a block less on the first rank of each stage."""
+    needed = [arithmetic(plan, rank // plan.tensor).peak for rank in range(plan.ranks)]
     short = [
-        [peak - BLOCK_BYTES * (rank == first) for rank, peak in enumerate(peaks)]
+        [size - BLOCK_BYTES * (rank == first) for rank, size in enumerate(needed)]
         for first in range(0, plan.ranks, plan.tensor)
     ]
-    return [plan._replace(capacity_bytes=tuple(each)) for each in (list(peaks), *short)]
+    return [plan._replace(capacity_bytes=tuple(each)) for each in (needed, *short)]
 
 
 def stage_table(plan: Plan, row: dict[str, Any]) -> str:
-    """The stages: formulas beside what was found, in GiB."""
-    head = ["stage", "ranks", "static", "kept", "microbatch", "constants", "messages", "arithmetic (GiB)",
-            "found (GiB)", "difference", "computes", "communicates"]  # fmt: skip
+    """The stages: the arithmetic's terms in GiB, its sum beside what was found, and the closed formulas' sum."""
+    head = ["stage", "ranks", *Footprint._fields, "arithmetic (bytes)", "found (bytes)", "difference",
+            "formulas (GiB)", "off", "computes", "communicates"]  # fmt: skip
     lines = ["| " + " | ".join(head) + " |", "|---|---|" + "---:|" * (len(head) - 2)]
     for stage in range(plan.pipeline):
         terms, ranks = arithmetic(plan, stage), range(stage * plan.tensor, (stage + 1) * plan.tensor)
-        most = max(row["peak_bytes"][rank] for rank in ranks)
+        most, closed = max(row["peak_bytes"][rank] for rank in ranks), by_formulas(plan, stage)
         shares = [
             max(row[name][rank] for rank in ranks) * 1e3 / row["makespan_ns"] for name in ("compute_us", "comm_us")
         ]
@@ -223,9 +218,11 @@ def stage_table(plan: Plan, row: dict[str, Any]) -> str:
             str(stage),
             f"{ranks[0]} to {ranks[-1]}",
             *(f"{term / GIB:.3f}" for term in terms),
-            f"{terms.peak / GIB:.3f}",
-            f"{most / GIB:.3f}",
-            f"{most / terms.peak - 1:+.2%}",
+            f"{terms.peak:,}",
+            f"{most:,}",
+            f"{most - terms.peak:,}",
+            f"{closed / GIB:.3f}",
+            f"{closed / most - 1:+.2%}",
             *(f"{share:.1%}" for share in shares),
         ]
         lines.append("| " + " | ".join(cells) + " |")
@@ -271,10 +268,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(json.dumps(run_plan(plan._replace(capacity_bytes=tuple(plan.capacity_bytes)))))
         return 0
     plan = Plan()
-    rows = [apart(plan)]
-    rows += [apart(one) for one in plans_with_peaks(plan, rows[0]["peak_bytes"])]
+    rows = [apart(one) for one in (plan, *plans_with_arithmetic(plan))]
     short = [f"a block less on rank {first}" for first in range(0, plan.ranks, plan.tensor)]
-    text = stage_table(plan, rows[0]) + "\n" + run_table(rows, ["2 TiB each", "exactly these peaks", *short])
+    text = stage_table(plan, rows[0]) + "\n" + run_table(rows, ["2 TiB each", "exactly the arithmetic's", *short])
     print(text, end="")
     if told.out is not None:
         told.out.mkdir(parents=True, exist_ok=True)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
@@ -14,6 +15,9 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 
 from experiments.models import Batches, Gpt, GptShape
 from experiments.ranks.models import Stage, build, next_byte_loss, own_seed
+
+J = TypeVar("J")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -155,10 +159,10 @@ STYLES: dict[str, Callable[[Job, int, torch.device, Gpt], Trained]] = {
 }
 
 
-def program(job: Job) -> Callable[[int], Trained]:
+def program(train: Callable[[J, int, torch.device], T], job: J) -> Callable[[int], T]:
     """What `run_ranks` runs."""
 
-    def ranked(rank: int) -> Trained:
+    def ranked(rank: int) -> T:
         dist.init_process_group("sim")
         found = train(job, rank, torch.device("sim", rank))
         dist.destroy_process_group()

@@ -9,16 +9,20 @@ from solvers.ir.report import Report, Span
 
 @dataclass(frozen=True)
 class RankFigures:
-    """Virtual microseconds: the run's end, and how long the device had a kernel, or an operation between ranks."""
+    """Microseconds: the run's end, and how long the device had a kernel, or an operation between ranks.
+
+    Of a real device, whose report has no lanes, the latter are None, as a CPU's peak is."""
 
     end_us: float
-    compute_us: float
-    comm_us: float
-    peak_bytes: int
+    compute_us: float | None
+    comm_us: float | None
+    peak_bytes: int | None
 
 
 def figures_of_rank(report: Report) -> RankFigures:
     """The figures of one rank."""
+    if not report.spans:
+        return RankFigures(report.makespan_us, None, None, report.peak_bytes or None)
     talks = [span for span in report.spans if span.lane.startswith(COMMUNICATION)]
     computes = [span for span in report.spans if not span.lane.startswith(COMMUNICATION)]
     return RankFigures(report.makespan_us, _covered(computes), _covered(talks), report.peak_bytes)

@@ -5,20 +5,22 @@ from collections.abc import Sequence
 import torch
 from rich.console import Console
 
+from experiments.commands.interrupts import Interrupts
 from experiments.compose import split_flags
 from experiments.plots import png_bytes, svg_text
 from experiments.progress import stages
-from experiments.ranks.carriers import Carried, carried
+from experiments.ranks.carriers import Carried, Where, carried, part_of_torchrun
 from experiments.ranks.outcomes import equal_in_all, row_of, table_of
 from experiments.ranks.pictures import ranks_figure
-from experiments.ranks.programs import Job
+from experiments.ranks.programs import Job, Trained, train
 from experiments.ranks.record import figures_of_rank
 from experiments.ranks.reference import reference
-from experiments.ranks.settings import ComposedRanks, read_ranks_settings
+from experiments.ranks.settings import Carrier, ComposedRanks, RanksSettings, read_ranks_settings
 from experiments.run_directory import CONFIG, RunDirectory, interrupted, open_run_directory
 from experiments.tables import to_markdown, to_text
 from experiments.training.compare import print_rows
 from experiments.worlds import load_hardware
+from runtime.ranks.torchrun import started
 from solvers.ir import Row
 from solvers.ir.codec import document_to_raw
 
@@ -26,21 +28,30 @@ USAGE = """bayplan train experiment=ranks [key=value …]
 
 Trains a byte-level GPT on real text over several simulated devices, as ordinary torch.distributed programs do, and
 compares losses, gradients and parameters with one process on the CPU. Settings (experiments/ranks/settings.py):
-  style=ddp|fsdp2|tp|1f1b ranks=4 steps=4 microbatches=8 carrier=threads|processes noise=0.1 check=false
+  style=ddp|fsdp2|tp|1f1b ranks=4 steps=4 microbatches=8 noise=0.1 check=false
+  carrier=threads|processes|torchrun device=sim|cuda|cpu
   hardware=sim-cluster model=gpt-micro model.layers=4 run_dir=PATH plots=false
+
+Real devices, CUDA by NCCL or CPUs by gloo, want a process a rank:
+  torchrun --nproc-per-node 4 --no-python bayplan train experiment=ranks ranks=4 carrier=torchrun device=cuda
 """
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command; 0: done, 1: a rank's bits differ from the reference's, or accesses raced."""
+    """Run the command; 0: done, 1: a rank's numbers are not the reference's, or accesses raced."""
     words, flags = split_flags(argv, {"-h", "--help"})
     if flags:
         print(USAGE, end="")
         return 0
     composed = read_ranks_settings(words)
+    if composed.settings.carrier is Carrier.torchrun and started().rank:
+        torch.set_num_threads(1)
+        part_of_torchrun(train, _job(composed), _where(composed.settings))
+        return 0  # Rank 0 has the row.
     directory = open_run_directory(composed.settings.name, composed.settings.run_dir)
     try:
-        row = run(composed, directory)
+        with Interrupts(patient=False):  # SIGTERM is as Ctrl-C: no process is left behind
+            row = run(composed, directory)
     except KeyboardInterrupt:
         return interrupted(directory)
     finally:
@@ -52,23 +63,30 @@ def main(argv: Sequence[str]) -> int:
 def run(composed: ComposedRanks, directory: RunDirectory) -> Row:
     """The training, the reference, and the files of both."""
     torch.set_num_threads(1)  # sums in parallel come in another order
-    settings, shape = composed.settings, composed.shape
-    job = Job(settings.style, shape, settings.ranks, settings.steps, settings.microbatches)
-    hardware = load_hardware(settings.hardware)
+    settings, job = composed.settings, _job(composed)
     with stages(1 + settings.check) as shown:
         with shown.stage(f"{settings.style} on {settings.ranks} ranks"):
-            done = carried(settings.carrier, job, hardware, settings.noise)
+            done = carried(settings.carrier, train, job, _where(settings))
         wanted = None
         if settings.check:
             with shown.stage("the same in one process"):
                 wanted = reference(job)
     figures = [figures_of_rank(report) for report in done.reports]
-    row = row_of(composed, done.trained, wanted, figures, done.races)
+    row = row_of(composed, done, wanted, figures)
     _write(composed, directory, done, row)
     return row
 
 
-def _write(composed: ComposedRanks, directory: RunDirectory, done: Carried, row: Row) -> None:
+def _job(composed: ComposedRanks) -> Job:
+    settings = composed.settings
+    return Job(settings.style, composed.shape, settings.ranks, settings.steps, settings.microbatches)
+
+
+def _where(settings: RanksSettings) -> Where:
+    return Where(settings.device.value, load_hardware(settings.hardware), settings.noise)
+
+
+def _write(composed: ComposedRanks, directory: RunDirectory, done: Carried[Trained], row: Row) -> None:
     settings = composed.settings
     directory.text(CONFIG, composed.yaml)
     directory.rows([row])
@@ -76,7 +94,7 @@ def _write(composed: ComposedRanks, directory: RunDirectory, done: Carried, row:
     directory.text("table.md", to_markdown([table_of(row)]))
     for rank, report in enumerate(done.reports):
         directory.json(f"reports/rank-{rank}.json", document_to_raw(report))
-    if settings.plots:
+    if settings.plots and any(report.spans for report in done.reports):
         end_us = max(report.makespan_us for report in done.reports)
         title = f"The last step of {settings.style} on {settings.ranks} simulated devices"
         figure = ranks_figure(done.reports, title, end_us * (1 - 1 / settings.steps))

@@ -1,6 +1,5 @@
 """The settings of a stability experiment: types, ranges, and the sentence for a value outside."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -11,7 +10,7 @@ from omegaconf import MISSING
 
 from experiments import config
 from experiments.compose import Root, read_root
-from experiments.config import DeviceKind, GptConf, HardwareConf, ModelConf, share_of_peak, within
+from experiments.config import DeviceKind, GptConf, HardwareConf, ModelConf, names_a_folder, share_of_peak, within
 from experiments.kinds import STABILITY
 from solvers.ir import InvalidInput
 
@@ -93,8 +92,7 @@ class StabilitySettings:
                 f"budget_fraction is {self.budget_fraction} and budget_bytes {self.budget_bytes}: give exactly one of "
                 "them, and null for the other"
             )
-        if not re.fullmatch(r"\w[\w.-]*", self.name):
-            raise InvalidInput(f"name is {self.name!r}, which names no folder: use letters, digits, - and _")
+        names_a_folder(self.name)
         if self.kind != STABILITY:
             raise InvalidInput(f"kind is {self.kind!r}, but this experiment is of the kind {STABILITY!r}: leave it out")
         if len(set(self.policies)) != len(self.policies):

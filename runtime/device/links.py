@@ -1,10 +1,11 @@
 """What a hardware file says of several simulated devices: which it describes, and how they are connected."""
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 
 from solvers.ir.errors import InvalidInput, InvalidProblem
-from solvers.ir.hardware import HOST, Device, Hardware, Link
+from solvers.ir.hardware import HOST, Device, Hardware
+from solvers.timeline.collectives import Lane, lane_of
 
 PlainLink = tuple[int, int, int]
 """Bytes a second, latency in nanoseconds, and the lane, which carries one transfer at a time."""
@@ -34,9 +35,11 @@ class Lanes:
         self._hardware = hardware
         self._names = [device.name for device in devices]
         self._numbers: dict[Hashable, int] = {}
+        self._between: set[int] = set()
 
-    def __len__(self) -> int:
-        return len(self._numbers)
+    def joins_devices(self) -> list[bool]:
+        """By lane, whether a group of devices can want it."""
+        return [number in self._between for number in range(len(self._numbers))]
 
     def to_host(self, index: int) -> list[PlainLink]:
         """The ways from the host to a device, and back."""
@@ -52,14 +55,19 @@ class Lanes:
                 found[other] = self._way(index, other)
             except InvalidProblem:
                 continue
+            self._between.add(found[other][2])
+        return found
+
+    def numbers(self, lanes: Iterable[Lane]) -> list[int]:
+        """The numbers of lanes between devices, each of which has a name of its own."""
+        found = [self._numbers.setdefault((lane, None), len(self._numbers)) for lane in sorted(lanes)]
+        self._between.update(found)
         return found
 
     def _way(self, source: int, target: int) -> PlainLink:
         names = [HOST if end == _HOST_END else self._names[end] for end in (source, target)]
         link = self._hardware.link(*names)
-        return link.bytes_per_s, math.ceil(link.latency_us * 1000), self._lane(link, names[0], {source, target})
-
-    def _lane(self, link: Link, source: str, ends: set[int]) -> int:
-        bundle = link.shares if link.shares is not None else (link.a, link.b, frozenset(ends))
-        forward = link.a == source if link.duplex == "full" else None
-        return self._numbers.setdefault((bundle, forward), len(self._numbers))
+        alike = link.shares is None and len(set(self._names)) < len(self._names)
+        key = (lane_of(link, names[1]), frozenset({source, target}) if alike else None)
+        number = self._numbers.setdefault(key, len(self._numbers))
+        return link.bytes_per_s, math.ceil(link.latency_us * 1000), number

@@ -19,6 +19,7 @@ from runtime.device.view import DeviceView
 from solvers.ir.codec import read_document
 from solvers.ir.errors import InvalidInput
 from solvers.ir.hardware import HOST, TF32, Device, Hardware, Link
+from solvers.timeline.collectives import collective_lanes
 
 DEFAULT_HARDWARE = Hardware(
     name="sim-default",
@@ -127,14 +128,14 @@ def _set_up(hardware: Hardware | Path | str | None, options: SimOptions) -> SimD
     for index, capacity in enumerate(capacities):
         native.record_memory(0, index)
         native.set_capacity(capacity, index)
-    native.configure(numbers, lanes)
+    native.configure(numbers, lanes.joins_devices())
     native.set_races(races)
     native.set_pinned_rounding(rounding == "power-of-two")
     if shapes_only:
         native.set_temporaries(shipped_rules())
     native.set_shape_mode(shapes_only, ITEM_VALUE)
     CURRENT.clear()
-    CURRENT.append(SimDevice(native, hardware, segments))
+    CURRENT.append(SimDevice(native, hardware, segments, lanes))
     return CURRENT[-1]
 
 
@@ -188,8 +189,8 @@ def _settled(devices: int, held: Callable[[], int]) -> int:
     return held()
 
 
-def _plain_machine(hardware: Hardware, options: SimOptions) -> tuple[list[dict[str, Any]], int]:
-    """The devices as the plain numbers that the extension takes, and how many lanes their links have."""
+def _plain_machine(hardware: Hardware, options: SimOptions) -> tuple[list[dict[str, Any]], Lanes]:
+    """The devices as the plain numbers that the extension takes, and the lanes of their links."""
     devices = modelled(hardware, options["devices"])
     lanes = Lanes(hardware, devices)
     numbers = [
@@ -197,7 +198,9 @@ def _plain_machine(hardware: Hardware, options: SimOptions) -> tuple[list[dict[s
         | {"links": lanes.to_host(index), "peers": lanes.to_peers(index)}
         for index, device in enumerate(devices)
     ]
-    return numbers, len(lanes)
+    if len({device.name for device in devices}) == len(devices):
+        lanes.numbers(collective_lanes(hardware, [device.name for device in devices]))
+    return numbers, lanes
 
 
 def plain_numbers(

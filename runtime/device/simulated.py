@@ -3,7 +3,7 @@
 import atexit
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache, wraps
 from types import ModuleType, TracebackType
@@ -15,6 +15,7 @@ from torch.utils.backend_registration import generate_methods_for_privateuse1_ba
 
 from runtime.device import caching, torch_sim
 from runtime.device.arguments import END_OF_INT64, require_finite, require_integer
+from runtime.device.links import Lanes
 from runtime.device.native import load, why_missing
 from runtime.device.records import Counters, Race, Touch, TraceRecord
 from runtime.device.sim_modules import keep_parameters_of_moved_modules
@@ -22,6 +23,7 @@ from runtime.device.undeclared_writes import UNDECLARED_WRITES
 from runtime.device.view import DeviceView
 from solvers.ir.errors import InvalidInput
 from solvers.ir.hardware import Hardware
+from solvers.timeline.collectives import Lane
 
 RaceMode = Literal["raise", "record", "off"]
 PinnedRounding = Literal["exact", "power-of-two"]
@@ -39,9 +41,14 @@ class SimDevice(DeviceView):
     """The process's simulated accelerator, as `use_sim` last set it up: its first device, and what all share."""
 
     def __init__(
-        self, native: ModuleType, hardware: Hardware, allocator: caching.CachingAllocator | None = None
+        self,
+        native: ModuleType,
+        hardware: Hardware,
+        allocator: caching.CachingAllocator | None = None,
+        lanes: Lanes | None = None,
     ) -> None:
         super().__init__(native, 0)
+        self._lanes = lanes
         self.hardware = hardware
         self.allocator = allocator
 
@@ -54,6 +61,14 @@ class SimDevice(DeviceView):
         """Device `sim:index`; raises `InvalidInput` where there is none."""
         require_integer("index", index, 0, self.devices, "use_sim(devices=n) gives devices 0 to n − 1")
         return DeviceView(self._native, index)
+
+    def reserve_links(self, lanes: Iterable[Lane], earliest_ns: int, duration_ns: int) -> int:
+        """The start of a group's operation: the first gap that long in which no copy and no other operation has a link.
+
+        The links are then in use until its end. The devices' names in the hardware file must be different ones.
+        """
+        assert self._lanes is not None, "only use_sim knows the lanes"
+        return int(self._native.reserve_links(self._lanes.numbers(lanes), earliest_ns, duration_ns))
 
     @property
     def shapes_only(self) -> bool:

@@ -5,11 +5,12 @@ it, so that a table says how much it would have taken. `python -m experiments.te
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from runtime.device.native import load
 from solvers.ir.errors import InvalidInput
 
 TABLE = Path(__file__).with_name("temporaries.json")
@@ -90,3 +91,20 @@ def write_rules(path: Path, rules: Mapping[str, Rule], about: Mapping[str, str |
 def _raw(rule: Rule) -> dict[str, Any]:
     raw: dict[str, Any] = {"terms": rule.terms, "calls": rule.calls, "farthest_bytes": rule.farthest_bytes}
     return {**raw, "exact": rule.exact} if rule.exact else raw
+
+
+def temporaries_of(signature: str, sizes: Sequence[int], product: tuple[int, int, int, bool] | None = None) -> int:
+    """The bytes that a kernel takes for itself by the shipped table, as device sim takes them with shapes only.
+
+    `signature` and `sizes` (in bytes: arguments, then results) are those of the table; a matrix product says rows,
+    inner and columns besides, and whether its left operand lies column by column. Raises `InvalidInput` where no rule
+    knows the call.
+    """
+    native = load("runtime._sim")
+    native.set_temporaries(shipped_rules())
+    told = native.temporaries_of(signature, list(sizes), product)
+    if told is None:
+        raise InvalidInput(
+            f"no rule of {TABLE.name} knows the call {signature!r}: measure it, or write it as it is there"
+        )
+    return int(told)

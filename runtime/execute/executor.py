@@ -71,11 +71,12 @@ class Executed(Generic[T]):
 class SwapExecutor:
     """Executes one schedule, step after step, on the graph that it was planned for.
 
-    `device` is the current accelerator unless given. `host_limit_bytes` bounds the page-locked memory of all executors
-    while this one's steps run; `host_bytes` is what this one page-locks before its first step and keeps until `close`
-    (or `release_host_memory`). `trace=False` leaves spans, stalls and memory out of the report, and their events out of
-    the streams. Raises `InvalidInput` where there is no accelerator, no schedule (an answer without a plan), or the
-    schedule needs more of the host than the limit, `InvalidProblem` where the schedule is not one of this graph.
+    `device` is the current accelerator unless given. `host_limit_bytes` bounds the page-locked memory of all its
+    executors while this one's steps run; `host_bytes` is what this one page-locks before its first step and keeps until
+    `close` (or `release_host_memory`). `trace=False` leaves spans, stalls and memory out of the report, and their
+    events out of the streams. Raises `InvalidInput` where there is no accelerator, no schedule (an answer without a
+    plan), or the schedule needs more of the host than the limit, `InvalidProblem` where the schedule is not one of this
+    graph.
     """
 
     def __init__(
@@ -138,11 +139,11 @@ class SwapExecutor:
         torch.accelerator.synchronize(self.device)
         self._promise.require_room()
         self._held.require_segments()
-        with host_limit(self.host_limit_bytes):
+        with host_limit(self.host_limit_bytes, self.device):
             core.reserve_host(self.host_bytes, self.device)
         self._step.begin()
         try:
-            with host_limit(self.host_limit_bytes), without_collector(), watch_readers():
+            with host_limit(self.host_limit_bytes, self.device), without_collector(), watch_readers():
                 yield run
         except BaseException as error:
             self._explain(error, self._step.end())
@@ -153,8 +154,8 @@ class SwapExecutor:
         run.marks = marks_of(self._step, outcome)
 
     def close(self) -> None:
-        """Give idle page-locked memory back to the system, all executors' and sessions' alike; it may be used again."""
-        core.trim_host()
+        """Give the device's idle page-locked memory back to the system, all executors' and sessions'; usable again."""
+        core.trim_host(self.device)
 
     def __enter__(self) -> "SwapExecutor":
         return self

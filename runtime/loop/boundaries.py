@@ -14,7 +14,6 @@ GradScaler and the function that runs a backward pass, which are wrapped while s
 """
 
 import functools
-import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -23,12 +22,9 @@ from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 import torch
-from torch.optim.optimizer import (
-    Optimizer,
-    register_optimizer_step_post_hook,
-    register_optimizer_step_pre_hook,
-)
+from torch.optim.optimizer import Optimizer
 
+from runtime.loop.hooks import OptimizerHooks
 from runtime.loop.log import LOGGER
 from runtime.loop.patches import Function, Patch, Patches
 from runtime.loop.scaling import GradScalerWatch
@@ -46,6 +42,7 @@ def watch_boundaries(
     *,
     optimizer: Optimizer | None = None,
     backward_seen: Callable[[], bool] | None = None,
+    owns_thread: Callable[[], bool] = lambda: True,
 ) -> Iterator[None]:
     """Call `on_boundary` at the end of each iteration of this thread, until the context ends.
 
@@ -53,15 +50,13 @@ def watch_boundaries(
     before the boundary); a closure that the step calls is no part of it.
     `on_boundary=None` watches only that, for boundaries that the program gives itself. `optimizer` is the clock.
     `backward_seen` says whether a backward pass ran since the latest boundary; with it, a `GradScaler.update()` for
-    which no optimizer stepped ends an iteration too (a loop that looks for infinities itself).
+    which no optimizer stepped ends an iteration too (a loop that looks for infinities itself). `owns_thread` says
+    inside of a backward pass whether the calling thread, if it is one of autograd's, works for this one.
 
     Contexts may overlap and end in any order. What the callbacks raise passes to whoever called `step()`.
     """
-    watcher = _Watcher(on_boundary, on_optimizer, optimizer, backward_seen)
-    hooks = [
-        register_optimizer_step_pre_hook(watcher.before_step),
-        register_optimizer_step_post_hook(watcher.after_step),
-    ]
+    watcher = _Watcher(on_boundary, on_optimizer, optimizer, backward_seen, owns_thread)
+    _hooks.add(watcher)
     _scaling.add(watcher)
     _passing.append(watcher)
     try:
@@ -70,8 +65,7 @@ def watch_boundaries(
     finally:
         _passing.remove(watcher)
         _scaling.remove(watcher)
-        for hook in hooks:
-            hook.remove()
+        _hooks.remove(watcher)
 
 
 class _OpenStep(NamedTuple):
@@ -98,7 +92,9 @@ class _Watcher:
         on_optimizer: Callable[[bool], None],
         clock: Optimizer | None,
         backward_seen: Callable[[], bool] | None,
+        owns_thread: Callable[[], bool],
     ) -> None:
+        self._owns_thread = owns_thread
         self._on_boundary = on_boundary
         self._on_optimizer = on_optimizer
         self._backward_seen = backward_seen
@@ -114,11 +110,10 @@ class _Watcher:
         self._steps_at_update = 0
         self._warned = False
 
-    def before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
-        """An optimizer's step begins; answers its arguments if a closure is among them."""
+    def before_step(self, around: FrameType, optimizer: Optimizer, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
+        """An optimizer's step begins, in PyTorch's frame `around` it; its arguments if a closure is among them."""
         if not self._is_ours():
             return None
-        around = sys._getframe(1)
         steps = self._steps_of_thread
         steps.open = [step for step in steps.open if _is_running(step, around.f_back)]
         steps.open.append(_OpenStep(optimizer, around.f_code))
@@ -128,7 +123,7 @@ class _Watcher:
             self._on_optimizer(True)
         return self._with_closure(args, kwargs)
 
-    def after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+    def after_step(self, optimizer: Optimizer) -> None:
         """An optimizer's step has ended; PyTorch does not call this where it raised."""
         steps = self._steps_of_thread
         if not self._is_ours() or not any(step.optimizer is optimizer for step in steps.open):
@@ -221,6 +216,8 @@ class _Watcher:
         """Whether this thread's step counts; inside of a backward pass, whether our thread waits for the pass."""
         if not _inside_pass():
             return threading.get_ident() == self._thread
+        if threading.get_ident() != self._thread and not self._owns_thread():
+            return False
         if self._passes == 0 and self._on_boundary is not None and not self._warned:
             self._warned = True
             LOGGER.warning(
@@ -261,6 +258,7 @@ def _is_running(step: _OpenStep, frame: FrameType | None) -> bool:
     return False
 
 
+_hooks = OptimizerHooks()
 _scaling = GradScalerWatch()
 
 

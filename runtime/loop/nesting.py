@@ -1,13 +1,23 @@
-"""Several sessions in one process: one is active, those below it rest; all follow one thread."""
+"""Several sessions in one process: of each device one is active, and those below it rest.
+
+All of a device follow one thread.
+"""
 
 import threading
 from typing import NamedTuple, Protocol
+
+import torch
 
 from solvers.ir.errors import InvalidInput
 
 
 class Suspendable(Protocol):
-    """A session, which can be active or rest."""
+    """A session of a device, which can be active or rest."""
+
+    @property
+    def device(self) -> torch.device:
+        """Whose memory it keeps."""
+        ...
 
     def _enter(self) -> None: ...
 
@@ -21,20 +31,26 @@ class _Entry(NamedTuple):
     thread: int
 
 
-_STACK: list[_Entry] = []
+_STACKS: dict[torch.device, list[_Entry]] = {}
 
 
 def activate(session: Suspendable) -> None:
-    """Make a session the active one; whichever was active rests until this one leaves. Nothing changes on an error.
+    """Make a session its device's active one; whichever was rests until this one leaves. Nothing changes on an error.
 
-    Raises `InvalidInput` while a session of another thread is active: it would be followed on this one afterwards.
+    Raises `InvalidInput` while another thread's session of the device is active: it would be followed on this one
+    afterwards.
     """
-    resting = active()
+    device = session.device
+    resting = active(device)
     if resting is session:
         return
     thread = threading.get_ident()
-    if _STACK and _STACK[-1].thread != thread:
-        raise InvalidInput("a session of another thread is active, and one at a time can be: close or pause it first")
+    stack = _STACKS.setdefault(device, [])
+    if stack and stack[-1].thread != thread:
+        raise InvalidInput(
+            f"a session of another thread is active on device {device}, and one at a time can be: close or pause it "
+            "first, or use another device"
+        )
     if resting is not None:
         resting._leave()
     try:
@@ -44,27 +60,29 @@ def activate(session: Suspendable) -> None:
             resting._enter()
         raise
     _drop(session)
-    _STACK.append(_Entry(session, thread))
+    stack.append(_Entry(session, thread))
 
 
 def deactivate(session: Suspendable) -> None:
     """Let a session rest; if it was the active one, the one below it goes on."""
-    was_active = active() is session
+    was_active = active(session.device) is session
     _drop(session)
     if not was_active:
         return
     try:
         session._leave()
     finally:
-        below = active()
+        below = active(session.device)
         if below is not None:
             below._enter()
 
 
-def active() -> Suspendable | None:
-    """The active session."""
-    return _STACK[-1].session if _STACK else None
+def active(device: torch.device) -> Suspendable | None:
+    """The device's active session."""
+    stack = _STACKS.get(device)
+    return stack[-1].session if stack else None
 
 
 def _drop(session: Suspendable) -> None:
-    _STACK[:] = [entry for entry in _STACK if entry.session is not session]
+    stack = _STACKS.get(session.device, [])
+    stack[:] = [entry for entry in stack if entry.session is not session]

@@ -35,6 +35,10 @@ class Transport(ABC):
     def wait(self, meeting: Meeting) -> None:
         """Returns once the operation has happened."""
 
+    def poll(self, meeting: Meeting) -> None:
+        """The calling rank has asked in vain whether the operation has happened, and may ask again and again."""
+        self.wait(meeting)
+
     @abstractmethod
     def host_waits(self, mine: RankDevice, time_ns: int) -> None:
         """The rank's host goes on at that time."""
@@ -75,8 +79,11 @@ def _make_group(options: Any, _backend_options: Any = None) -> SimGroup:
             "a group 'sim' joins ranks of runtime.ranks: call init_process_group within run_ranks, or after join"
         )
     members = list(options.global_ranks_in_group) or list(range(transport.ranks))
-    # A group may be destroyed and made again under the same name: its members count how often.
-    generation = (options.store.add("sim", 1) - 1) // len(members)
-    key, mine = (options.group_id, generation), transport.mine()
-    transport.open(key, options.store, members.index(mine.rank), len(members))
+    # A group may be destroyed and made again under the same name, by one member before another has made
+    # the first: each counts how often it has.
+    mine = transport.mine()
+    member = members.index(mine.rank)
+    generation = options.store.add(f"sim/{member}", 1)
+    key = (options.group_id, generation)
+    transport.open(key, options.store, member, len(members))
     return SimGroup(transport, mine, key, members)

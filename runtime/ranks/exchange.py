@@ -99,6 +99,34 @@ def require_fit(
                 )
 
 
+def require_lists(call: Call, inputs: Sequence[Tensor], outputs: Sequence[Tensor], members: int, member: int) -> None:
+    """Raise `InvalidInput` where a member's list has no tensor for each member, or one that does not fit."""
+    lists = {
+        "all_gather": [outputs],
+        "gather": [outputs],
+        "scatter": [inputs],
+        "reduce_scatter": [inputs],
+        "all_to_all": [inputs, outputs],
+    }.get(call.kind, [])
+    for tensors in lists:
+        # Of a gather or scatter the root alone has a list.
+        if len(tensors) != members and (tensors or call.root is None):
+            raise InvalidInput(
+                f"{call} was given a list of {len(tensors)} tensors by member {member} of {members}: give one for each "
+                "member"
+            )
+    one_for_all = {"all_gather": inputs[:1], "gather": inputs[:1], "scatter": outputs[:1]}.get(call.kind, [])
+    pairs = [(one.numel(), other.numel()) for one in one_for_all for tensors in lists for other in tensors]
+    if call.kind == "reduce_scatter":
+        pairs = [(inputs[member].numel(), outputs[0].numel())]
+    for wanted, there in pairs:
+        if wanted != there:
+            raise InvalidInput(
+                f"{call} was given {wanted:,} numbers and {there:,} to go together by member {member}: give tensors of "
+                "one size"
+            )
+
+
 def exchange(call: Call, inputs: Sequence[Sequence[Tensor]]) -> list[list[Tensor]]:
     """By member, what goes into its outputs, one for one; shapes may differ from the outputs' where numbers do not.
 

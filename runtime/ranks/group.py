@@ -4,18 +4,22 @@ from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakSet
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from runtime.ranks.exchange import Call, Kind, reduction_name, require_fit
-from runtime.ranks.lanes import Lane
+from runtime.device.native import core
+from runtime.ranks.exchange import Call, Kind, reduction_name, require_fit, require_lists
+from runtime.ranks.lanes import Issue, Lane, hold, let_go
 from runtime.ranks.meeting import Key, Meeting, Part, Place
 from runtime.ranks.works import SimWork, SimWorks
 from solvers.ir.errors import InvalidInput
 
 BACKEND = "sim"
+ALL_REDUCE = "c10d::allreduce_"
+"""What the operation is called where a group of torch's own does it."""
 ProcessGroup: Any = dist.ProcessGroup  # Its stub has overloads and names of parameters that no caller uses.
 
 
@@ -26,6 +30,13 @@ class RankDevice:
     rank: int
     device: torch.device
     lanes: dict[Any, Lane] = field(default_factory=dict)
+    works: WeakSet[SimWork] = field(default_factory=WeakSet)
+    """Those that somebody holds."""
+
+    def let_go(self) -> None:
+        """Nobody will wait for works that have not been awaited; PyTorch lists some until the process ends."""
+        for work in list(self.works):
+            work.let_go()
 
     def lane(self, key: object) -> Lane:
         """The lane of this name."""
@@ -66,6 +77,12 @@ class SimGroup(ProcessGroup):  # type: ignore[misc]
         name: str = dist.distributed_c10d._world.pg_names[self]
         return name
 
+    supports_splitting = False
+
+    def _get_backend(self, device: torch.device) -> "SimGroup":
+        """PyTorch asks a group for its backend where it was told the device, and it for what it can do."""
+        return self
+
     def __repr__(self) -> str:
         return f"SimGroup(member {self.member} of ranks {list(self.members)})"
 
@@ -74,6 +91,10 @@ class SimGroup(ProcessGroup):  # type: ignore[misc]
     def settle(self, meeting: Meeting) -> None:
         """Returns once the operation has happened; others are let go on until then."""
         self._transport.wait(meeting)
+
+    def poll(self, meeting: Meeting) -> None:
+        """This rank has asked in vain whether the operation has happened."""
+        self._transport.poll(meeting)
 
     def host_waits(self, time_ns: int) -> None:
         """This rank's host goes on at that time."""
@@ -234,8 +255,11 @@ class SimGroup(ProcessGroup):  # type: ignore[misc]
         if any(on_host) and not all(on_host):
             raise InvalidInput(f"{call} mixes tensors of the CPU and of device sim: move them to one of the two")
         require_fit(call, inputs, outputs, len(ranks), None if any(on_host) else self._mine.device)
+        require_lists(call, inputs, outputs, len(ranks), member)
+        for tensor in outputs:  # a tape that records hears of it from nobody else
+            core.note_write(tensor, ALL_REDUCE if call.kind == "all_reduce" else "")
         own = self._mine.lane(lane) if not any(on_host) else None
-        issue = own.issue(name, inputs, outputs) if own is not None else None
+        issue = _issued(own, name, inputs, outputs) if own is not None else None
         ready_ns = issue.ready_ns if issue is not None else self.host_ns()
         part = Part(member, call, inputs, outputs, issue, ready_ns)
         message = call.kind == "message"
@@ -243,9 +267,20 @@ class SimGroup(ProcessGroup):  # type: ignore[misc]
         what = f"{call.kind} {number} {between}"
         meeting = self._transport.arrive(Key(self._key, place, number), what, ranks, part)
         work = SimWork(self, meeting, part, own)
+        self._mine.works.add(work)
         if self._together is not None:
             self._together.append(work)
         return work
+
+
+def _issued(lane: Lane, name: str, inputs: list[Tensor], outputs: list[Tensor]) -> Issue:
+    """The operation on its lane; the work lets the tensors go."""
+    hold([*inputs, *outputs])
+    try:
+        return lane.issue(name, inputs, outputs)
+    except BaseException:
+        let_go([*inputs, *outputs])
+        raise
 
 
 def _reduction(opts: Any) -> str:

@@ -8,7 +8,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from runtime.device.native import load
+from runtime.device.native import core, load
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,29 @@ class Lane:
 
 
 @contextmanager
+def unobserved() -> Iterator[None]:
+    """What the calling thread computes within the block is no operator of its program: devices do that by themselves.
+
+    A session of the rank that happens to come last would count it otherwise.
+    """
+    core.hold_unobserved(True)
+    try:
+        yield
+    finally:
+        core.hold_unobserved(False)
+
+
+def hold(tensors: Sequence[Tensor]) -> None:
+    """Those that a session has sent to the host come back, and all stay where they are until they are let go."""
+    core.hold_storages(tensors)
+
+
+def let_go(tensors: Sequence[Tensor]) -> None:
+    """They may leave again, behind what their streams hold."""
+    core.let_go_of_storages(tensors)
+
+
+@contextmanager
 def waiter(wait: Callable[[int], None]) -> Iterator[None]:
     """Within the block `wait(device)` is called where a host is about to wait for operations that have not happened."""
     native = load("runtime._sim")
@@ -77,6 +100,11 @@ def waiter(wait: Callable[[int], None]) -> Iterator[None]:
 def host_jump(device: int, time_ns: int) -> None:
     """The device's host goes on at that time, if it is not further."""
     load("runtime._sim").host_jump(time_ns, device)
+
+
+def raise_races(device: int) -> None:
+    """Raises a device's oldest race that was not raised yet, where races are raised: some are known at the end only."""
+    load("runtime._sim").raise_races(device)
 
 
 def bytes_of(tensor: Tensor) -> Tensor | None:

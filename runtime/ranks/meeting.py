@@ -7,15 +7,14 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from runtime.device import SimDevice
 from runtime.ranks.exchange import Call, Kind, exchange
-from runtime.ranks.lanes import End, Issue, bytes_of, finish
+from runtime.ranks.lanes import End, Issue, bytes_of, finish, unobserved
 from runtime.ranks.turns import Turns, Wait
 from solvers.ir.errors import BayplanError
-from solvers.ir.hardware import Hardware
 from solvers.timeline.collectives import (
     Algorithm,
     Collective,
-    LinkCalendar,
     collective_lanes,
     collective_ns,
     message_lanes,
@@ -101,12 +100,12 @@ class Meeting:
 class Meetings:
     """All operations of a run of ranks in one process, and the links over which they go."""
 
-    def __init__(self, hardware: Hardware, names: Sequence[str], algorithm: Algorithm) -> None:
-        self.hardware = hardware
+    def __init__(self, sim: SimDevice, names: Sequence[str], algorithm: Algorithm) -> None:
+        self.hardware = sim.hardware
         self.names = tuple(names)
         """The device in the hardware file that each rank stands for."""
         self._algorithm: Algorithm = algorithm
-        self._links = LinkCalendar()
+        self._sim = sim
         self._open: dict[Key, Meeting] = {}
 
     def arrive(self, key: Key, what: str, ranks: tuple[int, ...], part: Part) -> Meeting:
@@ -153,7 +152,7 @@ class Meetings:
             message_lanes(self.hardware, *names) if call.kind == "message" else collective_lanes(self.hardware, names)
         )
         duration_ns = self.duration_ns(call, meeting.ranks, size_bytes)
-        start = self._links.reserve(lanes, earliest_ns, duration_ns)
+        start = self._sim.reserve_links(lanes, earliest_ns, duration_ns)
         meeting.end_ns = start + duration_ns
         return start
 
@@ -183,11 +182,12 @@ class Meetings:
 
 def _moves(call: Call, parts: list[Part]) -> list[tuple[int, Tensor, Tensor]]:
     """What each member's outputs become; nothing where a member's bytes are not known."""
-    inputs = [[bytes_of(tensor) for tensor in part.inputs] for part in parts]
+    with unobserved():
+        inputs = [[bytes_of(tensor) for tensor in part.inputs] for part in parts]
     content = [[tensor for tensor in one if tensor is not None] for one in inputs]
     if [len(one) for one in content] != [len(one) for one in inputs]:
         return []
-    with torch.no_grad():
+    with torch.no_grad(), unobserved():
         given = exchange(call, content)
     return [
         (member, output, source.reshape(output.shape))

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, get_args
 
 import torch
 
@@ -12,11 +12,11 @@ from runtime.device import Race, SimDevice, TraceRecord, use_sim
 from runtime.ranks.backend import Transport, current, register
 from runtime.ranks.belongings import Belongings
 from runtime.ranks.group import RankDevice
-from runtime.ranks.lanes import host_jump, waiter
+from runtime.ranks.lanes import host_jump, raise_races, waiter
 from runtime.ranks.meeting import Key, Meeting, Meetings, Part
 from runtime.ranks.report import rank_reports
 from runtime.ranks.turns import Abandoned, Turns
-from runtime.ranks.world import Store, Worlds, leave_groups, no_fake_results_of_other_ranks, worlds
+from runtime.ranks.world import Store, Worlds, leave_groups, no_fake_results_of_other_ranks, own_draws, worlds
 from solvers.ir.errors import BayplanError, InvalidInput
 from solvers.ir.hardware import Hardware
 from solvers.ir.report import Report
@@ -80,10 +80,18 @@ class ThreadTransport(Transport):
         """Lets others go on until the operation has happened."""
         self._meetings.wait(self.turns, meeting)
 
+    def poll(self, meeting: Meeting) -> None:
+        """Lets others go on whose clocks are behind."""
+        self.turns.give_way()
+
     def wait_for_all(self, device: int) -> None:
         """Lets others go on until all operations on a device have happened: its host is about to wait for them."""
         if self.turns.rank is not None:
             self._meetings.wait_for_all_of(self.turns, device)
+
+    def let_go(self) -> None:
+        """The calling rank's program is over: tensors of works that it never awaited are nobody's any more."""
+        self.mine().let_go()
 
     def host_waits(self, mine: RankDevice, time_ns: int) -> None:
         """The rank's host goes on at that time."""
@@ -112,14 +120,16 @@ def run_ranks(
     Raises what a rank's program raised, first the one that failed first; `Deadlock` naming who waits for whom;
     `Stuck` for a rank that neither computes nor waits by torch.distributed for `timeout_s` seconds; `InvalidInput`.
     """
-    if ranks < 1:
-        raise InvalidInput(f"ranks is {ranks}: give at least 1")
+    if type(ranks) is not int or ranks < 1:
+        raise InvalidInput(f"ranks is {ranks!r}: give a whole number, at least 1")
+    if algorithm not in get_args(Algorithm):
+        raise InvalidInput(f"algorithm is {algorithm!r}: choose of {', '.join(map(repr, get_args(Algorithm)))}")
     if current() is not None:
         raise InvalidInput("run_ranks was called by a rank: call it once, outside")
     sim = use_sim(hardware, devices=ranks, **options)
     sim.set_tracing(True)
     turns = Turns(ranks, lambda rank: sim.at(rank).host_ns())
-    meetings = Meetings(sim.hardware, _names(sim.hardware, ranks), algorithm)
+    meetings = Meetings(sim, _names(sim.hardware, ranks), algorithm)
     transport = ThreadTransport(turns, meetings, sim)
     values: dict[str, bytes] = {}
     outside = Belongings.of_process()
@@ -128,6 +138,7 @@ def run_ranks(
             waiter(transport.wait_for_all),
             register(lambda: transport if turns.rank is not None else None),
             worlds(lambda: Store(turns, values)) as found,
+            own_draws(),
         ):
             results = _Threads(program, turns, found, sim, transport, timeout_s).run()
     except BaseException:
@@ -198,15 +209,18 @@ class _Threads(Generic[T]):
                 self._values[rank] = self._program(rank)
             # What nobody awaited must happen all the same: its other members may have forgotten it.
             self._transport.wait_for_all(rank)
+            raise_races(rank)
         except Abandoned:
             return
         except BaseException as error:
             leave_groups()
+            self._transport.let_go()
             if self._failure is None:
                 self._failure = rank, error
             self._turns.leave(error)
         else:
             leave_groups()
+            self._transport.let_go()
             self._turns.leave()
 
     def _kernels(self) -> int:

@@ -5,7 +5,7 @@ import time
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -30,18 +30,29 @@ class Travelling(Meeting):
     part: Part | None = None
     works: list[Any] = field(default_factory=list)
     headers: dict[int, Tensor] = field(default_factory=dict)
-    given: Callable[[], list[Tensor]] = list
-    """Receives what goes into this member's outputs, once the works are done and all members agree."""
+    given: Callable[[set[int]], list[Tensor]] = lambda _: []
+    """Receives what goes into this member's outputs, once the works are done and all members agree.
+
+    Only these members sent what they have; nothing goes into the outputs where another one's would be needed."""
     sent: list[Sent] = field(default_factory=list)
-    shapes_only: bool = False
+    knows: bool = True
+    """Whether this member has bytes to give: all of them, but where tensors have shapes only."""
     began_s: float = field(default_factory=time.monotonic)
     """When this member came."""
 
     def send(self, gloo: Any, tensors: Sequence[Tensor], member: int, tag: int) -> None:
         """Sends bytes, of which nobody waits to hear that they have come: the member takes them when it is there."""
         content = _flat(tensors)
-        if content.numel() and not self.shapes_only:
+        if content.numel() and self.knows:
             self.sent.append((gloo.send([content], member, tag), content))
+
+    def let_go(self) -> None:
+        """The operation is over: its tensors are the program's only, whoever still holds its work.
+
+        `given` holds this meeting, so that they would live until Python looks for such circles, whenever that is.
+        """
+        self.part, self.given = None, lambda _: []
+        self.works, self.headers, self.sent = [], {}, []
 
     def stream(self) -> int | None:
         """The stream on which this member's part is; None between CPUs."""
@@ -53,16 +64,24 @@ def told(call: Call) -> str:
     return f"{call}#{zlib.crc32(repr(call).encode())}"[-400:]
 
 
-def _header(part: Part) -> Tensor:
+class Heard(NamedTuple):
+    """What a member tells: when it could begin, what it calls, how many bytes it gives, and whether it has them."""
+
+    ready_ns: int
+    called: str
+    sent_bytes: int
+    knows: bool
+
+
+def _header(part: Part, knows: bool) -> Tensor:
     sent = sum(tensor.numel() * tensor.element_size() for tensor in part.inputs)
-    content = pickle.dumps((part.ready_ns, told(part.call), sent))
+    content = pickle.dumps((part.ready_ns, told(part.call), sent, knows))
     return torch.frombuffer(bytearray(content.ljust(HEADER_BYTES, b"\0")), dtype=torch.uint8)
 
 
-def read(header: Tensor) -> tuple[int, str, int]:
-    """When a member could begin, what it calls, and the bytes that it gives."""
-    found: tuple[int, str, int] = pickle.loads(header.numpy().tobytes())
-    return found
+def read(header: Tensor) -> Heard:
+    """What a member told."""
+    return Heard(*pickle.loads(header.numpy().tobytes()))
 
 
 def _flat(tensors: Sequence[Tensor]) -> Tensor:
@@ -82,7 +101,7 @@ def post_collective(gloo: Any, meeting: Travelling, part: Part, inputs: list[Ten
     """Tells all members what this one calls, and sends each what it needs; `given` receives the others' shares."""
     members, me, call, tag = len(meeting.ranks), part.member, part.call, FIRST_TAG + key.number
     headers = [torch.empty(HEADER_BYTES, dtype=torch.uint8) for _ in range(members)]
-    meeting.works.append(gloo.allgather([headers], [_header(part)]))
+    meeting.works.append(gloo.allgather([headers], [_header(part, meeting.knows)]))
     meeting.headers = dict(enumerate(headers))
     if call.kind == "barrier":
         return
@@ -94,13 +113,15 @@ def post_collective(gloo: Any, meeting: Travelling, part: Part, inputs: list[Ten
                 share = inputs[other : other + 1] if call.kind == "all_to_all" else inputs
                 meeting.send(gloo, share, other, tag)
 
-    def given() -> list[Tensor]:
-        like = part.outputs * (members if call.kind == "scatter" else 1) if one_sends else inputs
+    def given(known: set[int]) -> list[Tensor]:
+        like = part.outputs * (members if call.kind == "scatter" else 1) if one_sends else part.inputs
         own = [tensor.reshape(-1) for tensor in inputs]
         shares = [list[Tensor]() for _ in range(members)]
-        for sender in senders:
+        for sender in sorted(known.intersection(senders)):
             wanted = part.outputs[sender : sender + 1] if call.kind == "all_to_all" else like
             shares[sender] = _received(gloo, wanted, sender, tag, meeting) if sender != me else own
+        if not known.issuperset(senders):
+            return []
         if call.kind == "all_to_all":
             return [shares[sender][me if sender == me else 0].clone() for sender in senders]
         return exchange(call, shares)[me]
@@ -113,14 +134,15 @@ def post_message(gloo: Any, meeting: Travelling, part: Part, inputs: list[Tensor
     place = key.place
     sending = part.member == 0
     other, tag = place.destination if sending else place.source, 3 * place.tag
-    mine, theirs = _header(part), torch.empty(HEADER_BYTES, dtype=torch.uint8)
+    mine, theirs = _header(part, meeting.knows), torch.empty(HEADER_BYTES, dtype=torch.uint8)
     tags = (tag, tag + 1) if sending else (tag + 1, tag)
     meeting.works += [gloo.send([mine], other, tags[0]), gloo.recv([theirs], other, tags[1])]
     meeting.headers = {part.member: mine, 1 - part.member: theirs}
     if sending:
         meeting.send(gloo, inputs, other, tag + 2)
     else:
-        meeting.given = lambda: _received(gloo, part.outputs, other, tag + 2, meeting)
+        # `known` counts the message's two members, of which the sender is the first; `other` is its place in the group.
+        meeting.given = lambda known: _received(gloo, part.outputs, other, tag + 2, meeting) if 0 in known else []
 
 
 def _received(gloo: Any, like: Sequence[Tensor], sender: int, tag: int, meeting: Travelling) -> list[Tensor]:

@@ -96,6 +96,13 @@ class Turns:
         self._pass_on()
         self._sit_out(seat)
 
+    def give_way(self) -> None:
+        """Whoever's virtual clock is earliest goes on, the calling rank itself perhaps; returns at its next turn."""
+        seat = self._own_seat()
+        seat.belongings.put_away()
+        self._pass_on()
+        self._sit_out(seat)
+
     def abandon(self) -> None:
         """Ends all waiting: every rank raises `Abandoned` at its next turn."""
         self._abandoned = True

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
 from importlib import import_module
 from typing import Any
@@ -84,6 +84,30 @@ def no_fake_results_of_other_ranks() -> Iterator[None]:
     config = import_module("torch._dynamo.config")
     with config.patch(fake_tensor_cache_enabled=False):
         yield
+
+
+class OwnDraws:
+    """In place of DTensor's tracker of random numbers: each rank draws from its own generator, as on CPUs.
+
+    PyTorch's moves a counter in the state of CUDA's generator, so that each shard has its own numbers; device sim's
+    generator has no counter. Ranks begin alike, so that replicas are alike, and shards of one size too.
+    """
+
+    distribute_region_enabled = False
+
+    def _distribute_region(self, spec: object, generator: object = None) -> AbstractContextManager[None]:
+        return nullcontext()
+
+
+@contextmanager
+def own_draws() -> Iterator[None]:
+    """Within the block DTensor's random operators draw so; PyTorch keeps one tracker for the process."""
+    module: Any = import_module("torch.distributed.tensor._random")
+    before, module._rng_tracker = module._rng_tracker, OwnDraws()
+    try:
+        yield
+    finally:
+        module._rng_tracker = before
 
 
 class Store(c10d.Store):

@@ -12,7 +12,7 @@ from runtime.loop.arguments import require
 from runtime.profile.links import measure_links
 from solvers.ir.amounts import parse_budget
 from solvers.ir.errors import InvalidInput
-from solvers.ir.hardware import Device, Hardware, Link
+from solvers.ir.hardware import HOST, Device, Hardware, Link
 
 MOST_BYTES = 2**63 - 1
 """The most that the native engine can count."""
@@ -54,7 +54,17 @@ def planned_bytes(budget_bytes: int, headroom: float) -> int:
 
 def hardware_of(device: torch.device) -> Hardware:
     """What policies are made for: what sim models, or a device's link to the host as measured now."""
-    return sim_hardware() if device.type == "sim" else measured_hardware(device)
+    return _from(sim_hardware(), device) if device.type == "sim" else measured_hardware(device)
+
+
+def _from(hardware: Hardware, device: torch.device) -> Hardware:
+    """The same with the device's own entry first: plans are made for that. A file of one device states all of them."""
+    entries = [entry for entry in hardware.devices if entry.name != HOST]
+    if not device.index < len(entries):
+        return hardware
+    own = entries[device.index]
+    others = tuple(entry for entry in hardware.devices if entry is not own)
+    return msgspec.structs.replace(hardware, devices=(own, *others))
 
 
 def measured_hardware(device: torch.device) -> Hardware:

@@ -18,6 +18,7 @@ from runtime.swap.recorder import Recorder
 from runtime.swap.recurrence import Kind, Kinds
 from runtime.swap.report import IterationSummary, PolicyResult, SessionCounts, counts_of
 from runtime.swap.stages import Sampling, Stage, StageSettings
+from runtime.swap.tightening import ran_last
 from solvers.ir.errors import BayplanError
 
 LISTED = 1000
@@ -26,13 +27,13 @@ LISTED = 1000
 
 @dataclass(frozen=True)
 class Around:
-    """What else has to be done: between iterations that execute different policies, and where policies are kept.
-
-    `settle_host(bytes)` is told what all kept policies need of the host.
+    """What else is to be done where the policy changes, and where one is kept: `settle_host` is told what all kept ones
+    need of the host, `gather` that this one did not run last.
     """
 
     changing: Callable[[], None] = lambda: None
     settle_host: Callable[[int], None] = lambda _: None
+    gather: Callable[[], None] = lambda: None
 
 
 class Control:
@@ -52,8 +53,7 @@ class Control:
         around: Around | None = None,
     ) -> None:
         self.counts = SessionCounts()
-        self.iterations = 0
-        self.generations = self.returns = 0
+        self.iterations = self.generations = self.returns = 0
         self.peak_bytes = self.reserved_peak_bytes = self.host_peak_bytes = 0
         self.unswapped_peak_bytes: int | None = None
         self.unplanned_us: float | None = None
@@ -251,8 +251,7 @@ class Control:
         self.unplanned_us = generation.unplanned_us
         self.remark(generation.remark, expected=generation.fits)
         if proposed is not None:
-            number = len(generation.results)
-            log_policy(self.iterations, number, generation.size, len(proposed.targets), proposed.bytes)
+            log_policy(self.iterations, len(generation.results), generation.size, len(proposed.targets), proposed.bytes)
         elif not generation.open:
             self._keep_best(kind, generation)
 
@@ -261,6 +260,8 @@ class Control:
         if kind.policy is not None:
             self._host_bytes = max(self._host_bytes, kind.policy.host_bytes)
             self._around.settle_host(self._host_bytes)
+            if not ran_last(generation.results, generation.kept):
+                self._around.gather()
         self.remark(generation.remark, expected=generation.fits)
         if generation.kept is not None:
             kind.place = self._place(generation, generation.kept)

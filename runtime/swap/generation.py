@@ -1,6 +1,5 @@
 """One pass of making policies: each is planned, executed and measured in turn, and the best is kept."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -10,6 +9,7 @@ from runtime.loop.log import LOGGER
 from runtime.swap.policy import Policy, Sightings, locate
 from runtime.swap.portfolio import PolicyChoice
 from runtime.swap.report import PolicyResult, SessionCounts
+from runtime.swap.tightening import Tightening, retries
 from solvers.ir.amounts import show_bytes
 from solvers.ir.errors import BayplanError, InfeasibleBudget, InvalidInput
 from solvers.ir.graph import OpGraph
@@ -79,6 +79,8 @@ class Generation:
         if host_bytes is not None:
             self._host["host_budget_bytes"] = host_bytes
         self._policies: list[Policy | None] = []
+        self._aims: list[int] = []
+        self._tightening = Tightening(budget_bytes)
         self._failures = 0
 
     @property
@@ -122,8 +124,10 @@ class Generation:
         while self.open and not self.exhausted:
             choice = self._choices[len(self.results)]
             self._policies.append(self._make(choice, profiled))
+            self._aims.append(self._aim_bytes)
             if self._policies[-1] is not None:
                 return self._policies[-1]
+            self._tighten()
         self.open = False
         return None
 
@@ -137,6 +141,16 @@ class Generation:
             self._repeats_left -= 1
             self._aim_bytes -= int(MORE_HEADROOM * self._budget_bytes)
             self._choices.insert(len(self.results), self.results[-1].choice)
+        self._tighten()
+
+    def _tighten(self) -> None:
+        """Once all of the portfolio have been tried: try the best one for more of the budget, in an arena."""
+        if not self.exhausted or self._segments is None or not self._segments.pool_bytes:
+            return
+        found = self._tightening.next(self.results, self._aims)
+        if found is not None:
+            self._choices.append(self._choices[found[0]])
+            self._aim_bytes = found[1]
 
     def best(self) -> Policy | None:
         """Close, and mark and return the measured best: least device time, then least on demand or passive.
@@ -145,12 +159,11 @@ class Generation:
         """
         policies = self._policies
         self.close()
-        ran = [place for place, result in enumerate(self.results) if result.counts is not None]
-        if not ran:
+        place = self._tightening.best(self.results)
+        if place is None:
             return None
-        place = min(ran, key=lambda place: _merit(self.results[place]))
         took_us = self.results[place].duration_us
-        calm = self._unplanned_retries == 0 or _retries(self.results[place]) > 0
+        calm = self._unplanned_retries == 0 or retries(self.results[place]) > 0
         if (
             calm
             and self.unplanned_us is not None
@@ -203,10 +216,11 @@ class Generation:
     def _plan(self, choice: PolicyChoice, graph: OpGraph) -> Solution[Schedule]:
         """A plan; where memory comes in segments one whose blocks find theirs, for as much of the budget as allows it.
 
-        A replay of the plan's own sizes and lifetimes says so; where no plan passes, the first one is taken.
+        A replay of the plan's own sizes and lifetimes says so, except for a tighter plan, which is measured only; where
+        no plan passes, the first one is taken.
         """
         first = self._plan_in_bytes(choice, graph)
-        if first.plan is None or self._settles(graph, first.plan):
+        if len(self.results) in self._tightening or first.plan is None or self._settles(graph, first.plan):
             return first
         found = self._least_left(choice, graph) or self._searched(choice, graph)
         if found is None:
@@ -274,16 +288,6 @@ class Generation:
             return choice.planner()(graph, self._hardware, self._aim_bytes).plan is not None
         except InfeasibleBudget:
             return False
-
-
-def _retries(result: PolicyResult) -> int:
-    return 0 if result.counts is None else result.counts.retries
-
-
-def _merit(result: PolicyResult) -> tuple[bool, float, int, int]:
-    counts = result.counts or SessionCounts()
-    duration = math.inf if result.duration_us is None else result.duration_us
-    return counts.retries > 0, duration, counts.fallbacks + counts.passive, result.objective_us or 0
 
 
 def _misfit(policy: Policy) -> str | None:

@@ -19,8 +19,9 @@ class SessionCounts:
     On demand came back `fetched` (they were away) and `cancelled` (still leaving). Of the planned returns, `kept` found
     a tensor whose block nobody had needed meanwhile, `postponed` found no memory, `recalled` were undone because memory
     was short, `missed_events` found no tensor. `died` were freed while out. Where memory was short, `relieved` blocks
-    were released early, `passive` storages of `passive_bytes` sent away, and `failed` requests helped by nothing;
-    for `retries` the allocator gave its cached segments back to the driver.
+    were released early, `moved` blocks of `moved_bytes` put elsewhere on the device, so that what is free lies
+    together, `passive` storages of `passive_bytes` sent away, and `failed` requests helped by nothing; for `retries`
+    the allocator gave its cached segments back to the driver.
     """
 
     matched: int = 0
@@ -37,6 +38,8 @@ class SessionCounts:
     recalled: int = 0
     passive: int = 0
     passive_bytes: int = 0
+    moved: int = 0
+    moved_bytes: int = 0
     relieved: int = 0
     failed: int = 0
     retries: int = 0

@@ -1,5 +1,6 @@
 """A budget on an allocator that holds segments: what it is told, and what it held."""
 
+import re
 from dataclasses import replace
 
 import torch
@@ -47,12 +48,13 @@ class SegmentLimit:
             return None
         return replace(self.settings, pool_bytes=self.pool_bytes, limit_bytes=self.limit_bytes)
 
-    @property
-    def least_bytes(self) -> int | None:
-        """What a budget would have to be for the latest request that nothing could be freed for, at least, and above
-        the present one; None where the allocator holds exact bytes, or there was no such request.
+    def least_bytes(self, refused: str) -> int | None:
+        """What a budget would have to be for the request that the allocator `refused` in these words, at least, beside
+        what could not leave then, and above the present budget; None where the allocator holds exact bytes, or there
+        was no such request.
         """
-        least = self._engine.least_bytes
+        asked = _asked_bytes(refused)
+        least = self._engine.least_bytes if asked is None else self._engine.least_bytes_for(asked)
         if self.settings is None or least == 0:
             return None
         return max(least, self.limit_bytes + 1) + (self._budget_bytes - self.limit_bytes)
@@ -63,7 +65,8 @@ class SegmentLimit:
         What the engine has taken for all stays.
         """
         if self.settings is not None and not self.pool_bytes:
-            torch.accelerator.empty_cache()
+            with torch.accelerator.device_index(self._device.index):
+                torch.accelerator.empty_cache()
 
     def settle(self) -> None:
         """A policy is kept: what trying it and others has scattered is put together before the next operator."""
@@ -81,3 +84,13 @@ class SegmentLimit:
         if self.settings is None:
             return None
         return max(earlier_bytes, memory_stats(self._device).reserved_peak_bytes if active else 0)
+
+
+_UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+_ASKED = re.compile(r"tried to allocate ([\d.]+) (bytes|KiB|MiB|GiB)", re.IGNORECASE)
+
+
+def _asked_bytes(refused: str) -> int | None:
+    """The request of which an allocator says that it has no memory for it; CUDA's rounds to hundredths of a unit."""
+    found = _ASKED.search(refused)
+    return None if found is None else int(float(found[1]) * _UNITS[found[2]])

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import partial
 from types import TracebackType
 from typing import Unpack
 
@@ -84,7 +85,7 @@ class Session:
             settings.stages,
             Sampling(settings.sample_every),
             parts.watch,
-            Around(self._segments.give_cache_back, self._settle),
+            Around(self._segments.give_cache_back, partial(settle_host, device=self.device), self._segments.settle),
         )
         self._waits_before = core.relief_counts()["waits_under_lock"]
         self._whole = True
@@ -96,8 +97,8 @@ class Session:
 
     @property
     def active(self) -> bool:
-        """Whether it follows the program now: not closed, not paused, and no later session suspends it."""
-        return active() is self
+        """Whether it follows the program now: not closed, not paused, and no later one of the device suspends it."""
+        return active(self.device) is self
 
     def step(self) -> None:
         """End the iteration, where boundaries are given; raises `InvalidInput` where the optimizer marks them."""
@@ -123,7 +124,7 @@ class Session:
     def close(self) -> None:
         """Bring everything back and end, for good; raises the engine's first error, if one is still untold.
 
-        The last session gives the page-locked memory back to the system.
+        The device's last session gives its page-locked memory back to the system.
         """
         if self._closed:
             return
@@ -180,25 +181,20 @@ class Session:
     def _end(self) -> None:
         self._closed = True
         deactivate(self)
-        if active() is None:
-            core.trim_host()
+        if active(self.device) is None:
+            core.trim_host(self.device)
 
     def _require_open(self) -> None:
         if self._closed:
             raise InvalidInput("the session is closed: start another one")
 
     def _too_small(self, reason: torch.OutOfMemoryError) -> torch.OutOfMemoryError:
-        least = self._segments.least_bytes
+        least = self._segments.least_bytes(str(reason))
         in_segments = "" if least is None else f" (at least {show_bytes(least)} in segments)"
         return torch.OutOfMemoryError(
             f"the budget of {show_bytes(self.budget_bytes)} does not hold what this program needs at once{in_segments},"
             f" however much is swapped: raise the budget or lower the batch size ({str(reason).partition(chr(10))[0]})"
         )
-
-    def _settle(self, host_bytes: int) -> None:
-        """A policy is kept, and all kept ones need so many bytes of the host."""
-        settle_host(host_bytes, self.device)
-        self._segments.settle()
 
     def _boundary(self) -> None:
         kept = self._kept_error()
@@ -229,7 +225,7 @@ class Session:
             stack.callback(engine.stop)
             engine.add_resident(tensors_on(self.device))
             stack.enter_context(limited_memory(self.device, self._segments.limit_bytes))
-            stack.enter_context(host_limit(settings.host_limit_bytes))
+            stack.enter_context(host_limit(settings.host_limit_bytes, self.device))
             stack.enter_context(relieved(self.device))
             engine.set_budget(self._segments.limit_bytes)
             engine.set_segments(self._segments.kind, self._segments.cuts)
@@ -242,6 +238,7 @@ class Session:
                     engine.set_optimizer,
                     optimizer=self._optimizer,
                     backward_seen=lambda: engine.backward_seen,
+                    owns_thread=lambda: engine.owns_thread,
                 )
             )
             self._come_down()
@@ -270,6 +267,7 @@ class Session:
 def session(budget: int | str | None = None, **options: Unpack[SessionOptions]) -> Session:
     """Keep everything that runs on the device within a memory budget, from now on, without changing a number.
 
+    Each device may have a session: several threads each train under one of their own, or one thread on several devices.
     `budget` is a number of bytes, an amount such as `"20GiB"`, or a share of the device's memory such as `"80%"`; all
     of it unless given. Nothing else in the program changes: iterations end where the first optimizer that steps (or
     `optimizer`) has stepped, or, with `boundaries="given"`, where `step()` is called.
@@ -290,7 +288,7 @@ def session(budget: int | str | None = None, **options: Unpack[SessionOptions]) 
     parts = parts_of(options, place)
     refuse_at_start(place, parts.model)
     settings = settings_of(options)
-    limiting = active()
+    limiting = active(place)
     memory_bytes = limiting.memory_bytes if isinstance(limiting, Session) else device_bytes(place)
     budget_bytes = budget_of(budget, memory_bytes)
     choices = portfolio(options.get("solver", "greedy-swap"), settings.stages.policies)

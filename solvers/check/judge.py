@@ -12,11 +12,11 @@ class Judge:
     """The functions of one kind; None where the kind has no such thing, or it is not easy to tell.
 
     `decision` judges a plan. `base_us` is the objective with unlimited memory (`layout`: what no decision ends before
-    then). `least_budget_bytes` is at least and at most what the least feasible budget is. `is_feasible` tells whether
-    some decision is surely valid.
+    then), or what it is at least and at most. `least_budget_bytes` is at least and at most what the least feasible
+    budget is. `is_feasible` tells whether some decision is surely valid.
     """
 
     decision: Callable[[Any, Any], Verdict]
-    base_us: Callable[[Any], int] | None = None
+    base_us: Callable[[Any], int | tuple[int, int]] | None = None
     least_budget_bytes: Callable[[Any], tuple[int, int]] | None = None
     is_feasible: Callable[[Any], bool] | None = None

@@ -91,8 +91,12 @@ def _base(problem: Problem, plan: PlanFile) -> list[str]:
         return [f"base_us is {plan.base_us}, but the kind {problem.KIND} has no base: it must be null"]
     if plan.status is Status.INFEASIBLE:
         return [f"base_us is {plan.base_us}, but an infeasible answer has no base: it must be null"]
-    base = base_us(problem)
-    return [] if plan.base_us == base else [f"base_us is {plan.base_us}, but with unlimited memory it is {base}"]
+    known = base_us(problem)
+    low, high = known if isinstance(known, tuple) else (known, known)
+    if low <= plan.base_us <= high:
+        return []
+    true = f"{low}" if low == high else f"between {low} and {high}"
+    return [f"base_us is {plan.base_us}, but with unlimited memory it is {true}"]
 
 
 def _least_budget(problem: Problem, plan: PlanFile) -> list[str]:

@@ -6,6 +6,7 @@ from solvers.ir.graph import Op, OpGraph, Tensor
 from solvers.ir.hardware import Device, Hardware, Link
 from solvers.ir.layout import LayoutBlock, LayoutChunk, LayoutPlan, LayoutProblem
 from solvers.ir.partition import PartitionPlan, PartitionProblem
+from solvers.ir.pipeline import PipelinePlan, PipelineProblem, PipelineStage, StagePolicies
 from solvers.ir.problem import Plan, Problem
 from solvers.ir.recompute import (
     LayerGroup,
@@ -47,6 +48,9 @@ __all__ = [
     "OpGraph",
     "PartitionPlan",
     "PartitionProblem",
+    "PipelinePlan",
+    "PipelineProblem",
+    "PipelineStage",
     "Plan",
     "PlanFile",
     "Problem",
@@ -63,6 +67,7 @@ __all__ = [
     "Solution",
     "Solver",
     "Span",
+    "StagePolicies",
     "Status",
     "Swap",
     "SwapLink",

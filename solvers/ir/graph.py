@@ -47,7 +47,8 @@ class Op(Record, frozen=True, kw_only=True):
 
     `inputs` and `outputs` are tensor ids in flattened argument order (a tensor may repeat: two views of one storage).
     `time_us` is the increment of the compute stream's clock, waiting for the host included; cumulative time is rounded,
-    so rounding never adds up. `launch` tells the two apart, where it was measured.
+    so rounding never adds up. `launch` tells the two apart, where it was measured. `replay` is false where the op must
+    not run twice; absent, it may.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Op(Record, frozen=True, kw_only=True):
     flops: Bytes | None = None
     bytes: Bytes | None = None
     launch: Launch | msgspec.UnsetType = msgspec.UNSET
+    replay: bool | msgspec.UnsetType = msgspec.UNSET
 
 
 class Tensor(Record, frozen=True, kw_only=True):
@@ -86,6 +88,7 @@ class OpGraph(Record, frozen=True, kw_only=True):
     op j belongs to, where known. `resident_bytes` were in use when the step began, where known. `granule_bytes`: the
     device gives memory in multiples of it, so that a tensor's block is its size rounded up; None: not known, no
     rounding. `requests`: all that the step asked of an allocator that holds segments, where it was profiled on one.
+    `replays_from`: the op before which nothing can run again; absent, there is no such op.
     `source` says what measured or computed the numbers.
     """
 
@@ -98,6 +101,7 @@ class OpGraph(Record, frozen=True, kw_only=True):
     resident_bytes: Bytes | None = None
     granule_bytes: Count | None = None
     requests: StepRequests | msgspec.UnsetType = msgspec.UNSET
+    replays_from: Index | msgspec.UnsetType = msgspec.UNSET
     FORMAT: ClassVar[str] = "bayplan-graph/1"
 
     def __post_init__(self) -> None:
@@ -116,6 +120,8 @@ class OpGraph(Record, frozen=True, kw_only=True):
                 len(self.layer_of_op) == count,
                 f"layer_of_op has {len(self.layer_of_op)} entries for {count} ops: give one each",
             )
+        if self.replays_from is not msgspec.UNSET:
+            require_index(self.replays_from, count, "replays_from", "ops")
         require_unique([tensor.id for tensor in self.tensors], "tensor")
         self._check_tensors(count)
         known = {tensor.id for tensor in self.tensors}

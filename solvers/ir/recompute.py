@@ -4,32 +4,41 @@ from typing import ClassVar, Literal
 
 import msgspec
 
-from solvers.ir.fields import Bytes, Count, Index, Microseconds, Record, require
+from solvers.ir.fields import Bytes, Count, Index, Microseconds, Record, require, require_index
 from solvers.ir.problem import Plan, Problem
 
 
-class RecomputeOp(Record, frozen=True, kw_only=True):
-    """An operator of a graph; `inputs` are earlier op indices, `comm` marks communication, hiding recomputation."""
+class RecomputeOp(Record, frozen=True, kw_only=True, omit_defaults=True):
+    """An operator of a graph; `inputs` are earlier op indices, `comm` marks communication, hiding recomputation.
+
+    Where `replay` is false it never runs again: what it made stays as long as anything reads it.
+    """
 
     name: str
     time_us: Microseconds
     output_bytes: Bytes
     inputs: tuple[Index, ...]
     comm: bool
+    replay: bool = True
 
 
-class RecomputeGraphProblem(Problem, frozen=True, kw_only=True):
-    """Ops in order, op t first in stage t; `static_bytes` is parameters, their gradients, optimizer states."""
+class RecomputeGraphProblem(Problem, frozen=True, kw_only=True, omit_defaults=True):
+    """Ops in order, op t first in stage t; `static_bytes` is parameters, their gradients, optimizer states.
+
+    Before the stage `replays_from` nothing runs again: a program's forward pass holds by itself what it reads.
+    """
 
     budget_bytes: Bytes
     static_bytes: Bytes
     ops: tuple[RecomputeOp, ...]
+    replays_from: Index = 0
     KIND: ClassVar[str] = "recompute-graph"
 
     def __post_init__(self) -> None:
-        """Refuse an empty graph and inputs that are not earlier ops (hence cycles)."""
+        """Refuse an empty graph, inputs that are not earlier ops (hence cycles), and a stage that there is not."""
         require(bool(self.ops), "ops is empty: a recomputation problem needs at least one op")
         require_earlier_inputs([op.inputs for op in self.ops])
+        require_index(self.replays_from, len(self.ops), "replays_from", "stages")
 
 
 class RecomputeGraphPlan(Plan, frozen=True, kw_only=True):
@@ -59,7 +68,11 @@ class LayerOp(Record, frozen=True, kw_only=True):
 
 
 class RecomputeLayerProblem(Problem, frozen=True, kw_only=True):
-    """`layers` identical layers of one stage with `inflight_microbatches` in flight; windows stand in time order."""
+    """`layers` identical layers of one stage with `inflight_microbatches` in flight; windows stand in time order.
+
+    `last_windowless`: the last layer, whose backward pass is the first, has no backward windows. `again_bytes`: what
+    each op adds to the working set where it is recomputed; None: its output.
+    """
 
     layers: Count
     inflight_microbatches: Count
@@ -69,11 +82,22 @@ class RecomputeLayerProblem(Problem, frozen=True, kw_only=True):
     layer_input_bytes: Bytes
     windows: tuple[Window, ...]
     ops: tuple[LayerOp, ...]
+    last_windowless: bool = False
+    again_bytes: tuple[Bytes, ...] | None = None
     KIND: ClassVar[str] = "recompute-layer"
 
     def __post_init__(self) -> None:
         """Refuse an empty layer and inputs that are not earlier ops (hence cycles)."""
         require(bool(self.ops), "ops is empty: a layer needs at least one op")
+        if self.again_bytes is not None:
+            given, count = self.again_bytes, len(self.ops)
+            require(len(given) == count, f"again_bytes has {len(given)} sizes for {count} ops: give one for each op")
+            for number, (size, op) in enumerate(zip(given, self.ops, strict=True)):
+                require(
+                    size <= op.output_bytes,
+                    f"again_bytes[{number}] is {size}, above the op's output of {op.output_bytes} bytes: "
+                    "give at most that",
+                )
         require_earlier_inputs([op.inputs for op in self.ops])
 
 

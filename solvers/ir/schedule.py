@@ -34,6 +34,8 @@ class Action(Record, frozen=True, kw_only=True):
 
     `op` is the op index it belongs to (for `release`, `swap_in` and `swap_out`: the op before which it stands, or after
     which it is issued), `data` the tensors it touches, `after` the actions of other lanes whose end it waits for.
+    In schedules of several ranks, `direction` (in files `pass`) is the pass that it is part of, and `peer` the rank at
+    the other end of a `send` or `recv`.
     """
 
     id: ActionId
@@ -44,12 +46,16 @@ class Action(Record, frozen=True, kw_only=True):
     data: tuple[TensorId, ...] = ()
     bytes: Bytes = 0
     after: tuple[ActionId, ...] = ()
+    direction: Literal["forward", "backward"] | msgspec.UnsetType = msgspec.field(name="pass", default=msgspec.UNSET)
+    peer: Index | msgspec.UnsetType = msgspec.UNSET
 
     def text(self) -> str:
         """One line: `7 0.out swap_out op=3 data=5 bytes=4096 after=2`; `parse_action` is its inverse."""
         parts = [str(self.id), self.lane, self.do]
         parts += [f"op={self.op}"] if self.op is not None else []
         parts += [f"mb={self.microbatch}"] if self.microbatch is not None else []
+        parts += [f"pass={self.direction}"] if self.direction is not msgspec.UNSET else []
+        parts += [f"peer={self.peer}"] if self.peer is not msgspec.UNSET else []
         parts += [f"data={','.join(_show(name) for name in self.data)}"] if self.data else []
         parts += [f"bytes={self.bytes}"] if self.bytes else []
         parts += [f"after={','.join(map(str, self.after))}"] if self.after else []
@@ -114,7 +120,8 @@ class Schedule(Record, frozen=True, kw_only=True):
 def parse_action(line: str) -> Action:
     """The action that `Action.text` wrote; raises `InvalidInput` naming the line."""
     words = line.split(" ")
-    keys = {"op": "op", "mb": "microbatch", "data": "data", "bytes": "bytes", "after": "after"}
+    keys = {"op": "op", "mb": "microbatch", "pass": "pass", "peer": "peer", "data": "data", "bytes": "bytes"}
+    keys["after"] = "after"
     fields: dict[str, object] = {}
     try:
         number, lane, do = words[:3]
@@ -125,7 +132,7 @@ def parse_action(line: str) -> Action:
             fields[keys[key]] = _read(key, value)
         return msgspec.convert({"id": int(number), "lane": lane, "do": do, **fields}, Action)
     except (ValueError, KeyError) as error:
-        form = f"<id> <lane> <{'|'.join(get_args(Do)[:3])}|…> [op=] [mb=] [data=] [bytes=] [after=]"
+        form = f"<id> <lane> <{'|'.join(get_args(Do)[:3])}|…> [op=] [mb=] [pass=] [peer=] [data=] [bytes=] [after=]"
         raise InvalidInput(f"cannot read the action {line!r} ({error}): write {form}") from error
 
 
@@ -153,4 +160,6 @@ def _show(name: TensorId) -> str:
 def _read(key: str, value: str) -> object:
     if key == "data":
         return tuple(msgspec.json.decode(part) for part in re.split(",", value))
+    if key == "pass":
+        return value
     return tuple(int(part) for part in value.split(",")) if key == "after" else int(value)

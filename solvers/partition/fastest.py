@@ -1,4 +1,4 @@
-"""The partition whose 1F1B step is fastest: an exact search with valid bounds, and a local one (README)."""
+"""The partition whose step is fastest: an exact search with valid bounds, and a local one (README)."""
 
 import time
 from collections.abc import Iterator
@@ -16,6 +16,7 @@ from solvers.partition.pipeline_bounds import PathBounds, path_bounds
 from solvers.partition.stage_times import StageTimes, makespans_us
 from solvers.partition.table import UNFIT, IntArray, costs_of
 from solvers.timeline.pipeline.inputs import Hide
+from solvers.timeline.pipeline.order import Order
 
 CANDIDATES = 200_000
 """Partitions and beginnings of partitions that the exact search holds at once."""
@@ -27,7 +28,7 @@ ROWS = 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class Fastest:
-    """A partition by its 1F1B time.
+    """A partition by the time of its step.
 
     `bound_us` bounds the time of every partition (None: none is known); `exact`: the bound is met. `evaluated` counts
     partitions timed. Where nothing fits, `layers` is None and `reason` says why; where a search stopped early, too.
@@ -52,9 +53,10 @@ class _Task:
     hide: Hide
     limits: Limits
     began: float
+    order: Order = "1f1b"
 
     def steps_us(self, layers: IntArray) -> IntArray:
-        return makespans_us(self.times, layers, self.microbatches, self.p2p_us, self.hide)
+        return makespans_us(self.times, layers, self.microbatches, self.p2p_us, self.hide, self.order)
 
     def is_over(self) -> bool:
         return time.perf_counter() - self.began > self.limits.time_s
@@ -63,7 +65,7 @@ class _Task:
         return time.perf_counter() - self.began
 
 
-def exact_1f1b(
+def exact_step(
     times: StageTimes,
     microbatches: int,
     *,
@@ -71,14 +73,15 @@ def exact_1f1b(
     hide_in_stalls: Hide = "none",
     limits: Limits | None = None,
     candidates: int = CANDIDATES,
+    order: Order = "1f1b",
 ) -> Fastest:
-    """The partition with the least 1F1B time.
+    """The partition with the least time of a step.
 
     The local search gives an incumbent; beginnings of partitions whose bound (B1, B2) does not beat it are dropped; all
     that remain are timed. Where more than `candidates` would remain, or the time ends, the answer is the best
     known partition with the best bound that holds.
     """
-    task = _Task(times, microbatches, p2p_us, hide_in_stalls, limits or Limits(), time.perf_counter())
+    task = _Task(times, microbatches, p2p_us, hide_in_stalls, limits or Limits(), time.perf_counter(), order)
     found, bounds = _searched(task)
     if found.makespan_us is None or found.exact:
         return found
@@ -90,26 +93,30 @@ def exact_1f1b(
     return _timed(task, found, remaining, lower)
 
 
-def search_1f1b(
+def search_step(
     times: StageTimes,
     microbatches: int,
     *,
     p2p_us: npt.ArrayLike = 0,
     hide_in_stalls: Hide = "none",
     limits: Limits | None = None,
+    order: Order = "1f1b",
 ) -> Fastest:
     """A partition that no move of one layer makes faster, nor any tried pair of moves; with the bound (B1, B2).
 
     It starts from the even partition, the one with the least slowest stage, and the one that the bound prefers.
     """
-    task = _Task(times, microbatches, p2p_us, hide_in_stalls, limits or Limits(), time.perf_counter())
+    task = _Task(times, microbatches, p2p_us, hide_in_stalls, limits or Limits(), time.perf_counter(), order)
     return _searched(task)[0]
 
 
 def _searched(task: _Task) -> tuple[Fastest, PathBounds]:
     """The local search's answer, and the tables of the bound."""
     _require_step(task)
-    bounds, costs = path_bounds(task.times, task.microbatches, task.p2p_us, task.hide), task.times.costs_us()
+    bounds, costs = (
+        path_bounds(task.times, task.microbatches, task.p2p_us, task.hide, task.order),
+        task.times.costs_us(),
+    )
     first = best_split(costs)
     if first is None:
         nothing = Fastest(layers=None, makespan_us=None, bound_us=None, exact=False, evaluated=0)

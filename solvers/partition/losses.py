@@ -9,7 +9,7 @@ from solvers.ir.partition import PartitionPlan, PartitionProblem
 from solvers.ir.solution import Limits, Solution, Solver
 from solvers.partition.balanced import Balanced
 from solvers.partition.dp import Dp
-from solvers.partition.fastest import exact_1f1b
+from solvers.partition.fastest import exact_step
 from solvers.partition.greedy import GreedyLynx
 from solvers.partition.instances import random_stage_times
 from solvers.partition.stage_times import StageTimes, makespans_us
@@ -83,7 +83,7 @@ def step_losses(
     rows = []
     for seed in seeds:
         times = random_stage_times(seed, stages, layers)
-        fastest = exact_1f1b(times, microbatches, limits=limits)
+        fastest = exact_step(times, microbatches, limits=limits)
         if fastest.makespan_us is None or fastest.bound_us is None:
             continue
         dp, greedy, balanced = (_step_us(times, answer, microbatches) for answer in _answers(times))

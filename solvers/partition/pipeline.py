@@ -7,7 +7,9 @@ from functools import cached_property
 from solvers.ir.fields import require
 from solvers.ir.hardware import Hardware
 from solvers.ir.partition import PartitionProblem
+from solvers.ir.pipeline import PassOrder, PipelineProblem, PipelineStage
 from solvers.ir.recompute import RecomputeLayerProblem
+from solvers.partition.make import pipeline_of
 from solvers.partition.table import partition_problem
 from solvers.recompute.layer import Front, layer_problem
 from solvers.recompute.layer.layer import Layer
@@ -19,6 +21,7 @@ from solvers.workload import (
     StageExtra,
     inflight,
     megatron_layer,
+    p2p_us,
     stage_extras,
     static_bytes,
 )
@@ -50,6 +53,29 @@ class Pipeline:
         """Embedding and head, where a stage has them."""
         stages = range(self.parallelism.pipeline)
         return tuple(stage_extras(self.shape, self.parallelism, self.machine, stage) for stage in stages)
+
+    @cached_property
+    def problem(self) -> PipelineProblem:
+        """The whole step as a problem of kind `pipeline`, in the order 1F1B."""
+        return self.problem_in("1f1b")
+
+    def problem_in(self, order: PassOrder) -> PipelineProblem:
+        """The whole step as a problem of kind `pipeline`."""
+        cut = self.parallelism
+        stages = [self._stage(stage) for stage in range(cut.pipeline)]
+        hop = p2p_us(self.shape, cut, self.machine)
+        layers = self.shape.layers
+        return pipeline_of(self.costs, stages, layers=layers, microbatches=cut.microbatches, p2p_us=hop, order=order)
+
+    def _stage(self, stage: int) -> PipelineStage:
+        extras, alone = self.extras[stage], static_bytes(self.shape, self.parallelism, stage, 0)
+        return PipelineStage(
+            budget_bytes=self.budget_bytes,
+            static_bytes=alone,
+            layer_static_bytes=static_bytes(self.shape, self.parallelism, stage, 1) - alone,
+            extra_us=(sum(extra.forward_us for extra in extras), sum(extra.backward_us for extra in extras)),
+            extra_bytes=sum(extra.activation_bytes for extra in extras),
+        )
 
     def extras_bytes(self, stage: int) -> int:
         """What embedding and head keep of all microbatches in flight."""

@@ -1,4 +1,4 @@
-"""Lower bounds on the 1F1B time of all partitions with given first stages (README, (B1), (B2))."""
+"""Lower bounds on the step of all partitions with given first stages (README, (B1), (B2))."""
 
 from dataclasses import dataclass
 
@@ -8,6 +8,7 @@ import numpy.typing as npt
 from solvers.partition.stage_times import StageTimes
 from solvers.partition.table import UNFIT, IntArray
 from solvers.timeline.pipeline.inputs import Hide
+from solvers.timeline.pipeline.order import Order
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,12 +32,16 @@ class PathBounds:
         return int(max(self.lanes_after[0, -1], self.trips_after[0, -1] + self.rests_after[0, -1]))
 
 
-def path_bounds(times: StageTimes, microbatches: int, p2p_us: npt.ArrayLike, hide: Hide) -> PathBounds:
+def path_bounds(
+    times: StageTimes, microbatches: int, p2p_us: npt.ArrayLike, hide: Hide, order: Order = "1f1b"
+) -> PathBounds:
     """(B1) and (B2) as tables; every entry is the length of a path that the recurrence has in all modes of hiding."""
     depth, count = times.stages, microbatches
     last = np.arange(depth)[:, None] == depth - 1
     ahead = depth - 1 - np.arange(depth)[:, None]
-    cool = np.where(last, count, np.minimum(ahead, count))  # backward passes that also recompute forward_hidden_us
+    cool = np.where(
+        last | (order == "gpipe"), count, np.minimum(ahead, count)
+    )  # backward passes that also recompute forward_hidden_us
     forward, backward = times.forward_us, times.backward_us + times.recompute_us
     awaited = times.recompute_us * ~(times.may_hide & (hide != "none")) * ~last + last * (
         times.recompute_us + times.forward_hidden_us
@@ -46,6 +51,8 @@ def path_bounds(times: StageTimes, microbatches: int, p2p_us: npt.ArrayLike, hid
     later = np.minimum(cool, count - 1) * times.forward_hidden_us
     lane = count * (forward + backward) + cool * times.forward_hidden_us
     rest = np.maximum((count - 1) * backward + later + paired * forward, (count - 1) * forward + paired * backward)
+    if order == "gpipe":  # all forwards, then the last microbatch's trip down and back, then the other backwards
+        rest = (count - 1) * (forward + backward + times.forward_hidden_us)
     fits = times.costs_us() < UNFIT
     trip, lane, rest = (
         np.where(fits, table, UNFIT) for table in (forward + times.backward_us + awaited + 2 * hops, lane, rest)

@@ -9,6 +9,7 @@ import numpy.typing as npt
 from solvers.ir.errors import InvalidInput
 from solvers.partition.table import UNFIT, BoolArray, IntArray, restricted
 from solvers.timeline.pipeline.inputs import Discipline, Hide
+from solvers.timeline.pipeline.order import Order
 from solvers.timeline.pipeline.times import pipeline_makespan_us
 
 
@@ -16,13 +17,15 @@ from solvers.timeline.pipeline.times import pipeline_makespan_us
 class StageTimes:
     """Tables [p][n], n = 0…layers, in µs for one microbatch; the arguments of `timeline.pipeline` stage by stage.
 
-    `fits` says whether n layers fit stage p, `may_hide` whether it has the memory to recompute in stalls.
+    `fits` says whether n layers fit stage p, `may_hide` whether it has the memory to recompute in stalls, `ahead_us`
+    what that takes besides.
     """
 
     forward_us: IntArray
     backward_us: IntArray
     recompute_us: IntArray
     forward_hidden_us: IntArray
+    ahead_us: IntArray
     may_hide: BoolArray
     fits: BoolArray
 
@@ -47,6 +50,7 @@ def stage_times(
     *,
     recompute_us: npt.ArrayLike = 0,
     forward_hidden_us: npt.ArrayLike = 0,
+    ahead_us: npt.ArrayLike = 0,
     may_hide: npt.ArrayLike = True,
     fits: npt.ArrayLike = True,
 ) -> StageTimes:
@@ -59,6 +63,7 @@ def stage_times(
         "backward_us": np.asarray(backward_us),
         "recompute_us": np.asarray(recompute_us),
         "forward_hidden_us": np.asarray(forward_hidden_us),
+        "ahead_us": np.asarray(ahead_us),
     }
     may, fitting = np.asarray(may_hide, dtype=np.bool_), np.asarray(fits, dtype=np.bool_)
     try:
@@ -84,8 +89,9 @@ def makespans_us(
     microbatches: int,
     p2p_us: npt.ArrayLike = 0,
     hide_in_stalls: Hide = "none",
+    order: Order = "1f1b",
 ) -> IntArray:
-    """The 1F1B time of each partition (rows of `layers`, each of which fits), by the exact recurrence."""
+    """The step of each partition (rows of `layers`, each of which fits), by the exact recurrence."""
     chosen = np.asarray(layers, dtype=np.int64).reshape(-1, times.stages)
     stages = np.arange(times.stages)
     return pipeline_makespan_us(
@@ -95,5 +101,10 @@ def makespans_us(
         forward_hidden_us=times.forward_hidden_us[stages, chosen],
         microbatches=microbatches,
         p2p_us=p2p_us,
-        how=Discipline(may_hide=times.may_hide[stages, chosen], hide_in_stalls=hide_in_stalls),
+        how=Discipline(
+            order=order,
+            may_hide=times.may_hide[stages, chosen],
+            hide_in_stalls=hide_in_stalls,
+            ahead_us=times.ahead_us[stages, chosen],
+        ),
     )

@@ -2,12 +2,11 @@
 
 In a cluster file a device's name tells where it stands: `node.device`, or `node.board.device`. Devices under one prefix
 are joined by links of their own; two neighbouring prefixes by the links between any of their devices. Solvers reckon in
-microseconds (`all_reduce_us`); ranks that run on simulated devices in nanoseconds (`collective_ns`, `message_ns`), with
-a `LinkCalendar` where several operations want the same link.
+microseconds (`all_reduce_us`); ranks that run on simulated devices in nanoseconds (`collective_ns`, `message_ns`).
+There operations that want the same link (`collective_lanes`, `message_lanes`) go one after the other.
 """
 
 import math
-from bisect import bisect_left, insort
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Literal, NamedTuple
@@ -112,46 +111,18 @@ def message_ns(cluster: Hardware, sender: str, receiver: str, size_bytes: int) -
 
 def message_lanes(cluster: Hardware, sender: str, receiver: str) -> frozenset[Lane]:
     """What a message from one device to another keeps busy."""
-    return frozenset({_lane(_link(cluster, sender, receiver), receiver)})
+    return frozenset({lane_of(_link(cluster, sender, receiver), receiver)})
 
 
 def collective_lanes(cluster: Hardware, group: Sequence[str]) -> frozenset[Lane]:
     """What a collective over these devices keeps busy: every link between two of them, in each of its directions."""
     members = set(group)
     return frozenset(
-        _lane(link, end)
+        lane_of(link, end)
         for link in cluster.links
         if _joins(link, members, members)
         for end in ((link.b,) if link.duplex == "simplex" else (link.a, link.b))
     )
-
-
-class LinkCalendar:
-    """When each link is in use: an operation takes the first gap in which all of its links are free at once."""
-
-    def __init__(self) -> None:
-        self._busy: dict[Lane, list[tuple[int, int]]] = {}
-
-    def reserve(self, lanes: Iterable[Lane], earliest_ns: int, duration_ns: int) -> int:
-        """The start that an operation is given, not before `earliest_ns`; its links are then in use until its end."""
-        wanted, start = sorted(lanes), earliest_ns
-        if duration_ns <= 0:
-            return start
-        while True:
-            ends = [self._end_of_clash(lane, start, start + duration_ns) for lane in wanted]
-            later = max(ends, default=start)
-            if later <= start:
-                break
-            start = later
-        for lane in wanted:
-            insort(self._busy.setdefault(lane, []), (start, start + duration_ns))
-        return start
-
-    def _end_of_clash(self, lane: Lane, start: int, end: int) -> int:
-        """Spans do not overlap: the last one that begins before `end` ends last."""
-        spans = self._busy.get(lane, [])
-        before = bisect_left(spans, (end,))
-        return spans[before - 1][1] if before and spans[before - 1][1] > start else 0
 
 
 def _link(cluster: Hardware, sender: str, receiver: str) -> Link:
@@ -164,10 +135,19 @@ def _link(cluster: Hardware, sender: str, receiver: str) -> Link:
     )
 
 
-def _lane(link: Link, receiver: str) -> Lane:
-    """The direction matters to whoever shares a rate with links of other devices: there it is the receiver's node."""
-    towards = "" if link.duplex == "half" else receiver if link.shares is None else receiver.partition(".")[0]
-    return Lane(bundle(link), towards)
+def lane_of(link: Link, receiver: str) -> Lane:
+    """What a transfer over the link to one of its ends keeps busy: its bundle's way there, or all of it if half duplex.
+
+    A bundle between two nodes leads to one of them; any other one leads as its links are written, from a to b, or back.
+    """
+    if link.duplex == "half":
+        return Lane(bundle(link), "")
+    if link.shares is None:
+        return Lane(bundle(link), receiver)
+    nodes = [end.partition(".") for end in (link.a, link.b)]
+    if all(dot for _, dot, _ in nodes) and nodes[0][0] != nodes[1][0]:
+        return Lane(bundle(link), receiver.partition(".")[0])
+    return Lane(bundle(link), "forward" if receiver == link.b else "backward")
 
 
 def _ring_rate(cluster: Hardware, group: tuple[str, ...], depth: int) -> float:

@@ -9,12 +9,14 @@ from experiments.cluster.compare import require_answerable
 from experiments.cluster.settings import read_cluster_settings
 from experiments.compose import read_grid, read_settings
 from experiments.config import GptConf
+from experiments.elastic.settings import read_elastic_settings
 from experiments.hardware import hardware_names, read_hardware
-from experiments.kinds import CLUSTER, PIPELINE, RANKS, STABILITY, kind_of
+from experiments.kinds import CLUSTER, ELASTIC, PIPELINE, RANKS, RECOMPUTE, STABILITY, kind_of
 from experiments.models import GptShape
 from experiments.pipeline.settings import read_pipeline_settings
 from experiments.planning import make_solvers
 from experiments.ranks.settings import read_ranks_settings
+from experiments.recompute.settings import read_recompute_settings
 from experiments.stability.settings import read_stability_settings
 from experiments.worlds import load_hardware
 from solvers.ir.hardware import HOST
@@ -39,6 +41,12 @@ def test_every_choice_composes(choice: str) -> None:
         return
     if kind_of([choice]) == RANKS:
         assert read_ranks_settings([choice]).settings.ranks > 1
+        return
+    if kind_of([choice]) == ELASTIC:
+        assert read_elastic_settings([choice]).settings.nodes > 1
+        return
+    if kind_of([choice]) == RECOMPUTE:
+        assert "heu" in read_recompute_settings([choice]).settings.policies
         return
     if kind_of([choice]) == CLUSTER:
         require_answerable(read_cluster_settings([choice]).settings)

@@ -12,6 +12,7 @@ BELOW = {
     "follow": {"profiler", "storage"},
     "step": {"profiler", "storage", "follow"},
     "session": {"profiler", "storage", "follow"},
+    "recompute": {"profiler", "storage", "follow"},
     "sim": set[str](),
 }
 INCLUDE = re.compile(r'^#include "(\w+)/', re.MULTILINE)

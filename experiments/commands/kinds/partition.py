@@ -18,7 +18,7 @@ def _from_shape(request: Request, shape: str) -> Made:
     cut = stage.parallelism
     peak = max(replace(stage, index=index).unlimited_bytes for index in range(cut.pipeline))
     amount = budget_bytes(request.budget, peak, stage.cluster)
-    rows = Stages(Pipeline(stage.shape, cut, stage.cluster, amount), look_up).rows()
+    rows = Stages(Pipeline(stage.shape, cut, stage.cluster, amount).problem, look_up).rows()
     costs = [[None if choice is None else choice.cost_us for choice in row] for row in rows]
     name = f"{stage.shape.name}, {cut.pipeline} stages, tensor {cut.tensor}, {cut.microbatches} microbatches of "
     problem = partition_problem(f"{name}{cut.microbatch}, costs by heu", costs)

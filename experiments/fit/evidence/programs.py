@@ -75,7 +75,7 @@ def cases(
     memory, in segments the least memory in which it ran, found by halving.
     """
     for program in programs:
-        events = record(program.model, program.name, read_hardware(HARDWARE), program.technique).trace.events
+        events = record(program.model, program.name, read_hardware(HARDWARE), POLICIES[program.technique]).trace.events
         run = partial(_run, program, allocator)
         limit = measured_limit(run, allocator)
         predict = partial(_predicted, events, allocator, run)

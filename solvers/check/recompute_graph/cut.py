@@ -79,12 +79,13 @@ class CutRelaxation:
         return None
 
     def deadline(self, x: int, i: int) -> int:
-        """D_x(i): the first user of op i behind stage x, or else the latest deadline of its users; −1 without users."""
+        """D_x(i): the first user of op i behind stage x, else the latest deadline of its users that replay, else −1."""
         if x not in self._deadlines:
             found = [-1] * (x + 1)
             for j in reversed(range(x + 1)):
                 behind = [u for u in self.users[j] if u > x]
-                found[j] = min(behind) if behind else max((found[u] for u in self.users[j]), default=-1)
+                again = (found[u] for u in self.users[j] if self.ops[u].replay)
+                found[j] = min(behind) if behind else max(again, default=-1)
             self._deadlines[x] = found
         return self._deadlines[x][i]
 
@@ -92,7 +93,7 @@ class CutRelaxation:
         """V(i): the last stage, up to last + 1, in which op i or something recomputed from it may be read."""
         found = [self.shape.last + 1] * len(self.ops)
         for i in sorted(self.shape.explicit, reverse=True):
-            found[i] = max((max(u, found[u]) for u in self.users[i]), default=-1)
+            found[i] = max((max(u, found[u]) if self.ops[u].replay else u for u in self.users[i]), default=-1)
         return found
 
     def _class_of(self, members: tuple[int, ...]) -> OpClass:
@@ -122,7 +123,7 @@ class CutRelaxation:
             "s": (2, lambda t, i: Column(1, 0) if self._has_s(t, i) else None),
             "r": (2, lambda t, i: Column(1, self._cost(t, i)) if self._has_r(t, i) else None),
             "y": (2, lambda g, k: self._class_column(g, k, 1)),
-            "z": (2, lambda g, k: self._class_column(g, k, 0)),
+            "z": (2, self._all),
             "h": (3, lambda g, k, zone: self._class_column(g, k, -1) if self._has_h(g, k, zone) else None),
             "e": (2, lambda g, k: self._class_column(g, k, 1) if self.shape.first < self.shape.cut else None),
             "q": (3, lambda g, k, t: self._class_column(g, k, 0) if self._has_q(g, k, t) else None),
@@ -131,7 +132,15 @@ class CutRelaxation:
 
     def _class_column(self, g: int, k: int, sign: int) -> Column | None:
         found = self.classes.get((g, k))
-        return None if found is None else Column(len(found.members), sign * found.time_us)
+        return None if found is None else Column(self._replaying(found), sign * found.time_us)
+
+    def _all(self, g: int, k: int) -> Column | None:
+        found = self.classes.get((g, k))
+        return None if found is None else Column(len(found.members), 0)
+
+    def _replaying(self, found: OpClass) -> int:
+        """How many of its members can run again at all."""
+        return sum(self.ops[i].replay for i in found.members)
 
     def _has_s(self, t: int, i: int) -> bool:
         shape = self.shape
@@ -141,7 +150,8 @@ class CutRelaxation:
         if t > self.shape.last or not self._has_s(t, i):
             return False
         again, stage = self.ops[i], self.ops[t]
-        return not (stage.comm and (again.comm or again.time_us > stage.time_us))
+        long = stage.comm and (again.comm or again.time_us > stage.time_us)
+        return again.replay and t >= self.problem.replays_from and not long
 
     def _cost(self, t: int, i: int) -> int:
         return 0 if self.ops[t].comm else self.ops[i].time_us
@@ -156,7 +166,8 @@ class CutRelaxation:
         return found is not None and not found.comm and found.time_us <= self.ops[t].time_us
 
     def _has_a(self, p: int, i: int) -> bool:
-        return p in self.shape.peaks and i in self.shape.explicit and i <= p and self.deadline(p, i) >= 0
+        seen = p in self.shape.peaks and i in self.shape.explicit and i <= p
+        return seen and self.ops[i].replay and self.deadline(p, i) >= 0
 
     # Rows, in the README's order.
 
@@ -259,7 +270,7 @@ class CutRelaxation:
             return None
         if not any(p < u <= self.shape.last for u in self.users[i]):
             return None
-        return Row(1, None, {f"s/{p + 1}/{i}": 1, f"a/{p}/{i}": 1})
+        return Row(1, None, {f"s/{p + 1}/{i}": 1} | self._behind(p, i))
 
     def _again(self, p: int, i: int) -> Row | None:
         if not self._has_a(p, i) or self.deadline(p, i) > self.shape.last:
@@ -271,4 +282,8 @@ class CutRelaxation:
         if not self._has_a(p, i) or j not in self.shape.explicit or j not in self.inputs[i]:
             return None
         kept = {f"s/{p + 1}/{j}": 1} if self._has_s(p + 1, j) else {}
-        return Row(0, None, kept | {f"a/{p}/{j}": 1, f"a/{p}/{i}": -1})
+        return Row(0, None, kept | self._behind(p, j) | {f"a/{p}/{i}": -1})
+
+    def _behind(self, p: int, i: int) -> dict[str, int]:
+        """a[p,i], where it exists."""
+        return {f"a/{p}/{i}": 1} if self._has_a(p, i) else {}

@@ -19,6 +19,7 @@ def judge_recompute_graph(problem: RecomputeGraphProblem, plan: RecomputeGraphPl
         violations = _form(computed, kept)
     if not violations:
         violations = [
+            *_replays(problem, computed),
             *_data(problem, computed, kept),
             *_windows(problem, computed),
             *_memory(problem, computed, kept),
@@ -56,6 +57,18 @@ def _form(computed: Sets, kept: Sets) -> list[str]:
         violations += [f"stage {t} computes op {i}, whose first stage is {i}" for i in sorted(run) if i > t]
         violations += [f"stage {t} keeps op {i}, which no stage before {t} computes" for i in sorted(held) if i >= t]
         violations += [f"stage {t} both keeps and recomputes op {i}" for i in sorted(run & held) if i < t]
+    return violations
+
+
+def _replays(problem: RecomputeGraphProblem, computed: Sets) -> list[str]:
+    """R[t,i] = 0 for i < t where op i must not run twice, or t is before `replays_from`."""
+    violations = []
+    for t, run in enumerate(computed):
+        for i in sorted(run - {t}):
+            if not problem.ops[i].replay:
+                violations.append(f"stage {t} recomputes op {i}, which must not run twice")
+            if t < problem.replays_from:
+                violations.append(f"stage {t} recomputes op {i}, but nothing runs again before {problem.replays_from}")
     return violations
 
 

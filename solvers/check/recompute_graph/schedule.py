@@ -30,6 +30,8 @@ def _form(problem: RecomputeGraphProblem, action: Action) -> list[str]:
         faults.append(f"{place} does {action.do} of op {action.op} on lane {action.lane}, but it belongs on {lane}")
     if (action.do == "compute" and op.comm) or (action.do == "collective_start" and not op.comm):
         faults.append(f"{place} does {action.do}, but op {action.op} is {'' if op.comm else 'not '}a communication")
+    if action.do == "recompute" and not op.replay:
+        faults.append(f"{place} recomputes op {action.op}, which must not run twice")
     expected = ((), 0) if action.do == "collective_wait" else ((action.op,), op.output_bytes)
     if (action.data, action.bytes) != expected:
         faults.append(f"{place} has data {list(action.data)} of {action.bytes} bytes, but {action.do} has {expected}")
@@ -54,7 +56,7 @@ class _Judge:
         found = self._first_runs()
         for i in range(len(self.problem.ops)):
             found += self._alternation(i)
-        return found or [*self._reads(), *self._memory()]
+        return found or [*self._early(), *self._reads(), *self._memory()]
 
     def _first_runs(self) -> list[str]:
         """compute or collective_start once for each op, one after the other."""
@@ -65,6 +67,16 @@ class _Judge:
             f"op {later.op} does not wait for op {earlier.op}, which comes before it"
             for earlier, later in pairwise(firsts)
             if not self.before(earlier, later)
+        ]
+
+    def _early(self) -> list[str]:
+        """No run is repeated before the turn of op `replays_from`: the op before it has surely ended by then."""
+        first = self.problem.replays_from
+        ended = [a for a in self.order if a.do in ("compute", "collective_wait") and a.op == first - 1]
+        return [
+            f"action {action.id} recomputes op {action.op}, but nothing runs again before the turn of op {first}"
+            for action in self.order
+            if action.do == "recompute" and first > 0 and not (ended and self.before(ended[0], action))
         ]
 
     def _alternation(self, i: int) -> list[str]:

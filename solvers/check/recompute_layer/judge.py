@@ -20,7 +20,16 @@ def judge_recompute_layer(problem: RecomputeLayerProblem, plan: RecomputeLayerPl
             violations.append(f"the groups need {needed} bytes, but budget − static leaves {limit}")
     if violations:
         return Verdict(tuple(violations))
-    return Verdict((), sum(group.layers * _time_us(problem, group, len(problem.windows)) for group in plan.groups))
+    return Verdict((), _objective_us(problem, plan))
+
+
+def _objective_us(problem: RecomputeLayerProblem, plan: RecomputeLayerPlan) -> int:
+    """Time on the critical path; for the last layer that in backward windows, too, where it has none (5.4)."""
+    total = sum(group.layers * _time_us(problem, group, len(problem.windows)) for group in plan.groups)
+    if problem.last_windowless:
+        backward = [w for w, window in enumerate(problem.windows) if window.phase == "backward"]
+        total += sum(_time_us(problem, plan.groups[-1], w) for w in backward)
+    return total
 
 
 def base_us(problem: RecomputeLayerProblem) -> int:
@@ -89,12 +98,13 @@ def _time_us(problem: RecomputeLayerProblem, group: LayerGroup, window: int) -> 
 def _memory_bytes(problem: RecomputeLayerProblem, plan: RecomputeLayerPlan) -> int:
     """inflight·(layers·input + Σ n·stored) + Σ n·forward + max over groups (2·backward or stall + critical path)."""
     size = [op.output_bytes for op in problem.ops]
+    again = size if problem.again_bytes is None else list(problem.again_bytes)
     critical = len(problem.windows)
     stored = forward = working = 0
     for group in plan.groups:
         phase = [(i, "critical" if w == critical else problem.windows[w].phase) for i, w in group.recomputed]
         stored += group.layers * sum(size[i] for i in group.stored)
         forward += group.layers * sum(size[i] for i, at in phase if at == "forward")
-        hidden = sum(size[i] for i, at in phase if at in ("backward", "stall"))
-        working = max(working, 2 * hidden + sum(size[i] for i, at in phase if at == "critical"))
+        hidden = sum(again[i] for i, at in phase if at in ("backward", "stall"))
+        working = max(working, 2 * hidden + sum(again[i] for i, at in phase if at == "critical"))
     return problem.inflight_microbatches * (problem.layers * problem.layer_input_bytes + stored) + forward + working

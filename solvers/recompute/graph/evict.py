@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
-from solvers.recompute.graph.opt.search.evict import inputs_ahead, missing
+from solvers.recompute.graph.opt.search.evict import NEVER, inputs_ahead, may_leave, missing
 from solvers.recompute.graph.replay import Instance, useful
 from solvers.recompute.graph.stages import latest_dependants
 
@@ -43,7 +43,7 @@ class _Eviction:
                 return None
             wanted = {*self.given.inputs[t], *self.ahead[t]} - {t}
             again = missing(self.given, self.resident, wanted)
-            if again and self.given.comm[t]:
+            if again and (self.given.comm[t] or not all(self.given.may_replay(t, i) for i in again)):
                 return None
             if not self._stage(t, sorted({t, *again}), wanted):
                 return None
@@ -73,7 +73,7 @@ class _Eviction:
 
     def _evict(self, t: int, short: int, pinned: set[int]) -> bool:
         """Free `short` bytes, the lowest score first."""
-        loose = [j for j in self.resident if j not in pinned and self.given.size[j] > 0]
+        loose = [j for j in self.resident if j not in pinned and self.given.size[j] > 0 and may_leave(self.given, t, j)]
         if sum(self.given.size[j] for j in loose) < short:
             return False
         needed, cost = self._needed(t), self._cost(t)
@@ -108,5 +108,6 @@ class _Eviction:
         given = self.given
         cost = [0] * (t + 1)
         for i in range(t + 1):
-            cost[i] = min(given.base, given.time[i] + sum(cost[j] for j in given.inputs[i] if j not in self.resident))
+            known = given.time[i] + sum(cost[j] for j in given.inputs[i] if j not in self.resident)
+            cost[i] = min(given.base, known) if given.replay[i] else NEVER * max(1, given.base)
         return cost

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from solvers.engines.cpsat import CpAnswer, CpModel, Domain, IntVar, LiteralT
 from solvers.recompute.graph.replay import Instance, Runs
-from solvers.recompute.graph.stages import hideable, latest_dependants
+from solvers.recompute.graph.stages import latest_dependants, recomputable
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class IntervalModel:
 
     def _again(self, v: int, count: int) -> list[Again]:
         """(I2) Optional further intervals in later stages that still matter, in order of time."""
-        stages = [t for t in range(v + 1, self.last[v] + 1) if not self.given.comm[t] or hideable(self.given, t, v)]
+        stages = [t for t in range(v + 1, self.last[v] + 1) if recomputable(self.given, t, v)]
         found = [self._one_more(v, stages) for _ in range(count if stages else 0)]
         for earlier, later in pairwise(found):
             self.model.add_implication(later.happens, earlier.happens)
@@ -175,7 +175,7 @@ class IntervalModel:
         return values
 
     def _copy_values(self, v: int, copy: Again, place: tuple[int, int] | None) -> dict[int, int]:
-        later = (t for t in range(v + 1, self.last[v] + 1) if not self.given.comm[t] or t in copy.windows)
+        later = (t for t in range(v + 1, self.last[v] + 1) if recomputable(self.given, t, v))
         stage = next(later) if place is None else place[0]
         start = stage * self.width + v
         end = start if place is None else place[1]

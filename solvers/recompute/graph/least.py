@@ -7,16 +7,21 @@ from solvers.recompute.graph.replay import Instance, instance
 def forced(given: Instance) -> list[set[int]]:
     """By stage, ops that every valid plan keeps at its start.
 
-    A communication's inputs are kept when it begins; and what must be kept at the start of stage t + 1 is kept at the
-    start of stage t too where a communication t can never hide its recomputation: a communication, or longer than t.
+    A communication's inputs are kept when it begins, and of every stage those that may not run again in it; and what
+    must be kept at the start of stage t + 1 is kept at the start of stage t too where stage t can never compute it
+    again: it may not run twice there, or t is a communication and it is one, too, or longer than t.
     """
     count = len(given)
     kept: list[set[int]] = [set() for _ in range(count + 1)]
     for t in reversed(range(count)):
-        if given.comm[t]:
-            later = {i for i in kept[t + 1] if i < t and (given.comm[i] or given.time[i] > given.time[t])}
-            kept[t] = {*given.inputs[t], *later}
+        kept[t] = {j for j in given.inputs[t] if given.comm[t] or not given.may_replay(t, j)}
+        kept[t] |= {i for i in kept[t + 1] if i < t and not _may_run(given, t, i)}
     return kept[:count]
+
+
+def _may_run(given: Instance, t: int, i: int) -> bool:
+    in_time = not given.comm[t] or not (given.comm[i] or given.time[i] > given.time[t])
+    return in_time and given.may_replay(t, i)
 
 
 def working_bytes(given: Instance) -> list[int]:

@@ -30,7 +30,8 @@ def graph_problem(graph: OpGraph, budget_bytes: int, static_bytes: int | None = 
       newer;
     - gradients of parameters count from the start of the step; memory that an op takes and gives back within itself is
       not told apart by op;
-    - recomputing an op is taken to repeat it exactly: random numbers and running statistics are the executor's affair.
+    - recomputing an op is taken to repeat it exactly: random numbers and running statistics are the executor's affair;
+      an op that must not run twice says so (`replay`), and so does a joined one of which a part must not.
 
     `static_bytes` None: static tensors, or more where the graph measured a higher peak than its tensors explain, so
     that keeping everything never peaks below what the graph measured.
@@ -43,6 +44,7 @@ def graph_problem(graph: OpGraph, budget_bytes: int, static_bytes: int | None = 
         budget_bytes=budget_bytes,
         static_bytes=listed if static_bytes is None else static_bytes,
         ops=ops,
+        replays_from=0 if graph.replays_from is msgspec.UNSET else reader.first_piece(graph.replays_from),
     )
     if static_bytes is not None:
         return problem
@@ -72,6 +74,7 @@ class _Reader:
         self.bytes = {tensor.id: tensor.bytes for tensor in graph.tensors}
         self.static = {tensor.id for tensor in graph.tensors if tensor.born is None or tensor.kind in STATIC}
         self.readers: dict[Version, list[int]] = {}
+        self.pieces: list[tuple[_Step, set[Version]]] = []
         self.born: dict[int, list[TensorId]] = {}
         for tensor in graph.tensors:
             if tensor.born is not None:
@@ -84,7 +87,7 @@ class _Reader:
     def ops(self) -> tuple[RecomputeOp, ...]:
         """The problem's ops."""
         steps = self._fused(self._steps())
-        pieces = [(step, part) for step in steps for part in self._parts(step)]
+        self.pieces = pieces = [(step, part) for step in steps for part in self._parts(step)]
         place = {version: number for number, (_, part) in enumerate(pieces) for version in part}
         return tuple(self._op(step, part, place) for step, part in pieces)
 
@@ -96,7 +99,12 @@ class _Reader:
             output_bytes=self._bytes(part),
             inputs=tuple(sorted({place[version] for version in step.reads})),
             comm=members[0].kind == "comm",
+            replay=all(op.replay is not False for op in members),
         )
+
+    def first_piece(self, op: int) -> int:
+        """The problem op that is the first of those behind this op of the graph, itself included."""
+        return next(number for number, (step, _) in enumerate(self.pieces) if step.ops[0] >= op)
 
     def _bytes(self, versions: Iterable[Version]) -> int:
         return sum(self.bytes[name] for name in {name for name, _ in versions})

@@ -28,10 +28,16 @@ class Instance:
     static: int
     budget: int
     base: int
+    replay: list[bool]
+    replays_from: int
 
     def __len__(self) -> int:
         """The number of ops, which is the number of stages."""
         return len(self.time)
+
+    def may_replay(self, t: int, i: int) -> bool:
+        """Whether op i may run again in stage t > i, by what the problem says of the two alone."""
+        return self.replay[i] and t >= self.replays_from
 
 
 @dataclass(frozen=True)
@@ -69,6 +75,8 @@ def instance(problem: RecomputeGraphProblem) -> Instance:
         static=problem.static_bytes,
         budget=problem.budget_bytes,
         base=sum(op.time_us for op in problem.ops),
+        replay=[op.replay for op in problem.ops],
+        replays_from=problem.replays_from,
     )
 
 
@@ -205,6 +213,8 @@ class _Replay:
         """Inputs are kept, or computed in the stage; a communication's own inputs are kept when it begins."""
         kept, given = self.kept, self.given
         for i in order:
+            if i < t and not given.may_replay(t, i):
+                self._fault(t, f"stage {t} computes op {i} again, which must not run twice there")
             if i in kept and i < t:
                 self._fault(t, f"stage {t} both keeps and computes op {i}")
             own = given.comm[t] and i == t

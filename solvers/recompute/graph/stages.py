@@ -17,22 +17,23 @@ Step = tuple[int, int, int]
 
 
 def latest_dependants(given: Instance) -> list[int]:
-    """By op, the latest op that depends on it, directly or not; itself where nothing does."""
+    """By op, the latest op that reads it, or what is computed from it again (README, (B)); itself where none does."""
     last = list(range(len(given)))
     for i in reversed(range(len(given))):
         for j in given.inputs[i]:
-            last[j] = max(last[j], last[i])
+            last[j] = max(last[j], last[i] if given.replay[i] else i)
     return last
 
 
 def hideable(given: Instance, t: int, i: int) -> bool:
     """Whether some valid plan may recompute op i during the communication of stage t."""
-    return not given.comm[i] and given.time[i] <= given.time[t] and i not in given.inputs[t]
+    fits = not given.comm[i] and given.time[i] <= given.time[t] and i not in given.inputs[t]
+    return fits and given.may_replay(t, i)
 
 
 def recomputable(given: Instance, t: int, i: int) -> bool:
     """Whether some valid plan may recompute op i in stage t; false only where no valid plan does."""
-    return not given.comm[t] or hideable(given, t, i)
+    return hideable(given, t, i) if given.comm[t] else given.may_replay(t, i)
 
 
 def column_count(given: Instance) -> int:

@@ -73,7 +73,7 @@ def _unit(layer: Layer, ops: list[int]) -> Unit:
         needed=needed,
         time_us=sum(layer.ops[i].time_us for i in ops),
         stored_bytes=sum(layer.ops[i].output_bytes for i in needed),
-        again_bytes=sum(layer.ops[i].output_bytes for i in ops),
+        again_bytes=sum(layer.again(i) for i in ops),
     )
 
 

@@ -109,10 +109,12 @@ def fixed_bytes(problem: RecomputeLayerProblem) -> int:
 
 
 def plan_us(problem: RecomputeLayerProblem, groups: Sequence[LayerGroup]) -> int:
-    """The objective: recomputation on the critical path, over all layers."""
-    critical = len(problem.windows)
-    return sum(
-        group.layers * sum(problem.ops[i].time_us for i, w in group.recomputed if w == critical) for group in groups
+    """The objective: recomputation on the critical path, and in backward windows of a last layer that has none."""
+    layer = Layer.of(problem)
+    late = sum(layer.late_us(i, w) for i, w in groups[-1].recomputed) if layer.late and groups else 0
+    return late + sum(
+        group.layers * sum(problem.ops[i].time_us for i, w in group.recomputed if w == layer.critical)
+        for group in groups
     )
 
 
@@ -122,9 +124,9 @@ def plan_bytes(problem: RecomputeLayerProblem, groups: Sequence[LayerGroup]) -> 
     size = [op.output_bytes for op in problem.ops]
     shared = working = 0
     for group in groups:
-        parts = [(size[i], layer.unit(w)) for i, w in group.recomputed]
+        parts = [(i, layer.unit(w)) for i, w in group.recomputed]
         stored = sum(size[i] for i in group.stored)
-        forward = sum(amount * unit for amount, (unit, _) in parts)
+        forward = sum(size[i] * unit for i, (unit, _) in parts)
         shared += group.layers * (problem.inflight_microbatches * stored + forward)
-        working = max(working, sum(amount * unit for amount, (_, unit) in parts))
+        working = max(working, sum(layer.again(i) * unit for i, (_, unit) in parts))
     return fixed_bytes(problem) + shared + working

@@ -5,13 +5,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from solvers.recompute.layer.mix import MARGIN, FloatArray, Menu, price
+from solvers.recompute.layer.mix import MARGIN, FloatArray, Menu, peak_bounds, price
 from solvers.recompute.layer.pareto import IntArray, nondominated
 
 Mix = tuple[tuple[int, int], ...]
 """(policy, layers) pairs."""
 QUICK, THOROUGH = 1_500, 1_000_000
 """Partial mixes that a search may make: for a bound alone, and where the mix itself is asked for."""
+MOST_LAST = 200
+"""The most policies that are tried for a last layer without windows."""
 EACH = 100
 """The least that a policy of the largest working set counts towards these limits: what starting its search costs."""
 
@@ -32,7 +34,7 @@ class OutOfWork(Exception):
 def best_pair(menu: Menu, bounds: FloatArray, single: int, stop: Callable[[], bool] = lambda: False) -> Blend:
     """The best mix of one or two policies, `single` being the best one alone; exact unless stopped."""
     mix: Mix = ((single, menu.layers),)
-    best = menu.layers * int(menu.time_us[single])
+    best = menu.time_of(mix)
     first = np.arange(1, menu.layers)
     for peak in _promising(bounds):
         if bounds[peak] > best - 1 or stop():
@@ -44,6 +46,8 @@ def best_pair(menu: Menu, bounds: FloatArray, single: int, stop: Callable[[], bo
             + np.multiply.outer(menu.layers - first, menu.share_bytes[among]).T
         )
         time_us = first * menu.time_us[peak] + np.multiply.outer(menu.time_us[among], menu.layers - first)
+        if menu.late_us is not None:
+            time_us += np.minimum(menu.late_us[among], menu.late_us[peak])[:, None]
         time_us[share > room] = best
         if time_us.size and time_us.min() < best:
             row, column = divmod(int(time_us.argmin()), len(first))
@@ -72,7 +76,7 @@ def best_mix(
             work -= search.made
         except OutOfWork:
             return Blend(best.mix, best.time_us, min(best.time_us, max(0, int(np.ceil(bounds[peak])))))
-        best = best if found is None else Blend(found, _time(menu, found), 0)
+        best = best if found is None else Blend(found, menu.time_of(found), 0)
     return Blend(best.mix, best.time_us, best.time_us)
 
 
@@ -80,8 +84,48 @@ def _promising(bounds: FloatArray) -> Iterator[int]:
     return map(int, np.argsort(bounds, kind="stable"))
 
 
-def _time(menu: Menu, mix: Mix) -> int:
-    return sum(layers * int(menu.time_us[policy]) for policy, layers in mix)
+def best_mix_with_last(
+    menu: Menu, bounds: FloatArray, start: Blend, work: int, stop: Callable[[], bool] = lambda: False
+) -> Blend:
+    """The best mix where the last layer's time counts its backward windows, too.
+
+    The last layer needs no policy that uses them: on the critical path the same costs no more. So each policy without
+    them is tried for it, most promising first, with the best mix of the other layers.
+    """
+    assert menu.late_us is not None
+    if menu.layers == 1:
+        return Blend(start.mix, start.time_us, start.time_us)
+    best, proven = start, start.time_us
+    floors = np.maximum(_floors(menu), float(bounds.min()))
+    for tried, last in enumerate(map(int, np.argsort(floors, kind="stable"))):
+        if floors[last] > best.time_us - 1:
+            break
+        if tried == MOST_LAST or stop():
+            proven = min(proven, max(0, int(np.ceil(floors[last]))))
+            break
+        own = int(menu.time_us[last])
+        others = menu.without(last)
+        known = Blend((), best.time_us - own, 0)
+        found = best_mix(others, peak_bounds(others, known.time_us), known, work, stop)
+        proven = min(proven, own + found.bound)
+        if found.time_us < known.time_us:
+            layers = dict(found.mix)
+            count = layers.pop(last, 0) + 1  # listed last
+            best = Blend((*layers.items(), (last, count)), own + found.time_us, 0)
+    return Blend(best.mix, best.time_us, min(best.time_us, proven))
+
+
+def _floors(menu: Menu) -> FloatArray:
+    """For each policy a bound on all mixes whose last layer has it; inf where it uses backward windows."""
+    assert menu.late_us is not None
+    everyone = np.arange(len(menu.time_us))
+    found = price(menu, everyone, menu.layers, menu.room_bytes)
+    per_byte = 0.0 if found is None else found.per_byte
+    priced = menu.time_us + per_byte * menu.share_bytes
+    floors: FloatArray = priced + (menu.layers - 1) * priced.min() - per_byte * (menu.room_bytes - menu.working_bytes)
+    floors -= MARGIN * (menu.layers * priced.max() + per_byte * abs(menu.room_bytes))
+    floors[menu.late_us > 0] = np.inf
+    return floors
 
 
 class _Search:

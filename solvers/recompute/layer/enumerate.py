@@ -53,9 +53,10 @@ def enumerate_policies(
     max_states: int = 400_000,
     stop: Callable[[], bool] = lambda: False,
 ) -> Policies:
-    """The policies nondominated in (time on the critical path, W·(stored, forward, working bytes)).
+    """The policies nondominated in (time on the critical path, W·(stored, forward, working bytes)[, time in windows]).
 
-    `weights` W is a non-negative matrix with three columns, one row for each memory coordinate. Raises
+    `weights` W is a non-negative matrix with three columns, one row for each memory coordinate; the last coordinate, of
+    layers that are `late`, is the time in backward windows. Raises
     `TooManyStates` once `max_states` partial policies were made or `stop()` says so, and OverflowError where sizes do
     not fit 64 bits.
     """
@@ -67,7 +68,7 @@ def enumerate_policies(
 
 
 class _Enumeration:
-    """Partial policies as columns. Rows: 1 + M coordinates; time left in each open window; a rank for each live op.
+    """Partial policies as columns. Rows: coordinates; time left in each open window; a rank for each live op.
 
     A rank says from when on an op's output is there: k in the k-th open window (from 1) or earlier, above all
     windows on the critical path, above that never; DEAD once nobody asks any more.
@@ -77,7 +78,7 @@ class _Enumeration:
         self.layer, self.weights = layer, weights
         self.open = layer.open
         self.critical, self.never = len(self.open) + 1, len(self.open) + 2
-        self.first_left = 1 + len(weights)
+        self.first_left = 1 + len(weights) + layer.late
         self.first_rank = self.first_left + len(self.open)
         self.live: list[int] = []
         start = [0] * self.first_left + [layer.windows[w].time_us for w in self.open]
@@ -103,18 +104,20 @@ class _Enumeration:
         op = self.layer.ops[i]
         ready = self._ready(op.inputs)
         everyone = np.arange(self.states.shape[1])
-        parts = [] if op.needed else [(everyone, ABSENT, self.never, self._change(0, 0, 0, 0))]
-        parts.append((everyone, STORED, 1, self._change(0, op.output_bytes, 0, 0)))
+        parts = [] if op.needed else [(everyone, ABSENT, self.never, self._change(0, 0, 0, 0, 0))]
+        parts.append((everyone, STORED, 1, self._change(0, op.output_bytes, 0, 0, 0)))
         for k, w in enumerate(self.open):
             if self.layer.fits(i, w):
                 row = self.first_left + k
                 able = np.flatnonzero((ready <= k + 1) & (self.states[row] >= op.time_us))
                 forward, working = self.layer.unit(w)
-                change = self._change(0, 0, forward * op.output_bytes, working * op.output_bytes)
+                size, late = working * self.layer.again(i), self.layer.late_us(i, w)
+                change = self._change(0, 0, forward * op.output_bytes, size, late)
                 change[row] = -op.time_us
                 parts.append((able, w, k + 1, change))
         able = np.flatnonzero(ready <= self.critical)
-        change = self._change(op.time_us, 0, 0, self.layer.unit(self.layer.critical)[1] * op.output_bytes)
+        working = self.layer.unit(self.layer.critical)[1] * self.layer.again(i)
+        change = self._change(op.time_us, 0, 0, working, 0)
         parts.append((able, self.layer.critical, self.critical, change))
         self._extend(parts)
         self.live.append(i)
@@ -132,10 +135,12 @@ class _Enumeration:
             at += len(who)
         self.states = states
 
-    def _change(self, time_us: int, stored: int, forward: int, working: int) -> IntArray:
+    def _change(self, time_us: int, stored: int, forward: int, working: int, late_us: int) -> IntArray:
         change = np.zeros(len(self.states), dtype=np.int64)
         change[0] = time_us
-        change[1 : self.first_left] = self.weights @ np.array([stored, forward, working])
+        change[1 : 1 + len(self.weights)] = self.weights @ np.array([stored, forward, working])
+        if self.layer.late:
+            change[self.first_left - 1] = late_us
         return change
 
     def _ready(self, inputs: tuple[int, ...]) -> IntArray:

@@ -47,7 +47,8 @@ class Front:
     """Policies by ascending time on the critical path; bytes are those of one layer.
 
     `inflight` None: the front serves every number of microbatches in flight; a number: only that one (smaller, faster).
-    `share_bytes` = inflight·stored + forward bytes where `inflight` is given.
+    `share_bytes` = inflight·stored + forward bytes where `inflight` is given. `late_us`, of layers that are `late`:
+    time in backward windows.
     """
 
     layer: Layer
@@ -59,6 +60,7 @@ class Front:
     forward_bytes: IntArray | None
     share_bytes: IntArray | None
     working_bytes: IntArray
+    late_us: IntArray | None = None
 
     @classmethod
     def of(
@@ -73,10 +75,11 @@ class Front:
         policies = enumerate_policies(layer, weights, max_states, stop)
         order = np.lexsort(policies.coordinates[::-1])
         time_us, *memory = policies.coordinates[:, order]
+        late = memory.pop() if layer.late else None
         working = memory[-1] - memory[-2]
         if inflight is None:
-            return cls(layer, None, policies, order, time_us, memory[0], memory[1] - memory[0], None, working)
-        return cls(layer, inflight, policies, order, time_us, None, None, memory[0], working)
+            return cls(layer, None, policies, order, time_us, memory[0], memory[1] - memory[0], None, working, late)
+        return cls(layer, inflight, policies, order, time_us, None, None, memory[0], working, late)
 
     def __len__(self) -> int:
         return len(self.time_us)
@@ -95,12 +98,17 @@ class Front:
     def best(self, layers: int, inflight: int, room_bytes: int) -> Choice | None:
         """The policy of least time for `layers` layers within `room_bytes`; None where no policy fits.
 
+        Of layers that are `late` the last one has no backward windows, and its time counts those.
+
         `room_bytes` is what budget, static bytes and the kept layer inputs leave: budget − static −
         inflight·layers·layer_input. Of equally fast policies the first in the front's order.
         """
         memory = self.memory(layers, inflight)
         fits = memory <= room_bytes
-        number = int(fits.argmax())
+        if self.late_us is None:
+            number = int(fits.argmax())
+        else:
+            number = int(np.where(fits, layers * self.time_us + self.late_us, LARGEST).argmin())
         return Choice(number, int(self.time_us[number]), int(memory[number])) if fits[number] else None
 
     def memory(self, layers: int, inflight: int) -> IntArray:

@@ -12,7 +12,7 @@ from solvers.ir.names import unknown
 from solvers.ir.recompute import LayerGroup, RecomputeLayerPlan, RecomputeLayerProblem
 from solvers.ir.solution import Limits, Solution, Status, Watch
 from solvers.recompute.layer.answers import TOO_LARGE, Ask, fixed_bytes
-from solvers.recompute.layer.blend import QUICK, THOROUGH, Blend, best_mix, best_pair
+from solvers.recompute.layer.blend import QUICK, THOROUGH, Blend, best_mix, best_mix_with_last, best_pair
 from solvers.recompute.layer.front import Front, TooManyStates, front_of
 from solvers.recompute.layer.ilp import least_bytes, mix_bound, solve_programme
 from solvers.recompute.layer.layer import Layer
@@ -80,22 +80,26 @@ class Heu:
         choice = front.best(layers, inflight, ask.room_bytes)
         if choice is None:
             return ask.infeasible(least, engine=FRONT)
-        menu = Menu(front.time_us, front.share(inflight), front.working_bytes, layers, ask.room_bytes)
+        menu = Menu(front.time_us, front.share(inflight), front.working_bytes, layers, ask.room_bytes, front.late_us)
         blend, bound = self._mixed(menu, choice.number, clock)
-        groups = [front.policy(number).group(count) for number, count in blend.mix]
+        late = front.late_us
+        mix = blend.mix if late is None else sorted(blend.mix, key=lambda one: -int(late[one[0]]))
+        groups = [front.policy(number).group(count) for number, count in mix]
         slower = self.groups == 1 and bound < blend.time_us
         return ask.feasible(groups, bound, FRONT, BEST_SINGLE if slower else None, least)
 
     def _mixed(self, menu: Menu, number: int, clock: "_Clock") -> tuple[Blend, int]:
         """The best mix of as many policies as asked for, and the bound for all mixes."""
-        best = menu.layers * int(menu.time_us[number])
-        single = Blend(((number, menu.layers),), best, best)
+        alone = ((number, menu.layers),)
+        best = menu.time_of(alone)
+        single = Blend(alone, best, best)
         bounds = peak_bounds(menu, best)
         bound = least_bound(bounds, best)
         if bound == best:
             return single, bound
         pair = best_pair(menu, bounds, number, clock.stop)
-        mix = best_mix(menu, bounds, pair, QUICK if self.groups == 1 else THOROUGH, clock.stop)
+        search = best_mix if menu.late_us is None else best_mix_with_last
+        mix = search(menu, bounds, pair, QUICK if self.groups == 1 else THOROUGH, clock.stop)
         return {1: single, 2: pair, None: mix}[self.groups], mix.bound
 
     def _by_programme(self, ask: Ask, watch: Watch | None, note: str | None) -> Solution[RecomputeLayerPlan]:

@@ -50,6 +50,9 @@ def programme(problem: RecomputeLayerProblem, memory: bool = False, whole: bool 
     else:
         builder.row(columns, sizes, upper=problem.budget_bytes - fixed_bytes(problem), name="memory")
         builder.add_cost(recomputed[-1], [op.time_us for op in problem.ops])
+        if layer.late and whole:  # the last of the layers has no backward windows
+            for w in layer.open:
+                builder.add_cost(recomputed[w], [layer.late_us(i, w) / problem.layers for i in range(count)])
     return Programme(builder.build(), stored, recomputed)
 
 
@@ -87,12 +90,12 @@ def _memory(
 ) -> tuple[IntArray, IntArray]:
     """(I5) the bytes of every layer's stored and forward outputs, and of the working set."""
     size = np.array([op.output_bytes for op in problem.ops], dtype=np.int64)
-    factors = []
+    again = np.array([layer.again(i) for i in range(len(size))], dtype=np.int64)
+    sizes = [problem.layers * problem.inflight_microbatches * size]
     for w in range(len(recomputed)):
         forward, working = layer.unit(w)
-        factors.append(problem.layers * forward + working)
-    kept = problem.layers * problem.inflight_microbatches * size
-    return np.concatenate([stored, recomputed.ravel()]), np.concatenate([kept, np.outer(factors, size).ravel()])
+        sizes.append(problem.layers * forward * size + working * again)
+    return np.concatenate([stored, recomputed.ravel()]), np.concatenate(sizes)
 
 
 def solve_programme(

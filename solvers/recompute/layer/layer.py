@@ -13,17 +13,21 @@ HIDDEN_COPIES = 2
 class Layer:
     """A layer's ops and windows, as every query about it shares them (README, Front).
 
-    `last_stage` closes the forward windows. Ops are kept under their own numbers.
+    `last_stage` closes the forward windows. Ops are kept under their own numbers. `late`: what backward windows hide is
+    counted, too, for a layer that has none. `again_bytes` as in the problem.
     """
 
     ops: tuple[LayerOp, ...]
     windows: tuple[Window, ...]
     last_stage: bool = False
+    late: bool = False
+    again_bytes: tuple[int, ...] | None = None
 
     @classmethod
     def of(cls, problem: RecomputeLayerProblem) -> "Layer":
         """The layer of a problem."""
-        return cls(problem.ops, problem.windows, problem.last_stage)
+        late = problem.last_windowless and any(window.phase == "backward" for window in problem.windows)
+        return cls(problem.ops, problem.windows, problem.last_stage, late, problem.again_bytes)
 
     @property
     def critical(self) -> int:
@@ -54,8 +58,16 @@ class Layer:
         """Whether op i alone may be recomputed in window w."""
         return w in self.open and not self.ops[i].comm and self.ops[i].time_us <= self.windows[w].time_us
 
+    def again(self, i: int) -> int:
+        """What op i adds to the working set where it is recomputed, once."""
+        return self.ops[i].output_bytes if self.again_bytes is None else self.again_bytes[i]
+
+    def late_us(self, i: int, w: int) -> int:
+        """What op i in window w costs a layer that has no backward windows."""
+        return self.ops[i].time_us if w < self.critical and self.windows[w].phase == "backward" else 0
+
     def unit(self, w: int) -> tuple[int, int]:
-        """(forward bytes, working bytes) of one byte recomputed in window w, or on the critical path."""
+        """(forward bytes of a byte of output, working bytes of one of `again`) in window w, or on the critical path."""
         if w == self.critical:
             return 0, 1
         return (1, 0) if self.windows[w].phase == "forward" else (0, HIDDEN_COPIES)

@@ -1,7 +1,9 @@
 """Bounds for every mix of policies over the layers, by prices for memory (README, M1–M2)."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,17 +20,32 @@ REFINEMENTS = 64
 
 @dataclass(frozen=True, eq=False)
 class Menu:
-    """Policies to mix over `layers` layers within `room_bytes`: Σ n·share + max working ≤ room, Σ n·time least."""
+    """Policies to mix over `layers` layers within `room_bytes`: Σ n·share + max working ≤ room, Σ n·time least.
+
+    `late_us`, where it is given, comes to the time once, of the policy that the last layer has: that with the least.
+    """
 
     time_us: IntArray
     share_bytes: IntArray
     working_bytes: IntArray
     layers: int
     room_bytes: int
+    late_us: IntArray | None = None
 
     def up_to(self, working_bytes: int) -> IntArray:
         """The policies whose working set is no larger."""
         return np.flatnonzero(self.working_bytes <= working_bytes)
+
+    def time_of(self, mix: Sequence[tuple[int, int]]) -> int:
+        """Of (policy, layers) pairs."""
+        late = 0 if self.late_us is None else min(int(self.late_us[policy]) for policy, _ in mix)
+        return late + sum(layers * int(self.time_us[policy]) for policy, layers in mix)
+
+    def without(self, policy: int) -> "Menu":
+        """What a layer with that policy leaves to the others, whose times are theirs alone."""
+        working = np.maximum(self.working_bytes, self.working_bytes[policy])
+        room = self.room_bytes - int(self.share_bytes[policy])
+        return Menu(self.time_us, self.share_bytes, working, self.layers - 1, room)
 
 
 @dataclass(frozen=True)
@@ -76,6 +93,8 @@ def peak_bounds(menu: Menu, best: int) -> FloatArray:
     rest = menu.layers - 1
     room = menu.room_bytes - working - menu.share_bytes[order]
     bounds = menu.time_us[order] + rest * np.minimum.accumulate(menu.time_us[order])[last].astype(np.float64)
+    if menu.late_us is not None:
+        bounds += _least_late(menu, order, last, menu.time_us[order])
     bounds[rest * np.minimum.accumulate(menu.share_bytes[order])[last] > room] = np.inf
     seen: set[int] = set()
     for _ in range(REFINEMENTS if rest else 0):
@@ -97,8 +116,21 @@ def _priced(menu: Menu, order: IntArray, last: IntArray, room: IntArray, per_byt
     rest = menu.layers - 1
     terms = rest * priced.max() + per_byte * np.abs(room) + menu.time_us[order]
     bounds: FloatArray = menu.time_us[order] + rest * np.minimum.accumulate(priced)[last] - per_byte * room
+    if menu.late_us is not None:
+        bounds += _least_late(menu, order, last, priced)
     bounds -= MARGIN * terms
     return bounds
+
+
+def _least_late(menu: Menu, order: IntArray, last: IntArray, priced: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The least that the last layer adds: it is the one with the largest working set, or one of the others."""
+    assert menu.late_us is not None
+    late = menu.late_us[order]
+    if menu.layers == 1:
+        return late
+    others = np.minimum.accumulate(priced + late)[last] - np.minimum.accumulate(priced)[last]
+    found: npt.NDArray[Any] = np.minimum(late, others)
+    return found
 
 
 def least_bound(bounds: FloatArray, best: int) -> int:

@@ -10,8 +10,12 @@ from solvers.recompute.layer.layer import Layer
 from solvers.recompute.layer.policies import on_critical_path
 from solvers.recompute.layer.rules import RULE
 
-WHOLE = ("flash attention", "core attention", "attention core", "scaled dot product attention")
-"""Names of a core that is one op."""
+FUSED = ("flash attention", "flash attention for cpu", "efficient attention", "cudnn attention", "attention math")
+WHOLE = (
+    "flash attention", "core attention", "attention core", "scaled dot product attention",
+    *(f"scaled dot product {kind}" for kind in FUSED),
+)  # fmt: skip
+"""Names of a core that is one op; `FUSED` as aten names what a tape records (aten/native_functions.yaml)."""
 FIRST = ("scores", "attention scores", "qk", "qk matmul", *WHOLE)
 """Names of the core's first op: the product of queries and keys."""
 LAST = ("context", "context matmul", "attention context", "av", "av matmul", *WHOLE)
@@ -66,5 +70,5 @@ def attention_core(ops: tuple[LayerOp, ...]) -> frozenset[int]:
 
 
 def _plain(name: str) -> str:
-    """A name without namespace, overload and underscores: aten::scaled_dot_product_attention is one of `WHOLE`."""
+    """A name without namespace, overload and underscores; aten::_scaled_dot_product_flash_attention is `WHOLE`."""
     return name.rpartition("::")[2].partition(".")[0].replace("_", " ").strip().lower()

@@ -6,7 +6,7 @@ from solvers.ir.fields import require
 from solvers.ir.graph import OpGraph
 from solvers.ir.hardware import Hardware
 from solvers.ir.replan import ReplanProblem
-from solvers.replan.estimate.measured_parts import measured_parts
+from solvers.workload.parts import measured_parts
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,6 +26,7 @@ class Pipelines:
     backward: IntArray
     recompute: IntArray
     forward_hidden: IntArray
+    ahead: IntArray
     hops: IntArray
     hide: BoolArray
     microbatches: int
@@ -56,6 +57,7 @@ class Pipelines:
                 backward=self.backward[:, part],
                 recompute=self.recompute[:, part],
                 forward_hidden=self.forward_hidden[:, part],
+                ahead=self.ahead[:, part],
                 hops=self.hops[:, part],
                 hide=self.hide[:, part],
                 microbatches=self.microbatches,
@@ -69,12 +71,15 @@ class Pipelines:
 class Discipline:
     """How stages work: the order of their passes, and what they recompute while they wait (`Hide`).
 
-    `may_hide` says which stages have the memory for that (`hiding_fits`), one for all or of shape (…, P).
+    `may_hide` says which stages have the memory for that (`hiding_fits`), one for all or of shape (…, P). `ahead_us`:
+    what recomputing before the gradient takes besides, since it is computed from what windows of the backward pass
+    itself would have recomputed.
     """
 
     order: Order = "1f1b"
     hide_in_stalls: Hide = "none"
     may_hide: npt.ArrayLike = True
+    ahead_us: npt.ArrayLike = 0
 
 
 ONE_F_ONE_B = Discipline()
@@ -97,11 +102,9 @@ def prepared(
         raise unknown("choice for hide_in_stalls", how.hide_in_stalls, get_args(Hide))
     if microbatches < 1:
         raise InvalidInput(f"microbatches is {microbatches}: a step has at least 1")
-    names = ("forward_us", "backward_us", "recompute_us", "forward_hidden_us")
-    times = [
-        _whole(name, value)
-        for name, value in zip(names, (forward_us, backward_us, recompute_us, forward_hidden_us), strict=True)
-    ]
+    names = ("forward_us", "backward_us", "recompute_us", "forward_hidden_us", "ahead_us")
+    values = (forward_us, backward_us, recompute_us, forward_hidden_us, how.ahead_us)
+    times = [_whole(name, value) for name, value in zip(names, values, strict=True)]
     may, hops = np.asarray(how.may_hide, dtype=np.bool_), _whole("p2p_us", p2p_us)
     if not times[0].ndim or not times[0].shape[-1]:
         raise InvalidInput("forward_us lists no stage: give one time a stage")
@@ -117,12 +120,15 @@ def prepared(
     def columns(array: npt.NDArray[np.generic], rows: int) -> npt.NDArray[np.generic]:
         return np.ascontiguousarray(np.moveaxis(array.reshape(-1, rows), 0, -1))
 
-    forward, backward, recompute, hidden = (columns(array, depth).astype(np.int64, copy=False) for array in times)
+    forward, backward, recompute, hidden, ahead = (
+        columns(array, depth).astype(np.int64, copy=False) for array in times
+    )
     return Pipelines(
         forward=forward,
         backward=backward,
         recompute=recompute,
         forward_hidden=hidden,
+        ahead=ahead,
         hops=np.ascontiguousarray(hops.reshape(int(np.prod(batch)), depth - 1).T),
         hide=columns(may, depth).astype(np.bool_),
         microbatches=microbatches,

@@ -15,10 +15,11 @@ from solvers.timeline.pipeline.order import IntArray, Order, cool_down, waves
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Ends:
-    """What one sweep records, (P, M, K): the end of each forward, start of each recomputation, end of each backward."""
+    """What one sweep records, (P, M, K): ends of forwards, starts and times of recomputations, ends of backwards."""
 
     forward: IntArray
     recompute: IntArray
+    on_lane: IntArray
     backward: IntArray
 
 
@@ -129,11 +130,8 @@ def pipeline(
     """
     given = prepared(forward_us, backward_us, microbatches, recompute_us, forward_hidden_us, p2p_us, how)
     depth, count = given.forward.shape
-    ends = _Ends(*(np.zeros((depth, microbatches, count), dtype=np.int64) for _ in range(3)))
+    ends = _Ends(*(np.zeros((depth, microbatches, count), dtype=np.int64) for _ in range(4)))
     _sweep(given, ends)
-    cool = cool_down(depth, microbatches, how.order)
-    table = given.tables()[0]
-    on_lane = np.where(cool[..., None], table[depth:, None], table[:depth, None])
 
     def shaped(array: IntArray, *tail: int) -> IntArray:
         return np.moveaxis(array, -1, 0).reshape(*given.shape, *tail)
@@ -144,7 +142,7 @@ def pipeline(
         microbatches=microbatches,
         forward_us=shaped(given.forward, depth),
         backward_us=shaped(given.backward, depth),
-        recompute_us=shaped(on_lane, depth, microbatches),
+        recompute_us=shaped(ends.on_lane, depth, microbatches),
         p2p_us=shaped(given.hops, depth - 1),
         forward_end_us=shaped(ends.forward, depth, microbatches),
         recompute_start_us=shaped(ends.recompute, depth, microbatches),
@@ -171,10 +169,13 @@ def pipeline_makespan_us(
 def _sweep(given: Pipelines, ends: _Ends | None) -> IntArray:
     """The makespans, (K,), wave by wave; fills `ends` where it is given.
 
-    A backward pass starts at max(arrival, end before) + r, and at max(arrival, end before + r) where r may be hidden.
+    A backward pass starts at max(arrival, end before) + r, and where r may be hidden at max(arrival, end before + r +
+    ahead) if that is sooner.
     """
     depth, count = given.forward.shape
     recompute, hidden = given.tables()
+    more = np.where(hidden, np.concatenate((given.ahead, given.ahead)), 0)
+    simple = not more.any()
     lag = np.where(hidden, 0, recompute)
     nothing = np.zeros((1, count), dtype=np.int64)
     into, back = np.concatenate((nothing, given.hops)), np.concatenate((given.hops, nothing))
@@ -193,9 +194,17 @@ def _sweep(given: Pipelines, ends: _Ends | None) -> IntArray:
         if len(rows):
             kind = rows + depth * cool[rows, batches]
             before, arrival = free[rows], gradient[rows + 1] + back[rows]
-            end = np.maximum(arrival + lag[kind], before + recompute[kind]) + given.backward[rows]
+            begin = np.maximum(arrival + lag[kind], before + recompute[kind] + more[kind])
+            if not simple:
+                late = np.maximum(arrival, before) + recompute[kind]
+                early = hidden[kind] & ((more[kind] == 0) | (begin < late))
+                begin = np.where(early, begin, late)
+            else:
+                early = hidden[kind]
+            end = begin + given.backward[rows]
             free[rows] = gradient[rows] = end
             if ends is not None:
-                ends.recompute[rows, batches] = np.where(hidden[kind], before, np.maximum(before, arrival))
+                ends.recompute[rows, batches] = np.where(early, before, np.maximum(before, arrival))
+                ends.on_lane[rows, batches] = recompute[kind] + np.where(early, more[kind], 0)
                 ends.backward[rows, batches] = end
     return np.asarray(free.max(axis=0))

@@ -24,6 +24,7 @@ FUNCTIONS = {
     "replan": "replan.replan_figures",
     "layout": "layout.layout_figures",
     "prediction": "prediction.prediction_figures",
+    "tape": "tape.tape_figures",
 }
 Asked = list[tuple[str, tuple[object, ...]]]
 
@@ -60,6 +61,7 @@ def test_every_section_runs_once_in_order_with_what_the_help_promises(asked: Ask
         ("replan", (5,)),
         ("layout", (5,)),
         ("prediction", ()),
+        ("tape", (60,)),
     ]
     assert tuple(FUNCTIONS) == SECTIONS
 
@@ -80,6 +82,7 @@ def test_each_setting_reaches_the_sections_that_it_is_for(asked: Asked, tmp_path
         "replan": (2,),
         "layout": (2,),
         "prediction": (),
+        "tape": (9,),
     }
 
 

@@ -50,7 +50,9 @@ def test_what_is_held_between_steps_is_parameters_states_and_the_data() -> None:
 
 
 def test_recomputing_needs_less() -> None:
-    plain, full, some = (record(SMALL, "small", SIM, policy).trace for policy in ("plain", "full", "selective"))
+    plain, full, some = (
+        record(SMALL, "small", SIM, POLICIES[policy]).trace for policy in ("plain", "full", "selective")
+    )
     assert allocated_peak(full.events) < allocated_peak(some.events) < allocated_peak(plain.events)
 
 
@@ -111,7 +113,7 @@ class Bare:
 
 def test_what_is_odd_about_a_program_is_said() -> None:
     with pytest.raises(InvalidInput, match="has no repeated blocks"):
-        record(Bare(), "bare", SIM, "full")
+        record(Bare(), "bare", SIM, POLICIES["full"])
     (remark,) = record(Bare(), "bare", SIM).remarks
     assert remark.startswith("the operator sequence differs")
 

@@ -9,10 +9,12 @@ from experiments.hardware import read_hardware
 from experiments.pipeline import planned
 from experiments.pipeline.figures import figures_of
 from experiments.pipeline.planned import Comparison, Limit, Planned, compare_systems, rows_of
-from experiments.pipeline.simulate import Step, Unfit, pipeline_on
+from experiments.pipeline.simulate import Step, pipeline_on, simulate
 from experiments.shapes import read_shape
+from solvers.partition.pipeline import Pipeline
 from solvers.partition.policies import SYSTEMS, System
 from solvers.partition.stages import Stages
+from solvers.partition.steps import Unfit
 from solvers.workload import Parallelism
 
 PIPELINE = pipeline_on(
@@ -105,12 +107,13 @@ def test_the_fastest_system_is_found_of_equals_the_last(comparison: Comparison) 
 
 
 def test_systems_of_one_policy_share_their_stages_and_the_limit_hides_most(monkeypatch: pytest.MonkeyPatch) -> None:
-    shared: list[Stages] = []
+    known: list[list[str]] = []
     limits: list[str] = []
+    whole = simulate
 
-    def simulated(pipeline: object, system: System, stages: Stages) -> Unfit:
-        shared.append(stages)
-        return Unfit(system, "not asked")
+    def simulated(pipeline: Pipeline, system: System, shared: dict[str, Stages]) -> Step | Unfit:
+        known.append(list(shared))
+        return whole(pipeline, system, shared)
 
     def limited(pipeline: object, hide: str) -> Limit:
         limits.append(hide)
@@ -124,7 +127,7 @@ def test_systems_of_one_policy_share_their_stages_and_the_limit_hides_most(monke
         "c": System(policy="heu", cut="dp", hide="all"),
     }
     compare_systems(PIPELINE, systems)
-    assert shared[0] is shared[2] is not shared[1]
+    assert known == [[], ["heu"], ["heu", "full"]]
     compare_systems(PIPELINE, {name: systems[name] for name in "ab"})
     assert limits == ["all", "cooldown"]
 

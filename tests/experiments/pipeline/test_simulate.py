@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import pytest
 
 from experiments.hardware import read_hardware
-from experiments.pipeline.simulate import Step, Unfit, fastest, pipeline_on, simulate, step_of
+from experiments.pipeline.simulate import Step, judged, pipeline_on, simulate
 from experiments.shapes import read_shape
 from solvers.check import check_plan
 from solvers.ir import InvalidInput
@@ -16,6 +16,7 @@ from solvers.ir.solution import Limits, Solution, Status
 from solvers.partition.pipeline import Pipeline
 from solvers.partition.policies import SYSTEMS, System, decide
 from solvers.partition.stages import Stages
+from solvers.partition.steps import Unfit, fastest, step_of
 from solvers.recompute.layer import Heu
 from solvers.workload import Parallelism
 
@@ -86,7 +87,7 @@ def test_no_stage_exceeds_its_memory(steps: Mapping[str, Step | Unfit], name: st
 
 
 def test_lookups_are_heus_answers(tight: Pipeline) -> None:
-    stages = Stages(tight, decide("heu"))
+    stages = Stages(tight.problem, decide("heu"), as_printed=True)
     for stage, layers in ((0, 9), (1, 10), (2, 11), (3, 10)):
         problem = tight.heu_problem(stage, layers)
         one = stages.choice(stage, layers)
@@ -110,13 +111,13 @@ def test_hidden_and_exposed_recomputation_add_up(steps: Mapping[str, Step | Unfi
 
 
 def test_the_fastest_partition_is_no_slower_than_any_other(tight: Pipeline) -> None:
-    stages = Stages(tight, decide("heu"))
-    exact = fastest(tight, stages, System("heu", "fastest", "cooldown"))
+    stages = Stages(tight.problem, decide("heu"), as_printed=True)
+    exact = fastest(stages, System("heu", "fastest", "cooldown"))
     assert exact.exact and exact.layers is not None
-    best = step_of(tight, System("heu", "fastest", "cooldown"), stages, exact.layers)
+    best = judged(tight, step_of(stages, System("heu", "fastest", "cooldown"), exact.layers))
     assert isinstance(best, Step) and best.makespan_us == exact.makespan_us
     for cut in ("balanced", "dp", "greedy-lynx"):
-        other = simulate(tight, System("heu", cut, "cooldown"), stages)
+        other = simulate(tight, System("heu", cut, "cooldown"))
         assert isinstance(other, Step) and other.makespan_us >= best.makespan_us
 
 

@@ -7,9 +7,9 @@ import pytest
 
 from experiments.hardware import read_hardware
 from experiments.models import GptShape
-from experiments.ranks.carriers import carried
+from experiments.ranks.carriers import Where, carried
 from experiments.ranks.outcomes import equalities
-from experiments.ranks.programs import Job, program
+from experiments.ranks.programs import Job, program, train
 from experiments.ranks.reference import reference
 from experiments.ranks.settings import STYLES, Carrier
 from runtime.ranks import RankRun, run_ranks
@@ -28,7 +28,7 @@ def job(style: str, ranks: int) -> Job:
 )
 def test_a_style_has_the_bits_of_one_process(style: str, ranks: int) -> None:
     told = job(style, ranks)
-    done = carried(Carrier.threads, told, CLUSTER, noise=0.0)
+    done = carried(Carrier.threads, train, told, Where("sim", CLUSTER))
     compared = [equalities(one, other) for one, other in zip(done.trained, reference(told), strict=True)]
     assert all(all(found.values()) for found in compared), compared
     assert any(one.losses for one in done.trained) and done.races == 0
@@ -36,26 +36,31 @@ def test_a_style_has_the_bits_of_one_process(style: str, ranks: int) -> None:
 
 def test_noise_moves_clocks_and_no_bit() -> None:
     told = job("fsdp2", 2)
-    plain, noisy = (carried(Carrier.threads, told, CLUSTER, noise) for noise in (0.0, 0.3))
+    plain, noisy = (carried(Carrier.threads, train, told, Where("sim", CLUSTER, noise)) for noise in (0.0, 0.3))
     for one, other in zip(plain.trained, noisy.trained, strict=True):
         assert all(equalities(one, other).values())
     assert [one.makespan_us for one in plain.reports] != [one.makespan_us for one in noisy.reports]
 
 
-def test_processes_have_the_bits_of_threads() -> None:
-    told = job("ddp", 2)
-    apart = carried(Carrier.processes, told, CLUSTER, noise=0.0)
+@pytest.mark.parametrize(("style", "ranks"), [("ddp", 2), ("1f1b", 3)])
+def test_processes_have_the_bits_the_time_and_the_memory_of_threads(style: str, ranks: int) -> None:
+    told = job(style, ranks)
+    apart, together = (
+        carried(carrier, train, told, Where("sim", CLUSTER)) for carrier in (Carrier.processes, Carrier.threads)
+    )
     for one, other in zip(apart.trained, reference(told), strict=True):
         assert all(equalities(one, other).values())
     assert apart.races is None
+    for process, thread in zip(apart.reports, together.reports, strict=True):
+        assert (process.peak_bytes, process.makespan_us) == (thread.peak_bytes, thread.makespan_us)
 
 
 def ran(style: str, *, shapes_only: bool) -> RankRun[list[float]]:
     gc.collect()
-    train = program(Job(style, replace(SHAPE, layers=2), ranks=2, steps=2, microbatches=2))
+    ranked = program(train, Job(style, replace(SHAPE, layers=2), ranks=2, steps=2, microbatches=2))
 
     def losses(rank: int) -> list[float]:
-        return train(rank).losses
+        return ranked(rank).losses
 
     return run_ranks(losses, 2, hardware=CLUSTER, shapes_only=shapes_only)
 

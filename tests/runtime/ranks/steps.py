@@ -7,30 +7,36 @@ vector clocks, of the whole program in place of what has run so far, and compare
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 import torch.distributed as dist
 
+from runtime.device import host_access
 from runtime.device.native import load
+from runtime.device.view import DeviceView
 from runtime.ranks import RankRun
 from tests.runtime.ranks.cluster import run
 
 Operation = Literal["all_reduce", "all_gather", "reduce_scatter", "broadcast", "send", "recv"]
-WAITS = ("wait", "stream_wait", "event_wait")
+Doing = Literal["compute", "record", "to_host", "to_device", "host", "task"]
+Wait = Literal["wait", "stream_wait", "event_wait", "event_sync", "stream_sync", "device_sync", "barrier"]
+HOST_WAITS = ("event_sync", "stream_sync", "device_sync", "barrier")
+WAITS = get_args(Wait)
 NUMBERS = 4
 
 
 @dataclass(frozen=True)
 class Step:
-    """What a rank's host does next: a kernel, an operation of a group, or a wait.
+    """What a rank's host does next: a kernel, a copy, an operation of a group, an access of its own, or a wait.
 
-    `stream` is current then. `name` is the work that an operation gives or a wait awaits, an event, or the stream that
-    is waited for. `ranks` are the group's; of a message, its sender and its receiver. Buffers beginning with `g` hold
-    what all ranks' others hold.
+    `stream` is current then; "worker" is the host's, which does tasks. `name` is the work that an operation gives or a
+    wait awaits, an event (of a task, its end), or the stream that is waited for. `ranks` are the group's; of a message,
+    its sender and its receiver. Buffers beginning with `g` hold what all ranks' others hold, those with `h` are
+    page-locked memory of the host. `*_sync` and a barrier let the host wait.
     """
 
-    do: Operation | Literal["compute", "record", "wait", "stream_wait", "event_wait"]
+    do: Operation | Doing | Wait
     stream: str = "main"
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
@@ -76,6 +82,7 @@ class _Graph:
     def add(self, steps: Sequence[Step]) -> list[_Touch]:
         """Enters one rank's steps; returns its accesses."""
         fronts: dict[object, set[int]] = {}
+        host = set[int]()
         works: dict[str, int] = {}
         events: dict[str, set[int]] = {}
         numbers: dict[object, int] = {}
@@ -85,20 +92,32 @@ class _Graph:
             match step.do:
                 case "wait":
                     front.add(works[step.name])
+                case "event_sync":
+                    host |= events.get(step.name, set())
+                case "stream_sync":
+                    host |= fronts.get(step.name, set())
+                case "device_sync":
+                    host |= set[int]().union(*(nodes for name, nodes in fronts.items() if name != "worker"))
                 case "stream_wait":
                     front |= fronts.get(step.name, set())
                 case "event_wait":
                     front |= events.get(step.name, set())
                 case "record":
-                    events[step.name] = set(front)
-                case "compute":
-                    node = self.node(front)
+                    events[step.name] = front | host
+                case "host":
+                    node = self.node(host)
+                    host = {node}
+                    touches.append(_Touch(number, node, node, step.reads, step.writes))
+                case "compute" | "to_host" | "to_device" | "task":
+                    node = self.node(front | host)
                     fronts[step.stream] = {node}
+                    events |= {step.name: {node}} if step.do == "task" else {}
                     touches.append(_Touch(number, node, node, step.reads, step.writes))
                 case _:
-                    begin = self.node(front | fronts.get(step.lane, set()))
+                    begin = self.node(front | host | fronts.get(step.lane, set()))
                     end = self.node({begin})
                     fronts[step.lane], works[step.name] = {end}, end
+                    host |= {end} if step.do == "barrier" else set()
                     numbers[step.lane] = numbers.get(step.lane, 0) + 1
                     self.members.setdefault((step.lane, numbers[step.lane]), []).append((begin, end))
                     touches.append(_Touch(number, begin, end, step.reads, step.writes))
@@ -128,13 +147,6 @@ def unordered(program: Program) -> list[set[tuple[int, int]]]:
     graph = _Graph()
     touches = [graph.add(steps) for steps in program]
     graph.join_members()
-    return _pairs(touches, graph.all_before())
-
-
-def unordered_by_their_own_rank(program: Program) -> list[set[tuple[int, int]]]:
-    """The same, and the pairs that are ordered only by way of another rank."""
-    graph = _Graph()
-    touches = [graph.add(steps) for steps in program]
     return _pairs(touches, graph.all_before())
 
 
@@ -174,22 +186,28 @@ class _Runner:
         self._buffers: dict[str, torch.Tensor] = {}
         self._works: dict[str, Any] = {}
         self._events: dict[str, Any] = {}
+        self._after: Any = None
 
     def run(self, steps: Sequence[Step]) -> None:
         """Makes everything, waits for it, takes the steps, and waits for them."""
         label = load("runtime._sim").exchange_label
         for step in steps:
-            for stream in (step.stream, step.name) if step.do == "stream_wait" else (step.stream,):
+            for stream in (step.stream, step.name) if step.do in ("stream_wait", "stream_sync") else (step.stream,):
                 self._streams.setdefault(stream, torch.Stream(device=self._device))
                 self._buffers.setdefault(f"scratch {stream}", torch.zeros(NUMBERS, device=self._device))
             for name in (*step.reads, *step.writes):
                 size = NUMBERS * (self._ranks if name.startswith("g") else 1)
-                self._buffers.setdefault(name, torch.zeros(size, device=self._device))
+                pinned = name.startswith("h")
+                made = torch.zeros(size, device="cpu" if pinned else self._device, pin_memory=pinned)
+                self._buffers.setdefault(name, made)
         torch.accelerator.synchronize()
         for number, step in enumerate(steps):
             before = label(str(number))
-            with self._streams[step.stream]:
-                self._take(step)
+            if step.stream == "worker":
+                self._give_to_worker(step)
+            else:
+                with self._streams[step.stream]:
+                    self._take(step)
             label(before)
         torch.accelerator.synchronize()
 
@@ -205,6 +223,22 @@ class _Runner:
             case "event_wait":
                 if step.name in self._events:
                     stream.wait_event(self._events[step.name])
+            case "event_sync":
+                if step.name in self._events:
+                    self._events[step.name].synchronize()
+            case "stream_sync":
+                self._streams[step.name].synchronize()
+            case "device_sync":
+                torch.accelerator.synchronize()
+            case "barrier":
+                dist.barrier(self._groups[step.ranks])
+            case "to_host" | "to_device":
+                self._buffers[step.writes[0]].copy_(self._buffers[step.reads[0]], non_blocking=True)
+            case "host":
+                for name in step.reads:
+                    host_access(self._buffers[name], write=False)
+                for name in step.writes:
+                    host_access(self._buffers[name], write=True)
             case "compute":
                 scratch = self._buffers[f"scratch {step.stream}"]
                 for name in step.reads:
@@ -213,6 +247,15 @@ class _Runner:
                     torch.add(scratch, 1, out=self._buffers[name][:NUMBERS])
             case _:
                 self._works[step.name] = self._issue(step)
+
+    def _give_to_worker(self, step: Step) -> None:
+        """A task, or what the next one begins after."""
+        if step.do == "event_wait":
+            self._after = self._events.get(step.name)
+            return
+        reads, writes = ([self._buffers[name] for name in names] for names in (step.reads, step.writes))
+        view, after, self._after = DeviceView(load("runtime._sim"), self._device.index), self._after, None
+        self._events[step.name] = view.host_task(1_000, after, reads=reads, writes=writes)
 
     def _issue(self, step: Step) -> Any:
         reads, writes = ([self._buffers[name] for name in names] for names in (step.reads, step.writes))

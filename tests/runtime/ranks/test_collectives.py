@@ -95,6 +95,28 @@ def test_a_future_is_done_with_the_operation() -> None:
     assert found.races == []
 
 
+def test_a_program_may_look_again_and_again() -> None:
+    """Rank 1 comes late, by its own clock: rank 0's looks take time, and let it go on."""
+
+    def program(rank: int, device: torch.device) -> tuple[float, int]:
+        mine = torch.ones(1 << 10, device=device)
+        if rank == 1:
+            for _ in range(20):
+                mine = mine @ torch.eye(1 << 10, device=device)
+        work = dist.all_reduce(mine, async_op=True)
+        assert work is not None
+        looks = 1
+        while not work.is_completed():
+            looks += 1
+        work.wait()
+        return mine[0].item(), looks
+
+    found = run(program, 2).values
+    assert [total for total, _ in found] == [2.0, 2.0]
+    assert min(looks for _, looks in found) > 1
+    assert found == run(program, 2).values
+
+
 def test_work_tells_whether_it_is_done() -> None:
     """By the host's clock, which comes there by waiting."""
 

@@ -1,5 +1,7 @@
 """Who forgets to wait reads what was there before, on every rank, and the race check names both accesses there."""
 
+from functools import partial
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -55,6 +57,42 @@ def test_a_race_fails_the_rank_that_reads_where_races_are_raised() -> None:
     with pytest.raises(RuntimeError, match=r"read by 'add' .* is not ordered after write by 'all_reduce'") as caught:
         run(program, RANKS)
     assert any("This was rank" in note for note in caught.value.__notes__)
+
+
+def test_what_only_another_rank_could_order_is_judged_when_it_is_known() -> None:
+    """Rank 0 writes what an operation behind a pending one writes: a race, unless rank 1 waits for the write before.
+
+    It is raised at the rank's end at the latest, though nothing runs there any more.
+    """
+
+    def program(rank: int, device: torch.device, ordered: bool) -> None:
+        parts = torch.zeros(2, 4, device=device)
+        others = [dist.new_group([0, 1]) for _ in range(2)]
+        torch.accelerator.synchronize()
+        dist.barrier()
+        flag = torch.zeros(1, device=device)
+
+        def both() -> list[dist.Work | None]:
+            return [dist.all_reduce(part, group=others[0], async_op=True) for part in parts]
+
+        if rank == 0:
+            works = both()
+            parts[1].zero_()  # before the second sum, if at all, by way of rank 1
+            works += [dist.all_reduce(flag, group=others[1], async_op=True)] if ordered else []
+        else:
+            if ordered:
+                dist.all_reduce(flag, group=others[1])
+            works = both()
+        for work in works:
+            assert work is not None
+            work.wait()
+
+    for ordered in (True, False):
+        found = run(partial(program, ordered=ordered), 2, races="record")
+        assert [pair(race) for race in found.races] == ([] if ordered else [("all_reduce", "zero_")])
+    run(partial(program, ordered=True), 2)
+    with pytest.raises(RuntimeError, match=r"write by 'zero_' .* is not ordered after write by 'all_reduce'"):
+        run(partial(program, ordered=False), 2)
 
 
 def test_a_send_buffer_that_is_written_too_early() -> None:
@@ -117,6 +155,22 @@ def test_a_tensor_that_is_dropped_before_the_wait_lives_until_then() -> None:
 
     found = recorded(program)
     assert (found.values, found.races) == ([[0.0] * 6] * RANKS, [])
+
+
+def test_a_message_that_was_awaited_is_let_go_though_its_work_is_kept() -> None:
+    """Pipelining's schedules keep works of messages that are long gone: their tensors may go all the same."""
+
+    def program(rank: int, device: torch.device) -> list[int]:
+        found, mine = [], torch.ones(1 << 12, device=device)
+        work = dist.isend(mine, 1 - rank) if rank == 0 else dist.irecv(mine, 1 - rank)
+        assert work is not None
+        work.wait()
+        del mine
+        found.append(torch.accelerator.memory_allocated(rank))
+        work.wait()  # and again, which changes nothing
+        return found
+
+    assert run(program, 2).values == [[0], [1 << 14]]  # what was received is the work's result
 
 
 def test_the_host_that_waits_for_the_device_ends_forgotten_operations() -> None:

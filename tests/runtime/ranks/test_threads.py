@@ -216,9 +216,29 @@ def test_members_that_disagree(program: Mismatched, sentence: str) -> None:
             "all_to_all of 3 rows over 2 ranks: give a multiple of 2, or sizes",
         ),
         (lambda rank, device: dist.recv(torch.ones(3, device=device)), "name the sender"),
+        (
+            lambda rank, device: dist.all_gather(list(torch.ones(3, 2, device=device)), torch.ones(2, device=device)),
+            "was given a list of 3 tensors by member 0 of 2: give one for each member",
+        ),
+        (
+            lambda rank, device: dist.all_gather(list(torch.ones(2, 3, device=device)), torch.ones(2, device=device)),
+            "was given 2 numbers and 3 to go together by member 0: give tensors of one size",
+        ),
+        (
+            lambda rank, device: dist.reduce_scatter(
+                torch.ones(5, device=device), list(torch.ones(2, 4, device=device))
+            ),
+            "was given 4 numbers and 5 to go together by member 0: give tensors of one size",
+        ),
+        (
+            lambda rank, device: dist.scatter(
+                torch.ones(5, device=device), None if rank else list(torch.ones(2, 4, device=device))
+            ),
+            "was given 5 numbers and 4 to go together by member 0: give tensors of one size",
+        ),
         (lambda rank, device: run_ranks(lambda _: None, 1), "run_ranks was called by a rank: call it once, outside"),
     ],
-    ids=["mixed", "indivisible", "from anyone", "nested"],
+    ids=["mixed", "indivisible", "from anyone", "lists", "gathered", "reduced", "scattered", "nested"],
 )
 def test_what_is_refused(program: Mismatched, sentence: str) -> None:
     assert sentence in told(program, 2, InvalidInput)
@@ -229,8 +249,12 @@ def test_too_many_ranks_and_none() -> None:
         run_ranks(lambda rank: None, 9, hardware=CLUSTER)
     with pytest.raises(InvalidInput, match="hardware 'sim-tiny' has 1 device, but there are 2 ranks"):
         run_ranks(lambda rank: None, 2, hardware="conf/hardware/sim-tiny.json")
-    with pytest.raises(InvalidInput, match="ranks is 0: give at least 1"):
+    with pytest.raises(InvalidInput, match="ranks is 0: give a whole number, at least 1"):
         run_ranks(lambda rank: None, 0)
+    with pytest.raises(InvalidInput, match="ranks is '4': give a whole number"):
+        run_ranks(lambda rank: None, "4")  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match="algorithm is 'tre': choose of 'ring', 'tree', 'fastest'"):
+        run_ranks(lambda rank: None, 2, algorithm="tre")  # type: ignore[arg-type]
 
 
 def test_a_group_outside_of_a_run_is_refused() -> None:
@@ -270,6 +294,18 @@ def test_groups_are_made_and_destroyed_again_and_again() -> None:
         return found
 
     assert run_ranks(program, 3, hardware=CLUSTER).values == [[3.0, 6.0, 9.0]] * 3
+
+
+def test_a_group_is_made_again_before_others_have_made_the_first() -> None:
+    def program(rank: int) -> float:
+        dist.init_process_group("sim")
+        dist.destroy_process_group()
+        dist.init_process_group("sim")
+        mine = torch.ones(2, device=f"sim:{rank}")
+        dist.all_reduce(mine)
+        return mine[0].item()
+
+    assert run_ranks(program, 3, hardware=CLUSTER).values == [3.0] * 3
 
 
 def test_a_run_leaves_nothing_behind() -> None:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from fractions import Fraction
+from functools import partial
 from itertools import pairwise
 
 import pytest
@@ -93,6 +94,46 @@ def test_groups_that_share_a_link_take_turns(groups: tuple[list[int], list[int]]
     else:
         assert second.start_ns < first.end_ns
         assert first.start_ns < second.end_ns
+
+
+def copies_beside_sums(rank: int, device: torch.device, copies_first: bool) -> None:
+    """Ranks 0 and 1 sum three times; beside it rank 1 copies to rank 0's device, then to rank 2's, on a side stream."""
+    mine = torch.ones(1 << 16, device=device)
+    given = torch.ones(1 << 15, device=device)
+    taken = [torch.ones(1 << 15, device=f"sim:{other}") for other in (0, 2)] if rank == 1 else []
+    group, side, works = dist.new_group([0, 1]), torch.Stream(device=device), []
+    torch.accelerator.synchronize()
+    dist.barrier()
+    for copies in (copies_first, not copies_first):
+        for target in taken if copies else ():
+            with side:
+                target.copy_(given)
+        if rank < 2 and not copies:
+            works = [dist.all_reduce(mine, group=group, async_op=True) for _ in range(3)]
+    for work in works:
+        assert work is not None
+        work.wait()
+    torch.accelerator.synchronize()
+
+
+@pytest.mark.parametrize("copies_first", [False, True])
+def test_a_copy_between_devices_and_a_sum_take_turns_on_their_link(copies_first: bool) -> None:
+    """To the nanosecond, and the same each time; the copy to rank 2 goes over a link of its own, right behind.
+
+    A sum has its link once its last member has come, rank 1: before its copies or behind them.
+    """
+    found = run(partial(copies_beside_sums, copies_first=copies_first), 3)
+    sums = [(r.start_ns, r.end_ns) for r in comms(found, 0) if r.op == "all_reduce"]
+    near, far = [(r.start_ns, r.end_ns) for r in found.trace if r.kind == "peer"]
+    copy_ns = LATENCY_NS + math.ceil(Fraction(10**9 * (4 << 15), LINK_BYTES_PER_S))
+    sum_ns = 2 * (LATENCY_NS + Fraction(10**9 * (2 << 16)) / (REACHED * LINK_BYTES_PER_S))
+    assert [end - start for start, end in (near, far)] == [copy_ns] * 2
+    assert [end - start for start, end in sums] == [math.ceil(sum_ns)] * 3
+    one_by_one = [near, *sums] if copies_first else [*sums, near]
+    assert all(end == start for (_, end), (start, _) in pairwise(one_by_one))
+    assert far[0] == near[1]  # the stream's order; sums do not hold it up
+    again = run(partial(copies_beside_sums, copies_first=copies_first), 3)
+    assert [tuple(record)[1:] for record in again.trace] == [tuple(record)[1:] for record in found.trace]
 
 
 def uniform(stages: int) -> Hardware:

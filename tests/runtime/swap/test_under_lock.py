@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from runtime.device.native import core
+from runtime.storage.host import settle_host
 from runtime.swap import is_swapped_out, session
 from runtime.swap.session import Session
 
@@ -83,6 +84,18 @@ def test_with_room_on_the_host_the_request_is_answered_at_once(device: torch.dev
         assert (out(tensors), core.host_stats().allocations) == (1, allocations)
         assert not core.answer_under_lock()  # nothing lacks any more, so nobody was asked
         assert counts()["under_lock"] == before["under_lock"] + 1
+
+
+def test_room_for_requests_under_the_lock_is_there_again_after_a_policy_is_kept(device: torch.device) -> None:
+    """What other policies have page-locked is then given back; a request that found nothing ended the training."""
+    with short_of_memory(device):
+        core.answer_under_lock()
+        torch.ones(4, device=device).add_(1.0)
+        settle_host(0, device)
+        torch.ones(4, device=device).add_(1.0)
+        stats = core.host_stats(device)
+        assert stats.held_bytes - stats.used_bytes >= MIB
+    assert core.host_stats(device).held_bytes == 0
 
 
 def test_a_thread_inside_an_operator_is_not_waited_for(device: torch.device) -> None:

@@ -7,7 +7,20 @@ from typing import get_args
 import msgspec
 import pytest
 
-from solvers.ir import codec, graph, hardware, layout, partition, recompute, replan, report, requests, schedule, swap
+from solvers.ir import (
+    codec,
+    graph,
+    hardware,
+    layout,
+    partition,
+    pipeline,
+    recompute,
+    replan,
+    report,
+    requests,
+    schedule,
+    swap,
+)
 from solvers.kinds import KINDS
 
 ROOT = Path(__file__).parents[3]
@@ -40,6 +53,7 @@ RECORDS: dict[str, tuple[type[msgspec.Struct], ...]] = {
     "11": (schedule.Schedule, schedule.Action),
     "12": (report.Report, report.Span),
     "13": (report.Row,),
+    "15": (pipeline.PipelineProblem, pipeline.PipelineStage, pipeline.PipelinePlan, pipeline.StagePolicies),
 }
 
 

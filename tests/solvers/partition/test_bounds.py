@@ -28,7 +28,7 @@ def tight() -> Pipeline:
 @pytest.mark.parametrize("policy", ["full", "adapipe", "checkmate-layer", "block", "heu", "heu-pair", "heu-mix"])
 @pytest.mark.parametrize(("cut", "hide"), [("balanced", "none"), ("bound", "cooldown")])
 def test_no_system_beats_the_bound(tight: Pipeline, policy: str, cut: Cut, hide: Hide) -> None:
-    bound = best_possible(tight, "cooldown")
+    bound = best_possible(tight.problem, "cooldown")
     step = simulate(tight, System(policy, cut, hide))
     assert isinstance(step, Step) and bound.bound_us is not None
     assert step.makespan_us >= bound.bound_us
@@ -37,16 +37,16 @@ def test_no_system_beats_the_bound(tight: Pipeline, policy: str, cut: Cut, hide:
 
 
 def test_hiding_in_every_stall_can_only_lower_it(tight: Pipeline) -> None:
-    bounds = [best_possible(tight, hide).bound_us or 0 for hide in ("none", "cooldown", "all")]
-    free = without_recomputation(tight).bound_us or 0
+    bounds = [best_possible(tight.problem, hide).bound_us or 0 for hide in ("none", "cooldown", "all")]
+    free = without_recomputation(tight.problem).bound_us or 0
     assert bounds[0] >= bounds[1] >= bounds[2] > free > 0
 
 
 def test_it_is_met_where_everything_fits() -> None:
     roomy = pipeline("gpt-1.3b", 1)
-    assert best_possible(roomy, "none").bound_us == without_recomputation(roomy).bound_us
+    assert best_possible(roomy.problem, "none").bound_us == without_recomputation(roomy.problem).bound_us
     step = simulate(roomy, System("heu", "bound"))
-    assert isinstance(step, Step) and step.makespan_us == best_possible(roomy, "none").bound_us
+    assert isinstance(step, Step) and step.makespan_us == best_possible(roomy.problem, "none").bound_us
 
 
 def test_each_stages_bound_is_heus(tight: Pipeline) -> None:
@@ -60,21 +60,21 @@ def test_each_stages_bound_is_heus(tight: Pipeline) -> None:
 
 
 def test_nothing_fits() -> None:
-    assert best_possible(pipeline("gpt-23b", 32), "cooldown").layers is None
+    assert best_possible(pipeline("gpt-23b", 32).problem, "cooldown").layers is None
 
 
 def test_leaving_out_what_cannot_win_changes_nothing(tight: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     """The tables hold only as many layers as the even partition's step allows: the answers are those of all layers."""
     systems = [System("heu", cut, "cooldown") for cut in ("dp", "greedy-lynx", "fastest")]
     pipelines = [tight, pipeline("gpt-1.3b", 8)]
-    bounds = [best_possible(one, "cooldown").bound_us for one in pipelines]
+    bounds = [best_possible(one.problem, "cooldown").bound_us for one in pipelines]
     steps = [simulate(one, system) for one in pipelines for system in systems]
-    reach = Stages(pipelines[1], decide("heu")).reach()
+    reach = Stages(pipelines[1].problem, decide("heu")).reach()
     assert reach is not None and 6 < reach < 21
     whole = Stages.rows
     monkeypatch.setattr(Stages, "reach", lambda self: None)
     monkeypatch.setattr(Stages, "rows", lambda self, most=None: whole(self))
-    assert [best_possible(one, "cooldown").bound_us for one in pipelines] == bounds
+    assert [best_possible(one.problem, "cooldown").bound_us for one in pipelines] == bounds
     for found, one in zip(steps, [simulate(one, system) for one in pipelines for system in systems], strict=True):
         assert isinstance(found, Step) and isinstance(one, Step)
         assert (found.layers, found.makespan_us) == (one.layers, one.makespan_us)

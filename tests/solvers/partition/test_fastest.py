@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from solvers.ir import InvalidInput, Limits
-from solvers.partition.fastest import _remaining, _Task, exact_1f1b, search_1f1b
+from solvers.partition.fastest import _remaining, _Task, exact_step, search_step
 from solvers.partition.instances import random_stage_times
 from solvers.partition.pipeline_bounds import path_bounds
 from solvers.partition.stage_times import StageTimes, makespans_us, stage_times
@@ -50,7 +50,7 @@ def test_two_stages_by_hand() -> None:
     """A layer takes 1 + 2 us, stage 1 has 4 us more: two microbatches of 3 + 1 layers end at 23, of 2 + 2 at 26."""
     count = np.arange(5)
     times = stage_times([count, count], [2 * count, 2 * count + 4])
-    found = exact_1f1b(times, 2)
+    found = exact_step(times, 2)
     assert (found.layers, found.makespan_us, found.bound_us, found.exact) == ((3, 1), 23, 23, True)
     assert makespans_us(times, [(1, 3), (2, 2), (3, 1)], 2).tolist() == [29, 26, 23]
     assert naive_pipeline_us([(3, 6), (1, 6)], 2, 0) == 23
@@ -61,7 +61,7 @@ def test_it_is_the_fastest_of_all() -> None:
     for seed in range(300):
         times, asked = random_case(seed)
         every = partitions(times)
-        found = exact_1f1b(times, **asked)
+        found = exact_step(times, **asked)
         if not every:
             assert (found.layers, found.bound_us, found.reason is None) == (None, None, False)
             infeasible += 1
@@ -69,7 +69,7 @@ def test_it_is_the_fastest_of_all() -> None:
         steps = makespans_us(times, every, **asked)
         assert (found.makespan_us, found.bound_us, found.exact) == (steps.min(), steps.min(), True), seed
         assert makespans_us(times, [found.layers or ()], **asked)[0] == steps.min()
-        near = search_1f1b(times, **asked)
+        near = search_step(times, **asked)
         assert near.makespan_us is not None
         assert near.bound_us is not None
         assert near.bound_us <= steps.min() <= near.makespan_us
@@ -98,16 +98,16 @@ def test_the_bound_of_every_beginning_holds() -> None:
 
 def test_it_stays_right_where_blocks_and_chunks_are_small(monkeypatch: pytest.MonkeyPatch) -> None:
     times = random_stage_times(9, 4, 24)
-    whole = exact_1f1b(times, 8)
+    whole = exact_step(times, 8)
     monkeypatch.setattr("solvers.partition.fastest.ROWS", 40)
-    assert exact_1f1b(times, 8).makespan_us == whole.makespan_us
+    assert exact_step(times, 8).makespan_us == whole.makespan_us
 
 
 def test_too_many_candidates_leave_a_bound() -> None:
     """Instance 9 is one whose search is not over at once: a limit of 1 gives the best known and a bound that holds."""
     times = random_stage_times(9, 8, 24)
-    best = exact_1f1b(times, 16)
-    short = exact_1f1b(times, 16, candidates=1)
+    best = exact_step(times, 16)
+    short = exact_step(times, 16, candidates=1)
     assert best.exact
     assert not short.exact
     assert short.reason == "more than 1 beginnings of partitions ended the exact search"
@@ -118,7 +118,7 @@ def test_too_many_candidates_leave_a_bound() -> None:
 
 
 def test_no_time_leaves_a_partition_and_a_bound() -> None:
-    found = exact_1f1b(random_stage_times(1, 16, 96), 64, limits=Limits(time_s=0))
+    found = exact_step(random_stage_times(1, 16, 96), 64, limits=Limits(time_s=0))
     assert found.layers is not None
     assert found.bound_us is not None
     assert found.makespan_us is not None
@@ -127,7 +127,7 @@ def test_no_time_leaves_a_partition_and_a_bound() -> None:
 
 def test_the_same_seed_gives_the_same_answer() -> None:
     times = random_stage_times(1, 16, 96)
-    first, second = (search_1f1b(times, 32, limits=Limits(seed=4)) for _ in range(2))
+    first, second = (search_step(times, 32, limits=Limits(seed=4)) for _ in range(2))
     assert (first.layers, first.evaluated) == (second.layers, second.evaluated)
 
 
@@ -148,11 +148,11 @@ def test_bad_tables_are_refused(change: dict[str, Any], words: str) -> None:
 
 def test_bad_steps_are_refused() -> None:
     with pytest.raises(InvalidInput, match="microbatches is 0"):
-        exact_1f1b(stage_times([[0, 1]], [[0, 1]]), 0)
+        exact_step(stage_times([[0, 1]], [[0, 1]]), 0)
     for hops in ([1, 2], 0.5, [[1]]):
         with pytest.raises(InvalidInput, match=r"p2p_us has shape .*: give one whole time, or 1 of them"):
-            exact_1f1b(stage_times([[0, 1, 2]] * 2, [[0, 1, 2]] * 2), 4, p2p_us=hops)
+            exact_step(stage_times([[0, 1, 2]] * 2, [[0, 1, 2]] * 2), 4, p2p_us=hops)
     with pytest.raises(InvalidInput, match="p2p_us holds -1"):
-        exact_1f1b(stage_times([[0, 1, 2]] * 2, [[0, 1, 2]] * 2), 4, p2p_us=-1)
+        exact_step(stage_times([[0, 1, 2]] * 2, [[0, 1, 2]] * 2), 4, p2p_us=-1)
     with pytest.raises(InvalidInput, match="give smaller ones"):
-        exact_1f1b(stage_times([[0, 2**50]], [[0, 1]]), 10**6)
+        exact_step(stage_times([[0, 2**50]], [[0, 1]]), 10**6)

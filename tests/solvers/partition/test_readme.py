@@ -11,7 +11,7 @@ from experiments import __file__ as experiments
 from solvers.ir import Limits, PartitionProblem
 from solvers.ir.codec import read_problem
 from solvers.partition import Balanced, Dp, GreedyLynx
-from solvers.partition.fastest import exact_1f1b
+from solvers.partition.fastest import exact_step
 from solvers.partition.instances import random_stage_times
 from solvers.partition.losses import LossFigures, figures, step_losses
 from solvers.partition.stage_times import makespans_us
@@ -20,12 +20,21 @@ README = Path(solvers.partition.__file__).with_name("README.md").read_text(encod
 INSTANCE = Path(experiments).with_name("instances") / "partition-8s-32l.json"
 
 
+BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+
+
+def test_a_whole_step_is_solved_and_lowered_as_the_readme_says_and_is_shipped() -> None:
+    names: dict[str, Any] = {}
+    exec(compile(BLOCKS[0], "README.md", "exec"), names)
+    assert read_problem(INSTANCE.with_name("pipeline-gpt13b-4s.json"))[0] == names["problem"]
+
+
 def cell(told: LossFigures) -> str:
     return f"{told.mean_percent:.2f}, {told.max_percent:.2f}"
 
 
 def test_the_table_of_largest_costs(capsys: pytest.CaptureFixture[str]) -> None:
-    (block,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    block = BLOCKS[1]
     names: dict[str, Any] = {}
     exec(compile(block, "README.md", "exec"), names)
     assert capsys.readouterr().out.count("LossFigures(instances=2000") == 2
@@ -59,4 +68,4 @@ def test_the_shipped_instance() -> None:
     plans = [answer.plan.layers for answer in answers if answer.plan is not None]
     times = random_stage_times(73, 8, 32)
     assert makespans_us(times, plans, 32).tolist() == [555_257, 557_927, 595_487]
-    assert exact_1f1b(times, 32).makespan_us == 555_257
+    assert exact_step(times, 32).makespan_us == 555_257

@@ -1,13 +1,9 @@
 """Rings and trees to the nanosecond, and operations that want the same links."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from solvers.ir import Device, Hardware, InvalidProblem, Link
 from solvers.timeline.collectives import (
-    Lane,
-    LinkCalendar,
     all_reduce_us,
     collective_lanes,
     collective_ns,
@@ -66,28 +62,11 @@ def test_directions_are_apart_unless_the_link_is_half_duplex() -> None:
     assert message_lanes(half, "n0.d0", "n0.d1") == message_lanes(half, "n0.d1", "n0.d0")
 
 
-def test_who_finds_its_link_in_use_waits_and_may_fill_a_gap() -> None:
-    links, one, other = LinkCalendar(), Lane(("a",), ""), Lane(("b",), "")
-    assert links.reserve([one], 0, 100) == 0
-    assert links.reserve([one], 300, 100) == 300
-    assert links.reserve([one, other], 50, 150) == 100  # the gap is 200 long
-    assert links.reserve([other], 0, 100) == 0
-    assert links.reserve([one], 240, 100) == 400
-    assert links.reserve([one], 250, 0) == 250  # what takes no time needs no link
-    assert links.reserve([one], 0, 100) == 500
-
-
-@given(st.lists(st.tuples(st.sets(st.integers(0, 2), min_size=1), st.integers(0, 30), st.integers(1, 9)), max_size=20))
-def test_no_link_carries_two_at_once_and_none_waits_for_nothing(wanted: list[tuple[set[int], int, int]]) -> None:
-    """Against a timetable of single nanoseconds."""
-    links, used = LinkCalendar(), {lane: set[int]() for lane in range(3)}
-    for lanes, earliest, duration in wanted:
-        start = links.reserve([Lane((str(lane),), "") for lane in lanes], earliest, duration)
-        free = (
-            at
-            for at in range(earliest, 10_000)
-            if all(used[lane].isdisjoint(range(at, at + duration)) for lane in lanes)
-        )
-        assert start == next(free)
-        for lane in lanes:
-            used[lane] |= set(range(start, start + duration))
+def test_a_bundle_within_a_node_leads_as_its_links_are_written() -> None:
+    """Two nodes tell the directions of a bundle; within one, and where names have no nodes, a and b do."""
+    pcie = tuple(Link(a="n0.d0", b=f"n0.d{i}", bytes_per_s=GB, shares="pcie") for i in (1, 2))
+    names = ("n0.d0", "n0.d1", "n0.d2")
+    node = Hardware(name="n", devices=tuple(Device(name=name, memory_bytes=1) for name in names), links=pcie)
+    there = [message_lanes(node, "n0.d0", f"n0.d{i}") for i in (1, 2)]
+    back = [message_lanes(node, f"n0.d{i}", "n0.d0") for i in (1, 2)]
+    assert there[0] == there[1] != back[0] == back[1]

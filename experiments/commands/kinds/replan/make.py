@@ -31,7 +31,7 @@ OPTIONS = (
     click.option("--failed", metavar="N,N,…", help="replan: nodes that failed; stage s of pipeline d is d·stages + s."),
     click.option("--restart", metavar="S", help="replan: seconds to restart; needed with --failed."),
     click.option("--interval", metavar="S", help="replan: seconds to the next failure; needed with --failed."),
-    click.option("--link", metavar="B", help="replan: bytes a second between nodes.  [default: the hardware's]"),
+    click.option("--link", metavar="B", help="replan, pipeline: bytes a second of nodes.  [default: the hardware's]"),
     click.option(
         "--host-link", metavar="N,B", help="replan: nodes of a host, bytes a second within it; with --failed."
     ),

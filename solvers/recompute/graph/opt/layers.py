@@ -33,7 +33,7 @@ class Layers:
 
 
 def find_layers(given: Instance, least: int = 2) -> Layers | None:
-    """The longest run of identical layers (same bytes, same communication, same relative inputs), None without one.
+    """The longest run of identical layers (same bytes, same kind of op, same relative inputs), None without one.
 
     Times may differ between the layers, as in a measured graph. Layers begin where the fewest of their inputs come from
     the layer before. Only runs that are read again behind their end count: those of a forward pass.
@@ -54,7 +54,9 @@ def find_layers(given: Instance, least: int = 2) -> Layers | None:
 def _signatures(given: Instance) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     keys: dict[tuple[object, ...], int] = {}
     found = [
-        keys.setdefault((given.size[i], given.comm[i], tuple(i - j for j in given.inputs[i])), len(keys))
+        keys.setdefault(
+            (given.size[i], given.comm[i], given.replay[i], tuple(i - j for j in given.inputs[i])), len(keys)
+        )
         for i in range(len(given))
     ]
     return np.array(found, dtype=np.int64)

@@ -14,6 +14,7 @@ from solvers.ir.errors import InvalidInput
 from solvers.ir.recompute import RecomputeGraphProblem
 from solvers.ir.solution import Limits, Watch
 from solvers.recompute.graph.answers import Answer, Search, trivial
+from solvers.recompute.graph.evict import evictions
 from solvers.recompute.graph.opt.bound.cut import CutRelaxation, Shape
 from solvers.recompute.graph.opt.bound.shapes import WHOLE, general_shapes, layered_shapes
 from solvers.recompute.graph.opt.bound.tree import BoundSearch
@@ -29,6 +30,8 @@ MOST_LEAVES = 300
 FIRST_SHARE, PLAN_SHARE, BOUND_SHARE, POLISH_SHARE, LAST_SHARE = 0.25, 0.35, 0.4, 0.6, 0.9
 """Shares of the time left at each step: choice of the cut, plan, tree of the bound, local search; and a first plan
 where there is none yet."""
+LATE_S = 0.5
+"""How long a quick plan may be looked for behind the limits, where there is none."""
 LEAVES, MOVES, FIRST_S = 20, 500, 0.5
 """What one unit of deterministic work allows: leaves of the tree, moves of the local search, seconds for a plan."""
 
@@ -74,6 +77,8 @@ class _Optimum:
         self._tighten(self._time_s(BOUND_SHARE))
         self._polish(self._time_s(POLISH_SHARE))
         self._tighten(self._time_s(1.0))
+        if search.objective is None:
+            self._any_plan()
         return self._certified()
 
     def _time_s(self, share: float) -> float:
@@ -139,6 +144,13 @@ class _Optimum:
         found = construct(search.given, deadline, search.limits.seed, self._watched)
         if found is not None:
             search.offer(found)
+
+    def _any_plan(self) -> None:
+        """Where time is over without a plan, one pass over the stages still finds many."""
+        deadline = time.perf_counter() + LATE_S
+        for found in evictions(self.search.given, lambda: self.search.stopped or time.perf_counter() > deadline):
+            if self.search.offer(found):
+                return
 
     def _polish(self, time_s: float) -> None:
         search = self.search

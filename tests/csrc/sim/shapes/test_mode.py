@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from runtime.device import SimDevice, memory_stats, use_sim
-from runtime.device.temporaries import about_rules
+from runtime.device.temporaries import about_rules, temporaries_of
 from runtime.swap import ensure_in, swap_out
 from solvers.ir.errors import InvalidInput
 from tests.csrc.sim.conftest import ROUND
@@ -197,6 +197,19 @@ def test_small_products_in_half_precision_take_the_blocks_that_onednn_takes(
     torch.set_num_threads(1)
     assert seen == took((rows, inner), (inner, columns), turned=turned)
     torch.set_num_threads(threads)
+
+
+def test_who_asks_the_table_hears_what_a_kernel_would_take(shapes: SimDevice) -> None:
+    """Of a call that was not measured too, and without being counted as one that ran."""
+    rows, inner, columns = 200, 300, 90
+    made = 2 * rows * columns
+    sizes = (2 * rows * inner, 2 * inner * columns, made)
+    taken = temporaries_of("mm: BFloat16c BFloat16c > BFloat16c", sizes, (rows, inner, columns, False))
+    assert shapes.doubtful_temporaries().total() == 0
+    assert took((rows, inner), (inner, columns), turned=False)[0] == -(-made // 512) * 512 + taken
+    assert temporaries_of("mean: BFloat16c 1 > BFloat16c", (1 << 20, 1 << 10)) == 2 * ((1 << 20) + (1 << 10))
+    with pytest.raises(InvalidInput, match="knows the call 'nothing: Floatc'"):
+        temporaries_of("nothing: Floatc", (512,))
 
 
 def test_small_integers_from_the_host_are_known_until_a_kernel_writes_them() -> None:

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(why_missing("runtime._sim") is not None, reason=
 MIB = 1 << 20
 ROWS = (3, 5, 2, 7, 4, 9, 6, 8)
 """MiB of each layer's result: no two alike, so that no segment serves for the next."""
-STEPS = 16
+STEPS = 20
 EITHER = pytest.mark.parametrize("expandable", [False, True], ids=["segments", "pages"])
 
 
@@ -145,6 +145,16 @@ def test_a_budget_that_holds_no_operator_is_refused_with_the_least_that_would() 
         one + other
     told = re.search(r"at least (\d+) bytes", str(refused.value))
     assert told is not None and 60 * MIB < int(told[1]) <= 80 * MIB
+
+
+def test_the_least_budget_counts_the_request_that_was_refused() -> None:
+    """An argument of 16 MiB and a result of 64, larger than all before: at least 80, whatever leaves."""
+    device = ready(expandable=False).device
+    with pytest.raises(torch.OutOfMemoryError, match="in segments") as refused, session(60 * MIB, device=device):
+        one = torch.ones(4 * MIB, device=device)
+        torch.cat([one, one, one, one])
+    told = re.search(r"at least (\d+) bytes", str(refused.value))
+    assert told is not None and 80 * MIB <= int(told[1]) <= 88 * MIB
 
 
 def test_an_emptied_cache_takes_the_arena_along_and_it_is_made_anew(plain: tuple[list[torch.Tensor], int]) -> None:

@@ -26,7 +26,7 @@ from tests.runtime.swap.segments.programs import PROGRAMS, Trained
 LATE = 4
 """So many steps at the end, when policies are tried and chosen, are to pass without a retry."""
 FRACTIONS = (0.75, 0.6, 0.45)
-STEPS = 16
+STEPS = 20
 CAPACITY = 64 << 30
 EVERY = PROGRAMS | WITH_BYTES | SHAPES_ONLY
 Technique = Literal["session", "plan"]

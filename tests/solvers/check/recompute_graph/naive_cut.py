@@ -7,6 +7,8 @@ import random
 from collections.abc import Iterator
 from itertools import product
 
+from msgspec.structs import replace
+
 from solvers.check.recompute_graph.cut import Shape
 from solvers.ir import RecomputeGraphPlan, RecomputeGraphProblem, RecomputeOp
 
@@ -60,9 +62,10 @@ class Point:
         return found
 
     def deadline(self, x: int, i: int) -> int:
-        """The first user behind x, or else the latest of the users' deadlines; −1 without users."""
+        """The first user behind x, or else the latest of the deadlines of users that may run again; −1 without any."""
         behind = [u for u in self.users[i] if u > x]
-        return behind[0] if behind else max((self.deadline(x, u) for u in self.users[i]), default=-1)
+        again = (self.deadline(x, u) for u in self.users[i] if self.ops[u].replay)
+        return behind[0] if behind else max(again, default=-1)
 
     def first_behind(self, x: int, i: int) -> int | None:
         """The stage in which op i, not in memory behind x, is first computed again; None if it is not in time."""
@@ -134,6 +137,13 @@ def _classes(shape: Shape) -> Iterator[tuple[int, int]]:
         yield from ((g, k) for k in range(len(layers[0]) if layers else 0))
 
 
+def held(source: random.Random, problem: RecomputeGraphProblem) -> RecomputeGraphProblem:
+    """The problem with some ops, or all of the first stages, that run once only."""
+    share = source.choice([0.1, 0.3, 0.6])
+    ops = tuple(replace(op, replay=source.random() >= share) for op in problem.ops)
+    return replace(problem, ops=ops, replays_from=source.choice([0, 0, source.randrange(len(ops))]))
+
+
 def random_problem(source: random.Random) -> RecomputeGraphProblem:
     """A tiny training graph: alike layers or any ops, then backward ops that read the last one and some before."""
     layers, size = source.choice([(1, 3), (1, 4), (2, 1), (2, 2), (3, 1), (2, 3), (3, 2)])
@@ -185,7 +195,8 @@ def _again(source: random.Random, problem: RecomputeGraphProblem, t: int, densit
     for i in source.sample(range(t), t):
         op = problem.ops[i]
         hidden = not op.comm and op.time_us <= room and i not in stage.inputs
-        if source.random() < density * (2 if stage.comm else 1) and (hidden or not stage.comm):
+        drawn = source.random() < density * (2 if stage.comm else 1) and (hidden or not stage.comm)
+        if drawn and op.replay and t >= problem.replays_from:
             found.add(i)
             room -= op.time_us
     return found

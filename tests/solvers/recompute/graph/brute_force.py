@@ -50,6 +50,7 @@ class _Walker:
 
     def __init__(self, problem: RecomputeGraphProblem, overlap: bool, once: bool) -> None:
         self.overlap, self.once = overlap, once
+        self.replays_from = problem.replays_from
         self.ops, self.room = problem.ops, problem.budget_bytes - problem.static_bytes
         self.base = sum(op.time_us for op in problem.ops)
         self.reads = [sum(1 << j for j in set(op.inputs)) for op in self.ops]
@@ -76,6 +77,8 @@ class _Walker:
         """(hidden, paid) once op i has run in stage t; None where it may not or need not."""
         op, window = self.ops[i], self.ops[t].comm
         if resident >> i & 1 or self.reads[i] & ~resident or (i < t and self.last[i] < t):
+            return None
+        if i < t and (not op.replay or t < self.replays_from):
             return None
         buffer = self.ops[t].output_bytes if window and i < t else 0
         if self._weight(resident | 1 << i) + buffer > self.room:
@@ -170,6 +173,15 @@ def _budgeted(source: random.Random, seed: int, ops: list[RecomputeOp]) -> Recom
     working = max(op.output_bytes + sum(ops[j].output_bytes for j in set(op.inputs)) for op in ops)
     least = ample.static_bytes + working
     return replace(ample, budget_bytes=source.randint(least - (seed % 9 == 0), max(least, (2 * least + most) // 3)))
+
+
+def held(seed: int) -> RecomputeGraphProblem:
+    """One of the same instances in which some ops, or all of the first stages, run once only."""
+    source, problem = random.Random(f"held {seed}"), general(seed) if seed % 2 else layered(seed, 2)
+    share = source.choice([0.1, 0.2, 0.4])
+    ops = tuple(replace(op, replay=source.random() >= share) for op in problem.ops)
+    more, first = source.randint(0, 2), source.choice([0, 0, source.randrange(len(ops))])
+    return replace(problem, ops=ops, replays_from=first, budget_bytes=problem.budget_bytes + more)
 
 
 def random_problem(seed: int) -> RecomputeGraphProblem:

@@ -13,16 +13,17 @@ ABSENT: Final = "absent"
 STORED: Final = "stored"
 Place = int | Literal["absent", "stored"]
 """A window's number (their number: the critical path), stored, or absent."""
-Figures = tuple[int, int, int, int]
-"""(time on the critical path, stored, forward, working bytes) of one layer."""
+Figures = tuple[int, int, int, int, int]
+"""(time on the critical path, stored, forward, working bytes, time in backward windows) of one layer."""
 
 
 def figures(problem: RecomputeLayerProblem, places: tuple[Place, ...]) -> Figures | None:
     """What a policy costs one layer; None where it is invalid."""
     critical = len(problem.windows)
     spent = [0] * (critical + 1)
-    stored = forward = working = 0
-    for op, place in zip(problem.ops, places, strict=True):
+    stored = forward = working = late = 0
+    again = problem.again_bytes or tuple(op.output_bytes for op in problem.ops)
+    for op, place, size in zip(problem.ops, places, again, strict=True):
         if place == ABSENT:
             if op.needed:
                 return None
@@ -39,36 +40,44 @@ def figures(problem: RecomputeLayerProblem, places: tuple[Place, ...]) -> Figure
             if phase != "critical" and (op.comm or (phase == "forward" and problem.last_stage)):
                 return None
             forward += op.output_bytes if phase == "forward" else 0
-            working += op.output_bytes * {"forward": 0, "backward": 2, "stall": 2, "critical": 1}[phase]
+            late += op.time_us if phase == "backward" else 0
+            working += size * {"forward": 0, "backward": 2, "stall": 2, "critical": 1}[phase]
     if any(spent[w] > window.time_us for w, window in enumerate(problem.windows)):
         return None
-    return spent[critical], stored, forward, working
+    return spent[critical], stored, forward, working, late
 
 
-def all_policies(problem: RecomputeLayerProblem) -> set[Figures]:
+def all_policies(problem: RecomputeLayerProblem) -> set[tuple[int, int, int, int]]:
+    """The first four figures of every valid policy."""
+    return {each[:4] for each in every_figure(problem)}
+
+
+def every_figure(problem: RecomputeLayerProblem) -> set[Figures]:
     """The figures of every valid policy."""
     choices: list[Place] = [ABSENT, STORED, *range(len(problem.windows) + 1)]
     found = (figures(problem, places) for places in product(choices, repeat=len(problem.ops)))
     return {each for each in found if each is not None}
 
 
-def memory(problem: RecomputeLayerProblem, mix: tuple[Figures, ...]) -> int:
+def memory(problem: RecomputeLayerProblem, mix: tuple[tuple[int, ...], ...]) -> int:
     """The bytes of a policy for each layer."""
-    held = sum(stored + problem.layer_input_bytes for _, stored, _, _ in mix)
-    waiting = sum(forward for _, _, forward, _ in mix)
-    return problem.static_bytes + problem.inflight_microbatches * held + waiting + max(working for *_, working in mix)
+    held = sum(each[1] + problem.layer_input_bytes for each in mix)
+    waiting = sum(each[2] for each in mix)
+    return problem.static_bytes + problem.inflight_microbatches * held + waiting + max(each[3] for each in mix)
 
 
 @cache
 def mixes(problem: RecomputeLayerProblem, most: int | None = None) -> tuple[int | None, int]:
     """(the least time within the budget with at most so many policies, the least budget)."""
     best, least = None, None
-    for mix in combinations_with_replacement(sorted(all_policies(problem)), problem.layers):
+    for mix in combinations_with_replacement(sorted(every_figure(problem)), problem.layers):
         if most is not None and len(set(mix)) > most:
             continue
         needed = memory(problem, mix)
         least = needed if least is None else min(least, needed)
         time_us = sum(each[0] for each in mix)
+        if problem.last_windowless:  # the last layer is whichever has least in backward windows
+            time_us += min(each[4] for each in mix)
         if needed <= problem.budget_bytes and (best is None or time_us < best):
             best = time_us
     assert least is not None, "storing everything is always a policy"

@@ -10,10 +10,10 @@ from experiments.shapes import read_shape
 from runtime.profile import profile_step
 from solvers.ir import InvalidInput, Op, OpGraph, Tensor
 from solvers.replan.estimate.measured import Nodes, problem_from_graph
-from solvers.replan.estimate.measured_parts import Shares, measured_parts
 from solvers.replan.estimate.memory import stage_bytes
 from solvers.replan.estimate.pipeline import pipeline_us
 from solvers.workload import Parallelism, megatron_layer, stage_extras, stage_graph
+from solvers.workload.parts import Shares, measured_parts
 
 CLUSTER = read_hardware("lynx-nvlink")
 GIGABYTE = 10**9

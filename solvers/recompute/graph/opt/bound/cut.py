@@ -77,7 +77,8 @@ class CutRelaxation:
         found = [-1] * (cut + 1)
         for i in range(cut, -1, -1):
             later = [user for user in given.users[i] if user > cut]
-            found[i] = min(later) if later else max((found[user] for user in given.users[i]), default=-1)
+            again = (found[user] for user in given.users[i] if given.replay[user])
+            found[i] = min(later) if later else max(again, default=-1)
         return found
 
     def windows(self, zone: int) -> list[int]:
@@ -91,7 +92,7 @@ class CutRelaxation:
         given, layers = self.given, self.shape.groups[g]
         for k, members in enumerate(zip(*layers, strict=True)):
             time, count = min(given.time[i] for i in members), len(members)
-            self.columns["y", g, k] = Column(count, time)
+            self.columns["y", g, k] = Column(self._replaying(members), time)
             self.columns["z", g, k] = Column(count, 0)
             needed = sum(any(user > self.shape.cut for user in given.users[i]) for i in members)
             if needed:
@@ -105,6 +106,10 @@ class CutRelaxation:
                 self._lower_bytes["z", g, k], self._lower_bytes["y", g, k] = size, -size
             self._hidden(g, k, members, time)
             self._before_the_cut(g, k, members, time)
+
+    def _replaying(self, members: tuple[int, ...]) -> int:
+        """How many of them can run again at all."""
+        return sum(self.given.replay[i] for i in members)
 
     def _inner_inputs(self, layers: tuple[tuple[int, ...], ...], k: int) -> list[int]:
         """The ops of the layer that op k reads, in every layer."""
@@ -125,7 +130,7 @@ class CutRelaxation:
         for zone in range(len(self.shape.zones)):
             if any(t < deadline and given.time[t] >= time for t in self.windows(zone)):
                 key: Key = ("h", g, k, zone)
-                self.columns[key] = Column(len(members), -time)
+                self.columns[key] = Column(self._replaying(members), -time)
                 self.covers[zone, time][key] = 1
                 hidden[key] = -1
                 for t in self._explicit_windows(zone):
@@ -138,7 +143,7 @@ class CutRelaxation:
         given, shape = self.given, self.shape
         if shape.first == shape.cut:
             return
-        size, count = max(given.size[i] for i in members), len(members)
+        size, count = max(given.size[i] for i in members), self._replaying(members)
         self.columns["e", g, k] = Column(count, time)
         for t in range(shape.first, shape.cut):
             self._prefetched[t]["e", g, k] = -size
@@ -160,7 +165,8 @@ class CutRelaxation:
             for i in shape.explicit:
                 if i < t <= useful[i]:
                     self.columns["s", t, i] = Column(1, 0)
-                    if t <= shape.last and not (given.comm[t] and (given.comm[i] or given.time[i] > given.time[t])):
+                    long = given.comm[t] and (given.comm[i] or given.time[i] > given.time[t])
+                    if t <= shape.last and not long and given.may_replay(t, i):
                         self.columns["r", t, i] = Column(1, 0 if given.comm[t] else given.time[i])
         for t in range(shape.first, shape.last + 1):
             self._retention(t)
@@ -175,7 +181,8 @@ class CutRelaxation:
         found: dict[int, int] = {}
         for i in sorted(explicit, reverse=True):
             users = self.given.users[i]
-            found[i] = max((max(user, found.get(user, self.shape.last + 1)) for user in users), default=-1)
+            again = (found.get(user, self.shape.last + 1) for user in users if self.given.replay[user])
+            found[i] = max(max(users, default=-1), max(again, default=-1))
         return found
 
     def _retention(self, t: int) -> None:
@@ -234,19 +241,20 @@ class CutRelaxation:
         """
         deadlines, last = self._deadlines(x), self.shape.last
         ops = [i for i in self.shape.explicit if i <= x and deadlines[i] >= 0]
+        self.columns |= {("a", x, i): Column(1, 0) for i in ops if self.given.replay[i]}
         for i in ops:
-            self.columns["a", x, i] = Column(1, 0)
-        for i in ops:
-            kept: Terms = {("s", x + 1, i): 1} if ("s", x + 1, i) in self.columns else {}
+            there: Terms = {key: 1 for key in (("s", x + 1, i), ("a", x, i)) if key in self.columns}
             if any(x < user <= last for user in self.given.users[i]):
-                self._row(("later", x, i), {**kept, ("a", x, i): 1}, lower=1, elastic=True)
+                self._row(("later", x, i), there, lower=1, elastic=True)
+            if ("a", x, i) not in self.columns:
+                continue
             if deadlines[i] <= last:
                 again: Terms = {("r", t, i): 1 for t in range(x + 1, deadlines[i] + 1) if ("r", t, i) in self.columns}
                 self._row(("again", x, i), {**again, ("a", x, i): -1}, lower=0)
             for j in self.given.inputs[i]:
                 if j in explicit:
-                    there: Terms = {key: 1 for key in (("s", x + 1, j), ("a", x, j)) if key in self.columns}
-                    self._row(("closed", x, i, j), {**there, ("a", x, i): -1}, lower=0)
+                    source: Terms = {key: 1 for key in (("s", x + 1, j), ("a", x, j)) if key in self.columns}
+                    self._row(("closed", x, i, j), {**source, ("a", x, i): -1}, lower=0)
 
     def _explicit_windows(self, zone: int) -> Iterator[int]:
         """The one communication of a zone that lies in the looked-at stages: its time is shared with them."""

@@ -32,8 +32,8 @@ class LayerView:
         self.needed = [bool(uses) for uses in self.uses]
 
     def closed(self, pattern: Iterable[int]) -> Pattern:
-        """The pattern without the outputs that nothing reads again."""
-        chosen = set(pattern)
+        """The pattern without the outputs that nothing reads again, and without ops that must not run twice."""
+        chosen = {k for k in pattern if self.given.replay[self.ops[k]]}
         for k in sorted(chosen, reverse=True):
             if not self.needed[k] and not any(k in self.inputs[child] for child in chosen if child > k):
                 chosen.discard(k)
@@ -74,7 +74,7 @@ def all_patterns(view: LayerView, prices: Prices, most: int) -> list[Pattern]:
     score = np.zeros(len(masks))
     for k, i in enumerate(view.ops):
         is_read = (read >> k & 1).astype(bool)
-        fine &= ~has[k] | is_read | view.needed[k]
+        fine &= ~has[k] | ((is_read | view.needed[k]) & view.given.replay[i])
         score += has[k] * prices.of(view.given.time[i], view.given.comm[i])
         score += (~has[k] & (is_read | view.needed[k])) * (prices.byte * view.given.size[i])
     chosen = np.flatnonzero(fine)

@@ -80,7 +80,7 @@ def hide(moves: Moves, t: int, v: int) -> bool:
     if low >= high or given.comm[v]:
         return False
     window = moves.windows[source.randrange(low, high)]
-    if given.time[v] > given.time[window] or v in given.inputs[window]:
+    if given.time[v] > given.time[window] or v in given.inputs[window] or not given.may_replay(window, v):
         return False
     state.remove(t, v)
     displaced = []

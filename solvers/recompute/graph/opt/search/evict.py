@@ -1,11 +1,16 @@
 """A plan in one pass over the stages: keep what fits, evict what is cheap to have again, recompute on demand."""
 
 import random
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from solvers.recompute.graph.replay import Instance
+from solvers.recompute.graph.stages import latest_dependants
+
+NEVER = 10
+"""What having an output again that cannot be made again costs in the score of an eviction, in times of the base: what
+depends on it must then stay, so that it goes last."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +59,13 @@ def inputs_ahead(given: Instance) -> list[set[int]]:
     return ahead
 
 
+def may_leave(given: Instance, t: int, j: int) -> bool:
+    """Whether op j's output may go in stage t: every later op that reads it can have it computed again."""
+    users = given.users[j]
+    place = bisect_right(users, t)
+    return place == len(users) or given.may_replay(users[place], j)
+
+
 class _Pass:
     """One pass; `resident` is what the device holds, `level` its bytes."""
 
@@ -64,10 +76,7 @@ class _Pass:
         self.start = [0]
         for time_us in given.time:
             self.start.append(self.start[-1] + time_us)
-        self.last = [max([v, *users]) for v, users in enumerate(given.users)]
-        for v in reversed(range(len(given))):
-            for j in given.inputs[v]:
-                self.last[j] = max(self.last[j], self.last[v])
+        self.last = latest_dependants(given)
         self.resident: set[int] = set()
         self.level = 0
         self.needs: dict[int, int] = {}
@@ -79,7 +88,8 @@ class _Pass:
             self.needs.clear()
             wanted = {*self.given.inputs[t], *self.ahead[t]} - {t}
             again = missing(self.given, self.resident, wanted)
-            if stop() or (again and self.given.comm[t]) or not self._stage(t, sorted({t, *again}), wanted):
+            refused = again and (self.given.comm[t] or not all(self.given.may_replay(t, i) for i in again))
+            if stop() or refused or not self._stage(t, sorted({t, *again}), wanted):
                 return None
             recomputed.append(again)
         return recomputed
@@ -111,7 +121,7 @@ class _Pass:
     def _evict(self, t: int, short: int, pinned: set[int]) -> bool:
         """Free `short` bytes, the lowest score first, some outputs at a time; False where they are not enough."""
         size, compared = self.given.size, self.eviction.compared
-        loose = [j for j in self.resident if size[j] and j not in pinned]
+        loose = [j for j in self.resident if size[j] and j not in pinned and may_leave(self.given, t, j)]
         if sum(size[j] for j in loose) < short:
             return False
         loose.sort()
@@ -154,7 +164,7 @@ class _Pass:
         given, deep, cost, stack, seen = self.given, self.eviction.deep, 0, [j], {j}
         while stack:
             i = stack.pop()
-            cost += given.time[i]
+            cost += given.time[i] if given.replay[i] else NEVER * max(1, given.base)
             for k in given.inputs[i]:
                 if k not in self.resident and k not in seen and len(seen) < deep:
                     seen.add(k)

@@ -27,7 +27,7 @@ class Moves:
 
     def __init__(self, state: State, source: random.Random, compared: int = 6) -> None:
         self.state, self.given, self.source, self.compared = state, state.given, source, compared
-        self.pool = [v for v, size in enumerate(self.given.size) if size > 0]
+        self.pool = [v for v, size in enumerate(self.given.size) if size > 0 and self.given.replay[v]]
         self.windows = [t for t, comm in enumerate(self.given.comm) if comm]
 
     def shift(self, t: int, v: int) -> bool:
@@ -45,7 +45,7 @@ class Moves:
     def allowed(self, t: int, v: int) -> bool:
         """Whether stage t may compute op v again, memory apart."""
         given, state = self.given, self.state
-        if v >= t or v in state.again[t]:
+        if v >= t or v in state.again[t] or not given.may_replay(t, v):
             return False
         if not given.comm[t]:
             return True
@@ -63,8 +63,10 @@ class Moves:
                 return False
             for j in given.inputs[i]:
                 end = state.until[j][state.start_at(j, t)]
-                if end < t and (
-                    source.random() < FRESH or given.size[j] > given.budget - int(levels[end + 1 : t + 1].max())
+                if (
+                    end < t
+                    and given.replay[j]
+                    and (source.random() < FRESH or given.size[j] > given.budget - int(levels[end + 1 : t + 1].max()))
                 ):
                     stack.append(j)
             state.add(t, i)

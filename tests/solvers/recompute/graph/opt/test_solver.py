@@ -134,3 +134,11 @@ def test_an_output_that_nobody_reads_again_is_no_trouble() -> None:
     answer = Opt().solve(problem, Limits(time_s=math.inf, work=1.0))
     assert answer.objective == 69
     assert check_plan(problem, plan_file(answer, problem.KIND, None)).clean
+
+
+def test_without_time_there_is_still_a_plan() -> None:
+    """The search ends before it has one; a pass over the stages needs some milliseconds more."""
+    problem = transformer(layers=4, position=0.4)
+    answer = Opt().solve(problem, Limits(time_s=0.0))
+    assert answer.status is Status.FEASIBLE
+    assert judged(problem, answer).clean

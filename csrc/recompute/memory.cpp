@@ -1,0 +1,42 @@
+#include "recompute/memory.h"
+
+#include <c10/core/CachingDeviceAllocator.h>
+
+namespace bayplan::recompute {
+
+int32_t MemoryLog::add_tape() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return tapes_++;
+}
+
+void MemoryLog::note(int32_t tape, Happened what, int32_t index) {
+  constexpr auto all = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  c10::DeviceAllocator* allocator = c10::getDeviceAllocator(device_.type());
+  const auto stats = allocator->getDeviceStats(device_.index());
+  const int64_t now = stats.allocated_bytes[all].current;
+  events_.push_back({tape, what, index, stats.allocated_bytes[all].peak, now});
+  allocator->resetPeakStats(device_.index());
+  for (size_t at = 0; at < followed_.size();) {
+    Followed& one = followed_[at];
+    if (!one.storage.expired()) {
+      ++at;
+      continue;
+    }
+    events_.push_back({one.tape, Happened::kDied, one.value, now, now});
+    one = std::move(followed_.back());
+    followed_.pop_back();
+  }
+}
+
+void MemoryLog::follow(int32_t tape, int32_t value, const c10::Storage& storage) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  followed_.push_back({tape, value, storage.getWeakStorageImpl()});
+}
+
+std::vector<MemoryEvent> MemoryLog::events() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return events_;
+}
+
+}  // namespace bayplan::recompute

@@ -1,0 +1,66 @@
+// What a device's memory did while tapes recorded and replayed, event by event: from one measured step, the memory of
+// the same step under other policies is reckoned (runtime/recompute/footprint.py).
+#pragma once
+
+#include <c10/core/Device.h>
+#include <c10/core/Storage.h>
+#include <c10/util/intrusive_ptr.h>
+
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+namespace bayplan::recompute {
+
+// `index` is a node (kNode to kRan), a value (kSave to kDied), or what the caller says (kWait, kMark).
+enum class Happened : uint8_t {
+  kNode,    // an operator of the region begins
+  kMade,    // ... and has made its values
+  kRun,     // it begins to run again
+  kRan,     // ... and has
+  kSave,    // autograd has saved a tensor of the value
+  kTake,    // autograd asks for the value: what is absent runs again
+  kTaken,   // ... and has it
+  kUnsave,  // autograd has let go of a tensor of the value
+  kDied,    // the value's first storage is gone
+  kEnd,     // the region has ended, and what nobody needs is let go
+  kWait,    // the program waits for a collective
+  kMark,    // a moment that the walk names
+  kElse,    // an operator outside of all regions begins or ends
+};
+
+struct MemoryEvent {
+  int32_t tape;  // kNobody: the program's
+  Happened what;
+  int32_t index;
+  int64_t before_bytes;  // the most in use since the event before
+  int64_t bytes;         // in use now
+};
+
+class MemoryLog {
+ public:
+  static constexpr int32_t kNobody = -1;
+
+  explicit MemoryLog(c10::Device device) : device_(device) {}
+
+  // A number for a further tape.
+  int32_t add_tape();
+  void note(int32_t tape, Happened what, int32_t index);
+  // From now on the death of the value's storage is an event.
+  void follow(int32_t tape, int32_t value, const c10::Storage& storage);
+  std::vector<MemoryEvent> events() const;
+
+ private:
+  struct Followed {
+    int32_t tape, value;
+    c10::weak_intrusive_ptr<c10::StorageImpl> storage;
+  };
+
+  const c10::Device device_;
+  mutable std::mutex mutex_;  // recording holds no other
+  int32_t tapes_ = 0;
+  std::vector<Followed> followed_;
+  std::vector<MemoryEvent> events_;
+};
+
+}  // namespace bayplan::recompute

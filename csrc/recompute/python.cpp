@@ -1,0 +1,305 @@
+// One file: what Python sees of tapes, their memory and windows.
+#include "recompute/python.h"
+
+#include <pybind11/stl.h>
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/autograd/python_variable.h>
+
+#include "recompute/hooks.h"
+#include "recompute/recorder.h"
+#include "recompute/tape.h"
+#include "recompute/windows.h"
+#include "storage/python.h"
+
+namespace py = pybind11;
+
+namespace bayplan::recompute {
+namespace {
+
+// One operator of a tape, as Python sees it.
+struct NodeView {
+  std::shared_ptr<Tape> tape;
+  size_t index;
+
+  const Node& node() const { return tape->nodes()[index]; }
+};
+
+// The results that it reads, each once: the node that made them, and their place among what it made.
+std::vector<std::pair<NodeIndex, int32_t>> reads_of(const NodeView& view) {
+  std::vector<std::pair<NodeIndex, int32_t>> reads;
+  for (const Argument& argument : view.node().tensors) {
+    if (argument.value == kNone) continue;
+    const NodeIndex maker = view.tape->values()[argument.value].node;
+    const std::vector<Made>& made = view.tape->nodes()[maker].made;
+    const auto is_it = [&](const Made& one) { return one.value == argument.value; };
+    const std::pair<NodeIndex, int32_t> read(maker, std::find_if(made.begin(), made.end(), is_it) - made.begin());
+    if (std::find(reads.begin(), reads.end(), read) == reads.end()) reads.push_back(read);
+  }
+  return reads;
+}
+
+// Nodes whose results it reads, each once, in order.
+std::vector<NodeIndex> inputs_of(const NodeView& view) {
+  std::vector<NodeIndex> inputs;
+  for (const Argument& argument : view.node().tensors) {
+    if (argument.value == kNone) continue;
+    const NodeIndex maker = view.tape->values()[argument.value].node;
+    if (std::find(inputs.begin(), inputs.end(), maker) == inputs.end()) inputs.push_back(maker);
+  }
+  return inputs;
+}
+
+// The node whose result it writes in place, if it does.
+std::optional<NodeIndex> writes_over(const NodeView& view) {
+  for (const Made& made : view.node().made) {
+    if (made.result == kNone) return view.tape->values()[view.node().tensors[made.argument].value].node;
+  }
+  return std::nullopt;
+}
+
+// The values that it reads, one for each tensor, and whether it writes them.
+std::vector<std::pair<ValueIndex, bool>> arguments_of(const NodeView& view) {
+  std::vector<std::pair<ValueIndex, bool>> found;
+  for (const Argument& argument : view.node().tensors) {
+    if (argument.value != kNone) found.emplace_back(argument.value, argument.written);
+  }
+  return found;
+}
+
+// The values that it made, and over which of them each is written; kNone: it is a storage of its own.
+std::vector<std::pair<ValueIndex, ValueIndex>> results_of(const NodeView& view) {
+  std::vector<std::pair<ValueIndex, ValueIndex>> found;
+  for (const Made& made : view.node().made) {
+    found.emplace_back(made.value, made.result == kNone ? view.node().tensors[made.argument].value : kNone);
+  }
+  return found;
+}
+
+template <typename Count>
+int64_t sum(const NodeView& view, const Count& count) {
+  int64_t total = 0;
+  for (const Made& made : view.node().made) total += count(view.tape->values()[made.value]);
+  return total;
+}
+
+void bind_nodes(py::module_& module) {
+  py::class_<NodeView>(module, "TapeNode")
+      .def_property_readonly("name", [](const NodeView& view) { return view.node().recipe->info->name; })
+      .def_property_readonly("inputs", &inputs_of)
+      .def_property_readonly("reads", &reads_of)
+      .def_property_readonly("writes_over", &writes_over)
+      .def_property_readonly("communicates",
+                             [](const NodeView& view) { return view.node().recipe->info->communicates; })
+      .def_property_readonly("random", [](const NodeView& view) { return view.node().recipe->random; })
+      .def_property_readonly("why_stored",
+                             [](const NodeView& view) -> std::optional<std::string> {
+                               if (view.node().runs_again) return std::nullopt;
+                               return view.node().reason;
+                             })
+      .def_property_readonly("stored", [](const NodeView& view) { return view.node().stored != kNothing; })
+      .def_property_readonly("saved",
+                             [](const NodeView& view) {
+                               return sum(view, [](const Value& value) { return value.ever_saved ? 1 : 0; }) > 0;
+                             })
+      .def_property_readonly(
+          "bytes", [](const NodeView& view) { return sum(view, [](const Value& value) { return value.bytes; }); })
+      .def_property_readonly("saved_bytes",
+                             [](const NodeView& view) {
+                               return sum(view, [](const Value& value) { return value.ever_saved ? value.bytes : 0; });
+                             })
+      .def_property_readonly("made",
+                             [](const NodeView& view) {
+                               std::vector<std::pair<int64_t, bool>> each;
+                               for (const Made& made : view.node().made) {
+                                 const Value& value = view.tape->values()[made.value];
+                                 each.emplace_back(value.bytes, value.ever_saved);
+                               }
+                               return each;
+                             })
+      .def_property_readonly("present",
+                             [](const NodeView& view) {
+                               return sum(view, [](const Value& value) { return value.present.has_value(); }) > 0;
+                             })
+      .def_property_readonly(
+          "needed",
+          [](const NodeView& view) { return sum(view, [](const Value& value) { return value.needed() ? 1 : 0; }) > 0; })
+      .def_property_readonly("time_us", [](const NodeView& view) { return view.tape->time_us(view.node()); })
+      .def_property_readonly("arguments", &arguments_of)
+      .def_property_readonly("results", &results_of);
+}
+
+std::vector<NodeView> nodes_of(const std::shared_ptr<Tape>& tape) {
+  std::vector<NodeView> views;
+  for (size_t index = 0; index < tape->nodes().size(); ++index) views.push_back({tape, index});
+  return views;
+}
+
+// ---- the hooks on saved tensors: called for each of them, hence without pybind11 ------------------------------------
+
+struct PackedObject {
+  PyObject_HEAD c10::intrusive_ptr<Packed> packed;
+};
+
+void free_packed(PyObject* object) {
+  reinterpret_cast<PackedObject*>(object)->packed.~intrusive_ptr();
+  PyObject_Free(object);
+}
+
+PyObject* where_of(PyObject* object, void* /*closure*/) {
+  HANDLE_TH_ERRORS
+  return py::cast(reinterpret_cast<PackedObject*>(object)->packed->where()).release().ptr();
+  END_HANDLE_TH_ERRORS
+}
+
+PyTypeObject* packed_type() {
+  static PyGetSetDef properties[] = {{"where", &where_of, nullptr, nullptr, nullptr}, {}};
+  static PyTypeObject type = [] {
+    PyTypeObject fresh = {PyVarObject_HEAD_INIT(nullptr, 0)};
+    fresh.tp_name = "runtime._C.PackedTensor";
+    fresh.tp_basicsize = sizeof(PackedObject);
+    fresh.tp_dealloc = &free_packed;
+    fresh.tp_flags = Py_TPFLAGS_DEFAULT;
+    fresh.tp_getset = properties;
+    return fresh;
+  }();
+  return &type;
+}
+
+// Hook, called with what is saved; `wrapped` packs what stands for other tensors (subclasses), which is Python's to
+// take apart.
+PyObject* pack_hook(PyObject* wrapped, PyObject* saved) {
+  HANDLE_TH_ERRORS
+  TORCH_CHECK_TYPE(THPVariable_Check(saved), "pack takes a tensor, not ", Py_TYPE(saved)->tp_name);
+  const at::Tensor& tensor = THPVariable_Unpack(saved);
+  if (tensor.unsafeGetTensorImpl()->key_set().has(c10::DispatchKey::Python)) {
+    return PyObject_CallOneArg(wrapped, saved);
+  }
+  auto packed = pack(tensor);
+  auto* object = PyObject_New(PackedObject, packed_type());
+  if (object == nullptr) throw python_error();
+  new (&object->packed) c10::intrusive_ptr<Packed>(std::move(packed));
+  return reinterpret_cast<PyObject*>(object);
+  END_HANDLE_TH_ERRORS
+}
+
+// Hook, called with what `pack_hook` returned; `wrapped` unpacks what its counterpart packed.
+PyObject* unpack_hook(PyObject* wrapped, PyObject* packed) {
+  HANDLE_TH_ERRORS
+  if (Py_TYPE(packed) != packed_type()) return PyObject_CallOneArg(wrapped, packed);
+  return THPVariable_Wrap(reinterpret_cast<PackedObject*>(packed)->packed->unpack());
+  END_HANDLE_TH_ERRORS
+}
+
+py::object as_hook(PyMethodDef& hook, const py::object& wrapped) {
+  return py::reinterpret_steal<py::object>(PyCFunction_New(&hook, wrapped.ptr()));
+}
+
+void bind_hooks(py::module_& module) {
+  static PyMethodDef pack_method = {"pack", &pack_hook, METH_O, nullptr};
+  static PyMethodDef unpack_method = {"unpack", &unpack_hook, METH_O, nullptr};
+  if (PyType_Ready(packed_type()) < 0) throw py::error_already_set();
+  module.attr("PackedTensor") = py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(packed_type()));
+  module.def("pack_hook", [](const py::object& wrapped) { return as_hook(pack_method, wrapped); }, py::arg("wrapped"));
+  module.def(
+      "unpack_hook", [](const py::object& wrapped) { return as_hook(unpack_method, wrapped); }, py::arg("wrapped"));
+  module.def(
+      "set_python_hooks",
+      [](const py::object& pack, const py::object& unpack) { set_python_hooks(pack.ptr(), unpack.ptr()); },
+      py::arg("pack"), py::arg("unpack"));
+}
+
+void bind_tape(py::module_& module) {
+  py::class_<Tape, std::shared_ptr<Tape>>(module, "Tape")
+      .def(py::init([](const c10::Device& device, std::vector<uint8_t> store, bool store_others,
+                       std::vector<std::string> names, bool timed) {
+             return std::make_shared<Tape>(device, Policy{std::move(store), store_others, std::move(names)}, timed);
+           }),
+           py::arg("device"), py::arg("store"), py::arg("store_others"), py::arg("names"), py::arg("timed"))
+      .def_property_readonly("nodes", &nodes_of)
+      .def_property_readonly("finished", &Tape::finished)
+      .def("tell", &Tape::tell, py::arg("log"))
+      .def_property_readonly("value_bytes",
+                             [](const Tape& tape) {
+                               std::vector<int64_t> bytes;
+                               for (const Value& value : tape.values()) bytes.push_back(value.bytes);
+                               return bytes;
+                             })
+      .def(
+          "node_of",
+          [](Tape& tape, const at::Tensor& tensor) -> std::optional<NodeIndex> {
+            const ValueIndex value = tape.find(tensor);
+            return value == kNone ? std::nullopt : std::optional<NodeIndex>(tape.values()[value].node);
+          },
+          py::arg("tensor"))
+      .def_property_readonly("diverged_at", &Tape::diverged_at)
+      .def_property_readonly("present_bytes", &Tape::present_bytes)
+      .def_property_readonly("replayed_on_demand", [](const Tape& tape) { return tape.replays().on_demand; })
+      .def_property_readonly("replayed_ahead", [](const Tape& tape) { return tape.replays().ahead; })
+      .def_property_readonly("left_out", [](const Tape& tape) { return tape.replays().left_out; })
+      .def_property_readonly("copies", [](const Tape& tape) { return tape.replays().copies; })
+      .def(
+          "replay",
+          [](Tape& tape, const std::vector<NodeIndex>& nodes) {
+            int64_t ran = 0;
+            swap::raise_in_python([&] { ran = tape.replay(nodes); });
+            return ran;
+          },
+          py::arg("nodes"))
+      .def("drop", &Tape::drop, py::arg("nodes"))
+      .def("__len__", [](const Tape& tape) { return tape.nodes().size(); });
+  module.def("start_recording", &start_recording, py::arg("tape"));
+  module.def("stop_recording", &stop_recording);
+  module.def(
+      "note_write",
+      [](const at::Tensor& tensor, const std::string& name) {
+        if (Tape* tape = recording_tape()) tape->begin_write(tensor, inside_node() ? "" : name);
+      },
+      py::arg("tensor"), py::arg("name") = "");
+  module.def(
+      "set_secret_writes",
+      [](const std::string& name, std::vector<std::string> arguments, std::optional<std::string> condition) {
+        set_secret_writes(name, {std::move(arguments), std::move(condition)});
+      },
+      py::arg("name"), py::arg("arguments"), py::arg("condition"));
+}
+
+void bind_memory(py::module_& module) {
+  py::class_<MemoryLog, std::shared_ptr<MemoryLog>>(module, "MemoryLog")
+      .def(py::init<c10::Device>(), py::arg("device"))
+      .def(
+          "mark", [](MemoryLog& log, int32_t name) { log.note(MemoryLog::kNobody, Happened::kMark, name); },
+          py::arg("name"))
+      .def_property_readonly("events", [](const MemoryLog& log) {
+        using Told = std::tuple<int32_t, uint8_t, int32_t, int64_t, int64_t>;
+        std::vector<Told> all;
+        for (const MemoryEvent& one : log.events()) {
+          all.emplace_back(one.tape, static_cast<uint8_t>(one.what), one.index, one.before_bytes, one.bytes);
+        }
+        return all;
+      });
+}
+
+}  // namespace
+
+void bind_recompute(py::module_& module) {
+  bind_memory(module);
+  bind_nodes(module);
+  bind_tape(module);
+  bind_hooks(module);
+  py::class_<Windows, std::shared_ptr<Windows>>(module, "Windows")
+      .def(py::init([](const c10::Device& device, bool timed) { return std::make_shared<Windows>(device, timed); }),
+           py::arg("device"), py::arg("timed"))
+      .def("mark", &Windows::mark)
+      .def("at_us", &Windows::at_us, py::arg("mark"))
+      .def_property_readonly("waits", &Windows::waits)
+      .def("tell", &Windows::tell, py::arg("log"))
+      .def("watch", &Windows::watch)
+      .def("stop", &Windows::stop)
+      .def("plan", &Windows::plan, py::arg("windows"))
+      .def("open", &Windows::open)
+      .def_property_readonly("opened", &Windows::opened);
+  module.def("begin_wait", &Windows::begin_wait_on, py::arg("device"));
+  module.def("end_wait", &Windows::end_wait_on, py::arg("device"));
+}
+
+}  // namespace bayplan::recompute

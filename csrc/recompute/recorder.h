@@ -1,0 +1,37 @@
+// Which tape the calling thread records on.
+#pragma once
+
+#include <memory>
+
+#include "recompute/tape.h"
+
+namespace bayplan::recompute {
+
+// The dispatcher's way to the recorder. Above autograd and autocast, like PyTorch's observers, but it is taken only
+// while its thread records, and only for operators that may be recorded.
+constexpr c10::DispatchKey kRecording = c10::DispatchKey::TESTING_ONLY_GenericMode;
+
+// From now on the operators of the calling thread go to the tape; throws where another one records.
+void start_recording(std::shared_ptr<Tape> tape);
+void stop_recording();
+
+// Autograd saves a tensor: what it holds in its place, or null where it holds the tensor itself.
+c10::intrusive_ptr<Packed> pack(const at::Tensor& tensor);
+
+// The calling thread's tape; null where none records.
+Tape* recording_tape();
+// Whether the thread is in an operator that its tape will have as one node.
+bool inside_node();
+
+// While one lives, its thread records nothing: it runs nodes again.
+class NotRecording {
+ public:
+  NotRecording();
+  ~NotRecording();
+  NotRecording(const NotRecording&) = delete;
+  NotRecording& operator=(const NotRecording&) = delete;
+
+  static bool on();
+};
+
+}  // namespace bayplan::recompute

@@ -1,0 +1,306 @@
+// One file: running nodes again, from the random numbers that they drew to the storages that they write.
+#include <ATen/Context.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <algorithm>
+#include <mutex>
+
+#include "profiler/storages.h"
+#include "recompute/recorder.h"
+#include "recompute/tape.h"
+#include "storage/waits.h"
+
+namespace bayplan::recompute {
+namespace {
+
+// Below autograd, autocast and modes of Python: what the recorded operators themselves ran under.
+class Below {
+ public:
+  Below() : keys_(c10::autocast_dispatch_keyset | c10::python_ks | c10::DispatchKeySet(kRecording)) {}
+
+ private:
+  const NotRecording quiet_ = {};
+  const at::NoGradGuard no_gradients_ = {};
+  const at::AutoDispatchBelowADInplaceOrView below_autograd_ = {};
+  const c10::impl::ExcludeDispatchKeyGuard keys_;
+};
+
+// Random numbers as they were; afterwards the generator goes on where it was.
+class RandomNumbers {
+ public:
+  RandomNumbers(const std::optional<at::Tensor>& state, const torch::jit::Stack& stack, c10::Device device) {
+    if (!state.has_value()) return;
+    for (const c10::IValue& value : stack) {
+      if (value.isGenerator()) generator_ = value.toGenerator();
+    }
+    if (!generator_.has_value()) generator_ = at::globalContext().defaultGenerator(device);
+    const std::lock_guard<std::mutex> lock(generator_->mutex());
+    before_ = generator_->get_state();
+    generator_->set_state(*state);
+  }
+  ~RandomNumbers() {
+    if (!generator_.has_value()) return;
+    const std::lock_guard<std::mutex> lock(generator_->mutex());
+    generator_->set_state(before_);
+  }
+  RandomNumbers(const RandomNumbers&) = delete;
+  RandomNumbers& operator=(const RandomNumbers&) = delete;
+
+ private:
+  std::optional<at::Generator> generator_;
+  at::Tensor before_;
+};
+
+void wait_for(const at::Tensor& tensor) {
+  static const auto wait = c10::Dispatcher::singleton().findSchemaOrThrow("_c10d_functional::wait_tensor", "");
+  torch::jit::Stack stack{tensor};
+  wait.callBoxed(stack);
+}
+
+// The same value; a list of tensors is a new one with the same tensors.
+c10::IValue with_own_list(const c10::IValue& value) {
+  if (value.isTensorList()) return value.toTensorList().copy();
+  if (value.isOptionalTensorList()) return value.toOptionalTensorList().copy();
+  return value;
+}
+
+const at::Tensor& result_of(const torch::jit::Stack& results, const Made& made, at::Tensor& element) {
+  const c10::IValue& value = results.at(static_cast<size_t>(made.result));
+  if (made.element == kNone) return value.toTensor();
+  element = value.isTensorList() ? value.toTensorList().get(made.element)
+                                 : value.toListRef()[static_cast<size_t>(made.element)].toTensor();
+  return element;
+}
+
+}  // namespace
+
+c10::Storage copy_of(const c10::Storage& storage) {
+  const Below below;
+  const auto bytes = static_cast<int64_t>(storage.nbytes());
+  const at::Tensor copy = at::empty({bytes}, at::TensorOptions().dtype(at::kByte).device(storage.device()));
+  Geometry whole = Geometry::of(copy);
+  at::Tensor(copy).copy_(whole.on(storage));
+  return copy.storage();
+}
+
+// Nodes run again on the stream on which they first ran, wherever autograd asks: what they read was ordered there.
+class OnStreamOfRegion {
+ public:
+  explicit OnStreamOfRegion(const std::optional<c10::Stream>& stream) {
+    if (!stream.has_value()) return;
+    const c10::Stream asking = swap::current_stream(stream->device());
+    if (asking == *stream) return;
+    asking_ = asking;
+    own_ = *stream;
+    recorded_event(asking, /*timed=*/false)->block(*own_);
+    guard_.reset_stream(*own_);
+  }
+  ~OnStreamOfRegion() {
+    if (asking_.has_value()) recorded_event(*own_, /*timed=*/false)->block(*asking_);
+  }
+  OnStreamOfRegion(const OnStreamOfRegion&) = delete;
+  OnStreamOfRegion& operator=(const OnStreamOfRegion&) = delete;
+
+ private:
+  std::optional<c10::Stream> asking_, own_;
+  c10::OptionalStreamGuard guard_;
+};
+
+// The storage goes to who asks, perhaps on another stream: its memory is not given away before that one has read it.
+void Tape::lend(const c10::Storage& storage) const {
+  if (!stream_.has_value()) return;
+  const c10::Stream asking = swap::current_stream(device_);
+  if (asking == *stream_) return;
+  recorded_event(*stream_, /*timed=*/false)->block(asking);
+  c10::impl::VirtualGuardImpl(device_.type()).recordDataPtrOnStream(storage.data_ptr(), asking);
+}
+
+at::Tensor Tape::take(ValueIndex index, const Geometry& geometry) {
+  const Value& value = values_[index];
+  TORCH_CHECK(is_unchanged(value), "one of the variables needed for gradient computation has been modified by an ",
+              "inplace operation: what ", nodes_[value.node].recipe->info->name, " made is at version ",
+              value.counter.current_version(), "; expected version ", value.version,
+              " instead. Training without a plan says so, too");
+  if (value.shown.has_value()) return geometry.on(*value.shown);
+  note(Happened::kTake, index);
+  if (!value.present.has_value()) have(index, /*demanded=*/true);
+  note(Happened::kTaken, index);
+  lend(*values_[index].present);
+  return geometry.on(*values_[index].present);
+}
+
+// Somebody else still holds the storage, and nobody has written it since.
+bool Tape::adopt(Value& value) {
+  if (value.present.has_value()) return true;
+  if (!value.latest || !value.counted || !is_unchanged(value)) return false;
+  const auto held = value.storage.lock();
+  if (!held || static_cast<int64_t>(held->nbytes()) != value.bytes) return false;
+  value.present = c10::Storage(held);
+  return true;
+}
+
+void Tape::have(ValueIndex wanted, bool demanded) {
+  std::vector<NodeIndex> chain;  // the last one runs first
+  const auto ask = [&](ValueIndex index) {
+    if (adopt(values_[index])) return;
+    TORCH_CHECK(nodes_[values_[index].node].runs_again, "cannot run ", nodes_[values_[index].node].recipe->info->name,
+                " again: ", nodes_[values_[index].node].reason);
+    chain.push_back(values_[index].node);
+  };
+  ask(wanted);
+  while (!chain.empty()) {
+    const NodeIndex index = chain.back();
+    const Node& node = nodes_[index];
+    if (settled_) update(index);  // what it reads is needed from here on
+    const bool missing = std::any_of(node.made.begin(), node.made.end(), [&](const Made& made) {
+      return !values_[made.value].present.has_value() && (values_[made.value].needed() || !settled_);
+    });
+    if (!missing) {  // two of the chain needed it
+      chain.pop_back();
+      continue;
+    }
+    const size_t before = chain.size();
+    for (const Argument& argument : node.tensors) {
+      if (argument.value != kNone) ask(argument.value);
+    }
+    if (chain.size() > before) continue;
+    chain.pop_back();
+    run(index);
+    if (demanded) ++replays_.on_demand;
+  }
+  pending_.push_back(values_[wanted].node);
+  settle();
+}
+
+int64_t Tape::replay(const std::vector<NodeIndex>& nodes) {
+  int64_t ran = 0;
+  for (const NodeIndex index : nodes) {
+    TORCH_CHECK_INDEX(index >= 0 && static_cast<size_t>(index) < nodes_.size(), "node ", index, " of a tape of ",
+                      nodes_.size(), " nodes: give one of them");
+    Node& node = nodes_[index];
+    if (!node.wants) continue;
+    bool there = node.runs_again;
+    for (const Argument& argument : node.tensors) {
+      there = there && (argument.value == kNone || adopt(values_[argument.value]));
+    }
+    bool missing = false;
+    for (const Made& made : node.made)
+      missing = missing || (values_[made.value].needed() && !adopt(values_[made.value]));
+    if (missing && there) {
+      run(index);
+      ++ran;
+    } else if (missing) {
+      ++replays_.left_out;
+    }
+    pending_.push_back(index);
+    settle();
+  }
+  replays_.ahead += ran;
+  return ran;
+}
+
+void Tape::drop(const std::vector<NodeIndex>& nodes) {
+  for (const NodeIndex index : nodes) {
+    const Node& node = nodes_.at(static_cast<size_t>(index));
+    if (node.closed || !node.runs_again || changed_argument(node).has_value()) continue;
+    const bool forgotten = std::any_of(node.tensors.begin(), node.tensors.end(), [&](const Argument& argument) {
+      return argument.value != kNone && nodes_[values_[argument.value].node].closed;
+    });
+    if (forgotten) continue;
+    for (const Made& made : node.made) values_[made.value].present.reset();
+    pending_.push_back(index);
+  }
+  settle();
+}
+
+// The place of an argument that is not the region's and was changed in place since.
+std::optional<size_t> Tape::changed_argument(const Node& node) const {
+  for (size_t place = 0; place < node.tensors.size(); ++place) {
+    const Argument& argument = node.tensors[place];
+    if (argument.value != kNone || argument.secret) continue;
+    const at::Tensor tensor = node.tensor(place);
+    c10::TensorImpl* body = tensor.unsafeGetTensorImpl();
+    if (!body->is_inference() && body->version_counter().current_version() != argument.version) return argument.place;
+  }
+  return std::nullopt;
+}
+
+// The arguments, with what is here in the places of values. A storage that the node writes is its own from now on.
+torch::jit::Stack Tape::stack_of(Node& node, std::vector<c10::Storage>& written) {
+  const std::optional<size_t> changed = changed_argument(node);
+  TORCH_CHECK(!changed.has_value(), "cannot run ", node.recipe->info->name, " again: its argument ", *changed,
+              " was changed in place since. Store its result, or put the change into the region");
+  Node call;
+  call.tensors = node.tensors;
+  for (const c10::IValue& value : node.arguments) call.arguments.push_back(with_own_list(value));
+  std::vector<std::pair<ValueIndex, c10::Storage>> own;
+  for (size_t place = 0; place < node.tensors.size(); ++place) {
+    const Argument& argument = node.tensors[place];
+    if (argument.value == kNone || !argument.written) continue;
+    Value& value = values_[argument.value];
+    // A graph of second order may hold what it was given, too.
+    const bool others =
+        value.saved > 0 || value.readers > 1 || !settled_ || value.latest || value.present->use_count() > 1;
+    own.emplace_back(argument.value, others ? copy_of(*value.present) : *value.present);
+    if (!others) {
+      value.present.reset();
+      pending_.push_back(value.node);
+    }
+  }
+  const auto storage_of = [&](ValueIndex index) -> const c10::Storage& {
+    for (const auto& [value, storage] : own) {
+      if (value == index) return storage;
+    }
+    return *values_[index].present;
+  };
+  written.resize(node.tensors.size());
+  for (size_t place = 0; place < node.tensors.size(); ++place) {
+    const Argument& argument = node.tensors[place];
+    if (argument.value != kNone) {
+      if (argument.written) written[place] = storage_of(argument.value);
+      call.set_tensor(place, argument.geometry.on(storage_of(argument.value)));
+    } else if (argument.secret) {
+      const at::Tensor tensor = node.tensor(place);
+      call.set_tensor(place, Geometry::of(tensor).on(copy_of(tensor.storage())));
+    }
+  }
+  return std::move(call.arguments);
+}
+
+void Tape::run(NodeIndex index) {
+  note(Happened::kRun, index);
+  Node& node = nodes_[index];
+  const Below below;
+  const c10::AutoGradMode gradients(node.gradients);
+  const OnStreamOfRegion stream(stream_);
+  std::vector<c10::Storage> written;
+  torch::jit::Stack stack = stack_of(node, written);
+  {
+    const RandomNumbers numbers(node.random_state, stack, device_);
+    node.recipe->op->callBoxed(stack);
+  }
+  for (const Made& made : node.made) {
+    Value& value = values_[made.value];
+    if (value.present.has_value() || (settled_ && !value.needed())) continue;
+    if (made.result == kNone) {
+      value.present = written[made.argument];
+    } else {
+      at::Tensor element;
+      const at::Tensor& result = result_of(stack, made, element);
+      if (node.recipe->info->communicates) wait_for(result);
+      TORCH_CHECK(static_cast<int64_t>(result.storage().nbytes()) >= value.bytes, node.recipe->info->name, " made ",
+                  value.bytes, " bytes and makes ", result.storage().nbytes(), " when it is run again");
+      value.present = result.storage();
+    }
+  }
+  pending_.push_back(index);
+  settle();
+  note(Happened::kRan, index);
+}
+
+}  // namespace bayplan::recompute

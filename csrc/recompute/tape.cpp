@@ -1,0 +1,282 @@
+// What is needed, and what is let go.
+#include "recompute/tape.h"
+
+#include <ATen/core/TensorBody.h>
+
+#include <algorithm>
+#include <mutex>
+
+#include "profiler/storages.h"
+#include "recompute/recorder.h"
+
+namespace bayplan::recompute {
+
+namespace {
+
+// What a geometry does not tell: quantizers, lists of sizes, what transforms wrap, subclasses.
+constexpr c10::DispatchKeySet kSpecial({c10::DispatchKey::Python, c10::DispatchKey::FuncTorchGradWrapper,
+                                        c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::Functionalize,
+                                        c10::DispatchKey::ZeroTensor, c10::DispatchKey::NestedTensor,
+                                        c10::DispatchKey::Quantized});
+
+}  // namespace
+
+Geometry Geometry::of(const at::Tensor& tensor) {
+  Geometry geometry;
+  geometry.set(tensor);
+  return geometry;
+}
+
+void Geometry::set(const at::Tensor& tensor) {
+  const c10::IntArrayRef of_sizes = tensor.sizes(), of_strides = tensor.strides();
+  sizes.assign(of_sizes.begin(), of_sizes.end());
+  strides.assign(of_strides.begin(), of_strides.end());
+  offset = tensor.storage_offset();
+  dtype = tensor.scalar_type();
+  keys = tensor.unsafeGetTensorImpl()->key_set();
+}
+
+const c10::Storage* plain_storage_on(c10::Device device, const at::Tensor& tensor) {
+  const c10::Storage* storage = storage_on(device, tensor);
+  return storage == nullptr || tensor.unsafeGetTensorImpl()->key_set().has_any(kSpecial) ? nullptr : storage;
+}
+
+at::Tensor without_history(const at::Tensor& tensor) {
+  c10::TensorImpl* body = tensor.unsafeGetTensorImpl();
+  if (body->autograd_meta() == nullptr || body->is_inference()) return tensor;
+  return at::Tensor(body->shallow_copy_and_detach(body->version_counter(), /*allow_tensor_metadata_change=*/false));
+}
+
+at::Tensor Geometry::on(const c10::Storage& storage) const {
+  at::Tensor tensor =
+      at::detail::make_tensor<c10::TensorImpl>(c10::Storage(storage), keys, c10::scalarTypeToTypeMeta(dtype));
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides, offset);
+  return tensor;
+}
+
+at::Tensor Node::tensor(size_t index) const {
+  const Argument& argument = tensors[index];
+  const c10::IValue& value = arguments[argument.place];
+  if (argument.element == kNone) return value.toTensor();
+  if (value.isTensorList()) return value.toTensorList().get(argument.element);
+  return *value.toOptionalTensorList().get(argument.element);
+}
+
+void Node::set_tensor(size_t index, const at::Tensor& tensor) {
+  const Argument& argument = tensors[index];
+  c10::IValue& value = arguments[argument.place];
+  if (argument.element == kNone) {
+    value = tensor;
+  } else if (value.isTensorList()) {
+    value.toTensorList().set(argument.element, tensor);
+  } else {
+    value.toOptionalTensorList().set(argument.element, tensor);
+  }
+}
+
+// Rooms of tapes that are gone; as many as a model has blocks at once, and none that a huge region left.
+class Tape::Rooms {
+ public:
+  static Rooms& all() {
+    static auto* rooms = new Rooms();  // never destroyed: tapes may outlive main
+    return *rooms;
+  }
+  std::optional<Room> take() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (free_.empty()) return std::nullopt;
+    std::optional<Room> room(std::move(free_.back()));
+    free_.pop_back();
+    return room;
+  }
+  void give(Room room) {
+    if (room.nodes.capacity() == 0 || room.nodes.capacity() > kLargest || room.values.capacity() > kLargest) return;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (free_.size() < kMost) free_.push_back(std::move(room));
+  }
+
+ private:
+  static constexpr size_t kMost = 128, kLargest = 1024;
+  std::mutex mutex_;
+  std::vector<Room> free_;
+};
+
+void Tape::begin() {
+  TORCH_CHECK(nodes_.empty() && !recording_, "a tape records one region once: make a new one");
+  recording_ = true;
+  if (std::optional<Room> room = Rooms::all().take()) {
+    nodes_ = std::move(room->nodes);
+    values_ = std::move(room->values);
+    latest_ = std::move(room->latest);
+    outside_reads_ = std::move(room->outside_reads);
+  } else {
+    nodes_.reserve(64);
+    values_.reserve(64);
+    outside_reads_.reserve(64);
+  }
+  if (!device_.is_cpu()) stream_ = swap::current_stream(device_);
+}
+
+Tape::~Tape() {
+  nodes_.clear();
+  values_.clear();
+  latest_.clear();
+  outside_reads_.clear();
+  Rooms::all().give({std::move(nodes_), std::move(values_), std::move(latest_), std::move(outside_reads_)});
+}
+
+double Tape::time_us(const Node& node) const {
+  if (!timed_) return 0.0;
+  if (!stream_.has_value()) return static_cast<double>(node.end_ns - node.begin_ns) / 1e3;
+  marks_.wait(node.end_mark);
+  return marks_.at_us(node.end_mark) - marks_.at_us(node.begin_mark);
+}
+
+void Tape::tell(std::shared_ptr<MemoryLog> log) {
+  log_ = std::move(log);
+  log_number_ = log_->add_tape();
+}
+
+// From the last node to the first: who reads a value comes after who made it.
+void Tape::end() {
+  recording_ = false;
+  latest_.clear();
+  outside_reads_.clear();
+  for (Node& node : nodes_) {
+    if (node.stored != kSaved || !node.runs_again) continue;
+    for (const Made& made : node.made) {
+      if (!values_[made.value].ever_saved) values_[made.value].present.reset();
+    }
+  }
+  for (auto index = static_cast<NodeIndex>(nodes_.size()) - 1; index >= 0; --index) update(index);
+  settled_ = true;
+  settle();
+  note(Happened::kEnd, kNone);
+}
+
+void Tape::save(ValueIndex index) {
+  Value& value = values_[index];
+  value.ever_saved = true;
+  ++value.saved;
+  if (nodes_[value.node].stored != kNothing) hold(value);
+  if (settled_ && value.saved == 1 && value.readers == 0) need_more(index);
+  note(Happened::kSave, index);
+}
+
+void Tape::unsave(ValueIndex index) {
+  Value& value = values_[index];
+  --value.saved;
+  if (value.saved == 0) value.shown.reset();
+  if (settled_ && !value.needed()) need_less(index);
+  note(Happened::kUnsave, index);
+}
+
+// The value has become needed.
+void Tape::need_more(ValueIndex index) {
+  pending_.push_back(values_[index].node);
+  settle();
+}
+
+// Nobody needs the value any more.
+void Tape::need_less(ValueIndex index) {
+  values_[index].present.reset();
+  pending_.push_back(values_[index].node);
+  settle();
+}
+
+void Tape::settle() {
+  if (!settled_) return;
+  while (!pending_.empty()) {
+    const NodeIndex index = pending_.back();
+    pending_.pop_back();
+    update(index);
+  }
+}
+
+// Counts the node among the readers of its arguments while it wants them, and forgets one that nobody can need again.
+void Tape::update(NodeIndex index) {
+  Node& node = nodes_[index];
+  if (node.closed) return;
+  bool wants = false, needed = false;
+  for (const Made& made : node.made) {
+    Value& value = values_[made.value];
+    if (!value.needed()) {
+      value.present.reset();
+      continue;
+    }
+    needed = true;
+    wants = wants || !value.present.has_value();
+  }
+  if (wants != node.wants) {
+    node.wants = wants;
+    for (const Argument& argument : node.tensors) {
+      if (argument.value == kNone) continue;
+      Value& value = values_[argument.value];
+      const bool before = value.needed();
+      value.readers += wants ? 1 : -1;
+      if (settled_ && before != value.needed()) {
+        if (!value.needed()) value.present.reset();
+        pending_.push_back(value.node);
+      }
+    }
+  }
+  if (needed) return;
+  ++closed_;
+  node.closed = true;  // readers come later in the region: none is left
+  node.arguments.clear();
+  node.random_state.reset();
+}
+
+int64_t Tape::present_bytes() const {
+  int64_t bytes = 0;
+  for (const Value& value : values_) bytes += value.present.has_value() ? value.bytes : 0;
+  return bytes;
+}
+
+Packed::Packed(std::shared_ptr<Tape> tape, ValueIndex value, const at::Tensor& tensor)
+    : tape_(std::move(tape)), value_(value), geometry_(Geometry::of(tensor)) {
+  tape_->save(value_);
+}
+
+Packed::~Packed() {
+  if (tape_ != nullptr) tape_->unsave(value_);
+}
+
+Packed::Packed(const at::Tensor& tensor, bool known) : tensor_(known ? without_history(tensor) : tensor) {
+  c10::TensorImpl* body = tensor.unsafeGetTensorImpl();
+  if (!body->is_inference()) version_ = body->version_counter().current_version();
+}
+
+void Packed::resolve(const std::shared_ptr<Tape>& tape) {
+  if (tape_ != nullptr || !tensor_.has_value()) return;
+  const ValueIndex value = tape->find(*tensor_);
+  if (value == kNone) {
+    tensor_ = without_history(*tensor_);
+    return;
+  }
+  geometry_ = Geometry::of(*tensor_);
+  value_ = value;
+  tape_ = tape;
+  tape_->save(value_);
+  tensor_.reset();
+}
+
+at::Tensor Packed::unpack() const {
+  if (tape_ != nullptr) return tape_->take(value_, geometry_);
+  c10::TensorImpl* body = tensor_->unsafeGetTensorImpl();
+  if (body->is_inference()) return *tensor_;
+  const uint32_t version = body->version_counter().current_version();
+  TORCH_CHECK(version == version_, "one of the variables needed for gradient computation has been modified by an ",
+              "inplace operation: [", tensor_->toString(), " ", tensor_->sizes(), "] is at version ", version,
+              "; expected version ", version_, " instead. Training without a plan says so, too");
+  return *tensor_;
+}
+
+std::optional<std::pair<NodeIndex, int32_t>> Packed::where() const {
+  if (tape_ == nullptr) return std::nullopt;
+  const NodeIndex maker = tape_->values()[value_].node;
+  const std::vector<Made>& made = tape_->nodes()[maker].made;
+  const auto it = std::find_if(made.begin(), made.end(), [&](const Made& one) { return one.value == value_; });
+  return std::pair(maker, static_cast<int32_t>(it - made.begin()));
+}
+
+}  // namespace bayplan::recompute

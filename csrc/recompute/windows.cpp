@@ -1,0 +1,168 @@
+#include "recompute/windows.h"
+
+#include <pybind11/pybind11.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <mutex>
+
+#include "recompute/recorder.h"
+
+namespace bayplan::recompute {
+namespace {
+
+std::mutex watching;
+std::vector<std::shared_ptr<Windows>>& watchers() {
+  static auto* all = new std::vector<std::shared_ptr<Windows>>();
+  return *all;
+}
+at::CallbackHandle handle = at::INVALID_CALLBACK_HANDLE;
+std::atomic<int> logging{0};  // windows that are told memory: only in a measured step does an operator pay for it
+
+std::shared_ptr<Windows> windows_of(c10::Device device) {
+  const std::lock_guard<std::mutex> lock(watching);
+  for (const auto& one : watchers()) {
+    if (one->device() == device) return one;
+  }
+  return nullptr;
+}
+
+// The windows that a frame belongs to: it waits for a collective.
+std::shared_ptr<Windows> windows_of(const at::RecordFunction& frame) {
+  if (NotRecording::on()) return nullptr;
+  const Recipe* recipe = find_recipe(frame);
+  if (recipe == nullptr || !recipe->opens_window || frame.inputs().empty() || !frame.inputs()[0].isTensor()) {
+    return nullptr;
+  }
+  return windows_of(frame.inputs()[0].toTensor().device());
+}
+
+struct OpenWindow final : at::ObserverContext {
+  std::shared_ptr<Windows> windows, told;  // null: none
+};
+
+// The windows that are told memory, where an operator on their device runs outside of regions: what the program lets
+// go of is seen when it does.
+std::shared_ptr<Windows> told_of(const at::RecordFunction& frame) {
+  if (logging.load(std::memory_order_relaxed) == 0 || NotRecording::on() || recording_tape() != nullptr) return nullptr;
+  if (frame.inputs().empty() || !frame.inputs()[0].isTensor()) return nullptr;
+  const at::Tensor& first = frame.inputs()[0].toTensor();
+  return first.defined() ? windows_of(first.device()) : nullptr;
+}
+
+std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& frame) {
+  auto open = std::make_unique<OpenWindow>();
+  open->told = told_of(frame);
+  if (open->told != nullptr) open->told->note_operator();
+  open->windows = windows_of(frame);
+  if (open->windows == nullptr) return open->told == nullptr ? nullptr : std::move(open);
+  const pybind11::gil_scoped_acquire held;
+  open->windows->begin_wait();
+  return open;
+}
+
+void on_end(const at::RecordFunction& /*frame*/, at::ObserverContext* context) {
+  if (context == nullptr) return;
+  const auto* open = static_cast<OpenWindow*>(context);
+  if (open->told != nullptr) open->told->note_operator();
+  if (open->windows == nullptr) return;
+  const pybind11::gil_scoped_acquire held;
+  open->windows->end_wait();
+}
+
+}  // namespace
+
+bool Windows::begin_wait_on(c10::Device device) {
+  if (NotRecording::on()) return false;
+  const std::shared_ptr<Windows> windows = windows_of(device);
+  if (windows == nullptr || windows->waiting_) return false;
+  if (windows->stream_.has_value() && swap::current_stream(device) != *windows->stream_) return false;
+  windows->begin_wait();
+  return true;
+}
+
+void Windows::end_wait_on(c10::Device device) {
+  if (const std::shared_ptr<Windows> windows = windows_of(device)) windows->end_wait();
+}
+
+void Windows::watch() {
+  if (!device_.is_cpu()) stream_ = swap::current_stream(device_);
+  const std::lock_guard<std::mutex> lock(watching);
+  for (const auto& one : watchers()) {
+    TORCH_CHECK(one->device() != device_, "somebody else plans the windows of ", device_, ": stop that first");
+  }
+  watchers().push_back(shared_from_this());
+  if (handle != at::INVALID_CALLBACK_HANDLE) return;
+  handle = at::addGlobalCallback(
+      at::RecordFunctionCallback(on_start, on_end).needsInputs(true).scopes({at::RecordScope::FUNCTION}));
+}
+
+void Windows::stop() {
+  const std::lock_guard<std::mutex> lock(watching);
+  const auto self = std::find(watchers().begin(), watchers().end(), shared_from_this());
+  if (self == watchers().end()) return;
+  watchers().erase(self);
+  windows_.clear();
+  if (!watchers().empty()) return;
+  at::removeCallback(handle);
+  handle = at::INVALID_CALLBACK_HANDLE;
+}
+
+void Windows::plan(std::vector<Work> windows) {
+  windows_.assign(std::make_move_iterator(windows.begin()), std::make_move_iterator(windows.end()));
+}
+
+uint32_t Windows::mark() {
+  if (!device_.is_cpu()) return marks_.mark(swap::current_stream(device_));
+  host_ns_.push_back(std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1));
+  return static_cast<uint32_t>(host_ns_.size() - 1);
+}
+
+double Windows::at_us(uint32_t mark) const {
+  if (device_.is_cpu()) return static_cast<double>(host_ns_.at(mark) - host_ns_.at(0)) / 1e3;
+  marks_.wait(mark);
+  return marks_.at_us(mark);
+}
+
+void Windows::begin_wait() {
+  waiting_ = true;
+  try {
+    open();
+  } catch (const std::exception&) {
+    // What could not run here runs when autograd asks for it, and says there why it cannot.
+  }
+  if (timed_) waits_.emplace_back(mark(), 0);
+}
+
+void Windows::end_wait() {
+  if (!waiting_) return;
+  waiting_ = false;
+  if (timed_) waits_.back().second = mark();
+}
+
+Windows::~Windows() {
+  if (log_ != nullptr) --logging;
+}
+
+void Windows::tell(std::shared_ptr<MemoryLog> log) {
+  if (log_ == nullptr) ++logging;
+  log_ = std::move(log);
+}
+
+void Windows::note_operator() {
+  if (log_ != nullptr) log_->note(MemoryLog::kNobody, Happened::kElse, 0);
+}
+
+int64_t Windows::open() {
+  if (log_ != nullptr) log_->note(MemoryLog::kNobody, Happened::kWait, static_cast<int32_t>(opened_));
+  ++opened_;
+  if (windows_.empty()) return 0;
+  const Work work = std::move(windows_.front());
+  windows_.pop_front();
+  int64_t ran = 0;
+  for (const auto& [tape, nodes] : work) ran += tape->replay(nodes);
+  return ran;
+}
+
+}  // namespace bayplan::recompute

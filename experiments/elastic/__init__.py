@@ -1,0 +1,1 @@
+"""Training that goes on when processes fail, as an experiment."""

@@ -1,0 +1,74 @@
+"""`bayplan train experiment=elastic`: a training whose processes fail, compared with one process bit by bit."""
+
+from collections.abc import Sequence
+
+import torch
+from rich.console import Console
+
+from experiments.commands.interrupts import Interrupts
+from experiments.compose import split_flags
+from experiments.elastic.outcomes import is_as_promised, row_of, tables_of
+from experiments.elastic.settings import ComposedElastic, read_elastic_settings
+from experiments.progress import stages
+from experiments.run_directory import CONFIG, RunDirectory, interrupted, open_run_directory
+from experiments.tables import to_markdown, to_text
+from experiments.training.compare import print_rows
+from runtime.elastic import Options, load_job, parse_kills, train, train_alone
+from solvers.ir import Row
+
+USAGE = """bayplan train experiment=elastic [key=value …]
+
+Trains a small Llama on real text on several processes of this machine, ends some of them, and goes on with the others:
+new plans, layers from peers, the same microbatches. Settings (experiments/elastic/settings.py):
+  nodes=8 pipeline=2 steps=40 solver=exact-replan policy=auto|dynamic|reroute canonical=true check=true
+  kills=2@3.forward+5@8.backward.stop+return@14+fresh@22   NODE@STEP.MOMENT[.stop]: killed, or stopped, there;
+      moments: forward backward send recv all-reduce vote update unheard regroup transfer
+      return@STEP: a stopped process goes on; fresh@STEP: a new one joins
+  job=MODULE:FACTORY timeout_s=20 hang_s=5 port=0 run_dir=PATH
+"""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command; 0: done, 1: losses or states are not those of one process."""
+    words, flags = split_flags(argv, {"-h", "--help"})
+    if flags:
+        print(USAGE, end="")
+        return 0
+    composed = read_elastic_settings(words)
+    directory = open_run_directory(composed.settings.name, composed.settings.run_dir)
+    try:
+        with Interrupts(patient=False):  # SIGTERM is as Ctrl-C: no process is left behind
+            row = run(composed, directory)
+    except KeyboardInterrupt:
+        return interrupted(directory)
+    finally:
+        directory.remove_if_empty()
+    print_rows(Console(), [row], tables_of(row), directory)
+    return 0 if is_as_promised(row) else 1
+
+
+def run(composed: ComposedElastic, directory: RunDirectory) -> Row:
+    """The training, the same in one process, and the files of both."""
+    settings = composed.settings
+    injections, joins = parse_kills(settings.kills)
+    options = Options(
+        timeout_s=settings.timeout_s, hang_s=settings.hang_s, canonical=settings.canonical, port=settings.port,
+        policy=settings.policy.value, run_dir=directory.path, injections=injections, joins=joins,
+    )  # fmt: skip
+    with stages(1 + settings.check) as shown:
+        with shown.stage(f"{settings.nodes} processes"):
+            outcome = train(
+                settings.job, nodes=settings.nodes, steps=settings.steps, pipeline=settings.pipeline,
+                solver=settings.solver, options=options,
+            )  # fmt: skip
+        alone = None
+        if settings.check:
+            with shown.stage("the same in one process"):
+                made = load_job(settings.job, torch.device("cpu"))
+                alone = train_alone(made, settings.steps, canonical=settings.canonical)
+    row = row_of(composed, outcome, alone)
+    directory.text(CONFIG, composed.yaml)
+    directory.rows([row])
+    directory.text("table.txt", to_text(tables_of(row)))
+    directory.text("table.md", to_markdown(tables_of(row)))
+    return row

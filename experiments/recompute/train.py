@@ -1,0 +1,160 @@
+"""`bayplan train experiment=lynx_tp2`: recomputation plans executed on several devices, beside what was predicted."""
+
+import gc
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from rich.console import Console
+
+from experiments.compose import split_flags
+from experiments.plots import png_bytes, svg_text
+from experiments.progress import stages
+from experiments.ranks.carriers import Carried, Where, carried
+from experiments.recompute.figures import digest, equalities, executed
+from experiments.recompute.outcomes import PLAIN, Facts, broken, row_of, tables_of
+from experiments.recompute.pictures import windows_figure
+from experiments.recompute.planning import Planned, alike, plan_blocks, with_wrong_times
+from experiments.recompute.prediction import predict
+from experiments.recompute.programs import Job, Trained, train
+from experiments.recompute.settings import ComposedRecompute, read_recompute_settings
+from experiments.recompute.step_log import StepLog, with_forwards
+from experiments.run_directory import CONFIG, RunDirectory, interrupted, open_run_directory
+from experiments.tables import to_markdown, to_text
+from experiments.training.compare import print_rows
+from experiments.worlds import load_hardware
+from runtime.recompute.session import store_everything, store_nothing
+from solvers.ir import Hardware, Row
+from solvers.ir.codec import document_to_raw
+
+USAGE = """bayplan train experiment=lynx_tp2 [key=value …]
+
+Trains a byte-level GPT on real text, cut over simulated devices by tensor parallelism: as it is, and under each policy,
+which recomputes on the critical path and inside collectives. Losses, gradients, parameters, buffers and random states
+are compared bit for bit; step and peak with what was predicted. Settings (experiments/recompute/settings.py):
+  ranks=2 steps=20 microbatches=1 inflight=1 precision=float32|bfloat16 budget_share=0.75 policies.NAME='heu groups=2'
+  carrier=threads|processes noise=0.1 wrong=0.5 hardware=sim-cluster model.layers=4 run_dir=PATH plots=false
+"""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command; 0: done, 1: a bit differs, accesses raced, or no policy had a plan."""
+    words, flags = split_flags(argv, {"-h", "--help"})
+    if flags:
+        print(USAGE, end="")
+        return 0
+    composed = read_recompute_settings(words)
+    directory = open_run_directory(composed.settings.name, composed.settings.run_dir)
+    try:
+        rows = run(composed, directory)
+    except KeyboardInterrupt:
+        return interrupted(directory)
+    finally:
+        directory.remove_if_empty()
+    print_rows(Console(), rows, tables_of(rows), directory)
+    return 1 if any(map(broken, rows)) or all(row.outcome != "ok" for row in rows[1:]) else 0
+
+
+@dataclass(frozen=True)
+class _Runner:
+    """Runs jobs of one experiment, and knows what training without a tape gave."""
+
+    composed: ComposedRecompute
+    hardware: Hardware
+
+    def job(self) -> Job:
+        settings = self.composed.settings
+        return Job(
+            self.composed.shape, settings.ranks, settings.steps, settings.microbatches, settings.inflight,
+            settings.precision,
+        )  # fmt: skip
+
+    def run(self, job: Job, noise: float = 0.0) -> Carried[Trained]:
+        gc.collect()  # what an earlier run left in circles would count in this one's peak
+        return carried(self.composed.settings.carrier, train, job, Where("sim", self.hardware, noise))
+
+    def measured(self) -> list[StepLog]:
+        """A log of each rank, of a step that stored everything and of one that stored nothing."""
+        blocks = self.composed.shape.layers
+        everything, nothing = (
+            [one.log for one in self.run(replace(self.job(), steps=1, measured=True, policies=tuple(store))).trained]
+            for store in (store_everything(blocks), store_nothing(blocks))
+        )
+        return [
+            with_forwards(full, least)
+            for full, least in zip(everything, nothing, strict=True)
+            if full is not None and least is not None
+        ]
+
+    def disturbed(self, planned: Planned | None, noise: float) -> Carried[Trained]:
+        steps = min(self.composed.settings.disturbed_steps, self.composed.settings.steps)
+        policies = None if planned is None else planned.policies
+        return self.run(replace(self.job(), steps=steps, policies=policies), noise)
+
+
+def run(composed: ComposedRecompute, directory: RunDirectory) -> list[Row]:
+    """Training without a tape, the measured step, and each policy; the files of all."""
+    torch.set_num_threads(1)  # sums in parallel come in another order
+    settings = composed.settings
+    runner = _Runner(composed, load_hardware(settings.hardware))
+    directory.text(CONFIG, composed.yaml)
+    rows: list[Row] = []
+    with stages(2 + len(settings.policies)) as shown:
+        with shown.stage("without a tape"):
+            plain = runner.run(runner.job())
+            noisy = runner.disturbed(None, settings.noise) if settings.noise else None
+        with shown.stage("a measured step"):
+            logs = runner.measured()
+        facts = Facts(executed(plain), None if noisy is None else executed(noisy), logs)
+        told = {"digest": digest(plain.trained)}
+        rows.append(row_of(composed, PLAIN, "no tape at all", Planned(None), facts, facts.plain, told))
+        for name, spec in settings.policies.items():
+            with shown.stage(name):
+                row, done = _policy(runner, name, spec, facts, plain)
+            rows.append(row)
+            directory.rows(rows)
+            if done is not None:
+                _write_run(directory, composed, name, done)
+    directory.text("table.txt", to_text(tables_of(rows)))
+    directory.text("table.md", to_markdown(tables_of(rows)))
+    return rows
+
+
+def _policy(
+    runner: _Runner, name: str, spec: str, facts: Facts, plain: Carried[Trained]
+) -> tuple[Row, Carried[Trained] | None]:
+    """Planned, predicted, executed, and executed again where the world or the profile is another one."""
+    composed = runner.composed
+    settings, layer, log = composed.settings, alike(facts.logs[0]), facts.logs[0]
+    planned = plan_blocks(spec, layer, log, settings, facts.plain.peak_bytes)
+    if planned.policies is None:
+        return row_of(composed, name, spec, planned, facts, None, {}), None
+    done = runner.run(replace(runner.job(), policies=planned.policies))
+    equal: dict[str, object] = dict(equalities(done.trained, plain.trained))
+    more: dict[str, object] = {"counts": [vars(one.counts) for one in done.trained], "digest": digest(done.trained)}
+    if settings.noise:
+        noisy = runner.disturbed(planned, settings.noise)
+        more["noise_step_us"] = executed(noisy).step_us
+        more["noise_equal"] = all(equalities(noisy.trained, plain.trained).values())
+    if settings.wrong:
+        wrong = plan_blocks(
+            spec, with_wrong_times(layer, settings.wrong, composed.shape.seed), log, settings, facts.plain.peak_bytes
+        )
+        if wrong.policies is not None:
+            other = runner.disturbed(wrong, 0.0)
+            more["wrong_step_us"] = executed(other).step_us
+            more["wrong_predicted_step_us"] = max(predict(one, wrong.policies).step_us for one in facts.logs)
+            more["wrong_peak_bytes"] = executed(other).peak_bytes
+            more["wrong_equal"] = all(equalities(other.trained, plain.trained).values())
+    return row_of(composed, name, spec, planned, facts, executed(done), equal | more), done
+
+
+def _write_run(directory: RunDirectory, composed: ComposedRecompute, name: str, done: Carried[Trained]) -> None:
+    settings = composed.settings
+    report = done.reports[0]
+    directory.json(f"reports/{name}-rank-0.json", document_to_raw(report))
+    if settings.plots:
+        title = f"{name}: the last step of rank 0 of {settings.ranks}, and what runs beside its collectives"
+        figure = windows_figure(report, title, done.trained[0].step_us[-1])
+        directory.text(f"lanes-{name}.svg", svg_text(figure))
+        directory.binary(f"lanes-{name}.png", png_bytes(figure))

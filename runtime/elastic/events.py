@@ -1,0 +1,90 @@
+"""The log of a training: one JSON object a line, as it happens, and the parts of each recovery from it."""
+
+import json
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+from runtime.elastic.outcome import PARTS, Recovery
+
+
+class EventLog:
+    """Keeps events, with seconds since the start, and writes them to `events.jsonl` in a folder if there is one."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self.events: list[dict[str, object]] = []
+        self._began = time.monotonic_ns()
+        self._file: IO[str] | None = None
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._file = (folder / "events.jsonl").open("w", encoding="utf-8", buffering=1)
+
+    def add(self, event: str, at_ns: int | None = None, **more: object) -> None:
+        """Something happened, now or at that moment of the machine's monotonic clock."""
+        moment = ((time.monotonic_ns() if at_ns is None else at_ns) - self._began) / 1e9
+        line: dict[str, object] = {"at_s": round(moment, 6), "event": event, **more}
+        self.events.append(line)
+        if self._file is not None:
+            self._file.write(json.dumps(line, ensure_ascii=False) + "\n")
+
+    def close(self) -> None:
+        """Nothing more comes."""
+        if self._file is not None:
+            self._file.close()
+
+
+@dataclass
+class Stopwatch:
+    """The moments of one change of generation, in ns of the machine's monotonic clock; None: not yet, or not known."""
+
+    failed: int | None = None
+    known: int | None = None
+    stopped: int | None = None
+    decided: int | None = None
+    grouped: int | None = None
+    transferred: int | None = None
+    stepped: int | None = None
+    received_bytes: int = 0
+    waiting: dict[str, set[int]] = field(default_factory=dict)
+
+    def parts_us(self) -> dict[str, int | None]:
+        """By `PARTS`. Survivors stop between `known` and `stopped`, which is part of regrouping."""
+        decide = _between(self.stopped, self.decided)
+        regroup = _between(self.known, self.grouped)
+        if regroup is not None and decide is not None:
+            regroup -= decide
+        detect, transfer = _between(self.failed, self.known), _between(self.grouped, self.transferred)
+        values = (detect, decide, regroup, transfer, _between(self.transferred, self.stepped))
+        return dict(zip(PARTS, values, strict=True))
+
+    def stop_us(self) -> int | None:
+        """How long survivors took to stop and report: a part of regrouping."""
+        return _between(self.known, self.stopped)
+
+
+def _between(begin: int | None, end: int | None) -> int | None:
+    return None if begin is None or end is None else max(0, end - begin) // 1000
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change of generation as the supervisor knows it, with its stopwatch; `recovery` is it in the end."""
+
+    generation: int
+    step: int
+    nodes: int
+    lost: tuple[int, ...]
+    joined: tuple[int, ...]
+    moved: int
+    layout: str
+    why: str
+    restored: str
+    watch: Stopwatch
+
+    def recovery(self) -> Recovery:
+        """The finished record."""
+        return Recovery(
+            self.generation, self.step, self.nodes, self.lost, self.joined, self.moved, self.watch.received_bytes,
+            self.layout, self.why, self.restored, self.watch.parts_us(),
+        )  # fmt: skip

@@ -1,0 +1,87 @@
+"""The process groups of one generation over gloo: all members, and those that share a layer."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+from torch import Tensor
+from torch._C import _distributed_c10d as c10d
+
+from runtime.elastic.faults import PeerLost, SupervisorLost
+from runtime.elastic.sockets import Sockets
+from runtime.elastic.store import connect
+
+
+@contextmanager
+def peers() -> Iterator[None]:
+    """What goes wrong in here is a peer's end, or its silence."""
+    try:
+        yield
+    except (RuntimeError, SupervisorLost) as error:
+        said = (str(error).strip().splitlines() or ["nothing said"])[0]
+    else:
+        return
+    raise PeerLost(said)  # outside of the handler: an error that is kept would keep the groups
+
+
+class Groups:
+    """Opens connections between all `members` (node numbers by rank), and again for each set that shares layers.
+
+    Groups are made without torch.distributed's default group, which processes cannot leave one by one.
+    """
+
+    def __init__(self, host: str, port: int, timeout_s: float, sockets: Sockets) -> None:
+        self._address, self._timeout_s, self._sockets = (host, port), timeout_s, sockets
+        self._device = c10d.ProcessGroupGloo.create_device(hostname=host)
+        self._made: dict[tuple[int, ...], Any] = {}
+        self._members: tuple[int, ...] = ()
+
+    def open(self, number: int, node: int, members: Sequence[int], sets: Mapping[int, tuple[int, ...]]) -> None:
+        """Meets the others of generation `number`; raises `PeerLost` where one of them does not come."""
+        self._members = tuple(members)
+        self._sockets.begin(number)
+        with peers():
+            # A store connection of the generation's own: it is shut down with the rest, so that nobody waits in it.
+            store = connect(*self._address, self._timeout_s)
+            mine = sorted({one for one in sets.values() if node in one and one != self._members})
+            for one in [self._members, *mine]:  # in one order everywhere, so that no two wait for each other
+                name = f"generation {number}: {one}"
+                self._made[one] = c10d.ProcessGroupGloo(
+                    c10d.PrefixStore(name, store), one.index(node), len(one), self._options()
+                )
+        self._sockets.settle()
+
+    def _options(self) -> Any:
+        kind: Any = c10d.ProcessGroupGloo  # its stub lacks the options
+        options = kind._Options()
+        options._devices = [self._device]
+        options._timeout = timedelta(seconds=self._timeout_s)
+        return options
+
+    def send(self, value: Tensor, node: int, tag: int) -> Any:
+        """Begins to send; what it returns is waited for by `wait`."""
+        with peers():
+            return self._made[self._members].send([value], self._members.index(node), tag)
+
+    def recv(self, value: Tensor, node: int, tag: int) -> None:
+        """Fills the tensor with what the node sends."""
+        with peers():
+            self._made[self._members].recv([value], self._members.index(node), tag).wait()
+
+    def add_up(self, value: Tensor, nodes: tuple[int, ...] | None = None) -> Any:
+        """Begins to sum a tensor over these nodes, by default all members, in place."""
+        with peers():
+            return self._made[self._members if nodes is None else nodes].allreduce([value])
+
+    def wait(self, work: Any) -> None:
+        """Until the work is done."""
+        with peers():
+            work.wait()
+
+    def close(self, *, broken: bool) -> None:
+        """Leaves the generation. A `broken` one is cut off first: groups wait for operations that are under way."""
+        if broken:
+            self._sockets.cut()
+        self._sockets.end()
+        self._made.clear()

@@ -1,0 +1,62 @@
+"""What is trained: layers, loss, batches and optimizer, as a factory `MODULE:FACTORY` names them."""
+
+import hashlib
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+
+import torch
+from torch import Tensor, nn
+
+from solvers.ir.errors import InvalidInput
+
+
+@dataclass(frozen=True, kw_only=True)
+class ElasticJob:
+    """A training job that may be cut between any two of its layers.
+
+    `layers[i]()` makes layer i, a module from one tensor to one tensor (its parameters are no other layer's);
+    `loss(output, targets)` is a microbatch's mean loss, a scalar; `batches(step, microbatch)` gives its (inputs,
+    targets), of the same shapes each time; `optimizer(parameters)` makes the optimizer of one layer's parameters. A
+    step's loss is the mean over its `microbatches`. Random numbers come from `seed`.
+    """
+
+    layers: Sequence[Callable[[], nn.Module]]
+    loss: Callable[[Tensor, Tensor], Tensor]
+    batches: Callable[[int, int], tuple[Tensor, Tensor]]
+    optimizer: Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
+    microbatches: int
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse a job without layers or microbatches."""
+        if not self.layers:
+            raise InvalidInput("the job has no layers: give at least one")
+        if self.microbatches < 1:
+            raise InvalidInput(f"the job has {self.microbatches} microbatches a step: give at least 1")
+
+
+def load_job(name: str, device: torch.device) -> ElasticJob:
+    """The job that `MODULE:FACTORY` makes for a device; raises `InvalidInput` where there is none."""
+    module, _, attribute = name.partition(":")
+    if not module or not attribute:
+        raise InvalidInput(f"the job is {name!r}: write MODULE:FACTORY, as in experiments.elastic.llama:job")
+    try:
+        factory = getattr(import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise InvalidInput(f"the job {name!r} cannot be loaded ({error}): correct MODULE:FACTORY") from error
+    made = factory(device)
+    if not isinstance(made, ElasticJob):
+        raise InvalidInput(f"the job {name!r} makes a {type(made).__name__}: return a runtime.elastic.ElasticJob")
+    return made
+
+
+def fingerprint(name: str) -> str:
+    """Tells versions of torch and of the job's module apart: processes that differ must not train together."""
+    module = import_module(name.partition(":")[0])
+    try:
+        source = inspect.getsource(module)
+    except (OSError, TypeError):  # no source: its name must do
+        source = name
+    return hashlib.sha256(f"{torch.__version__}\n{name}\n{source}".encode()).hexdigest()[:16]

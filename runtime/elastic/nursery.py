@@ -1,0 +1,115 @@
+"""The process that workers are forked from, so that a fresh one is there at once: torch is imported once, ahead.
+
+It forks on request, tells who ended, and ends with the supervisor: workers then have some seconds to end by themselves,
+what is left is killed. Should it be killed itself, the system kills the workers (Linux).
+"""
+
+import ctypes
+import os
+import select
+import signal
+import sys
+import time
+from pathlib import Path
+
+from runtime.elastic.messages import CONFIG, Config
+
+PR_SET_PDEATHSIG = 1
+"""Of Linux's prctl: the signal that a process is sent when the one that started it ends."""
+LOOK_S = 1.0
+"""How often it looks whether the supervisor is still there."""
+
+
+def end_with_parent(parent: int) -> None:
+    """Lets the system kill this process when its parent ends, though that one be killed."""
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it ended before it could be asked for
+        os._exit(1)
+
+
+class Nursery:
+    """Forks workers until stdin ends; `folder` takes what each says on stderr, as `said-NODE`."""
+
+    def __init__(self, config: Config, folder: Path) -> None:
+        self._config, self._folder, self._parent = config, folder, os.getppid()
+        self._children: set[int] = set()
+
+    def run(self) -> None:
+        """Reads `NODE` lines from stdin and writes `started NODE PID` and `ended PID STATUS` lines to stdout."""
+        woken, wake = os.pipe()
+        os.set_blocking(wake, False)
+        signal.set_wakeup_fd(wake)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        print("ready", flush=True)
+        while True:
+            ready, _, _ = select.select([0, woken], [], [], LOOK_S)
+            if os.getppid() != self._parent:  # though somebody else still holds its end of stdin
+                return self._end()
+            if woken in ready:
+                os.read(woken, 4096)
+                self._reap()
+            if 0 in ready:
+                asked = os.read(0, 4096).decode()
+                if not asked:
+                    return self._end()
+                for node in asked.split():
+                    self._fork(int(node))
+
+    def _fork(self, node: int) -> None:
+        parent = os.getpid()
+        pid = os.fork()
+        if pid:
+            self._children.add(pid)
+            print(f"started {node} {pid}", flush=True)
+            return
+        code = 1
+        try:
+            self._become(node, parent)
+            from runtime.elastic.worker import work
+
+            code = work(self._config, node)
+        finally:
+            sys.stderr.flush()
+            os._exit(code)
+
+    def _become(self, node: int, parent: int) -> None:
+        """A process of its own: nothing of the nursery's signals and pipes is left."""
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        end_with_parent(parent)
+        nothing = os.open(os.devnull, os.O_RDWR)
+        said = os.open(self._folder / f"said-{node}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        for place, source in enumerate((nothing, nothing, said)):
+            os.dup2(source, place)
+
+    def _reap(self) -> None:
+        """Ends are told in the order in which the system names them."""
+        while self._children:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if not pid:
+                return
+            self._children.discard(pid)
+            print(f"ended {pid} {os.waitstatus_to_exitcode(status)}", flush=True)
+
+    def _end(self) -> None:
+        """The supervisor is gone, or done: workers notice that themselves; who does not in time is killed."""
+        until = time.monotonic() + self._config.timeout_s
+        while self._children and time.monotonic() < until:
+            pid, _ = os.waitpid(-1, os.WNOHANG)
+            self._children.discard(pid)
+            time.sleep(0 if pid else 0.02)
+        for pid in self._children:
+            os.kill(pid, signal.SIGKILL)
+
+
+def main(folder: Path) -> None:
+    """Imports what workers need, and waits for requests."""
+    config = CONFIG.decode((folder / "config.json").read_bytes())
+    from runtime.elastic import worker  # what takes seconds is done here, once
+
+    worker.preload(config)
+    Nursery(config, folder).run()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

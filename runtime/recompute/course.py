@@ -1,0 +1,281 @@
+"""What a block's tape holds, event by event, under any policy: the rules of `csrc/recompute`, without a device.
+
+One file: a course's marks and who changes them are one state.
+
+A value is needed while autograd has it saved or a node that wants its arguments reads it; a node wants them while one
+of its values is needed and absent; what nobody needs is let go. The events are those of a measured step.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from runtime.recompute.tape import StorePolicy, Tape
+
+GRAIN_BYTES = 512
+"""What allocators of devices round sizes up to."""
+
+
+class Happened(IntEnum):
+    """What an event of a measured step is; as in `csrc/recompute/memory.h`, and the two kinds of served waits."""
+
+    NODE, MADE, RUN, RAN, SAVE, TAKE, TAKEN, UNSAVE, DIED, END, WAIT, MARK, ELSE, IN_FORWARD, IN_BACKWARD = range(15)
+
+
+@dataclass(frozen=True)
+class NodeShape:
+    """An operator of a tape: values that it reads (and whether it writes them), and made (and over which; -1: new)."""
+
+    arguments: tuple[tuple[int, bool], ...]
+    results: tuple[tuple[int, int], ...]
+    runs_again: bool
+    communicates: bool
+
+
+@dataclass(frozen=True)
+class TapeShape:
+    """A tape's operators, and the bytes of each of its values as an allocator rounds them."""
+
+    nodes: tuple[NodeShape, ...]
+    sizes: tuple[int, ...]
+
+    @classmethod
+    def of(cls, tape: Tape) -> "TapeShape":
+        """What a tape that has ended recorded."""
+        nodes = tuple(
+            NodeShape(tuple(one.arguments), tuple(one.results), one.why_stored is None, one.communicates)
+            for one in tape.nodes
+        )
+        return cls(nodes, tuple(-(-size // GRAIN_BYTES) * GRAIN_BYTES for size in tape.value_bytes))
+
+    def stored(self, policy: StorePolicy) -> tuple[int, ...]:
+        """What stays of each node: 0 nothing, 1 what autograd saved, 2 all that is read again."""
+        found = []
+        for index, node in enumerate(self.nodes):
+            if not node.runs_again:
+                found.append(2)
+            elif index < len(policy.store):
+                found.append(policy.store[index])
+            else:
+                found.append(2 if policy.others or node.communicates else 0)
+        return tuple(found)
+
+
+ABSENT, FIRST, AGAIN = 0, 1, 2
+"""What the tape holds of a value: nothing, the storage of the forward pass, or one of its own."""
+
+
+@dataclass
+class Ran:
+    """Operators that ran again: when autograd asked, and in each wait by its phase and number."""
+
+    on_demand: list[int] = field(default_factory=list)
+    ahead: list[tuple[Happened, int, list[int]]] = field(default_factory=list)
+
+
+class Course:
+    """A tape on its way through the events of a step.
+
+    `held` counts bytes that are there because of the tape: what it made again, and first storages that the program has
+    let go of. `taken` says how much a node takes at most while it runs again, where it was measured; `alone` are values
+    whose first storage only the measured step's own tape held on to.
+    """
+
+    def __init__(
+        self,
+        shape: TapeShape,
+        policy: StorePolicy,
+        windows: Mapping[Happened, Mapping[int, tuple[int, ...]]],
+        taken: Mapping[int, int],
+        alone: Iterable[int] = (),
+    ) -> None:
+        values = len(shape.sizes)
+        self._shape, self._nodes, self._sizes = shape, shape.nodes, shape.sizes
+        self._store, self._windows, self._taken, self._alone = shape.stored(policy), windows, taken, set(alone)
+        self._maker = [0] * values
+        for index, node in enumerate(shape.nodes):
+            for value, _ in node.results:
+                self._maker[value] = index
+        self._present, self._saved, self._readers = [ABSENT] * values, [0] * values, [0] * values
+        self._dead, self._latest, self._ever_saved = [False] * values, [False] * values, [False] * values
+        self._wants, self._closed = [False] * len(shape.nodes), [False] * len(shape.nodes)
+        self._settled = False
+        self._pending: list[int] = []
+        self.held = 0
+        self.ran = Ran()
+        self.let_go: set[int] = set()
+        """Values whose first storage the last event let go of."""
+
+    def passes(self, what: Happened, index: int) -> int:
+        """An event happens; the most that is held meanwhile."""
+        self.let_go.clear()
+        most = self.held
+        if what is Happened.MADE:
+            self._make(index)
+        elif what is Happened.SAVE:
+            self._save(index)
+        elif what is Happened.END:
+            self._end()
+        elif what is Happened.TAKE:
+            most = self._have(index)
+        elif what is Happened.UNSAVE:
+            self._saved[index] -= 1
+            if self._settled and not self._needed(index):
+                self._hold(index, ABSENT)
+                self._settle(self._maker[index])
+        elif what is Happened.DIED:
+            self._die(index)
+        elif what in (Happened.IN_FORWARD, Happened.IN_BACKWARD):
+            most = self._replay(what, index)
+        return max(most, self.held)
+
+    # ---- the forward pass
+    def _make(self, index: int) -> None:
+        node = self._nodes[index]
+        for value, over in node.results:
+            self._latest[value] = True
+            if over < 0:
+                continue
+            self._latest[over] = False
+            kept = not self._nodes[self._maker[over]].runs_again and self._was_read(over, index)
+            self._hold(over, AGAIN if kept else ABSENT)
+        for value, _ in node.arguments:
+            maker = self._maker[value]
+            if self._store[maker] == 2 and (self._store[index] != 2 or not self._nodes[maker].runs_again):
+                self._hold_first(value)
+
+    def _was_read(self, value: int, before: int) -> bool:
+        between = self._nodes[self._maker[value] : before]
+        return any(value == one for node in between for one, _ in node.arguments)
+
+    def _save(self, value: int) -> None:
+        self._ever_saved[value] = True
+        self._saved[value] += 1
+        if self._store[self._maker[value]]:
+            self._hold_first(value)
+        if self._settled and self._saved[value] == 1 and not self._readers[value]:
+            self._settle(self._maker[value])
+
+    def _end(self) -> None:
+        for value in self._alone:
+            self._die(value)
+        for index, node in enumerate(self._nodes):
+            if self._store[index] == 1 and node.runs_again:
+                for value, _ in node.results:
+                    if not self._ever_saved[value]:
+                        self._hold(value, ABSENT)
+        for index in reversed(range(len(self._nodes))):
+            self._update(index)
+        self._settled = True
+        self._settle()
+
+    def _die(self, value: int) -> None:
+        if not self._dead[value]:
+            self._dead[value] = True
+            self.held += self._sizes[value] if self._present[value] == FIRST else 0
+
+    # ---- what is held
+    def _hold(self, value: int, how: int) -> None:
+        was = self._present[value]
+        if was == how:
+            return
+        self._present[value] = how
+        counted = (was == AGAIN or (was == FIRST and self._dead[value]), how == AGAIN)
+        self.held += self._sizes[value] * (int(counted[1] or (how == FIRST and self._dead[value])) - int(counted[0]))
+        if was == FIRST:
+            self.let_go.add(value)
+
+    def _hold_first(self, value: int) -> None:
+        if self._present[value] == ABSENT and self._latest[value]:
+            self._hold(value, FIRST)
+
+    def _needed(self, value: int) -> bool:
+        return self._saved[value] > 0 or self._readers[value] > 0
+
+    def _settle(self, *more: int) -> None:
+        self._pending.extend(more)
+        while self._settled and self._pending:
+            self._update(self._pending.pop())
+
+    def _update(self, index: int) -> None:
+        if self._closed[index]:
+            return
+        node, wants, needed = self._nodes[index], False, False
+        for value, _ in node.results:
+            if not self._needed(value):
+                self._hold(value, ABSENT)
+                continue
+            needed = True
+            wants = wants or self._present[value] == ABSENT
+        if wants != self._wants[index]:
+            self._wants[index] = wants
+            for value, _ in node.arguments:
+                before = self._needed(value)
+                self._readers[value] += 1 if wants else -1
+                if self._settled and before != self._needed(value):
+                    if before:
+                        self._hold(value, ABSENT)
+                    self._pending.append(self._maker[value])
+        self._closed[index] = not needed
+
+    # ---- running again
+    def _adopt(self, value: int) -> bool:
+        """It is there, or the program still has it."""
+        if self._present[value] == ABSENT and self._latest[value] and not self._dead[value]:
+            self._hold(value, FIRST)
+        return self._present[value] != ABSENT
+
+    def _have(self, wanted: int) -> int:
+        most = self.held
+        chain = [] if self._adopt(wanted) else [self._maker[wanted]]
+        while chain:
+            index = chain[-1]
+            self._update(index)
+            if not any(self._present[one] == ABSENT and self._needed(one) for one, _ in self._nodes[index].results):
+                chain.pop()
+                continue
+            missing = [self._maker[one] for one, _ in self._nodes[index].arguments if not self._adopt(one)]
+            if missing:
+                chain.extend(missing)
+                continue
+            chain.pop()
+            most = max(most, self._run(index))
+            self.ran.on_demand.append(index)
+        self._settle(self._maker[wanted])
+        return most
+
+    def _run(self, index: int) -> int:
+        """The most that is held while the node runs."""
+        node, before = self._nodes[index], self.held
+        copied = 0
+        for value, written in node.arguments:
+            if not written or self._present[value] == ABSENT:
+                continue
+            if self._saved[value] > 0 or self._readers[value] > 1 or self._latest[value]:
+                copied += self._sizes[value]
+            else:
+                self._hold(value, ABSENT)
+                self._pending.append(self._maker[value])
+        made = sum(self._sizes[value] for value, over in node.results if over < 0)
+        most = before + self._taken.get(index, copied + made)
+        for value, _ in node.results:
+            if self._present[value] == ABSENT and self._needed(value):
+                self._hold(value, AGAIN)
+        most = max(most, self.held)
+        self._settle(index)
+        return most
+
+    def _replay(self, phase: Happened, wait: int) -> int:
+        most, ran = self.held, []
+        for index in self._windows.get(phase, {}).get(wait, ()):
+            if not self._wants[index]:
+                continue
+            node = self._nodes[index]
+            there = node.runs_again and all([self._adopt(value) for value, _ in node.arguments])
+            missing = any([self._needed(one) and not self._adopt(one) for one, _ in node.results])
+            if missing and there:
+                most = max(most, self._run(index))
+                ran.append(index)
+            self._settle(index)
+        self.ran.ahead.append((phase, wait, ran))
+        return most

@@ -1,0 +1,281 @@
+"""What a step takes under any policies, from the memory of one measured step: a walk through its events.
+
+Whatever the policies, a step's operators, what autograd asks for and when it lets go are the same. Between two events
+the memory that a policy has is that of the measured step, less what the measured step's tapes held then, and what the
+policy's hold (`course.py`). What runs again when autograd asks, or in a window, is added where it would run.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from runtime.recompute.course import Course, Happened, Ran, TapeShape
+from runtime.recompute.layer import BlockPolicy
+
+Event = tuple[int, int, int, int, int]
+"""Of the device's log: the tape (-1: none), what happened, its index, the most bytes since the event before, now."""
+Own = tuple[int, Happened, int]
+"""An event of one call: where in the log, what, and its index."""
+IntArray = npt.NDArray[np.int64]
+LAST = -1
+"""The mark at the end of a backward pass."""
+
+
+def mark_of(call: int, backward: bool) -> int:
+    """The mark at which a call's forward or backward pass begins."""
+    return 2 * call + backward
+
+
+@dataclass(frozen=True)
+class CallFacts:
+    """A call of a block in the measured step: which block, the call before it in the same pass, what its tape is."""
+
+    block: int
+    before: int | None
+    shape: TapeShape
+    policy: BlockPolicy
+
+
+@dataclass
+class Peaks:
+    """The most bytes in use in each interval of a step; the largest of several passes.
+
+    `forward` until the last block has returned, `loss` from there on, `backward` by block, from the gradient of what it
+    returned to that of the block before (of the first block: to the end of the backward pass).
+    """
+
+    forward: int = 0
+    loss: int = 0
+    backward: dict[int, int] = field(default_factory=dict)
+
+    def note(self, interval: "int | str", peak_bytes: int) -> None:
+        """The peak of an interval: a block's number, "loss" or "forward"."""
+        if isinstance(interval, int):
+            self.backward[interval] = max(self.backward.get(interval, 0), peak_bytes)
+        elif interval == "loss":
+            self.loss = max(self.loss, peak_bytes)
+        else:
+            self.forward = max(self.forward, peak_bytes)
+
+
+@dataclass(frozen=True)
+class Walked:
+    """A step under policies: the most bytes in use until its backward pass ends, and what ran again in each call."""
+
+    peak_bytes: int
+    ran: tuple[Ran, ...]
+
+
+@dataclass(frozen=True)
+class _Trace:
+    """A call's way through its own events: what it holds after each, and the most during each beyond what is before."""
+
+    held: IntArray
+    most: IntArray
+    ran: Ran
+
+
+class Footprint:
+    """The memory of one measured step, and of the same step under other policies.
+
+    `waits` numbers the waits that may serve a call: for each call, by phase and place, which of the step's waits it is.
+    """
+
+    def __init__(self, events: Sequence[Event], calls: Sequence[CallFacts]) -> None:
+        events = _until_backward_ends(events)
+        self.calls = tuple(calls)
+        self.peaks = _peaks(events, calls)
+        self._before = np.array([event[3] for event in events], dtype=np.int64)
+        self._now = np.array([event[4] for event in events], dtype=np.int64)
+        self._inside = _inside(events)
+        self._died = np.array([event[1] == Happened.DIED for event in events], dtype=np.bool_)
+        self._following = _following(self._died)
+        self._grew = (self._before > np.concatenate([self._before[:1], self._now[:-1]])) & ~self._died
+        self.waits: list[dict[tuple[Happened, int], int]] = [{} for _ in calls]
+        self._own = _own_events(events, calls, self.waits)
+        self._where = [np.array([at for at, _, _ in own], dtype=np.int64) for own in self._own]
+        self._kinds = _kinds(self._own, self.calls)
+        self._taken = self._most_taken(events)
+        self._alone = [self._held_by_tape_alone(events, index) for index in range(len(calls))]
+        self._base = self._held([call.policy for call in self.calls])[0]
+
+    @property
+    def most_bytes(self) -> int:
+        """Of the measured step itself, until its backward pass ends."""
+        return int(self._before.max(initial=0))
+
+    def walk(self, policies: Sequence[BlockPolicy]) -> Walked:
+        """The step under these policies, one for each block."""
+        held, traces = self._held([call.policy if call.block < 0 else policies[call.block] for call in self.calls])
+        beyond = np.concatenate([[0], (held - self._base)[:-1]])  # until an event, what the events before left
+        most = int((self._before + beyond + self._found_dead(held))[~self._inside].max(initial=0))
+        began = self._now - np.concatenate([[0], self._base[:-1]])  # without any tape
+        for where, trace in zip(self._where, traces, strict=True):
+            if len(where):
+                before = np.concatenate([[0], held[:-1]])[where]
+                replaying = trace.most > 0
+                most = max(most, int((began[where] + before + trace.most)[replaying].max(initial=0)))
+        return Walked(most, tuple(trace.ran for trace in traces))
+
+    def _found_dead(self, held: IntArray) -> IntArray:
+        """What tapes hold in the interval before each event of storages that died in it, perhaps before its peak.
+
+        Where the interval began at its peak it is nothing: they were there.
+        """
+        changes = np.where(self._died, np.diff(held - self._base, prepend=0), 0).cumsum()
+        found: IntArray = np.where(self._grew, np.maximum(0, changes[self._following] - changes), 0)
+        return found
+
+    def _held(self, policies: Sequence[BlockPolicy]) -> tuple[IntArray, list[_Trace]]:
+        """What all tapes hold after each event; calls that are alike and do alike are walked through once."""
+        changes = np.zeros(len(self._now), dtype=np.int64)
+        traces = []
+        known: dict[tuple[object, ...], _Trace] = {}
+        for index, policy in enumerate(policies):
+            key = self._kinds[index], self._alone[index], id(policy)
+            trace = known.get(key)
+            if trace is None:
+                trace = known[key] = self._trace(index, policy)
+            np.add.at(changes, self._where[index], np.diff(trace.held, prepend=0))
+            traces.append(trace)
+        return changes.cumsum(), traces
+
+    def _trace(self, index: int, policy: BlockPolicy) -> _Trace:
+        course = self._course(index, policy, self._alone[index])
+        held, most = [], []
+        for _, what, number in self._own[index]:
+            before = course.held
+            meanwhile = course.passes(what, number)
+            most.append(meanwhile - before if what in _REPLAYS else 0)
+            held.append(course.held)
+        return _Trace(np.array(held, dtype=np.int64), np.array(most, dtype=np.int64), course.ran)
+
+    def _course(self, index: int, policy: BlockPolicy, alone: Sequence[int]) -> Course:
+        windows = {Happened.IN_FORWARD: policy.in_forward, Happened.IN_BACKWARD: policy.in_backward}
+        return Course(self.calls[index].shape, policy.store, windows, self._taken[self._kinds[index]], alone)
+
+    def _most_taken(self, events: Sequence[Event]) -> dict[int, dict[int, int]]:
+        """By kind of call and node: the most that running it again took, or running it where it never ran again."""
+        first: dict[int, dict[int, int]] = {kind: {} for kind in self._kinds}
+        again: dict[int, dict[int, int]] = {kind: {} for kind in self._kinds}
+        began: dict[int, int] = {}
+        for tape, what, index, before, now in events:
+            if tape < 0:
+                continue
+            if what in (Happened.NODE, Happened.RUN):
+                began[tape] = now
+            elif what in (Happened.MADE, Happened.RAN):
+                into = (first if what == Happened.MADE else again)[self._kinds[tape]]
+                into[index] = max(into.get(index, 0), before - began[tape])
+        return {kind: first[kind] | again[kind] for kind in first}
+
+    def _held_by_tape_alone(self, events: Sequence[Event], index: int) -> tuple[int, ...]:
+        """Values whose first storage died the moment the measured tape let go of it: the program did not have it."""
+        course = self._course(index, self.calls[index].policy, ())
+        let_go: dict[int, int] = {}
+        found = []
+        for at, what, value in self._own[index]:
+            if what is Happened.DIED and let_go.get(value) == self._cause(events, at):
+                found.append(value)
+            course.passes(what, value)
+            for one in course.let_go:
+                let_go[one] = at
+        return tuple(found)
+
+    def _cause(self, events: Sequence[Event], at: int) -> int:
+        """The event after which a storage was found dead; while something ran again, the one that asked for it."""
+        while events[at][1] == Happened.DIED:
+            at -= 1
+        while self._inside[at]:
+            at -= 1
+        return at
+
+
+def _until_backward_ends(events: Sequence[Event]) -> Sequence[Event]:
+    """The step without what follows its last backward pass: an optimizer that makes its states there does so once."""
+    ends = [at for at, (_, what, index, _, _) in enumerate(events) if what == Happened.MARK and index == LAST]
+    return events[: ends[-1] + 1] if ends else events
+
+
+def _peaks(events: Sequence[Event], calls: Sequence[CallFacts]) -> Peaks:
+    """What the measured step took, by interval."""
+    peaks, interval = Peaks(), "forward"  # type: tuple[Peaks, int | str]
+    last = max((call.block for call in calls), default=-1)
+    for tape, what, index, before, _ in events:
+        peaks.note(interval, before)
+        if what == Happened.END and calls[tape].block == last:
+            interval = "loss"
+        elif what == Happened.MARK and index == LAST:
+            interval = "forward"
+        elif what == Happened.MARK and index % 2:
+            interval = calls[index // 2].block
+    return peaks
+
+
+_REPLAYS = (Happened.TAKE, Happened.IN_FORWARD, Happened.IN_BACKWARD)
+
+
+def _inside(events: Sequence[Event]) -> npt.NDArray[np.bool_]:
+    """Which events end an interval in which the measured step ran something again: another policy may not."""
+    found, inside = np.zeros(len(events), dtype=np.bool_), False
+    for index, event in enumerate(events):
+        found[index] = inside
+        if event[1] == Happened.TAKE:
+            inside = True
+        elif event[1] == Happened.TAKEN:
+            inside = False
+    return found
+
+
+def _following(died: npt.NDArray[np.bool_]) -> IntArray:
+    """For each event the last of the deaths that were found with it; itself where there were none."""
+    following = np.arange(len(died))
+    for at in range(len(died) - 2, -1, -1):
+        if died[at + 1]:
+            following[at] = following[at + 1]
+    return following
+
+
+def _own_events(
+    events: Sequence[Event], calls: Sequence[CallFacts], waits: Sequence[dict[tuple[Happened, int], int]]
+) -> list[list[Own]]:
+    """Each call's events: its tape's, and the waits in which it may run something ahead of its use (`waits`)."""
+    own: list[list[Own]] = [[] for _ in calls]
+    ended: list[int] = []
+    backward: set[int] = set()
+    served: tuple[int, Happened] | None = None
+    number = wait = 0
+    for at, (tape, what, index, _, _) in enumerate(events):
+        if tape >= 0:
+            if not calls[tape].shape.nodes:  # it failed, or has nothing
+                continue
+            own[tape].append((at, Happened(what), index))
+            if what == Happened.END:
+                ended.append(tape)
+        elif what == Happened.WAIT:
+            if served is not None:
+                own[served[0]].append((at, served[1], number))
+                waits[served[0]][served[1], number] = wait
+            number, wait = number + 1, wait + 1
+        elif what == Happened.MARK and index >= 0:
+            call, number = index // 2, 0
+            if index % 2:
+                backward.add(call)
+                before = calls[call].before
+                served = None if before is None else (before, Happened.IN_BACKWARD)
+            else:
+                oldest = (one for one in ended if calls[one].block == calls[call].block and one not in backward)
+                found = next(oldest, None)
+                served = None if found is None else (found, Happened.IN_FORWARD)
+    return own
+
+
+def _kinds(own: Sequence[Sequence[Own]], calls: Sequence[CallFacts]) -> list[int]:
+    """Numbers of calls, the same for those whose tapes and events are the same."""
+    seen: dict[tuple[object, ...], int] = {}
+    return [
+        seen.setdefault((call.shape, tuple((what, index) for _, what, index in events)), len(seen))
+        for call, events in zip(calls, own, strict=True)
+    ]

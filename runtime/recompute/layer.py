@@ -1,0 +1,254 @@
+"""What a tape tells of one block: its operators as the layer problem states them, with what they cost."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil, floor
+
+from runtime.recompute.tape import StorePolicy, Tape
+from runtime.recompute.work import Work
+from solvers.ir.errors import InvalidInput
+from solvers.ir.recompute import LayerGroup, LayerOp, RecomputeLayerProblem, Window
+
+GRAIN_BYTES = 512
+"""What allocators of devices round sizes up to."""
+OUT_OF_ORDER = (
+    "its storage is read before it is written for the last time",
+    "it is written with what was made after it",
+)
+"""Why plans store what a tape could run again: the problem knows one content and one place of each unit."""
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Operators that stay or run again together: one that makes a storage, and those that write it in place.
+
+    `nodes` are indices on the tape, `inputs` units. Of what one node made, what autograd saved (`saved`) and what
+    only later operators read are two units: dropout's mask, and its result. `fixed` says why it never runs again,
+    where it does not.
+    """
+
+    name: str
+    nodes: tuple[int, ...]
+    saved: bool
+    inputs: tuple[int, ...]
+    time_us: float
+    bytes: int
+    communicates: bool
+    fixed: str | None
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One block as measured: its units in execution order, and the stalls at its collectives, in microseconds.
+
+    `input_bytes` is what the block is given and autograd may need; `names` are its operators; `backward_us` is its
+    backward pass without stalls and without what ran again.
+    """
+
+    units: tuple[Unit, ...]
+    forward_waits_us: tuple[float, ...]
+    backward_waits_us: tuple[float, ...]
+    input_bytes: int
+    names: tuple[str, ...]
+    backward_us: float = 0.0
+
+    def windows(self) -> tuple[tuple[Window, int], ...]:
+        """The windows of the problem, each with its index among the waits of its pass.
+
+        Rounded down: what fits by the problem's whole microseconds then fits by the clock.
+        """
+        found = []
+        for phase, waits in (("forward", self.forward_waits_us), ("backward", self.backward_waits_us)):
+            found += [
+                (Window(name=f"{phase} {number}", phase=phase, time_us=floor(wait)), number)  # type: ignore[arg-type]
+                for number, wait in enumerate(waits)
+                if wait >= 1
+            ]
+        return tuple(found)
+
+    def decided(self) -> tuple[int, ...]:
+        """The units that a plan decides; the others are stored in any case."""
+        return tuple(index for index, unit in enumerate(self.units) if unit.fixed is None)
+
+    def fixed_bytes(self) -> int:
+        """What is stored in any case."""
+        return sum(unit.bytes for unit in self.units if unit.fixed is not None and unit.saved)
+
+    def problem(
+        self,
+        *,
+        layers: int,
+        inflight: int,
+        last_stage: bool,
+        budget_bytes: int,
+        static_bytes: int,
+        again: tuple[float, float] | None = None,
+    ) -> RecomputeLayerProblem:
+        """The layer problem of so many such blocks. Raises `InvalidInput` where nothing can be decided.
+
+        `again`: which share of its output a unit adds to the working set where it runs again, of what autograd saved
+        and of what only later operators read; None: all of it.
+        """
+        decided = self.decided()
+        if not decided:
+            raise InvalidInput("no operator of the blocks can run again: give other blocks")
+        place = {unit: index for index, unit in enumerate(decided)}
+        ops = tuple(
+            LayerOp(
+                name=self.units[index].name,
+                time_us=ceil(self.units[index].time_us),
+                output_bytes=self.units[index].bytes,
+                inputs=tuple(place[one] for one in self.units[index].inputs if one in place),
+                comm=self.units[index].communicates,
+                needed=self.units[index].saved,
+            )
+            for index in decided
+        )
+        return RecomputeLayerProblem(
+            name=f"{layers} blocks of {len(ops)} operators",
+            layers=layers,
+            inflight_microbatches=inflight,
+            last_stage=last_stage,
+            budget_bytes=budget_bytes,
+            static_bytes=static_bytes,
+            layer_input_bytes=self.input_bytes + self.fixed_bytes(),
+            windows=tuple(window for window, _ in self.windows()),
+            ops=ops,
+            last_windowless=bool(self.backward_waits_us),  # no block's backward pass comes before the last one's
+            again_bytes=None
+            if again is None
+            else tuple(floor(op.output_bytes * again[0 if op.needed else 1]) for op in ops),
+        )
+
+
+@dataclass(frozen=True)
+class BlockPolicy:
+    """What one call of a block does: which operators it stores, and which run again in which wait, ahead of use.
+
+    `work` is what a plan of the whole step does before the block's own backward pass, and in the waits of that.
+    """
+
+    store: StorePolicy
+    in_forward: Mapping[int, tuple[int, ...]]
+    in_backward: Mapping[int, tuple[int, ...]]
+    work: Work | None = None
+
+
+def policy_of(layer: Layer, group: LayerGroup) -> BlockPolicy:
+    """The policy of a plan's group, by nodes of the tape."""
+    decided, windows = layer.decided(), layer.windows()
+    stored = {decided[index] for index in group.stored} | {
+        index for index, unit in enumerate(layer.units) if unit.fixed is not None
+    }
+    keep = [0] * len(layer.names)
+    for index in stored:
+        unit = layer.units[index]
+        for node in unit.nodes:
+            keep[node] = max(keep[node], 1 if unit.saved else 2)
+    ahead: dict[str, dict[int, list[int]]] = {"forward": {}, "backward": {}}
+    for index, window in group.recomputed:
+        if window == len(windows):
+            continue
+        told, wait = windows[window]
+        ahead[told.phase].setdefault(wait, []).extend(layer.units[decided[index]].nodes)
+    forward, backward = (
+        {wait: tuple(sorted(nodes)) for wait, nodes in ahead[phase].items()} for phase in ("forward", "backward")
+    )
+    return BlockPolicy(StorePolicy(tuple(keep), others=True, names=layer.names), forward, backward)
+
+
+def node_times(tape: Tape, waits_us: Sequence[float]) -> list[float]:
+    """What running each node again takes, in microseconds: a collective's holds the wait for it.
+
+    `waits_us` are the region's waits, in order; where they are not one for each collective, they are left out.
+    """
+    talks = [index for index, node in enumerate(tape.nodes) if node.communicates]
+    waits = dict(zip(talks, waits_us, strict=True)) if len(talks) == len(waits_us) else {}
+    return [node.time_us + waits.get(index, 0.0) for index, node in enumerate(tape.nodes)]
+
+
+def units_of(tape: Tape, output: int | None, waits_us: Sequence[float] = ()) -> tuple[Unit, ...]:
+    """The units of a tape that has ended. `output` is the node of what the block returns: others hold that anyway.
+
+    `waits_us` is as in `node_times`.
+    """
+    return _Reader(tape, output, waits_us).units()
+
+
+class _Reader:
+    """Groups a tape's nodes into units, and says what each costs and needs."""
+
+    def __init__(self, tape: Tape, output: int | None, waits_us: Sequence[float]) -> None:
+        self._nodes = tape.nodes
+        self._times = node_times(tape, waits_us)
+        self._output = output
+        self._maker: list[int] = []
+        for index, node in enumerate(self._nodes):
+            over = node.writes_over
+            self._maker.append(index if over is None else self._maker[over])
+        self._members: dict[int, list[int]] = {}
+        for index, first in enumerate(self._maker):
+            self._members.setdefault(first, []).append(index)
+        self._read = {read for node in self._nodes for read in node.reads}
+        self._parts: dict[tuple[int, bool], int] = {}
+
+    def units(self) -> tuple[Unit, ...]:
+        """One for what of a group's results is saved, and one for those that only later operators read."""
+        found: list[Unit] = []
+        for first, group in self._members.items():
+            fixed, inputs = self._why_fixed(first, group), self._inputs(first, group)
+            for saved in (True, False):
+                size = self._bytes(group, saved)
+                if size is None:
+                    continue
+                self._parts[first, saved] = len(found)
+                found.append(self._unit(group, saved, size, fixed, inputs))
+        return tuple(found)
+
+    def _unit(self, group: Sequence[int], saved: bool, size: int, fixed: str | None, inputs: tuple[int, ...]) -> Unit:
+        return Unit(
+            name=self._nodes[group[-1]].name,
+            nodes=tuple(group),
+            saved=saved,
+            inputs=inputs,
+            time_us=sum(self._times[member] for member in group),
+            bytes=0 if self._output in group else size,
+            communicates=any(self._nodes[member].communicates for member in group),
+            fixed=fixed,
+        )
+
+    def _bytes(self, group: Sequence[int], saved: bool) -> int | None:
+        """Bytes of what the group left that autograd saved, or that is only read; None: there is none."""
+        sizes = [
+            ceil(size / GRAIN_BYTES) * GRAIN_BYTES
+            for member in group
+            for place, (size, is_saved) in enumerate(self._nodes[member].made)
+            if is_saved is saved and (saved or (member, place) in self._read) and (member == group[-1] or place > 0)
+        ]
+        return sum(sizes) if sizes else None
+
+    def _inputs(self, first: int, group: Sequence[int]) -> tuple[int, ...]:
+        found = set()
+        for member in group:
+            for maker, place in self._nodes[member].reads:
+                source = self._maker[maker]
+                if source == first:
+                    continue
+                saved = self._nodes[maker].made[place][1]
+                part = self._parts.get((source, saved), self._parts.get((source, not saved)))
+                if part is not None:
+                    found.add(part)
+        return tuple(sorted(found))
+
+    def _why_fixed(self, first: int, group: Sequence[int]) -> str | None:
+        """In the problem a unit stands where its first node does and its content is one: others are stored."""
+        for member in group:
+            if self._nodes[member].why_stored is not None:
+                return self._nodes[member].why_stored
+        inside = set(group)
+        for index, node in enumerate(self._nodes):
+            if index not in inside and any(one in inside and one != group[-1] for one in node.inputs):
+                return OUT_OF_ORDER[0]
+        if any(one > first and one not in inside for member in group for one in self._nodes[member].inputs):
+            return OUT_OF_ORDER[1]
+        return None

@@ -1,0 +1,292 @@
+"""One line for an ordinary loop: `with plan(model, budget="20GiB"): …` trains within the budget, losses unchanged."""
+
+import gc
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import torch
+from torch import nn
+
+from runtime.blocks import blocks as found_blocks
+from runtime.device import memory_stats
+from runtime.recompute.asked import budget_bytes_of, device_of
+from runtime.recompute.deciding import decide
+from runtime.recompute.footprint import Footprint
+from runtime.recompute.graph import Step, step_of
+from runtime.recompute.layer import BlockPolicy, Layer, policy_of
+from runtime.recompute.report import RecomputeReport
+from runtime.recompute.session import Counts, Walk, store_nothing
+from runtime.recompute.whole import WholeStep
+from solvers.ir.errors import InfeasibleBudget, InvalidInput
+from solvers.ir.graph import OpGraph
+from solvers.ir.recompute import RecomputeGraphProblem, RecomputeLayerPlan, RecomputeLayerProblem
+from solvers.ir.solution import Limits, Solution
+from solvers.planner import build_solver, solve, solver_entry
+
+LAYER, WHOLE = "recompute-layer", "recompute-graph"
+Decided = tuple[RecomputeLayerProblem | RecomputeGraphProblem, Solution[Any]]
+MOST_CORRECTIONS = 3
+"""How often a plan that took more than the budget is made again."""
+
+
+class RecomputeSession:
+    """Trains a model's blocks by a plan that it makes after the first step; see `plan`."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        budget: int | str,
+        solver: str,
+        parameters: Mapping[str, object],
+        blocks: Sequence[nn.Module],
+        limits: Limits,
+    ) -> None:
+        self._device = device_of(model)
+        self._budget_bytes = budget_bytes_of(budget, self._device)
+        self._solver_name = solver
+        self._solver = build_solver(solver, parameters)
+        self.whole = WholeStep(self._solver, limits) if solver_entry(solver).kind == WHOLE else None
+        self._blocks, self._limits = list(blocks), limits
+        self._walk: Walk | None = None
+        self._measured_level_bytes = 0
+        self._level_bytes = 0
+        self._estimated = True
+        self._beyond_bytes = 0
+        self._footprint: Footprint | None = None
+        self._parameters = list(model.parameters())
+        self._promised_bytes = 0
+        self._planned_steps = 0
+        self._first_peak_bytes = 0
+        self._peak_bytes = 0
+        self._replanned = 0
+        self._counts = Counts()
+        self.layers: list[Layer] = []
+        self._decided: Decided | None = None
+
+    def __enter__(self) -> Self:
+        if self._walk is not None:
+            raise InvalidInput("the session is open already: leave it before you enter it again")
+        if not self.layers:
+            gc.collect()  # what earlier training left behind would be measured, too
+        self._begin_peak()
+        self._open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._walk is not None
+        walk, self._walk = self._walk, None
+        walk.__exit__(kind, error, trace)
+        if error is None:
+            self._look(walk)
+        else:
+            self._end_peak()
+
+    def _open(self) -> None:
+        """The blocks' tapes from now on: of the plan, or of the first step, which is measured."""
+        count = len(self._blocks)
+        policies = self._policies() if self.layers else store_nothing(count)
+        first = not self.layers
+        self._walk = Walk(self._blocks, self._device, policies, timed=first, intervals=first, counts=self._counts)
+        self._walk.on_pass = self._next_pass
+        self._walk.on_peak = self._end_peak  # somebody else may begin the statistics anew between steps
+        self._walk.__enter__()
+
+    def _next_pass(self) -> None:
+        """A forward pass begins: after a complete step the plan is made, or looked at."""
+        walk = self._walk
+        if walk is None or (walk.calls and not walk.idle):
+            return
+        if walk.idle:
+            self._look(walk)
+        level = memory_stats(self._device).allocated_bytes
+        if not self.layers:
+            self._measured_level_bytes = level
+            return
+        self._begin_at(level)
+        walk.follow(self._policies())
+
+    def _begin_at(self, level_bytes: int) -> None:
+        """So much is in use as a pass begins: the optimizer's states are known now, and gradients that stay."""
+        grown = level_bytes - self._level_bytes
+        if self._estimated:
+            self._estimated = False
+            self._level_bytes = level_bytes
+            self._decide()
+        elif grown > 0:
+            self._level_bytes = level_bytes
+            self._promised_bytes += grown
+            if self._promised_bytes > self._budget_bytes:
+                self._decide()
+
+    def _look(self, walk: Walk) -> None:
+        """A step has ended: decide after the first one, and again where a plan took more than the budget."""
+        if walk.timed:
+            self.layers = walk.layers()
+            if self.layers:
+                self._decide_first(walk.footprint())
+        else:
+            self._end_peak()
+            self._planned_steps += 1
+            if self._peak_bytes > self._budget_bytes and self._replanned < MOST_CORRECTIONS:
+                self._replanned += 1
+                self._beyond_bytes += max(0, self._peak_bytes - self._promised_bytes)
+                self._peak_bytes = 0
+                self._decide()
+        self._begin_peak()
+
+    def _decide_first(self, footprint: Footprint) -> None:
+        """By what memory is there now but gradients; how much it is, the next pass tells, and asks the solver."""
+        if self.whole is None:
+            self._alike()  # refused by name, where the first step ends
+        self._footprint, self._first_peak_bytes, self._peak_bytes = footprint, footprint.most_bytes, 0
+        self._level_bytes = memory_stats(self._device).allocated_bytes - self._gradient_bytes()
+
+    @property
+    def problem(self) -> RecomputeLayerProblem | RecomputeGraphProblem | None:
+        """What the solver was asked last; before the second step, what it would be. None: nothing is measured yet."""
+        decided = self._decision()
+        return None if decided is None else decided[0]
+
+    @property
+    def solution(self) -> Solution[Any] | None:
+        """What it answered; None: nothing is measured yet, or the budget is too small."""
+        decided = self._decision()
+        return None if decided is None else decided[1]
+
+    def _decision(self) -> Decided | None:
+        if self._decided is None and self.layers:
+            try:
+                self._decide()
+            except InfeasibleBudget:
+                return None
+        return self._decided
+
+    def _gradient_bytes(self) -> int:
+        gradients = (one.grad for one in self._parameters if one.grad is not None)
+        return sum(getattr(one, "_local_tensor", one).untyped_storage().nbytes() for one in gradients)
+
+    def _decide(self) -> None:
+        if self.whole is not None:
+            solution = self.whole.decide(self._step("whole step"), self.layers, self._budget_bytes)
+            assert self.whole.problem is not None
+            self._decided, self._promised_bytes = (self.whole.problem, solution), self.whole.peak_bytes
+            return
+        layer = self._alike()
+        beyond = self._beyond_bytes + self._level_bytes - self._measured_level_bytes
+
+        def peak_of(plan: RecomputeLayerPlan | None) -> int:
+            assert self._footprint is not None
+            return self._footprint.walk(self._policies_of(layer, plan)).peak_bytes + beyond
+
+        decided = decide(
+            lambda problem: solve(self._solver, problem, self._limits).solution, layer, len(self._blocks),
+            self._budget_bytes, peak_of,
+        )  # fmt: skip
+        self._decided = decided
+        self._promised_bytes = peak_of(decided[1].plan)
+
+    def _alike(self) -> Layer:
+        """The blocks' common layer: the slowest of each operator, of blocks that run the same."""
+        first = self.layers[0]
+        for index, other in enumerate(self.layers):
+            if other.names != first.names:
+                raise InvalidInput(
+                    f"block {index} runs other operators than block 0: give blocks= the ones that are alike"
+                )
+        return self.layers[len(self.layers) // 2]
+
+    def _policies(self) -> list[BlockPolicy]:
+        if self.whole is not None:
+            return store_nothing(len(self._blocks)) if self._decided is None else self.whole.policies
+        return self._policies_of(self._alike(), None if self._decided is None else self._decided[1].plan)
+
+    def _policies_of(self, layer: Layer, plan: RecomputeLayerPlan | None) -> list[BlockPolicy]:
+        """What each block does by a plan; without one nothing is stored."""
+        if plan is None:
+            return store_nothing(len(self._blocks))
+        each: list[BlockPolicy] = []
+        for group in plan.groups:
+            each += [policy_of(layer, group)] * group.layers
+        return each
+
+    def _begin_peak(self) -> None:
+        torch.accelerator.reset_peak_memory_stats(self._device)
+
+    def _end_peak(self) -> None:
+        self._peak_bytes = max(self._peak_bytes, memory_stats(self._device).peak_bytes)
+
+    def graph(self, name: str = "blocks") -> OpGraph:
+        """What was measured, as a graph (`bayplan-graph/1`); raises `InvalidInput` before the first step has ended."""
+        if not self.layers:
+            raise InvalidInput("nothing is measured yet: train one step within the session first")
+        return self._step(name).graph
+
+    def _step(self, name: str) -> Step:
+        """The measured step, with what later ones have in use beside it."""
+        assert self._footprint is not None
+        beyond = self._beyond_bytes + self._level_bytes - self._measured_level_bytes
+        source = f"the tapes of {len(self.layers)} blocks on {self._device}"
+        return step_of(self.layers, self._footprint.peaks, beyond_bytes=beyond, name=name, source=source)
+
+    def _beside_base_us(self, solution: Solution[Any]) -> tuple[float, float | None]:
+        """A step's recomputation on the critical path by the plan, and the solver's bound of it."""
+        assert solution.objective is not None
+        base, bound = solution.base or 0 if self.whole is not None else 0, solution.bound
+        return solution.objective - base, None if bound is None else bound - base
+
+    def report(self) -> RecomputeReport:
+        """What was decided and done so far; raises `InvalidInput` before the first step has ended."""
+        solution = self.solution
+        if solution is None or solution.objective is None:
+            raise InvalidInput("nothing is decided yet: train one step within the session first")
+        if self._walk is not None:
+            self._walk.settle()
+            self._end_peak()
+        exposed_us, bound_us = self._beside_base_us(solution)
+        return RecomputeReport(
+            solver=solution.solver,
+            status=solution.status,
+            exposed_us=round(exposed_us),
+            bound_us=bound_us,
+            budget_bytes=self._budget_bytes,
+            first_peak_bytes=self._first_peak_bytes,
+            peak_bytes=self._peak_bytes,
+            predicted_peak_bytes=self._promised_bytes,
+            on_demand=self._counts.on_demand,
+            ahead=self._counts.ahead,
+            left_out=self._counts.left_out,
+            diverged=self._counts.diverged,
+            replanned=self._replanned,
+        )
+
+
+def plan(
+    model: nn.Module,
+    *,
+    budget: int | str,
+    solver: str = "heu",
+    parameters: Mapping[str, object] | None = None,
+    blocks: Sequence[nn.Module] | None = None,
+    limits: Limits | None = None,
+) -> RecomputeSession:
+    """A session in which a model trains within a memory budget, with the losses and gradients of plain training.
+
+    `with plan(model, budget="20GiB") as session:` around a loop, or around each of its steps. The first step stores
+    nothing of the model's repeated blocks and measures their operators; then `solver` decides what later steps store,
+    and what runs again, when: any of kind `recompute-layer`, or of kind `recompute-graph`, which decides for each block
+    of the step by itself (`runtime.recompute.whole`) and needs no blocks that are alike.
+
+    `budget` is the device's peak allocated bytes, parameters and all. `blocks` are found by structure unless given.
+    Raises `InvalidInput` where the model has no repeated blocks or the solver is of another kind, and, after the first
+    step, `InfeasibleBudget` with the least budget.
+    """
+    kind = solver_entry(solver).kind
+    if kind not in (LAYER, WHOLE):
+        raise InvalidInput(f"solver {solver!r} is of kind {kind!r}: give one of kind {LAYER!r} or {WHOLE!r}")
+    chosen = list(found_blocks.find_blocks(model).values()) if blocks is None else list(blocks)
+    if not chosen:
+        raise InvalidInput("blocks is empty: give the modules whose operators may run again")
+    return RecomputeSession(model, budget, solver, parameters or {}, chosen, limits or Limits())

@@ -1,0 +1,150 @@
+"""A tape below autograd: the operators of a region, which of their results stay, and how the others come back.
+
+    with record(device, StorePolicy([0, 2, 2, 0])) as tape:
+        hidden = block(hidden)
+    ...
+    loss.backward()                    # what was discarded is run again when autograd asks for it
+    tape.replay([3, 4])                # or earlier, where somebody says so: beside a collective
+
+The recorder is C++ (`csrc/recompute`), its rules are told there. Here is what Python has to add: tensor subclasses such
+as DTensor, which autograd saves whole, and the list of operators that write what their schemas do not declare.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any
+
+import torch
+from torch import _ops
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+from runtime.device.native import core
+from runtime.device.undeclared_writes import UNDECLARED_WRITES, UNDECLARED_WRITES_OF_OTHER_DEVICES
+
+Tape = core.Tape
+Node = core.TapeNode
+
+
+@dataclass(frozen=True)
+class StorePolicy:
+    """What of an operator's results stays: by index, and whether it is all of them for `others` beyond.
+
+    0: nothing. 1: what autograd saved, such as dropout's mask. 2: all that something reads again, such as also
+    dropout's result, for a sum that is run again. `names` are the operators that the policy was made for; from the
+    first that is another one on, all are stored (`Tape.diverged_at`).
+    """
+
+    store: Sequence[int] = ()
+    others: bool = True
+    names: Sequence[str] = ()
+
+
+EVERYTHING = StorePolicy()
+NOTHING = StorePolicy(others=False)
+
+
+Watch = Callable[[tuple[int, int]], None]
+"""Told each time that autograd asks for what an operator made: the node, and its place in `Node.made`."""
+
+
+def record(
+    device: torch.device,
+    policy: StorePolicy = EVERYTHING,
+    *,
+    timed: bool = False,
+    watch: Watch | None = None,
+    memory: core.MemoryLog | None = None,
+) -> AbstractContextManager[Tape]:
+    """Record what runs inside on a device, and store what the policy says of what autograd saves.
+
+    The tape lives as long as something that was saved inside. `timed` measures each operator on the device's stream
+    (`Node.time_us`); `memory` is told what the device's memory does, as long as the tape lives. Regions do not nest;
+    hooks that the program sets inside on saved tensors come before the tape's.
+
+    What autograd saved and somebody has changed in place since is the error that it is without a tape. What the region
+    only read must not change either before the backward pass, where a discarded result depends on it: refused by name
+    where PyTorch counts the change, unnoticed where the program hides it (`.data`, `.numpy()`).
+    """
+    _prepare()
+    tape = Tape(device, policy.store, policy.others, policy.names, timed)
+    if memory is not None:
+        tape.tell(memory)
+    return _Region(tape, _UNPACK if watch is None else partial(_watched_unpack, watch))
+
+
+class _Region:
+    """What `with record(...)` enters: a class, because a short region pays for a generator as for two operators."""
+
+    __slots__ = ("_hooks", "_tape")
+
+    def __init__(self, tape: Tape, unpack: Callable[[Any], Any]) -> None:
+        self._tape = tape
+        self._hooks = torch.autograd.graph.saved_tensors_hooks(_PACK, unpack)
+
+    def __enter__(self) -> Tape:
+        self._hooks.__enter__()
+        try:
+            core.start_recording(self._tape)
+        except BaseException:
+            self._hooks.__exit__()
+            raise
+        return self._tape
+
+    def __exit__(self, *error: object) -> None:
+        core.stop_recording()
+        self._hooks.__exit__()
+
+
+@cache
+def _prepare() -> None:
+    """Once a process, what the recorder has to know."""
+    # Operators of higher order are dispatched in Python, by the keys of the thread: the recorder's is not theirs.
+    key: Any = torch._C._parse_dispatch_key("TESTING_ONLY_GenericMode")
+    _ops._HIGHER_ORDER_OP_DEFAULT_FALLTHROUGH_DISPATCH_KEYS.append(key)
+    for operator in _ops._higher_order_ops.values():
+        operator.fallthrough(key)  # type: ignore[no-untyped-call]
+    for name, write in {**UNDECLARED_WRITES, **UNDECLARED_WRITES_OF_OTHER_DEVICES}.items():
+        core.set_secret_writes(name, list(write.arguments), write.condition)
+
+
+@dataclass(frozen=True)
+class _Wrapped:
+    """A saved tensor subclass: what holds the place of each tensor inside, and how to make it again."""
+
+    kind: type[Any]
+    inner: dict[str, Any]
+    context: Any
+    size: torch.Size
+    stride: tuple[int, ...]
+
+    def unpack(self, unpack: Callable[[Any], Any]) -> torch.Tensor:
+        inner = {name: unpack(one) for name, one in self.inner.items()}
+        tensor: torch.Tensor = self.kind.__tensor_unflatten__(inner, self.context, self.size, self.stride)
+        return tensor
+
+
+def _pack_wrapped(tensor: Any) -> Any:
+    if not is_traceable_wrapper_subclass(tensor):
+        return tensor.detach()
+    names, context = tensor.__tensor_flatten__()
+    parts = {name: getattr(tensor, name) for name in names}  # a DTensor's mesh is one of them
+    inner = {name: _PACK(part) if isinstance(part, torch.Tensor) else part for name, part in parts.items()}
+    return _Wrapped(type(tensor), inner, context, torch.Size(tensor.size()), tensor.stride())
+
+
+def _unpack_wrapped(packed: Any) -> Any:
+    return packed.unpack(_UNPACK) if isinstance(packed, _Wrapped) else packed
+
+
+def _watched_unpack(watch: Watch, packed: Any) -> Any:
+    if isinstance(packed, _Wrapped):
+        return packed.unpack(partial(_watched_unpack, watch))
+    if isinstance(packed, core.PackedTensor) and packed.where is not None:
+        watch(packed.where)
+    return _UNPACK(packed)
+
+
+_PACK, _UNPACK = core.pack_hook(_pack_wrapped), core.unpack_hook(_unpack_wrapped)
+core.set_python_hooks(_PACK, _UNPACK)

@@ -1,0 +1,180 @@
+"""Trainings that lose processes, against the same training in one process that loses none: every bit, every sample."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from runtime.elastic import PARTS, Alone, Options, Outcome, load_job, parse_kills, train, train_alone
+from solvers.ir import InvalidInput
+from tests.runtime.elastic.jobs import LAYERS, costs
+
+JOB = "tests.runtime.elastic.jobs:small"
+PATIENT = 60.0
+"""Seconds after which a process counts as hung, where none is stopped: other work shares this machine."""
+
+
+def alone(steps: int) -> Alone:
+    return train_alone(load_job(JOB, torch.device("cpu")), steps)
+
+
+def live(nodes: int, steps: int, kills: str, hang_s: float = PATIENT, run_dir: Path | None = None) -> Outcome:
+    injections, joins = parse_kills(kills)
+    options = Options(
+        canonical=True, injections=injections, joins=joins, hang_s=hang_s, timeout_s=PATIENT, run_dir=run_dir,
+        problem=costs(nodes),
+    )  # fmt: skip
+    return train(JOB, nodes=nodes, steps=steps, pipeline=2, options=options)
+
+
+def same(outcome: Outcome, steps: int) -> None:
+    expected = alone(steps)
+    assert outcome.losses == expected.losses
+    assert outcome.digests == expected.digests
+    assert outcome.replicas_equal
+
+
+def injected(outcome: Outcome) -> list[tuple[object, object]]:
+    return [(event["node"], event["moment"]) for event in outcome.events if event["event"] == "injected"]
+
+
+@pytest.mark.soak
+def test_eight_seven_six_seven_eight(tmp_path: Path) -> None:
+    """One process is killed, one is stopped; it comes back, and a fresh one takes the other's place."""
+    steps = 60
+    outcome = live(8, steps, "2@3.forward, 5@8.backward.stop, return@16, fresh@30", hang_s=4, run_dir=tmp_path)
+    same(outcome, steps)
+    assert outcome.nodes == (8, 7, 6, 7, 8)
+    lost = [recovery.lost for recovery in outcome.recoveries]
+    assert lost == [(2,), (5,), (), ()]
+    assert [len(recovery.joined) for recovery in outcome.recoveries] == [0, 0, 1, 1]
+    for recovery in outcome.recoveries:
+        parts = [recovery.parts_us[name] for name in PARTS]
+        assert all(part is not None and part >= 0 for part in parts), recovery
+        assert recovery.total_us == sum(part or 0 for part in parts)
+    assert outcome.recoveries[1].parts_us["detect"] > 1_000_000  # type: ignore[operator]  # silence is told by time only
+    lines = (tmp_path / "events.jsonl").read_text().splitlines()
+    assert len(lines) == len(outcome.events)
+
+
+@pytest.mark.soak
+def test_every_moment() -> None:
+    """A process dies at each moment of a step and of a recovery, two die at once, a vote's answer is lost."""
+    kills = (
+        "0@2.forward, fresh@3, 1@8.backward, fresh@9, 2@14.send, fresh@15, 3@20.recv, fresh@21, 4@26.all-reduce, "
+        "fresh@27, 5@32.vote, fresh@33, 6@38.update, fresh@39, 7@44.unheard, 7@48.forward, 8@48.regroup, fresh@49, "
+        "fresh@50, 9@56.forward, 10@56.backward"
+    )
+    steps = 60
+    outcome = live(8, steps, kills)
+    same(outcome, steps)
+    moments = [moment for _, moment in injected(outcome)]
+    wanted = ["forward", "backward", "send", "recv", "all-reduce", "vote", "update", "unheard", "forward", "regroup"]
+    assert moments[:10] == wanted
+    assert sorted(map(str, moments[10:])) == ["backward", "forward"]
+    lost = sorted(node for recovery in outcome.recoveries for node in recovery.lost)
+    assert lost == list(range(11))
+    assert all(recovery.restored == "" for recovery in outcome.recoveries)
+
+
+@pytest.mark.soak
+def test_where_every_owner_of_a_layer_is_gone_training_begins_anew() -> None:
+    """Both nodes of the first stage die in one step: no peer has its layers, and the log says so."""
+    steps = 6
+    outcome = live(4, steps, "0@3.vote, 2@3.vote")
+    same(outcome, steps)
+    last = outcome.recoveries[-1]
+    assert "have no holder alive" in last.restored
+    assert (last.step, last.nodes) == (0, 2)
+
+
+@pytest.mark.soak
+def test_with_sums_in_floating_point_losses_are_close() -> None:
+    """A kill between transfers, with plain sums."""
+    injections, _ = parse_kills("1@2.forward, 2@2.transfer")
+    outcome = train(
+        JOB, nodes=6, steps=5, pipeline=2, options=Options(injections=injections, hang_s=PATIENT, timeout_s=PATIENT)
+    )
+    assert outcome.losses == pytest.approx(alone(5).losses, rel=1e-5)
+    assert outcome.replicas_equal
+    assert len(outcome.digests) == LAYERS
+
+
+def test_too_few_are_left() -> None:
+    with pytest.raises(InvalidInput, match=r"^1 processes are left, but the job needs more .*: start with more nodes"):
+        live(2, 4, "1@1.forward")
+    assert not workers()
+
+
+def test_microbatches_of_other_shapes_are_refused_and_nothing_is_left_running() -> None:
+    with pytest.raises(InvalidInput, match=r"in step 1 microbatch \d has torch.float32 numbers of shape \(5, 12\)"):
+        train("tests.runtime.elastic.jobs:uneven", nodes=2, steps=3, pipeline=2, options=Options(hang_s=PATIENT))
+    assert not workers()
+
+
+def test_workers_of_another_version_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules["runtime.elastic.train"], "fingerprint", lambda job: "another")
+    with pytest.raises(InvalidInput, match=r"^node \d is of another version of torch or of tests.*: start all"):
+        train(JOB, nodes=2, steps=3, options=Options(hang_s=PATIENT, problem=costs(2)))
+    assert not workers()
+
+
+def test_workers_end_when_their_supervisor_is_killed(tmp_path: Path) -> None:
+    code = (
+        "from pathlib import Path; from runtime.elastic import Options, train; "
+        f"train({JOB!r}, nodes=2, steps=10**6, options=Options(timeout_s=20, run_dir=Path({str(tmp_path)!r})))"
+    )
+    supervisor = subprocess.Popen([sys.executable, "-c", code])
+    try:
+        events = tmp_path / "events.jsonl"
+        wait_for(lambda: events.exists() and '"step"' in events.read_text())
+        pids = [int(pid) for pid in re.findall(r'"pid": (\d+)', events.read_text())]
+        assert len(pids) == 2
+        assert set(pids) <= workers()
+        supervisor.send_signal(signal.SIGKILL)
+        wait_for(lambda: not any(map(alive, pids)))
+    finally:
+        supervisor.kill()
+        supervisor.wait()
+
+
+def wait_for(true: object, most_s: float = 120) -> None:
+    until = time.monotonic() + most_s
+    while not true():  # type: ignore[operator]
+        assert time.monotonic() < until, "it did not happen in time"
+        time.sleep(0.05)
+
+
+def alive(pid: int) -> bool:
+    try:
+        return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+
+
+def workers() -> set[int]:
+    """Processes that this one has started, directly or not, whose command is the nursery's: itself and its forks."""
+    return {pid for pid in descendants(os.getpid()) if b"runtime.elastic.nursery" in command(pid) and alive(pid)}
+
+
+def descendants(pid: int) -> set[int]:
+    try:
+        children = {
+            int(one) for file in Path(f"/proc/{pid}/task").glob("*/children") for one in file.read_text().split()
+        }
+    except OSError:
+        return set()
+    return children.union(*map(descendants, children))
+
+
+def command(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""

@@ -1,0 +1,1 @@
+"""The tape, tried on programs, on ranks, in sessions and on all operators of PyTorch."""

@@ -1,0 +1,78 @@
+"""DDP and FSDP2 on two ranks: the same training, and FSDP's collectives are windows."""
+
+from functools import partial
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+from experiments.models.gpt import Gpt, GptShape
+from runtime.device import memory_stats
+from runtime.ranks import run_ranks
+from runtime.recompute import plan
+from tests.accelerators import prepare_sim
+
+HARDWARE = "conf/hardware/sim-cluster.json"
+SHAPE = GptShape(layers=4, width=32, heads=2, context=64, batch=16, dropout=0.1)
+REFUSED = prepare_sim()
+pytestmark = [pytest.mark.skipif(REFUSED is not None, reason=str(REFUSED)), pytest.mark.usefixtures("plain_sim")]
+
+
+def wrapped(kind: str, model: Gpt, rank: int) -> nn.Module:
+    if kind == "ddp":
+        return nn.parallel.DistributedDataParallel(model, bucket_cap_mb=1)
+    mesh = init_device_mesh("sim", (2,))
+    for block in model.blocks:
+        fully_shard(block, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    return model
+
+
+def program(rank: int, kind: str, share: float | None, peak: int) -> tuple[list[torch.Tensor], list[int], int]:
+    """Losses, gradients and weights of this rank; its steps' peaks; operators that ran again."""
+    dist.init_process_group("sim")
+    device = torch.device(f"sim:{rank}")
+    torch.manual_seed(0)
+    model = wrapped(kind, Gpt(SHAPE).to(device), rank)
+    torch.manual_seed(1 + rank)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, foreach=False)
+    session = None if share is None else plan(model, budget=int(share * peak))
+    left, peaks = [], []
+
+    def step() -> None:
+        words = torch.randint(256, (SHAPE.batch, SHAPE.context)).to(device)
+        optimizer.zero_grad()
+        loss = model(words, words.roll(1, 1))
+        loss.backward()
+        optimizer.step()
+        left.append(loss.detach().cpu())
+        peaks.append(memory_stats(device).peak_bytes)
+
+    for _ in range(4):
+        torch.accelerator.reset_peak_memory_stats(device)
+        if session is None:
+            step()
+        else:
+            with session:
+                step()
+    for parameter in model.parameters():
+        for one in (parameter, parameter.grad):
+            assert one is not None
+            left.append(getattr(one, "_local_tensor", one).detach().cpu().clone())
+    report = None if session is None else session.report()
+    dist.barrier()
+    return left, peaks, 0 if report is None else report.on_demand + report.ahead
+
+
+@pytest.mark.parametrize("kind", ["ddp", "fsdp2"])
+def test_ranks_train_the_same_within_their_budgets(kind: str) -> None:
+    free = run_ranks(partial(program, kind=kind, share=None, peak=0), 2, hardware=HARDWARE).values
+    peak = max(max(one[1]) for one in free)
+    kept = run_ranks(partial(program, kind=kind, share=0.8, peak=peak), 2, hardware=HARDWARE).values
+    for mine, plain in zip(kept, free, strict=True):
+        assert all(torch.equal(a, b) for a, b in zip(mine[0], plain[0], strict=True))
+        assert max(mine[1][2:]) <= int(0.8 * peak)
+        assert mine[2] > 0

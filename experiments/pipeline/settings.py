@@ -10,6 +10,7 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING
 
 from experiments.compose import Root, read_root
+from experiments.config import names_a_folder
 from experiments.hardware import read_hardware
 from experiments.kinds import PIPELINE
 from experiments.shapes import read_shape

@@ -11,13 +11,16 @@ namespace {
 
 constexpr size_t kMostWindows = 32;  // that are looked at in turn
 
+bool goes(const Span& span, const Layout::MayGo& may_go) { return span.storage && (span.leaving || may_go(span)); }
+
 }  // namespace
 
 uint64_t block_of(uint64_t bytes) { return static_cast<uint64_t>(block_bytes(bytes)); }
 
 // In an expandable segment the arena is joined with what is free around it, so that a block may begin before it or end
 // behind it.
-Layout::Layout(Arena arena, const Tracker& tracker) : arena_(arena) {
+Layout::Layout(const Arena& arena, const Tracker& tracker) : arena_{arena.begin, arena.end} {
+  for (const Range& range : arena.unseen) spans_.push_back({range.begin, range.end, nullptr, {}, false});
   for (const auto& [address, tracked] : tracker) {
     StoragePtr storage = tracked.storage.lock();
     if (storage == nullptr) continue;
@@ -35,7 +38,7 @@ Layout::Layout(Arena arena, const Tracker& tracker) : arena_(arena) {
 uint64_t Layout::free_bytes() const {
   uint64_t used = 0;
   for (const Span& span : spans_) used += std::min(span.end, arena_.end) - std::max(span.begin, arena_.begin);
-  return arena_.end - arena_.begin - used;
+  return arena_.bytes() - used;
 }
 
 uint64_t Layout::largest_gap() const {
@@ -44,6 +47,14 @@ uint64_t Layout::largest_gap() const {
     if (gap_end(place) > gap_begin(place)) largest = std::max<uint64_t>(largest, gap_end(place) - gap_begin(place));
   }
   return largest;
+}
+
+std::vector<Range> Layout::gaps(uint64_t bytes) const {
+  std::vector<Range> found;
+  for (size_t place = 0; place <= spans_.size(); ++place) {
+    if (gap_end(place) >= gap_begin(place) + bytes) found.push_back({gap_begin(place), gap_end(place)});
+  }
+  return found;
 }
 
 uint64_t Layout::fitting(uint64_t bytes) const {
@@ -57,8 +68,7 @@ uint64_t Layout::fitting(uint64_t bytes) const {
 // From each first storage on as many as are needed; the last one of a later start is never an earlier one.
 std::vector<Span> Layout::window(uint64_t bytes, const MayGo& may_go) const {
   std::vector<bool> movable(spans_.size());
-  for (size_t place = 0; place < spans_.size(); ++place)
-    movable[place] = spans_[place].leaving || may_go(spans_[place]);
+  for (size_t place = 0; place < spans_.size(); ++place) movable[place] = goes(spans_[place], may_go);
   std::tuple<uint64_t, uint64_t> least;
   std::pair<size_t, size_t> best(0, 0);
   for (size_t first = 0; first < spans_.size(); ++first) {
@@ -85,7 +95,7 @@ std::vector<Layout::Window> Layout::windows(uint64_t bytes, const MayGo& may_mov
   std::vector<Window> found;
   for (size_t first = 0; first < spans_.size(); ++first) {
     uint64_t cost = 0;
-    for (size_t last = first; last < spans_.size() && !spans_[last].leaving && may_move(spans_[last]); ++last) {
+    for (size_t last = first; last < spans_.size() && !spans_[last].leaving && goes(spans_[last], may_move); ++last) {
       cost += spans_[last].end - spans_[last].begin;
       if (gap_end(last + 1) < gap_begin(first) + bytes) continue;
       found.push_back({cost, first, last + 1});
@@ -110,10 +120,6 @@ std::vector<Shift> Layout::shifts(uint64_t bytes, const MayGo& may_move) const {
 // As the allocator will place them, the largest first: in the smallest free range that holds a block, at its begin.
 // What is free of the window grows meanwhile; where it is the best fit for one of its own blocks, nothing is gained.
 std::vector<Shift> Layout::elsewhere(const Window& window) const {
-  struct Range {
-    uintptr_t begin, end;
-    uint64_t bytes() const { return end - begin; }
-  };
   std::vector<Range> outside, inside;
   for (size_t place = 0; place <= spans_.size(); ++place) {
     if (gap_end(place) <= gap_begin(place)) continue;
@@ -156,8 +162,7 @@ uint64_t Layout::widest(const MayGo& may_go) const {
   uintptr_t begin = arena_.begin;
   for (size_t place = 0; place <= spans_.size(); ++place) {
     if (gap_end(place) > begin) most = std::max<uint64_t>(most, gap_end(place) - begin);
-    const bool stays = place < spans_.size() && !spans_[place].leaving && !may_go(spans_[place]);
-    if (stays) begin = spans_[place].end;
+    if (place < spans_.size() && !goes(spans_[place], may_go)) begin = spans_[place].end;
   }
   return most;
 }

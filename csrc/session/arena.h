@@ -14,6 +14,7 @@
 namespace bayplan::swap {
 
 // A storage's block in the arena; `leaving`: its copy to the host is under way, and the block can be had behind that.
+// Without a storage: what nobody has seen, and which stays.
 struct Span {
   uintptr_t begin;
   uintptr_t end;
@@ -34,11 +35,13 @@ class Layout {
  public:
   using MayGo = std::function<bool(const Span&)>;
 
-  Layout(Arena arena, const Tracker& tracker);
+  Layout(const Arena& arena, const Tracker& tracker);
 
   const std::vector<Span>& spans() const { return spans_; }
   uint64_t free_bytes() const;
   uint64_t largest_gap() const;
+  // Gaps of so many bytes and more.
+  std::vector<Range> gaps(uint64_t bytes) const;
   // How many blocks of that size fit beside each other or in different gaps.
   uint64_t fitting(uint64_t bytes) const;
   // Neighbours which, once gone, leave room for a block of that size together with the gaps between them: those of the
@@ -62,7 +65,7 @@ class Layout {
   uintptr_t gap_begin(size_t place) const { return place == 0 ? arena_.begin : spans_[place - 1].end; }
   uintptr_t gap_end(size_t place) const { return place == spans_.size() ? arena_.end : spans_[place].begin; }
 
-  Arena arena_;
+  Range arena_;
   std::vector<Span> spans_;
 };
 

@@ -29,6 +29,9 @@ class OperatorNeeds {
     same = std::max(same, asked);
   }
 
+  // Whether one with such arguments has run.
+  bool knows(uint32_t id, const Arguments& given) const { return alike_.count(key_of(id, given)) > 0; }
+
   // At most so many bytes, as far as is known; of an operator that never ran four times its arguments, or eight times
   // the largest one where there are many.
   uint64_t of(uint32_t id, const Arguments& given) const {

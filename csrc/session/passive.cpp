@@ -41,15 +41,16 @@ bool PassiveSwaps::relieve(uint64_t missing, unsigned attempt, const Pins& pins)
 bool PassiveSwaps::swap_out_any(uint64_t missing, const Pins& pins) {
   const bool may_leave = !in_compiled_code(state_.device);
   return (may_leave && swap_out(missing, pins, /*residents=*/false)) || transfers_.recall(pins) ||
-         (may_leave && (swap_out(missing, pins, /*residents=*/true) || swap_out_for_most(pins)));
+         (may_leave && (swap_out(missing, pins, /*residents=*/true) || swap_out_for_most(pins, /*residents=*/false) ||
+                        swap_out_for_most(pins, /*residents=*/true)));
 }
 
 // Where nothing makes room for as much as may be asked for: as much room as there can be.
-bool PassiveSwaps::swap_out_for_most(const Pins& pins) {
+bool PassiveSwaps::swap_out_for_most(const Pins& pins, bool residents) {
   if (!state_.arena.there()) return false;
   const Layout layout(state_.arena, state_.tracker);
   const auto may_go = [&](const Span& span) {
-    return !span.tracked->resident && may_leave(*span.tracked, *span.storage, pins);
+    return (residents || !span.tracked->resident) && may_leave(*span.tracked, *span.storage, pins);
   };
   const uint64_t widest = layout.widest(may_go);
   const auto window = widest > layout.largest_gap() ? layout.window(widest, may_go) : std::vector<Span>();

@@ -47,7 +47,7 @@ class PassiveSwaps {
   StoragePtr choose(uint64_t missing, const Pins& pins, uint64_t newest, bool residents) const;
   StoragePtr choose_by_address(uint64_t bytes, const Pins& pins, uint64_t newest, bool residents) const;
   bool swap_out_any(uint64_t missing, const Pins& pins);
-  bool swap_out_for_most(const Pins& pins);
+  bool swap_out_for_most(const Pins& pins, bool residents);
   uint64_t release_leaving(uint64_t missing);
   void send_away(c10::StorageImpl& storage);
 

@@ -121,15 +121,28 @@ uint64_t Session::shortage_in_arena(unsigned requests) const {
   return Layout(state_.arena, state_.tracker).fitting(wanted) >= requests ? 0 : wanted;
 }
 
-// The allocator does not say how much it is asked for, only that it has no such block.
+// The allocator does not say how much it is asked for, only that it has no such block. Where the operator that runs has
+// been given something, and how much such an operator asks for is known, it asks for the rest at most. A gap that would
+// hold the rest holds what the operator was given, then, which nobody sees before it ends.
 void Session::begin_request() {
   if (budget_.has_value()) grounds_.look(*budget_);
   if (!state_.arena.there()) return;
-  const uint64_t gap = Layout(state_.arena, state_.tracker).largest_gap();
+  const Layout layout(state_.arena, state_.tracker);
   const RunningOperator& running = state_.running;
   const bool known = running.frame != nullptr && running.given.bytes > 0;
   const uint64_t wanted = known ? needs_.of(running.info->id, running.given) : passive_.largest_bytes();
-  asked_ = std::max(block_of(wanted), gap + block_of(1));
+  const uint64_t had = running.before > 0 ? given_out() - running.before : 0;
+  if (known && had > 0 && had < wanted && needs_.knows(running.info->id, running.given)) {
+    asked_ = block_of(wanted - had);
+    state_.arena.unseen = layout.gaps(asked_);
+  } else {
+    asked_ = std::max(block_of(wanted), layout.largest_gap() + block_of(1));
+  }
+}
+
+void Session::end_request() {
+  asked_ = 0;
+  state_.arena.unseen.clear();
 }
 
 void Session::make_room_for_operator(const at::RecordFunction& frame, const OpenFrames& own) {

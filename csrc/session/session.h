@@ -79,7 +79,7 @@ class Session final : public Follower {
   uint64_t shortage_without_cache(unsigned requests) override;
   uint64_t largest_bytes() const override { return passive_.largest_bytes(); }
   void begin_request() override;
-  void end_request() override { asked_ = 0; }
+  void end_request() override;
 
  private:
   // What the allocator takes from the driver for a request.

@@ -5,6 +5,7 @@
 #include <exception>
 #include <functional>
 #include <utility>
+#include <vector>
 
 #include "follow/follower.h"
 #include "follow/tracker.h"
@@ -24,10 +25,19 @@ struct RunningOperator {
   uint64_t before = 0;  // bytes that the allocator had given out, all in all
 };
 
+// Device addresses.
+struct Range {
+  uintptr_t begin = 0;
+  uintptr_t end = 0;
+
+  uint64_t bytes() const { return end - begin; }
+};
+
 // A range of device addresses that the allocator cuts blocks from (arena.h).
 struct Arena {
   uintptr_t begin = 0;
   uintptr_t end = 0;
+  std::vector<Range> unseen = {};  // where blocks lie that nobody has seen, during a request
 
   bool there() const { return end > begin; }
   uint64_t bytes() const { return end - begin; }

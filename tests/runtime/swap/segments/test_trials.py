@@ -29,6 +29,13 @@ def test_a_session_keeps_its_budget_on_segments(fraction: float, expandable: boo
     assert trial.kept, table([trial])
 
 
+def test_an_operator_that_was_given_something_does_not_end_the_training_when_it_asks_for_the_rest() -> None:
+    """A batch norm's backward pass takes two blocks; where the first one lies nobody sees before it ends."""
+    trial = attempt("resnet", "session", 0.45, expandable=False, without=plain("resnet", expandable=False))
+    use_sim()
+    assert trial.kept and trial.ooms == 0, table([trial])
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize("expandable", [False, True])
 def test_a_planned_run_keeps_its_budget_on_segments(expandable: bool) -> None:

@@ -44,12 +44,15 @@ class OptIntervals:
         if size > self.most_literals:
             search.notes.append(f"the model would have some {size} windows to choose, more than {self.most_literals}")
         elif not search.done():
-            _Intervals(search, self.again).run()
+            Intervals(search, self.again).run()
         return search.answer()
 
 
-class _Intervals:
-    """The whole model first; where that is not the end, neighbourhoods of the best plan, each with the rest fixed."""
+class Intervals:
+    """The whole model first; where that is not the end, neighbourhoods of the best plan, each with the rest fixed.
+
+    It offers its plans to the search, and notes there what was proved within the class.
+    """
 
     def __init__(self, search: Search, again: int) -> None:
         from solvers.recompute.graph.interval_model import IntervalModel

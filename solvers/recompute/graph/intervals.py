@@ -70,7 +70,7 @@ class Intervals:
         """Until proved within the class, stopped, or out of time or work."""
         search = self.search
         work = None if self.work is None else WHOLE_SHARE * self.work
-        found = self._ask(self._whole(), WHOLE_SHARE * search.left_s(), work)
+        found = self._ask(self._whole(), (WHOLE_SHARE if self.work is None else 1.0) * search.left_s(), work)
         if found.status is Status.OPTIMAL:
             search.notes.append(f"optimal within plans that {self.kind}: {found.objective} us")
         elif found.status is Status.INFEASIBLE:
@@ -94,7 +94,8 @@ class Intervals:
             before = search.objective
             free = _neighbourhood(search.given, self.source, self.size)
             model = self.model.around(search.runs, free)
-            found = self._ask(model, LEAST_S, None if rounds is None else LEAST_WORK)
+            limits = (LEAST_S, None) if rounds is None else (search.left_s(), LEAST_WORK)
+            found = self._ask(model, *limits)
             rounds = None if rounds is None else rounds - 1
             if found.status is Status.OPTIMAL and search.objective == before:
                 self.size = min(MOST_FREE, self.size * 5 // 4)

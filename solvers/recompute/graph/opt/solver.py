@@ -235,15 +235,19 @@ class _Optimum:
         return self.search.stopped
 
     def _certified(self) -> Answer:
-        search = self.search
-        if self.bounds is None:
-            return search.answer()
-        proved = search.given.base + self.bounds.bound_us
-        if search.bound > proved and search.engine not in (None, self.bounds.engine_used):
-            search.engine = f"{self.bounds.engine_used}, {search.engine}"
-        elif search.engine is None:
-            search.engine = self.bounds.engine_used
+        """The answer with its certificate: one that is optimal by an engine's word alone has none."""
+        search, bounds = self.search, self.bounds
+        proved = search.given.base + (0 if bounds is None else bounds.bound_us)
+        used = [name for name in (None if bounds is None else bounds.engine_used, search.engine) if name is not None]
+        search.engine = ", ".join(dict.fromkeys(used)) or None
+        if search.bound > proved:
+            known = search.bound
+            if known == search.objective:
+                search.notes.append(f"an engine proved the bound; a certificate proves {proved} of it")
+                return search.answer()
+            search.notes.append(f"the bound is the certificate's; an engine claims {known}")
+            search.bound = proved
         solution = search.answer()
-        if self.bounds.bound_us <= 0:
+        if bounds is None or bounds.bound_us <= 0:
             return solution
-        return msgspec.structs.replace(solution, certificate=self.bounds.certificate())
+        return msgspec.structs.replace(solution, certificate=bounds.certificate())

@@ -1,5 +1,7 @@
 """`bayplan check`: an independent verdict on a plan file."""
 
+import math
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -7,67 +9,82 @@ import click
 
 from experiments.commands.show import Figures, print_figures, show_us
 from experiments.commands.streams import print_json, read_plan_at, read_problem_at, require_one_stdin
+from experiments.printable import printable
 from solvers.ir.codec import PlanFile
 from solvers.ir.problem import Problem
 from solvers.kinds import KINDS
 
 if TYPE_CHECKING:
-    from solvers.check import Verdict
+    from solvers.check import Proof, Verdict
 
 HELP = """Judge PLAN against PROBLEM from the problem's definition alone, whoever made the plan.
 
-Prints each violation on a line and the recomputed objective. Exit code 1: there are violations, or no decision. One
-of the two may be -: it is read from stdin."""
+Prints each violation on a line, the recomputed objective, and which claims are proven: by the judge itself, or by a
+certificate that it adds up again; all others are only claimed. Exit code 1: there are violations, or no decision; with
+--strict a claim that is not proven, too. One of the two may be -: it is read from stdin."""
 
 
 @click.command("check", help=HELP)
 @click.argument("problem", type=click.Path(path_type=Path))
 @click.argument("plan", type=click.Path(path_type=Path))
+@click.option("--strict", is_flag=True, help="Exit code 1 also where a claim is not proven.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object in place of figures.")
-def command(problem: Path, plan: Path, as_json: bool) -> int:
+def command(problem: Path, plan: Path, strict: bool, as_json: bool) -> int:
     """See HELP."""
-    from solvers.check import check_plan
+    from solvers.check import check_plan, prove
 
     require_one_stdin(problem, plan)
     asked, sha256 = read_problem_at(problem)
     answer = read_plan_at(plan)
     verdict = check_plan(asked, answer, sha256)
-    certificate = _judged(asked, answer, sha256, verdict.violations)
+    proof = prove(asked, answer, verdict)
+    verdict = replace(verdict, violations=(*verdict.violations, *proof.violations))
+    certificate = _judged(asked, answer, sha256, verdict.violations, proof)
+    fine = verdict.clean and not (strict and proof.claim is not None and not proof.is_proven)
     if as_json:
-        print_json(_told(asked, answer, verdict, certificate))
-        return 0 if verdict.clean else 1
+        print_json(_told(asked, answer, verdict, proof) | {"certificate": certificate})
+        return 0 if fine else 1
     for violation in verdict.violations:
-        click.echo(f"violation: {' '.join(violation.split())}")
+        click.echo(f"violation: {_line(violation)}")
     figures: Figures = [
         ("verdict", "no violations" if verdict.clean else f"violations: {len(verdict.violations)}"),
         ("objective, recomputed", show_us(verdict.objective_us)),
         ("objective, claimed", show_us(answer.objective_us)),
         ("bound, claimed", show_us(answer.bound_us)),
+        ("bound, proven", "infinite: no plan is valid" if proof.proven_us == math.inf else show_us(proof.proven_us)),
+        ("claim", proof.sentence),
     ]
     print_figures(asked.name, [*figures, *([] if certificate is None else [("certificate", certificate)])])
-    return 0 if verdict.clean else 1
+    return 0 if fine else 1
 
 
-def _told(problem: Problem, answer: PlanFile, verdict: "Verdict", certificate: str | None) -> dict[str, Any]:
+def _line(violation: str) -> str:
+    """A violation on one line that commands no terminal: it may quote what the plan holds."""
+    return printable(" ".join(violation.split()))
+
+
+def _told(problem: Problem, answer: PlanFile, verdict: "Verdict", proof: "Proof") -> dict[str, Any]:
     """The verdict as JSON."""
     return {
         "problem": problem.name,
         "kind": problem.KIND,
         "clean": verdict.clean,
-        "violations": [" ".join(violation.split()) for violation in verdict.violations],
+        "violations": [_line(violation) for violation in verdict.violations],
         "objective_us": verdict.objective_us,
         "claimed_objective_us": answer.objective_us,
         "claimed_bound_us": answer.bound_us,
-        "certificate": certificate,
+        "proven_bound_us": None if proof.proven_us == math.inf else proof.proven_us,
+        "claim": proof.claim,
+        "proven": proof.is_proven if proof.claim is not None else None,
     }
 
 
-def _judged(problem: Problem, answer: PlanFile, sha256: str, violations: tuple[str, ...]) -> str | None:
+def _judged(problem: Problem, answer: PlanFile, sha256: str, violations: tuple[str, ...], proof: "Proof") -> str | None:
     """What became of the certificate, or of the want of one; None where the kind knows none."""
     if answer.certificate is not None:
         foreign = answer.kind != problem.KIND or answer.problem_sha256 not in (None, sha256)
         return "not judged" if foreign else _certificate(violations)
-    unproven = answer.bound_us is not None and KINDS[problem.KIND].certificates
+    unproven = answer.bound_us is not None and not proof.is_proven and KINDS[problem.KIND].certificates
     return "none: the bound is only claimed" if unproven else None
 
 

@@ -41,7 +41,9 @@ PROBLEM - reads stdin; --out - prints the plan and nothing else."""
 @click.argument("problem", type=click.Path(path_type=Path))
 @click.option("--solver", "name", metavar="NAME", help="A name of `bayplan solvers`, of the problem's kind.")
 @click.option("--set", "settings", multiple=True, metavar="K=V", help="Set a parameter of the solver; repeatable.")
-@click.option("--time-limit", type=float, metavar="S", default=60.0, show_default=True, help="Seconds of wall clock.")
+@click.option(
+    "--time-limit", type=float, metavar="S", help="Seconds of wall clock.  [default: 60; none where --work is given]"
+)
 @click.option("--work", type=float, metavar="W", help="Deterministic work limit: same seed and work, same plan.")
 @click.option("--gap", type=float, metavar="G", default=0.0, show_default=True, help="Stop at this relative gap.")
 @click.option("--threads", type=int, metavar="N", default=1, show_default=True, help="Threads of the engine.")
@@ -78,13 +80,14 @@ def _answer(solution: Solution[Any], problem: Problem) -> dict[str, Any]:
     return {"problem": problem.name, **told, "gap": solution.gap, "overhead_gap": solution.overhead_gap}
 
 
-def _limits(time_limit: float, work: float | None, gap: float, threads: int, seed: int) -> Limits:
+def _limits(time_limit: float | None, work: float | None, gap: float, threads: int, seed: int) -> Limits:
     """The limits; a fault names the flag."""
     for flag, value in (("--time-limit", time_limit), ("--work", work), ("--gap", gap)):
         if value is not None and not math.isfinite(value):
             raise InvalidInput(f"{flag} is {value}: give a finite number")
     try:
-        return Limits(time_s=time_limit, work=work, gap=gap, threads=threads, seed=seed)
+        asked = {} if time_limit is None else {"time_s": time_limit}
+        return Limits(**asked, work=work, gap=gap, threads=threads, seed=seed)
     except InvalidInput as error:
         field, _, rest = str(error).partition(" ")
         raise InvalidInput(f"{'--time-limit' if field == 'time_s' else f'--{field}'} {rest}") from error

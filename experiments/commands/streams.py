@@ -7,9 +7,11 @@ from typing import Any
 
 from experiments.commands.outputs import writable
 from solvers.ir.codec import (
+    MOST_BYTES,
     PlanFile,
     canonical_sha256,
     document_from_raw,
+    json_text,
     parse_json,
     plan_from_raw,
     problem_from_raw,
@@ -76,7 +78,7 @@ def destination(out: Path, flag: str, inputs: tuple[Path, ...] = ()) -> Path:
 def write_at(place: Path, raw: Any) -> None:
     """Write JSON to a file, or alone on stdout for `-`."""
     if is_stream(place):
-        print(json.dumps(raw, ensure_ascii=False, allow_nan=False, indent=1))
+        print(json_text(raw))
     else:
         write_json(place, raw)
 
@@ -88,6 +90,11 @@ def print_json(raw: dict[str, Any]) -> None:
 
 def _stdin() -> str:
     try:
-        return sys.stdin.read()
+        text = sys.stdin.read(MOST_BYTES + 1)
+        if len(text) > MOST_BYTES:
+            raise InvalidInput(f"stdin holds more than {MOST_BYTES} characters: give a smaller file on it")
+        return text
     except (OSError, ValueError) as error:
+        if isinstance(error, InvalidInput):
+            raise
         raise InvalidInput(f"cannot read stdin ({one_line(error)}): give a UTF-8 JSON file on it") from error

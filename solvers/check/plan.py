@@ -9,6 +9,7 @@ from solvers.check.judge import Judge
 from solvers.check.verdict import Verdict
 from solvers.ir.codec import PlanFile, problem_sha256
 from solvers.ir.problem import Problem
+from solvers.ir.sentences import quoted
 from solvers.ir.solution import Status
 from solvers.kinds import KINDS, load
 
@@ -42,7 +43,8 @@ def check_plan(
         return Verdict((f"the plan is of kind {plan_file.kind}, but the problem of kind {problem.KIND}",))
     expected = problem_sha256(problem) if sha256 is None else sha256
     if plan_file.problem_sha256 not in (None, expected):
-        return Verdict((f"problem_sha256 is {plan_file.problem_sha256}, another problem's: this one has {expected}",))
+        shown = quoted(plan_file.problem_sha256).strip("'")
+        return Verdict((f"problem_sha256 is {shown}, another problem's: this one has {expected}",))
     plan = plan_file.plan()
     if plan is None:
         violations = [f"the answer is {plan_file.status.value}: there is no decision to judge"]
@@ -53,8 +55,8 @@ def check_plan(
         violations = [*judged.violations, *_claims_with_decision(plan_file, judged.objective_us)]
     violations += _base(problem, plan_file)
     violations += _least_budget(problem, plan_file)
-    violations += _certificate(problem, plan_file, certificates)
-    return Verdict(tuple(violations), judged.objective_us)
+    faults, certified = _certificate(problem, plan_file, certificates)
+    return Verdict((*violations, *faults), judged.objective_us, certified)
 
 
 def _claims_with_decision(plan: PlanFile, objective: int | None) -> list[str]:
@@ -139,19 +141,23 @@ def _said(reason: str | None) -> tuple[str | None, int | None]:
     return (found[1], int(found[2])) if found else (None, None)
 
 
-def _certificate(problem: Problem, plan: PlanFile, certificates: Mapping[str, AddUp] | None) -> list[str]:
+def _certificate(
+    problem: Problem, plan: PlanFile, certificates: Mapping[str, AddUp] | None
+) -> tuple[list[str], float | None]:
     """Add the certificate up again: it proves the bound claimed, or that nothing is valid where that is claimed."""
     if plan.certificate is None:
-        return []
+        return [], None
     form = plan.certificate.get("form")
     known = certificates_of(problem.KIND) if certificates is None else certificates
     add_up = known.get(form) if isinstance(form, str) else None
     if add_up is None:
         names = ", ".join(sorted(known)) or "none"
-        return [f"certificate has the unknown form {form!r}: the kind {problem.KIND} knows {names}"]
+        return [f"certificate has the unknown form {quoted(form)}: the kind {problem.KIND} knows {names}"], None
     faults, proved = add_up(problem, plan.certificate)
-    if not faults and plan.status is Status.INFEASIBLE and proved < math.inf:
-        return [f"status is infeasible, but the certificate proves only that no decision ends before {proved} us"]
-    if not faults and plan.bound_us is not None and plan.bound_us > proved:
-        return [f"bound_us is {plan.bound_us}, but the certificate proves only {proved}"]
-    return [f"certificate: {fault}" for fault in faults]
+    if faults:
+        return [f"certificate: {fault}" for fault in faults], None
+    if plan.status is Status.INFEASIBLE and proved < math.inf:
+        return [f"status is infeasible, but the certificate proves only that no decision ends before {proved} us"], None
+    if plan.bound_us is not None and plan.bound_us > proved:
+        return [f"bound_us is {plan.bound_us}, but the certificate proves only {proved}"], proved
+    return [], proved

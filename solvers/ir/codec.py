@@ -4,6 +4,7 @@ import hashlib
 import json
 import math
 import os
+import stat
 import tempfile
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeVar
@@ -17,13 +18,17 @@ from solvers.ir.hardware import Hardware
 from solvers.ir.problem import Plan, Problem
 from solvers.ir.report import Report, Row
 from solvers.ir.schedule import Schedule
-from solvers.ir.sentences import one_line, sentence
+from solvers.ir.sentences import one_line, quoted, sentence
 from solvers.ir.solution import Solution, Status
 from solvers.kinds import KINDS, load
 
 Document = OpGraph | Hardware | Schedule | Report | Row
 PROBLEM_FORMAT = "bayplan-problem/1"
 PLAN_FORMAT = "bayplan-plan/1"
+READABLE = 1_000_000
+"""Characters of JSON up to which a file is written a value a line."""
+MOST_BYTES = 1 << 30
+"""Larger files are refused unread: no file of ours comes near."""
 
 
 class Headed(Protocol):
@@ -158,16 +163,29 @@ def read_document(path: Path, kind: type[DocumentT]) -> DocumentT:
 
 
 def read_text(path: Path) -> str:
-    """A file's text; raises `InvalidInput` where it cannot be read."""
+    """A file's text; raises `InvalidInput` where it cannot be read, is no regular file, or is larger than 1 GiB."""
     try:
+        about = os.stat(path)
+        if not stat.S_ISREG(about.st_mode):
+            raise InvalidInput(f"{path} is no regular file: give a JSON file, or - and the JSON on stdin")
+        if about.st_size > MOST_BYTES:
+            raise InvalidInput(f"{path} has {about.st_size} bytes, the limit is {MOST_BYTES}: give a smaller file")
         return Path(path).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
+        if isinstance(error, InvalidInput):
+            raise
         raise InvalidInput(f"cannot read {path} ({one_line(error)}): give a readable UTF-8 JSON file") from error
+
+
+def json_text(raw: Any) -> str:
+    """JSON as files hold it: a value a line, or without any space where that makes more than `READABLE` characters."""
+    text = json.dumps(raw, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return text if len(text) > READABLE else json.dumps(raw, ensure_ascii=False, allow_nan=False, indent=1)
 
 
 def write_json(path: Path, raw: Any) -> None:
     """Write a JSON file whole or not at all (a temporary file beside it, then a rename)."""
-    write_text(path, json.dumps(raw, ensure_ascii=False, allow_nan=False, indent=1) + "\n")
+    write_text(path, json_text(raw) + "\n")
 
 
 def write_text(path: Path, text: str) -> None:
@@ -198,14 +216,14 @@ def _body(raw: Any, expected: str, place: str) -> dict[str, Any]:
         raise InvalidInput(f"{place} holds {type(raw).__name__}, not a JSON object: a {expected} file starts with {{")
     found = raw.get("format")
     if found != expected:
-        raise InvalidInput(f"{place} has format {found!r}, but {expected!r} is expected here: give such a file")
+        raise InvalidInput(f"{place} has format {quoted(found)}, but {expected!r} is expected here: give such a file")
     return {key: value for key, value in raw.items() if key != "format"}
 
 
 def _kind(body: dict[str, Any], place: str, keep: bool = False) -> str:
     kind = body.get("kind")
     if not isinstance(kind, str) or kind not in KINDS:
-        raise InvalidInput(f"{place} has kind {kind!r}: choose of {', '.join(sorted(KINDS))}")
+        raise InvalidInput(f"{place} has kind {quoted(kind)}: choose of {', '.join(sorted(KINDS))}")
     if not keep:
         del body["kind"]
     return kind
@@ -235,5 +253,6 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         names = [key for key, _ in pairs]
-        raise ValueError(f"the key {next(key for key in names if names.count(key) > 1)!r} appears twice")
+        twice = next(key for key in names if names.count(key) > 1)
+        raise ValueError(f"the key {quoted(twice)} appears twice")
     return found

@@ -41,11 +41,15 @@ class RecomputeGraphProblem(Problem, frozen=True, kw_only=True, omit_defaults=Tr
         require_index(self.replays_from, len(self.ops), "replays_from", "stages")
 
 
-class RecomputeGraphPlan(Plan, frozen=True, kw_only=True):
-    """`compute` lists the [stage, op] pairs with R = 1 (every [t, t] included), `keep` those with S = 1."""
+class RecomputeGraphPlan(Plan, frozen=True, kw_only=True, omit_defaults=True):
+    """`compute` lists the [stage, op] pairs with R = 1 (every [t, t] included), `keep` those with S = 1.
+
+    `keep_runs` says the same as `keep` in fewer words, [op, first stage, last stage]: a large plan has it instead.
+    """
 
     compute: tuple[tuple[Index, Index], ...]
-    keep: tuple[tuple[Index, Index], ...]
+    keep: tuple[tuple[Index, Index], ...] = ()
+    keep_runs: tuple[tuple[Index, Index, Index], ...] = ()
 
 
 class Window(Record, frozen=True, kw_only=True):

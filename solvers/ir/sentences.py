@@ -12,7 +12,15 @@ _STEP = re.compile(r'\.(?P<key>[^.\[]+)|\[(?P<index>\d+)\]|\[(?P<quoted>"(?:[^"\
 _SOME_KEY = "[...]"
 """What the decoder writes for a key of a mapping, whichever it is."""
 SHOWN = 60
-"""Longest value that a sentence quotes."""
+"""Longest value that a sentence of the decoder quotes."""
+QUOTED = 200
+"""Longest value that any sentence quotes."""
+
+
+def quoted(value: object) -> str:
+    """A value as Python writes it, cut at `QUOTED` characters: what a file holds may be of any length."""
+    text = repr(value[: QUOTED + 1] if isinstance(value, str) else value)
+    return text if len(text) <= QUOTED + 2 else f"{text[:QUOTED]}…"
 
 
 def sentence(error: msgspec.ValidationError, raw: Any, kind: type[Any]) -> str:

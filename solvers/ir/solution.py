@@ -31,28 +31,45 @@ class Status(Enum):
     UNKNOWN = "unknown"
 
 
+TIME_S = 60.0
+"""The time limit where nothing is said."""
+MOST_THREADS = 1024
+"""More threads than this no machine has."""
+
+
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """When to stop, the same for every engine.
 
     `time_s` is wall clock; `work` is deterministic (CP-SAT deterministic time, Gurobi work, HiGHS nodes): same seed,
-    same work and `threads=1` give the same plan; `gap` is the relative gap at which the search may stop.
+    same work and `threads=1` give the same plan, however busy the machine is. Left out, `time_s` is `TIME_S`, or
+    infinite where `work` is given; given beside `work`, it only ends what overran, and an answer says so. `gap` is the
+    relative gap at which the search may stop.
     """
 
-    time_s: float = 60.0
+    time_s: float = None  # type: ignore[assignment]  # left out: `__post_init__` says what it is
     work: float | None = None
     gap: float = 0.0
     threads: int = 1
     seed: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse limits that cannot mean anything."""
+        """Refuse limits that cannot mean anything; a time that was left out follows from the work."""
+        if self.time_s is None:
+            known = TIME_S if self.work is None else math.inf  # type: ignore[unreachable]
+            msgspec.structs.force_setattr(self, "time_s", known)
         require_at_least(0, time_s=self.time_s, work=self.work, gap=self.gap)
         require_at_least(1, threads=self.threads)
+        if self.threads > MOST_THREADS:
+            raise InvalidInput(
+                f"threads is {self.threads}, the limit is {MOST_THREADS}: give at most the machine's cores"
+            )
         if self.seed < 0 or self.seed >= 2**31:
             raise InvalidInput(f"seed is {self.seed}, outside 0…{2**31 - 1}: choose one inside")
 
 
 PlanT = TypeVar("PlanT")
+OVERRAN = "the time limit ended the search before its work: another run may answer otherwise"
+"""A reason of answers to limits with both, which only work makes repeatable."""
 
 
 class Solution(msgspec.Struct, Generic[PlanT], frozen=True, kw_only=True):
@@ -145,6 +162,16 @@ class Call:
         """Seconds left of the time limit."""
         return self.limits.time_s - self.elapsed_s
 
+    def share_s(self, share: float) -> float:
+        """Seconds for a part: a share of the time left, all of it where deterministic work is what counts."""
+        return self.left_s if self.limits.work is not None else share * self.left_s
+
+    def said(self, reason: str | None) -> str | None:
+        """A reason, and whether the clock ended what work should have."""
+        if self.limits.work is None or self.left_s > 0:
+            return reason
+        return OVERRAN if reason is None else f"{reason}; {OVERRAN}"
+
     def found(
         self,
         plan: PlanT,
@@ -161,7 +188,7 @@ class Call:
             objective=objective,
             bound=bound,
             base=self.base,
-            reason=reason,
+            reason=reason if bound == objective else self.said(reason),
             seed=self.limits.seed,
             solve_time_s=self.elapsed_s,
             **told,
@@ -187,7 +214,7 @@ class Call:
             solver=self.solver,
             bound=bound,
             base=self.base,
-            reason=reason.replace(INTERRUPTED, INTERRUPTED_EARLY),
+            reason=self.said(reason.replace(INTERRUPTED, INTERRUPTED_EARLY)),
             seed=self.limits.seed,
             solve_time_s=self.elapsed_s,
             **told,

@@ -1,5 +1,6 @@
 """What a search has reached, when it has to stop, and who watches it."""
 
+import math
 import time
 from collections.abc import Callable
 
@@ -13,6 +14,8 @@ _PERIOD_S = 0.2
 """Seconds between calls of the watcher when there is no news."""
 _GRACE_S = 0.3
 """Seconds after the end of the search in which bounds may still be improved."""
+_STEPS, _GRACE_STEPS = 20_000, 500
+"""Steps that a unit of deterministic work allows, and steps behind the end in which bounds may still be improved."""
 
 
 class Stopped(Exception):
@@ -33,6 +36,8 @@ class Progress:
         self._told: tuple[int | None, int | None] | None = None
         self._told_s, self._stopped = 0.0, False
         self._ended_s: float | None = None
+        self._steps, self._ended_step = 0, 0
+        self._most = math.inf if limits.work is None else _STEPS * limits.work
         self.incumbent_us: int | None = None
         self.bound_us: int | None = None
 
@@ -48,12 +53,14 @@ class Progress:
     def stop(self) -> bool:
         """Whether time is up, the gap is small enough, or the watcher has said so; tells it what is new."""
         elapsed, news = self.elapsed_s, (self.incumbent_us, self.bound_us)
-        self._stopped = self._stopped or elapsed >= self._limits.time_s or self.close_enough()
+        self._steps += 1
+        over = elapsed >= self._limits.time_s or self._steps > self._most
+        self._stopped = self._stopped or over or self.close_enough()
         if self._watch is not None and (news != self._told or elapsed >= self._told_s + _PERIOD_S):
             self._told, self._told_s = news, elapsed
             self._stopped = self._watch(*news, elapsed) or self._stopped
         if self._stopped and self._ended_s is None:
-            self._ended_s = elapsed
+            self._ended_s, self._ended_step = elapsed, self._steps
         return self._stopped
 
     @property
@@ -63,7 +70,11 @@ class Progress:
 
     def late(self) -> bool:
         """Whether the search had to stop so long ago that not even a bound is worth waiting for."""
-        return self.stop() and self.elapsed_s >= (self._ended_s or 0.0) + _GRACE_S
+        if not self.stop():
+            return False
+        if self._limits.work is not None:
+            return self._steps >= self._ended_step + _GRACE_STEPS
+        return self.elapsed_s >= (self._ended_s or 0.0) + _GRACE_S
 
     def close_enough(self) -> bool:
         """The relative gap of the limits, where one is given."""

@@ -183,7 +183,7 @@ class _Search:
 
     def _improve(self, weights: list[float]) -> None:
         """Annealing around the relaxation's selection, for the time that is left, or as many rounds as `work` buys."""
-        began, time_s = time.perf_counter(), max(1e-6, (0.3 if self._small() else 1.0) * self._left())
+        began, time_s = time.perf_counter(), max(1e-6, self.call.share_s(0.3 if self._small() else 1.0))
         rounds = None if self.limits.work is None else max(1, int(POLISH_ROUNDS * self.limits.work))
         if self._small():
             rounds = SMALL_ROUNDS if rounds is None else min(rounds, SMALL_ROUNDS)
@@ -214,7 +214,7 @@ class _Search:
 
     def _ask(self, model: LinearModel, engine: str, share: float) -> Answer:
         limits = Limits(
-            time_s=max(0.01, share * self._left()),
+            time_s=max(0.01, self.call.share_s(share)),
             work=self.limits.work,
             gap=0.0,
             threads=self.limits.threads,

@@ -6,6 +6,7 @@ from solvers.check.layout.buffers import bound_to_buffers, passes_of
 from solvers.check.layout.lanes import end_us
 from solvers.check.verdict import Verdict
 from solvers.ir.layout import LayoutBlock, LayoutPlan, LayoutProblem, Policy
+from solvers.ir.sentences import quoted
 
 
 def judge_layout(problem: LayoutProblem, plan: LayoutPlan) -> Verdict:
@@ -33,7 +34,9 @@ def _form(problem: LayoutProblem, plan: LayoutPlan) -> list[str]:
         )
     for index, (block, policy) in enumerate(zip(problem.blocks, plan.policies, strict=False)):
         if policy != "keep" and not block.choice:
-            violations.append(f"policies[{index}] is {policy}, but block {block.name!r} has no choice: it must be keep")
+            violations.append(
+                f"policies[{index}] is {policy}, but block {quoted(block.name)} has no choice: it must be keep"
+            )
     return violations
 
 
@@ -45,7 +48,7 @@ def _buffers(problem: LayoutProblem, plan: LayoutPlan) -> list[str]:
     if most <= plan.buffers:
         return []
     tight = passes[needed.index(most)]
-    place = f"{tight.do} of block {tight.block} ({problem.blocks[tight.block].name!r})"
+    place = f"{tight.do} of block {tight.block} ({quoted(problem.blocks[tight.block].name)})"
     return [f"buffers is {plan.buffers}, but {place} needs {most} chunks in buffers at once"]
 
 
@@ -73,9 +76,9 @@ def device_peak(problem: LayoutProblem, plan: LayoutPlan) -> tuple[int, str]:
     needs = []
     for j, block in enumerate(problem.blocks):
         before = held[j] + swapped[j] - swapped[max(0, j - problem.interval)]
-        needs.append((before + stay[j] + block.forward_transient_bytes, f"forward of block {j} ({block.name!r})"))
+        needs.append((before + stay[j] + block.forward_transient_bytes, f"forward of block {j} ({quoted(block.name)})"))
         own = block.activation_bytes + block.backward_transient_bytes
-        needs.append((before + own, f"backward of block {j} ({block.name!r})"))
+        needs.append((before + own, f"backward of block {j} ({quoted(block.name)})"))
     peak, place = max(needs, key=lambda need: need[0])
     persistent = sum(problem.chunk_bytes + problem.chunks[chunk].persistent_bytes for chunk in plan.persistent)
     return persistent + plan.buffers * problem.chunk_bytes + problem.fixed_bytes + peak, place

@@ -27,7 +27,8 @@ def add_up(problem: RecomputeGraphProblem, certificate: Mapping[str, Any]) -> tu
     except Fault as fault:
         return [str(fault)], -math.inf
     least = min(_value(leaf, relaxation, unit) for leaf in leaves)
-    return [], -(-least // unit)  # rounded up: objectives are whole
+    step = math.gcd(*(op.time_us for op in problem.ops)) or 1
+    return [], -(-least // (unit * step)) * step  # rounded up: objectives are whole multiples of what divides all times
 
 
 def _value(leaf: Leaf, relaxation: CutRelaxation, unit: int) -> int:

@@ -14,7 +14,7 @@ def judge_recompute_graph(problem: RecomputeGraphProblem, plan: RecomputeGraphPl
     count = len(problem.ops)
     violations, computed = _by_stage("compute", plan.compute, count)
     more, kept = _by_stage("keep", plan.keep, count)
-    violations += more
+    violations += [*more, *_add_runs(kept, plan.keep_runs, count)]
     if not violations:
         violations = _form(computed, kept)
     if not violations:
@@ -46,6 +46,18 @@ def _by_stage(name: str, pairs: tuple[tuple[int, int], ...], count: int) -> tupl
         else:
             found[t].add(i)
     return violations, found
+
+
+def _add_runs(kept: Sets, runs: tuple[tuple[int, int, int], ...], count: int) -> list[str]:
+    """The stages of `keep_runs`, added to `kept`: each once, and none that `keep` has listed."""
+    for number, (i, first, last) in enumerate(runs):
+        if not (0 <= i < count and 0 <= first <= last < count):
+            return [f"keep_runs[{number}] is [{i}, {first}, {last}], but stages and ops are 0…{count - 1}, in order"]
+        for t in range(first, last + 1):
+            if i in kept[t]:
+                return [f"keep_runs[{number}] keeps op {i} in stage {t} a second time"]
+            kept[t].add(i)
+    return []
 
 
 def _form(computed: Sets, kept: Sets) -> list[str]:

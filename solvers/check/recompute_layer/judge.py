@@ -2,6 +2,7 @@
 
 from solvers.check.verdict import Verdict
 from solvers.ir.recompute import LayerGroup, RecomputeLayerPlan, RecomputeLayerProblem
+from solvers.ir.sentences import quoted
 
 
 def judge_recompute_layer(problem: RecomputeLayerProblem, plan: RecomputeLayerPlan) -> Verdict:
@@ -59,7 +60,7 @@ def _coverage(problem: RecomputeLayerProblem, group: LayerGroup, place: str) -> 
     when = dict(group.recomputed)
     stored = set(group.stored)
     violations = [
-        f"{place} neither stores nor recomputes op {i} ({op.name!r}), which a backward op reads"
+        f"{place} neither stores nor recomputes op {i} ({quoted(op.name)}), which a backward op reads"
         for i, op in enumerate(problem.ops)
         if op.needed and i not in stored and i not in when
     ]
@@ -81,7 +82,7 @@ def _windows(problem: RecomputeLayerProblem, group: LayerGroup, place: str) -> l
     violations = []
     for w, window in enumerate(problem.windows):
         inside = [i for i, at in group.recomputed if at == w]
-        where = f"window {w} ({window.name!r})"
+        where = f"window {w} ({quoted(window.name)})"
         violations += [f"{place} recomputes op {i}, a communication, in {where}" for i in inside if problem.ops[i].comm]
         used = _time_us(problem, group, w)
         if used > window.time_us:

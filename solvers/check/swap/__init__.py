@@ -1,6 +1,13 @@
 """The judge of kind `swap`: decisions, and schedules that carry them out."""
 
 from solvers.check.judge import Judge
+from solvers.check.swap.floor import best_us
 from solvers.check.swap.judge import base_us, is_feasible, judge_swap, known_least_budget
 
-JUDGE = Judge(decision=judge_swap, base_us=base_us, least_budget_bytes=known_least_budget, is_feasible=is_feasible)
+JUDGE = Judge(
+    decision=judge_swap,
+    base_us=base_us,
+    least_budget_bytes=known_least_budget,
+    is_feasible=is_feasible,
+    best_us=best_us,
+)

@@ -7,6 +7,7 @@ from fractions import Fraction
 from itertools import accumulate
 
 from solvers.check.verdict import Verdict
+from solvers.ir.sentences import quoted
 from solvers.ir.swap import Swap, SwapLink, SwapPlan, SwapProblem, SwapTensor
 
 
@@ -118,7 +119,7 @@ def _form(problem: SwapProblem, plan: SwapPlan) -> list[str]:
     violations = []
     seen = set()
     for number, swap in enumerate(plan.swaps):
-        place = f"swaps[{number}]: tensor {swap.tensor!r}"
+        place = f"swaps[{number}]: tensor {quoted(swap.tensor)}"
         tensor = tensors.get(swap.tensor)
         if tensor is None:
             violations.append(f"{place} is not one of the problem's {len(tensors)} tensors")
@@ -138,7 +139,7 @@ def _memory(problem: SwapProblem, pairs: list[tuple[Swap, SwapTensor]]) -> list[
     for j, memory in enumerate(problem.memory_bytes):
         least = memory - absent[j]
         if least > problem.budget_bytes:
-            place = f"op {j} ({problem.ops[j].name!r})"
+            place = f"op {j} ({quoted(problem.ops[j].name)})"
             violations.append(f"{place} needs {least} bytes when all is swapped out, budget {problem.budget_bytes}")
     return violations
 

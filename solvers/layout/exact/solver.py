@@ -213,7 +213,7 @@ class _Search:
         It ends sooner where it found nothing better for `idle_s`; the relaxation then needs the time more.
         """
         began = time.perf_counter()
-        end_s, work = began + share * self._left(), self.limits.work
+        end_s, work = began + self.call.share_s(share), self.limits.work
         most = math.inf if work is None else max(1, int(share * ROUNDS * work))
         news = [(self.best.end_us, began)]
 
@@ -228,7 +228,7 @@ class _Search:
 
     def _ask(self, model: LinearModel, engine: str, share: float, start: FloatArray | None = None) -> Answer:
         limits = Limits(
-            time_s=max(0.01, share * self._left()),
+            time_s=max(0.01, self.call.share_s(share)),
             work=self.limits.work,
             threads=self.limits.threads,
             seed=self.limits.seed,

@@ -1,9 +1,13 @@
 """What the solvers of this room answer alike: nothing to do, impossible, or a plan measured exactly."""
 
+import itertools
 import math
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+
+import msgspec
 
 from solvers.ir.recompute import RecomputeGraphPlan
 from solvers.ir.solution import INTERRUPTED, Call, Limits, Solution, Watch
@@ -15,6 +19,8 @@ from solvers.recompute.graph.replay import Instance, Runs, plan_of, replay_runs,
 Answer = Solution[RecomputeGraphPlan]
 SLACK = 1e-6
 """The relative tolerance of the float engines' integer searches: their bounds are lowered by it before rounding up."""
+TICKS = 200_000
+"""Steps of polishing first plans that a unit of deterministic work allows, divided by the number of ops."""
 FITS = "everything fits: nothing needs to be recomputed"
 
 
@@ -44,6 +50,27 @@ class Search:
     def left_s(self) -> float:
         """Seconds left of the time limit."""
         return self.limits.time_s - (time.perf_counter() - self.began)
+
+    @contextmanager
+    def share(self, part: float) -> Iterator[None]:
+        """Within, this part of the time left, or of the whole work where that is what counts, is all there is."""
+        limits = self.limits
+        if limits.work is None:
+            elapsed = time.perf_counter() - self.began
+            some = msgspec.structs.replace(limits, time_s=max(0.0, elapsed + part * (limits.time_s - elapsed)))
+        else:
+            some = msgspec.structs.replace(limits, work=part * limits.work)
+        self.limits = some
+        try:
+            yield
+        finally:
+            self.limits = limits
+
+    def counted(self, per_work: float) -> Callable[[], bool]:
+        """Whether to end a loop that asks this at each step: `done`, or after so many steps a unit of work."""
+        steps = itertools.count()
+        most = math.inf if self.limits.work is None else per_work * self.limits.work
+        return lambda: next(steps) > most or self.done()
 
     def done(self) -> bool:
         """Whether the search was stopped, is out of time, or has met its bound within the gap asked for."""
@@ -134,9 +161,9 @@ def first_plans(search: Search, windows: Sequence[int]) -> None:
 
     `windows` are the communications that may hide recomputation.
     """
-    given = search.given
+    given, stop = search.given, search.counted(TICKS / len(search.given))
     for recomputed in evictions(given, search.done):
-        search.offer(polish(given, recomputed, windows, search.done))
+        search.offer(polish(given, recomputed, windows, stop))
         if search.done():
             break
 

@@ -44,12 +44,15 @@ class OptIntervals:
         if size > self.most_literals:
             search.notes.append(f"the model would have some {size} windows to choose, more than {self.most_literals}")
         elif not search.done():
-            _Intervals(search, self.again).run()
+            Intervals(search, self.again).run()
         return search.answer()
 
 
-class _Intervals:
-    """The whole model first; where that is not the end, neighbourhoods of the best plan, each with the rest fixed."""
+class Intervals:
+    """The whole model first; where that is not the end, neighbourhoods of the best plan, each with the rest fixed.
+
+    It offers its plans to the search, and notes there what was proved within the class.
+    """
 
     def __init__(self, search: Search, again: int) -> None:
         from solvers.recompute.graph.interval_model import IntervalModel
@@ -67,7 +70,7 @@ class _Intervals:
         """Until proved within the class, stopped, or out of time or work."""
         search = self.search
         work = None if self.work is None else WHOLE_SHARE * self.work
-        found = self._ask(self._whole(), WHOLE_SHARE * search.left_s(), work)
+        found = self._ask(self._whole(), (WHOLE_SHARE if self.work is None else 1.0) * search.left_s(), work)
         if found.status is Status.OPTIMAL:
             search.notes.append(f"optimal within plans that {self.kind}: {found.objective} us")
         elif found.status is Status.INFEASIBLE:
@@ -91,7 +94,8 @@ class _Intervals:
             before = search.objective
             free = _neighbourhood(search.given, self.source, self.size)
             model = self.model.around(search.runs, free)
-            found = self._ask(model, LEAST_S, None if rounds is None else LEAST_WORK)
+            limits = (LEAST_S, None) if rounds is None else (search.left_s(), LEAST_WORK)
+            found = self._ask(model, *limits)
             rounds = None if rounds is None else rounds - 1
             if found.status is Status.OPTIMAL and search.objective == before:
                 self.size = min(MOST_FREE, self.size * 5 // 4)

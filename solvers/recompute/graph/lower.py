@@ -16,7 +16,7 @@ def lower(problem: RecomputeGraphProblem, plan: RecomputeGraphPlan) -> Schedule:
     Raises `InvalidProblem` where the plan breaks a rule of its problem.
     """
     given = instance(problem)
-    runs, violation, _ = runs_of(given, _by_stage(given, plan.compute), _by_stage(given, plan.keep))
+    runs, violation, _ = runs_of(given, _by_stage(given, plan.compute), _kept(given, plan))
     violation = violation or replay_runs(given, runs).violation
     if violation is not None:
         raise InvalidProblem(f"the plan is invalid ({violation}): check it with `bayplan check` before lowering")
@@ -32,6 +32,12 @@ def _by_stage(given: Instance, pairs: tuple[tuple[int, int], ...]) -> Sets:
             )
         found[t].add(i)
     return found
+
+
+def _kept(given: Instance, plan: RecomputeGraphPlan) -> Sets:
+    """What each stage finds, from pairs and runs."""
+    runs = ((t, i) for i, first, last in plan.keep_runs for t in range(first, min(last, len(given)) + 1))
+    return _by_stage(given, (*plan.keep, *runs))
 
 
 class _Lowering:

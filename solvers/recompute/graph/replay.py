@@ -12,6 +12,8 @@ from solvers.ir.recompute import RecomputeGraphPlan, RecomputeGraphProblem
 Sets = Sequence[Collection[int]]
 """Op indices by stage."""
 
+MOST_PAIRS = 50_000
+"""Pairs of a stage and a kept op up to which a plan lists them, about a megabyte of JSON."""
 Runs = Sequence[Mapping[int, int]]
 """By stage t: op i → the last stage at whose start it is still kept from this run; t itself where it is not kept."""
 
@@ -265,8 +267,15 @@ def sets_of(runs: Runs) -> tuple[list[set[int]], list[set[int]]]:
 
 
 def plan_of(runs: Runs) -> RecomputeGraphPlan:
-    """The runs as a decision, pairs in order of stage and op."""
-    return plan_pairs(*sets_of(runs))
+    """The runs as a decision, pairs in order of stage and op; what is kept as runs where there are many pairs."""
+    if sum(until - t for t, run in enumerate(runs) for until in run.values()) <= MOST_PAIRS:
+        return plan_pairs(*sets_of(runs))
+    return RecomputeGraphPlan(
+        compute=tuple((t, i) for t, run in enumerate(runs) for i in sorted(run)),
+        keep_runs=tuple(
+            (i, t + 1, until) for t, run in enumerate(runs) for i, until in sorted(run.items()) if until > t
+        ),
+    )
 
 
 def plan_pairs(compute: Sets, keep: Sets) -> RecomputeGraphPlan:

@@ -100,7 +100,8 @@ def _better_start(
     problem: ReplanProblem, limits: Limits, progress: Progress, kept: Solution[ReplanPlan]
 ) -> Solution[ReplanPlan]:
     """What the heuristics find in some of the time, if it is better: the search may not come far."""
-    some = msgspec.structs.replace(limits, time_s=_SHARE * progress.left_s)
+    share = _SHARE if limits.work is None else 1.0
+    some = msgspec.structs.replace(limits, time_s=share * progress.left_s)
     other = best_of_others(problem, some, lambda *_: progress.stop())
     return kept if other is None else better(kept, other)
 

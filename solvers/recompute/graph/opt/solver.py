@@ -1,11 +1,13 @@
 """`opt`: Lynx-OPT at scale, with a bound that anyone can add up again (README, `opt`).
 
 The bound is the cut relaxation's, certified by the dual vectors of its search tree. The plan of a graph with repeated
-layers is a pattern for each layer and a window for what it hides; other graphs are planned by eviction and search.
+layers is a pattern for each layer and a window for what it hides; other graphs are planned by eviction and search. The
+room's other solvers are members: they go on from the best plan and bound so far, each for a share of the limits.
 """
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import msgspec
@@ -13,27 +15,28 @@ import msgspec
 from solvers.ir.errors import InvalidInput
 from solvers.ir.recompute import RecomputeGraphProblem
 from solvers.ir.solution import Limits, Watch
-from solvers.recompute.graph.answers import Answer, Search, trivial
+from solvers.recompute.graph.answers import Answer, Search, no_plan, trivial
 from solvers.recompute.graph.evict import evictions
+from solvers.recompute.graph.opt import members
 from solvers.recompute.graph.opt.bound.cut import CutRelaxation, Shape
 from solvers.recompute.graph.opt.bound.shapes import WHOLE, general_shapes, layered_shapes
 from solvers.recompute.graph.opt.bound.tree import BoundSearch
-from solvers.recompute.graph.opt.layers import find_layers
+from solvers.recompute.graph.opt.layers import Layers, find_layers
 from solvers.recompute.graph.opt.planning.layered import LayeredPlanner
 from solvers.recompute.graph.opt.search.plans import Effort, construct, improve
+from solvers.recompute.graph.opt.unit import in_us, shortest, watch_in_us
 from solvers.recompute.graph.replay import instance
+from solvers.recompute.graph.stages import column_count
 
 MOSTLY = 0.4
 """Where repeated layers are a smaller share of the ops (half is a forward pass), a general cut is tried too."""
 MOST_LEAVES = 300
 """The most leaves of a certificate."""
-FIRST_SHARE, PLAN_SHARE, BOUND_SHARE, POLISH_SHARE, LAST_SHARE = 0.25, 0.35, 0.4, 0.6, 0.9
-"""Shares of the time left at each step: choice of the cut, plan, tree of the bound, local search; and a first plan
-where there is none yet."""
 LATE_S = 0.5
 """How long a quick plan may be looked for behind the limits, where there is none."""
-LEAVES, MOVES, FIRST_S = 20, 500, 0.5
-"""What one unit of deterministic work allows: leaves of the tree, moves of the local search, seconds for a plan."""
+LEAVES, MOVES, CUTS, ROUNDS = 20, 500, 8, 4
+"""What one unit of deterministic work allows: leaves of the tree, moves of the local search, cuts tried, and rounds of
+careful constructions of a first plan."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,7 @@ class Opt:
     """A plan with a certified gap, for graphs of up to a thousand operators and more.
 
     `engine` solves the linear and integer models (cpsat is refused: it has no duals). The bound is valid for every plan
-    of the problem.
+    of the problem; the certificate proves it, or the part of it that `reason` names.
     """
 
     engine: str = "auto"
@@ -51,39 +54,82 @@ class Opt:
         """The best plan and the best bound found within the limits; INFEASIBLE only with a proof."""
         if self.engine == "cpsat":
             raise InvalidInput("opt needs dual values, which engine cpsat does not give: choose highs, gurobi or auto")
-        search = Search(instance(problem), self.NAME, limits, watch)
-        return trivial(search) or _Optimum(search, self.engine).answer()
+        short, factor = shortest(problem)
+        search = Search(instance(short), self.NAME, limits, watch_in_us(watch, factor))
+        return in_us(trivial(search) or _Optimum(search, self.engine).answer(), factor)
 
 
 class _Optimum:
-    """One solve: cut, plan, tighten, polish, each as long as it helps."""
+    """One solve: cut, plan, tighten, polish, and the other solvers, each as long as it helps."""
 
     def __init__(self, search: Search, engine: str) -> None:
         self.search, self.engine = search, engine
         self.layers = find_layers(search.given)
+        self.columns = column_count(search.given)
         self.bounds: BoundSearch | None = None
+        self.impossible: Answer | None = None
 
     def answer(self) -> Answer:
-        search = self.search
-        self._choose_cut()
-        if self.bounds is not None and (missing := self.bounds.missing_bytes(search.left_s())) > 0:
-            least = search.given.budget + missing
-            search.engine = self.bounds.engine_used
-            return search.infeasible(least, f"no plan fits: the budget must be at least {least} bytes")
-        if self.layers is not None and self.bounds is not None and not search.done():
-            LayeredPlanner(search, self.layers, self.bounds, self.engine).run(self._time_s(PLAN_SHARE))
-        if search.objective is None:
-            self._first_plan()
-        self._tighten(self._time_s(BOUND_SHARE))
-        self._polish(self._time_s(POLISH_SHARE))
-        self._tighten(self._time_s(1.0))
-        if search.objective is None:
+        """Every part in turn until one proves the end."""
+        parts = self._tiny if self.columns < members.TINY else self._general if self._irregular else self._layered
+        parts()
+        if self.impossible is not None:
+            return self.impossible
+        if self.search.objective is None:
             self._any_plan()
         return self._certified()
 
-    def _time_s(self, share: float) -> float:
-        """A share of the time left; all of it where deterministic work is what counts."""
-        return self.search.left_s() * (share if self.search.limits.work is None else 1.0)
+    @property
+    def _irregular(self) -> bool:
+        return self.layers is None or not self._mostly(self.layers)
+
+    def _mostly(self, layers: Layers) -> bool:
+        return layers.size * layers.count >= MOSTLY * len(self.search.given)
+
+    def _tiny(self) -> None:
+        """Few columns: the whole model mostly ends it; the cut is for its certificate."""
+        self._share(0.2, members.quick, self.search)
+        self._share(0.2, self._choose_cut)
+        self._share(0.5, self._whole)
+        self._share(0.3, self._tighten)
+        self._share(0.5, self._first_plan)
+        self._share(0.3, members.intervals, self.search)
+        self._share(0.5, self._polish)
+        self._share(1.0, self._whole)
+
+    def _general(self) -> None:
+        """Graphs without repeated layers: intervals have most of the time."""
+        self._share(0.1, members.quick, self.search)
+        self._share(0.1, self._choose_cut)
+        self._share(0.1, self._first_plan)
+        if self.columns < members.SMALL:
+            self._share(0.4, self._whole)
+        self._share(0.15, self._polish)
+        self._share(0.75, members.intervals, self.search)
+        if members.SMALL <= self.columns < members.LARGE and self.search.limits.work is None:
+            self._share(0.3, self._whole)
+        self._share(0.4, self._tighten)
+        self._share(1.0, self._polish)
+
+    def _layered(self) -> None:
+        """Repeated layers: patterns first."""
+        self._share(0.25, self._choose_cut)
+        self._share(0.35, self._patterns)
+        self._share(0.3, self._first_plan)
+        if self.columns < members.SMALL:
+            self._share(0.4, self._whole)
+        self._share(0.3, self._tighten)
+        self._share(0.4, self._polish)
+        self._share(0.6, members.intervals, self.search)
+        self._share(0.5, self._polish)
+        self._share(1.0, self._tighten)
+
+    def _share(self, part: float, run: Callable[..., None], *given: object) -> None:
+        """One part within its share of what is left, unless there is nothing left to do."""
+        if self.impossible is not None or self.search.done():
+            return
+        with self.search.share(part):
+            run(*given)
 
     # -- the bound
 
@@ -91,33 +137,39 @@ class _Optimum:
         given = self.search.given
         if self.layers is None:
             return general_shapes(given)
-        repeated = self.layers.size * self.layers.count >= MOSTLY * len(given)
         layered = list(layered_shapes(given, self.layers))
-        return layered if repeated and len(given) > WHOLE else [*general_shapes(given), *layered]
+        both = [*general_shapes(given), *layered]
+        return layered if self._mostly(self.layers) and len(given) > WHOLE else both
 
     def _choose_cut(self) -> None:
         """The cut with the largest linear bound."""
-        deadline = time.perf_counter() + self._time_s(FIRST_SHARE)
-        for shape in self._shapes():
-            left = deadline - time.perf_counter()
-            if left <= 0 or self.search.stopped:
-                return
-            candidate = BoundSearch(CutRelaxation(self.search.given, shape), self.engine)
+        search, work, shapes = self.search, self.search.limits.work, self._shapes()
+        for shape in shapes if work is None or not self._irregular else shapes[: 1 + int(CUTS * work)]:
+            left = search.left_s()
+            if left <= 0 or search.stopped:
+                break
+            candidate = BoundSearch(CutRelaxation(search.given, shape), self.engine)
             if candidate.root(left) and (self.bounds is None or candidate.bound_us > self.bounds.bound_us):
                 self.bounds = candidate
                 self._take_bound()
+        if self.bounds is not None and search.objective is None:
+            missing = self.bounds.missing_bytes(search.left_s())
+            if missing > 0:
+                least = search.given.budget + missing
+                search.engine = self.bounds.engine_used
+                self.impossible = search.infeasible(least, f"no plan fits: the budget must be at least {least} bytes")
 
     def _take_bound(self) -> None:
         if self.bounds is not None:
             self.search.raise_bound(self.search.given.base + self.bounds.bound_us)
             self.search.report()
 
-    def _tighten(self, time_s: float) -> None:
+    def _tighten(self) -> None:
         """Branch until the bound meets the plan or the time is over."""
         search = self.search
         if self.bounds is None or search.done():
             return
-        given, deadline = search.given, time.perf_counter() + time_s
+        given, deadline = search.given, time.perf_counter() + search.left_s()
 
         def target() -> float:
             if search.objective is None:
@@ -129,38 +181,51 @@ class _Optimum:
             return search.stopped
 
         work = search.limits.work
-        most = MOST_LEAVES if work is None else min(MOST_LEAVES, 1 + int(LEAVES * work))
+        most = MOST_LEAVES if work is None else min(MOST_LEAVES, self.bounds.leaves + int(LEAVES * work))
         self.bounds.run(target, deadline, most, stop)
         self._take_bound()
 
     # -- the plan
 
+    def _whole(self) -> None:
+        if members.whole(self.search, self.engine):
+            self.impossible = no_plan(self.search)
+
+    def _patterns(self) -> None:
+        if self.layers is not None and self.bounds is not None:
+            LayeredPlanner(self.search, self.layers, self.bounds, self.engine).run(self.search.left_s())
+
     def _first_plan(self) -> None:
         search = self.search
-        if search.done():
+        if search.objective is not None:
             return
-        work, time_s = search.limits.work, self._time_s(LAST_SHARE)
-        deadline = time.perf_counter() + (time_s if work is None else min(time_s, FIRST_S * work))
-        found = construct(search.given, deadline, search.limits.seed, self._watched)
+        work = search.limits.work
+        rounds = None if work is None else 1 + int(ROUNDS * work)
+        deadline = time.perf_counter() + search.left_s()
+        found = construct(search.given, deadline, search.limits.seed, self._watched, rounds)
         if found is not None:
             search.offer(found)
 
     def _any_plan(self) -> None:
         """Where time is over without a plan, one pass over the stages still finds many."""
-        deadline = time.perf_counter() + LATE_S
-        for found in evictions(self.search.given, lambda: self.search.stopped or time.perf_counter() > deadline):
-            if self.search.offer(found):
+        search, deadline = self.search, time.perf_counter() + LATE_S
+
+        def stop() -> bool:
+            return search.stopped or (search.limits.work is None and time.perf_counter() > deadline)
+
+        for found in evictions(search.given, stop):
+            if search.offer(found):
                 return
 
-    def _polish(self, time_s: float) -> None:
+    def _polish(self) -> None:
         search = self.search
-        if search.runs is None or search.done():
+        if search.runs is None:
             return
         again = [{i for i in run if i != t} for t, run in enumerate(search.runs)]
-        deadline = time.perf_counter() + time_s
+        deadline = time.perf_counter() + search.left_s()
         moves = None if search.limits.work is None else int(MOVES * search.limits.work)
         goal = search.bound / (1 - search.limits.gap) if search.limits.gap < 1 else math.inf
-        fresh = None if self.layers is None else 0  # a layered plan is better than any fresh one: keep to it
+        fresh = None if self._irregular else 0  # a layered plan is better than any fresh one: keep to it
         search.offer(
             improve(search.given, again, Effort(deadline, moves, goal, fresh), search.limits.seed, self._watched)
         )
@@ -170,10 +235,19 @@ class _Optimum:
         return self.search.stopped
 
     def _certified(self) -> Answer:
-        search = self.search
-        if self.bounds is not None:
-            search.engine = self.bounds.engine_used
+        """The answer with its certificate: one that is optimal by an engine's word alone has none."""
+        search, bounds = self.search, self.bounds
+        proved = search.given.base + (0 if bounds is None else bounds.bound_us)
+        used = [name for name in (None if bounds is None else bounds.engine_used, search.engine) if name is not None]
+        search.engine = ", ".join(dict.fromkeys(used)) or None
+        if search.bound > proved:
+            known = search.bound
+            if known == search.objective:
+                search.notes.append(f"an engine proved the bound; a certificate proves {proved} of it")
+                return search.answer()
+            search.notes.append(f"the bound is the certificate's; an engine claims {known}")
+            search.bound = proved
         solution = search.answer()
-        if self.bounds is None or self.bounds.bound_us <= 0:
+        if bounds is None or bounds.bound_us <= 0:
             return solution
-        return msgspec.structs.replace(solution, certificate=self.bounds.certificate())
+        return msgspec.structs.replace(solution, certificate=bounds.certificate())

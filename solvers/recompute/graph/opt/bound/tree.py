@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from solvers.engines import LinearModel, ModelBuilder, solve
-from solvers.engines.duals import UNIT, whole_dual, whole_us
+from solvers.engines.duals import UNIT, whole_dual
 from solvers.engines.model import FloatArray
 from solvers.ir.solution import Limits, Status
 from solvers.recompute.graph.opt.bound.cut import CutRelaxation, Key, text
@@ -29,22 +29,25 @@ MOST_PACKINGS = 300
 """A zone with more maximal packings of its windows than this is bounded by times and thresholds instead."""
 FINE = 2**14
 """The linear models count memory in units of some 1/FINE of the budget."""
+FINE_TIME = 22
+"""They count time so that the base has this many binary digits."""
 FORM = "cut-relaxation/1"
 
 
 @dataclass(frozen=True)
 class Leaf:
-    """A part of the space: limits on some columns, duals that bound it, and the bound in 1/UNIT µs over the base."""
+    """A part of the space: limits on some columns, duals that bound it, and the bound in 1/unit µs over the base."""
 
     limits: Mapping[Key, tuple[int, int]]
     duals: Mapping[Key, int]
     weights: Mapping[int, Mapping[int, int]]
     bound: int
+    unit: int
 
     @property
     def bound_us(self) -> int:
         """The least whole microsecond over the base that it proves."""
-        return whole_us(self.bound)
+        return -(-self.bound // self.unit)
 
 
 @dataclass(order=True)
@@ -61,6 +64,7 @@ class BoundSearch:
     def __init__(self, relaxation: CutRelaxation, engine: str = "auto") -> None:
         self.relaxation, self.engine = relaxation, engine
         self.memory_unit = memory_unit(relaxation.given)
+        self.time_unit, self.unit = time_units(relaxation.given)
         self.keys = list(relaxation.columns)
         self.place = {key: number for number, key in enumerate(self.keys)}
         self.row_keys: list[Key] = list(relaxation.rows)
@@ -70,7 +74,7 @@ class BoundSearch:
         self.nodes: list[_Node] = []
         self.closed: list[Leaf] = []
         self.values: FloatArray | None = None
-        self.first = Leaf({}, {}, {}, 0)
+        self.first = Leaf({}, {}, {}, 0, self.unit)
         self._numbers = itertools.count()
         self.engine_used = engine
 
@@ -79,6 +83,11 @@ class BoundSearch:
         """What all leaves prove together."""
         open_leaves = [node.leaf for node in self.nodes[:1]]
         return min((leaf.bound_us for leaf in (*self.closed, *open_leaves)), default=0)
+
+    @property
+    def leaves(self) -> int:
+        """How many leaves the tree has so far."""
+        return len(self.closed) + len(self.nodes)
 
     def root(self, time_s: float) -> bool:
         """Solve the relaxation of the whole space; answers whether that succeeded in time."""
@@ -91,11 +100,11 @@ class BoundSearch:
     def prices(self) -> Prices:
         """What memory at the cut and windows cost at the root of the tree."""
         leaf = self.first
-        byte = -leaf.duals.get(("memory", self.relaxation.shape.cut), 0) / UNIT
+        byte = -leaf.duals.get(("memory", self.relaxation.shape.cut), 0) / self.unit
         windows: dict[int, float] = {}
         for prices in leaf.weights.values():
             for spent, worth in prices.items():
-                windows[spent] = min(windows.get(spent, math.inf), worth / UNIT)
+                windows[spent] = min(windows.get(spent, math.inf), worth / self.unit)
         return Prices(byte, windows)
 
     def patterns(self) -> list[Pattern]:
@@ -113,7 +122,7 @@ class BoundSearch:
 
     def missing_bytes(self, time_s: float) -> int:
         """Bytes by which the budget lies below what every plan needs, at least; 0 if the relaxation has a point."""
-        if self.bound_us < self.penalty or time_s <= 0:
+        if self.bound_us < self.penalty * self.time_unit or time_s <= 0:
             return 0
         cost = np.zeros(self.model.columns)
         cost[self.shared_slack] = 1.0
@@ -125,7 +134,7 @@ class BoundSearch:
 
     def run(self, target_us: Callable[[], float], deadline: float, most_leaves: int, stop: Callable[[], bool]) -> None:
         """Branch until the bound meets the target (µs over the base), the time or the leaves run out, or `stop`."""
-        while self.nodes and len(self.nodes) + len(self.closed) < most_leaves:
+        while self.nodes and self.leaves < most_leaves:
             best = self.nodes[0]
             if best.leaf.bound_us >= target_us() or time.perf_counter() >= deadline or stop():
                 return
@@ -163,7 +172,7 @@ class BoundSearch:
             return None
         self.engine_used = answer.engine
         duals, weights = self._prices(answer.row_duals)
-        leaf = Leaf(limits, duals, weights, self._add_up(limits, duals, weights))
+        leaf = Leaf(limits, duals, weights, self._add_up(limits, duals, weights), self.unit)
         if parent is not None and parent.bound > leaf.bound:
             leaf = replace(parent, limits=limits)
         if not limits:
@@ -192,9 +201,9 @@ class BoundSearch:
         duals: Mapping[Key, int],
         weights: Mapping[int, Mapping[int, int]],
     ) -> int:
-        """The bound over the base that the prices prove, in 1/UNIT µs: all in integers."""
+        """The bound over the base that the prices prove, in 1/unit µs: all in integers."""
         relaxation = self.relaxation
-        reduced = {key: column.cost * UNIT for key, column in relaxation.columns.items()}
+        reduced = {key: column.cost * self.unit for key, column in relaxation.columns.items()}
         total = 0
         for key, dual in duals.items():
             row = relaxation.rows[key]
@@ -235,7 +244,7 @@ class BoundSearch:
         shape = self.relaxation.shape
         return {
             "form": FORM,
-            "unit": UNIT,
+            "unit": self.unit,
             "cut": shape.cut,
             "first": shape.first,
             "last": shape.last,
@@ -260,6 +269,16 @@ def memory_unit(given: Instance) -> int:
     return 1 << max(0, (given.budget // FINE).bit_length() - 1)
 
 
+def time_units(given: Instance) -> tuple[float, int]:
+    """Microseconds that count as one in the costs of linear models, a power of two, and the unit of its duals.
+
+    The base becomes some millions, whatever the unit of time, as engines' tolerances are absolute. Duals are whole in
+    1/UNIT of that; the certificate's `unit` is how many of these make a microsecond.
+    """
+    halvings = min(UNIT.bit_length() - 1, given.base.bit_length() - FINE_TIME)
+    return 2.0**halvings, UNIT >> halvings if halvings >= 0 else UNIT << -halvings
+
+
 class _Builder:
     """The relaxation as a linear model: its rows, then packings of windows; elastic rows may be broken at a price."""
 
@@ -270,14 +289,18 @@ class _Builder:
             search.keys,
             search.memory_unit,
         )
+        self.time_unit = search.time_unit
         self.builder = ModelBuilder("cut-relaxation")
-        self.penalty = 10.0 * max(1, self.relaxation.given.base)
+        self.penalty = 10.0 * max(1, self.relaxation.given.base) / self.time_unit
         self.shared_slack = 0
 
     def build(self) -> tuple[LinearModel, list[tuple[int, list[tuple[int, int, int]]]]]:
         columns = [self.relaxation.columns[key] for key in self.keys]
         self.builder.columns(
-            len(columns), 0, [column.upper for column in columns], cost=[column.cost for column in columns]
+            len(columns),
+            0,
+            [column.upper for column in columns],
+            cost=[column.cost / self.time_unit for column in columns],
         )
         self._rows()
         packing_rows = [entry for zone in range(len(self.relaxation.shape.zones)) for entry in self._zone(zone)]

@@ -26,7 +26,7 @@ def _packed(items: tuple[tuple[int, int], ...], capacity: int) -> int:
         steps += partial * (capacity // spent + 1)
         partial = min(capacity + 1, partial * (capacity // spent + 1))
     if steps > MOST_STEPS:
-        return capacity * items[0][1] // items[0][0]
+        return -(-capacity * items[0][1] // items[0][0])
     return _by_table(items, capacity) if capacity <= TABLED else _by_sums(items, capacity)
 
 

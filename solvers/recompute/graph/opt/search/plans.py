@@ -20,18 +20,20 @@ SQUEEZE, LONGER = 20, 1.5
 """Moves per op of the first annealing towards a valid plan, and the factor by which each next one is longer."""
 
 
-def construct(given: Instance, deadline: float, seed: int, watch: Observer | None = None) -> Sets | None:
+def construct(
+    given: Instance, deadline: float, seed: int, watch: Observer | None = None, rounds: int | None = None
+) -> Sets | None:
     """A plan within the budget as recomputations by stage, the best of some; None where none was found by then.
 
-    `deadline` is a moment of `time.perf_counter()`; where it is not met, the plan depends on the seed alone. Nothing is
-    recomputed where everything fits.
+    `deadline` is a moment of `time.perf_counter()`; where it is not met, the plan depends on the seed alone. Careful
+    constructions end after so many `rounds` (None: with the deadline). Nothing is recomputed where everything fits.
     """
     nothing: Sets = [set() for _ in range(len(given))]
     if replay(given, nothing).violation is None:
         return nothing
     if least_budget_bytes(given) > given.budget:
         return None
-    return _Construction(given, deadline, seed, watch).run()
+    return _Construction(given, deadline, seed, watch).run(rounds)
 
 
 class _Construction:
@@ -43,7 +45,7 @@ class _Construction:
         self.best: Sets | None = None
         self.objective: int | None = None
 
-    def run(self) -> Sets | None:
+    def run(self, rounds: int | None) -> Sets | None:
         """All quick constructions; where they fail, careful ones and annealing in turn until there is a plan."""
         for eviction in PASSES:
             if not self._stop():
@@ -52,7 +54,7 @@ class _Construction:
             if not self._greedy(compared):
                 break
         count, number = float(SQUEEZE * len(self.given)), 0
-        while self.best is None and not self._stop():
+        while self.best is None and not self._stop() and number != rounds:
             self._offer(run_through(self.given, CAREFUL[number % len(CAREFUL)], self.source, self._stop))
             if self.best is None:
                 self._squeeze(int(count))

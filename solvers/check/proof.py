@@ -1,0 +1,74 @@
+"""What of a plan's claims is proven, and what is only claimed: by the judge itself, or by a certificate (2.12)."""
+
+import math
+from dataclasses import dataclass
+
+from solvers.check.judge import Range
+from solvers.check.plan import judge_of
+from solvers.check.verdict import Verdict
+from solvers.ir.codec import PlanFile
+from solvers.ir.problem import Problem
+from solvers.ir.solution import Status
+from solvers.kinds import KINDS
+
+NOTHING = "nothing is claimed"
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What stands behind an answer.
+
+    `proven_us`: no valid decision ends before then, as proved by the judge or a certificate (infinite: none is valid).
+    `claim` names what the answer claims of all decisions: optimality, bound or infeasibility, None where nothing.
+    `violations`: claims that are false.
+    """
+
+    proven_us: float
+    claim: str | None
+    is_proven: bool
+    violations: tuple[str, ...] = ()
+
+    @property
+    def sentence(self) -> str:
+        """The claim and what it rests on."""
+        if self.claim is None:
+            return NOTHING
+        if self.violations:
+            return f"{self.claim}: claimed, and false"
+        return f"{self.claim}: proven" if self.is_proven else f"{self.claim}: claimed, not proven"
+
+
+def prove(problem: Problem, plan: PlanFile, verdict: Verdict) -> Proof:
+    """Weigh an answer's claims; `verdict` is `check_plan`'s of the same answer."""
+    if plan.kind != problem.KIND or (plan.decision is not None and verdict.objective_us is None):
+        return Proof(0.0, None, False)
+    low, high = _best_us(problem, plan.bound_us)
+    low = max(low, verdict.certified_us or 0.0)
+    if verdict.objective_us is not None:
+        high = min(high, verdict.objective_us)
+    if plan.status is Status.INFEASIBLE:
+        return _impossible(problem, low, high)
+    if plan.bound_us is None:
+        return Proof(low, None, False)
+    claim = "optimality" if plan.status is Status.OPTIMAL else "bound"
+    false = () if plan.bound_us <= high else (f"bound_us is {plan.bound_us}, but a decision takes {high:.0f}",)
+    return Proof(low, claim, plan.bound_us <= low, false)
+
+
+def _best_us(problem: Problem, claimed: float | None) -> Range:
+    """What the judge of the kind proves, at least that nothing ends before the base."""
+    judge = judge_of(problem.KIND)
+    low, high = (0.0, math.inf) if judge.best_us is None else judge.best_us(problem, claimed)
+    if judge.base_us is not None:
+        base = judge.base_us(problem)
+        low = max(low, base[0] if isinstance(base, tuple) else base)
+    return low, high
+
+
+def _impossible(problem: Problem, low: float, high: float) -> Proof:
+    judge, field = judge_of(problem.KIND), KINDS[problem.KIND].budget
+    known = low == math.inf
+    if not known and judge.least_budget_bytes is not None and field is not None:
+        known = judge.least_budget_bytes(problem)[0] > getattr(problem, field)
+    false = () if high == math.inf else (f"status is infeasible, but a decision takes {high:.0f} us",)
+    return Proof(low, "infeasibility", known, false)

@@ -2,17 +2,22 @@
 
 import json
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
 from runtime.elastic.outcome import PARTS, Recovery
 
+Watcher = Callable[[Mapping[str, object]], None]
+"""Is shown each event as it happens; called on the supervisor's thread, so it must not wait."""
+
 
 class EventLog:
     """Keeps events, with seconds since the start, and writes them to `events.jsonl` in a folder if there is one."""
 
-    def __init__(self, folder: Path | None) -> None:
+    def __init__(self, folder: Path | None, watch: Watcher | None = None) -> None:
+        self._watch = watch
         self.events: list[dict[str, object]] = []
         self._began = time.monotonic_ns()
         self._file: IO[str] | None = None
@@ -27,6 +32,8 @@ class EventLog:
         self.events.append(line)
         if self._file is not None:
             self._file.write(json.dumps(line, ensure_ascii=False) + "\n")
+        if self._watch is not None:
+            self._watch(line)
 
     def close(self) -> None:
         """Nothing more comes."""

@@ -158,7 +158,7 @@ class Supervisor:
         if isinstance(message, Hello):
             self._hello(message)
         elif isinstance(message, Report):
-            self._reported(message)
+            self._reported(message, sent.at_ns)
         elif isinstance(message, Reached):
             self._reached(message, sent.at_ns)
         elif isinstance(message, Progress):
@@ -259,7 +259,7 @@ class Supervisor:
             self.gathering.watch.failed = self.killed_ns.get(number)
         return self.gathering
 
-    def _reported(self, message: Report) -> None:
+    def _reported(self, message: Report, at_ns: int) -> None:
         if message.generation != self.generation or message.node not in self.members or self.nodes[message.node].hung:
             return
         gathering = self.gathering
@@ -269,6 +269,7 @@ class Supervisor:
             if self.pausing:
                 gathering.watch.failed = gathering.watch.known
         gathering.reports[message.node] = message
+        self.log.add("left", at_ns, node=message.node, generation=message.generation, step=message.step)
         for step, loss in message.losses.items():
             self._lost_and_found(step, loss)
 
@@ -347,6 +348,8 @@ class Supervisor:
         self.log.add(
             "generation", watch.decided, number=number, nodes=nodes, layout=decided.layout.text(), step=self.step,
             lost=lost, joined=joined, moved=len(decided.moves), restored=decided.restored,
+            pipelines=msgspec.to_builtins(decided.layout.pipelines), failed=sorted(decided.layout.failed),
+            moves=[[one.layer, one.source, one.target] for one in decided.moves],
         )  # fmt: skip
 
     def _reached(self, message: Reached, at_ns: int) -> None:
@@ -355,6 +358,8 @@ class Supervisor:
         left = self.watch.waiting[message.what]
         left.discard(message.node)
         self.watch.received_bytes += message.received_bytes
+        received = {"received_bytes": message.received_bytes} if message.what == "transferred" else {}
+        self.log.add(message.what, at_ns, node=message.node, generation=message.generation, **received)
         if left:
             return
         if message.what == "grouped":

@@ -11,7 +11,7 @@ import msgspec
 import torch
 
 from runtime.elastic.children import Children, Ear, Inbox
-from runtime.elastic.events import EventLog
+from runtime.elastic.events import EventLog, Watcher
 from runtime.elastic.job import fingerprint, load_job
 from runtime.elastic.measure import Link, measure, problem_of
 from runtime.elastic.messages import Config, Injection
@@ -30,8 +30,8 @@ class Options:
     `timeout_s`: a message between workers takes no longer; `hang_s`: a process whose heart is silent for so long has
     failed. `canonical`: sums in fixed point, the same bits for any nodes. `memory_bytes` of a node; None: what the
     fullest one needs at the start. `port` 0 is any free one. `problem`: costs instead of measured ones. `policy`: what
-    solvers may decide. `run_dir` takes the event log. `injections` and `joins`: failures on purpose, and what comes
-    back at which step.
+    solvers may decide. `run_dir` takes the event log; `watch` is shown each event as it happens, and must not wait.
+    `injections` and `joins`: failures on purpose, and what comes back at which step.
     """
 
     timeout_s: float = 10.0
@@ -44,6 +44,7 @@ class Options:
     problem: ReplanProblem | None = None
     policy: Policy = "auto"
     run_dir: Path | None = None
+    watch: Watcher | None = None
     injections: Sequence[Injection] = ()
     joins: Mapping[int, list[str]] = field(default_factory=dict)
 
@@ -76,7 +77,7 @@ def train(
         timeout_s=chosen.timeout_s, hang_s=chosen.hang_s, fingerprint=fingerprint(job),
         injections=tuple(chosen.injections),
     )  # fmt: skip
-    log = EventLog(chosen.run_dir)
+    log = EventLog(chosen.run_dir, chosen.watch)
     inbox: Inbox = SimpleQueue()
     ear = Ear(store, chosen.host, inbox)
     children = Children(config, inbox)
@@ -85,6 +86,7 @@ def train(
         measured = measure(made)
         problem = chosen.problem or problem_of(re.sub(r"\W+", " ", job), made, measured, nodes, chosen.link)
         problem = msgspec.structs.replace(problem, memory_bytes=chosen.memory_bytes or 0)
+        log.add("costs", problem=msgspec.to_builtins(problem))
         planning = Planning(problem, solver, chosen.link, chosen.policy)
         supervisor = Supervisor(config, Posts(store, inbox, children), planning, log, chosen.joins)
         supervisor.begin(nodes, measured.shapes, lambda numbers: planning.start(list(numbers), pipeline))

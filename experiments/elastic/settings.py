@@ -44,6 +44,7 @@ class ElasticSettings:
     hang_s: float = 5.0
     port: int = 0
     check: bool = True
+    plots: bool = True
     run_dir: str | None = None
 
     def __post_init__(self) -> None:

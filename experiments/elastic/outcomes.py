@@ -38,14 +38,14 @@ def row_of(composed: ComposedElastic, outcome: Outcome, compared: Compared | Non
     """
     settings = composed.settings
     layouts = layout_steps(outcome.events, cores())
-    costs = [_less_a_step(one, outcome, layouts) for one in outcome.recoveries]
+    costs = [less_a_step(one, outcome, layouts) for one in outcome.recoveries]
     found: dict[str, Any] = {
         "steps": len(outcome.losses),
         "step_us": (layouts[0].step_us if layouts else None) or outcome.median_step_us(),
         "losses": list(outcome.losses),
         "nodes": list(outcome.nodes),
         "replicas_equal": outcome.replicas_equal,
-        "recovery_us": _medians([one for one in outcome.recoveries if one.lost]),
+        "recovery_us": medians([one for one in outcome.recoveries if one.lost]),
         "recoveries": [{**_told(one), "lost_us": cost} for one, cost in zip(outcome.recoveries, costs, strict=True)],
         "layouts": [one._asdict() for one in layouts],
         "cores": cores(),
@@ -89,13 +89,13 @@ def _told(one: Recovery) -> dict[str, Any]:
     return {**told, "recovery_us": one.parts_us}
 
 
-def _medians(recoveries: Sequence[Recovery]) -> dict[str, float]:
+def medians(recoveries: Sequence[Recovery]) -> dict[str, float]:
     """By part, over the recoveries of which it is known; parts that none has are left out."""
     known = {name: [us for one in recoveries if (us := one.parts_us[name]) is not None] for name in PARTS}
     return {name: median(values) for name, values in known.items() if values}
 
 
-def _less_a_step(one: Recovery, outcome: Outcome, layouts: Sequence[LayoutStep]) -> int | None:
+def less_a_step(one: Recovery, outcome: Outcome, layouts: Sequence[LayoutStep]) -> int | None:
     """What a recovery cost beyond the step that had to be made anyway; generations count from 1, and so do layouts."""
     if one.total_us is None:
         return None

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 import msgspec
+import torch
 
 from experiments.elastic.rivals.page import page, row_of
 from experiments.elastic.rivals.runs import Loss, Ran, has_torchft, ran, torchft, torchrun
@@ -19,7 +20,7 @@ from experiments.elastic.rivals.stage import Asked
 from experiments.progress import stages
 from experiments.refusals import refusing
 from experiments.run_directory import open_run_directory
-from runtime.elastic import Options, Outcome, parse_kills, train
+from runtime.elastic import Options, Outcome, load_job, parse_kills, train
 from solvers.ir import Row
 from solvers.ir.errors import InvalidInput
 
@@ -76,6 +77,9 @@ def _require(asked: Asked, joins: bool) -> None:
     for name in ("nodes", "pipeline", "steps", "every"):
         if getattr(asked, name) < 1:
             raise InvalidInput(f"--{name} is {getattr(asked, name)}: give at least 1")
+    if asked.hang_s < 0.5:
+        raise InvalidInput(f"--hang-s is {asked.hang_s}: give at least 0.5")
+    load_job(asked.job, torch.device("cpu"))
     if asked.nodes % asked.pipeline:
         raise InvalidInput(f"--nodes is {asked.nodes}, which pipelines of {asked.pipeline} do not divide")
     if joins:

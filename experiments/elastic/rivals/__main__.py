@@ -98,19 +98,7 @@ def _run(way: str, asked: Asked, folder: Path) -> Ran:
     """One training, with or without failures."""
     if way == "bayplan":
         return _bayplan(asked, folder)
-    if way == "torchrun":
-        return ran(partial(torchrun, asked), asked, folder)
-    from torchft.coordination import LighthouseServer
-
-    silent_ms, replicas = round(asked.hang_s * 1000), asked.nodes // asked.pipeline
-    lighthouse = LighthouseServer(
-        bind="127.0.0.1:0", min_replicas=max(1, replicas - 1), join_timeout_ms=silent_ms, quorum_tick_ms=50,
-        heartbeat_timeout_ms=silent_ms,
-    )  # fmt: skip
-    try:
-        return ran(lambda place: torchft(asked, place, lighthouse.address()), asked, folder)
-    finally:
-        lighthouse.shutdown()
+    return ran(partial(torchrun if way == "torchrun" else torchft, asked), asked, folder)
 
 
 def _bayplan(asked: Asked, folder: Path) -> Ran:

@@ -22,7 +22,7 @@ from runtime.elastic.children import THREADS
 from solvers.ir.errors import BayplanError
 
 Event = Mapping[str, Any]
-PATIENCE_S = 900.0
+PATIENCE_S, TICK_S = 900.0, 0.2
 OWN_STORE = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
 RESTARTS = 9
 """As many as torchrun may need at most here."""
@@ -64,11 +64,7 @@ def ran(launch: Callable[[Path], list[subprocess.Popen[bytes]]], asked: Asked, f
     (folder / LOG).touch()
     running = launch(folder)
     try:
-        until = time.monotonic() + PATIENCE_S
-        while any(one.poll() is None for one in running):
-            if time.monotonic() > until:
-                raise BayplanError(f"{folder.name} did not end within {PATIENCE_S:.0f} s: see {folder}")
-            time.sleep(0.2)
+        _wait(running, asked, folder)
     finally:
         for one in running:
             _end(one)
@@ -77,6 +73,20 @@ def ran(launch: Callable[[Path], list[subprocess.Popen[bytes]]], asked: Asked, f
     if missing:
         raise BayplanError(f"{folder.name} ended without step {missing[0]}: {_last_words(folder)}")
     return done
+
+
+def _wait(running: Sequence[subprocess.Popen[bytes]], asked: Asked, folder: Path) -> None:
+    """Until all have ended; a replica that comes back after the last step would wait for others for ever."""
+    began, ended = time.monotonic(), None
+    while any(one.poll() is None for one in running):
+        now = time.monotonic()
+        if ended is None and asked.steps - 1 in read(events_of(folder)).losses:
+            ended = now
+        if ended is not None and now - ended > asked.hang_s:
+            return
+        if now - began > PATIENCE_S:
+            raise BayplanError(f"{folder.name} did not end within {PATIENCE_S:.0f} s: see {folder}")
+        time.sleep(TICK_S)
 
 
 def _end(one: subprocess.Popen[bytes]) -> None:
@@ -96,12 +106,20 @@ def torchrun(asked: Asked, folder: Path) -> list[subprocess.Popen[bytes]]:
     return [_launch(folder, 0, asked.nodes, asked, ["experiments.elastic.rivals.torchrun_program", str(folder)], {})]
 
 
-def torchft(asked: Asked, folder: Path, lighthouse: str) -> list[subprocess.Popen[bytes]]:
+def torchft(asked: Asked, folder: Path) -> list[subprocess.Popen[bytes]]:
     """Each pipeline under a torchrun of its own, which restarts it; the lighthouse says who is there."""
-    program = ["experiments.elastic.rivals.torchft_program", str(folder)]
-    return [
-        _launch(folder, one, asked.pipeline, asked, [*program, str(one)], {"TORCHFT_LIGHTHOUSE": lighthouse})
-        for one in range(asked.nodes // asked.pipeline)
+    replicas, program = asked.nodes // asked.pipeline, ["experiments.elastic.rivals.torchft_program", str(folder)]
+    silent_ms = str(round(asked.hang_s * 1000))
+    words = ["-m", "experiments.elastic.rivals.lighthouse", str(folder), str(replicas), silent_ms]
+    running = [_started(words, folder / "said-lighthouse", {})]
+    place = folder / "lighthouse"
+    while not place.exists():
+        if running[0].poll() is not None:
+            raise BayplanError(f"torchft's lighthouse has ended: {_last_words(folder)}")
+        time.sleep(TICK_S)
+    address = {"TORCHFT_LIGHTHOUSE": place.read_text()}
+    return running + [
+        _launch(folder, one, asked.pipeline, asked, [*program, str(one)], address) for one in range(replicas)
     ]
 
 
@@ -118,12 +136,17 @@ def _launch(
         *("--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", "--local-addr", "127.0.0.1"),
         *("--shutdown-timeout", str(round(asked.hang_s)), "-m"),
     ]
+    return _started(["-m", "torch.distributed.run", *words, *program], folder / f"said-{number}", more)
+
+
+def _started(words: list[str], said: Path, more: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """A Python of ours, in a session of its own."""
     paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
     environment = {**os.environ, "PYTHONPATH": paths, **dict.fromkeys(THREADS, "1"), OWN_STORE: "1", **more}
-    with (folder / f"said-{number}").open("wb") as said:
+    with said.open("wb") as out:
         return subprocess.Popen(
-            [sys.executable, "-m", "torch.distributed.run", *words, *program],
-            stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=environment, start_new_session=True,
+            [sys.executable, *words], stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=environment,
+            start_new_session=True,
         )  # fmt: skip
 
 

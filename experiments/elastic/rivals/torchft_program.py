@@ -26,13 +26,13 @@ def train(asked: Asked, folder: Path, replica: int) -> None:
     kills = Kills(asked, folder, diary, replica * depth + number)
     stage = Stage(asked, replica, number, kills, list(range(depth)))
     patience = timedelta(seconds=asked.hang_s)
-    _meet(folder, replica, replicas)
     # On step 0 all have the same first weights, which are the seed's; a quorum is met before each step, not beside it.
     manager: Any = Manager(
         pg=ProcessGroupGloo(timeout=patience), min_replica_size=1, load_state_dict=stage.load, state_dict=stage.state,
         replica_id=f"pipeline_{replica}", timeout=patience, quorum_timeout=START, connect_timeout=START,
         use_async_quorum=False, init_sync=False,
     )  # fmt: skip
+    _meet(folder, replica, replicas)
     dist.barrier()
     if number == 0:
         diary.add("started", step=manager.current_step(), replica=replica)
@@ -59,7 +59,10 @@ def train(asked: Asked, folder: Path, replica: int) -> None:
 
 
 def _meet(folder: Path, replica: int, replicas: int) -> None:
-    """All replicas begin together, as a quorum of the first ones would train without the others; later ones pass."""
+    """All replicas begin together, as a quorum of the first ones would train without the others; later ones pass.
+
+    Their managers' hearts beat by then, and a quorum waits for those.
+    """
     (folder / f"ready-{replica}").touch()
     while not all((folder / f"ready-{one}").exists() for one in range(replicas)):
         time.sleep(0.05)

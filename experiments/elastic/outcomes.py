@@ -47,6 +47,9 @@ def row_of(composed: ComposedElastic, outcome: Outcome, compared: Compared | Non
         "replicas_equal": outcome.replicas_equal,
         "recovery_us": medians([one for one in outcome.recoveries if one.lost]),
         "recoveries": [{**_told(one), "lost_us": cost} for one, cost in zip(outcome.recoveries, costs, strict=True)],
+        "checkpoints": sum(event["event"] == "checkpoint" for event in outcome.events),
+        "resumed": outcome.resumed,
+        "warnings": list(outcome.warnings),
         "layouts": [one._asdict() for one in layouts],
         "cores": cores(),
     }
@@ -140,6 +143,9 @@ def _summary(row: Row) -> tuple[tuple[str, str], ...]:
         ("losses equal to one process", _yes(found.get("equal_losses"))),
         ("states equal to one process", _yes(found.get("equal_parameters"))),
         ("replicas equal", _yes(found["replicas_equal"])),
+        *([("checkpoints", str(found["checkpoints"]))] if found["checkpoints"] else []),
+        *([("resumed before step", str(found["resumed"]))] if found["resumed"] is not None else []),
+        *[("warning", sentence) for sentence in found["warnings"]],
         ("last loss", f"{found['losses'][-1]:.6f}"),
     )
 

@@ -27,7 +27,8 @@ class Policy(Enum):
 class ElasticSettings:
     """One experiment: `steps` training steps of `job` on `nodes` processes, of which `kills` end some.
 
-    `check` compares losses and states with one process that does the same without failures.
+    `check` compares losses and states with one process that does the same without failures. Checkpoints are those of
+    `runtime.elastic`: into `checkpoint_dir` after every `checkpoint_every` steps and the last one.
     """
 
     kind: str = ELASTIC
@@ -43,6 +44,11 @@ class ElasticSettings:
     timeout_s: float = 20.0
     hang_s: float = 5.0
     port: int = 0
+    checkpoint_dir: str | None = None
+    checkpoint_every: int = 0
+    keep_checkpoints: int = 3
+    resume: bool = False
+    save_on_exit: bool = False
     check: bool = True
     plots: bool = True
     run_dir: str | None = None
@@ -55,6 +61,8 @@ class ElasticSettings:
         within("timeout_s", self.timeout_s, least=0.5, most=3600)
         within("hang_s", self.hang_s, least=0.5, most=3600)
         within("port", self.port, least=0, most=65535)
+        within("checkpoint_every", self.checkpoint_every, least=0, most=100_000)
+        within("keep_checkpoints", self.keep_checkpoints, least=1, most=1000)
         kind = solver_entry(self.solver).kind
         if kind != "replan":
             raise InvalidInput(

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 import torch
 from rich.console import Console
@@ -29,6 +30,7 @@ new plans, layers from peers, the same microbatches. Settings (experiments/elast
       moments: forward backward send recv all-reduce vote update unheard regroup transfer
       return@STEP: a stopped process goes on; fresh@STEP: a new one joins
   job=MODULE:FACTORY timeout_s=20 hang_s=5 port=0 run_dir=PATH plots=false
+  checkpoint_dir=PATH checkpoint_every=10 keep_checkpoints=3 resume=true save_on_exit=true
 A picture of an earlier run: python -m experiments.elastic.pictures RUN_DIR
 """
 
@@ -48,7 +50,7 @@ def main(argv: Sequence[str]) -> int:
         return interrupted(directory)
     finally:
         directory.remove_if_empty()
-    print_rows(Console(), [row], tables_of(row), directory)
+    print_rows(Console(), [row], tables_of(row), directory)  # what went wrong on the way was said at once, as a warning
     return 0 if is_as_promised(row) else 1
 
 
@@ -77,6 +79,9 @@ def _trained(settings: ElasticSettings, directory: RunDirectory, live: Live) -> 
     options = Options(
         timeout_s=settings.timeout_s, hang_s=settings.hang_s, canonical=settings.canonical, port=settings.port,
         policy=settings.policy.value, run_dir=directory.path, watch=live.see, injections=injections, joins=joins,
+        checkpoint_dir=None if settings.checkpoint_dir is None else Path(settings.checkpoint_dir),
+        checkpoint_every=settings.checkpoint_every, keep_checkpoints=settings.keep_checkpoints,
+        resume=settings.resume, save_on_exit=settings.save_on_exit,
     )  # fmt: skip
     return train(
         settings.job, nodes=settings.nodes, steps=settings.steps, pipeline=settings.pipeline, solver=settings.solver,

@@ -1,4 +1,4 @@
-"""torchft's lighthouse in a process of its own, as it says much: `… FOLDER REPLICAS SILENT_MS`, its address in FOLDER."""
+"""torchft's lighthouse in a process of its own, as it says much: `… FOLDER REPLICAS SILENT_MS`."""
 
 import sys
 import time
@@ -10,7 +10,10 @@ ADDRESS = "lighthouse"
 
 
 def main(folder: Path, replicas: int, silent_ms: int) -> None:
-    """Until it is ended; all but one replica are enough for a quorum, others are waited for while their hearts beat."""
+    """Writes its address into the folder, and serves until it is ended.
+
+    All but one replica are enough for a quorum, others are waited for while their hearts beat.
+    """
     server = LighthouseServer(
         bind="127.0.0.1:0", min_replicas=max(1, replicas - 1), join_timeout_ms=silent_ms, quorum_tick_ms=50,
         heartbeat_timeout_ms=silent_ms,

@@ -1,6 +1,7 @@
 """`bayplan train experiment=elastic`: a training whose processes fail, compared with one process bit by bit."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import torch
 from rich.console import Console
@@ -24,6 +25,8 @@ new plans, layers from peers, the same microbatches. Settings (experiments/elast
   kills=2@3.forward+5@8.backward.stop+return@14+fresh@22   NODE@STEP.MOMENT[.stop]: killed, or stopped, there;
       moments: forward backward send recv all-reduce vote update unheard regroup transfer
       return@STEP: a stopped process goes on; fresh@STEP: a new one joins
+  checkpoint_dir=PATH checkpoint_every=10 keep_checkpoints=3 resume=false
+  save_on_exit=false   true: Ctrl-C, SIGTERM, or the end of this process make a checkpoint, too
   job=MODULE:FACTORY timeout_s=20 hang_s=5 port=0 run_dir=PATH
 """
 
@@ -54,6 +57,9 @@ def run(composed: ComposedElastic, directory: RunDirectory) -> Row:
     options = Options(
         timeout_s=settings.timeout_s, hang_s=settings.hang_s, canonical=settings.canonical, port=settings.port,
         policy=settings.policy.value, run_dir=directory.path, injections=injections, joins=joins,
+        checkpoint_dir=Path(settings.checkpoint_dir) if settings.checkpoint_dir else None,
+        checkpoint_every=settings.checkpoint_every, keep_checkpoints=settings.keep_checkpoints,
+        resume=settings.resume, save_on_exit=settings.save_on_exit,
     )  # fmt: skip
     with stages(1 + settings.check) as shown:
         with shown.stage(f"{settings.nodes} processes"):

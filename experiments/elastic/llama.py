@@ -3,7 +3,6 @@
 from functools import partial
 from typing import Any
 
-import msgspec
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -18,8 +17,6 @@ TINY = ModelShape(
     name="llama-tiny", layers=8, hidden=64, heads=4, kv_heads=2, ffn=128, vocab=VOCABULARY, sequence=32,
     gated=True, tied_embeddings=False, dropout=False, bias=False, positions="rotary", norm="rmsnorm",
 )  # fmt: skip
-MICRO = msgspec.structs.replace(TINY, name="llama-micro", layers=6, hidden=32, heads=2, kv_heads=1, ffn=64, sequence=16)
-"""Where it matters who does what, and not how long it takes."""
 MICROBATCHES, DROPOUT, RATE, SEED = 16, 0.1, 1e-3, 0
 
 
@@ -71,8 +68,3 @@ def job(device: torch.device, shape: ModelShape = TINY, microbatches: int = MICR
         microbatches=microbatches,
         seed=SEED,
     )
-
-
-def micro(device: torch.device) -> ElasticJob:
-    """The same with six layers, half as wide, and eight microbatches of half the length."""
-    return job(device, MICRO, 8)

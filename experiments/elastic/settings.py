@@ -27,8 +27,9 @@ class Policy(Enum):
 class ElasticSettings:
     """One experiment: `steps` training steps of `job` on `nodes` processes, of which `kills` end some.
 
-    `check` compares losses and states with one process that does the same without failures. Checkpoints are those of
-    `runtime.elastic`: into `checkpoint_dir` after every `checkpoint_every` steps and the last one.
+    `check` compares losses and states with one process that does the same without failures. `checkpoint_dir` takes
+    checkpoints, every `checkpoint_every` steps and after the last; `resume` goes on with the last one in there;
+    `save_on_exit`: one is made, too, where the command is interrupted or killed.
     """
 
     kind: str = ELASTIC
@@ -60,9 +61,9 @@ class ElasticSettings:
         within("steps", self.steps, least=1, most=100_000)
         within("timeout_s", self.timeout_s, least=0.5, most=3600)
         within("hang_s", self.hang_s, least=0.5, most=3600)
-        within("port", self.port, least=0, most=65535)
         within("checkpoint_every", self.checkpoint_every, least=0, most=100_000)
         within("keep_checkpoints", self.keep_checkpoints, least=1, most=1000)
+        within("port", self.port, least=0, most=65535)
         kind = solver_entry(self.solver).kind
         if kind != "replan":
             raise InvalidInput(

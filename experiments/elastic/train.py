@@ -29,8 +29,9 @@ new plans, layers from peers, the same microbatches. Settings (experiments/elast
   kills=2@3.forward+5@8.backward.stop+return@14+fresh@22   NODE@STEP.MOMENT[.stop]: killed, or stopped, there;
       moments: forward backward send recv all-reduce vote update unheard regroup transfer
       return@STEP: a stopped process goes on; fresh@STEP: a new one joins
+  checkpoint_dir=PATH checkpoint_every=10 keep_checkpoints=3 resume=false
+  save_on_exit=false   true: Ctrl-C, SIGTERM, or the end of this process make a checkpoint, too
   job=MODULE:FACTORY timeout_s=20 hang_s=5 port=0 run_dir=PATH plots=false
-  checkpoint_dir=PATH checkpoint_every=10 keep_checkpoints=3 resume=true save_on_exit=true
 A picture of an earlier run: python -m experiments.elastic.pictures RUN_DIR
 """
 

@@ -7,7 +7,6 @@ Names are those of `torch.nn.Sequential(*layers)`: `model.3.inner.weight`, `opti
 import hashlib
 import os
 import re
-import warnings
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as TooLate
@@ -117,9 +116,7 @@ def _begin(state: dict[str, Any], folder: Path) -> Future[Any]:
         nothing: Future[Any] = Future()
         nothing.set_result(None)
         return nothing
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that there is no default process group, as is meant
-        writing = async_save(state, storage_writer=FileSystemWriter(folder, sync_files=True), no_dist=True)
+    writing = async_save(state, storage_writer=FileSystemWriter(folder, sync_files=True), no_dist=True)
     assert isinstance(writing, Future), "a writer that stages by itself returns the future of its files"
     return writing
 
@@ -144,9 +141,7 @@ def load_layers(path: Path, layers: Mapping[int, Layer]) -> None:
     try:
         reader = FileSystemReader(path)
         flat = _places(reader.read_metadata(), layers)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            load(flat, storage_reader=reader, no_dist=True)
+        load(flat, storage_reader=reader, no_dist=True)
         for number, layer in layers.items():
             layer.load(_state_of(layer, {key: value for key, value in flat.items() if _layer_of(key) == number}))
     except Exception as error:

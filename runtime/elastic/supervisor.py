@@ -204,9 +204,11 @@ class Supervisor:
             self.keeper.saved(message, self.losses)
         elif isinstance(message, Killed):
             self.killed_ns[message.node] = sent.at_ns
+            role = self.decided.layout.role(message.node) if self.decided else "spare"
             self.log.add(
-                "injected", sent.at_ns, node=message.node, moment=message.moment, how=message.how, step=message.step
-            )
+                "injected", sent.at_ns, node=message.node, moment=message.moment, how=message.how, step=message.step,
+                role=role,
+            )  # fmt: skip
         elif isinstance(message, Late):
             self.log.add(
                 "late", sent.at_ns, node=self.born.get(message.pid), pid=message.pid, generation=message.generation,

@@ -102,7 +102,7 @@ def where() -> str:
     frame = sys._current_frames().get(main_thread().ident or 0)
     while frame is not None and len(found) < 4:
         path = Path(frame.f_code.co_filename)
-        if path.parent == Path(__file__).parent:
+        if path.parent == Path(__file__).parent and path.name != Path(__file__).name:
             found.append(f"{frame.f_code.co_name} ({path.name}:{frame.f_lineno})")
         frame = frame.f_back
     return " < ".join(found)

@@ -4,6 +4,7 @@ import gc
 import os
 import sys
 import time
+import warnings
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -240,6 +241,7 @@ def preload(config: Config) -> None:
     import_module(config.job.partition(":")[0])
     if config.saving is not None:
         import_module("torch.distributed.checkpoint")
+        warnings.filterwarnings("ignore", message="torch.distributed is disabled")  # as is meant: each saves its own
     gc.collect()
     gc.freeze()  # what has been imported is not garbage: a worker looks through the rest only, in milliseconds
 

@@ -27,7 +27,9 @@ class Policy(Enum):
 class ElasticSettings:
     """One experiment: `steps` training steps of `job` on `nodes` processes, of which `kills` end some.
 
-    `check` compares losses and states with one process that does the same without failures.
+    `check` compares losses and states with one process that does the same without failures. `checkpoint_dir` takes
+    checkpoints, every `checkpoint_every` steps and after the last; `resume` goes on with the last one in there;
+    `save_on_exit`: one is made, too, where the command is interrupted or killed.
     """
 
     kind: str = ELASTIC
@@ -43,7 +45,13 @@ class ElasticSettings:
     timeout_s: float = 20.0
     hang_s: float = 5.0
     port: int = 0
+    checkpoint_dir: str | None = None
+    checkpoint_every: int = 0
+    keep_checkpoints: int = 3
+    resume: bool = False
+    save_on_exit: bool = False
     check: bool = True
+    plots: bool = True
     run_dir: str | None = None
 
     def __post_init__(self) -> None:
@@ -53,6 +61,8 @@ class ElasticSettings:
         within("steps", self.steps, least=1, most=100_000)
         within("timeout_s", self.timeout_s, least=0.5, most=3600)
         within("hang_s", self.hang_s, least=0.5, most=3600)
+        within("checkpoint_every", self.checkpoint_every, least=0, most=100_000)
+        within("keep_checkpoints", self.keep_checkpoints, least=1, most=1000)
         within("port", self.port, least=0, most=65535)
         kind = solver_entry(self.solver).kind
         if kind != "replan":

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import msgspec
 from torch._C._distributed_c10d import TCPStore
 
+from runtime.elastic.keeper import Kept
 from runtime.elastic.messages import EVENTS, UPWARD, Config, Sent
 from runtime.elastic.store import FOREVER, connect
 
@@ -36,7 +37,7 @@ class Ended(NamedTuple):
     status: int
 
 
-Inbox = queue.SimpleQueue[Sent | Started | Ended]
+Inbox = queue.SimpleQueue[Sent | Started | Ended | Kept]
 
 
 class Children:
@@ -48,20 +49,29 @@ class Children:
         self._pids: set[int] = set()
         (self.folder / "config.json").write_bytes(msgspec.json.encode(config))
         self._said = (self.folder / "said-nursery").open("wb")
+        terminal = os.dup(2)  # for the word that it says when this process has been killed
         paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
         self._nursery = subprocess.Popen(
-            [sys.executable, "-m", "runtime.elastic.nursery", str(self.folder)],
+            [sys.executable, "-m", "runtime.elastic.nursery", str(self.folder), str(terminal)], pass_fds=[terminal],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._said,
             env={**os.environ, "PYTHONPATH": paths, "TORCH_CPP_LOG_LEVEL": "ERROR", **dict.fromkeys(THREADS, "1")},
             start_new_session=True,  # Ctrl-C is the supervisor's to answer
         )  # fmt: skip
+        os.close(terminal)
         Thread(target=self._listen, daemon=True).start()
 
     def start(self, node: int) -> None:
         """Asks for a process for a node."""
+        self._say(f"start {node}")
+
+    def counted(self, step: int, loss: float) -> None:
+        """Lets the nursery know a loss: it finishes the last checkpoint where this process is killed."""
+        self._say(f"loss {step} {loss!r}")
+
+    def _say(self, line: str) -> None:
         assert self._nursery.stdin is not None
-        with suppress(BrokenPipeError):  # it has ended, and `Ended` says so
-            self._nursery.stdin.write(f"{node}\n".encode())
+        with suppress(OSError, ValueError):  # it has ended, and `Ended` says so
+            self._nursery.stdin.write(f"{line}\n".encode())
             self._nursery.stdin.flush()
 
     def resume(self, pid: int) -> None:
@@ -96,8 +106,18 @@ class Children:
         """Its end is everybody's."""
         return self._nursery.pid
 
+    def let_save(self, most_s: float) -> None:
+        """Waits for the workers, which have been told to save, and for the nursery to make a checkpoint of it."""
+        assert self._nursery.stdin is not None
+        with suppress(OSError):
+            self._nursery.stdin.close()
+        with suppress(subprocess.TimeoutExpired):
+            self._nursery.wait(timeout=most_s)
+
     def close(self) -> None:
         """Kills what is left, and waits until it is gone."""
+        if self._nursery.poll() is None:
+            self._say("bye")
         for pid in list(self._pids):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

@@ -1,37 +1,80 @@
 """The log of a training: one JSON object a line, as it happens, and the parts of each recovery from it."""
 
 import json
+import logging
 import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
 from runtime.elastic.outcome import PARTS, Recovery
+from solvers.ir.errors import InvalidInput
+
+LOGGER = logging.getLogger("bayplan.elastic")
+"""Hears at once of what has gone wrong but does not end the training."""
+
+Watcher = Callable[[Mapping[str, object]], None]
+"""Is shown each event as it happens; called on the supervisor's thread, so it must not wait."""
 
 
 class EventLog:
     """Keeps events, with seconds since the start, and writes them to `events.jsonl` in a folder if there is one."""
 
-    def __init__(self, folder: Path | None) -> None:
+    def __init__(self, folder: Path | None, watch: Watcher | None = None) -> None:
+        self._watch = watch
         self.events: list[dict[str, object]] = []
+        self.warnings: list[str] = []
         self._began = time.monotonic_ns()
         self._file: IO[str] | None = None
         if folder is not None:
-            folder.mkdir(parents=True, exist_ok=True)
-            self._file = (folder / "events.jsonl").open("w", encoding="utf-8", buffering=1)
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+                self._file = (folder / "events.jsonl").open("w", encoding="utf-8", buffering=1)
+            except OSError as error:
+                raise InvalidInput(
+                    f"the event log cannot be written to {folder} ({error.strerror}): name another run_dir"
+                ) from error
 
     def add(self, event: str, at_ns: int | None = None, **more: object) -> None:
         """Something happened, now or at that moment of the machine's monotonic clock."""
         moment = ((time.monotonic_ns() if at_ns is None else at_ns) - self._began) / 1e9
         line: dict[str, object] = {"at_s": round(moment, 6), "event": event, **more}
         self.events.append(line)
-        if self._file is not None:
+        if self._watch is not None:
+            self._watch(line)
+        if self._file is None:
+            return
+        try:
             self._file.write(json.dumps(line, ensure_ascii=False) + "\n")
+        except OSError as error:
+            self._lose(error)
+
+    def _lose(self, error: OSError) -> None:
+        """Training is worth more than its log: it goes on, and says so."""
+        file, self._file = self._file, None
+        if file is not None:
+            with suppress(OSError):  # what is still buffered does not fit either
+                file.close()
+        self.warn(
+            f"the event log could not be written any more ({error.strerror}): training goes on, and events.jsonl ends "
+            "here; make room for the next run"
+        )
+
+    def warn(self, sentence: str) -> None:
+        """Something has gone wrong that does not end the training: an event, a warning, and a part of the outcome."""
+        self.warnings.append(sentence)
+        LOGGER.warning(sentence)
+        self.add("warning", sentence=sentence)
 
     def close(self) -> None:
         """Nothing more comes."""
         if self._file is not None:
-            self._file.close()
+            try:
+                self._file.close()
+            except OSError as error:
+                self._lose(error)
 
 
 @dataclass

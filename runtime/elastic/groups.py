@@ -1,8 +1,11 @@
 """The process groups of one generation over gloo: all members, and those that share a layer."""
 
+import queue
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from threading import Thread
 from typing import Any
 
 from torch import Tensor
@@ -11,6 +14,13 @@ from torch._C import _distributed_c10d as c10d
 from runtime.elastic.faults import PeerLost, SupervisorLost
 from runtime.elastic.sockets import Sockets
 from runtime.elastic.store import connect
+
+LOOK_S = 0.02
+"""How often it is looked whether a generation that is being formed has ended."""
+Made = dict[tuple[int, ...], Any]
+"""Groups by their nodes."""
+Found = queue.SimpleQueue[Made | str]
+"""Where the thread that makes groups leaves them, or says why there are none."""
 
 
 @contextmanager
@@ -34,23 +44,52 @@ class Groups:
     def __init__(self, host: str, port: int, timeout_s: float, sockets: Sockets) -> None:
         self._address, self._timeout_s, self._sockets = (host, port), timeout_s, sockets
         self._device = c10d.ProcessGroupGloo.create_device(hostname=host)
-        self._made: dict[tuple[int, ...], Any] = {}
+        self._made: Made = {}
         self._members: tuple[int, ...] = ()
 
     def open(self, number: int, node: int, members: Sequence[int], sets: Mapping[int, tuple[int, ...]]) -> None:
         """Meets the others of generation `number`; raises `PeerLost` where one of them does not come."""
         self._members = tuple(members)
         self._sockets.begin(number)
-        with peers():
-            # A store connection of the generation's own: it is shut down with the rest, so that nobody waits in it.
-            store = connect(*self._address, self._timeout_s)
-            mine = sorted({one for one in sets.values() if node in one and one != self._members})
-            for one in [self._members, *mine]:  # in one order everywhere, so that no two wait for each other
-                name = f"generation {number}: {one}"
-                self._made[one] = c10d.ProcessGroupGloo(
-                    c10d.PrefixStore(name, store), one.index(node), len(one), self._options()
-                )
+        mine = sorted({one for one in sets.values() if node in one and one != self._members})
+        # A group that waits for a peer to connect has no socket that could be shut down, and waits for longer than its
+        # timeout. So a thread of its own makes the groups, and is left behind where the generation ends meanwhile.
+        found: Found = queue.SimpleQueue()
+        asked = number, node, [self._members, *mine]  # in one order everywhere, so that no two wait for each other
+        Thread(target=self._meet, args=(*asked, found), daemon=True).start()
+        self._made = self._met(number, found)
         self._sockets.settle()
+
+    def _meet(self, number: int, node: int, sets: list[tuple[int, ...]], found: Found) -> None:
+        made: Made = {}
+        try:
+            with peers():
+                # A store connection of the generation's own: it is shut down with the rest, so nobody waits in it.
+                store = connect(*self._address, self._timeout_s)
+                for one in sets:
+                    if self._sockets.is_lost(number):
+                        return
+                    name = c10d.PrefixStore(f"generation {number}: {one}", store)
+                    made[one] = c10d.ProcessGroupGloo(name, one.index(node), len(one), self._options())
+        except PeerLost as error:
+            found.put(str(error))
+        else:
+            found.put(made)
+
+    def _met(self, number: int, found: Found) -> Made:
+        """What the thread has made, unless the generation ends before."""
+        until = time.monotonic() + self._timeout_s
+        while not self._sockets.is_lost(number):
+            try:
+                made = found.get(timeout=LOOK_S)
+            except queue.Empty:
+                if time.monotonic() < until:
+                    continue
+                raise PeerLost(f"not all members came within {self._timeout_s:g} s") from None
+            if isinstance(made, str):
+                raise PeerLost(made)
+            return made
+        raise PeerLost(f"generation {number} has ended while it was formed")
 
     def _options(self) -> Any:
         kind: Any = c10d.ProcessGroupGloo  # its stub lacks the options

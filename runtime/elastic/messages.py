@@ -4,7 +4,21 @@ from typing import Literal
 
 import msgspec
 
+from runtime.elastic.checkpoint import Origin
 from solvers.ir.schedule import Action
+
+
+class Saving(msgspec.Struct, frozen=True, kw_only=True):
+    """Checkpoints in a folder that all nodes see: after `every` steps (0: none on the way) and the last; so many kept.
+
+    `on_exit`: also when the supervisor ends.
+    """
+
+    folder: str
+    every: int
+    keep: int
+    on_exit: bool
+    origin: Origin
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):
@@ -19,6 +33,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     hang_s: float
     fingerprint: str
     injections: tuple["Injection", ...] = ()
+    saving: Saving | None = None
 
 
 Moment = Literal[
@@ -56,8 +71,8 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
     `members`: node numbers by rank. `base`: the generation whose layers are the ones to go on with. `step`: the next
     step; who ended the one before it except for the optimizer's step does that first. `layers`: the member's own run,
     None for a member without a stage. `groups`: the nodes of each layer that several have. `moves`: in rounds. `fresh`:
-    all layers are made anew, with their first weights. `shapes[i]`: type and shape of what enters layer i. `actions`:
-    the member's walk.
+    all layers are made anew, with their first weights, or with the states of the checkpoint in the folder `checkpoint`
+    if that is not empty. `shapes[i]`: type and shape of what enters layer i. `actions`: the member's walk.
     """
 
     number: int
@@ -70,6 +85,7 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
     fresh: bool
     shapes: tuple[tuple[str, tuple[int, ...]], ...]
     actions: tuple[Action, ...]
+    checkpoint: str = ""
 
 
 class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):
@@ -139,7 +155,25 @@ class Killed(msgspec.Struct, frozen=True, kw_only=True, tag="killed"):
     step: int
 
 
-Upward = Hello | Report | Reached | Progress | Done | Failed | Killed
+class Late(msgspec.Struct, frozen=True, kw_only=True, tag="late"):
+    """A process has not left a generation a second after it was told to: where its main thread is."""
+
+    pid: int
+    generation: int
+    where: str
+
+
+class Saved(msgspec.Struct, frozen=True, kw_only=True, tag="saved"):
+    """A node's part of a checkpoint is on disk; or it is not, and `fault` says why."""
+
+    node: int
+    generation: int
+    step: int
+    layers: tuple[int, ...]
+    fault: str
+
+
+Upward = Hello | Report | Reached | Progress | Done | Failed | Killed | Late | Saved
 
 
 class Sent(msgspec.Struct, frozen=True):

@@ -1,17 +1,21 @@
 """The process that workers are forked from, so that a fresh one is there at once: torch is imported once, ahead.
 
 It forks on request, tells who ended, and ends with the supervisor: workers then have some seconds to end by themselves,
-what is left is killed. Should it be killed itself, the system kills the workers (Linux).
+what is left is killed. Where they have saved their states, it makes a checkpoint of them, since nobody else is left who
+could. Should it be killed itself, the system kills the workers (Linux).
 """
 
 import ctypes
 import os
 import select
+import shutil
 import signal
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
+from runtime.elastic.checkpoint import finish, left_aside
 from runtime.elastic.messages import CONFIG, Config
 
 PR_SET_PDEATHSIG = 1
@@ -28,32 +32,47 @@ def end_with_parent(parent: int) -> None:
 
 
 class Nursery:
-    """Forks workers until stdin ends; `folder` takes what each says on stderr, as `said-NODE`."""
+    """Forks workers until stdin ends; `folder` takes what each says on stderr, as `said-NODE`.
 
-    def __init__(self, config: Config, folder: Path) -> None:
-        self._config, self._folder, self._parent = config, folder, os.getppid()
+    `terminal` is where the last word goes if the supervisor is killed.
+    """
+
+    def __init__(self, config: Config, folder: Path, terminal: int) -> None:
+        self._config, self._folder, self._terminal, self._parent = config, folder, terminal, os.getppid()
         self._children: set[int] = set()
+        self._losses: dict[int, float] = {}
 
     def run(self) -> None:
-        """Reads `NODE` lines from stdin and writes `started NODE PID` and `ended PID STATUS` lines to stdout."""
+        """Writes `started NODE PID` and `ended PID STATUS` lines to stdout.
+
+        Reads `start NODE`, `loss STEP LOSS`, and `bye` from stdin; if that ends without a bye, all are to save and end.
+        """
         woken, wake = os.pipe()
         os.set_blocking(wake, False)
         signal.set_wakeup_fd(wake)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         print("ready", flush=True)
+        rest = ""
         while True:
             ready, _, _ = select.select([0, woken], [], [], LOOK_S)
             if os.getppid() != self._parent:  # though somebody else still holds its end of stdin
-                return self._end()
+                return self._end_alone()
             if woken in ready:
                 os.read(woken, 4096)
                 self._reap()
             if 0 in ready:
                 asked = os.read(0, 4096).decode()
                 if not asked:
-                    return self._end()
-                for node in asked.split():
-                    self._fork(int(node))
+                    return self._end_alone()
+                *lines, rest = (rest + asked).split("\n")
+                for line in lines:
+                    what, *words = line.split()
+                    if what == "start":
+                        self._fork(int(words[0]))
+                    elif what == "loss":
+                        self._losses[int(words[0])] = float(words[1])
+                    else:
+                        return self._end()
 
     def _fork(self, node: int) -> None:
         parent = os.getpid()
@@ -92,7 +111,7 @@ class Nursery:
             print(f"ended {pid} {os.waitstatus_to_exitcode(status)}", flush=True)
 
     def _end(self) -> None:
-        """The supervisor is gone, or done: workers notice that themselves; who does not in time is killed."""
+        """The supervisor is done, or gone: workers notice that themselves; who does not in time is killed."""
         until = time.monotonic() + self._config.timeout_s
         while self._children and time.monotonic() < until:
             pid, _ = os.waitpid(-1, os.WNOHANG)
@@ -101,15 +120,38 @@ class Nursery:
         for pid in self._children:
             os.kill(pid, signal.SIGKILL)
 
+    def _end_alone(self) -> None:
+        """The supervisor is gone, or wants what has been saved: that becomes a checkpoint, and a sentence tells it."""
+        self._end()
+        sentence = self._finish()
+        said = f"bayplan: the training was ended from outside, and all of its processes with it; {sentence}\n"
+        with suppress(OSError):  # the terminal is gone, too
+            os.write(self._terminal, said.encode())
+        if os.getppid() != self._parent:
+            shutil.rmtree(self._folder, ignore_errors=True)
 
-def main(folder: Path) -> None:
+    def _finish(self) -> str:
+        """Makes a checkpoint of the last parts, if they are all there; what came of it."""
+        saving = self._config.saving
+        if saving is None or not saving.on_exit:
+            return "its state was not to be saved (save_on_exit)"
+        try:
+            for folder in sorted(left_aside(Path(saving.folder)), reverse=True):
+                if made := finish(folder, saving.origin, self._losses, saving.keep):
+                    return f"its state after {made.manifest.step} steps is in {made.path}: resume goes on with it"
+        except OSError as error:
+            return f"its state could not be saved ({error.strerror})"
+        return "its state could not be saved, since not all layers came to the same step: the checkpoint before stands"
+
+
+def main(folder: Path, terminal: int) -> None:
     """Imports what workers need, and waits for requests."""
     config = CONFIG.decode((folder / "config.json").read_bytes())
     from runtime.elastic import worker  # what takes seconds is done here, once
 
     worker.preload(config)
-    Nursery(config, folder).run()
+    Nursery(config, folder, terminal).run()
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), int(sys.argv[2]))

@@ -39,7 +39,9 @@ class Outcome:
     """A training's end. `losses[i]` is step i's mean loss; `digests[i]` tells layer i's bits, on every node alike.
 
     `replicas_equal`: each layer's weights and optimizer states are the same bits on all its nodes. `nodes`: how many
-    trained, generation by generation. `step_us`: of each step that counted, by the first member's clock.
+    trained, generation by generation. `step_us`: of each step that counted, by the first member's clock. `warnings`:
+    sentences about what has gone wrong without ending the training, such as a checkpoint that a full disk did not take.
+    `resumed`: the step of the checkpoint that it began from, None where it began with the first step.
     """
 
     losses: tuple[float, ...]
@@ -49,6 +51,8 @@ class Outcome:
     recoveries: tuple[Recovery, ...]
     step_us: tuple[int, ...]
     events: tuple[dict[str, object], ...] = field(repr=False)
+    warnings: tuple[str, ...] = ()
+    resumed: int | None = None
 
     def median_step_us(self) -> int:
         """Of all steps."""

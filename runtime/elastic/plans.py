@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 Policy = Literal["auto", "dynamic", "reroute"]
 """What may be decided: whatever the solver prefers; never to reroute; to reroute wherever that is possible."""
+Role = Literal["first", "inner", "last", "whole", "spare"]
+"""A node's stage in its pipeline."""
 AHEAD_S, AT_ONCE_S = 20.0, 5.0
 """Time limits of planning: ahead of failures, and when one has happened that no plan was made for."""
 
@@ -39,6 +41,14 @@ class Layout:
             for node, run in zip(pipeline.nodes, pairwise(accumulate(pipeline.layers, initial=0)), strict=True)
             if node not in self.failed
         }
+
+    def role(self, node: int) -> Role:
+        """What the node does; `whole`: its pipeline is of one stage, `spare`: it stands by."""
+        for pipeline in self.pipelines:
+            if node in pipeline.nodes:
+                ends = node == pipeline.nodes[0], node == pipeline.nodes[-1]
+                return "whole" if all(ends) else "first" if ends[0] else "last" if ends[1] else "inner"
+        return "spare"
 
     def text(self) -> str:
         """Layers per stage and microbatches of each pipeline, such as `3+3+2 ×6, 4+4 ×5, 4+4 ×5`."""

@@ -51,6 +51,10 @@ class Sockets:
         self.cut()
         return True
 
+    def is_lost(self, number: int) -> bool:
+        """Whether the supervisor has said that the generation has ended."""
+        return number <= self._lost
+
     def cut(self) -> None:
         """Ends all connections of the generation at hand, whoever waits for them."""
         with self._lock:

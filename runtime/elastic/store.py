@@ -33,10 +33,14 @@ def connect(host: str, port: int, timeout_s: float) -> TCPStore:
 
 
 class Line:
-    """A worker's connections to the supervisor: one to tell it things, for any thread, one for the main one to wait."""
+    """A worker's connections to the supervisor: one to tell it things, for any thread, one for the main one to wait.
+
+    `reading`: the main thread waits for the supervisor, or has heard that there is none.
+    """
 
     def __init__(self, host: str, port: int, timeout_s: float) -> None:
         self._store, self._lock = connect(host, port, timeout_s), Lock()
+        self.reading = False
         self._waiting = connect(host, port, FOREVER.total_seconds())
 
     def tell(self, message: Upward) -> None:
@@ -50,10 +54,12 @@ class Line:
 
     def read(self, key: str) -> bytes:
         """Waits for a key's value, however long that takes."""
+        self.reading = True
         try:
             found: bytes = self._waiting.get(key)
         except (RuntimeError, OSError) as error:
             raise SupervisorLost("the supervisor has ended: nothing was left to train for") from error
+        self.reading = False
         return found
 
 

@@ -13,8 +13,10 @@ from typing import NamedTuple
 import msgspec
 from torch._C._distributed_c10d import TCPStore
 
+from runtime.elastic.checkpoint import Checkpoint
 from runtime.elastic.children import Children, Ended, Inbox, Started
 from runtime.elastic.events import Change, EventLog, Stopwatch
+from runtime.elastic.keeper import Keeper, Kept
 from runtime.elastic.messages import (
     Config,
     Done,
@@ -22,9 +24,11 @@ from runtime.elastic.messages import (
     Generation,
     Hello,
     Killed,
+    Late,
     Progress,
     Reached,
     Report,
+    Saved,
     Sent,
 )
 from runtime.elastic.outcome import Outcome
@@ -37,6 +41,8 @@ from solvers.ir.errors import BayplanError, InvalidInput
 TICK_S = 0.05
 START_S = 300
 """Within this time all processes must have said hello."""
+GRACE_S = 5.0
+"""What the nursery may take to make a checkpoint of what workers have saved, before it is ended."""
 
 
 @dataclass
@@ -60,11 +66,21 @@ class Gathering:
 
 
 class Posts(NamedTuple):
-    """How the supervisor reaches its processes, and they it."""
+    """How the supervisor reaches its processes, and they it; who keeps checkpoints."""
 
     store: TCPStore
     inbox: Inbox
     children: Children
+    keeper: Keeper
+
+
+class Beginning(NamedTuple):
+    """How many nodes there are, types and shapes between layers, the first layout, the checkpoint to go on with."""
+
+    nodes: int
+    shapes: Shapes
+    layout: Callable[[Collection[int]], Decided]
+    resumed: Checkpoint | None
 
 
 class Supervisor:
@@ -74,7 +90,7 @@ class Supervisor:
         self, config: Config, posts: Posts, planning: Planning, log: EventLog, joins: Mapping[int, list[str]]
     ) -> None:
         self.config, self.planning, self.log = config, planning, log
-        self.store, self.inbox, self.children = posts
+        self.store, self.inbox, self.children, self.keeper = posts
         self.joins = {step: list(whats) for step, whats in joins.items()}
         self.nodes: dict[int, Node] = {}
         self.born: dict[int, int] = {}  # the node that each process started as
@@ -83,6 +99,8 @@ class Supervisor:
         self.decided: Decided | None = None  # of the generation at hand
         self.settled, self.base = Layout(()), -1  # whose layers are there for sure, and of which generation
         self.step = 0
+        self.resumed: int | None = None
+        self.checkpoint: Checkpoint | None = None  # that the next generation begins from
         self.gathering: Gathering | None = None
         self.pausing = False
         self.changes: list[Change] = []
@@ -96,13 +114,17 @@ class Supervisor:
 
     # Starting
 
-    def begin(self, count: int, shapes: Shapes, first: Callable[[Collection[int]], Decided]) -> None:
-        """Starts `count` processes, has the first layout made meanwhile, and calls the first generation."""
-        self.shapes = shapes
+    def begin(self, how: Beginning) -> None:
+        """Starts processes, has the first layout made meanwhile, and calls the first generation."""
+        self.shapes, count = how.shapes, how.nodes
+        if how.resumed is not None:
+            self._go_back(how.resumed)
+            self.resumed = self.step
+            self.log.add("resumed", step=self.step, checkpoint=how.resumed.path.name)
         numbers = [self._number() for _ in range(count)]
         for node in numbers:
             self.children.start(node)
-        decided = first(numbers)
+        decided = how.layout(numbers)
         until = time.monotonic() + START_S
         while not all(node in self.nodes and self.nodes[node].ready for node in numbers):
             if time.monotonic() > until:
@@ -117,14 +139,24 @@ class Supervisor:
     # The loop
 
     def run(self) -> Outcome:
-        """Until every member has said that it is done."""
-        while not (self.members and set(self.members) <= self.done.keys() and self.gathering is None):
+        """Until every member has said that it is done, and the last checkpoint is whole."""
+        while not (self._is_done() and not self.keeper.busy):
             self._take(TICK_S)
             self._look_for_hangs()
             self._go_on()
         self.store.set(f"end/{self.generation}", BYE.decode())
         self.log.add("done", steps=self.config.steps)
         return self._outcome()
+
+    def _is_done(self) -> bool:
+        return bool(self.members) and set(self.members) <= self.done.keys() and self.gathering is None
+
+    def let_save(self) -> None:
+        """Has everybody save after the step they are in, and end; nobody answers any more."""
+        for node in self.nodes.values():
+            if not node.gone:
+                self.store.queue_push(tell_key(node.pid), "save 0")
+        self.children.let_save(self.config.timeout_s + GRACE_S)
 
     def _take(self, wait_s: float) -> None:
         """One piece of news, if there is any."""
@@ -138,6 +170,8 @@ class Supervisor:
             self.log.add("started", node=news.node, pid=news.pid)
         elif isinstance(news, Ended):
             self._ended(news)
+        elif isinstance(news, Kept):
+            self.keeper.kept(news)
         else:
             self._told(news)
 
@@ -158,7 +192,7 @@ class Supervisor:
         if isinstance(message, Hello):
             self._hello(message)
         elif isinstance(message, Report):
-            self._reported(message)
+            self._reported(message, sent.at_ns)
         elif isinstance(message, Reached):
             self._reached(message, sent.at_ns)
         elif isinstance(message, Progress):
@@ -166,11 +200,20 @@ class Supervisor:
         elif isinstance(message, Done):
             if message.generation == self.generation:
                 self.done[message.node] = message
+        elif isinstance(message, Saved):
+            self.keeper.saved(message, self.losses)
         elif isinstance(message, Killed):
             self.killed_ns[message.node] = sent.at_ns
+            role = self.decided.layout.role(message.node) if self.decided else "spare"
             self.log.add(
-                "injected", sent.at_ns, node=message.node, moment=message.moment, how=message.how, step=message.step
-            )
+                "injected", sent.at_ns, node=message.node, moment=message.moment, how=message.how, step=message.step,
+                role=role,
+            )  # fmt: skip
+        elif isinstance(message, Late):
+            self.log.add(
+                "late", sent.at_ns, node=self.born.get(message.pid), pid=message.pid, generation=message.generation,
+                where=message.where,
+            )  # fmt: skip
         elif isinstance(message, Failed):
             raise InvalidInput(f"node {message.node}: {message.sentence}")
 
@@ -212,6 +255,7 @@ class Supervisor:
         if self.config.canonical and before is not None and before != loss:
             raise BayplanError(f"step {step} counted with a loss of {before!r}, and again with {loss!r}: report this")
         self.losses[step] = loss
+        self.children.counted(step, loss)
 
     def _join(self, what: str) -> None:
         """A stopped process goes on, or a fresh one is started."""
@@ -259,7 +303,7 @@ class Supervisor:
             self.gathering.watch.failed = self.killed_ns.get(number)
         return self.gathering
 
-    def _reported(self, message: Report) -> None:
+    def _reported(self, message: Report, at_ns: int) -> None:
         if message.generation != self.generation or message.node not in self.members or self.nodes[message.node].hung:
             return
         gathering = self.gathering
@@ -269,6 +313,7 @@ class Supervisor:
             if self.pausing:
                 gathering.watch.failed = gathering.watch.known
         gathering.reports[message.node] = message
+        self.log.add("left", at_ns, node=message.node, generation=message.generation, step=message.step)
         for step, loss in message.losses.items():
             self._lost_and_found(step, loss)
 
@@ -310,15 +355,14 @@ class Supervisor:
         """Tells the nodes what they do; those that are left out are given new numbers, should they return."""
         before, number = self.members, self.generation + 1
         first = not before
-        if decided.restored:
-            self.step = 0
-            self.losses.clear()
+        restored = self._restored(decided.restored) if decided.restored else ""
+        back, self.checkpoint = self.checkpoint, None
         runs = decided.layout.runs()
         for node in nodes:
             plan = Generation(
                 number=number, members=tuple(nodes), base=self.base, step=self.step, layers=runs.get(node),
-                groups=dict(decided.groups), moves=decided.moves, fresh=first or bool(decided.restored),
-                shapes=self.shapes, actions=decided.walks.get(node, ()),
+                groups=dict(decided.groups), moves=decided.moves, fresh=first or bool(restored),
+                shapes=self.shapes, actions=decided.walks.get(node, ()), checkpoint=str(back.path) if back else "",
             )  # fmt: skip
             self.store.set(f"plan/{number}/{node}", msgspec.json.encode(plan).decode())
         self.store.set(f"members/{number}", msgspec.json.encode(nodes).decode())
@@ -339,15 +383,33 @@ class Supervisor:
         if not first:
             change = Change(
                 number, self.step, len(nodes), tuple(lost), tuple(joined), len(decided.moves),
-                decided.layout.text(), why, decided.restored, watch,
+                decided.layout.text(), why, restored, watch,
             )  # fmt: skip
             self.changes.append(change)
         watch.waiting = {"grouped": set(nodes), "transferred": set(nodes)}
         self.watch = watch
         self.log.add(
             "generation", watch.decided, number=number, nodes=nodes, layout=decided.layout.text(), step=self.step,
-            lost=lost, joined=joined, moved=len(decided.moves), restored=decided.restored,
+            lost=lost, joined=joined, moved=len(decided.moves), restored=restored,
+            pipelines=msgspec.to_builtins(decided.layout.pipelines), failed=sorted(decided.layout.failed),
+            moves=[[one.layer, one.source, one.target] for one in decided.moves],
         )  # fmt: skip
+
+    def _restored(self, reason: str) -> str:
+        """Peers cannot give all layers, so all layers go back to one step: an optimizer's steps must agree."""
+        found = self.keeper.go_back(self.step)
+        if found is not None:
+            self._go_back(found)
+            return f"{reason}; all layers go back to the checkpoint before step {self.step}"
+        self.step = 0
+        self.losses.clear()
+        return f"{reason}; there is no checkpoint, so training begins anew"
+
+    def _go_back(self, checkpoint: Checkpoint) -> None:
+        self.checkpoint, self.step = checkpoint, checkpoint.manifest.step
+        self.losses = dict(enumerate(checkpoint.manifest.losses))
+        for step, loss in self.losses.items():
+            self.children.counted(step, loss)
 
     def _reached(self, message: Reached, at_ns: int) -> None:
         if message.generation != self.generation:
@@ -355,6 +417,8 @@ class Supervisor:
         left = self.watch.waiting[message.what]
         left.discard(message.node)
         self.watch.received_bytes += message.received_bytes
+        received = {"received_bytes": message.received_bytes} if message.what == "transferred" else {}
+        self.log.add(message.what, at_ns, node=message.node, generation=message.generation, **received)
         if left:
             return
         if message.what == "grouped":
@@ -379,6 +443,8 @@ class Supervisor:
             recoveries=tuple(change.recovery() for change in self.changes),
             step_us=tuple(self.took_us[step] for step in steps if step in self.took_us),
             events=tuple(self.log.events),
+            warnings=tuple(self.log.warnings),
+            resumed=self.resumed,
         )
 
 

@@ -17,8 +17,8 @@ from solvers.ir.schedule import Action
 
 Shapes = tuple[tuple[str, tuple[int, ...]], ...]
 """Type and shape of what enters each layer."""
-LOSS, LEAVING, BEHIND = 0, 1, 2
-"""What a vote holds in front: the losses' sum, who wants to meet anew; then a count for each microbatch."""
+LOSS, LEAVING, ENDING, BEHIND = 0, 1, 2, 3
+"""What a vote holds in front: the losses' sum, how many want to meet anew, or to end; then each microbatch's count."""
 
 
 @dataclass

@@ -4,8 +4,10 @@ import gc
 import os
 import sys
 import time
+import warnings
 from contextlib import suppress
 from importlib import import_module
+from pathlib import Path
 
 import msgspec
 import torch
@@ -26,11 +28,12 @@ from runtime.elastic.messages import (
     Report,
 )
 from runtime.elastic.moments import Moments
+from runtime.elastic.parts import PartWriter, load_layers
 from runtime.elastic.sockets import Sockets
 from runtime.elastic.store import Line
 from runtime.elastic.sums import from_fixed
 from runtime.elastic.transfer import Exchange, made_for
-from runtime.elastic.walk import BEHIND, LEAVING, LOSS, Held, Walk
+from runtime.elastic.walk import BEHIND, ENDING, LEAVING, LOSS, Held, Walk
 from runtime.elastic.watching import LEFT_ALONE, Watch
 from solvers.ir.errors import BayplanError
 
@@ -52,7 +55,10 @@ class Worker:
         self.sockets = Sockets()
         self.groups = Groups(config.host, config.port, config.timeout_s, self.sockets)
         self.moments = Moments(node, config.injections, self.line.tell)
-        self.watch = Watch(config, self.sockets)
+        self.watch = Watch(config, self.sockets, self.line)
+        self.parts: PartWriter | None = None
+        if config.saving is not None:
+            self.parts = PartWriter(Path(config.saving.folder), node, config.timeout_s / 2, self.line.tell)
         self.layers: dict[int, Layer] = {}
         self.coming: dict[int, Layer] = {}
         self.base, self.reached = -1, -1  # the generations of `layers`, and of `coming` once all of them are there
@@ -99,6 +105,8 @@ class Worker:
         self.layers, self.coming, self.base, self.reached, self.final = {}, {}, -1, -1, False
         self.node = int(self.line.read(f"renamed/{before}"))
         self.moments = Moments(self.node, self.config.injections, self.line.tell)
+        if self.parts:
+            self.parts.node = self.node
         return self._greet(before)
 
     def _report(self, plan: Generation, why: str) -> Report:
@@ -122,6 +130,8 @@ class Worker:
         while self.step < self.config.steps:
             if self._train(plan, held):
                 return False
+        if self.parts:
+            self.parts.wait()
         digests = {number: layer.digest() for number, layer in self.layers.items()}
         self.line.tell(Done(node=self.node, generation=plan.number, digests=digests))
         return self.line.read(f"end/{plan.number}") == BYE
@@ -149,6 +159,8 @@ class Worker:
         own = range(*plan.layers) if plan.layers else range(0)
         if plan.fresh:
             self.layers = {number: Layer(self.job, number, self.config.canonical) for number in own}
+            if plan.checkpoint:
+                load_layers(Path(plan.checkpoint), self.layers)
         fresh = made_for(self.job, plan.moves, self.node, self.config.canonical)
         received = Exchange(self.node, self.layers, self.groups, self.moments).run(plan.moves, fresh, plan.step)
         self.coming = {number: fresh[number] if number in fresh else self.layers[number] for number in own}
@@ -169,6 +181,7 @@ class Worker:
         self.final = True
         self.moments.at("vote", self.step)
         walk.vote[LEAVING] = int(self.watch.paused >= plan.number)
+        walk.vote[ENDING] = int(self.watch.ending)
         self.groups.wait(self.groups.add_up(walk.vote))
         self.moments.at("unheard", self.step)
         loss = self._counted(walk)
@@ -176,10 +189,34 @@ class Worker:
         self._update()
         took_us = round((time.perf_counter() - began) * 1e6)
         if self.node == plan.members[0]:
-            self.line.tell(
-                Progress(node=self.node, generation=plan.number, step=self.step - 1, loss=loss, took_us=took_us)
-            )
+            self._tell_progress(plan, loss, took_us)
+        self._save(plan, ending=bool(walk.vote[ENDING]))
         return bool(walk.vote[LEAVING])
+
+    def _tell_progress(self, plan: Generation, loss: float, took_us: int) -> None:
+        news = Progress(node=self.node, generation=plan.number, step=self.step - 1, loss=loss, took_us=took_us)
+        try:
+            self.line.tell(news)
+        except SupervisorLost:
+            if self.config.saving is None or not self.config.saving.on_exit:
+                raise  # else the next vote says that all save and end
+
+    def _save(self, plan: Generation, *, ending: bool) -> None:
+        """A part of a checkpoint, where one is due; raises `SupervisorLost` where it was to be the last."""
+        saving = self.config.saving
+        if saving is None or self.parts is None:
+            return
+        if ending or self.step == self.config.steps or (saving.every and self.step % saving.every == 0):
+            mine = [layer for number, layer in self.layers.items() if self._saves(plan, number)]
+            self.parts.save(mine, self.step, plan.number, self.losses)
+        if ending:
+            self.parts.wait()
+            raise SupervisorLost(f"the training was ended from outside; step {self.step - 1} was the last")
+
+    def _saves(self, plan: Generation, layer: int) -> bool:
+        """Of those that have a layer, one saves it; which one changes from layer to layer."""
+        owners = plan.groups.get(layer, (self.node,))
+        return owners[layer % len(owners)] == self.node
 
     def _counted(self, walk: Walk) -> float:
         """The step's loss, once every microbatch has counted exactly once."""
@@ -202,6 +239,9 @@ def preload(config: Config) -> None:
     """Imports what forked workers will need; nothing of torch may run before they are forked."""
     import_module("torch._dynamo")  # which the first optimizer imports, in seconds
     import_module(config.job.partition(":")[0])
+    if config.saving is not None:
+        import_module("torch.distributed.checkpoint")
+        warnings.filterwarnings("ignore", message="torch.distributed is disabled")  # as is meant: each saves its own
     gc.collect()
     gc.freeze()  # what has been imported is not garbage: a worker looks through the rest only, in milliseconds
 

@@ -17,11 +17,17 @@ def test_a_run_leaves_its_row_its_table_and_the_event_log(tmp_path: Path) -> Non
     assert main([*WORDS, "nodes=4", "steps=6", "kills=1@2.backward", f"run_dir={tmp_path}"]) == 0
     (row,) = read_rows(tmp_path / "rows.jsonl")
     found = row.figures
-    assert found["equal_losses"] and found["equal_states"] and found["replicas_equal"]
+    assert found["equal_losses"] and found["equal_parameters"] and found["replicas_equal"]
     assert found["nodes"] == [4, 3]
-    assert set(found["recovery_us"][0]) == set(PARTS)
+    assert set(found["recovery_us"]) == set(found["recoveries"][0]["recovery_us"]) == set(PARTS)
+    assert [one["nodes"] for one in found["layouts"]] == [4, 3]
+    assert all(0 < one["predicted_step_us"] <= one["on_cores_us"] for one in found["layouts"])
+    assert found["predicted_step_us"] == found["layouts"][0]["predicted_step_us"]
+    assert {path.name for path in tmp_path.iterdir()} == {
+        *("config.yaml", "events.jsonl", "recoveries.png", "recoveries.svg", "rows.jsonl", "table.md", "table.txt")
+    }
     assert found["recoveries"][0]["lost"] == [1]
-    assert row.provenance.startswith("executed on 4 one-thread processes of a CPU by gloo, torch ")
+    assert row.provenance.startswith("executed on 4 one-thread processes of a CPU (")
     assert "4 → 3" in (tmp_path / "table.md").read_text()
     events = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
     assert [event["step"] for event in events if event["event"] == "step"] == list(range(6))
@@ -32,15 +38,15 @@ def test_other_bits_end_with_code_1(tmp_path: Path, capsys: pytest.CaptureFixtur
     """The row judges: a loss that differs is told."""
     from dataclasses import replace
 
-    from experiments.elastic.outcomes import is_as_promised, row_of, tables_of
+    from experiments.elastic.outcomes import Compared, is_as_promised, row_of, tables_of
     from experiments.elastic.settings import read_elastic_settings
     from runtime.elastic import Alone, Outcome
 
     outcome = Outcome((1.0, 2.0), ("a",), True, (2,), (), (10, 20), ())
     composed = read_elastic_settings(["experiment=elastic"])
-    assert is_as_promised(row_of(composed, outcome, Alone((1.0, 2.0), ("a",))))
+    assert is_as_promised(row_of(composed, outcome, Compared(Alone((1.0, 2.0), ("a",)), 9.0)))
     for other in (Alone((1.0, 2.5), ("a",)), Alone((1.0, 2.0), ("b",))):
-        row = row_of(composed, outcome, other)
+        row = row_of(composed, outcome, Compared(other, 9.0))
         assert not is_as_promised(row)
         assert "NO" in [value for _, value in tables_of(row)[1].body]
     unlike = row_of(composed, replace(outcome, replicas_equal=False), None)

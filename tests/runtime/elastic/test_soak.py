@@ -1,64 +1,46 @@
 """Many failures at random moments: no hang beyond the timeout, nothing lost or doubled, every bit as without them."""
 
-import random
 from collections import Counter
-from typing import get_args
+from pathlib import Path
 
 import pytest
 
-from runtime.elastic import Options, Outcome, parse_kills, train
-from runtime.elastic.messages import Moment
-from tests.runtime.elastic.jobs import costs
-from tests.runtime.elastic.test_train import JOB, same
+from runtime.elastic import parse_kills
+from tests.runtime.elastic.soak import EVERY, MOMENTS, ROLES, Counts, counts_of, faults, run, script, table
 
-NODES, EVERY, TIMEOUT_S = 6, 5, 20.0
-MOMENTS = get_args(Moment)
+SEEDS, FAILURES = range(10), 20
 
 
-def script(seed: int, count: int) -> str:
-    """`count` failures, one every few steps; for each process that ends, a fresh one comes two steps later.
-
-    Victims are told by how many have come before: the processes that are there are always the last ones.
-    """
-    rng = random.Random(seed)
-    there, words, following = list(range(NODES)), [], NODES
-    for number in range(count):
-        step = 2 + EVERY * number
-        moment = MOMENTS[number % len(MOMENTS)]
-        victim = there[rng.randrange(len(there))]
-        if moment in ("regroup", "transfer"):  # within the recovery from another one's failure
-            other = rng.choice([node for node in there if node != victim])
-            words.append(f"{other}@{step}.forward")
-            there.remove(other)
-            there.append(following)
-            following += 1
-            words.append(f"fresh@{step + 1}")
-        words.append(f"{victim}@{step}.{moment}:{rng.randint(1, 2) if moment in ('forward', 'backward') else 1}")
-        if moment != "unheard":
-            there.remove(victim)
-            there.append(following)
-            following += 1
-            words.append(f"fresh@{step + 1}")
-    return ", ".join(words)
-
-
-def soak(seed: int, count: int) -> tuple[Outcome, Counter[str]]:
-    steps = 2 + EVERY * (count + 1)
-    injections, joins = parse_kills(script(seed, count))
-    options = Options(
-        canonical=True, injections=injections, joins=joins, hang_s=TIMEOUT_S, timeout_s=TIMEOUT_S, problem=costs(NODES)
-    )
-    outcome = train(JOB, nodes=NODES, steps=steps, pipeline=2, options=options)
-    same(outcome, steps)
-    assert not [event for event in outcome.events if event["event"] == "hung"]
-    for recovery in outcome.recoveries:
-        assert (recovery.total_us or 0) < TIMEOUT_S * 1e6, recovery
-    return outcome, Counter(str(event["moment"]) for event in outcome.events if event["event"] == "injected")
+@pytest.fixture(scope="module")
+def happened() -> Counts:
+    """The failures of all seeds so far."""
+    return Counter()
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("seed", range(10))
-def test_hundreds_of_failures(seed: int) -> None:
-    _, moments = soak(seed, 20)
-    assert moments.total() >= 20
-    assert set(moments) >= {"forward", "backward", "send", "recv", "all-reduce", "vote", "update", "unheard"}
+@pytest.mark.parametrize("seed", SEEDS)
+def test_hundreds_of_failures(seed: int, happened: Counts, tmp_path: Path) -> None:
+    outcome, alone = run(seed, FAILURES, tmp_path)
+    assert faults(outcome, alone) == []
+    happened += counts_of(outcome)
+    if seed == SEEDS[-1]:
+        print(table(happened))
+        assert happened.total() >= 200
+        assert {moment for moment, _ in happened} == set(MOMENTS)
+        assert {role for _, role in happened} >= {"first", "last", "inner"}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_each_script_has_every_moment_and_keeps_as_many_processes(seed: int) -> None:
+    injections, joins = parse_kills(script(seed, FAILURES))
+    assert {one.moment for one in injections} == set(MOMENTS)
+    gone = [one.node for one in injections if one.moment != "unheard"]
+    assert len(gone) == len(set(gone)) == sum(map(len, joins.values()))
+    assert max(one.step for one in injections) == 2 + EVERY * (FAILURES - 1)
+
+
+def test_the_table_counts_moments_and_victims() -> None:
+    lines = table(Counter({("forward", "first"): 2, ("update", "spare"): 1})).splitlines()
+    assert lines[0] == f"| moment | {' | '.join(ROLES)} | all |"
+    assert lines[2] == "| forward | 2 | 0 | 0 | 0 | 0 | 2 |"
+    assert lines[-1] == "| all | 2 | 0 | 0 | 0 | 1 | 3 |"

@@ -1,0 +1,137 @@
+"""Many failures at random moments, and what came of them, counted by moment and victim.
+
+    python -m tests.runtime.elastic.soak --seeds 0:10 --failures 20 --out FILE
+
+prints a table (rows: moments; columns: what the victim's process did) and writes it as JSON. It ends with 1 where a bit
+differs from the training in one process, where a recovery takes longer than the timeout, or where a process was silent.
+"""
+
+import argparse
+import json
+import random
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import get_args
+
+import torch
+
+from runtime.elastic import Alone, Options, Outcome, load_job, parse_kills, train, train_alone
+from runtime.elastic.messages import Moment
+from runtime.elastic.plans import Role
+from tests.runtime.elastic.jobs import costs
+
+JOB = "tests.runtime.elastic.jobs:small"
+NODES, EVERY, TIMEOUT_S = 6, 5, 20.0
+MOMENTS: tuple[Moment, ...] = get_args(Moment)
+ROLES: tuple[Role, ...] = get_args(Role)
+Counts = Counter[tuple[str, str]]
+"""How often a failure happened, by moment and role."""
+
+
+def script(seed: int, count: int) -> str:
+    """`count` failures, one every few steps; for each process that ends, a fresh one comes two steps later.
+
+    Victims are told by how many have come before: the processes that are there are always the last ones.
+    """
+    rng = random.Random(seed)
+    there, words, following = list(range(NODES)), [], NODES
+    for number in range(count):
+        step = 2 + EVERY * number
+        moment = MOMENTS[number % len(MOMENTS)]
+        victim = there[rng.randrange(len(there))]
+        if moment in ("regroup", "transfer"):  # within the recovery from another one's failure
+            other = rng.choice([node for node in there if node != victim])
+            words.append(f"{other}@{step}.forward")
+            there.remove(other)
+            there.append(following)
+            following += 1
+            words.append(f"fresh@{step + 1}")
+        words.append(f"{victim}@{step}.{moment}:{rng.randint(1, 2) if moment in ('forward', 'backward') else 1}")
+        if moment != "unheard":
+            there.remove(victim)
+            there.append(following)
+            following += 1
+            words.append(f"fresh@{step + 1}")
+    return ", ".join(words)
+
+
+def run(seed: int, count: int, folder: Path) -> tuple[Outcome, Alone]:
+    """One training with failures and checkpoints, and the same without either in one process."""
+    steps = 2 + EVERY * (count + 1)
+    injections, joins = parse_kills(script(seed, count))
+    options = Options(
+        canonical=True, injections=injections, joins=joins, hang_s=TIMEOUT_S, timeout_s=TIMEOUT_S, problem=costs(NODES),
+        checkpoint_dir=folder, checkpoint_every=3,
+    )  # fmt: skip
+    outcome = train(JOB, nodes=NODES, steps=steps, pipeline=2, options=options)
+    return outcome, train_alone(load_job(JOB, torch.device("cpu")), steps)
+
+
+def faults(outcome: Outcome, alone: Alone) -> list[str]:
+    """What is not as it must be; nothing for a training that went well."""
+    found = []
+    if outcome.losses != alone.losses:
+        found.append("losses differ from those of one process")
+    if outcome.digests != alone.digests or not outcome.replicas_equal:
+        found.append("states differ from those of one process")
+    found += [f"silent: {event}" for event in outcome.events if event["event"] == "hung"]
+    found += [str(one) for one in outcome.recoveries if (one.total_us or 0) >= TIMEOUT_S * 1e6]
+    return found
+
+
+def counts_of(outcome: Outcome) -> Counts:
+    """The failures that happened."""
+    return Counter((str(one["moment"]), str(one["role"])) for one in outcome.events if one["event"] == "injected")
+
+
+def table(counts: Counts) -> str:
+    """Rows of moments, columns of victims, with sums."""
+    lines = ["| moment | " + " | ".join(ROLES) + " | all |", "|---|" + "---:|" * (len(ROLES) + 1)]
+    for moment in MOMENTS:
+        own = [counts[moment, role] for role in ROLES]
+        lines.append(f"| {moment} | " + " | ".join(map(str, own)) + f" | {sum(own)} |")
+    whole = [sum(counts[moment, role] for moment in MOMENTS) for role in ROLES]
+    return "\n".join([*lines, "| all | " + " | ".join(map(str, whole)) + f" | {counts.total()} |"])
+
+
+def main(argv: list[str]) -> int:
+    """Runs the seeds one after the other, and says what came of each."""
+    parser = argparse.ArgumentParser(description="failures at random moments, counted by moment and victim")
+    parser.add_argument("--seeds", default="0:10", help="FIRST:END, END not included")
+    parser.add_argument("--failures", type=int, default=20, help="in each training")
+    parser.add_argument("--out", type=Path, help="a JSON file")
+    asked = parser.parse_args(argv)
+    first, end = map(int, asked.seeds.split(":"))
+    counts: Counts = Counter()
+    totals_us: list[int] = []
+    wrong: dict[int, list[str]] = {}
+    kept = 0
+    for seed in range(first, end):
+        began = time.monotonic()
+        with TemporaryDirectory() as folder:
+            outcome, alone = run(seed, asked.failures, Path(folder))
+        counts += counts_of(outcome)
+        totals_us += [one.total_us for one in outcome.recoveries if one.total_us is not None]
+        kept += sum(one["event"] == "checkpoint" for one in outcome.events)
+        if found := faults(outcome, alone):
+            wrong[seed] = found
+        took_s = time.monotonic() - began
+        print(f"seed {seed}: {len(outcome.losses)} steps in {took_s:.0f} s, {found or 'as in one process'}", flush=True)
+    print(table(counts))
+    print(
+        f"recoveries timed: {len(totals_us)}, median {median(totals_us) / 1e6:.2f} s, most {max(totals_us) / 1e6:.2f} s"
+    )
+    print(f"checkpoints made: {kept}; seeds that went wrong: {wrong or 'none'}")
+    if asked.out:
+        rows = [{"moment": moment, "role": role, "count": count} for (moment, role), count in sorted(counts.items())]
+        kept_file = {"seeds": [first, end], "counts": rows, "totals_us": totals_us, "checkpoints": kept, "wrong": wrong}
+        asked.out.write_text(json.dumps(kept_file, indent=1) + "\n")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

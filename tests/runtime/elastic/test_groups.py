@@ -1,0 +1,107 @@
+"""A generation that is being formed can be left at any moment, also where a group waits for a peer to connect."""
+
+import time
+from contextlib import suppress
+from queue import SimpleQueue
+from threading import Thread
+
+import pytest
+from torch._C import _distributed_c10d as c10d
+from torch._C._distributed_c10d import TCPStore
+
+from runtime.elastic.faults import PeerLost
+from runtime.elastic.groups import Groups
+from runtime.elastic.sockets import Sockets
+from runtime.elastic.store import connect, open_store
+from runtime.elastic.watching import where
+
+HOST, PATIENT = "127.0.0.1", 60.0
+SHORT_S = 3.0
+"""What gloo's own waits may take here: threads that are left behind end soon after the test."""
+
+
+@pytest.fixture
+def store() -> TCPStore:
+    return open_store(HOST, 0)
+
+
+class Meeting:
+    """Node 0 of a generation opens its groups, as a worker does; what comes of it."""
+
+    def __init__(self, store: TCPStore, number: int = 1, timeout_s: float = PATIENT) -> None:
+        self.sockets = Sockets()
+        self.groups = Groups(HOST, store.port, timeout_s, self.sockets)
+        self.said: SimpleQueue[str] = SimpleQueue()
+        Thread(target=self._open, args=(number,), daemon=True).start()
+
+    def _open(self, number: int) -> None:
+        try:
+            self.groups.open(number, 0, (0, 1), {})
+            said = "met"
+        except PeerLost as error:
+            said = str(error)
+        self.groups.close(broken=True)
+        self.said.put(said)
+
+
+def published(store: TCPStore, key: str) -> bytes:
+    """A key's value, once it is there."""
+    found: bytes = connect(HOST, store.port, PATIENT).get(key)
+    return found
+
+
+def silent_peer(store: TCPStore, name: str) -> None:
+    """Makes a real peer's address known as `name`, which then does not connect, as if killed right there."""
+    options = c10d.ProcessGroupGloo._Options()  # type: ignore[attr-defined]
+    options._devices = [c10d.ProcessGroupGloo.create_device(hostname=HOST)]
+
+    def wait() -> None:
+        with suppress(RuntimeError):  # nobody comes, and the store may be gone by then
+            mine = c10d.PrefixStore(f"not {name}", connect(HOST, store.port, SHORT_S))
+            c10d.ProcessGroupGloo(mine, 1, 2, options)
+
+    Thread(target=wait, daemon=True).start()
+    address = published(store, f"not {name}/0/1")
+    connect(HOST, store.port, PATIENT).set(f"{name}/0/1", address)  # type: ignore[arg-type]  # bytes, which its stub lacks
+
+
+def test_a_peer_that_ends_between_its_address_and_its_connection(store: TCPStore) -> None:
+    """One of two connects, the other one waits for that, and has no socket which could be shut down.
+
+    Which one is which depends on their ports: it is tried until this one has to wait.
+    """
+    for number in range(1, 30):
+        meeting = Meeting(store, number)
+        silent_peer(store, f"generation {number}: (0, 1)")
+        time.sleep(0.2)  # who is to connect has done so
+        meeting.sockets.lose(number)
+        said = meeting.said.get(timeout=PATIENT / 2)
+        assert not meeting.sockets.lose(number)  # it has left
+        if said == f"generation {number} has ended while it was formed":
+            return
+    raise AssertionError("it never had to wait")
+
+
+def test_a_peer_that_never_comes(store: TCPStore) -> None:
+    meeting = Meeting(store)
+    published(store, "generation 1: (0, 1)/0/0")
+    meeting.sockets.lose(1)
+    assert meeting.said.get(timeout=PATIENT / 2)
+
+
+def test_the_wait_is_bounded_though_nobody_tells(store: TCPStore) -> None:
+    meeting = Meeting(store, timeout_s=0.3)
+    said = meeting.said.get(timeout=PATIENT / 2)
+    assert said == "not all members came within 0.3 s" or "timeout" in said
+
+
+def test_where_names_the_calls_of_the_main_thread() -> None:
+    class Asking(Sockets):
+        def is_lost(self, number: int) -> bool:
+            found.append(where())
+            return True
+
+    found: list[str] = []
+    with pytest.raises(PeerLost, match="generation 3 has ended while it was formed"):
+        Groups(HOST, 1, 1.0, Asking())._met(3, SimpleQueue())
+    assert found[0].startswith("_met (groups.py:")

@@ -20,7 +20,7 @@ from solvers.ir.codec import plan_file
 from solvers.ir.errors import BayplanError, EngineMissing, InfeasibleBudget, InvalidInput
 from solvers.ir.graph import OpGraph
 from solvers.ir.hardware import Hardware
-from solvers.ir.layout import LayoutProblem
+from solvers.ir.layout import LayoutPlan, LayoutProblem
 from solvers.ir.names import unknown
 from solvers.ir.problem import Plan, Problem, with_host
 from solvers.ir.replan import ReplanPlan, ReplanProblem
@@ -33,6 +33,7 @@ from solvers.timeline.simulate import simulate
 
 if TYPE_CHECKING:
     from solvers.layout.chunks import Packing as Packing
+    from solvers.layout.fsdp2 import Fsdp2Settings as Fsdp2Settings
     from solvers.replan.ahead import PlanCache as PlanCache
 
 Planner = Callable[[OpGraph, Hardware, int | str], Solution[Schedule]]
@@ -339,6 +340,13 @@ def layout_problem(hardware: Hardware, **measured: Any) -> LayoutProblem:
     from solvers.layout.measured_profile import MeasuredLayout, problem_of
 
     return problem_of(MeasuredLayout(**measured), hardware)
+
+
+def lower_to_fsdp2(problem: LayoutProblem, plan: LayoutPlan) -> "Fsdp2Settings":
+    """What of a valid layout plan PyTorch's FSDP2 can follow, block by block, and what it cannot."""
+    from solvers.layout.fsdp2 import lower_to_fsdp2 as lowered
+
+    return lowered(problem, plan)
 
 
 def _entry(kind: str, entry: str, what: str) -> str:

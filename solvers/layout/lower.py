@@ -20,12 +20,12 @@ def lower(problem: LayoutProblem, plan: LayoutPlan) -> Schedule:
     wait is needed: what the order of lanes or another wait says already is no `after`.
     """
     given = instance(problem)
-    _require_plan(given, plan)
+    require_plan(given, plan)
     drafts = _Step(given, plan).drafts()
     return Schedule(lanes=tuple(f"0.{lane}" for lane in sorted(drafts)), actions=_in_order(drafts))
 
 
-def _require_plan(given: Instance, plan: LayoutPlan) -> None:
+def require_plan(given: Instance, plan: LayoutPlan) -> None:
     """Refuse what has no schedule (what a valid plan is, the judge says)."""
     blocks, chunks = len(given.problem.blocks), len(given.problem.chunks)
     require(

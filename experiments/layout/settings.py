@@ -78,6 +78,7 @@ def read_layout_settings(overrides: Sequence[str]) -> ComposedLayout:
     for name, solver in found.policies.items():
         if solver_entry(solver).kind != "layout":
             raise InvalidInput(
-                f"policies.{name} is {solver!r}, which decides no layouts: choose of {', '.join(solver_names('layout'))}"
+                f"policies.{name} is {solver!r}, which decides no layouts: choose of "
+                f"{', '.join(solver_names('layout'))}"
             )
     return ComposedLayout(found, plain_gpt(found.model), yaml)

@@ -1,4 +1,4 @@
-"""`bayplan train experiment=protrain`: layouts executed on a device that is too small, beside plain training and FSDP2."""
+"""`bayplan train experiment=protrain`: layouts executed on a device that is too small, beside FSDP2 on a large one."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace

@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from runtime.layout.host_lane import Done
-
 ALIGNMENT_BYTES = 64
 """Where a parameter begins in its chunk: what vectorised kernels of the CPU and the GPU ask for."""
 
@@ -87,8 +85,8 @@ class Chunk:
     """When its gradients are on the host, if they have left since it was loaded."""
     left_whole: bool = False
     """All its gradients left together, and there were none from before."""
-    updated: Done | None = None
-    """The last update of the masters, which the next load waits for."""
+    updated: bool = False
+    """Its masters are being updated, and the optimizer's step has not come yet."""
 
     @property
     def storage(self) -> torch.UntypedStorage:

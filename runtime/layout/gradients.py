@@ -35,7 +35,7 @@ class Gradients:
             self._keep(chunk, slot, gradient)
             return False
         slot.working.grad = None
-        kept = torch._C._autograd._get_current_graph_task_keep_graph()
+        kept = _graph_is_kept()
         with torch.no_grad():
             if place in chunk.came:  # a second backward before the first one's gradients have left
                 self._add(chunk, place, slot, gradient)
@@ -81,7 +81,7 @@ class Gradients:
             slot = chunk.slots[place]
             slot.master.grad = slot.view(chunk.gradients)
         summed = self._accumulate(chunk, target, added) if added else None
-        chunk.left_whole = not added and _complete(chunk)
+        chunk.left_whole = not added and _complete(chunk) and not _graph_is_kept()
         chunk.own.clear()
         chunk.came.clear()
         self._leaving.append((chunk.left, summed))
@@ -126,3 +126,8 @@ class Gradients:
 
 def _complete(chunk: Chunk) -> bool:
     return len(chunk.came) == sum(slot.trainable for slot in chunk.slots)
+
+
+def _graph_is_kept() -> bool:
+    """Whether the backward that runs now may come again over the same graph."""
+    return torch._C._current_graph_task_id() == -1 or torch._C._autograd._get_current_graph_task_keep_graph()

@@ -4,6 +4,7 @@ A model's forward is pass 0, its blocks' forwards the next ones, and what runs b
 same in reverse, as gradients of the blocks' results become known (formats.md 8.1).
 """
 
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from torch.autograd import Variable
 
 from runtime.blocks.policies import block_policies
 from runtime.blocks.replacing import forward_replaced
-from runtime.blocks.saved import device_tensors
+from runtime.blocks.saved import device_tensors, hooks_in_force
 from runtime.layout.chunk import Chunk
 from runtime.layout.masters import Places
 from runtime.layout.store import Store, flats
@@ -77,11 +78,15 @@ class Walk:
         enter(forward_replaced(model, self._root()))
 
     def _watch(self, chunk: Chunk, place: int, working: nn.Parameter) -> None:
-        slot = chunk.slots[place]
+        """Take a gradient as soon as it is complete. The garbage collector does not see what such a hook holds."""
+        weakly, number = weakref.ref(self), chunk.number
 
         def complete(_: Tensor) -> None:
-            self._begin_backward()
-            self._store.gradient(chunk, place, slot)
+            walk = weakly()
+            assert walk is not None
+            walk._begin_backward()
+            chunk = walk._store.chunks[number]
+            walk._store.gradient(chunk, place, chunk.slots[place])
 
         self._stack.callback(working.register_post_accumulate_grad_hook(complete).remove)  # type: ignore[no-untyped-call]
 
@@ -173,7 +178,7 @@ class Walk:
     @contextmanager
     def _guarded(self) -> Iterator[None]:
         """What is saved of a chunk brings it back when backward reads it, whatever pass that is in."""
-        outer_pack, outer_unpack = torch._C._autograd._top_saved_tensors_default_hooks(True) or (_same, _same)
+        outer_pack, outer_unpack = hooks_in_force()
 
         def pack(tensor: Tensor) -> Any:
             chunk = self._flats.get(tensor.untyped_storage()._cdata) if tensor.layout is torch.strided else None
@@ -195,7 +200,3 @@ class _Saved:
 
     tensor: Tensor
     chunk: Chunk
-
-
-def _same(value: Any) -> Any:
-    return value

@@ -11,13 +11,10 @@ from runtime.device.native import load
 
 
 class Done(Protocol):
-    """Work of the worker that is over at some time."""
+    """Work of the worker."""
 
     def wait(self) -> None:
         """Let the host wait for it; raises what the work raised."""
-
-    def before(self, stream: torch.Stream) -> None:
-        """Let all that the stream is given from now on come after it."""
 
 
 class HostLane(Protocol):
@@ -42,9 +39,6 @@ class _VirtualDone:
     def wait(self) -> None:
         self._event.synchronize()
 
-    def before(self, stream: torch.Stream) -> None:
-        stream.wait_event(self._event)
-
 
 class _VirtualLane:
     """Numbers are computed at once, and the device's worker takes the time (`DeviceView.host_task`)."""
@@ -65,9 +59,6 @@ class _ThreadDone:
 
     def wait(self) -> None:
         self._future.result()
-
-    def before(self, stream: torch.Stream) -> None:
-        self._future.result()  # what is launched after this comes after it
 
 
 class _Thread:

@@ -73,7 +73,7 @@ def _slot(chunk: Chunk, start: int, held: Held) -> Slot:
     moved = working_view(home, master.requires_grad)
     if master.grad is not None:
         moved.grad = master.grad.to(home.device)
-    torch.utils.swap_tensors(master, moved)
+    torch.utils.swap_tensors(master, moved)  # type: ignore[no-untyped-call]
     if not chunk.persistent:
         slot.working = working_view(slot.view(chunk.flat), slot.trainable)
     return slot
@@ -132,7 +132,8 @@ class Places:
                 before.append((module, module.__dict__["_parameters"], module.__dict__.get("_flat_weights")))
                 module.__dict__["_parameters"] = working
                 if "_flat_weights" in module.__dict__:  # recurrent nets keep a list of their own
-                    module.__dict__["_flat_weights"] = [working[name] for name in module._flat_weights_names]
+                    names: list[str] = module.__dict__["_flat_weights_names"]
+                    module.__dict__["_flat_weights"] = [working[name] for name in names]
         try:
             yield
         finally:

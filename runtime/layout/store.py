@@ -12,6 +12,7 @@ from runtime.layout.chunk import Chunk, Slot
 from runtime.layout.course import Course, Load
 from runtime.layout.gradients import Gradients
 from solvers.check.layout.buffers import Name
+from solvers.ir.errors import InvalidInput
 
 
 class Store:
@@ -62,8 +63,11 @@ class Store:
         self.need([*asks, *chunks])
 
     def enter_once(self, number: int, chunks: Iterable[int]) -> None:
-        """The same, where several gradients may say so."""
-        if not self._following or number != self._cursor:
+        """The same, where several gradients may say so: a pass that has begun begins no more."""
+        if self._following and 0 <= number <= self._cursor:
+            for chunk in chunks:
+                self.touch(self.chunks[chunk])
+        else:
             self.enter(number, chunks)
 
     def need(self, chunks: Iterable[int]) -> None:
@@ -159,9 +163,11 @@ class Store:
         if victim is not None:
             self._free([victim])
         assert chunk.host is not None
-        if chunk.updated is not None:
-            chunk.updated.before(self._lane)
-            chunk.updated = None
+        if chunk.updated:
+            raise InvalidInput(
+                f"chunk {chunk.number} is read after its update ran beside backward and before the optimizer's step: "
+                "wrap with overlap_update=False, and begin again from saved states"
+            )
         with self._lane:
             chunk.storage.resize_(chunk.room_bytes)
             chunk.flat[: chunk.bytes].copy_(chunk.host, non_blocking=True)

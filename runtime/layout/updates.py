@@ -47,7 +47,7 @@ class Updates:
         self._settings: Settings = ()
         self._versions: dict[int, tuple[int, ...]] = {}
         self._updated: set[int] = set()
-        self._doing: list[Done] = []
+        self._doing: list[tuple[Chunk, Done]] = []
         self._own_step = optimizer.__dict__.get("step")
         self._raw_step = _raw(optimizer)
         whole = Optimizer.profile_hook_step(lambda _, closure=None: self.step(closure))
@@ -99,14 +99,15 @@ class Updates:
         else:
             with torch.no_grad():
                 self._raw_step(self._optimizer)
-        for done in self._doing:
+        for chunk, done in self._doing:
             done.wait()
+            chunk.updated = False
         self._doing.clear()
         self._updated.clear()
         self._backwards = self._ended = 0
         self._versions = {}
         if self._own_step is not None:
-            self._optimizer._opt_called = True  # what a scheduler that wrapped `step` looks at
+            self._optimizer.__dict__["_opt_called"] = True  # what a scheduler that wrapped `step` looks at
         return loss
 
     def _look(self) -> None:
@@ -146,8 +147,8 @@ class Updates:
             return
         duration_ns = numbers * 1_000_000_000 // self._updates_per_s
         name = f"update chunk {chunk.number}"
-        chunk.updated = self._lane.submit(lambda: self._portion(chunk), duration_ns, after, name)
-        self._doing.append(chunk.updated)
+        self._doing.append((chunk, self._lane.submit(lambda: self._portion(chunk), duration_ns, after, name)))
+        chunk.updated = True
 
     def _portion(self, chunk: Chunk) -> None:
         """The optimizer's step over one chunk."""

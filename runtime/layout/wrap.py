@@ -1,7 +1,7 @@
 """`wrap`: one line, and a model's states are where its layout puts them while an ordinary loop trains it."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import torch
 from torch import nn
@@ -30,20 +30,22 @@ WRAPPED = "_bayplan_layout"
 """The attribute of a wrapped model that holds what wraps it."""
 
 
+class WrapOptions(TypedDict, total=False):
+    """What can be asked of `wrap`, which says what each means."""
+
+    host_budget: int | str | None
+    plan: LayoutPlan | None
+    solver: str
+    step: Callable[[], object] | None
+    overlap_update: bool
+    profile: MemoryProfile | None
+    chunk_bytes: int | None
+    limits: Limits
+    device: torch.device | str | None
+
+
 def wrap(
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    *,
-    budget: int | str,
-    host_budget: int | str | None = None,
-    plan: LayoutPlan | None = None,
-    solver: str = "search",
-    step: Callable[[], object] | None = None,
-    overlap_update: bool = True,
-    profile: MemoryProfile | None = None,
-    chunk_bytes: int | None = None,
-    limits: Limits | None = None,
-    device: torch.device | str | None = None,
+    model: nn.Module, optimizer: torch.optim.Optimizer, *, budget: int | str, **options: Unpack[WrapOptions]
 ) -> tuple[nn.Module, torch.optim.Optimizer]:
     """Train `model` within `budget` bytes of the device; the same two objects are returned, and the loop stays as is.
 
@@ -60,23 +62,16 @@ def wrap(
         InvalidInput: the model is wrapped already, the optimizer has others' parameters, or a value makes no sense.
         InfeasibleBudget: no layout fits; it tells the least device and host memory. Nothing has been moved then.
     """
+    for name in options:
+        if name not in WrapOptions.__annotations__:
+            raise TypeError(f"wrap() got an unexpected keyword argument {name!r}")
     if WRAPPED in model.__dict__:
         raise InvalidInput("the model is wrapped already: unwrap(model) first")
     require_own_parameters(model, optimizer)
     _require_plain(model)
-    place = accelerator_of(device if device is not None else _device_of(model))
-    limit = memory_limit_bytes(place)
-    host = None if host_budget is None else parse_bytes(str(host_budget), "host_budget")
-    asked = Asked(
-        parse_budget(budget, limit, "budget") if isinstance(budget, str) else budget,
-        host,
-        plan,
-        solver,
-        limits or Limits(),
-        chunk_bytes,
-        overlap_update,
-    )
-    wrapped = Wrapped(model, optimizer, place, asked)
+    place = accelerator_of(options.get("device", _device_of(model)))
+    wrapped = Wrapped(model, optimizer, place, _asked(budget, options, place))
+    profile, step = options.get("profile"), options.get("step")
     if profile is None and step is not None:
         profile = measure(model, step, place)
     if profile is not None:
@@ -85,6 +80,25 @@ def wrap(
         wrapped.wait_for_a_forward()
     model.__dict__[WRAPPED] = wrapped
     return model, optimizer
+
+
+def _asked(budget: int | str, options: WrapOptions, place: torch.device) -> Asked:
+    """The options with what they are where nothing is said; raises `InvalidInput` for what is no number of bytes."""
+    host = options.get("host_budget")
+    device_bytes = parse_budget(budget, memory_limit_bytes(place), "budget") if isinstance(budget, str) else budget
+    host_bytes = parse_bytes(host, "host_budget") if isinstance(host, str) else host
+    for name, value in (("budget", device_bytes), ("host_budget", host_bytes)):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+            raise InvalidInput(f"{name} is {value!r}: give whole bytes, or text such as '8GiB'")
+    return Asked(
+        device_bytes,
+        host_bytes,
+        options.get("plan"),
+        options.get("solver", "search"),
+        options.get("limits", Limits()),
+        options.get("chunk_bytes"),
+        options.get("overlap_update", True),
+    )
 
 
 def unwrap(model: nn.Module) -> nn.Module:
@@ -117,11 +131,9 @@ class Wrapped:
         self.decided: Decided | None = None
         self._walk: Walk | None = None
         self._waiting: Any = None
-        self._apply: Any = None
 
     def wait_for_a_forward(self) -> None:
         """Measure the first forward that trains, before it runs."""
-        forward = self.model.forward
 
         def first(*args: Any, **kwargs: Any) -> Any:
             if not torch.is_grad_enabled():
@@ -136,7 +148,6 @@ class Wrapped:
 
         self._waiting = forward_replaced(self.model, first)
         self._waiting.__enter__()
-        del forward
 
     def _stop_waiting(self) -> None:
         if self._waiting is not None:

@@ -20,6 +20,7 @@ from runtime.layout.updates import CPU_UPDATES_PER_S
 from runtime.ranks import run_ranks
 from solvers.ir import Hardware, Limits
 from solvers.ir.errors import InfeasibleBudget
+from solvers.ir.sentences import one_line
 from solvers.layout.fsdp2 import Fsdp2Settings
 
 SETTLED = 3
@@ -84,6 +85,8 @@ def decided(shape: GptShape, where: Where, solver: str, device_bytes: int, host_
         return decide(measure(model, step, device), model, optimizer, device, asked)
     except InfeasibleBudget as refused:
         return str(refused)
+    except torch.OutOfMemoryError as error:
+        return f"a step cannot be measured block by block: {one_line(error)}"
 
 
 def train_laid_out(shape: GptShape, where: Where, steps: int, plan: Decided) -> Trained:

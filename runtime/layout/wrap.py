@@ -17,6 +17,7 @@ from runtime.layout.gradients import Gradients
 from runtime.layout.hooks import Walk, Walked
 from runtime.layout.host_lane import host_lane
 from runtime.layout.masters import Places, build_chunk, held_parameters, settle_states
+from runtime.layout.refusals import refused
 from runtime.layout.report import LayoutReport, Meter, layout_report
 from runtime.layout.store import Store
 from runtime.layout.updates import Updates, require_own_parameters
@@ -102,12 +103,13 @@ def _asked(budget: int | str, options: WrapOptions, place: torch.device) -> Aske
 
 
 def unwrap(model: nn.Module) -> nn.Module:
-    """The model and its optimizer as they were, with the trained parameters: all on the device that it is used on.
+    """The model and its optimizer as they were, with what was trained: all on the host.
 
     Raises `InvalidInput` where the model is not wrapped.
     """
-    _wrapped(model).close()
+    wrapped = _wrapped(model)
     del model.__dict__[WRAPPED]
+    wrapped.close()
     return model
 
 
@@ -142,8 +144,11 @@ class Wrapped:
                     "wrap a step, or train one step first"
                 )
             self._stop_waiting()
-            profile = measure(self.model, lambda: _train(self.model, args, kwargs), self.device)
-            self.lay_out(profile)
+            try:
+                self.lay_out(measure(self.model, lambda: _train(self.model, args, kwargs), self.device))
+            except BaseException:
+                del self.model.__dict__[WRAPPED]
+                raise
             return self.model.forward(*args, **kwargs)
 
         self._waiting = forward_replaced(self.model, first)
@@ -167,6 +172,8 @@ class Wrapped:
         gradients.on_left = self.updates.left
         self.meter = Meter(self.device)
         self._walk = Walk(self._walked(decided, chunks), store, places, self.updates)
+        self._refused = refused(self.model, self.device)
+        self._refused.__enter__()
 
     def _build(self, decided: Decided) -> list[Chunk]:
         held = held_parameters(self.model)
@@ -202,15 +209,16 @@ class Wrapped:
         return layout_report(self.decided, self.store, self.updates, self.meter)
 
     def close(self) -> None:
-        """Everything back to the device."""
+        """Everything to the host, where there is room."""
         self._stop_waiting()
         if self._walk is None:
             return
+        self._refused.__exit__(None, None, None)
         self._walk.close()
         self.updates.close()
         self.store.release()
         self.lane.close()
-        self.model.to(self.device)
+        self.model.to("cpu")
         settle_states(self.optimizer)
 
 

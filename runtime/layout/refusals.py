@@ -41,7 +41,8 @@ def _to(model: nn.Module, device: torch.device) -> Callable[..., nn.Module]:
     """`to`, as trainers call it with the device that they train on."""
 
     def to(*args: Any, **kwargs: Any) -> nn.Module:
-        place, dtype, _, _ = torch._C._nn._parse_to(*args, **kwargs)
+        asked: tuple[torch.device | None, torch.dtype | None] = torch._C._nn._parse_to(*args, **kwargs)[:2]
+        place, dtype = asked
         here = place is None or (place.type == device.type and place.index in (None, device.index))
         if here and dtype is None:
             return model

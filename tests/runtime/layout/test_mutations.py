@@ -40,7 +40,8 @@ LOOPS = (plain_loop, accumulating, evaluating, retaining, looking_on)
 
 def waits(module: ModuleType) -> list[int]:
     """The lines of a module on which somebody waits, each a statement of its own."""
-    return [node.lineno for node in ast.walk(ast.parse(inspect.getsource(module))) if _is_wait(node)]
+    nodes = ast.walk(ast.parse(inspect.getsource(module)))
+    return [node.lineno for node in nodes if isinstance(node, ast.Expr) and _is_wait(node)]
 
 
 def _is_wait(node: ast.AST) -> bool:

@@ -113,7 +113,7 @@ def test_what_is_wrong_is_said_in_a_sentence(sim: SimDevice) -> None:
     assert model.to("sim") is model
     for wrong in (lambda: model.to("cpu"), model.half, lambda: model.to(torch.bfloat16), lambda: copy.deepcopy(model)):
         with pytest.raises(InvalidInput, match="a wrapped model cannot be"):
-            wrong()
+            wrong()  # type: ignore[no-untyped-call]
     stepped(model, optimizer, 1)
     unwrap(model)
     assert {parameter.device.type for parameter in model.to("cpu").parameters()} == {"cpu"}
@@ -121,7 +121,7 @@ def test_what_is_wrong_is_said_in_a_sentence(sim: SimDevice) -> None:
 
 def test_hooks_on_parameters_are_refused(sim: SimDevice) -> None:
     model, optimizer = fresh()
-    next(model.parameters()).register_hook(lambda gradient: gradient)
+    next(model.parameters()).register_hook(lambda gradient: gradient)  # type: ignore[no-untyped-call]
     with pytest.raises(InvalidInput, match=r"parameter 'positions' has hooks on its gradient"):
         wrap(model, optimizer, budget="1GiB")
 

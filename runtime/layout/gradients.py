@@ -7,6 +7,7 @@ from torch import Tensor
 
 from runtime.layout.chunk import Chunk, Slot, pinned
 from runtime.layout.host_lane import Done, HostLane
+from runtime.layout.log import Log
 
 ADDING_BYTES_PER_S = 10_000_000_000
 """What the host's sums of gradients read and write in a second: an assumption, on sim only; elsewhere they take what
@@ -19,11 +20,11 @@ class Gradients:
     `on_left` is called when a chunk's gradients are on their way, before the host has them.
     """
 
-    def __init__(self, device: torch.device, lane: HostLane) -> None:
-        self.device = device
+    def __init__(self, log: Log, lane: HostLane) -> None:
+        self.device, self.log = log.device, log
         self.on_left: Callable[[Chunk], None] = lambda chunk: None
         self._lane = lane
-        self._out = torch.Stream(device=device)
+        self._out = torch.Stream(device=log.device)
         self._leaving: list[tuple[torch.Event, Done | None]] = []
 
     def take(self, chunk: Chunk, place: int, slot: Slot) -> bool:
@@ -74,7 +75,7 @@ class Gradients:
         assert chunk.gradients is not None
         added = {place: one for place in sorted(chunk.came) if (one := chunk.slots[place].master.grad) is not None}
         target = pinned(chunk.bytes) if added else chunk.gradients
-        with self._out, torch.no_grad():
+        with self._out, torch.no_grad(), self.log.on(self._out, "out", "offload", chunk.number):
             self._copy(chunk, target)
         chunk.left = self._out.record_event()
         for place in sorted(chunk.came - added.keys()):

@@ -8,6 +8,7 @@ import torch
 
 from runtime.device import DeviceView
 from runtime.device.native import load
+from runtime.layout.log import Log
 
 
 class Done(Protocol):
@@ -15,6 +16,9 @@ class Done(Protocol):
 
     def wait(self) -> None:
         """Let the host wait for it; raises what the work raised."""
+
+    def tell(self, log: Log, what: str, number: int) -> None:
+        """Tell a log when it ran, where that is on the device's clock."""
 
 
 class HostLane(Protocol):
@@ -33,11 +37,14 @@ def host_lane(device: torch.device) -> HostLane:
 
 
 class _VirtualDone:
-    def __init__(self, event: torch.Event) -> None:
-        self._event = event
+    def __init__(self, start: torch.Event, end: torch.Event) -> None:
+        self._start, self._end = start, end
 
     def wait(self) -> None:
-        self._event.synchronize()
+        self._end.synchronize()
+
+    def tell(self, log: Log, what: str, number: int) -> None:
+        log.add("cpu", what, number, self._start, self._end)
 
 
 class _VirtualLane:
@@ -47,7 +54,8 @@ class _VirtualLane:
         self._view = DeviceView(load("runtime._sim"), device.index or 0)
 
     def submit(self, work: Callable[[], object], duration_ns: int, after: torch.Event | None, name: str) -> Done:
-        return _VirtualDone(self._view.host_task(duration_ns, after, work=work, name=name))
+        start = self._view.host_task(0, after, name=name)
+        return _VirtualDone(start, self._view.host_task(duration_ns, after, work=work, name=name))
 
     def close(self) -> None:
         """The device's own worker goes on."""
@@ -59,6 +67,9 @@ class _ThreadDone:
 
     def wait(self) -> None:
         self._future.result()
+
+    def tell(self, log: Log, what: str, number: int) -> None:
+        """The host's clock is another one."""
 
 
 class _Thread:

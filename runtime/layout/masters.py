@@ -80,11 +80,14 @@ def _slot(chunk: Chunk, start: int, held: Held) -> Slot:
 
 
 def settle_states(optimizer: torch.optim.Optimizer) -> None:
-    """Let the optimizer's states lie where their masters do."""
-    for parameter, state in optimizer.state.items():
-        for key, value in state.items():
-            if isinstance(value, Tensor) and value.device != parameter.device and (value.ndim or value.device.index):
-                state[key] = value.to(parameter.device)
+    """Let the optimizer's states lie where their masters do; counters that it keeps on the host stay there."""
+    for group in optimizer.param_groups:
+        counted = bool(group.get("fused") or group.get("capturable"))
+        for parameter in group["params"]:
+            state = optimizer.state.get(parameter, {})
+            for key, value in state.items():
+                if isinstance(value, Tensor) and (value.ndim or counted or not value.is_cpu):
+                    state[key] = value.to(parameter.device)
 
 
 class _Watched(dict[str, nn.Parameter | None]):

@@ -11,6 +11,7 @@ import torch
 from runtime.layout.chunk import Chunk, Slot
 from runtime.layout.course import Course, Load
 from runtime.layout.gradients import Gradients
+from runtime.layout.log import Log
 from solvers.check.layout.buffers import Name
 from solvers.ir.errors import InvalidInput
 
@@ -18,10 +19,9 @@ from solvers.ir.errors import InvalidInput
 class Store:
     """All chunks of a model, and what of them is on the device now; `buffers` is how many may be that come and go."""
 
-    def __init__(
-        self, chunks: Sequence[Chunk], device: torch.device, buffers: int, course: Course, gradients: Gradients
-    ) -> None:
-        self.chunks, self.device, self.buffers = tuple(chunks), device, buffers
+    def __init__(self, chunks: Sequence[Chunk], log: Log, buffers: int, course: Course, gradients: Gradients) -> None:
+        self.chunks, self.device, self.buffers = tuple(chunks), log.device, buffers
+        self.log = log
         self.gradients = gradients
         self.departures = 0
         self.loads = 0
@@ -31,7 +31,7 @@ class Store:
         self._next = 0
         self._done: dict[Name, torch.Event] = {}
         self._bound: set[int] = set()
-        self._lane = torch.Stream(device=device)
+        self._lane = torch.Stream(device=log.device)
 
     def begin(self, *, planned: bool) -> None:
         """A forward begins. What is on the device may be older than the masters, so it goes first."""
@@ -42,6 +42,7 @@ class Store:
         for chunk in self.chunks:
             chunk.begin()
         if planned:
+            self.log.begin_step()
             self._advance()
 
     def enter(self, number: int, chunks: Iterable[int]) -> None:
@@ -51,6 +52,7 @@ class Store:
         if not self._following:
             self.need(chunks)
             return
+        self.log.end_pass()
         ended = self._compute().record_event()
         for one in range(max(self._cursor, 0), number):
             self._ended(self._course.passes[one].name, self._course.passes[one].asks, ended)
@@ -61,6 +63,8 @@ class Store:
         if any(not self.chunks[chunk].here for chunk in asks):
             self._depart()
         self.need([*asks, *chunks])
+        if self._following:
+            self.log.begin_pass(*self._course.passes[number].name)
 
     def enter_once(self, number: int, chunks: Iterable[int]) -> None:
         """The same, where several gradients may say so: a pass that has begun begins no more."""
@@ -105,6 +109,7 @@ class Store:
 
     def end_backward(self) -> None:
         """All gradients that will come have come; they are on the host when this returns."""
+        self.log.end_pass()
         for chunk in self.chunks:
             if chunk.came:
                 self.gradients.leave(chunk)
@@ -170,6 +175,7 @@ class Store:
             )
         with self._lane:
             chunk.storage.resize_(chunk.room_bytes)
+        with self._lane, self.log.on(self._lane, "in", "load", chunk.number):
             chunk.flat[: chunk.bytes].copy_(chunk.host, non_blocking=True)
         chunk.loaded = self._lane.record_event()
         chunk.here, chunk.ready = True, False

@@ -15,10 +15,11 @@ from torch.optim.optimizer import Optimizer
 
 from runtime.layout.chunk import Chunk
 from runtime.layout.host_lane import Done, HostLane
+from runtime.layout.log import Log
 from solvers.ir.errors import InvalidInput
 
 CPU_UPDATES_PER_S = 4_000_000_000
-"""Parameters that a host updates in a second, on sim, unless told: as plans assume (solvers/layout)."""
+"""Parameters that a host updates in a second, on sim, as plans assume (solvers/layout)."""
 PORTIONED = ("SGD", "Adam", "AdamW", "NAdam", "RAdam", "Adamax", "Adadelta", "Adagrad", "RMSprop", "Rprop", "ASGD")
 """Optimizers of `torch.optim` that treat each parameter by itself."""
 Settings = tuple[tuple[tuple[str, object], ...], ...]
@@ -33,12 +34,12 @@ class Updates:
         chunks: Sequence[Chunk],
         lane: HostLane,
         settle: Callable[[], None],
+        log: Log,
         *,
         overlap: bool,
-        updates_per_s: int = CPU_UPDATES_PER_S,
     ) -> None:
         self._optimizer, self._chunks, self._lane, self._settle = optimizer, tuple(chunks), lane, settle
-        self._updates_per_s = updates_per_s
+        self.log = log
         self.reason = _why_not(optimizer, overlap)
         self.overlapping = False
         self._looked_on = False
@@ -101,11 +102,13 @@ class Updates:
                 self._raw_step(self._optimizer)
         for chunk, done in self._doing:
             done.wait()
+            done.tell(self.log, "cpu-update", chunk.number)
             chunk.updated = False
         self._doing.clear()
         self._updated.clear()
         self._backwards = self._ended = 0
         self._versions = {}
+        self.log.end_step()
         if self._own_step is not None:
             self._optimizer.__dict__["_opt_called"] = True  # what a scheduler that wrapped `step` looks at
         return loss
@@ -136,7 +139,8 @@ class Updates:
         """All chunks that have not been updated beside backward: the device's own first, which nobody waits for."""
         for chunk in self._chunks:
             if chunk.persistent and chunk.trainable:
-                self._portion(chunk)
+                with self.log.on(None, "compute", "device-update", chunk.number):
+                    self._portion(chunk)
         for chunk in self._chunks:
             if not chunk.persistent and chunk.trainable and chunk.number not in self._updated:
                 self._submit(chunk, None)
@@ -145,7 +149,7 @@ class Updates:
         numbers = sum(slot.numel for slot in chunk.slots if slot.master.grad is not None)
         if not numbers:
             return
-        duration_ns = numbers * 1_000_000_000 // self._updates_per_s
+        duration_ns = numbers * 1_000_000_000 // CPU_UPDATES_PER_S
         name = f"update chunk {chunk.number}"
         self._doing.append((chunk, self._lane.submit(lambda: self._portion(chunk), duration_ns, after, name)))
         chunk.updated = True

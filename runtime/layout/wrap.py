@@ -16,8 +16,10 @@ from runtime.layout.deciding import Asked, Decided, decide, measure
 from runtime.layout.gradients import Gradients
 from runtime.layout.hooks import Walk, Walked
 from runtime.layout.host_lane import host_lane
+from runtime.layout.log import Log
 from runtime.layout.masters import Places, build_chunk, held_parameters, settle_states
-from runtime.layout.report import LayoutReport, Meter, layout_report
+from runtime.layout.refusals import refused
+from runtime.layout.report import LayoutReport, layout_report
 from runtime.layout.store import Store
 from runtime.layout.updates import Updates, require_own_parameters
 from runtime.profile.memory import MemoryProfile
@@ -69,7 +71,7 @@ def wrap(
         raise InvalidInput("the model is wrapped already: unwrap(model) first")
     require_own_parameters(model, optimizer)
     _require_plain(model)
-    place = accelerator_of(options.get("device", _device_of(model)))
+    place = accelerator_of(options["device"] if "device" in options else _device_of(model))
     wrapped = Wrapped(model, optimizer, place, _asked(budget, options, place))
     profile, step = options.get("profile"), options.get("step")
     if profile is None and step is not None:
@@ -88,7 +90,7 @@ def _asked(budget: int | str, options: WrapOptions, place: torch.device) -> Aske
     device_bytes = parse_budget(budget, memory_limit_bytes(place), "budget") if isinstance(budget, str) else budget
     host_bytes = parse_bytes(host, "host_budget") if isinstance(host, str) else host
     for name, value in (("budget", device_bytes), ("host_budget", host_bytes)):
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+        if value is not None and value < 1:
             raise InvalidInput(f"{name} is {value!r}: give whole bytes, or text such as '8GiB'")
     return Asked(
         device_bytes,
@@ -102,12 +104,13 @@ def _asked(budget: int | str, options: WrapOptions, place: torch.device) -> Aske
 
 
 def unwrap(model: nn.Module) -> nn.Module:
-    """The model and its optimizer as they were, with the trained parameters: all on the device that it is used on.
+    """The model and its optimizer as they were, with what was trained: all on the host.
 
     Raises `InvalidInput` where the model is not wrapped.
     """
-    _wrapped(model).close()
+    wrapped = _wrapped(model)
     del model.__dict__[WRAPPED]
+    wrapped.close()
     return model
 
 
@@ -142,8 +145,11 @@ class Wrapped:
                     "wrap a step, or train one step first"
                 )
             self._stop_waiting()
-            profile = measure(self.model, lambda: _train(self.model, args, kwargs), self.device)
-            self.lay_out(profile)
+            try:
+                self.lay_out(measure(self.model, lambda: _train(self.model, args, kwargs), self.device))
+            except BaseException:
+                del self.model.__dict__[WRAPPED]
+                raise
             return self.model.forward(*args, **kwargs)
 
         self._waiting = forward_replaced(self.model, first)
@@ -159,14 +165,16 @@ class Wrapped:
         decided = self.decided = decide(profile, self.model, self.optimizer, self.device, self.asked)
         chunks = self._build(decided)
         lane = self.lane = host_lane(self.device)
-        gradients = Gradients(self.device, lane)
+        log = self.log = Log(self.device)
+        gradients = Gradients(log, lane)
         course = Course.of(decided.problem, decided.plan)
-        self.store = store = Store(chunks, self.device, decided.plan.buffers, course, gradients)
+        self.store = store = Store(chunks, log, decided.plan.buffers, course, gradients)
         places = Places(chunks, store.touch)
-        self.updates = Updates(self.optimizer, chunks, lane, gradients.settle, overlap=self.asked.overlap_update)
+        self.updates = Updates(self.optimizer, chunks, lane, gradients.settle, log, overlap=self.asked.overlap_update)
         gradients.on_left = self.updates.left
-        self.meter = Meter(self.device)
         self._walk = Walk(self._walked(decided, chunks), store, places, self.updates)
+        self._refused = refused(self.model, self.device)
+        self._refused.__enter__()
 
     def _build(self, decided: Decided) -> list[Chunk]:
         held = held_parameters(self.model)
@@ -199,18 +207,19 @@ class Wrapped:
         """What was decided, and what the last step took."""
         if self.decided is None:
             raise InvalidInput("the layout is not decided before the first step: train one, or give wrap a step")
-        return layout_report(self.decided, self.store, self.updates, self.meter)
+        return layout_report(self.decided, self.store, self.updates, self.log)
 
     def close(self) -> None:
-        """Everything back to the device."""
+        """Everything to the host, where there is room."""
         self._stop_waiting()
         if self._walk is None:
             return
+        self._refused.__exit__(None, None, None)
         self._walk.close()
         self.updates.close()
         self.store.release()
         self.lane.close()
-        self.model.to(self.device)
+        self.model.to("cpu")
         settle_states(self.optimizer)
 
 

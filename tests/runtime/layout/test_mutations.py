@@ -3,28 +3,45 @@
 import ast
 import inspect
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor, nn
+from torch.optim.optimizer import Optimizer
 
 from runtime.device import SimDevice
 from runtime.layout import gradients, store, updates
+from runtime.layout.chunk import Chunk
+from runtime.layout.host_lane import Done
 from runtime.layout.wrap import WRAPPED, Wrapped
-from tests.runtime.layout.models import Language
+from tests.runtime.layout.models import Language, loss_of
 from tests.runtime.layout.test_loops import accumulating, evaluating, retaining
 from tests.runtime.layout.training import Layouts, plain_loop
 
 CLASSES = {store: "Store", gradients: "Gradients", updates: "Updates"}
 WAITS = {"wait_event", "synchronize", "wait", "record_stream"}
-LOOPS = (plain_loop, accumulating, evaluating, retaining)
+
+
+def looking_on(model: nn.Module, optimizer: Optimizer) -> list[Tensor]:
+    """Reads gradients right after each of two backward passes."""
+    for number in range(2):
+        loss_of(model, number).backward()  # type: ignore[no-untyped-call]
+        norms = [one.grad.norm() for one in model.parameters() if one.grad is not None]
+        assert norms
+    optimizer.step()
+    return []
+
+
+LOOPS = (plain_loop, accumulating, evaluating, retaining, looking_on)
 
 
 def waits(module: ModuleType) -> list[int]:
     """The lines of a module on which somebody waits, each a statement of its own."""
-    return [node.lineno for node in ast.walk(ast.parse(inspect.getsource(module))) if _is_wait(node)]
+    nodes = ast.walk(ast.parse(inspect.getsource(module)))
+    return [node.lineno for node in nodes if isinstance(node, ast.Expr) and _is_wait(node)]
 
 
 def _is_wait(node: ast.AST) -> bool:
@@ -83,6 +100,32 @@ def test_a_dropped_wait_is_named(
 ) -> None:
     monkeypatch.setattr(sys.modules[Wrapped.__module__], CLASSES[module], without(module, line))
     assert races_of(sim), f"nobody misses the wait in line {line} of {module.__name__}"
+
+
+class NotAfter(updates.Updates):
+    """Updates that wait for no gradients."""
+
+    def _submit(self, chunk: Chunk, after: torch.Event | None) -> None:
+        super()._submit(chunk, None)
+
+
+class NotSummedAfter(gradients.Gradients):
+    """Sums that wait for no gradients."""
+
+    def _accumulate(self, chunk: Chunk, staged: Tensor, added: Mapping[int, Tensor]) -> Done:
+        left, chunk.left = chunk.left, None
+        try:
+            return super()._accumulate(chunk, staged, added)
+        finally:
+            chunk.left = left
+
+
+@pytest.mark.parametrize("mutant", [NotAfter, NotSummedAfter])
+def test_work_of_the_host_that_does_not_wait_is_named(
+    sim: SimDevice, monkeypatch: pytest.MonkeyPatch, mutant: type
+) -> None:
+    monkeypatch.setattr(sys.modules[Wrapped.__module__], mutant.__mro__[1].__name__, mutant)
+    assert races_of(sim)
 
 
 def test_there_are_waits_to_drop(sim: SimDevice) -> None:

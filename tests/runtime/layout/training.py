@@ -8,9 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
-from runtime.layout import report, wrap
+from runtime.layout import report, unwrap, wrap
 from runtime.layout.deciding import Asked, Decided, decide, measure
-from runtime.layout.wrap import WRAPPED
 from runtime.profile.memory import MemoryProfile
 from solvers.check.layout.buffers import bound_to_buffers, passes_of
 from solvers.ir.layout import LayoutPlan, LayoutProblem, Policy
@@ -126,5 +125,5 @@ class Layouts:
         losses = loop(model, optimizer)
         assert departs or report(model).departures == 0, report(model)
         result = trained(model, losses)
-        del model.__dict__[WRAPPED]
+        unwrap(model)
         return result

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 EXPERIMENTS = Path(__file__).resolve().parent.parent / "conf" / "experiment"
 TRAINING, PIPELINE, CLUSTER, STABILITY, RANKS = "training", "pipeline", "cluster", "stability", "ranks"
-RECOMPUTE, ELASTIC = "recompute", "elastic"
+RECOMPUTE, ELASTIC, LAYOUT = "recompute", "elastic", "layout"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +56,10 @@ KINDS: dict[str, Experiment] = {
     ELASTIC: Experiment(
         no_study="this experiment trains on processes that fail, which is no comparison of plans: use bayplan train",
         trainer="experiments.elastic.train:main",
+    ),
+    LAYOUT: Experiment(
+        no_study="this experiment executes layouts of a model larger than the device: use bayplan train",
+        trainer="experiments.layout.train:main",
     ),
 }
 """The experiments whose file says `kind: NAME`; those that say nothing train a model."""

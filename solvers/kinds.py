@@ -100,7 +100,9 @@ KINDS: dict[str, Kind] = {
         },
         budget="device_bytes",
         make="solvers.layout.measured:make_layout_problem",
-        simulate="solvers.check.layout.report:layout_report",
+        lower="solvers.layout.lower:lower",
+        judge_schedule="solvers.check.layout.schedule:judge_layout_schedule",
+        timeline="solvers.timeline.layout:simulate_layout",
     ),
 }
 

@@ -8,7 +8,7 @@ One file: the register of solvers stands beside all that is done with a name.
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,7 @@ from solvers.ir.codec import plan_file
 from solvers.ir.errors import BayplanError, EngineMissing, InfeasibleBudget, InvalidInput
 from solvers.ir.graph import OpGraph
 from solvers.ir.hardware import Hardware
+from solvers.ir.layout import LayoutPlan, LayoutProblem
 from solvers.ir.names import unknown
 from solvers.ir.problem import Plan, Problem, with_host
 from solvers.ir.replan import ReplanPlan, ReplanProblem
@@ -31,6 +32,8 @@ from solvers.timeline.segments.headroom import plan_in_segments
 from solvers.timeline.simulate import simulate
 
 if TYPE_CHECKING:
+    from solvers.layout.chunks import Packing as Packing
+    from solvers.layout.fsdp2 import Fsdp2Settings as Fsdp2Settings
     from solvers.replan.ahead import PlanCache as PlanCache
 
 Planner = Callable[[OpGraph, Hardware, int | str], Solution[Schedule]]
@@ -318,6 +321,30 @@ def after_failure(running: ReplanProblem, failed: tuple[int, ...]) -> ReplanProb
 def lower_step(problem: ReplanProblem, plan: ReplanPlan) -> Schedule:
     """One training step of a valid plan, node by node: passes, messages, all-reduces, updates (formats.md 11.9)."""
     from solvers.replan.step_schedule import lower_step as lowered
+
+    return lowered(problem, plan)
+
+
+def pack_chunks(parameters: Sequence[tuple[str, int, tuple[int, ...], bool]], chunk_bytes: int | None) -> "Packing":
+    """Parameters (name, bytes, blocks that use it, trainable) in chunks of a size, or of the best one."""
+    from solvers.layout.chunks import Parameter, packed
+
+    return packed([Parameter(*one) for one in parameters], chunk_bytes)
+
+
+def layout_problem(hardware: Hardware, **measured: Any) -> LayoutProblem:
+    """The layout problem of one device that runs a measured step: the fields of `MeasuredLayout`.
+
+    Raises `InvalidInput` where none can be made.
+    """
+    from solvers.layout.measured_profile import MeasuredLayout, problem_of
+
+    return problem_of(MeasuredLayout(**measured), hardware)
+
+
+def lower_to_fsdp2(problem: LayoutProblem, plan: LayoutPlan) -> "Fsdp2Settings":
+    """What of a valid layout plan PyTorch's FSDP2 can follow, block by block, and what it cannot."""
+    from solvers.layout.fsdp2 import lower_to_fsdp2 as lowered
 
     return lowered(problem, plan)
 

@@ -41,18 +41,19 @@ class AtOnce:
 @contextmanager
 def block_policies(
     model: nn.Module, policies: Sequence[Policy], device: torch.device, interval: int = 1, moves: Moves | None = None
-) -> Iterator[None]:
+) -> Iterator["Policies"]:
     """Let the model's blocks run under these policies, one for each call of a block in a step.
 
     What a swapped block saved leaves before the forward of the block `interval` + 1 later, where what runs behind the
     last block counts as one, and comes back when the backward of the block `interval` later begins. A storage that
-    another block holds meanwhile stays. `moves` does it, at once by default.
+    another block holds meanwhile stays. `moves` does it, at once by default. Steps are told apart by their number of
+    calls, or by `begin_step` of what is yielded.
     """
-    run = _Blocks(model, policies, device, interval, moves or AtOnce())
+    run = Policies(model, policies, device, interval, moves or AtOnce())
     with ExitStack() as stack:
         for module in find_blocks(model).values():
             stack.enter_context(forward_replaced(module, run.forward_of(module)))
-        yield
+        yield run
 
 
 class _Saved:
@@ -62,7 +63,7 @@ class _Saved:
         self.tensor = tensor
 
 
-class _Blocks:
+class Policies:
     """The state of a step: what each block saved, and which storages are away."""
 
     def __init__(
@@ -73,6 +74,10 @@ class _Blocks:
         self._next = 0
         self._saved: dict[int, list[weakref.ref[_Saved]]] = {}
         self._given: dict[int, set[int]] = {}
+
+    def begin_step(self) -> None:
+        """A step begins, whatever became of the one before."""
+        self._next = 0
 
     def forward_of(self, module: nn.Module) -> Callable[..., Any]:
         """The forward of a block under the policy of its turn."""

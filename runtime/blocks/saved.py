@@ -95,7 +95,7 @@ class SavedStorages:
 @contextmanager
 def watching_saves(look: Callable[[torch.Tensor], None]) -> Iterator[None]:
     """Show `look` every tensor saved inside, and let the hooks that are there already do what they do."""
-    outer_pack, unpack = _hooks_in_force()
+    outer_pack, unpack = hooks_in_force()
 
     def pack(tensor: torch.Tensor) -> object:
         look(tensor)
@@ -105,7 +105,7 @@ def watching_saves(look: Callable[[torch.Tensor], None]) -> Iterator[None]:
         yield
 
 
-def _hooks_in_force() -> tuple[Callable[..., Any], Callable[..., Any]]:
+def hooks_in_force() -> tuple[Callable[..., Any], Callable[..., Any]]:
     """The pack and unpack hooks that saved tensors go through now; PyTorch asks only the innermost ones."""
     top: Any = torch._C._autograd._top_saved_tensors_default_hooks(True)
     return top or (_same, _same)

@@ -106,5 +106,6 @@ def build(native: Any) -> ModuleType:
         set_rng_state=generators.set_state,
         get_amp_supported_dtype=lambda: [torch.bfloat16, torch.float16],
         _is_in_bad_fork=lambda: False,
+        _initialized=True,  # checkpoint saves the random numbers of a device only where this says so
     )
     return module

@@ -8,6 +8,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import accumulate
+from typing import NamedTuple
 
 from solvers.ir.layout import LayoutPlan, LayoutProblem, Policy
 
@@ -117,6 +118,26 @@ def evaluate(given: Instance, plan: LayoutPlan) -> Step:
     return _Walk(given, plan).run()
 
 
+class Move(NamedTuple):
+    """A chunk on the network: brought for a pass into the buffer of `gone` (None: one never used), or its gradients.
+
+    `at` is the pass that asks, None for gradients. `gone_after` is the last pass that had asked for an evicted chunk,
+    None for one that no pass asks for any more.
+    """
+
+    chunk: int
+    at: int | None = None
+    gone: int | None = None
+    gone_after: int | None = None
+
+
+def moves(given: Instance, plan: LayoutPlan) -> list[Move]:
+    """All moves in the order in which the network serves them; loads run in their order of it (formats.md 8.6)."""
+    walk = _Walk(given, plan)
+    walk.run()
+    return walk.moves
+
+
 class _Buffers:
     """Which chunks the buffers hold, pass by pass; `take` says when the buffer of a missing chunk is free."""
 
@@ -136,7 +157,7 @@ class _Buffers:
         return [chunk for chunk in asks if chunk not in self.held and chunk not in self.persistent]
 
     def take(self, chunk: int) -> tuple[int | None, int | None]:
-        """Hold a chunk: (the chunk that was emptied, None) or (None, the pass whose end frees the buffer).
+        """Hold a chunk in the buffer of another: (that chunk, the last pass that asked for it where it is evicted).
 
         Both are None where the buffer was never used. Of the chunks that may be evicted the one goes that is asked
         for latest, ties to the larger index; chunks of this pass and with incomplete gradients stand below them.
@@ -149,7 +170,7 @@ class _Buffers:
             return self.emptied.popleft(), None
         _, negative = heappop(self.latest)
         self.held.remove(-negative)
-        return None, self.asked[-negative][self.seen[-negative] - 1]
+        return -negative, self.asked[-negative][self.seen[-negative] - 1]
 
     def end_pass(self, number: int, asks: Sequence[int]) -> None:
         """Empty the buffers of chunks that no later pass asks for; remember when the others are asked for again."""
@@ -181,6 +202,7 @@ class _Walk:
         self.waiting: deque[tuple[int, int]] = deque()
         self.offloaded: dict[int, int] = {}
         self.reduced: dict[int, int] = {}
+        self.moves: list[Move] = []
 
     def run(self) -> Step:
         """All passes, then what is left of reductions and updates."""
@@ -230,28 +252,31 @@ class _Walk:
         present = 0
         for number in self.buffers.missing(asks):
             chunk = self.problem.chunks[number]
-            issued = self.into = max(self.into, self._free(*self.buffers.take(number))) + chunk.load_us
+            gone, gone_after = self.buffers.take(number)
+            issued = self.into = max(self.into, self._free(gone, gone_after)) + chunk.load_us
             while self.waiting and self.waiting[0][0] < issued:
                 self._serve()
+            self.moves.append(Move(number, len(self.ends), gone, gone_after))
             present = self.net = max(self.net, issued) + chunk.gather_us
         return present
 
-    def _free(self, emptied: int | None, evicted_after: int | None) -> int:
+    def _free(self, gone: int | None, gone_after: int | None) -> int:
         """When a buffer is free: never used, evicted after a pass, or emptied (of gradients: once they are away)."""
-        if evicted_after is not None:
-            return self.ends[evicted_after]
-        if emptied is None:
+        if gone is None:
             return 0
-        if not self.problem.chunks[emptied].trainable:
-            return self.ends[self.given.asked[emptied][-1]]
-        while emptied not in self.offloaded:
+        if gone_after is not None:
+            return self.ends[gone_after]
+        if not self.problem.chunks[gone].trainable:
+            return self.ends[self.given.asked[gone][-1]]
+        while gone not in self.offloaded:
             self._serve()
-        return self.offloaded[emptied]
+        return self.offloaded[gone]
 
     def _serve(self) -> None:
         """Reduce the gradients that wait longest; those of a chunk that does not stay leave the device."""
         issued, number = self.waiting.popleft()
         chunk = self.problem.chunks[number]
+        self.moves.append(Move(number))
         if number in self.persistent:
             self.reduced[number] = self.net = max(self.net, issued) + chunk.allreduce_us
         else:

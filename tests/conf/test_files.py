@@ -11,7 +11,8 @@ from experiments.compose import read_grid, read_settings
 from experiments.config import GptConf
 from experiments.elastic.settings import read_elastic_settings
 from experiments.hardware import hardware_names, read_hardware
-from experiments.kinds import CLUSTER, ELASTIC, PIPELINE, RANKS, RECOMPUTE, STABILITY, kind_of
+from experiments.kinds import CLUSTER, ELASTIC, LAYOUT, PIPELINE, RANKS, RECOMPUTE, STABILITY, kind_of
+from experiments.layout.settings import read_layout_settings
 from experiments.models import GptShape
 from experiments.pipeline.settings import read_pipeline_settings
 from experiments.planning import make_solvers
@@ -47,6 +48,9 @@ def test_every_choice_composes(choice: str) -> None:
         return
     if kind_of([choice]) == RECOMPUTE:
         assert "heu" in read_recompute_settings([choice]).settings.policies
+        return
+    if kind_of([choice]) == LAYOUT:
+        assert "search" in read_layout_settings([choice]).settings.policies
         return
     if kind_of([choice]) == CLUSTER:
         require_answerable(read_cluster_settings([choice]).settings)

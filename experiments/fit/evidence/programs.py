@@ -102,7 +102,7 @@ def _trained(program: Program, device: torch.device) -> None:
             workload.step()
 
 
-def _executed(program: Program, workload: Workload, device: torch.device) -> AbstractContextManager[None]:
+def _executed(program: Program, workload: Workload, device: torch.device) -> AbstractContextManager[object]:
     """The technique as others of this repository execute it: full recomputation by `block_policies`."""
     if program.technique == "plain":
         return nullcontext()

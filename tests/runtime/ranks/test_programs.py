@@ -106,3 +106,23 @@ def test_a_mesh_may_lie_across_nodes_in_any_way() -> None:
     found = run(program, 6)
     assert not found.races
     assert all(torch.equal(one, whole) for value in found.values for one in value)
+
+
+def test_checkpoints_draw_the_same_random_numbers_again_on_every_device() -> None:
+    """Only device 0 shares the CPU's generator, whose state checkpoint always puts back."""
+
+    def program(rank: int, device: torch.device) -> bool:
+        torch.manual_seed(3 + rank)
+        seen: list[torch.Tensor] = []
+
+        def noisy(value: torch.Tensor) -> torch.Tensor:
+            dropped = torch.nn.functional.dropout(value.exp(), 0.5)
+            seen.append(dropped.detach().cpu())
+            return dropped.square()
+
+        value = torch.ones(64, device=device, requires_grad=True)
+        torch.utils.checkpoint.checkpoint(noisy, value, use_reentrant=False).sum().backward()
+        first, again = seen
+        return torch.equal(first, again)
+
+    assert run(program, 3).values == [True, True, True]

@@ -12,7 +12,7 @@ from experiments.models.gpt import Block, Gpt, GptShape
 from experiments.shapes import read_shape
 from runtime.profile import profile_step
 from solvers.check.layout.judge import device_peak, judge_layout
-from solvers.ir import InvalidInput, LayoutProblem, Limits, Op, OpGraph, Tensor
+from solvers.ir import InvalidInput, LayoutProblem, Limits, Op, OpGraph, Schedule, Tensor
 from solvers.ir.codec import problem_from_raw, problem_to_raw
 from solvers.ir.graph import Phase
 from solvers.layout.evaluate import all_on_device, instance
@@ -22,6 +22,8 @@ from solvers.layout.least import Least
 from solvers.layout.make import Rank
 from solvers.layout.measured import gradient_reader, make_layout_problem, problem_from_graph, remarks
 from solvers.layout.search import Search
+from solvers.planner import planner
+from solvers.timeline import simulate
 from solvers.workload import Parallelism, embedding_extra, head_extra, megatron_layer, stage_graph
 from tests.runtime.profile.memory.models import Adapted
 
@@ -100,6 +102,13 @@ def test_the_budget_of_a_problem_is_the_device_s_memory_unless_given() -> None:
     assert small.device_bytes == 10**6 and small.ranks == 1
     with pytest.raises(InvalidInput, match="does not say how much memory a host has"):
         make_layout_problem(by_hand(), read_hardware("rtx-3090"))
+
+
+def test_the_planner_hands_out_schedules() -> None:
+    answer = planner("search")(by_hand(), CARDS, "20GiB")
+    assert isinstance(answer.plan, Schedule)
+    problem = make_layout_problem(by_hand(), CARDS, 20 << 30)
+    assert simulate(problem, answer.plan).makespan_us == answer.objective
 
 
 def test_a_parameter_used_nowhere_is_told() -> None:

@@ -1,0 +1,1 @@
+"""`experiment=protrain`: a model larger than the device trains under layouts, beside FSDP2 and plain training."""

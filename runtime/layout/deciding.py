@@ -1,0 +1,165 @@
+"""From a model's first step to the layout it gets: measure the step, pack the chunks, have a solver decide."""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+
+from runtime.device import sim_hardware
+from runtime.layout.chunk import aligned
+from runtime.layout.updates import CPU_UPDATES_PER_S, states_per_number
+from runtime.profile.calibration import calibrate
+from runtime.profile.memory import MemoryProfile, ProfiledBlock, activation_peak_bytes, profile_memory
+from solvers.ir.errors import InfeasibleBudget, InvalidInput
+from solvers.ir.hardware import HOST, Hardware
+from solvers.ir.layout import LayoutPlan, LayoutProblem
+from solvers.ir.solution import Limits, Solution, Status
+from solvers.planner import build_solver, layout_problem, pack_chunks, require_valid, solve
+
+if TYPE_CHECKING:
+    from solvers.planner import Packing
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the user said of memory and of who decides."""
+
+    device_bytes: int
+    host_bytes: int | None
+    plan: LayoutPlan | None
+    solver: str
+    limits: Limits
+    chunk_bytes: int | None
+    overlap_update: bool
+
+
+@dataclass(frozen=True)
+class Decided:
+    """A step's profile, the problem that it makes, and the plan; `solution` is None where the plan was given."""
+
+    profile: MemoryProfile
+    problem: LayoutProblem
+    packing: "Packing"
+    plan: LayoutPlan
+    solution: Solution[LayoutPlan] | None
+
+    @property
+    def members(self) -> tuple[tuple[str, ...], ...]:
+        """The names of the parameters of each chunk."""
+        names = [parameter.name for parameter in self.profile.parameters]
+        return tuple(tuple(names[number] for number in chunk.parameters) for chunk in self.packing.chunks)
+
+    @property
+    def unused(self) -> tuple[str, ...]:
+        """Parameters that the step uses nowhere."""
+        return tuple(parameter.name for parameter in self.profile.unused)
+
+    def peak_bytes(self) -> int:
+        """The most that the device will hold in a step, by the profile of every moment."""
+        chunks = [self.problem.chunks[number] for number in self.plan.persistent]
+        states = sum(self.problem.chunk_bytes + chunk.persistent_bytes for chunk in chunks)
+        policies = self.plan.policies[1:-1]
+        activations = activation_peak_bytes(self.profile, policies, self.problem.interval)
+        used = min(self.plan.buffers, len(self.problem.chunks) - len(self.plan.persistent))
+        unused = sum(parameter.bytes for parameter in self.profile.unused)
+        return states + used * self.problem.chunk_bytes + activations + unused
+
+
+def hardware_of(device: torch.device) -> Hardware:
+    """What the device can do: of sim as it was set up, of others measured now."""
+    return sim_hardware() if device.type == "sim" else calibrate(device)
+
+
+def measure(model: nn.Module, step: Callable[[], object], device: torch.device) -> MemoryProfile:
+    """Profile a step that trains nothing, with the states off the device; random numbers and buffers stay as before."""
+    host, there = torch.get_rng_state(), torch.accelerator.current_accelerator() is not None
+    random = torch.get_device_module(device).get_rng_state(device) if there else None
+    before = {name: buffer.detach().clone() for name, buffer in model.named_buffers()}
+    try:
+        return profile_memory(model, step, device, name=type(model).__name__, on_demand=True)
+    finally:
+        torch.set_rng_state(host)
+        if random is not None:
+            torch.get_device_module(device).set_rng_state(random, device)
+        with torch.no_grad():
+            for name, buffer in model.named_buffers():
+                buffer.copy_(before[name])
+
+
+def decide(
+    profile: MemoryProfile,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    device: torch.device,
+    asked: Asked,
+) -> Decided:
+    """The layout of a profiled step.
+
+    Raises `InfeasibleBudget` with the least device and host memory where neither is enough, `InvalidInput` where a
+    given plan is none of this step's.
+    """
+    parameters = [(one.name, aligned(one.bytes), one.blocks, one.trainable) for one in profile.parameters]
+    packing = pack_chunks(parameters, asked.chunk_bytes)
+    size = max(parameter.element_size() for parameter in model.parameters())
+    hardware = hardware_of(device)
+    problem = layout_problem(
+        hardware,
+        name=f"{profile.name} on {hardware.name}",
+        blocks=tuple(_figures(profile)),
+        packing=packing,
+        device_bytes=asked.device_bytes,
+        host_bytes=_host_bytes(hardware) if asked.host_bytes is None else asked.host_bytes,
+        fixed_bytes=profile.fixed_bytes + sum(one.bytes for one in profile.unused),
+        parameter_bytes=size,
+        state_bytes=float(states_per_number(optimizer)),
+        stays_bytes=1.0,
+        away_bytes=2.0,
+        overlap_update=asked.overlap_update,
+        cpu_updates_per_s=CPU_UPDATES_PER_S,
+    )
+    if asked.plan is not None:
+        _require_fitting(problem, asked.plan)
+        return Decided(profile, problem, packing, asked.plan, None)
+    solution = solve(build_solver(asked.solver, {}), problem, asked.limits).solution
+    if solution.status is Status.INFEASIBLE:
+        raise InfeasibleBudget(solution.reason or "no layout fits", solution.least_budget_bytes)
+    if solution.plan is None:
+        raise InvalidInput(f"{asked.solver} found no layout ({solution.reason}): choose another solver")
+    return Decided(profile, problem, packing, solution.plan, solution)
+
+
+def _require_fitting(problem: LayoutProblem, plan: LayoutPlan) -> None:
+    if len(plan.policies) != len(problem.blocks):
+        raise InvalidInput(
+            f"the plan has policies for {len(plan.policies)} blocks, but this step has {len(problem.blocks)} (what "
+            "runs before and behind the model's blocks counts): plan for this model"
+        )
+    require_valid(problem, plan, "the given plan")
+
+
+def _figures(profile: MemoryProfile) -> list[tuple[str, bool, tuple[int, int, int, int, int, int]]]:
+    inside = [(block, not block.frozen) for block in profile.blocks]
+    return [_block(*one) for one in ((profile.first, False), *inside, (profile.last, False))]
+
+
+def _block(one: ProfiledBlock, choice: bool) -> tuple[str, bool, tuple[int, int, int, int, int, int]]:
+    figures = (
+        one.forward_us,
+        one.backward_us,
+        one.activation_bytes,
+        one.input_bytes,
+        one.forward_transient_bytes,
+        one.backward_transient_bytes,
+    )
+    return one.name, choice, figures
+
+
+def _host_bytes(hardware: Hardware) -> int:
+    """The host's memory by the hardware file, else what this machine has."""
+    for device in hardware.devices:
+        if device.name == HOST:
+            return device.memory_bytes
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -1,0 +1,134 @@
+"""Gradients on their way from autograd to the masters: into their parameters' place where that is right, then out."""
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor
+
+from runtime.layout.chunk import Chunk, Slot, pinned
+from runtime.layout.host_lane import Done, HostLane
+from runtime.layout.log import Log
+
+ADDING_BYTES_PER_S = 10_000_000_000
+"""What the host's sums of gradients read and write in a second: an assumption, on sim only; elsewhere they take what
+they take."""
+
+
+class Gradients:
+    """Takes gradients from the working parameters, and gives them to the masters.
+
+    `on_left` is called when a chunk's gradients are on their way, before the host has them.
+    """
+
+    def __init__(self, log: Log, lane: HostLane) -> None:
+        self.device, self.log = log.device, log
+        self.on_left: Callable[[Chunk], None] = lambda chunk: None
+        self._lane = lane
+        self._out = torch.Stream(device=log.device)
+        self._leaving: list[tuple[torch.Event, Done | None]] = []
+
+    def take(self, chunk: Chunk, place: int, slot: Slot) -> bool:
+        """Take a complete gradient; whether it was the last one that the chunk waits for."""
+        gradient = slot.working.grad
+        if gradient is None:
+            return False
+        if chunk.persistent:
+            self._keep(chunk, slot, gradient)
+            return False
+        slot.working.grad = None
+        kept = _graph_is_kept()
+        with torch.no_grad():
+            if place in chunk.came:  # a second backward before the first one's gradients have left
+                self._add(chunk, place, slot, gradient)
+            elif kept or slot.own_gradient or not chunk.here or gradient.layout is not torch.strided:
+                chunk.own[place] = gradient
+            else:
+                slot.working.data.copy_(gradient)
+                chunk.overwritten.add(place)
+                chunk.used = None
+        chunk.came.add(place)
+        chunk.waiting.discard(place)
+        return not chunk.waiting
+
+    def _keep(self, chunk: Chunk, slot: Slot, gradient: Tensor) -> None:
+        """The gradient of what stays lies in room of its own, which is always there."""
+        assert chunk.gradients is not None
+        room = slot.view(chunk.gradients)
+        if gradient.data_ptr() == room.data_ptr() or gradient.requires_grad or gradient.layout is not torch.strided:
+            return
+        with torch.no_grad():
+            room.copy_(gradient)
+        slot.working.grad = room
+
+    def _add(self, chunk: Chunk, place: int, slot: Slot, gradient: Tensor) -> None:
+        held = chunk.own.get(place)
+        if held is None:
+            slot.working.data.add_(gradient)
+        else:
+            chunk.own[place] = held + gradient
+
+    def leave(self, chunk: Chunk) -> None:
+        """Send what has come to the host; the masters have it as soon as `settle` returns."""
+        if not chunk.came:
+            return
+        self._out.wait_event(torch.accelerator.current_stream(self.device).record_event())
+        assert chunk.gradients is not None
+        added = {place: one for place in sorted(chunk.came) if (one := chunk.slots[place].master.grad) is not None}
+        target = pinned(chunk.bytes) if added else chunk.gradients
+        with self._out, torch.no_grad(), self.log.on(self._out, "out", "offload", chunk.number):
+            self._copy(chunk, target)
+        chunk.left = self._out.record_event()
+        for place in sorted(chunk.came - added.keys()):
+            slot = chunk.slots[place]
+            slot.master.grad = slot.view(chunk.gradients)
+        summed = self._accumulate(chunk, target, added) if added else None
+        chunk.left_whole = not added and _complete(chunk) and not _graph_is_kept()
+        chunk.own.clear()
+        chunk.came.clear()
+        self._leaving.append((chunk.left, summed))
+        self.on_left(chunk)
+
+    def _copy(self, chunk: Chunk, target: Tensor) -> None:
+        """All at once where all lie in the chunk, else one by one."""
+        if not chunk.own and _complete(chunk):
+            target.copy_(chunk.flat[: chunk.bytes], non_blocking=True)
+            return
+        for place in sorted(chunk.came):
+            slot, own = chunk.slots[place], chunk.own.get(place)
+            given = slot.working.data if own is None else own
+            slot.view(target).copy_(given, non_blocking=True)
+            if own is not None:
+                own.record_stream(self._out)
+
+    def _accumulate(self, chunk: Chunk, staged: Tensor, added: Mapping[int, Tensor]) -> Done:
+        """Add to gradients that are there already, on the host, as the device would have."""
+        fresh = [chunk.slots[place] for place in sorted(chunk.came - added.keys())]
+        gradients = chunk.gradients
+        assert gradients is not None
+
+        def add() -> None:
+            with torch.no_grad():
+                for place, held in added.items():
+                    held.add_(chunk.slots[place].view(staged))
+                for slot in fresh:
+                    slot.view(gradients).copy_(slot.view(staged))
+
+        duration_ns = 3 * chunk.bytes * 1_000_000_000 // ADDING_BYTES_PER_S
+        return self._lane.submit(add, duration_ns, chunk.left, f"sum gradients of chunk {chunk.number}")
+
+    def settle(self) -> None:
+        """Let the host wait until all gradients that left are there."""
+        for left, summed in self._leaving:
+            left.synchronize()
+            if summed is not None:
+                summed.wait()
+        self._leaving.clear()
+
+
+def _complete(chunk: Chunk) -> bool:
+    return len(chunk.came) == sum(slot.trainable for slot in chunk.slots)
+
+
+def _graph_is_kept() -> bool:
+    """Whether the backward that runs now may come again over the same graph."""
+    return torch._C._current_graph_task_id() == -1 or torch._C._autograd._get_current_graph_task_keep_graph()

@@ -1,0 +1,202 @@
+"""What runs at the borders of a model and its blocks: passes begin, working parameters come, gradients leave.
+
+A model's forward is pass 0, its blocks' forwards the next ones, and what runs behind the last block one more; then the
+same in reverse, as gradients of the blocks' results become known (formats.md 8.1).
+"""
+
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd import Variable
+
+from runtime.blocks.policies import block_policies
+from runtime.blocks.replacing import forward_replaced
+from runtime.blocks.saved import device_tensors, hooks_in_force
+from runtime.layout.chunk import Chunk
+from runtime.layout.masters import Places
+from runtime.layout.store import Store, flats
+from runtime.layout.updates import Updates
+from solvers.ir.layout import Policy
+
+
+@dataclass(frozen=True)
+class Walked:
+    """What a walk follows: the calls of blocks as planned, by module, and the chunks of each module."""
+
+    model: nn.Module
+    calls: tuple[nn.Module, ...]
+    policies: tuple[Policy, ...]
+    interval: int
+    chunks_of: Mapping[nn.Module, tuple[int, ...]]
+
+
+class Walk:
+    """Lets a model's steps use the store; open until `close`."""
+
+    def __init__(self, walked: Walked, store: Store, places: Places, updates: Updates) -> None:
+        self._walked, self._store, self._places, self._updates = walked, store, places, updates
+        self._device = store.device
+        self._flats = flats(store.chunks)
+        self._running = False
+        self._called = 0
+        self._in_backward: int | None = None
+        blocks = list(dict.fromkeys(walked.calls))
+        inside = {module for block in blocks for module in block.modules()}
+        self._rest = [module for module in walked.model.modules() if module not in inside]
+        self._inner = {block: self._inside(block) for block in blocks}
+        self._stack = ExitStack()
+        self._replace(blocks)
+        for chunk in store.chunks:
+            for place, slot in enumerate(chunk.slots):
+                if slot.trainable:
+                    self._watch(chunk, place, slot.working)
+
+    def close(self) -> None:
+        """The model is as it was."""
+        self._stack.close()
+
+    @property
+    def modules(self) -> list[nn.Module]:
+        """All modules of the model."""
+        return list(self._walked.model.modules())
+
+    def _replace(self, blocks: Sequence[nn.Module]) -> None:
+        """From the inside: working parameters, the blocks' policies, borders of passes; then the whole model's."""
+        model, enter = self._walked.model, self._stack.enter_context
+        for block, inside in self._inner.items():
+            enter(forward_replaced(block, inside))
+        with self._places.installed(self.modules):  # states are told from activations by these
+            walked = self._walked
+            self._policies = enter(block_policies(model, walked.policies, self._device, walked.interval))
+        for block in blocks:
+            enter(forward_replaced(block, self._block(block)))
+        enter(forward_replaced(model, self._root()))
+
+    def _watch(self, chunk: Chunk, place: int, working: nn.Parameter) -> None:
+        """Take a gradient as soon as it is complete. The garbage collector does not see what such a hook holds."""
+        weakly, number = weakref.ref(self), chunk.number
+
+        def complete(_: Tensor) -> None:
+            walk = weakly()
+            assert walk is not None
+            walk._begin_backward()
+            chunk = walk._store.chunks[number]
+            walk._store.gradient(chunk, place, chunk.slots[place])
+
+        self._stack.callback(working.register_post_accumulate_grad_hook(complete).remove)  # type: ignore[no-untyped-call]
+
+    def _inside(self, block: nn.Module) -> Callable[..., Any]:
+        """A block's own forward, also when it is computed again."""
+        forward, modules = block.forward, list(block.modules())
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            with self._places.installed(modules):
+                return forward(*args, **kwargs)
+
+        return run
+
+    def _block(self, block: nn.Module) -> Callable[..., Any]:
+        """A block's forward pass, and the hooks that begin its backward pass."""
+        forward, inside, chunks = block.forward, self._inner[block], self._walked.chunks_of.get(block, ())
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            if not self._running or torch._C._current_graph_task_id() != -1:  # not trained, or computed again
+                self._store.need(chunks)
+                return inside(*args, **kwargs)
+            self._called += 1
+            number, last = self._called, len(self._walked.calls)
+            planned = number <= last and self._walked.calls[number - 1] is block
+            self._store.enter(number if planned else -1, chunks)
+            if number == 1:
+                self._hook(args, kwargs, 2 * last + 3, ())
+            result = forward(*args, **kwargs)
+            self._hook(result, (), 2 * last + 3 - number if planned else -1, chunks)
+            if planned and number == last:
+                self._store.enter(last + 1, ())
+            return result
+
+        return run
+
+    def _root(self) -> Callable[..., Any]:
+        """The whole model's forward."""
+        forward, last = self._walked.model.forward, len(self._walked.calls)
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            if self._running or torch._C._current_graph_task_id() != -1:
+                return forward(*args, **kwargs)
+            trains = torch.is_grad_enabled()
+            if trains:
+                self._updates.require_whole()
+            self._store.begin(planned=trains)
+            self._policies.begin_step()
+            self._called, self._in_backward = 0, None
+            with self._places.installed(self._rest), self._guarded():
+                self._running = trains
+                try:
+                    if trains:
+                        self._store.enter(0, ())
+                    result = forward(*args, **kwargs)
+                finally:
+                    self._running = False
+            if trains:
+                self._hook(result, (), last + 2, ())
+            else:
+                self._store.release()
+            return result
+
+        return run
+
+    def _hook(self, values: Any, more: Any, number: int, chunks: Sequence[int]) -> None:
+        """Begin a backward pass where the gradient of any of these tensors is known."""
+        for tensor in device_tensors((values, more), self._device):
+            if tensor.grad_fn is not None:  # what a leaf has is known before what comes behind it has run
+
+                def begin(_: Tensor) -> None:
+                    self._begin_backward()
+                    self._store.enter_once(number, chunks)
+
+                tensor.register_hook(begin)  # type: ignore[no-untyped-call]
+
+    def _begin_backward(self) -> None:
+        """The first thing in a backward; it ends when autograd says so."""
+        task = torch._C._current_graph_task_id()
+        if task in (-1, self._in_backward):
+            return
+        self._in_backward = task
+        self._updates.begin_backward()
+        Variable._execution_engine.queue_callback(self._end_backward)
+
+    def _end_backward(self) -> None:
+        self._store.end_backward()
+        self._updates.end_backward()
+
+    @contextmanager
+    def _guarded(self) -> Iterator[None]:
+        """What is saved of a chunk brings it back when backward reads it, whatever pass that is in."""
+        outer_pack, outer_unpack = hooks_in_force()
+
+        def pack(tensor: Tensor) -> Any:
+            chunk = self._flats.get(tensor.untyped_storage()._cdata) if tensor.layout is torch.strided else None
+            return outer_pack(tensor) if chunk is None else _Saved(tensor, chunk)
+
+        def unpack(value: Any) -> Any:
+            if not isinstance(value, _Saved):
+                return outer_unpack(value)
+            self._store.touch(value.chunk, value.chunk.place_of(value.tensor))
+            return value.tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
+            yield
+
+
+@dataclass(frozen=True)
+class _Saved:
+    """A parameter, or a view of one, that autograd saved."""
+
+    tensor: Tensor
+    chunk: Chunk

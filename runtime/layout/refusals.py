@@ -1,0 +1,55 @@
+"""What must not be done to a wrapped model is refused in a sentence, instead of done to half of it."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+
+from solvers.ir.errors import InvalidInput
+
+
+@contextmanager
+def refused(model: nn.Module, device: torch.device) -> Iterator[None]:
+    """Inside, the model stays where it is and is not copied; asking for the device that it is used on does nothing."""
+    named = {"_apply": _never("moved or converted", "unwrap(model) first"), "__deepcopy__": _never(*_COPIED)}
+    modules = list(model.modules())
+    for module in modules:
+        module.__dict__.update(named)
+    model.__dict__["to"] = _to(model, device)
+    try:
+        yield
+    finally:
+        del model.__dict__["to"]
+        for module in modules:
+            for name in named:
+                module.__dict__.pop(name, None)
+
+
+_COPIED = ("copied", "copy its state_dict() into another model, or unwrap(model) first")
+
+
+def _never(done: str, remedy: str) -> Callable[..., Any]:
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        raise InvalidInput(f"a wrapped model cannot be {done}, since its layout says where everything lies: {remedy}")
+
+    return refuse
+
+
+def _to(model: nn.Module, device: torch.device) -> Callable[..., nn.Module]:
+    """`to`, as trainers call it with the device that they train on."""
+
+    def to(*args: Any, **kwargs: Any) -> nn.Module:
+        asked: tuple[torch.device | None, torch.dtype | None] = torch._C._nn._parse_to(*args, **kwargs)[:2]
+        place, dtype = asked
+        here = place is None or (place.type == device.type and place.index in (None, device.index))
+        if here and dtype is None:
+            return model
+        what = f"device {place}" if dtype is None else f"{dtype}"
+        raise InvalidInput(
+            f"a wrapped model cannot be moved to {what}: its layout says where everything lies, and it is used on "
+            f"{device}: unwrap(model) first"
+        )
+
+    return to

@@ -1,0 +1,227 @@
+"""Updates of the masters: by the user's own optimizer, chunk by chunk, on the host's worker or on the device.
+
+An optimizer of PyTorch's that treats every parameter by itself may be given its parameters in any portions: the numbers
+are the same. Each chunk has a shadow of the user's optimizer: the same class, states and settings, fewer parameters.
+Where nothing between backward and step changes gradients or settings, a chunk is updated while backward still runs.
+"""
+
+from collections.abc import Callable, Sequence
+from types import MethodType
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim.optimizer import Optimizer
+
+from runtime.layout.chunk import Chunk
+from runtime.layout.host_lane import Done, HostLane
+from runtime.layout.log import Log
+from solvers.ir.errors import InvalidInput
+
+CPU_UPDATES_PER_S = 4_000_000_000
+"""Parameters that a host updates in a second, on sim, as plans assume (solvers/layout)."""
+PORTIONED = ("SGD", "Adam", "AdamW", "NAdam", "RAdam", "Adamax", "Adadelta", "Adagrad", "RMSprop", "Rprop", "ASGD")
+"""Optimizers of `torch.optim` that treat each parameter by itself."""
+Settings = tuple[tuple[tuple[str, object], ...], ...]
+
+
+class Updates:
+    """Steps an optimizer over chunks; in place of its own `step`, until `close`."""
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        chunks: Sequence[Chunk],
+        lane: HostLane,
+        settle: Callable[[], None],
+        log: Log,
+        *,
+        overlap: bool,
+    ) -> None:
+        self._optimizer, self._chunks, self._lane, self._settle = optimizer, tuple(chunks), lane, settle
+        self.log = log
+        self.reason = _why_not(optimizer, overlap)
+        self.overlapping = False
+        self._looked_on = False
+        self.broken = False
+        self._backwards = self._ended = 0
+        self._settings: Settings = ()
+        self._versions: dict[int, tuple[int, ...]] = {}
+        self._updated: set[int] = set()
+        self._doing: list[tuple[Chunk, Done]] = []
+        self._own_step = optimizer.__dict__.get("step")
+        self._raw_step = _raw(optimizer)
+        whole = Optimizer.profile_hook_step(lambda _, closure=None: self.step(closure))
+        self._our_step = MethodType(whole, optimizer)
+        optimizer.step = self._our_step  # type: ignore[method-assign]
+
+    def close(self) -> None:
+        """The optimizer steps by itself again; a wrapper that others have put around ours since stays."""
+        if self._optimizer.__dict__.get("step") is not self._our_step:
+            return
+        if self._own_step is None:
+            self._optimizer.__dict__.pop("step", None)
+        else:
+            self._optimizer.step = self._own_step  # type: ignore[method-assign]
+
+    def require_whole(self) -> None:
+        """A forward that trains begins: raise `InvalidInput` where the last backward's updates came and no step did."""
+        if self._updated:
+            self._refuse("a forward came before the optimizer's step")
+
+    def begin_backward(self) -> None:
+        """A backward begins: whether its chunks may be updated in it, and by which settings."""
+        self._backwards = self._ended + 1  # one that failed does not count
+        if self._backwards == 1:
+            self._settings = settings_of(self._optimizer)
+        self.overlapping = self.reason is None and self._looked_on and self._backwards == 1
+
+    def left(self, chunk: Chunk) -> None:
+        """A chunk's gradients are on their way to the host."""
+        if self.overlapping and chunk.left_whole:
+            self._submit(chunk, chunk.left)
+            self._updated.add(chunk.number)
+
+    def end_backward(self) -> None:
+        """Remember what the gradients are: a change before the step forbids to overlap."""
+        self._ended += 1
+        self._versions = {chunk.number: _versions(chunk) for chunk in self._chunks}
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """What the optimizer's own step does, its masters up to date when it returns."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        self._settle()
+        self._look()
+        if is_portioned(self._optimizer):
+            self._rest()
+        else:
+            with torch.no_grad():
+                self._raw_step(self._optimizer)
+        for chunk, done in self._doing:
+            done.wait()
+            done.tell(self.log, "cpu-update", chunk.number)
+            chunk.updated = False
+        self._doing.clear()
+        self._updated.clear()
+        self._backwards = self._ended = 0
+        self._versions = {}
+        self.log.end_step()
+        if self._own_step is not None:
+            self._optimizer.__dict__["_opt_called"] = True  # what a scheduler that wrapped `step` looks at
+        return loss
+
+    def _look(self) -> None:
+        """Whether somebody has changed gradients or settings since backward, or called it several times."""
+        if any(self._versions.get(chunk.number) not in (None, _versions(chunk)) for chunk in self._chunks):
+            self._forbid("gradients change between backward and step, as clipping and scaling do")
+        if self._backwards and settings_of(self._optimizer) != self._settings:
+            self._forbid("the optimizer's settings change between backward and step")
+        if self._backwards > 1:
+            self._forbid("gradients of several backward passes are added before a step")
+        self._looked_on = self._looked_on or self._backwards == 1
+
+    def _forbid(self, reason: str) -> None:
+        self.reason = self.reason or reason
+        if self._updated:
+            self._refuse(reason)
+
+    def _refuse(self, what: str) -> None:
+        self.broken = True
+        raise InvalidInput(
+            f"{what}, but chunks have been updated beside backward already, since the steps before did otherwise: wrap "
+            "with overlap_update=False, and begin again from saved states"
+        )
+
+    def _rest(self) -> None:
+        """All chunks that have not been updated beside backward: the device's own first, which nobody waits for."""
+        for chunk in self._chunks:
+            if chunk.persistent and chunk.trainable:
+                with self.log.on(None, "compute", "device-update", chunk.number):
+                    self._portion(chunk)
+        for chunk in self._chunks:
+            if not chunk.persistent and chunk.trainable and chunk.number not in self._updated:
+                self._submit(chunk, None)
+
+    def _submit(self, chunk: Chunk, after: torch.Event | None) -> None:
+        numbers = sum(slot.numel for slot in chunk.slots if slot.master.grad is not None)
+        if not numbers:
+            return
+        duration_ns = numbers * 1_000_000_000 // CPU_UPDATES_PER_S
+        name = f"update chunk {chunk.number}"
+        self._doing.append((chunk, self._lane.submit(lambda: self._portion(chunk), duration_ns, after, name)))
+        chunk.updated = True
+
+    def _portion(self, chunk: Chunk) -> None:
+        """The optimizer's step over one chunk."""
+        shadow = self._shadow(chunk)
+        if shadow.param_groups:
+            with torch.no_grad():
+                self._raw_step(shadow)
+
+    def _shadow(self, chunk: Chunk) -> Optimizer:
+        """The user's optimizer with this chunk's parameters only; states and settings are its own."""
+        own = self._optimizer
+        shadow: Optimizer = object.__new__(type(own))
+        shadow.__dict__.update({key: value for key, value in own.__dict__.items() if key != "step"})
+        mine = {id(slot.master) for slot in chunk.slots}
+        groups = [dict(group, params=[one for one in group["params"] if id(one) in mine]) for group in own.param_groups]
+        shadow.param_groups = [group for group in groups if group["params"]]
+        return shadow
+
+
+def is_portioned(optimizer: Optimizer) -> bool:
+    """Whether the optimizer's step over portions of its parameters gives the numbers of one over all."""
+    return type(optimizer).__module__.startswith("torch.optim") and type(optimizer).__name__ in PORTIONED
+
+
+def settings_of(optimizer: Optimizer) -> Settings:
+    """Every group's settings, to be compared; of tensors their values are those of now."""
+
+    def plain(value: object) -> object:
+        return float(value) if isinstance(value, torch.Tensor) else value
+
+    groups = optimizer.param_groups
+    return tuple(tuple((key, plain(one)) for key, one in group.items() if key != "params") for group in groups)
+
+
+def require_own_parameters(model: nn.Module, optimizer: Optimizer) -> None:
+    """Raise `InvalidInput` unless every parameter of the optimizer is the model's."""
+    known = {id(parameter) for parameter in model.parameters()}
+    foreign = sum(id(one) not in known for group in optimizer.param_groups for one in group["params"])
+    if foreign:
+        raise InvalidInput(
+            f"{foreign} of the optimizer's parameters are not the model's: make the optimizer of model.parameters()"
+        )
+
+
+def _raw(optimizer: Optimizer) -> Callable[..., Any]:
+    """The class's step without the hooks around it, which run once a step."""
+    step = type(optimizer).step
+    return getattr(step, "__wrapped__", step) if getattr(step, "hooked", False) else step
+
+
+def _versions(chunk: Chunk) -> tuple[int, ...]:
+    grads = (slot.master.grad for slot in chunk.slots)
+    return tuple(-1 if one is None else hash((id(one), one._version)) for one in grads)
+
+
+def _why_not(optimizer: Optimizer, overlap: bool) -> str | None:
+    if not overlap:
+        return "overlap_update is False"
+    if not is_portioned(optimizer):
+        return f"{type(optimizer).__name__} is not known to treat each parameter by itself"
+    return None
+
+
+STATES = {"SGD": 0, "Adagrad": 1, "RMSprop": 1, "Adadelta": 2, "Rprop": 2, "ASGD": 1}
+"""States as large as the parameter that an optimizer keeps at least; others are taken to keep two, as Adam does."""
+
+
+def states_per_number(optimizer: Optimizer) -> int:
+    """How many numbers of state an optimizer keeps for each number of a parameter."""
+    groups = optimizer.param_groups
+    more = any(group.get("momentum") or group.get("amsgrad") for group in groups)
+    return STATES.get(type(optimizer).__name__, 2) + more + any(group.get("centered") for group in groups)

@@ -1,0 +1,249 @@
+"""`wrap`: one line, and a model's states are where its layout puts them while an ordinary loop trains it."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypedDict, Unpack
+
+import torch
+from torch import nn
+from torch.utils._pytree import tree_leaves
+
+from runtime.blocks import blocks as found_blocks
+from runtime.blocks.replacing import forward_replaced
+from runtime.device import accelerator_of, memory_limit_bytes
+from runtime.layout.chunk import Chunk
+from runtime.layout.course import Course
+from runtime.layout.deciding import Asked, Decided, decide, measure
+from runtime.layout.gradients import Gradients
+from runtime.layout.hooks import Walk, Walked
+from runtime.layout.host_lane import host_lane
+from runtime.layout.log import Log
+from runtime.layout.masters import Places, build_chunk, held_parameters, settle_states
+from runtime.layout.refusals import refused
+from runtime.layout.report import LayoutReport, layout_report
+from runtime.layout.store import Store
+from runtime.layout.updates import Updates, require_own_parameters
+from runtime.profile.memory import MemoryProfile
+from solvers.ir.amounts import parse_budget, parse_bytes
+from solvers.ir.errors import InvalidInput
+from solvers.ir.layout import LayoutPlan
+from solvers.ir.solution import Limits
+
+WRAPPED = "_bayplan_layout"
+"""The attribute of a wrapped model that holds what wraps it."""
+
+
+class WrapOptions(TypedDict, total=False):
+    """What can be asked of `wrap`, which says what each means."""
+
+    host_budget: int | str | None
+    plan: LayoutPlan | None
+    solver: str
+    step: Callable[[], object] | None
+    overlap_update: bool
+    profile: MemoryProfile | None
+    chunk_bytes: int | None
+    limits: Limits
+    device: torch.device | str | None
+
+
+def wrap(
+    model: nn.Module, optimizer: torch.optim.Optimizer, *, budget: int | str, **options: Unpack[WrapOptions]
+) -> tuple[nn.Module, torch.optim.Optimizer]:
+    """Train `model` within `budget` bytes of the device; the same two objects are returned, and the loop stays as is.
+
+    Chunks of parameters stay on the device or come from the host when they are used, each block keeps, swaps or
+    checkpoints its activations, and the optimizer updates each parameter where it lives: as `solver` decides, or
+    `plan`. Between steps the model's parameters are the masters, with their gradients.
+
+    The step is measured first: `profile` says what it takes, or `step` (a forward and a backward of `model`) is run
+    once, or, without either, the first forward that trains, its results summed for a loss. `host_budget` is the host
+    memory for states, by default the machine's. Updates overlap with backward once a step has shown that nothing
+    between backward and the optimizer's step changes gradients or settings, unless `overlap_update` is false.
+
+    Raises:
+        InvalidInput: the model is wrapped already, the optimizer has others' parameters, or a value makes no sense.
+        InfeasibleBudget: no layout fits; it tells the least device and host memory. Nothing has been moved then.
+    """
+    for name in options:
+        if name not in WrapOptions.__annotations__:
+            raise TypeError(f"wrap() got an unexpected keyword argument {name!r}")
+    if WRAPPED in model.__dict__:
+        raise InvalidInput("the model is wrapped already: unwrap(model) first")
+    require_own_parameters(model, optimizer)
+    _require_plain(model)
+    place = accelerator_of(options["device"] if "device" in options else _device_of(model))
+    wrapped = Wrapped(model, optimizer, place, _asked(budget, options, place))
+    profile, step = options.get("profile"), options.get("step")
+    if profile is None and step is not None:
+        profile = measure(model, step, place)
+    if profile is not None:
+        wrapped.lay_out(profile)
+    else:
+        wrapped.wait_for_a_forward()
+    model.__dict__[WRAPPED] = wrapped
+    return model, optimizer
+
+
+def _asked(budget: int | str, options: WrapOptions, place: torch.device) -> Asked:
+    """The options with what they are where nothing is said; raises `InvalidInput` for what is no number of bytes."""
+    host = options.get("host_budget")
+    device_bytes = parse_budget(budget, memory_limit_bytes(place), "budget") if isinstance(budget, str) else budget
+    host_bytes = parse_bytes(host, "host_budget") if isinstance(host, str) else host
+    for name, value in (("budget", device_bytes), ("host_budget", host_bytes)):
+        if value is not None and value < 1:
+            raise InvalidInput(f"{name} is {value!r}: give whole bytes, or text such as '8GiB'")
+    return Asked(
+        device_bytes,
+        host_bytes,
+        options.get("plan"),
+        options.get("solver", "search"),
+        options.get("limits", Limits()),
+        options.get("chunk_bytes"),
+        options.get("overlap_update", True),
+    )
+
+
+def unwrap(model: nn.Module) -> nn.Module:
+    """The model and its optimizer as they were, with what was trained: all on the host.
+
+    Raises `InvalidInput` where the model is not wrapped.
+    """
+    wrapped = _wrapped(model)
+    del model.__dict__[WRAPPED]
+    wrapped.close()
+    return model
+
+
+def report(model: nn.Module) -> LayoutReport:
+    """What was decided and what the last step took; raises `InvalidInput` before the first one was laid out."""
+    return _wrapped(model).report()
+
+
+def _wrapped(model: nn.Module) -> "Wrapped":
+    found = model.__dict__.get(WRAPPED)
+    if not isinstance(found, Wrapped):
+        raise InvalidInput(f"the model {type(model).__name__} is not wrapped: call wrap(model, optimizer, …) first")
+    return found
+
+
+class Wrapped:
+    """A wrapped model: first waiting for its step to be measured, then laid out."""
+
+    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.device, asked: Asked) -> None:
+        self.model, self.optimizer, self.device, self.asked = model, optimizer, device, asked
+        self.decided: Decided | None = None
+        self._walk: Walk | None = None
+        self._waiting: Any = None
+
+    def wait_for_a_forward(self) -> None:
+        """Measure the first forward that trains, before it runs."""
+
+        def first(*args: Any, **kwargs: Any) -> Any:
+            if not torch.is_grad_enabled():
+                raise InvalidInput(
+                    "the wrapped model's first forward runs without gradients, so its layout is not decided yet: give "
+                    "wrap a step, or train one step first"
+                )
+            self._stop_waiting()
+            try:
+                self.lay_out(measure(self.model, lambda: _train(self.model, args, kwargs), self.device))
+            except BaseException:
+                del self.model.__dict__[WRAPPED]
+                raise
+            return self.model.forward(*args, **kwargs)
+
+        self._waiting = forward_replaced(self.model, first)
+        self._waiting.__enter__()
+
+    def _stop_waiting(self) -> None:
+        if self._waiting is not None:
+            self._waiting.__exit__(None, None, None)
+            self._waiting = None
+
+    def lay_out(self, profile: MemoryProfile) -> None:
+        """Decide, and move everything to its place."""
+        decided = self.decided = decide(profile, self.model, self.optimizer, self.device, self.asked)
+        chunks = self._build(decided)
+        lane = self.lane = host_lane(self.device)
+        log = self.log = Log(self.device)
+        gradients = Gradients(log, lane)
+        course = Course.of(decided.problem, decided.plan)
+        self.store = store = Store(chunks, log, decided.plan.buffers, course, gradients)
+        places = Places(chunks, store.touch)
+        self.updates = Updates(self.optimizer, chunks, lane, gradients.settle, log, overlap=self.asked.overlap_update)
+        gradients.on_left = self.updates.left
+        self._walk = Walk(self._walked(decided, chunks), store, places, self.updates)
+        self._refused = refused(self.model, self.device)
+        self._refused.__enter__()
+
+    def _build(self, decided: Decided) -> list[Chunk]:
+        held = held_parameters(self.model)
+        persistent, room = set(decided.plan.persistent), decided.problem.chunk_bytes
+        chunks = [
+            build_chunk(number, [held[name] for name in names], room, self.device, persistent=number in persistent)
+            for number, names in enumerate(decided.members)
+        ]
+        if decided.unused:
+            names = decided.unused
+            chunks.append(build_chunk(len(chunks), [held[name] for name in names], 0, self.device, persistent=True))
+        settle_states(self.optimizer)
+        for module in self.model.modules():
+            for name, buffer in module.named_buffers(recurse=False):
+                module._buffers[name] = buffer.to(self.device)
+        return chunks
+
+    def _walked(self, decided: Decided, chunks: list[Chunk]) -> Walked:
+        blocks = found_blocks.find_blocks(self.model)
+        of: Mapping[int, int] = {id(slot.master): chunk.number for chunk in chunks for slot in chunk.slots}
+        return Walked(
+            model=self.model,
+            calls=tuple(blocks[block.name] for block in decided.profile.blocks),
+            policies=decided.plan.policies[1:-1],
+            interval=decided.problem.interval,
+            chunks_of={block: tuple(sorted({of[id(one)] for one in block.parameters()})) for block in blocks.values()},
+        )
+
+    def report(self) -> LayoutReport:
+        """What was decided, and what the last step took."""
+        if self.decided is None:
+            raise InvalidInput("the layout is not decided before the first step: train one, or give wrap a step")
+        return layout_report(self.decided, self.store, self.updates, self.log)
+
+    def close(self) -> None:
+        """Everything to the host, where there is room."""
+        self._stop_waiting()
+        if self._walk is None:
+            return
+        self._refused.__exit__(None, None, None)
+        self._walk.close()
+        self.updates.close()
+        self.store.release()
+        self.lane.close()
+        self.model.to("cpu")
+        settle_states(self.optimizer)
+
+
+def _train(model: nn.Module, args: Any, kwargs: Any) -> None:
+    """A forward and a backward of what it returns: of a loss where there is one, else of the sum of all."""
+    result = model(*args, **kwargs)
+    loss = getattr(result, "loss", None)
+    leaves = [loss] if loss is not None else tree_leaves(result)
+    trained = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
+    if not trained:
+        raise InvalidInput("nothing that the model returns needs gradients: give wrap a step that trains it")
+    torch.autograd.backward([leaf.float().sum() for leaf in trained])
+
+
+def _device_of(model: nn.Module) -> torch.device | None:
+    devices = {parameter.device for parameter in model.parameters()} - {torch.device("cpu")}
+    return next(iter(devices), None)
+
+
+def _require_plain(model: nn.Module) -> None:
+    """Refuse hooks on parameters, which would never run: forward computes with others."""
+    for name, parameter in model.named_parameters():
+        if parameter._backward_hooks or parameter._post_accumulate_grad_hooks:
+            raise InvalidInput(
+                f"parameter {name!r} has hooks on its gradient, but a wrapped model computes with working parameters, "
+                "whose gradients come to it afterwards: remove the hooks"
+            )

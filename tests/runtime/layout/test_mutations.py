@@ -1,0 +1,134 @@
+"""Every wait is needed: with any one of them dropped, the race check names a race."""
+
+import ast
+import inspect
+import sys
+from collections.abc import Iterator, Mapping
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.optim.optimizer import Optimizer
+
+from runtime.device import SimDevice
+from runtime.layout import gradients, store, updates
+from runtime.layout.chunk import Chunk
+from runtime.layout.host_lane import Done
+from runtime.layout.wrap import WRAPPED, Wrapped
+from tests.runtime.layout.models import Language, loss_of
+from tests.runtime.layout.test_loops import accumulating, evaluating, retaining
+from tests.runtime.layout.training import Layouts, plain_loop
+
+CLASSES = {store: "Store", gradients: "Gradients", updates: "Updates"}
+WAITS = {"wait_event", "synchronize", "wait", "record_stream"}
+
+
+def looking_on(model: nn.Module, optimizer: Optimizer) -> list[Tensor]:
+    """Reads gradients right after each of two backward passes."""
+    for number in range(2):
+        loss_of(model, number).backward()  # type: ignore[no-untyped-call]
+        norms = [one.grad.norm() for one in model.parameters() if one.grad is not None]
+        assert norms
+    optimizer.step()
+    return []
+
+
+LOOPS = (plain_loop, accumulating, evaluating, retaining, looking_on)
+
+
+def waits(module: ModuleType) -> list[int]:
+    """The lines of a module on which somebody waits, each a statement of its own."""
+    nodes = ast.walk(ast.parse(inspect.getsource(module)))
+    return [node.lineno for node in nodes if isinstance(node, ast.Expr) and _is_wait(node)]
+
+
+def _is_wait(node: ast.AST) -> bool:
+    if not isinstance(node, ast.Expr) or not isinstance(node.value, ast.Call):
+        return False
+    return isinstance(node.value.func, ast.Attribute) and node.value.func.attr in WAITS
+
+
+class _Dropping(ast.NodeTransformer):
+    def __init__(self, line: int) -> None:
+        self.line = line
+
+    def visit_Expr(self, node: ast.Expr) -> ast.AST:
+        return ast.copy_location(ast.Pass(), node) if node.lineno == self.line and _is_wait(node) else node
+
+
+def without(module: ModuleType, line: int) -> Any:
+    """The module's class with one wait dropped."""
+    tree = ast.fix_missing_locations(_Dropping(line).visit(ast.parse(inspect.getsource(module))))
+    names = dict(vars(module))
+    exec(compile(tree, f"{module.__name__} without line {line}", "exec"), names)
+    return names[CLASSES[module]]
+
+
+def cases() -> Iterator[tuple[ModuleType, int]]:
+    for module in CLASSES:
+        for line in waits(module):
+            yield module, line
+
+
+def races_of(sim: SimDevice) -> bool:
+    """Whether any of some trainings races."""
+    layouts = Layouts(Language)
+    for loop in LOOPS:
+        for seed in (2, 3, 9):
+            model, optimizer = layouts.wrapped(layouts.random_plan(seed))
+            try:
+                loop(model, optimizer)
+                [parameter.sum() for parameter in model.parameters()]
+                sim.synchronize()
+            except RuntimeError as error:
+                if "race" not in str(error):
+                    raise
+                return True
+            finally:
+                wrapped = model.__dict__.pop(WRAPPED)
+                del wrapped, model, optimizer
+    return False
+
+
+@pytest.mark.parametrize(
+    "module, line", [pytest.param(m, n, id=f"{m.__name__.split('.')[-1]}-{n}") for m, n in cases()]
+)
+def test_a_dropped_wait_is_named(
+    sim: SimDevice, monkeypatch: pytest.MonkeyPatch, module: ModuleType, line: int
+) -> None:
+    monkeypatch.setattr(sys.modules[Wrapped.__module__], CLASSES[module], without(module, line))
+    assert races_of(sim), f"nobody misses the wait in line {line} of {module.__name__}"
+
+
+class NotAfter(updates.Updates):
+    """Updates that wait for no gradients."""
+
+    def _submit(self, chunk: Chunk, after: torch.Event | None) -> None:
+        super()._submit(chunk, None)
+
+
+class NotSummedAfter(gradients.Gradients):
+    """Sums that wait for no gradients."""
+
+    def _accumulate(self, chunk: Chunk, staged: Tensor, added: Mapping[int, Tensor]) -> Done:
+        left, chunk.left = chunk.left, None
+        try:
+            return super()._accumulate(chunk, staged, added)
+        finally:
+            chunk.left = left
+
+
+@pytest.mark.parametrize("mutant", [NotAfter, NotSummedAfter])
+def test_work_of_the_host_that_does_not_wait_is_named(
+    sim: SimDevice, monkeypatch: pytest.MonkeyPatch, mutant: type
+) -> None:
+    monkeypatch.setattr(sys.modules[Wrapped.__module__], mutant.__mro__[1].__name__, mutant)
+    assert races_of(sim)
+
+
+def test_there_are_waits_to_drop(sim: SimDevice) -> None:
+    assert len(list(cases())) >= 6
+    assert not races_of(sim)
+    assert torch.accelerator.is_available()

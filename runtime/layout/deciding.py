@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -108,7 +108,7 @@ def decide(
     problem = layout_problem(
         hardware,
         name=f"{profile.name} on {hardware.name}",
-        blocks=tuple(_figures(profile)),
+        blocks=tuple(_figures(profile, hardware)),
         packing=packing,
         device_bytes=asked.device_bytes,
         host_bytes=_host_bytes(hardware) if asked.host_bytes is None else asked.host_bytes,
@@ -140,9 +140,18 @@ def _require_fitting(problem: LayoutProblem, plan: LayoutPlan) -> None:
     require_valid(problem, plan, "the given plan")
 
 
-def _figures(profile: MemoryProfile) -> list[tuple[str, bool, tuple[int, int, int, int, int, int]]]:
+def _figures(profile: MemoryProfile, hardware: Hardware) -> list[tuple[str, bool, tuple[int, int, int, int, int, int]]]:
     inside = [(block, not block.frozen) for block in profile.blocks]
-    return [_block(*one) for one in ((profile.first, False), *inside, (profile.last, False))]
+    last = len(profile.blocks) + 1
+    first, behind = (_without_loads(profile, *one, hardware) for one in ((profile.first, 0), (profile.last, last)))
+    return [_block(*one) for one in ((first, False), *inside, (behind, False))]
+
+
+def _without_loads(profile: MemoryProfile, edge: ProfiledBlock, number: int, hardware: Hardware) -> ProfiledBlock:
+    """What runs around the blocks, without the loads of its parameters that were measured with it."""
+    link = hardware.link(HOST, hardware.device().name)
+    loads = sum(link.transfer_us(one.bytes) for one in profile.parameters if number in one.blocks)
+    return replace(edge, forward_us=max(0, edge.forward_us - loads))
 
 
 def _block(one: ProfiledBlock, choice: bool) -> tuple[str, bool, tuple[int, int, int, int, int, int]]:

@@ -220,6 +220,7 @@ class Observer:
             if tensor.requires_grad and not tensor.is_leaf:
                 tensor.register_hook(lambda _: self._backward_ends(number))  # type: ignore[no-untyped-call]
         self._move()
+        self._stamp(call.events, "entering")
         self._demand.enter(module, inputs)
         self.tape.restart()
         self.tape.place = Place("forward", number, number)
@@ -249,6 +250,7 @@ class Observer:
         for one in self.boundaries.used(outliving):
             self.lives.ask(one, len(self.tape.segments))
         self._demand.leave(module, inputs)
+        self._stamp(call.events, "left")
         self.tape.restart()
 
     @contextmanager
@@ -289,4 +291,5 @@ class Observer:
         self._move(block=None, ended=number, module=None, recomputed=False)
         self._stamp(self.calls[number].events, "backward end")
         self._demand.leave(self._blocks[self.calls[number].name], [])
+        self._stamp(self.calls[number].events, "backward left")
         self.tape.restart()

@@ -109,8 +109,8 @@ class Reader:
         """What runs before the first block: all that it leaves, but for that block's inputs, counts as saved."""
         kept = self._inside(0, "forward")[0].start_bytes - self._base - self._own_bytes(self._calls[0].inputs)
         events, calls = self._observer.events, self._calls
-        begin = calls[0].events.get("backward end", events["end"])
-        times = _us(events["forward"], calls[0].events["forward"]), _us(begin, events.get("optimizer", events["end"]))
+        begin = calls[0].events.get("backward left", events["end"])
+        times = _us(events["forward"], calls[0].events["entering"]), _us(begin, events.get("optimizer", events["end"]))
         return self._edge("first", 0, kept, self._base, times)
 
     def _last(self, first: ProfiledBlock, blocks: Sequence[ProfiledBlock]) -> ProfiledBlock:
@@ -119,7 +119,7 @@ class Reader:
         forward = [segment for segment in self._segments if segment.place.run == "forward"]
         events, call = self._observer.events, self._calls[-1]
         turn = events.get("backward", events["end"])
-        times = _us(call.events["forward end"], turn), _us(turn, call.events.get("backward", events["backward over"]))
+        times = _us(call.events["left"], turn), _us(turn, call.events.get("backward", events["backward over"]))
         return self._edge("last", len(blocks), forward[-1].end_bytes - before, before, times)
 
     def _edge(self, name: str, ended: int, kept: int, before: int, times: tuple[int, int]) -> ProfiledBlock:

@@ -31,14 +31,45 @@ def task_ends(problem: LayoutProblem, plan: LayoutPlan) -> dict[Name, int]:
     return _Run(_Tasks(problem, plan).lanes).ends()
 
 
+@dataclass(frozen=True)
+class TaskSpan:
+    """When a task runs, and on which lane: `what` as in `forward`, of the block or chunk of that number."""
+
+    lane: str
+    what: str
+    number: int
+    start_us: int
+    end_us: int
+
+
+def task_spans(problem: LayoutProblem, plan: LayoutPlan) -> list[TaskSpan]:
+    """All tasks that take time, lane by lane in order; gathers and reductions share the lane `net`."""
+    tasks = _Tasks(problem, plan)
+    ends = _Run(tasks.lanes).ends()
+    spans = [
+        TaskSpan(
+            lane="net" if queue in NET else queue,
+            what=task.name[0],
+            number=tasks.loaded.get(task.name, task.name[1]),
+            start_us=ends[task.name] - task.time_us,
+            end_us=ends[task.name],
+        )
+        for queue, queued in tasks.lanes.items()
+        for task in queued
+        if task.time_us
+    ]
+    return sorted(spans, key=lambda span: ((*LANES, "net").index(span.lane), span.start_us))
+
+
 class _Tasks:
-    """The tasks of a step, by lane or queue, in order."""
+    """The tasks of a step, by lane or queue, in order; `loaded` is the chunk of each load and gather."""
 
     def __init__(self, problem: LayoutProblem, plan: LayoutPlan) -> None:
         self.problem = problem
         self.plan = plan
         self.persistent = frozenset(plan.persistent)
         self.lanes: dict[str, list[Task]] = {lane: [] for lane in (*LANES, *NET)}
+        self.loaded: dict[Name, int] = {}
         self.completed_by: list[list[int]] = [[] for _ in problem.blocks]
         seen: set[int] = set()
         for index, block in enumerate(problem.blocks):
@@ -59,6 +90,7 @@ class _Tasks:
         """Load a chunk into its buffer and gather it; returns the task after which it is present."""
         chunk, number = self.problem.chunks[miss.chunk], len(self.lanes["in"])
         freed_by = [] if miss.freed_by is None else [miss.freed_by]
+        self.loaded |= {("load", number): miss.chunk, ("gather", number): miss.chunk}
         load = self._add("in", ("load", number), chunk.load_us, *freed_by)
         return self._add("gather", ("gather", number), chunk.gather_us, load)
 

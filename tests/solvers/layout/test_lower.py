@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from solvers.check import check_schedule
 from solvers.check.layout.judge import device_peak, host_bytes
+from solvers.check.layout.lanes import task_spans
 from solvers.ir import InvalidProblem, LayoutPlan, LayoutProblem, Limits, parse_schedule
 from solvers.ir.codec import read_problem
 from solvers.layout.lower import lower
@@ -34,6 +35,19 @@ def test_random_plans_take_their_objective_and_pass(found: tuple[LayoutProblem, 
         least = getattr(exact, name)
         if least:
             assert not check_schedule(replace(exact, **{name: least - 1}), schedule).clean
+
+
+@settings(max_examples=60)
+@given(planned())
+def test_every_task_of_the_judge_s_lanes_runs_when_it_says(found: tuple[LayoutProblem, LayoutPlan, int]) -> None:
+    """The judge works lanes out of its own (a checkpointed backward pass is one task there, and two actions here)."""
+    problem, plan, _ = found
+    names = {"net": "0.comm", "cpu": "0.host", "in": "0.in", "out": "0.out"}
+    tasks = task_spans(problem, plan)
+    theirs = sorted((names[one.lane], one.start_us, one.end_us) for one in tasks if one.lane in names)
+    spans = simulate(problem, lower(problem, plan)).spans
+    ours = ((one.lane, one.start_us, one.end_us) for one in spans if one.lane in names.values())
+    assert sorted(one for one in ours if one[2] > one[1]) == theirs
 
 
 @settings(max_examples=60)

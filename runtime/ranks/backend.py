@@ -7,6 +7,7 @@ from typing import Any
 
 import torch.distributed as dist
 
+from runtime.ranks.ending import load_what_keeps_the_world
 from runtime.ranks.group import BACKEND, RankDevice, SimGroup
 from runtime.ranks.meeting import Key, Meeting, Part
 from solvers.ir.errors import InvalidInput
@@ -63,6 +64,7 @@ def current() -> Transport | None:
 @contextmanager
 def register(find: Callable[[], Transport | None]) -> Iterator[None]:
     """Within the block `init_process_group("sim")` finds its ranks by `find`."""
+    load_what_keeps_the_world()
     if not hasattr(dist.Backend, BACKEND.upper()):
         dist.Backend.register_backend(BACKEND, _make_group, extended_api=True, devices=["cpu", "sim"])
     _transports.append(find)

@@ -1,5 +1,6 @@
 """Ranks as processes: the same group, whose bytes and clocks travel by gloo."""
 
+import atexit
 import time
 from collections.abc import Hashable
 from contextlib import ExitStack, suppress
@@ -14,6 +15,7 @@ from torch._C import _distributed_c10d as c10d
 
 from runtime.device import SimDevice, use_sim
 from runtime.ranks.backend import Transport, register
+from runtime.ranks.ending import let_go_of_groups
 from runtime.ranks.group import BACKEND, RankDevice
 from runtime.ranks.lanes import bytes_of, finish, host_jump, raise_races, waiter
 from runtime.ranks.meeting import Key, Meeting, Meetings, Mismatch, Part, fill
@@ -119,6 +121,11 @@ class ProcessTransport(Transport):
             with suppress(RuntimeError):
                 gloo.barrier().wait(self._timeout)
 
+    def close(self) -> None:
+        """Ends gloo's groups, and with them their threads, though the program still holds its own."""
+        self._open, self._sent = [], []
+        self._gloo.clear()
+
     def host_waits(self, mine: RankDevice, time_ns: int) -> None:
         """This rank's host goes on at that time."""
         host_jump(mine.rank, time_ns)
@@ -209,8 +216,8 @@ def _join_sim(
     names = accelerators(sim.hardware)
     if len(names) < who.ranks:
         raise InvalidInput(
-            f"hardware {sim.hardware.name!r} has {len(names)} devices, but there are {who.ranks} ranks: choose a "
-            "cluster"
+            f"hardware {sim.hardware.name!r} has {len(names)} device{'s' * (len(names) != 1)}, but there are "
+            f"{who.ranks} ranks: choose a cluster"
         )
     meetings = Meetings(sim, names[: who.ranks], algorithm)
     transport = ProcessTransport(sim, meetings, who.rank, who.ranks, timeout_s)
@@ -223,6 +230,7 @@ def _join_sim(
         stack.enter_context(waiter(transport.wait_for_all))
         group = meet(BACKEND, who, timedelta(seconds=timeout_s))
         _joined.enter_context(stack.pop_all())
+    _joined.callback(transport.close)
     _joined.callback(transport.finish_sending)
     _joined.callback(transport.mine().let_go)
     _joined_as.append(SimRank(sim, who))
@@ -258,7 +266,10 @@ def rank_report() -> Report:
 
 
 def leave() -> Report:
-    """Ends what `join` began, and returns what this rank did. Raises `InvalidInput` without a `join`."""
+    """Ends what `join` began, and returns what this rank did. Raises `InvalidInput` without a `join`.
+
+    No group of its is left but what the program holds; its threads have come to rest.
+    """
     if not _joined_as:
         raise InvalidInput("leave was called without join: call join first")
     found = rank_report()
@@ -266,7 +277,15 @@ def leave() -> Report:
         dist.destroy_process_group()
     _joined.close()
     _joined_as.clear()
+    let_go_of_groups()
     return found
+
+
+@atexit.register
+def _come_to_rest() -> None:
+    """Where a process ends without `leave`, as after an error."""
+    if _joined_as:
+        let_go_of_groups()
 
 
 def _rank() -> SimRank | RealRank:

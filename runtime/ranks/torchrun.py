@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 import torch.distributed as dist
 
+from runtime.ranks.ending import load_what_keeps_the_world
 from solvers.ir.errors import InvalidInput
 
 NAMES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
@@ -44,6 +45,7 @@ def meet(backend: str, who: Started, timeout: timedelta, device: torch.device | 
     """The group of all ranks. Raises `InvalidInput` where they do not find each other."""
     if dist.is_initialized():
         raise InvalidInput("torch.distributed has a world already: let join make it, and call leave before another")
+    load_what_keeps_the_world()
     try:
         dist.init_process_group(backend, timeout=timeout, device_id=device)
     except (dist.DistError, RuntimeError, ValueError) as error:

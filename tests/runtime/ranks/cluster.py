@@ -1,6 +1,7 @@
 """What these tests share: ordinary programs on the devices of a small cluster."""
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import torch
@@ -23,3 +24,11 @@ def run(program: Program[T], ranks: int, **options: Any) -> RankRun[T]:
         return value
 
     return run_ranks(whole, ranks, **{"hardware": CLUSTER} | options)
+
+
+def ended(threads: Callable[[], Sequence[object]]) -> bool:
+    """Whether there are no such threads, now or soon: the system lists one a moment longer than it can be joined."""
+    until_s = time.monotonic() + 60
+    while threads() and time.monotonic() < until_s:
+        time.sleep(0.01)
+    return not threads()

@@ -15,10 +15,11 @@ import torch.distributed as dist
 from torch import nn
 
 from runtime.ranks import join, leave, rank_device, rank_report, run_ranks
+from runtime.ranks.ending import gloo_threads
 from runtime.ranks.real import join_real
 from runtime.ranks.torchrun import NAMES, Started, started
 from solvers.ir.errors import InvalidInput
-from tests.runtime.ranks.cluster import CLUSTER
+from tests.runtime.ranks.cluster import CLUSTER, ended
 
 pytestmark = pytest.mark.usefixtures("plain_sim")
 ROOT = Path(__file__).parents[3]
@@ -51,6 +52,7 @@ def main(kind: str, out: str) -> None:
     facts = [dist.get_rank(), dist.get_world_size(), dist.get_backend(), str(device)]
     early, late = rank_report(), leave()
     assert not dist.is_initialized() and early.makespan_us <= late.makespan_us
+    assert ended(gloo_threads)  # one that let go of its work while Python ends would end the process by SIGABRT
     told = [late.name, late.how, len(late.spans) > 0, late.peak_bytes > 0]
     Path(out, f"{facts[0]}.json").write_text(json.dumps({"losses": found, "facts": facts, "report": told}))
 

@@ -21,6 +21,18 @@ PyObject* python_pack = nullptr;
 PyObject* python_unpack = nullptr;
 std::atomic<Engine*> behind{nullptr};  // PyTorch's own
 
+// Python's lock, which is the tape's; in fewer steps than pybind11's, which knows interpreters, too.
+class Locked {
+ public:
+  Locked() : state_(PyGILState_Ensure()) {}
+  ~Locked() { PyGILState_Release(state_); }
+  Locked(const Locked&) = delete;
+  Locked& operator=(const Locked&) = delete;
+
+ private:
+  const PyGILState_STATE state_;
+};
+
 class Hooks final : public torch::autograd::SavedVariableHooks {
  public:
   void call_pack_hook(const at::Tensor& tensor) override {
@@ -33,13 +45,13 @@ class Hooks final : public torch::autograd::SavedVariableHooks {
 
   at::Tensor call_unpack_hook() override {
     if (in_python_ != nullptr) return in_python_->call_unpack_hook();
-    const pybind11::gil_scoped_acquire held;  // the tape's lock
+    const Locked held;
     return packed_->unpack();
   }
 
   ~Hooks() override {
-    if (packed_ == nullptr || !packed_->is_value() || Py_IsInitialized() == 0) return;
-    const pybind11::gil_scoped_acquire held;
+    if (packed_ == nullptr || !packed_->is_value() || Py_IsInitialized() == 0 || PyGILState_Check() != 0) return;
+    const Locked held;
     packed_.reset();
   }
 

@@ -50,7 +50,7 @@ void Tape::keep_for_readers(ValueIndex index) {
 void Tape::begin_write(const at::Tensor& tensor, const std::string& name) {
   const c10::Storage* storage = plain_storage_on(device_, tensor);
   if (storage == nullptr) return;
-  const ValueIndex value = find(tensor);
+  const ValueIndex value = find(storage);
   if (value == kNone) return keep_old_content(storage->unsafeGetStorageImpl());
   const OperatorInfo* info = name.empty() ? nullptr : find_operator(name);
   const Recipe* recipe = info == nullptr ? nullptr : make_recipe(*info);
@@ -63,7 +63,7 @@ void Tape::begin_write(const at::Tensor& tensor, const std::string& name) {
 
 // A group that is no dispatcher operator writes what the region made: a node like c10d's own, which never runs again.
 void Tape::add_collective(const Recipe& recipe, ValueIndex value, const at::Tensor& tensor) {
-  Node node;
+  Node& node = nodes_.next();
   node.recipe = &recipe;
   node.arguments.emplace_back(at::Tensor());
   Argument argument;
@@ -76,9 +76,9 @@ void Tape::add_collective(const Recipe& recipe, ValueIndex value, const at::Tens
   if (timed_ && stream_.has_value()) node.begin_mark = node.end_mark = marks_.mark(*stream_);
   const auto index = static_cast<NodeIndex>(nodes_.size());
   note(Happened::kNode, index);
-  nodes_.push_back(std::move(node));
-  add_written(nodes_.back());
-  apply_policy(nodes_.back(), index);
+  nodes_.add();
+  add_written(node);
+  apply_policy(node, index);
   note(Happened::kMade, index);
 }
 
@@ -100,8 +100,7 @@ void Tape::keep_old_content(Address storage) {
     if (node.stored == kAll || node.tensors[read.argument].secret) continue;
     const at::Tensor tensor = node.tensor(read.argument);
     if (!copy.has_value()) copy = copy_of(tensor.storage());
-    node.set_tensor(read.argument, Geometry::of(tensor).on(*copy));
-    node.tensors[read.argument].version = 0;
+    node.set_outside(read.argument, *copy);
     read.node = kNone;
     ++replays_.copies;
   }

@@ -209,12 +209,16 @@ void bind_hooks(py::module_& module) {
 }
 
 void bind_tape(py::module_& module) {
-  py::class_<Tape, std::shared_ptr<Tape>>(module, "Tape")
-      .def(py::init([](const c10::Device& device, std::vector<uint8_t> store, bool store_others,
-                       std::vector<std::string> names, bool timed) {
-             return std::make_shared<Tape>(device, Policy{std::move(store), store_others, std::move(names)}, timed);
+  py::class_<Policy, std::shared_ptr<Policy>>(module, "TapePolicy")
+      .def(py::init([](std::vector<uint8_t> store, bool store_others, std::vector<std::string> names) {
+             return std::make_shared<Policy>(Policy{std::move(store), store_others, std::move(names)});
            }),
-           py::arg("device"), py::arg("store"), py::arg("store_others"), py::arg("names"), py::arg("timed"))
+           py::arg("store"), py::arg("store_others"), py::arg("names"));
+  py::class_<Tape, std::shared_ptr<Tape>>(module, "Tape")
+      .def(py::init([](const c10::Device& device, std::shared_ptr<Policy> policy, bool timed) {
+             return std::make_shared<Tape>(device, std::move(policy), timed);
+           }),
+           py::arg("device"), py::arg("policy"), py::arg("timed"))
       .def_property_readonly("nodes", &nodes_of)
       .def_property_readonly("finished", &Tape::finished)
       .def("tell", &Tape::tell, py::arg("log"))
@@ -249,6 +253,7 @@ void bind_tape(py::module_& module) {
       .def("__len__", [](const Tape& tape) { return tape.nodes().size(); });
   module.def("start_recording", &start_recording, py::arg("tape"));
   module.def("stop_recording", &stop_recording);
+  module.def("hold_idle_recorder", &hold_idle_recorder, py::arg("hold"));
   module.def(
       "note_write",
       [](const at::Tensor& tensor, const std::string& name) {

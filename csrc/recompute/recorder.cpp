@@ -18,6 +18,7 @@ constexpr c10::DispatchKeySet kBelow(c10::DispatchKeySet::FULL_AFTER, kRecording
 // What the thread records, and the operator that it is in.
 struct Recording {
   std::shared_ptr<Tape> tape;
+  uint64_t number = 0;  // of the tape, among those of the thread
   bool in_operator = false;
   bool it_writes = false;                           // the operator writes arguments, or may
   bool observed = false;                            // an observer stands in for the dispatcher
@@ -37,38 +38,36 @@ at::Generator generator_of(c10::ArrayRef<c10::IValue> inputs, c10::Device device
   return at::globalContext().defaultGenerator(device);
 }
 
-at::Tensor state_of(at::Generator generator) {
-  const std::lock_guard<std::mutex> lock(generator.mutex());
-  return generator.get_state();
-}
-
-// The operator has ended, or thrown: then it has no results, and may have written.
-void end_operator(Recording& own, Node node, c10::ArrayRef<c10::IValue> results) {
+// The operator of that tape has ended, or thrown: then it has no results, and may have written.
+void end_operator(Recording& own, uint64_t number, c10::ArrayRef<c10::IValue> results) {
   own.in_operator = false;
-  std::vector<c10::intrusive_ptr<Packed>> unknown;
-  unknown.swap(own.unknown);
-  if (own.tape == nullptr) return;
-  own.tape->end_node(std::move(node), results);
-  for (const auto& packed : unknown) packed->resolve(own.tape);
+  if (own.tape != nullptr && own.number == number) {
+    own.tape->end_node(results);
+    for (const auto& packed : own.unknown) packed->resolve(own.tape);
+  }
+  own.unknown.clear();
 }
 
 void record_call(Recording& own, const Recipe& recipe, const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                  torch::jit::Stack& stack) {
   const c10::impl::ExcludeDispatchKeyGuard what_it_calls(kRecording);
-  Node node = own.tape->begin_node(recipe, torch::jit::last(stack, op.schema().arguments().size()));
+  const c10::FunctionSchema& schema = op.schema();
+  own.tape->begin_node(recipe, torch::jit::last(stack, schema.arguments().size()));
+  const uint64_t number = own.number;
   own.in_operator = true;
   own.it_writes = recipe.may_write;
   try {
     op.redispatchBoxed(keys & kBelow, &stack);
   } catch (...) {
-    end_operator(own, std::move(node), {});
+    end_operator(own, number, {});
     throw;
   }
-  end_operator(own, std::move(node), torch::jit::last(stack, op.schema().returns().size()));
+  end_operator(own, number, torch::jit::last(stack, schema.returns().size()));
 }
 
 struct OpenNode final : at::ObserverContext {
-  Node node;
+  explicit OpenNode(uint64_t of) : number(of) {}
+  const uint64_t number;
 };
 
 std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& frame) {
@@ -77,12 +76,12 @@ std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& frame) {
   if (!c10::impl::tls_is_dispatch_key_excluded(kRecording)) return nullptr;  // the dispatcher tells of it
   const Recipe* recipe = find_recipe(frame);
   if (recipe == nullptr || is_transparent(*recipe, frame.inputs(), own.tape->device())) return nullptr;
-  auto open = std::make_unique<OpenNode>();
+  auto open = std::make_unique<OpenNode>(own.number);
   const c10::impl::ExcludeDispatchKeyGuard what_it_calls(kRecording);
   own.in_operator = true;  // also for what beginning a node calls
   own.it_writes = recipe->may_write;
   try {
-    open->node = own.tape->begin_node(*recipe, frame.inputs());
+    own.tape->begin_node(*recipe, frame.inputs());
   } catch (...) {
     own.in_operator = false;
     throw;
@@ -92,7 +91,7 @@ std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& frame) {
 
 void on_end(const at::RecordFunction& frame, at::ObserverContext* context) {
   if (context == nullptr) return;
-  end_operator(recording(), std::move(static_cast<OpenNode*>(context)->node), frame.outputs());
+  end_operator(recording(), static_cast<OpenNode*>(context)->number, frame.outputs());
 }
 
 // While a tensor subclass (DTensor) takes an operator apart, PyTorch leaves out all keys above Python's, the recorder's
@@ -207,6 +206,7 @@ void start_recording(std::shared_ptr<Tape> tape) {
   enter_dispatcher();
   tape->begin();
   own.tape = std::move(tape);
+  ++own.number;
   begin_hooks();
   c10::impl::tls_set_dispatch_key_included(kRecording, true);
 }
@@ -223,16 +223,22 @@ void stop_recording() {
   tape->end();
 }
 
+void hold_idle_recorder(bool hold) {
+  TORCH_CHECK(recording().tape == nullptr, "a tape is recording on this thread: end it first");
+  enter_dispatcher();
+  c10::impl::tls_set_dispatch_key_included(kRecording, hold);
+}
+
 c10::intrusive_ptr<Packed> pack(const at::Tensor& tensor) {
   Recording& own = recording();
-  if (own.tape == nullptr || own.stopped > 0 || plain_storage_on(own.tape->device(), tensor) == nullptr) {
-    return c10::make_intrusive<Packed>(tensor, /*known=*/true);
-  }
+  const bool recorded = own.tape != nullptr && own.stopped == 0;
+  const c10::Storage* storage = recorded ? plain_storage_on(own.tape->device(), tensor) : nullptr;
+  if (storage == nullptr) return c10::make_intrusive<Packed>(tensor, /*known=*/true);
   ValueIndex value = kNone;
   if (!own.in_operator) {
-    value = own.tape->find(tensor);
+    value = own.tape->find(storage);
   } else if (!own.it_writes) {
-    value = own.tape->look_up(tensor);
+    value = own.tape->look_up(storage);
   }
   if (value != kNone) return c10::make_intrusive<Packed>(own.tape, value, tensor);
   auto packed = c10::make_intrusive<Packed>(tensor, /*known=*/!own.in_operator);
@@ -240,13 +246,12 @@ c10::intrusive_ptr<Packed> pack(const at::Tensor& tensor) {
   return packed;
 }
 
-Node Tape::begin_node(const Recipe& recipe, c10::ArrayRef<c10::IValue> inputs) {
+void Tape::begin_node(const Recipe& recipe, c10::ArrayRef<c10::IValue> inputs) {
   note(Happened::kNode, static_cast<NodeIndex>(nodes_.size()));
-  Node node;
+  Node& node = nodes_.next();
   node.recipe = &recipe;
   node.gradients = c10::GradMode::is_enabled();
   node.arguments.reserve(inputs.size());
-  node.tensors.reserve(4);
   for (size_t place = 0; place < inputs.size(); ++place) add_argument(node, place, inputs[place]);
   if (!recipe.secretly_if.has_value() || is_true(inputs, *recipe.secretly_if)) note_secret_writes(node);
   for (const Argument& argument : node.tensors) {
@@ -258,10 +263,12 @@ Node Tape::begin_node(const Recipe& recipe, c10::ArrayRef<c10::IValue> inputs) {
   }
   keep_what_cannot_run_again(node);
   keep_what_it_writes(node);
-  if (recipe.random && draws(recipe, inputs)) node.random_state = state_of(generator_of(inputs, device_));
+  if (recipe.random && draws(recipe, inputs)) {
+    node.random_state = static_cast<int32_t>(random_states_.size());
+    random_states_.emplace_back(generator_of(inputs, device_));
+  }
   if (timed_ && stream_.has_value()) node.begin_mark = marks_.mark(*stream_);
   if (timed_) node.begin_ns = host_ns();
-  return node;
 }
 
 void Tape::add_argument(Node& node, size_t place, const c10::IValue& value) {
@@ -296,23 +303,34 @@ at::Tensor Tape::add_tensor(Node& node, size_t place, int32_t element, const at:
   argument.place = place;
   argument.element = element;
   argument.written = is_among(node.recipe->info->writes, place);
-  argument.value = find(tensor);
+  const c10::Storage* storage = plain_storage_on(device_, tensor);
+  argument.value = find(storage);
   if (argument.value != kNone && nodes_[values_[argument.value].node].recipe->allocates &&
       !is_among(node.recipe->overwrites, place)) {
-    written_by_others(tensor.storage());  // somebody may have filled it, and no operator told
+    written_by_others(*storage);  // somebody may have filled it, and no operator told
     argument.value = kNone;
   }
   if (argument.value != kNone) {
     argument.geometry.set(tensor);
     return at::Tensor();
   }
+  return add_outside(argument, tensor, storage);
+}
+
+// What the node keeps of a tensor that is not the region's.
+at::Tensor Tape::add_outside(Argument& argument, const at::Tensor& tensor, const c10::Storage* storage) {
   c10::TensorImpl* body = tensor.unsafeGetTensorImpl();
-  if (!body->is_inference()) argument.version = body->version_counter().current_version();
+  const bool counted = !body->is_inference();
+  if (counted) argument.version = body->version_counter().current_version();
   if (body->has_storage() && !body->is_wrapped_number()) {  // of another device, too
     outside_reads_.push_back({body->unsafe_storage().unsafeGetStorageImpl(), static_cast<NodeIndex>(nodes_.size()),
-                              node.tensors.size() - 1});
+                              nodes_.open().tensors.size() - 1});
   }
-  return without_history(tensor);
+  if (storage == nullptr || !counted) return without_history(tensor);
+  argument.geometry.set(tensor);
+  argument.outside = *storage;
+  argument.counter = body->version_counter();
+  return at::Tensor();
 }
 
 void Tape::note_secret_writes(Node& node) {
@@ -325,12 +343,12 @@ void Tape::note_secret_writes(Node& node) {
   }
 }
 
-void Tape::end_node(Node node, c10::ArrayRef<c10::IValue> results) {
+void Tape::end_node(c10::ArrayRef<c10::IValue> results) {
   const auto index = static_cast<NodeIndex>(nodes_.size());
-  if (timed_) node.end_ns = host_ns();
-  if (timed_ && stream_.has_value()) node.end_mark = marks_.mark(*stream_);
-  nodes_.push_back(std::move(node));
-  Node& own = nodes_.back();
+  Node& own = nodes_.open();
+  if (timed_) own.end_ns = host_ns();
+  if (timed_ && stream_.has_value()) own.end_mark = marks_.mark(*stream_);
+  nodes_.add();
   for (size_t result = 0; result < results.size(); ++result) {
     for_each_element(results[result], [&](int32_t element, const at::Tensor& tensor) {
       add_result(own, static_cast<int32_t>(result), element, tensor);
@@ -349,7 +367,7 @@ void Tape::end_node(Node node, c10::ArrayRef<c10::IValue> results) {
     return note(Happened::kMade, index);
   }
   while (!outside_reads_.empty() && outside_reads_.back().node == index) outside_reads_.pop_back();
-  nodes_.pop_back();
+  nodes_.take_back();
 }
 
 void Tape::add_result(Node& node, int32_t result, int32_t element, const at::Tensor& tensor) {
@@ -404,20 +422,19 @@ ValueIndex Tape::make_value(NodeIndex node, const at::Tensor& tensor, const c10:
 
 void Tape::apply_policy(Node& node, NodeIndex index) {
   const auto place = static_cast<size_t>(index);
-  if (!diverged_at_.has_value() && place < policy_.names.size() && policy_.names[place] != node.recipe->info->name) {
+  if (!diverged_at_.has_value() && place < policy_->names.size() && policy_->names[place] != node.recipe->info->name) {
     diverged_at_ = index;
   }
   if (diverged_at_.has_value() || !node.runs_again) {
     node.stored = kAll;
-  } else if (place < policy_.store.size()) {
-    node.stored = policy_.store[place];
+  } else if (place < policy_->store.size()) {
+    node.stored = policy_->store[place];
   } else {
-    node.stored = policy_.store_others || node.recipe->info->communicates ? kAll : kNothing;
+    node.stored = policy_->store_others || node.recipe->info->communicates ? kAll : kNothing;
   }
 }
 
-ValueIndex Tape::look_up(const at::Tensor& tensor) {
-  const c10::Storage* storage = plain_storage_on(device_, tensor);
+ValueIndex Tape::look_up(const c10::Storage* storage) {
   if (storage == nullptr) return kNone;
   const auto found = latest_.find(storage->unsafeGetStorageImpl());
   if (found == latest_.end()) return kNone;
@@ -427,11 +444,10 @@ ValueIndex Tape::look_up(const at::Tensor& tensor) {
   return same && static_cast<int64_t>(storage->nbytes()) == value.bytes ? found->second : kNone;
 }
 
-ValueIndex Tape::find(const at::Tensor& tensor) {
-  const ValueIndex value = look_up(tensor);
-  if (value != kNone) return value;
-  if (const c10::Storage* storage = plain_storage_on(device_, tensor)) written_by_others(*storage);
-  return kNone;
+ValueIndex Tape::find(const c10::Storage* storage) {
+  const ValueIndex value = look_up(storage);
+  if (value == kNone && storage != nullptr) written_by_others(*storage);
+  return value;
 }
 
 bool Tape::is_unchanged(const Value& value) const {

@@ -14,6 +14,8 @@ constexpr c10::DispatchKey kRecording = c10::DispatchKey::TESTING_ONLY_GenericMo
 // From now on the operators of the calling thread go to the tape; throws where another one records.
 void start_recording(std::shared_ptr<Tape> tape);
 void stop_recording();
+// Operators of the calling thread go the recorder's way, and nothing is recorded: what PyTorch takes for that alone.
+void hold_idle_recorder(bool hold);
 
 // Autograd saves a tensor: what it holds in its place, or null where it holds the tensor itself.
 c10::intrusive_ptr<Packed> pack(const at::Tensor& tensor);

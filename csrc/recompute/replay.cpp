@@ -33,27 +33,24 @@ class Below {
 // Random numbers as they were; afterwards the generator goes on where it was.
 class RandomNumbers {
  public:
-  RandomNumbers(const std::optional<at::Tensor>& state, const torch::jit::Stack& stack, c10::Device device) {
-    if (!state.has_value()) return;
+  RandomNumbers(const RandomState* state, const torch::jit::Stack& stack, c10::Device device) {
+    if (state == nullptr) return;
     for (const c10::IValue& value : stack) {
       if (value.isGenerator()) generator_ = value.toGenerator();
     }
     if (!generator_.has_value()) generator_ = at::globalContext().defaultGenerator(device);
-    const std::lock_guard<std::mutex> lock(generator_->mutex());
-    before_ = generator_->get_state();
-    generator_->set_state(*state);
+    before_.emplace(*generator_);
+    state->give_back(*generator_);
   }
   ~RandomNumbers() {
-    if (!generator_.has_value()) return;
-    const std::lock_guard<std::mutex> lock(generator_->mutex());
-    generator_->set_state(before_);
+    if (before_.has_value()) before_->give_back(*generator_);
   }
   RandomNumbers(const RandomNumbers&) = delete;
   RandomNumbers& operator=(const RandomNumbers&) = delete;
 
  private:
   std::optional<at::Generator> generator_;
-  at::Tensor before_;
+  std::optional<RandomState> before_;
 };
 
 void wait_for(const at::Tensor& tensor) {
@@ -223,6 +220,10 @@ std::optional<size_t> Tape::changed_argument(const Node& node) const {
   for (size_t place = 0; place < node.tensors.size(); ++place) {
     const Argument& argument = node.tensors[place];
     if (argument.value != kNone || argument.secret) continue;
+    if (argument.outside.has_value()) {
+      if (argument.counter.enabled() && argument.counter.current_version() != argument.version) return argument.place;
+      continue;
+    }
     const at::Tensor tensor = node.tensor(place);
     c10::TensorImpl* body = tensor.unsafeGetTensorImpl();
     if (!body->is_inference() && body->version_counter().current_version() != argument.version) return argument.place;
@@ -267,6 +268,8 @@ torch::jit::Stack Tape::stack_of(Node& node, std::vector<c10::Storage>& written)
     } else if (argument.secret) {
       const at::Tensor tensor = node.tensor(place);
       call.set_tensor(place, Geometry::of(tensor).on(copy_of(tensor.storage())));
+    } else if (argument.outside.has_value()) {
+      call.set_tensor(place, node.tensor(place));
     }
   }
   return std::move(call.arguments);
@@ -281,7 +284,8 @@ void Tape::run(NodeIndex index) {
   std::vector<c10::Storage> written;
   torch::jit::Stack stack = stack_of(node, written);
   {
-    const RandomNumbers numbers(node.random_state, stack, device_);
+    const RandomState* state = node.random_state == kNone ? nullptr : &random_states_[node.random_state];
+    const RandomNumbers numbers(state, stack, device_);
     node.recipe->op->callBoxed(stack);
   }
   for (const Made& made : node.made) {

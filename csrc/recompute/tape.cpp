@@ -28,9 +28,10 @@ Geometry Geometry::of(const at::Tensor& tensor) {
 }
 
 void Geometry::set(const at::Tensor& tensor) {
-  const c10::IntArrayRef of_sizes = tensor.sizes(), of_strides = tensor.strides();
-  sizes.assign(of_sizes.begin(), of_sizes.end());
-  strides.assign(of_strides.begin(), of_strides.end());
+  const c10::IntArrayRef sizes = tensor.sizes(), strides = tensor.strides();
+  extents.resize_for_overwrite(2 * sizes.size());
+  std::copy(sizes.begin(), sizes.end(), extents.begin());
+  std::copy(strides.begin(), strides.end(), extents.begin() + sizes.size());
   offset = tensor.storage_offset();
   dtype = tensor.scalar_type();
   keys = tensor.unsafeGetTensorImpl()->key_set();
@@ -50,12 +51,15 @@ at::Tensor without_history(const at::Tensor& tensor) {
 at::Tensor Geometry::on(const c10::Storage& storage) const {
   at::Tensor tensor =
       at::detail::make_tensor<c10::TensorImpl>(c10::Storage(storage), keys, c10::scalarTypeToTypeMeta(dtype));
-  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides, offset);
+  const c10::IntArrayRef all(extents);
+  const size_t dimensions = all.size() / 2;
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(all.slice(0, dimensions), all.slice(dimensions), offset);
   return tensor;
 }
 
 at::Tensor Node::tensor(size_t index) const {
   const Argument& argument = tensors[index];
+  if (argument.outside.has_value()) return argument.geometry.on(*argument.outside);
   const c10::IValue& value = arguments[argument.place];
   if (argument.element == kNone) return value.toTensor();
   if (value.isTensorList()) return value.toTensorList().get(argument.element);
@@ -74,6 +78,51 @@ void Node::set_tensor(size_t index, const at::Tensor& tensor) {
   }
 }
 
+void Node::set_outside(size_t index, const c10::Storage& storage) {
+  Argument& argument = tensors[index];
+  if (argument.outside.has_value()) {
+    argument.outside = storage;
+    argument.counter = c10::VariableVersion();
+  } else {
+    set_tensor(index, Geometry::of(tensor(index)).on(storage));
+  }
+  argument.version = 0;
+}
+
+void Node::let_go() {
+  arguments.clear();
+  for (Argument& argument : tensors) argument.outside.reset();
+}
+
+void Node::clear() {
+  static_cast<NodeFacts&>(*this) = {};
+  arguments.clear();
+  tensors.clear();
+  made.clear();
+}
+
+Node& Nodes::at(size_t index) {
+  TORCH_CHECK_INDEX(index < count_, "node ", index, " of a tape of ", count_, " nodes: give one of them");
+  return all_[index];
+}
+
+Node& Nodes::next() {
+  if (count_ == all_.size()) {
+    all_.emplace_back();
+  } else if (all_[count_].recipe != nullptr) {
+    all_[count_].clear();  // the one before failed as it began
+  }
+  return all_[count_];
+}
+
+void Nodes::take_back() { all_[--count_].clear(); }
+
+void Nodes::clear() {
+  const size_t began = count_ < all_.size() && all_[count_].recipe != nullptr ? count_ + 1 : count_;
+  for (size_t index = 0; index < began; ++index) all_[index].clear();
+  count_ = 0;
+}
+
 // Rooms of tapes that are gone; as many as a model has blocks at once, and none that a huge region left.
 class Tape::Rooms {
  public:
@@ -90,12 +139,13 @@ class Tape::Rooms {
   }
   void give(Room room) {
     if (room.nodes.capacity() == 0 || room.nodes.capacity() > kLargest || room.values.capacity() > kLargest) return;
+    if (room.random_states.capacity() > kMostStates) return;
     const std::lock_guard<std::mutex> lock(mutex_);
     if (free_.size() < kMost) free_.push_back(std::move(room));
   }
 
  private:
-  static constexpr size_t kMost = 128, kLargest = 1024;
+  static constexpr size_t kMost = 128, kLargest = 1024, kMostStates = 64;
   std::mutex mutex_;
   std::vector<Room> free_;
 };
@@ -108,8 +158,8 @@ void Tape::begin() {
     values_ = std::move(room->values);
     latest_ = std::move(room->latest);
     outside_reads_ = std::move(room->outside_reads);
+    random_states_ = std::move(room->random_states);
   } else {
-    nodes_.reserve(64);
     values_.reserve(64);
     outside_reads_.reserve(64);
   }
@@ -121,7 +171,9 @@ Tape::~Tape() {
   values_.clear();
   latest_.clear();
   outside_reads_.clear();
-  Rooms::all().give({std::move(nodes_), std::move(values_), std::move(latest_), std::move(outside_reads_)});
+  random_states_.clear();
+  Rooms::all().give({std::move(nodes_), std::move(values_), std::move(latest_), std::move(outside_reads_),
+                     std::move(random_states_)});
 }
 
 double Tape::time_us(const Node& node) const {
@@ -222,8 +274,7 @@ void Tape::update(NodeIndex index) {
   if (needed) return;
   ++closed_;
   node.closed = true;  // readers come later in the region: none is left
-  node.arguments.clear();
-  node.random_state.reset();
+  node.let_go();
 }
 
 int64_t Tape::present_bytes() const {

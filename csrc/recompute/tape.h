@@ -30,6 +30,7 @@
 
 #include "follow/tape.h"
 #include "recompute/memory.h"
+#include "recompute/random.h"
 #include "recompute/recipe.h"
 
 namespace bayplan::recompute {
@@ -40,8 +41,7 @@ constexpr int32_t kNone = -1;
 
 // How a tensor looks at a storage.
 struct Geometry {
-  c10::SmallVector<int64_t, 5> sizes;
-  c10::SmallVector<int64_t, 5> strides;
+  c10::SmallVector<int64_t, 10> extents;  // sizes, then strides
   int64_t offset = 0;
   c10::ScalarType dtype = c10::ScalarType::Undefined;
   c10::DispatchKeySet keys;  // its kind of tensor, conjugated and negative views told apart
@@ -60,6 +60,9 @@ struct Argument {
   bool written = false;      // by the operator's schema
   uint32_t version = 0;      // of another's tensor, when the operator began; its counter is the tensor's
   bool secret = false;  // another's tensor that the operator writes in secret: a copy is written when it runs again
+  // Of another's tensor that its geometry describes wholly: what stands in the place of the tensor, which costs more.
+  std::optional<c10::Storage> outside = {};
+  c10::VariableVersion counter = {};  // its counter; that of a copy counts nothing
 };
 
 // What a node made: a result's storage, or a new content of an argument's.
@@ -73,20 +76,23 @@ struct Made {
 // What of a node's results stays: nothing, what autograd saved of them, or all that is read again.
 enum Store : uint8_t { kNothing = 0, kSaved = 1, kAll = 2 };
 
-struct Node {
+struct NodeFacts {
   const Recipe* recipe = nullptr;
-  std::vector<c10::IValue> arguments;  // values' places are left empty
-  std::vector<Argument> tensors;
-  std::vector<Made> made;
-  std::optional<at::Tensor> random_state;  // of the generator, before
-  bool runs_again = true;                  // else its values are stored
-  const char* reason = nullptr;            // why it does not
-  bool gradients = true;                   // mode of gradients then: some kernels choose by it
+  int32_t random_state = kNone;  // of the generator, before: which of the tape's
+  bool runs_again = true;        // else its values are stored
+  const char* reason = nullptr;  // why it does not
+  bool gradients = true;         // mode of gradients then: some kernels choose by it
   bool wants = false;
   uint8_t stored = kNothing;              // as the policy says
   bool closed = false;                    // nobody can need it any more
   uint32_t begin_mark = 0, end_mark = 0;  // on the stream; where there is none, the host's nanoseconds:
   int64_t begin_ns = 0, end_ns = 0;
+};
+
+struct Node : NodeFacts {
+  std::vector<c10::IValue> arguments;  // the places of values, and of others' that `Argument` holds, are left empty
+  std::vector<Argument> tensors;
+  std::vector<Made> made;
 
   void refuse(const char* why) {
     runs_again = false;
@@ -95,6 +101,38 @@ struct Node {
   // Another's tensor among the arguments; index into `tensors`.
   at::Tensor tensor(size_t index) const;
   void set_tensor(size_t index, const at::Tensor& tensor);
+  // Another's tensor is that content from now on.
+  void set_outside(size_t index, const c10::Storage& storage);
+  // Lets go of what it reads.
+  void let_go();
+  // As new, but for the memory of its vectors.
+  void clear();
+};
+
+// A tape's nodes. Their memory stays when they go: most of what a short region costs is fresh blocks for each of them.
+class Nodes {
+ public:
+  size_t size() const { return count_; }
+  bool empty() const { return count_ == 0; }
+  size_t capacity() const { return all_.size(); }
+  Node& operator[](size_t index) { return all_[index]; }
+  const Node& operator[](size_t index) const { return all_[index]; }
+  Node& at(size_t index);
+  Node* begin() { return all_.data(); }
+  Node* end() { return all_.data() + count_; }
+  const Node* begin() const { return all_.data(); }
+  const Node* end() const { return all_.data() + count_; }
+  Node& back() { return all_[count_ - 1]; }
+  // The next node, empty, which is not counted before `add`.
+  Node& next();
+  Node& open() { return all_[count_]; }
+  void add() { ++count_; }
+  void take_back();
+  void clear();
+
+ private:
+  std::vector<Node> all_;
+  size_t count_ = 0;
 };
 
 // The storage of an ordinary tensor on that device: one that its `Geometry` describes wholly. Null for others.
@@ -145,13 +183,14 @@ struct Policy {
 
 class Tape : public std::enable_shared_from_this<Tape> {
  public:
-  Tape(c10::Device device, Policy policy, bool timed) : device_(device), policy_(std::move(policy)), timed_(timed) {}
+  Tape(c10::Device device, std::shared_ptr<const Policy> policy, bool timed)
+      : device_(device), policy_(std::move(policy)), timed_(timed) {}
   ~Tape();
   Tape(const Tape&) = delete;
   Tape& operator=(const Tape&) = delete;
 
   const c10::Device& device() const { return device_; }
-  const std::vector<Node>& nodes() const { return nodes_; }
+  const Nodes& nodes() const { return nodes_; }
   const std::vector<Value>& values() const { return values_; }
   const Replays& replays() const { return replays_; }
   bool recording() const { return recording_; }
@@ -168,12 +207,15 @@ class Tape : public std::enable_shared_from_this<Tape> {
   void end();
 
   // ---- recording (recorder.cpp)
-  Node begin_node(const Recipe& recipe, c10::ArrayRef<c10::IValue> inputs);
-  void end_node(Node node, c10::ArrayRef<c10::IValue> results);
+  // The next node begins; nothing else is recorded until it ends.
+  void begin_node(const Recipe& recipe, c10::ArrayRef<c10::IValue> inputs);
+  void end_node(c10::ArrayRef<c10::IValue> results);
   // The value that the tensor shows, or kNone: nobody's, or one that somebody else may have written.
-  ValueIndex find(const at::Tensor& tensor);
+  ValueIndex find(const at::Tensor& tensor) { return find(plain_storage_on(device_, tensor)); }
+  // The same of the tensor's plain storage, or null.
+  ValueIndex find(const c10::Storage* storage);
   // The same, where the asker knows that nobody is writing.
-  ValueIndex look_up(const at::Tensor& tensor);
+  ValueIndex look_up(const c10::Storage* storage);
   // Something that no operator tells is about to write the tensor. A collective in place has the name of c10d's
   // operator: what it leaves is a value, stored while somebody needs it.
   void begin_write(const at::Tensor& tensor, const std::string& name = "");
@@ -202,15 +244,17 @@ class Tape : public std::enable_shared_from_this<Tape> {
   // The memory of a tape that is gone, for the next one: fresh blocks of this size are most of what a short region
   // costs.
   struct Room {
-    std::vector<Node> nodes;
+    Nodes nodes;
     std::vector<Value> values;
     ska::flat_hash_map<Address, ValueIndex> latest;
     std::vector<OutsideRead> outside_reads;
+    std::vector<RandomState> random_states;
   };
   class Rooms;
 
   void add_argument(Node& node, size_t place, const c10::IValue& value);
   at::Tensor add_tensor(Node& node, size_t place, int32_t element, const at::Tensor& tensor);
+  at::Tensor add_outside(Argument& argument, const at::Tensor& tensor, const c10::Storage* storage);
   void note_secret_writes(Node& node);
   void keep_what_it_writes(Node& node);
   void keep_old_content(Address storage);
@@ -245,15 +289,16 @@ class Tape : public std::enable_shared_from_this<Tape> {
   void settle();
 
   const c10::Device device_;
-  const Policy policy_;
+  const std::shared_ptr<const Policy> policy_;
   const bool timed_;
   bool recording_ = false;
   bool settled_ = false;  // counts of readers hold from the end of the region on
   std::optional<c10::Stream> stream_;
-  std::vector<Node> nodes_;
+  Nodes nodes_;
   std::vector<Value> values_;
   ska::flat_hash_map<Address, ValueIndex> latest_;
   std::vector<OutsideRead> outside_reads_;
+  std::vector<RandomState> random_states_;
   std::optional<NodeIndex> diverged_at_;
   size_t closed_ = 0;
   std::vector<NodeIndex> pending_;  // whose wants may have changed

@@ -25,6 +25,8 @@ class SimGenerator final : public c10::GeneratorImpl {
   uint64_t seed() override { return impl().seed(); }
   void set_state(const c10::TensorImpl& state) override { impl().set_state(state); }
   c10::intrusive_ptr<c10::TensorImpl> get_state() const override { return impl().get_state(); }
+  // A generator that shares the numbers: whoever keeps states need not take them as tensors.
+  c10::intrusive_ptr<c10::GeneratorImpl> graphsafe_get_state() const override { return cpu_.getIntrusivePtr(); }
   const at::Generator& cpu() const { return cpu_; }
 
  private:

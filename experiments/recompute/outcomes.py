@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from statistics import median
 from typing import Any
 
 import torch
@@ -31,7 +32,10 @@ NOTE = (
     "what the step takes longer than plain training. Hidden: kernels that ran beside a collective, from the trace. No "
     "window: planned for windows that the last block in backward order, or a microbatch, does not have, hence exposed."
 )
-DISTURBED = ("policy", "step (ms)", "with noise", "growth", "wrong profile", "growth", "predicted", "peak (MiB)")
+DISTURBED = (
+    "policy", "step (ms)", "with noise", "growth", "wrong profiles: other plans", "median", "growth", "worst", "growth",
+    "predicted", "peak (MiB)",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -83,6 +87,7 @@ def row_of(
             "budget_share": settings.budget_share,
             "noise": settings.noise,
             "wrong": settings.wrong,
+            "wrong_draws": settings.wrong_draws,
             "model": {key: value for key, value in asdict(composed.shape).items() if key not in UNUSED},
             "hardware": settings.hardware.file,
         },
@@ -136,12 +141,14 @@ def tables_of(rows: Sequence[Row]) -> list[Table]:
         f"{rows[0].figures['steps']} steps"
     )
     tables = [Table(title, HEAD, tuple(map(_line, rows)), f"{NOTE} {rows[0].provenance}.")]
-    tried = [row for row in rows if "noise_step_us" in row.figures or "wrong_step_us" in row.figures]
+    tried = [row for row in rows if "noise_step_us" in row.figures or "wrong_steps_us" in row.figures]
     if tried:
         note = (
-            f"Noise: each kernel's time varies by ±{asked['noise']:.0%}. Wrong profile: the plan is made with each "
-            f"operator's and each collective's time off by a factor of its own up to {1 + asked['wrong']:g}, executed "
-            "without noise. Growth is of the step without either."
+            f"Noise: each kernel's time varies by ±{asked['noise']:.0%}. Wrong profiles: the plan is made with each "
+            f"operator's and each collective's time off by a factor of its own up to {1 + asked['wrong']:g}, "
+            f"{asked['wrong_draws']} times, and executed without noise; other plans: how many different ones beside "
+            "the right one. Growth is of the step without either. Predicted: the worst draw's step. Peak: the largest "
+            "of all draws."
         )
         tables.append(Table("The same in other worlds", DISTURBED, tuple(map(_disturbed, tried)), note))
     return tables
@@ -172,11 +179,17 @@ def _line(row: Row) -> tuple[str, ...]:
 
 def _disturbed(row: Row) -> tuple[str, ...]:
     found = row.figures
-    cells = [str(row.asked["policy"]), f"{found['step_us'] / 1e3:.3f}"]
-    for key in ("noise_step_us", "wrong_step_us"):
-        there = key in found
-        cells += [f"{found[key] / 1e3:.3f}", f"{found[key] / found['step_us'] - 1:+.2%}"] if there else [NOTHING] * 2
-    wrong = "wrong_step_us" in found
-    cells.append(f"{found['wrong_predicted_step_us'] / 1e3:.3f}" if wrong else NOTHING)
-    cells.append(f"{found['wrong_peak_bytes'] / MIB:.3f}" if wrong else NOTHING)
-    return tuple(cells)
+    step_us: float = found["step_us"]
+
+    def told(us: float) -> list[str]:
+        return [f"{us / 1e3:.3f}", f"{us / step_us - 1:+.2%}"]
+
+    cells = [str(row.asked["policy"]), f"{step_us / 1e3:.3f}"]
+    cells += told(found["noise_step_us"]) if "noise_step_us" in found else [NOTHING] * 2
+    if "wrong_steps_us" not in found:
+        return (*cells, *[NOTHING] * (len(DISTURBED) - len(cells)))
+    steps: list[float] = found["wrong_steps_us"]
+    worst = steps.index(max(steps))
+    predicted, peak = found["wrong_predicted_steps_us"][worst], max(found["wrong_peaks_bytes"])
+    cells += [str(found["wrong_other_plans"]), *told(median(steps)), *told(steps[worst])]
+    return (*cells, f"{predicted / 1e3:.3f}", f"{peak / MIB:.3f}")

@@ -27,7 +27,7 @@ class Job:
 
     A step is `microbatches` batches; `inflight` of them have had their forward pass when the oldest has its backward
     pass: 1 is plain accumulation, all of them GPipe's order. `policies` by block; None: no tape at all. `measured`:
-    a further step is measured, under these policies.
+    policies under each of which a further step is measured.
     """
 
     shape: GptShape
@@ -37,7 +37,7 @@ class Job:
     inflight: int = 1
     precision: str = "float32"
     policies: tuple[BlockPolicy, ...] | None = None
-    measured: bool = False
+    measured: tuple[tuple[BlockPolicy, ...], ...] = ()
 
 
 @dataclass
@@ -45,7 +45,7 @@ class Trained:
     """What a rank has after training, on the CPU; tensors are the rank's shards.
 
     `digests` are of each step's gradients, `random` of the generators' states after each step. Bytes and virtual
-    microseconds of each step. `counts` of what ran again; `log` of a measured step.
+    microseconds of each step. `counts` of what ran again; `logs` of measured steps.
     """
 
     losses: list[Tensor] = field(default_factory=list)
@@ -57,7 +57,7 @@ class Trained:
     step_us: list[float] = field(default_factory=list)
     peak_bytes: list[int] = field(default_factory=list)
     counts: Counts | None = None
-    log: StepLog | None = None
+    logs: list[StepLog] = field(default_factory=list)
 
 
 def keep_largest(model: Gpt) -> None:
@@ -116,16 +116,16 @@ class _Training:
         self._batches = Batches(self.job.shape.batch, self.job.shape.context, self.job.shape.seed)
 
     def measured(self) -> Trained:
-        """One more step than asked: the last is measured, when optimizers have their states."""
+        """More steps than asked: those that come last are measured, when optimizers have their states."""
         for step in range(self.job.steps):
             self.step(step)
         blocks = list(self.model.blocks)
-        recorder = Recorder(self.device)
-        assert self.job.policies is not None
-        with Walk(blocks, self.device, self.job.policies, timed=True, watch=recorder.used) as walk:
-            with recorder.follows(walk):
-                self.step(self.job.steps)
-            self.found.log = recorder.log(walk, self.found.step_us[-1])
+        for number, policies in enumerate(self.job.measured):
+            recorder = Recorder(self.device)
+            with Walk(blocks, self.device, policies, timed=True, watch=recorder.used) as walk:
+                with recorder.follows(walk):
+                    self.step(self.job.steps + number)
+                self.found.logs.append(recorder.log(walk, self.found.step_us[-1]))
         return self.ended()
 
     def step(self, number: int) -> None:

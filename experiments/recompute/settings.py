@@ -30,7 +30,7 @@ class RecomputeSettings:
     `policies`: a name, and the solver of kind `recompute-layer` with its parameters, as in `heu groups=2`; or
     `everything`, `nothing`. `budget_share` is of the peak of training that keeps everything. A step is `microbatches`
     batches, `inflight` of which are ahead of their backward passes. `noise` and `wrong` (0: not) repeat
-    `disturbed_steps` steps with each kernel's time varied, and with plans made from wrong times.
+    `disturbed_steps` steps with each kernel's time varied, and with plans made from wrong times, `wrong_draws` of them.
     """
 
     kind: str = RECOMPUTE
@@ -45,6 +45,7 @@ class RecomputeSettings:
     carrier: Carrier = Carrier.threads
     noise: float = 0.1
     wrong: float = 0.5
+    wrong_draws: int = 5
     disturbed_steps: int = 4
     hardware: HardwareConf = MISSING
     model: ModelConf = MISSING
@@ -60,6 +61,7 @@ class RecomputeSettings:
         within("budget_share", self.budget_share, least=0.0, most=2.0)
         within("noise", self.noise, least=0, most=0.5)
         within("wrong", self.wrong, least=0, most=4)
+        within("wrong_draws", self.wrong_draws, least=1, most=1000)
         within("disturbed_steps", self.disturbed_steps, least=1, most=10_000)
         if self.precision not in PRECISIONS:
             raise InvalidInput(f"precision is {self.precision!r}: choose one of {', '.join(PRECISIONS)}")

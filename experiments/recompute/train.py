@@ -11,7 +11,7 @@ from experiments.compose import split_flags
 from experiments.plots import png_bytes, svg_text
 from experiments.progress import stages
 from experiments.ranks.carriers import Carried, Where, carried
-from experiments.recompute.figures import digest, equalities, executed
+from experiments.recompute.figures import Executed, digest, equalities, executed
 from experiments.recompute.outcomes import PLAIN, Facts, broken, row_of, tables_of
 from experiments.recompute.pictures import windows_figure
 from experiments.recompute.planning import Planned, alike, plan_blocks, with_wrong_times
@@ -23,6 +23,7 @@ from experiments.run_directory import CONFIG, RunDirectory, interrupted, open_ru
 from experiments.tables import to_markdown, to_text
 from experiments.training.compare import print_rows
 from experiments.worlds import load_hardware
+from runtime.recompute.layer import BlockPolicy
 from runtime.recompute.session import store_everything, store_nothing
 from solvers.ir import Hardware, Row
 from solvers.ir.codec import document_to_raw
@@ -33,7 +34,8 @@ Trains a byte-level GPT on real text, cut over simulated devices by tensor paral
 which recomputes on the critical path and inside collectives. Losses, gradients, parameters, buffers and random states
 are compared bit for bit; step and peak with what was predicted. Settings (experiments/recompute/settings.py):
   ranks=2 steps=20 microbatches=1 inflight=1 precision=float32|bfloat16 budget_share=0.75 policies.NAME='heu groups=2'
-  carrier=threads|processes noise=0.1 wrong=0.5 hardware=sim-cluster model.layers=4 run_dir=PATH plots=false
+  carrier=threads|processes noise=0.1 wrong=0.5 wrong_draws=5 disturbed_steps=4 hardware=sim-cluster model.layers=4
+  run_dir=PATH plots=false
 """
 
 
@@ -56,13 +58,14 @@ def main(argv: Sequence[str]) -> int:
 
 
 @dataclass(frozen=True)
-class _Runner:
+class Runner:
     """Runs jobs of one experiment, and knows what training without a tape gave."""
 
     composed: ComposedRecompute
     hardware: Hardware
 
     def job(self) -> Job:
+        """What ranks train without a tape."""
         settings = self.composed.settings
         return Job(
             self.composed.shape, settings.ranks, settings.steps, settings.microbatches, settings.inflight,
@@ -70,23 +73,19 @@ class _Runner:
         )  # fmt: skip
 
     def run(self, job: Job, noise: float = 0.0) -> Carried[Trained]:
+        """The job on all ranks."""
         gc.collect()  # what an earlier run left in circles would count in this one's peak
         return carried(self.composed.settings.carrier, train, job, Where("sim", self.hardware, noise))
 
     def measured(self) -> list[StepLog]:
         """A log of each rank, of a step that stored everything and of one that stored nothing."""
         blocks = self.composed.shape.layers
-        everything, nothing = (
-            [one.log for one in self.run(replace(self.job(), steps=1, measured=True, policies=tuple(store))).trained]
-            for store in (store_everything(blocks), store_nothing(blocks))
-        )
-        return [
-            with_forwards(full, least)
-            for full, least in zip(everything, nothing, strict=True)
-            if full is not None and least is not None
-        ]
+        measured = tuple(store_everything(blocks)), tuple(store_nothing(blocks))
+        done = self.run(replace(self.job(), steps=1, measured=measured))
+        return [with_forwards(*one.logs) for one in done.trained]
 
     def disturbed(self, planned: Planned | None, noise: float) -> Carried[Trained]:
+        """Fewer steps, in another world."""
         steps = min(self.composed.settings.disturbed_steps, self.composed.settings.steps)
         policies = None if planned is None else planned.policies
         return self.run(replace(self.job(), steps=steps, policies=policies), noise)
@@ -96,7 +95,7 @@ def run(composed: ComposedRecompute, directory: RunDirectory) -> list[Row]:
     """Training without a tape, the measured step, and each policy; the files of all."""
     torch.set_num_threads(1)  # sums in parallel come in another order
     settings = composed.settings
-    runner = _Runner(composed, load_hardware(settings.hardware))
+    runner = Runner(composed, load_hardware(settings.hardware))
     directory.text(CONFIG, composed.yaml)
     rows: list[Row] = []
     with stages(2 + len(settings.policies)) as shown:
@@ -121,12 +120,12 @@ def run(composed: ComposedRecompute, directory: RunDirectory) -> list[Row]:
 
 
 def _policy(
-    runner: _Runner, name: str, spec: str, facts: Facts, plain: Carried[Trained]
+    runner: Runner, name: str, spec: str, facts: Facts, plain: Carried[Trained]
 ) -> tuple[Row, Carried[Trained] | None]:
     """Planned, predicted, executed, and executed again where the world or the profile is another one."""
     composed = runner.composed
-    settings, layer, log = composed.settings, alike(facts.logs[0]), facts.logs[0]
-    planned = plan_blocks(spec, layer, log, settings, facts.plain.peak_bytes)
+    settings, log = composed.settings, facts.logs[0]
+    planned = plan_blocks(spec, alike(log), log, settings, facts.plain.peak_bytes)
     if planned.policies is None:
         return row_of(composed, name, spec, planned, facts, None, {}), None
     done = runner.run(replace(runner.job(), policies=planned.policies))
@@ -137,16 +136,41 @@ def _policy(
         more["noise_step_us"] = executed(noisy).step_us
         more["noise_equal"] = all(equalities(noisy.trained, plain.trained).values())
     if settings.wrong:
-        wrong = plan_blocks(
-            spec, with_wrong_times(layer, settings.wrong, composed.shape.seed), log, settings, facts.plain.peak_bytes
-        )
-        if wrong.policies is not None:
-            other = runner.disturbed(wrong, 0.0)
-            more["wrong_step_us"] = executed(other).step_us
-            more["wrong_predicted_step_us"] = max(predict(one, wrong.policies).step_us for one in facts.logs)
-            more["wrong_peak_bytes"] = executed(other).peak_bytes
-            more["wrong_equal"] = all(equalities(other.trained, plain.trained).values())
+        more |= _misled(runner, spec, facts, plain, [(planned.policies, executed(done), True)])
     return row_of(composed, name, spec, planned, facts, executed(done), equal | more), done
+
+
+Known = list[tuple[tuple[BlockPolicy, ...], Executed, bool]]
+"""Policies that ran, what they took, and whether every bit was that of training without a tape."""
+
+
+def _misled(runner: Runner, spec: str, facts: Facts, plain: Carried[Trained], known: Known) -> dict[str, object]:
+    """Plans from several wrong profiles, executed; one that is the right plan, or an earlier one's, ran already."""
+    composed, log = runner.composed, facts.logs[0]
+    settings, right = composed.settings, len(known)
+    drawn: list[tuple[Executed, float]] = []
+    equal = True
+    for draw in range(settings.wrong_draws):
+        layer = with_wrong_times(alike(log), settings.wrong, composed.shape.seed + draw)
+        wrong = plan_blocks(spec, layer, log, settings, facts.plain.peak_bytes)
+        if wrong.policies is None:
+            continue
+        done = next((one for one in known if one[0] == wrong.policies), None)
+        if done is None:
+            other = runner.disturbed(wrong, 0.0)
+            done = wrong.policies, executed(other), all(equalities(other.trained, plain.trained).values())
+            known = [*known, done]
+        drawn.append((done[1], max(predict(one, wrong.policies).step_us for one in facts.logs)))
+        equal = equal and done[2]
+    if not drawn:
+        return {}
+    return {
+        "wrong_steps_us": [one.step_us for one, _ in drawn],
+        "wrong_predicted_steps_us": [predicted for _, predicted in drawn],
+        "wrong_peaks_bytes": [one.peak_bytes for one, _ in drawn],
+        "wrong_other_plans": len(known) - right,
+        "wrong_equal": equal,
+    }
 
 
 def _write_run(directory: RunDirectory, composed: ComposedRecompute, name: str, done: Carried[Trained]) -> None:

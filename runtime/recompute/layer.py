@@ -1,7 +1,7 @@
 """What a tape tells of one block: its operators as the layer problem states them, with what they cost."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, floor
 
 from runtime.recompute.tape import StorePolicy, Tape
@@ -16,6 +16,8 @@ OUT_OF_ORDER = (
     "it is written with what was made after it",
 )
 """Why plans store what a tape could run again: the problem knows one content and one place of each unit."""
+BY_ITSELF = "it communicates, and other ranks may decide otherwise"
+"""Why a plan that each rank makes for itself stores it: a rank that ran it again would wait for the others for ever."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,13 @@ class Layer:
     def fixed_bytes(self) -> int:
         """What is stored in any case."""
         return sum(unit.bytes for unit in self.units if unit.fixed is not None and unit.saved)
+
+    def decided_alone(self) -> "Layer":
+        """The layer for a plan of one rank's own: what communicates is stored."""
+        units = (
+            replace(unit, fixed=BY_ITSELF) if unit.communicates and unit.fixed is None else unit for unit in self.units
+        )
+        return replace(self, units=tuple(units))
 
     def problem(
         self,

@@ -196,7 +196,7 @@ class RecomputeSession:
                 raise InvalidInput(
                     f"block {index} runs other operators than block 0: give blocks= the ones that are alike"
                 )
-        return self.layers[len(self.layers) // 2]
+        return self.layers[len(self.layers) // 2].decided_alone()
 
     def _policies(self) -> list[BlockPolicy]:
         if self.whole is not None:

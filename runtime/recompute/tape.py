@@ -13,7 +13,7 @@ as DTensor, which autograd saves whole, and the list of operators that write wha
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from typing import Any
 
 import torch
@@ -22,6 +22,9 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from runtime.device.native import core
 from runtime.device.undeclared_writes import UNDECLARED_WRITES, UNDECLARED_WRITES_OF_OTHER_DEVICES
+
+_push_hooks: Any = torch._C._autograd._push_saved_tensors_default_hooks
+_pop_hooks: Any = torch._C._autograd._pop_saved_tensors_default_hooks
 
 Tape = core.Tape
 Node = core.TapeNode
@@ -39,6 +42,15 @@ class StorePolicy:
     store: Sequence[int] = ()
     others: bool = True
     names: Sequence[str] = ()
+
+    @cached_property
+    def native(self) -> core.TapePolicy:
+        """The recorder's own: a region is short, and making it takes as long as recording some operators."""
+        return core.TapePolicy(self.store, self.others, self.names)
+
+    def __reduce__(self) -> tuple[type["StorePolicy"], tuple[object, ...]]:
+        """Other processes make their own."""
+        return StorePolicy, (self.store, self.others, self.names)
 
 
 EVERYTHING = StorePolicy()
@@ -68,7 +80,7 @@ def record(
     where PyTorch counts the change, unnoticed where the program hides it (`.data`, `.numpy()`).
     """
     _prepare()
-    tape = Tape(device, policy.store, policy.others, policy.names, timed)
+    tape = Tape(device, policy.native, timed)
     if memory is not None:
         tape.tell(memory)
     return _Region(tape, _UNPACK if watch is None else partial(_watched_unpack, watch))
@@ -77,24 +89,23 @@ def record(
 class _Region:
     """What `with record(...)` enters: a class, because a short region pays for a generator as for two operators."""
 
-    __slots__ = ("_hooks", "_tape")
+    __slots__ = ("_tape", "_unpack")
 
     def __init__(self, tape: Tape, unpack: Callable[[Any], Any]) -> None:
-        self._tape = tape
-        self._hooks = torch.autograd.graph.saved_tensors_hooks(_PACK, unpack)
+        self._tape, self._unpack = tape, unpack
 
     def __enter__(self) -> Tape:
-        self._hooks.__enter__()
+        _push_hooks(_PACK, self._unpack)  # what torch.autograd.graph.saved_tensors_hooks does
         try:
             core.start_recording(self._tape)
         except BaseException:
-            self._hooks.__exit__()
+            _pop_hooks()
             raise
         return self._tape
 
     def __exit__(self, *error: object) -> None:
         core.stop_recording()
-        self._hooks.__exit__()
+        _pop_hooks()
 
 
 @cache

@@ -17,6 +17,7 @@ EXPERIMENT = "experiment=lynx_tp2"
         ("+policies.other=opt", "not of kind 'recompute-layer'"),
         ("+policies.other='heu groups=many'", "write NAME=WHOLE-NUMBER"),
         ("budget_share=3", "budget_share"),
+        ("wrong_draws=0", "wrong_draws"),
     ],
 )
 def test_faults_are_sentences(word: str, said: str) -> None:

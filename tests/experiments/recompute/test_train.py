@@ -1,6 +1,7 @@
 """The command: bits equal under every policy, step and peak as predicted, recomputation beside collectives."""
 
 import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +9,14 @@ import pytest
 
 from experiments.ranks.carriers import Carried, carried
 from experiments.recompute import train
+from experiments.recompute.figures import equalities, executed
 from experiments.recompute.outcomes import EQUAL, PLAIN, broken, tables_of
+from experiments.recompute.planning import alike, plan_blocks
+from experiments.recompute.settings import read_recompute_settings
+from experiments.recompute.train import Runner
 from experiments.rows import read_rows
 from experiments.tables import to_markdown
+from experiments.worlds import load_hardware
 from solvers.ir import Row
 
 SMALL = ["experiment=lynx_tp2", "steps=2", "noise=0", "wrong=0", "plots=false", "model.layers=3"]
@@ -39,12 +45,15 @@ def require_as_predicted(rows: dict[str, Row], peak: float) -> None:
 
 
 def test_every_policy_trains_the_same_bits_in_the_predicted_time_and_memory(tmp_path: Path) -> None:
-    rows = ran(tmp_path, *FEW[1:], "budget_share=0.9", "noise=0.1", "wrong=0.5", "disturbed_steps=2", "plots=true")
+    worlds = ("noise=0.1", "wrong=0.5", "wrong_draws=2", "disturbed_steps=2")
+    rows = ran(tmp_path, *FEW[1:], "budget_share=0.9", *worlds, "plots=true")
     require_as_predicted(rows, peak=0.01)
     heu, full = rows["heu"].figures, rows["full"].figures
     assert heu["exposed_us"] < full["exposed_us"]
     assert heu["late_us"] == pytest.approx(0)  # the last block in backward order has no earlier window: none is planned
     assert heu["noise_equal"] and heu["wrong_equal"] and heu["noise_step_us"] != heu["step_us"]
+    assert len(heu["wrong_steps_us"]) == 2 and heu["wrong_predicted_steps_us"] == pytest.approx(heu["wrong_steps_us"])
+    assert full["wrong_other_plans"] == 0 and full["wrong_steps_us"] == [full["step_us"]] * 2  # it asks for no times
     assert ElementTree.parse(tmp_path / "lanes-heu.svg").getroot().tag.endswith("svg")
 
 
@@ -62,12 +71,24 @@ def test_other_degrees_accumulation_and_mixed_precision(tmp_path: Path, words: t
     require_as_predicted(ran(tmp_path, "budget_share=0.9", *few, *words), peak)
 
 
-def test_processes_have_the_bits_of_threads(tmp_path: Path) -> None:
-    words = ("~policies.full", "~policies.selective", *FEW, "budget_share=0.9")
-    threads, processes = (ran(tmp_path / name, *words, f"carrier={name}") for name in ("threads", "processes"))
-    assert processes["heu"].figures["races"] is None
-    for name in (PLAIN, "heu"):
-        assert threads[name].figures["digest"] == processes[name].figures["digest"]
+def test_processes_have_the_windows_and_the_bits_of_threads() -> None:
+    each = [read_recompute_settings([*SMALL[:1], "steps=1", f"carrier={one}"]) for one in ("threads", "processes")]
+    threads, processes = (Runner(one, load_hardware(one.settings.hardware)) for one in each)
+    measured, again = threads.measured(), processes.measured()
+    for here, there in zip(measured, again, strict=True):
+        assert (here.waits_us, here.times_us, here.step_us) == (there.waits_us, there.times_us, there.step_us)
+        assert here.layers == there.layers and sum(here.layers[0].backward_waits_us) > 0
+    plain, settings = threads.run(threads.job()), threads.composed.settings
+    mine, theirs = (
+        plan_blocks("heu groups=2", alike(logs[0]), logs[0], settings, executed(plain).peak_bytes).policies
+        for logs in (measured, again)
+    )
+    assert mine is not None and mine == theirs
+    job = replace(threads.job(), policies=mine)
+    done = processes.run(job)
+    ran = executed(done)
+    assert min(ran.hidden_ns) > 0 and ran.races is None and replace(ran, races=0) == executed(threads.run(job))
+    assert all(equalities(done.trained, plain.trained).values())
 
 
 def test_a_changed_bit_is_told_and_ends_with_code_1(

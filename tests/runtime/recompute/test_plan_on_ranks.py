@@ -1,6 +1,7 @@
-"""DDP and FSDP2 on two ranks: the same training, and FSDP's collectives are windows."""
+"""DDP, FSDP2 and DTensor on two ranks: the same training, each rank by a plan of its own."""
 
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -8,10 +9,12 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 from experiments.models.gpt import Gpt, GptShape
 from runtime.device import memory_stats
 from runtime.ranks import run_ranks
+from runtime.ranks.report import COMMUNICATION
 from runtime.recompute import plan
 from tests.accelerators import prepare_sim
 
@@ -21,17 +24,27 @@ REFUSED = prepare_sim()
 pytestmark = [pytest.mark.skipif(REFUSED is not None, reason=str(REFUSED)), pytest.mark.usefixtures("plain_sim")]
 
 
+STYLES = {"widen": ColwiseParallel(), "narrow": RowwiseParallel()}
+
+
 def wrapped(kind: str, model: Gpt, rank: int) -> nn.Module:
     if kind == "ddp":
         return nn.parallel.DistributedDataParallel(model, bucket_cap_mb=1)
     mesh = init_device_mesh("sim", (2,))
     for block in model.blocks:
-        fully_shard(block, mesh=mesh)
+        if kind == "tp":
+            parallelize_module(block, mesh, STYLES)
+        else:
+            fully_shard(block, mesh=mesh)
+    if kind == "tp":
+        return model
     fully_shard(model, mesh=mesh)
     return model
 
 
-def program(rank: int, kind: str, share: float | None, peak: int) -> tuple[list[torch.Tensor], list[int], int]:
+def program(
+    rank: int, kind: str, share: float | None, peak: int, solver: str = "heu"
+) -> tuple[list[torch.Tensor], list[int], int]:
     """Losses, gradients and weights of this rank; its steps' peaks; operators that ran again."""
     dist.init_process_group("sim")
     device = torch.device(f"sim:{rank}")
@@ -39,7 +52,7 @@ def program(rank: int, kind: str, share: float | None, peak: int) -> tuple[list[
     model = wrapped(kind, Gpt(SHAPE).to(device), rank)
     torch.manual_seed(1 + rank)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, foreach=False)
-    session = None if share is None else plan(model, budget=int(share * peak))
+    session = None if share is None else plan(model, budget=int(share * peak), solver=solver)
     left, peaks = [], []
 
     def step() -> None:
@@ -67,7 +80,7 @@ def program(rank: int, kind: str, share: float | None, peak: int) -> tuple[list[
     return left, peaks, 0 if report is None else report.on_demand + report.ahead
 
 
-@pytest.mark.parametrize("kind", ["ddp", "fsdp2"])
+@pytest.mark.parametrize("kind", ["ddp", "fsdp2", "tp"])
 def test_ranks_train_the_same_within_their_budgets(kind: str) -> None:
     free = run_ranks(partial(program, kind=kind, share=None, peak=0), 2, hardware=HARDWARE).values
     peak = max(max(one[1]) for one in free)
@@ -76,3 +89,20 @@ def test_ranks_train_the_same_within_their_budgets(kind: str) -> None:
         assert all(torch.equal(a, b) for a, b in zip(mine[0], plain[0], strict=True))
         assert max(mine[1][2:]) <= int(0.8 * peak)
         assert mine[2] > 0
+
+
+def test_no_rank_runs_a_collective_again_by_a_plan_of_its_own() -> None:
+    """It would wait for the others, whose plans may be other ones."""
+
+    def run(share: float | None, peak: int) -> Any:
+        asked = partial(program, kind="tp", share=share, peak=peak, solver="full")
+        return run_ranks(asked, 2, hardware=HARDWARE)
+
+    free = run(None, 0)
+    kept = run(0.8, max(max(one[1]) for one in free.values))
+    assert [one[2] > 0 for one in kept.values] == [True, True]
+    talks = [
+        [sum(span.lane.startswith(COMMUNICATION) for span in report.spans) for report in one.reports]
+        for one in (free, kept)
+    ]
+    assert talks[0] == talks[1] and min(talks[0]) > 0

@@ -12,7 +12,12 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
-from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    RowwiseParallel,
+    SequenceParallel,
+    parallelize_module,
+)
 from torch.nn.parallel import DistributedDataParallel
 
 from runtime.device.native import core
@@ -123,6 +128,30 @@ def tensor_parallel(rank: int, device: torch.device, policy: StorePolicy | None)
     return [y.detach(), gradient(x), *(g.to_local() if hasattr(g, "to_local") else g for g in gradients)]
 
 
+def sequence_parallel(rank: int, device: torch.device, policy: StorePolicy | None) -> list[Any]:
+    """Each rank has its part of the sequence, but for the matrix products: gathered before, scattered after."""
+    torch.manual_seed(0)
+    module = Mlp().to(device)
+    mesh = init_device_mesh("sim", (dist.get_world_size(),))
+    styles = {
+        "norm": SequenceParallel(),
+        "up": ColwiseParallel(input_layouts=Shard(1)),
+        "down": RowwiseParallel(output_layouts=Shard(1)),
+    }
+    parallelize_module(module, mesh, styles)
+    torch.manual_seed(rank)
+    x = torch.randn(2, 3, 8).to(device).requires_grad_()
+    with region(device, policy) as tape:
+        y = F.dropout(module(x), 0.2)
+        y = y.sin() * y
+    if tape is not None:
+        names = [node.name for node in tape.nodes]
+        assert any("all_gather" in name for name in names) and any("reduce_scatter" in name for name in names)
+    backward(y.sum())
+    gradients: list[Any] = [p.grad for p in module.parameters()]
+    return [y.detach(), gradient(x), *(g.to_local() if hasattr(g, "to_local") else g for g in gradients)]
+
+
 def sharded(rank: int, device: torch.device, policy: StorePolicy | None) -> list[Any]:
     """FSDP2, a region around each block: parameters are gathered and let go inside it."""
     torch.manual_seed(0)
@@ -152,6 +181,7 @@ def data_parallel(rank: int, device: torch.device, policy: StorePolicy | None) -
 PROGRAMS: dict[str, Program] = {
     "megatron": megatron,
     "dtensor": tensor_parallel,
+    "sequence": sequence_parallel,
     "fsdp2": sharded,
     "ddp": data_parallel,
 }

@@ -122,7 +122,7 @@ class _Optimum:
         self._share(0.5, self._first_plan)
         self._share(0.3, self._tighten)
         self._share(0.4, self._polish)
-        self._share(0.6, members.intervals, self.search)
+        self._share(0.4, members.intervals, self.search)
         self._share(0.5, self._polish)
         self._share(1.0, self._tighten)
 

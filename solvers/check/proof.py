@@ -44,8 +44,6 @@ def prove(problem: Problem, plan: PlanFile, verdict: Verdict) -> Proof:
         return Proof(0.0, None, False)
     low, high = _best_us(problem, plan.bound_us)
     low = max(low, verdict.certified_us or 0.0)
-    if verdict.objective_us is not None:
-        high = min(high, verdict.objective_us)
     if plan.status is Status.INFEASIBLE:
         return _impossible(problem, low, high)
     if plan.bound_us is None:

@@ -167,7 +167,7 @@ def read_text(path: Path) -> str:
     try:
         about = os.stat(path)
         if not stat.S_ISREG(about.st_mode):
-            raise InvalidInput(f"{path} is no regular file: give a JSON file, or - and the JSON on stdin")
+            raise InvalidInput(f"cannot read {path}: it is no regular file: give a file, or - and the JSON on stdin")
         if about.st_size > MOST_BYTES:
             raise InvalidInput(f"{path} has {about.st_size} bytes, the limit is {MOST_BYTES}: give a smaller file")
         return Path(path).read_text(encoding="utf-8")

@@ -4,12 +4,11 @@ import math
 from fractions import Fraction
 from itertools import accumulate
 
-from solvers.check.judge import Range
 from solvers.check.swap.judge import base_us, least_budget_bytes
 from solvers.ir.swap import SwapProblem
 
 
-def best_us(problem: SwapProblem, claimed: float | None) -> Range:
+def floor_us(problem: SwapProblem) -> float:
     """The larger of the base and, for each op j that is short of d bytes, what moving d bytes takes around it.
 
     While j runs, tensors of d bytes or more are away that may be (a < j < b). They left behind the first such a, and
@@ -17,7 +16,7 @@ def best_us(problem: SwapProblem, claimed: float | None) -> Range:
     direction follow each other at the link's rate. Nothing is valid where all that may be away is too little.
     """
     if least_budget_bytes(problem) > problem.budget_bytes:
-        return math.inf, math.inf
+        return math.inf
     ends = list(accumulate((op.time_us for op in problem.ops), initial=0))
     whole, best = ends[-1], Fraction(base_us(problem))
     for j, memory in enumerate(problem.memory_bytes):
@@ -31,4 +30,4 @@ def best_us(problem: SwapProblem, claimed: float | None) -> Range:
         behind = begin + problem.ops[j].time_us
         back = behind + Fraction(short * 10**6, problem.link.in_bytes_per_s) + whole - ends[last]
         best = max(best, begin + whole - ends[j], back)
-    return math.ceil(best), math.inf
+    return math.ceil(best)

@@ -148,6 +148,38 @@ def _random_op(source: random.Random, number: int, inputs: list[int], comm: floa
     )
 
 
+def wide_layers(ops: int = 250, seed: int = 0, degree: float = 2.4, position: float = 0.5) -> RecomputeGraphProblem:
+    """A random layered graph as those of Moccasin's paper (Bartan et al. 2023): a forward pass, no communication.
+
+    About the square root of `ops` layers of varying width; an op reads some ops of the layer before and, for long
+    connections, of any earlier one, `degree` inputs on average. Sizes are of three kinds, times uniform.
+    """
+    source = random.Random(f"wide {ops} {seed} {degree}")
+    width = max(2, round(ops**0.5))
+    layer_of: list[int] = []
+    while len(layer_of) < ops:
+        layer_of += [layer_of[-1] + 1 if layer_of else 0] * max(1, round(source.gauss(width, width / 4)))
+    layer_of = layer_of[:ops]
+    found = []
+    for i, layer in enumerate(layer_of):
+        near = [j for j in range(i) if layer_of[j] == layer - 1]
+        early = range(i - len([j for j in range(i) if layer_of[j] == layer]))
+        count = min(len(early), max(1, round(source.expovariate(1 / degree)))) if near else 0
+        reads = {source.choice(near) if source.random() < 0.75 else source.choice(early) for _ in range(count)}
+        size = round(source.choice((2, 8, 32)) * (0.5 + source.random()) * 2**20)
+        found.append(
+            RecomputeOp(
+                name=f"op{i}",
+                time_us=source.randint(5, 200),
+                output_bytes=size,
+                inputs=tuple(sorted(reads)),
+                comm=False,
+            )
+        )
+    problem = RecomputeGraphProblem(name=f"wide-{ops}-s{seed}", budget_bytes=0, static_bytes=0, ops=tuple(found))
+    return at_position(problem, position)
+
+
 FAMILIES: dict[str, Callable[[], RecomputeGraphProblem]] = {
     "vgg16": vgg16,
     "unet": unet,
@@ -155,6 +187,8 @@ FAMILIES: dict[str, Callable[[], RecomputeGraphProblem]] = {
     "mobilenet-v2": mobilenet,
     "layered-200": random_layered,
     "layered-1000": lambda: random_layered(1000, width=6),
+    "wide-250": wide_layers,
+    "wide-500": lambda: wide_layers(500),
 }
 """General graphs by name, at half way between the least budget and the peak without recomputation."""
 

@@ -1,10 +1,11 @@
 """Megatron-LM's rules as baselines: `full`, `uniform` and `block` recompute whole layers on the critical path."""
 
 import time
+from bisect import bisect_left
 from dataclasses import dataclass
 
 from solvers.ir.errors import InvalidInput
-from solvers.ir.recompute import RecomputeLayerPlan, RecomputeLayerProblem
+from solvers.ir.recompute import LayerGroup, RecomputeLayerPlan, RecomputeLayerProblem
 from solvers.ir.solution import Limits, Solution, Watch
 from solvers.recompute.layer.answers import Ask
 from solvers.recompute.layer.front import Policy
@@ -93,9 +94,15 @@ class Block:
         """The best plan of this rule."""
         ask = Ask(problem, self.NAME, limits, time.perf_counter())
         again, kept = _again(problem, self.whole), keep_all(Layer.of(problem))
-        for count in range(problem.layers + 1):
-            groups = [kept.group(problem.layers)] if count == 0 else [again.group(count)]
-            groups += [kept.group(problem.layers - count)] if 0 < count < problem.layers else []
-            if ask.fits(groups):
-                return ask.feasible(groups, engine=RULE, reason=f"{count} of {problem.layers} layers recompute")
-        return ask.ruled([again.group(problem.layers)], RULE)
+
+        def groups(count: int) -> list[LayerGroup]:
+            made = [again.group(count)] if count else []
+            return made if count == problem.layers else [*made, kept.group(problem.layers - count)]
+
+        mixed = range(2, problem.layers)  # what they need changes by the same for each layer more
+        least = bisect_left(mixed, True, key=lambda count: ask.fits(groups(count)))
+        for count in dict.fromkeys((0, min(1, problem.layers), *mixed[least : least + 1], problem.layers)):
+            if ask.fits(groups(count)):
+                said = f"{count} of {problem.layers} layers recompute"
+                return ask.feasible(groups(count), engine=RULE, reason=said)
+        return ask.ruled(groups(problem.layers), RULE)

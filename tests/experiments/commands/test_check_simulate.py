@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -114,3 +115,37 @@ def test_a_trace_never_writes_over_what_it_draws(problem: Path, plan: Path) -> N
     before = plan.read_text()
     assert "would write over the input" in refused(call("simulate", problem, plan, "--trace", plan))
     assert plan.read_text() == before
+
+
+def test_a_claim_that_is_not_proven_is_said_to_be_and_strict_refuses_it(tmp_path: Path) -> None:
+    tight = write_problem(tmp_path / "tight.json")
+    path = tmp_path / "tight-plan.json"
+    assert call("solve", tight, "--solver", "milp-swap", "--out", path).code == 0
+    proof = call("check", tight, path)
+    assert proof.code == 0
+    proven = proof.figure("claim") == "optimality: proven"
+    assert proven or proof.figure("claim") == "optimality: claimed, not proven"
+    assert call("check", "--strict", tight, path).code == (0 if proven else 1)
+    told = json.loads(call("check", "--json", tight, path).out)
+    assert (told["claim"], told["proven"]) == ("optimality", proven)
+    _edit(path, bound_us=None, status="feasible")
+    nothing = call("check", "--strict", tight, path)
+    assert (nothing.code, nothing.figure("claim")) == (0, "nothing is claimed")
+
+
+def test_a_plan_s_text_commands_no_terminal_and_is_cut(problem: Path, plan: Path) -> None:
+    _edit(plan, problem_sha256="\x1b[31mred\x9b" + "A" * 5000)
+    for flags in ((), ("--json",)):
+        outcome = call("check", *flags, problem, plan)
+        assert outcome.code == 1
+        assert "\x1b" not in outcome.out
+        assert "\x9b" not in outcome.out
+        assert "A" * 150 in outcome.out
+        assert "A" * 250 not in outcome.out
+
+
+def test_what_is_no_regular_file_is_refused_at_once(problem: Path, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)  # reading it would wait for a writer
+    assert "it is no regular file" in refused(call("check", problem, pipe))
+    assert "it is no regular file" in refused(call("check", "/dev/zero", problem))

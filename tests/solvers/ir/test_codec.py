@@ -307,3 +307,20 @@ def test_files_that_cannot_be_read_or_written_are_refused_and_leave_nothing(tmp_
 def test_a_document_of_another_format_is_refused() -> None:
     graph = OpGraph.FORMAT
     assert f"has format '{graph}', but 'bayplan-row/1'" in refusal("Row", json.dumps({"format": graph}))
+
+
+def test_large_files_have_no_spaces_and_mean_the_same(tmp_path: Path) -> None:
+    small, large = {"a": [1, 2]}, {"a": list(range(300_000))}
+    codec.write_json(tmp_path / "small.json", small)
+    codec.write_json(tmp_path / "large.json", large)
+    assert "\n" in (tmp_path / "small.json").read_text().strip()
+    assert " " not in (tmp_path / "large.json").read_text()
+    assert json.loads((tmp_path / "large.json").read_text()) == large
+
+
+def test_a_file_beyond_the_limit_is_refused_unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = tmp_path / "p.json"
+    place.write_text("{}")
+    monkeypatch.setattr("solvers.ir.codec.MOST_BYTES", 1)
+    with pytest.raises(InvalidInput, match="has 2 bytes, the limit is 1"):
+        codec.read_text(place)

@@ -104,6 +104,7 @@ class _Optimum:
         self._share(0.1, self._first_plan)
         if self.columns < members.SMALL:
             self._share(0.4, self._whole)
+        self._share(0.5, self._first_plan)
         self._share(0.15, self._polish)
         self._share(0.75, members.intervals, self.search)
         if members.SMALL <= self.columns < members.LARGE and self.search.limits.work is None:
@@ -118,9 +119,10 @@ class _Optimum:
         self._share(0.3, self._first_plan)
         if self.columns < members.SMALL:
             self._share(0.4, self._whole)
+        self._share(0.5, self._first_plan)
         self._share(0.3, self._tighten)
         self._share(0.4, self._polish)
-        self._share(0.6, members.intervals, self.search)
+        self._share(0.4, members.intervals, self.search)
         self._share(0.5, self._polish)
         self._share(1.0, self._tighten)
 

@@ -219,3 +219,15 @@ def test_722_ops_are_judged_in_seconds() -> None:
     )
     large = RecomputeGraphProblem(name="large", budget_bytes=10 * count, static_bytes=0, ops=ops)
     assert judge_recompute_graph(large, plan(keep=[(t, i) for t in range(count) for i in range(t)], stages=count)).clean
+
+
+def test_runs_say_the_same_as_pairs() -> None:
+    """Ops 0, 1, 2 are kept as KEEP_ALL keeps them; each fault of a run is told."""
+    runs = ((0, 1, 3), (1, 2, 2), (2, 3, 3))
+    assert judge_recompute_graph(STORY, replace(plan(), keep_runs=runs)) == judge_recompute_graph(
+        STORY, plan(keep=KEEP_ALL)
+    )
+    both = replace(plan(keep=[(1, 0)]), keep_runs=runs)
+    assert judge_recompute_graph(STORY, both).violations == ("keep_runs[0] keeps op 0 in stage 1 a second time",)
+    for run in ((0, 1, 4), (4, 1, 1), (0, 3, 2)):
+        assert "stages and ops are 0…3" in judge_recompute_graph(STORY, replace(plan(), keep_runs=(run,))).violations[0]

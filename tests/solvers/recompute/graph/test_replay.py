@@ -9,8 +9,10 @@ from msgspec.structs import replace
 
 from solvers.check.recompute_graph.judge import judge_recompute_graph
 from solvers.ir import RecomputeGraphPlan, RecomputeGraphProblem, RecomputeOp
+from solvers.recompute.graph import replay as module
 from solvers.recompute.graph.replay import instance, plan_from_recomputations, plan_of, plan_pairs, replay, retained
 from tests.solvers.check.recompute_graph.test_judge import COMM, DROP_0, KEEP_ALL, STORY, plan
+from tests.solvers.recompute.graph.brute_force import random_problem
 from tests.strategies import recompute_graph_plans, recompute_graph_problems
 
 Sets = list[set[int]]
@@ -132,3 +134,17 @@ def test_722_ops_are_replayed_in_milliseconds() -> None:
     sets: Sets = [{source.randrange(half)} if t > half and t % 10 == 0 else set() for t in range(count)]
     for _ in range(10):
         assert replay(large, sets).violation is None
+
+
+def test_large_plans_keep_runs_that_mean_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    for seed in range(20):
+        problem = random_problem(seed)
+        given = instance(problem)
+        runs = retained(given, [()] * len(given))
+        listed = plan_of(runs)
+        monkeypatch.setattr(module, "MOST_PAIRS", 0)
+        short = plan_of(runs)
+        monkeypatch.undo()
+        pairs = {(t, i) for i, first, last in short.keep_runs for t in range(first, last + 1)}
+        assert (short.keep, short.compute, pairs) == ((), listed.compute, set(listed.keep))
+        assert judge_recompute_graph(problem, short) == judge_recompute_graph(problem, listed)

@@ -1,0 +1,43 @@
+"""`opt` is at least as good as the solvers that it contains, and answers every tiny graph."""
+
+import random
+
+import pytest
+
+from solvers.ir import Limits, RecomputeGraphProblem, RecomputeOp, Status
+from solvers.recompute.graph import Opt, OptIntervals, OptMilp
+from solvers.recompute.graph.instances import at_position, random_layered, wide_layers
+
+
+def chains(seed: int) -> RecomputeGraphProblem:
+    """Two chains of 7 ops that meet at the end, each read again in turn: at the least budget little may stay."""
+    source = random.Random(seed)
+
+    def op(*inputs: int) -> RecomputeOp:
+        time_us, size = source.randint(1, 20), source.randint(1, 8)
+        return RecomputeOp(name="op", time_us=time_us, output_bytes=size, inputs=tuple(sorted(inputs)), comm=False)
+
+    ops = [op(), op()]
+    ops += [op(i - 2, *([source.randrange(i - 2)] if i > 4 else [])) for i in range(2, 13)]
+    ops.append(op(11, 12))
+    return at_position(
+        RecomputeGraphProblem(name=f"chains {seed}", budget_bytes=0, static_bytes=0, ops=tuple(ops)), 0.0
+    )
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_tiny_graphs_at_their_least_budgets_are_decided(seed: int) -> None:
+    problem = chains(seed)
+    answer, exact = Opt().solve(problem, Limits(work=4.0)), OptMilp().solve(problem, Limits(work=8.0))
+    assert answer.status in (Status.OPTIMAL, Status.INFEASIBLE)
+    assert (answer.status, answer.objective) == (exact.status, exact.objective)
+
+
+@pytest.mark.parametrize("problem", [random_layered(60, seed=3), wide_layers(80, seed=2)], ids=lambda one: one.name)
+def test_it_is_no_worse_than_its_members_with_half_the_work(problem: RecomputeGraphProblem) -> None:
+    found = Opt().solve(problem, Limits(work=2.0)).objective
+    assert found is not None
+    base = sum(op.time_us for op in problem.ops)
+    for member in (OptIntervals(), OptMilp(engine="cpsat")):
+        other = member.solve(problem, Limits(work=1.0)).objective
+        assert other is None or found <= other + base // 1000

@@ -17,6 +17,8 @@ from runtime.elastic.store import connect
 
 LOOK_S = 0.02
 """How often it is looked whether a generation that is being formed has ended."""
+MOMENT_S = 0.2
+"""What a sum may take to end once its connections are cut."""
 Made = dict[tuple[int, ...], Any]
 """Groups by their nodes."""
 Found = queue.SimpleQueue[Made | str]
@@ -46,10 +48,13 @@ class Groups:
         self._device = c10d.ProcessGroupGloo.create_device(hostname=host)
         self._made: Made = {}
         self._members: tuple[int, ...] = ()
+        self._number = -1
+        self._summing: list[Any] = []
+        self._kept: list[tuple[list[Any], Made]] = []
 
     def open(self, number: int, node: int, members: Sequence[int], sets: Mapping[int, tuple[int, ...]]) -> None:
         """Meets the others of generation `number`; raises `PeerLost` where one of them does not come."""
-        self._members = tuple(members)
+        self._members, self._number = tuple(members), number
         self._sockets.begin(number)
         mine = sorted({one for one in sets.values() if node in one and one != self._members})
         # A group that waits for a peer to connect has no socket that could be shut down, and waits for longer than its
@@ -99,9 +104,12 @@ class Groups:
         return options
 
     def send(self, value: Tensor, node: int, tag: int) -> Any:
-        """Begins to send; what it returns is waited for by `wait`."""
+        """Begins to send; what it returns is to be kept until the members' next sum, which no receiver enters before.
+
+        It is not waited for: a send onto a connection that breaks right then is never said to have ended, by gloo.
+        """
         with peers():
-            return self._made[self._members].send([value], self._members.index(node), tag)
+            return self._made[self._members].send([value], self._members.index(node), tag), value
 
     def recv(self, value: Tensor, node: int, tag: int) -> None:
         """Fills the tensor with what the node sends."""
@@ -111,16 +119,41 @@ class Groups:
     def add_up(self, value: Tensor, nodes: tuple[int, ...] | None = None) -> Any:
         """Begins to sum a tensor over these nodes, by default all members, in place."""
         with peers():
-            return self._made[self._members if nodes is None else nodes].allreduce([value])
+            work = self._made[self._members if nodes is None else nodes].allreduce([value])
+        self._summing.append(work)
+        return work
 
     def wait(self, work: Any) -> None:
-        """Until the work is done."""
+        """Until the sum is there; a generation that has ended ends the wait, too, though gloo may not have noticed."""
+        if not self._has_ended(work):
+            raise PeerLost("a sum did not end with its generation")
+        self._summing.remove(work)
         with peers():
             work.wait()
 
+    def _has_ended(self, work: Any) -> bool:
+        """Waits, for as long as the generation goes on, and a moment longer."""
+        done: queue.SimpleQueue[None] = queue.SimpleQueue()
+        work.get_future().add_done_callback(lambda _: done.put(None))
+        while True:
+            over = self._sockets.is_lost(self._number)
+            try:
+                done.get(timeout=MOMENT_S if over else LOOK_S)
+                return True
+            except queue.Empty:
+                if over:
+                    return False
+
     def close(self, *, broken: bool) -> None:
-        """Leaves the generation. A `broken` one is cut off first: groups wait for operations that are under way."""
+        """Leaves the generation. A `broken` one is cut off first: groups wait for operations that are under way.
+
+        Groups whose sums have not ended by then are kept until they have: to drop them would be to wait.
+        """
         if broken:
             self._sockets.cut()
+            self._sockets.lose(self._number)
         self._sockets.end()
-        self._made.clear()
+        self._kept = [(works, made) for works, made in self._kept if not all(one.is_completed() for one in works)]
+        if not all(map(self._has_ended, self._summing)):
+            self._kept.append((self._summing, self._made))
+        self._summing, self._made = [], {}

@@ -1,7 +1,7 @@
 """Layers' states from peers, in the rounds of the plan: weights, buffers and optimizer states."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -25,13 +25,14 @@ class Exchange:
     held: Mapping[int, Layer]
     groups: Groups
     moments: Moments
+    sending: list[Any] = field(default_factory=list)
+    """What is to be kept until all members have met after the transfers."""
 
     def run(self, moves: Sequence[Move], fresh: Mapping[int, Layer], step: int) -> int:
         """Sends and receives what the moves say; returns the bytes received. `fresh` are the layers to be filled.
 
         Sends do not wait for each other, so that no order of rounds can lock up.
         """
-        sending: list[tuple[Any, Tensor]] = []
         packed: dict[int, Tensor] = {}
         received = 0
         for number, move in enumerate(moves):
@@ -40,14 +41,12 @@ class Exchange:
                 if move.layer not in packed:
                     packed[move.layer] = self.held[move.layer].packed()
                 size = torch.tensor([packed[move.layer].numel()])
-                sending.append((self.groups.send(size, move.target, tag), size))
+                self.sending.append(self.groups.send(size, move.target, tag))
                 self.moments.at("transfer", step)
-                sending.append((self.groups.send(packed[move.layer], move.target, tag + 1), size))
+                self.sending.append(self.groups.send(packed[move.layer], move.target, tag + 1))
             elif move.target == self.node:
                 self.moments.at("transfer", step)
                 received += self._receive(move, fresh[move.layer], tag)
-        for work, _ in sending:
-            self.groups.wait(work)
         return received
 
     def _receive(self, move: Move, layer: Layer, tag: int) -> int:

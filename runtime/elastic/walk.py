@@ -41,7 +41,7 @@ class Walk:
     step: int
     vote: Tensor = field(init=False)
     _messages: dict[tuple[str, int], Tensor] = field(default_factory=dict)
-    _sending: list[tuple[Any, Tensor]] = field(default_factory=list)
+    _sending: list[Any] = field(default_factory=list)  # kept until the vote is over
     _summing: dict[int, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -74,8 +74,6 @@ class Walk:
                     raise JobFault(
                         f"the plan's schedule holds a {action.do}, which no walk of a step knows: report this"
                     )
-        for work, _ in self._sending:
-            self.held.groups.wait(work)
 
     def _compute(self, action: Action) -> None:
         layer, microbatch = _layer_of(action), _microbatch_of(action)
@@ -115,7 +113,7 @@ class Walk:
                 f"between two layers, where the job was measured with {kind} of shape {tuple(shape)}: give all "
                 "microbatches the same shape"
             )
-        self._sending.append((self.held.groups.send(value, _peer_of(action), _tag(*key)), value))
+        self._sending.append(self.held.groups.send(value, _peer_of(action), _tag(*key)))
 
     def _recv(self, action: Action) -> None:
         """What arrives has the shape of what the job was measured with; a sender of another shape has been refused."""

@@ -162,7 +162,8 @@ class Worker:
             if plan.checkpoint:
                 load_layers(Path(plan.checkpoint), self.layers)
         fresh = made_for(self.job, plan.moves, self.node, self.config.canonical)
-        received = Exchange(self.node, self.layers, self.groups, self.moments).run(plan.moves, fresh, plan.step)
+        exchange = Exchange(self.node, self.layers, self.groups, self.moments)
+        received = exchange.run(plan.moves, fresh, plan.step)
         self.coming = {number: fresh[number] if number in fresh else self.layers[number] for number in own}
         self.reached = plan.number
         self.groups.wait(self.groups.add_up(torch.ones(1)))

@@ -30,7 +30,8 @@ class Live:
                 self._now = f"{event['why']}: regroups" if event["why"] else "lets processes in"
             case "generation":
                 self._nodes = len(event["nodes"])
-                self._now = f"moves {event['moved']} layers, plan {event['layout']}"
+                moved = event["moved"]
+                self._now = f"moves {moved} layer{'s' * (moved != 1)}, plan {event['layout']}"
             case "recovered":
                 self._joins += self._joining
                 self._recoveries += not self._joining

@@ -101,9 +101,18 @@ def title_of(episode: Episode) -> tuple[str, str]:
     head = f"{len(first.before)} → {len(called['nodes'])} nodes: {', '.join(causes)}; {took:,.0f} ms with the step"
     moves = [Transfer(layer=layer, source=source, target=target) for layer, source, target in called["moves"]]
     received = sum(sum(one.received_bytes.values()) for one in episode.attempts)
-    moved = f"{len(moves)} layers, {received / 1e6:.1f} MB in {len(transfer_rounds(moves))} rounds" if moves else "none"
+    layers, rounds = (_counted(count, what) for count, what in ((len(moves), "layer"), (_rounds(moves), "round")))
+    moved = f"{layers}, {received / 1e6:.1f} MB in {rounds}" if moves else "none"
     parts = ", ".join(f"{name} {_ms(episode.parts_us.get(name))}" for name in PARTS)
     return head, f"plan {called['layout']}; moved: {moved}\n{parts} (ms)"
+
+
+def _rounds(moves: Sequence[Transfer]) -> int:
+    return len(transfer_rounds(moves))
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'s' * (count != 1)}"
 
 
 def _ms(value_us: int | None) -> str:

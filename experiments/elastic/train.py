@@ -19,7 +19,7 @@ from experiments.run_directory import CONFIG, RunDirectory, interrupted, open_ru
 from experiments.tables import to_markdown, to_text
 from experiments.training.compare import print_rows
 from runtime.elastic import Options, Outcome, load_job, parse_kills, train, train_alone
-from solvers.ir import Row
+from solvers.ir import InvalidInput, Row
 
 USAGE = """bayplan train experiment=elastic [key=value …]
 
@@ -75,8 +75,18 @@ def run(composed: ComposedElastic, directory: RunDirectory) -> Row:
     return row
 
 
+def _require_in_time(settings: ElasticSettings, steps: Sequence[int]) -> None:
+    """Refuse what would never happen, before anything is trained."""
+    late = [step for step in steps if step >= settings.steps]
+    if late:
+        raise InvalidInput(
+            f"kills names step {max(late)}, but there are {settings.steps} steps, numbered from 0: train more of them"
+        )
+
+
 def _trained(settings: ElasticSettings, directory: RunDirectory, live: Live) -> Outcome:
     injections, joins = parse_kills(settings.kills)
+    _require_in_time(settings, [*(one.step for one in injections), *joins])
     options = Options(
         timeout_s=settings.timeout_s, hang_s=settings.hang_s, canonical=settings.canonical, port=settings.port,
         policy=settings.policy.value, run_dir=directory.path, watch=live.see, injections=injections, joins=joins,

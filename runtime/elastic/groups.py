@@ -3,13 +3,14 @@
 import queue
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from threading import Thread
 from typing import Any
 
 from torch import Tensor
 from torch._C import _distributed_c10d as c10d
+from torch._C._distributed_c10d import TCPStore
 
 from runtime.elastic.faults import PeerLost, SupervisorLost
 from runtime.elastic.sockets import Sockets
@@ -46,6 +47,8 @@ class Groups:
     def __init__(self, host: str, port: int, timeout_s: float, sockets: Sockets) -> None:
         self._address, self._timeout_s, self._sockets = (host, port), timeout_s, sockets
         self._device = c10d.ProcessGroupGloo.create_device(hostname=host)
+        # To connect is to look a name up, of which seconds can come where a name server does not answer: ahead, then.
+        self._spare: list[TCPStore] = [connect(host, port, timeout_s)]
         self._made: Made = {}
         self._members: tuple[int, ...] = ()
         self._number = -1
@@ -64,22 +67,30 @@ class Groups:
         Thread(target=self._meet, args=(*asked, found), daemon=True).start()
         self._made = self._met(number, found)
         self._sockets.settle()
+        if not self._spare:
+            Thread(target=self._connect_ahead, daemon=True).start()
 
     def _meet(self, number: int, node: int, sets: list[tuple[int, ...]], found: Found) -> None:
         made: Made = {}
         try:
             with peers():
-                # A store connection of the generation's own: it is shut down with the rest, so nobody waits in it.
-                store = connect(*self._address, self._timeout_s)
+                ahead = bool(self._spare)
+                store = self._spare.pop() if ahead else connect(*self._address, self._timeout_s)
                 for one in sets:
                     if self._sockets.is_lost(number):
                         return
                     name = c10d.PrefixStore(f"generation {number}: {one}", store)
                     made[one] = c10d.ProcessGroupGloo(name, one.index(node), len(one), self._options())
+            if ahead:  # else it counts as one of this generation's sockets, and is cut with them
+                self._spare.append(store)
         except PeerLost as error:
             found.put(str(error))
         else:
             found.put(made)
+
+    def _connect_ahead(self) -> None:
+        with suppress(SupervisorLost):  # whoever needs it will see
+            self._spare.append(connect(*self._address, self._timeout_s))
 
     def _met(self, number: int, found: Found) -> Made:
         """What the thread has made, unless the generation ends before."""

@@ -46,7 +46,13 @@ def load_job(name: str, device: torch.device) -> ElasticJob:
         factory = getattr(import_module(module), attribute)
     except (ImportError, AttributeError) as error:
         raise InvalidInput(f"the job {name!r} cannot be loaded ({error}): correct MODULE:FACTORY") from error
-    made = factory(device)
+    try:
+        made = factory(device)
+    except (TypeError, AttributeError, OSError) as error:
+        said = f"{type(error).__name__}: {error}"
+        raise InvalidInput(
+            f"the job {name!r} cannot be made ({said}): give a function of a device that returns an ElasticJob"
+        ) from error
     if not isinstance(made, ElasticJob):
         raise InvalidInput(f"the job {name!r} makes a {type(made).__name__}: return a runtime.elastic.ElasticJob")
     return made

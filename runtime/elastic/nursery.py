@@ -96,6 +96,7 @@ class Nursery:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         end_with_parent(parent)
+        os.setsid()  # on a busy machine Linux shares cores between sessions: a worker is to have a share of its own
         nothing = os.open(os.devnull, os.O_RDWR)
         said = os.open(self._folder / f"said-{node}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
         for place, source in enumerate((nothing, nothing, said)):

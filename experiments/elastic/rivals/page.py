@@ -18,7 +18,8 @@ HEAD = ("way", "failure", "lost (s)", "steps made again", "median step (s)", "lo
 NOTE = (
     "Lost: from the failure until the step that it hit had counted, less the way's own median step. Steps made again: "
     "those that had counted before. Samples: microbatches that no step trained on. All detect silence after the same "
-    "time, and torchrun was told to wait no longer for a stopped process (its default is 30 s)."
+    "time, and torchrun was told to wait no longer for a stopped process (its default is 30 s). Ways run one after the "
+    "other, so on a busy machine their steps compare badly."
 )
 CANNOT = {
     "bayplan": "needs a layer's states on a survivor; the job must be cut into layers; Linux, one host so far",

@@ -90,10 +90,21 @@ def _wait(running: Sequence[subprocess.Popen[bytes]], asked: Asked, folder: Path
 
 
 def _end(one: subprocess.Popen[bytes]) -> None:
-    """The launcher and all that it started, which are a session of their own."""
-    with suppress(ProcessLookupError):
-        os.killpg(one.pid, signal.SIGKILL)
+    """The launcher and all that it started: its workers are sessions of their own, so they are looked for first."""
+    for pid in [one.pid, *_descendants(one.pid)]:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
     one.wait()
+
+
+def _descendants(pid: int) -> list[int]:
+    """Children of a process, and theirs (Linux)."""
+    try:
+        told = [path.read_text().split() for path in Path(f"/proc/{pid}/task").glob("*/children")]
+    except OSError:
+        return []
+    children = [int(child) for some in told for child in some]
+    return children + [below for child in children for below in _descendants(child)]
 
 
 def _last_words(folder: Path) -> str:

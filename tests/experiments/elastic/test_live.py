@@ -36,7 +36,7 @@ def test_it_tells_steps_nodes_recoveries_joins_and_checkpoints() -> None:
     assert heard.words[0] == "4 nodes: 4 processes start"
     assert "4 nodes: trains, loss 2.5000" in heard.words
     assert "4 nodes: node 1 has ended (signal 9): regroups" in heard.words
-    assert "3 nodes: moves 1 layers, plan layout 2" in heard.words
+    assert "3 nodes: moves 1 layer, plan layout 2" in heard.words
     assert "2 nodes, 1 recovery: lets processes in" in heard.words
     assert heard.words[-1].startswith("3 nodes, 1 recovery, 1 join, 1 checkpoint: ")
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from runtime.elastic import ElasticJob
+from runtime.elastic import ElasticJob, from_transformers
 from solvers.ir.replan import ReplanProblem
 
 LAYERS, WIDTH, MICROBATCHES = 6, 12, 8
@@ -69,3 +69,21 @@ def uneven(device: torch.device) -> ElasticJob:
 def other(device: torch.device) -> ElasticJob:
     """The same with other random numbers."""
     return replace(small(device), seed=4)
+
+
+def tiny_llama(device: torch.device) -> ElasticJob:
+    """A Llama of transformers with four blocks; its tokens are those of `batches`, in two rows."""
+    from transformers import LlamaConfig
+
+    config = LlamaConfig(
+        num_hidden_layers=4, hidden_size=16, num_attention_heads=4, num_key_value_heads=2, intermediate_size=24,
+        vocab_size=32, max_position_embeddings=8, bos_token_id=0, eos_token_id=0,
+    )  # fmt: skip
+
+    def rows(step: int, microbatch: int) -> tuple[Tensor, Tensor]:
+        found = torch.stack([batches(step, microbatch)[0], batches(step, microbatch + 1)[0]])
+        return found, found
+
+    return from_transformers(
+        config, rows, partial(torch.optim.AdamW, lr=1e-2), microbatches=MICROBATCHES, seed=5, device=device
+    )

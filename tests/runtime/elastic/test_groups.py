@@ -95,7 +95,7 @@ def test_the_wait_is_bounded_though_nobody_tells(store: TCPStore) -> None:
     assert said == "not all members came within 0.3 s" or "timeout" in said
 
 
-def test_where_names_the_calls_of_the_main_thread() -> None:
+def test_where_names_the_calls_of_the_main_thread(store: TCPStore) -> None:
     class Asking(Sockets):
         def is_lost(self, number: int) -> bool:
             found.append(where())
@@ -103,5 +103,22 @@ def test_where_names_the_calls_of_the_main_thread() -> None:
 
     found: list[str] = []
     with pytest.raises(PeerLost, match="generation 3 has ended while it was formed"):
-        Groups(HOST, 1, 1.0, Asking())._met(3, SimpleQueue())
+        Groups(HOST, store.port, PATIENT, Asking())._met(3, SimpleQueue())
     assert found[0].startswith("_met (groups.py:")
+
+
+def test_a_generation_is_formed_over_a_connection_that_was_there_before(store: TCPStore) -> None:
+    """Two nodes meet twice, and neither of them connects to the store again."""
+    both = [Groups(HOST, store.port, PATIENT, Sockets()) for _ in range(2)]
+    ahead = [groups._spare[0] for groups in both]
+    for number in (1, 2):
+        threads = [
+            Thread(target=groups.open, args=(number, node, (0, 1), {0: (0, 1)})) for node, groups in enumerate(both)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(PATIENT)
+        assert [groups._spare for groups in both] == [[one] for one in ahead]
+        for groups in both:
+            groups.close(broken=False)

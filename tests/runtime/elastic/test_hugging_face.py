@@ -2,13 +2,14 @@
 
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from runtime.elastic import from_transformers, plain_names, train_alone
+from runtime.elastic import Options, from_transformers, load_job, parse_kills, plain_names, train, train_alone
 from runtime.elastic.layer import Layer
 from runtime.elastic.parts import plain
 from solvers.ir import InvalidInput
@@ -105,3 +106,22 @@ def test_what_cannot_be_cut_is_refused() -> None:
         from_transformers(BertConfig(), batches, ADAM, microbatches=1)
     with pytest.raises(InvalidInput, match=r"^the weights lack transformer.wte.weight and \d+ more of \d+: give"):
         from_transformers(gpt2(), batches, ADAM, microbatches=1, weights={})
+
+
+@pytest.mark.soak
+def test_a_llama_goes_on_when_a_process_is_killed(tmp_path: Path) -> None:
+    """4 processes, then 3, and 2 after it was resumed from a checkpoint: every bit as in one process."""
+    name = "tests.runtime.elastic.jobs:tiny_llama"
+    injections, joins = parse_kills("1@2.backward")
+    options = Options(
+        canonical=True, injections=injections, joins=joins, hang_s=60, timeout_s=60, checkpoint_dir=tmp_path,
+        checkpoint_every=3,
+    )  # fmt: skip
+    outcome = train(name, nodes=4, steps=6, pipeline=2, options=options)
+    alone = train_alone(load_job(name, torch.device("cpu")), 8)
+    assert outcome.losses == alone.losses[:6]
+    assert outcome.nodes[:2] == (4, 3)
+    resumed = train(name, nodes=2, steps=8, pipeline=2, options=Options(
+        canonical=True, hang_s=60, timeout_s=60, checkpoint_dir=tmp_path, resume=True
+    ))  # fmt: skip
+    assert (resumed.losses, resumed.digests) == (alone.losses, alone.digests)

@@ -1,6 +1,9 @@
 """Figures of a rival's log, and that one process of it trains: the restart of everyone with its last checkpoint."""
 
 import json
+import subprocess
+import sys
+import time
 from functools import partial
 from pathlib import Path
 
@@ -51,6 +54,36 @@ def test_torchrun_restarts_everyone_from_the_last_checkpoint(tmp_path: Path) -> 
     assert failure.lost_us is not None and failure.lost_us > 0
     expected = train_alone(load_job(JOB, torch.device("cpu")), 5, canonical=False).losses
     assert [done.losses[number] for number in range(5)] == pytest.approx(expected, rel=1e-5)
+
+
+def test_nothing_is_left_of_a_run_whose_workers_go_on(tmp_path: Path) -> None:
+    """A launcher whose worker, in a session of its own as torchrun's are, would wait for ever after the last step."""
+    code = (
+        "import subprocess; print(subprocess.Popen(['sleep', '600'], start_new_session=True).pid, flush=True); input()"
+    )
+    asked = Asked(job=JOB, nodes=2, pipeline=2, steps=1, every=2, hang_s=0.5, kills=())
+    pids: list[int] = []
+
+    def launch(folder: Path) -> list[subprocess.Popen[bytes]]:
+        one = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert one.stdout is not None
+        pids.extend([one.pid, int(one.stdout.readline())])
+        (folder / "events.jsonl").write_text(json.dumps(step(1.0, 0)) + "\n")
+        return [one]
+
+    assert ran(launch, asked, tmp_path / "run").losses == {0: 1.0}
+    assert len(pids) == 2
+    until = time.monotonic() + 60
+    while any(map(runs, pids)):
+        assert time.monotonic() < until, "it goes on"
+        time.sleep(0.05)
+
+
+def runs(pid: int) -> bool:
+    try:
+        return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
 
 
 def test_a_run_that_does_not_come_to_its_end_says_what_was_said(tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ from experiments.layout.figures import executed_report
 from experiments.layout.outcomes import FSDP2, FSDP2_PLAN, PLAIN, Sizes, broken, planned_figures, row_of, table_of
 from experiments.layout.pictures import lanes_figure
 from experiments.layout.settings import ComposedLayout, read_layout_settings
+from experiments.layout.shapes import NAME as BY_SHAPES
+from experiments.layout.shapes import row_by_shapes, table_by_shapes
 from experiments.layout.training import (
     Trained,
     Where,
@@ -22,7 +24,7 @@ from experiments.layout.training import (
 from experiments.plots import png_bytes, svg_text
 from experiments.progress import stages
 from experiments.run_directory import CONFIG, RunDirectory, interrupted, open_run_directory
-from experiments.tables import to_markdown, to_text
+from experiments.tables import Table, to_markdown, to_text
 from experiments.training.compare import print_rows
 from experiments.worlds import load_hardware
 from runtime.layout.deciding import Decided
@@ -38,6 +40,7 @@ Trains a byte-level GPT on real text on a device that holds a third of its state
 with PyTorch's FSDP2 and CPU offload. Losses, parameters and gradients are compared bit for bit with plain training;
 step and peak with what was predicted. Settings (experiments/layout/settings.py):
   times_larger=3 host_budget=1GiB steps=10 noise=0.1 fsdp2=true +policies.NAME=search
+  larger.layers=40 larger.width=5120 larger.hardware=protrain-a100   planned by shapes; larger.layers=0: not
   hardware=sim-small model.layers=8 model.width=256 run_dir=PATH plots=false
 """
 
@@ -56,7 +59,7 @@ def main(argv: Sequence[str]) -> int:
         return interrupted(directory)
     finally:
         directory.remove_if_empty()
-    print_rows(Console(), rows, [table_of(rows)], directory)
+    print_rows(Console(), rows, tables_of(rows), directory)
     planned = [row for row in rows if row.asked["policy"] in composed.settings.policies]
     return 1 if any(map(broken, rows)) or all(row.outcome != "ok" for row in planned) else 0
 
@@ -122,7 +125,7 @@ def run(composed: ComposedLayout, directory: RunDirectory) -> list[Row]:
     where, parameters = Where(load_hardware(settings.hardware)), parameters_of(composed.shape)
     sizes = Sizes(parameters, int(16 * parameters / settings.times_larger))
     directory.text(CONFIG, composed.yaml)
-    with stages(1 + len(settings.policies) + 2 * settings.fsdp2) as shown:
+    with stages(1 + len(settings.policies) + 2 * settings.fsdp2 + (settings.larger.layers > 0)) as shown:
         with shown.stage("plain training"):
             plain = train_plain(composed.shape, where, settings.steps)
         rows = [row_of(composed, sizes, PLAIN, "everything on the device", plain, plain, {})]
@@ -134,7 +137,16 @@ def run(composed: ComposedLayout, directory: RunDirectory) -> list[Row]:
         for name in (FSDP2, FSDP2_PLAN) if settings.fsdp2 and runner.first is not None else ():
             with shown.stage(name):
                 rows.append(runner.fsdp2(name))
+        if settings.larger.layers:
+            with shown.stage(BY_SHAPES):
+                rows.append(row_by_shapes(composed))
     directory.rows(rows)
-    directory.text("table.txt", to_text([table_of(rows)]))
-    directory.text("table.md", to_markdown([table_of(rows)]))
+    directory.text("table.txt", to_text(tables_of(rows)))
+    directory.text("table.md", to_markdown(tables_of(rows)))
     return rows
+
+
+def tables_of(rows: Sequence[Row]) -> list[Table]:
+    """What was trained, and what was planned by shapes."""
+    shapes = [row for row in rows if row.asked["policy"] == BY_SHAPES]
+    return [table_of([row for row in rows if row not in shapes]), *map(table_by_shapes, shapes)]

@@ -75,10 +75,13 @@ def decided(shape: GptShape, where: Where, solver: str, device_bytes: int, host_
     _opened(where, device_bytes)
     device = torch.device("sim:0")
     model, optimizer = _built(shape, None)
-    inputs, targets = Batches(shape.batch, shape.context, shape.seed)[0]
+    batch = Batches(shape.batch, shape.context, shape.seed)[0]
 
     def step() -> None:
-        model(inputs.to(device), targets.to(device)).backward()
+        """Holds what the loop holds: the batch and the loss count in the peak."""
+        inputs, targets = (part.to(device) for part in batch)
+        loss = model(inputs, targets)
+        loss.backward()
 
     asked = Asked(device_bytes, host_bytes, None, solver, Limits(work=1.0), None, True)
     try:

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
+from runtime.layout.host_lane import Done
+
 ALIGNMENT_BYTES = 64
 """Where a parameter begins in its chunk: what vectorised kernels of the CPU and the GPU ask for."""
 
@@ -19,24 +21,32 @@ class Slot:
     """One parameter of a chunk: where it lies, and every place of the model that holds it (several: it is tied).
 
     `master` is the parameter that the optimizer and the program know; `working` is what forward and backward compute
-    with, a view of the chunk on the device. Of a persistent chunk both are one.
+    with, a view of the chunk on the device, of type `dtype`. Of a persistent chunk both are one, unless their types
+    differ. `home_start` is where the master lies among masters.
     """
 
     name: str
     places: tuple[tuple[nn.Module, str], ...]
     start: int
+    home_start: int
     shape: torch.Size
     stride: tuple[int, ...]
     dtype: torch.dtype
     trainable: bool
     master: nn.Parameter
     working: nn.Parameter
-    own_gradient: bool = False
 
     def view(self, flat: Tensor) -> Tensor:
-        """This parameter in a flat tensor of bytes."""
-        size = self.numel * self.dtype.itemsize
-        return flat[self.start : self.start + size].view(self.dtype).as_strided(self.shape, self.stride)
+        """This parameter among flat bytes as they travel."""
+        return self._typed(flat, self.start, self.dtype)
+
+    def home(self, flat: Tensor) -> Tensor:
+        """This parameter among flat bytes of masters."""
+        return self._typed(flat, self.home_start, self.master.dtype)
+
+    def _typed(self, flat: Tensor, start: int, dtype: torch.dtype) -> Tensor:
+        size = self.numel * dtype.itemsize
+        return flat[start : start + size].view(dtype).as_strided(self.shape, self.stride)
 
     @property
     def numel(self) -> int:
@@ -53,8 +63,9 @@ def aligned(size_bytes: int) -> int:
 class Chunk:
     """Parameters on their way: `flat` on the device, `host` and `gradients` in page-locked memory.
 
-    A persistent chunk has neither of the two: it stays on the device, where `gradients` lie beside it. `bytes` is what
-    of it is used; on the device it takes a whole buffer.
+    A persistent chunk has no `host`: it stays on the device, where `gradients` lie beside it. `bytes` is what of it is
+    used; on the device it takes a whole buffer. `homes` and `home_gradients` are the masters' own bytes where their
+    type is another one than what travels (`mixed`), on the host or, of a persistent chunk, on the device.
     """
 
     number: int
@@ -65,6 +76,8 @@ class Chunk:
     flat: Tensor
     host: Tensor | None
     gradients: Tensor | None
+    homes: Tensor | None = None
+    home_gradients: Tensor | None = None
     slots: list[Slot] = field(default_factory=list)
     here: bool = False
     loaded: torch.Event | None = None
@@ -85,6 +98,10 @@ class Chunk:
     """When its gradients are on the host, if they have left since it was loaded."""
     left_whole: bool = False
     """All its gradients left together, and there were none from before."""
+    widened: Done | None = None
+    """The host's work on the gradients that left last."""
+    versions: int = 0
+    """Of the masters whose numbers the travelling bytes have."""
     updated: bool = False
     """Its masters are being updated, and the optimizer's step has not come yet."""
 
@@ -92,6 +109,29 @@ class Chunk:
     def storage(self) -> torch.UntypedStorage:
         """Its bytes on the device."""
         return self.flat.untyped_storage()
+
+    @property
+    def mixed(self) -> bool:
+        """Whether masters are of another type than what is computed with."""
+        return self.homes is not None
+
+    def gradient_home(self, slot: Slot) -> Tensor:
+        """Where the gradient of a master lies."""
+        flat = self.home_gradients if self.mixed else self.gradients
+        assert flat is not None
+        return slot.home(flat)
+
+    def version(self) -> int:
+        """Grows with every change of a master that PyTorch counts."""
+        return sum(slot.master._version for slot in self.slots)
+
+    def narrow(self) -> None:
+        """Let what travels, or stays beside the masters, have the masters' numbers."""
+        if self.mixed:
+            with torch.no_grad():
+                for slot in self.slots:
+                    (slot.working.data if self.host is None else slot.view(self.host)).copy_(slot.master)
+            self.versions = self.version()
 
     def place_of(self, tensor: Tensor) -> int:
         """The slot that a view of the chunk lies in."""

@@ -1,7 +1,8 @@
 """From a model's first step to the layout it gets: measure the step, pack the chunks, have a solver decide."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -34,6 +35,7 @@ class Asked:
     limits: Limits
     chunk_bytes: int | None
     overlap_update: bool
+    compute_dtype: torch.dtype | None = None
 
 
 @dataclass(frozen=True)
@@ -73,20 +75,42 @@ def hardware_of(device: torch.device) -> Hardware:
     return sim_hardware() if device.type == "sim" else calibrate(device)
 
 
-def measure(model: nn.Module, step: Callable[[], object], device: torch.device) -> MemoryProfile:
-    """Profile a step that trains nothing, with the states off the device; random numbers and buffers stay as before."""
-    host, there = torch.get_rng_state(), torch.accelerator.current_accelerator() is not None
-    random = torch.get_device_module(device).get_rng_state(device) if there else None
-    before = {name: buffer.detach().clone() for name, buffer in model.named_buffers()}
+def measure(
+    model: nn.Module, step: Callable[[], object], device: torch.device, dtype: torch.dtype | None = None
+) -> MemoryProfile:
+    """Profile a step that trains nothing, with the states off the device, computed in a type.
+
+    Random numbers, gradients and buffers stay as before.
+    """
+    host, module = torch.get_rng_state(), torch.get_device_module(device)
+    random = module.get_rng_state(device)
+    buffers = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
     try:
-        return profile_memory(model, step, device, name=type(model).__name__, on_demand=True)
+        with _aside(model, dtype):
+            return profile_memory(model, step, device, name=type(model).__name__, on_demand=True)
     finally:
         torch.set_rng_state(host)
-        if random is not None:
-            torch.get_device_module(device).set_rng_state(random, device)
+        module.set_rng_state(random, device)
         with torch.no_grad():
-            for name, buffer in model.named_buffers():
-                buffer.copy_(before[name])
+            for buffer, before in buffers:
+                buffer.copy_(before)
+
+
+@contextmanager
+def _aside(model: nn.Module, dtype: torch.dtype | None) -> Iterator[None]:
+    """Gradients are away inside, and parameters of the type that is computed in."""
+    before = [(parameter, parameter.data, parameter.grad) for parameter in model.parameters()]
+    for parameter, data, _ in before:
+        parameter.grad = None
+        if dtype is not None and data.is_floating_point():
+            parameter.data = data.to(dtype)
+    try:
+        yield
+    finally:
+        for parameter, data, gradient in before:
+            if dtype is not None:
+                parameter.data = data
+            parameter.grad = gradient
 
 
 def decide(
@@ -103,7 +127,7 @@ def decide(
     """
     parameters = [(one.name, aligned(one.bytes), one.blocks, one.trainable) for one in profile.parameters]
     packing = pack_chunks(parameters, asked.chunk_bytes)
-    size = max(parameter.element_size() for parameter in model.parameters())
+    size, wide = _sizes(model, asked.compute_dtype)
     hardware = hardware_of(device)
     problem = layout_problem(
         hardware,
@@ -114,9 +138,10 @@ def decide(
         host_bytes=_host_bytes(hardware) if asked.host_bytes is None else asked.host_bytes,
         fixed_bytes=profile.fixed_bytes + sum(one.bytes for one in profile.unused),
         parameter_bytes=size,
-        state_bytes=float(states_per_number(optimizer)),
-        stays_bytes=1.0,
-        away_bytes=2.0,
+        state_bytes=states_per_number(optimizer) * wide / size,
+        stays_bytes=1.0 if size == wide else 2 * wide / size,
+        away_bytes=2.0 if size == wide else 2 + 2 * wide / size,
+        frozen_bytes=0.0 if size == wide else wide / size,
         overlap_update=asked.overlap_update,
         cpu_updates_per_s=CPU_UPDATES_PER_S,
     )
@@ -129,6 +154,12 @@ def decide(
     if solution.plan is None:
         raise InvalidInput(f"{asked.solver} found no layout ({solution.reason}): choose another solver")
     return Decided(profile, problem, packing, solution.plan, solution)
+
+
+def _sizes(model: nn.Module, dtype: torch.dtype | None) -> tuple[int, int]:
+    """The bytes of a number on its way, and of a master."""
+    wide = max(parameter.element_size() for parameter in model.parameters())
+    return wide if dtype is None else dtype.itemsize, wide
 
 
 def _require_fitting(problem: LayoutProblem, plan: LayoutPlan) -> None:

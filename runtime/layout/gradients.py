@@ -25,7 +25,7 @@ class Gradients:
         self.on_left: Callable[[Chunk], None] = lambda chunk: None
         self._lane = lane
         self._out = torch.Stream(device=log.device)
-        self._leaving: list[tuple[torch.Event, Done | None]] = []
+        self._leaving: list[tuple[Chunk, torch.Event]] = []
 
     def take(self, chunk: Chunk, place: int, slot: Slot) -> bool:
         """Take a complete gradient; whether it was the last one that the chunk waits for."""
@@ -40,7 +40,7 @@ class Gradients:
         with torch.no_grad():
             if place in chunk.came:  # a second backward before the first one's gradients have left
                 self._add(chunk, place, slot, gradient)
-            elif kept or slot.own_gradient or not chunk.here or gradient.layout is not torch.strided:
+            elif kept or not chunk.here or gradient.layout is not torch.strided:
                 chunk.own[place] = gradient
             else:
                 slot.working.data.copy_(gradient)
@@ -52,13 +52,19 @@ class Gradients:
 
     def _keep(self, chunk: Chunk, slot: Slot, gradient: Tensor) -> None:
         """The gradient of what stays lies in room of its own, which is always there."""
-        assert chunk.gradients is not None
-        room = slot.view(chunk.gradients)
-        if gradient.data_ptr() == room.data_ptr() or gradient.requires_grad or gradient.layout is not torch.strided:
+        room = chunk.gradient_home(slot)
+        if gradient.requires_grad or gradient.layout is not torch.strided:
             return
         with torch.no_grad():
+            if chunk.mixed:
+                slot.working.grad = None
+                if slot.master.grad is not None:
+                    slot.master.grad.add_(gradient)
+                    return
+            elif gradient.data_ptr() == room.data_ptr():
+                return
             room.copy_(gradient)
-        slot.working.grad = room
+        slot.master.grad = room
 
     def _add(self, chunk: Chunk, place: int, slot: Slot, gradient: Tensor) -> None:
         held = chunk.own.get(place)
@@ -73,19 +79,21 @@ class Gradients:
             return
         self._out.wait_event(torch.accelerator.current_stream(self.device).record_event())
         assert chunk.gradients is not None
+        if chunk.widened is not None:
+            chunk.widened.wait()  # it reads what is written now
         added = {place: one for place in sorted(chunk.came) if (one := chunk.slots[place].master.grad) is not None}
-        target = pinned(chunk.bytes) if added else chunk.gradients
+        target = pinned(chunk.bytes) if added and not chunk.mixed else chunk.gradients
         with self._out, torch.no_grad(), self.log.on(self._out, "out", "offload", chunk.number):
             self._copy(chunk, target)
         chunk.left = self._out.record_event()
         for place in sorted(chunk.came - added.keys()):
             slot = chunk.slots[place]
-            slot.master.grad = slot.view(chunk.gradients)
-        summed = self._accumulate(chunk, target, added) if added else None
+            slot.master.grad = chunk.gradient_home(slot)
+        chunk.widened = self._accumulate(chunk, target, added) if added or chunk.mixed else None
         chunk.left_whole = not added and _complete(chunk) and not _graph_is_kept()
         chunk.own.clear()
         chunk.came.clear()
-        self._leaving.append((chunk.left, summed))
+        self._leaving.append((chunk, chunk.left))
         self.on_left(chunk)
 
     def _copy(self, chunk: Chunk, target: Tensor) -> None:
@@ -101,27 +109,26 @@ class Gradients:
                 own.record_stream(self._out)
 
     def _accumulate(self, chunk: Chunk, staged: Tensor, added: Mapping[int, Tensor]) -> Done:
-        """Add to gradients that are there already, on the host, as the device would have."""
+        """Add to gradients that are there already, on the host, as the device would have; the rest becomes masters'."""
         fresh = [chunk.slots[place] for place in sorted(chunk.came - added.keys())]
-        gradients = chunk.gradients
-        assert gradients is not None
 
         def add() -> None:
             with torch.no_grad():
                 for place, held in added.items():
                     held.add_(chunk.slots[place].view(staged))
                 for slot in fresh:
-                    slot.view(gradients).copy_(slot.view(staged))
+                    chunk.gradient_home(slot).copy_(slot.view(staged))
 
         duration_ns = 3 * chunk.bytes * 1_000_000_000 // ADDING_BYTES_PER_S
         return self._lane.submit(add, duration_ns, chunk.left, f"sum gradients of chunk {chunk.number}")
 
     def settle(self) -> None:
         """Let the host wait until all gradients that left are there."""
-        for left, summed in self._leaving:
+        for chunk, left in self._leaving:
             left.synchronize()
-            if summed is not None:
-                summed.wait()
+            if chunk.widened is not None:
+                chunk.widened.wait()
+                chunk.widened = None
         self._leaving.clear()
 
 

@@ -8,6 +8,7 @@ gradients between steps (clipping, schedulers, scalers, logging, `state_dict`) f
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -39,44 +40,79 @@ def held_parameters(model: nn.Module) -> dict[str, Held]:
     return {name: Held(name, one, tuple(places[number])) for number, (name, one) in named.items()}
 
 
-def build_chunk(
-    number: int, members: Sequence[Held], room_bytes: int, device: torch.device, *, persistent: bool
-) -> Chunk:
-    """Put parameters into a new chunk: from now on they are its masters, under their own identities."""
-    starts, total = [], 0
-    for one in members:
-        starts.append(total)
-        total += aligned(one.parameter.nbytes)
-    trainable = any(one.parameter.requires_grad for one in members)
-    room_bytes = max(room_bytes, total)
-    if persistent:
-        flat, host = torch.zeros(room_bytes, dtype=torch.uint8, device=device), None
-        gradients = torch.zeros(total, dtype=torch.uint8, device=device) if trainable else None
-    else:
-        flat, host = torch.empty(room_bytes, dtype=torch.uint8, device=device), pinned(total)
-        gradients = pinned(total) if trainable else None
-    chunk = Chunk(number, total, trainable, persistent, room_bytes, flat, host, gradients, here=persistent)
-    for start, one in zip(starts, members, strict=True):
-        chunk.slots.append(_slot(chunk, start, one))
-    if not persistent:
-        chunk.storage.resize_(0)
-    return chunk
+@dataclass(frozen=True)
+class Build:
+    """How chunks are built: what each takes on which device, and the type that is computed in (None: their own)."""
+
+    room_bytes: int
+    device: torch.device
+    dtype: torch.dtype | None
+
+    def travels_as(self, parameter: Tensor) -> torch.dtype:
+        """The type in which a parameter travels and is computed with."""
+        return self.dtype if self.dtype is not None and parameter.is_floating_point() else parameter.dtype
+
+    def chunk(self, number: int, members: Sequence[Held], *, persistent: bool) -> Chunk:
+        """Put parameters into a new chunk: from now on they are its masters, under their own identities."""
+        parameters = [one.parameter for one in members]
+        sizes = [one.numel() * self.travels_as(one).itemsize for one in parameters]
+        starts, home_starts = _starts(sizes), _starts([one.nbytes for one in parameters])
+        trainable = any(one.requires_grad for one in parameters)
+        flat = torch.zeros(max(self.room_bytes, starts[-1]), dtype=torch.uint8, device=self.device)
+        place = self.device if persistent else torch.device("cpu")
+        mixed = any(self.travels_as(one) != one.dtype for one in parameters)
+
+        def beside(size: int) -> Tensor:
+            return torch.zeros(size, dtype=torch.uint8, device=place)
+
+        chunk = Chunk(
+            number,
+            starts[-1],
+            trainable,
+            persistent,
+            flat.nbytes,
+            flat,
+            host=None if persistent else pinned(starts[-1]),
+            gradients=self._gradients(starts[-1], persistent, mixed) if trainable else None,
+            homes=beside(home_starts[-1]) if mixed else None,
+            home_gradients=beside(home_starts[-1]) if mixed and trainable else None,
+            here=persistent,
+        )
+        for start, home, one in zip(starts, home_starts, members, strict=False):
+            chunk.slots.append(self._slot(chunk, start, home, one))
+        chunk.narrow()
+        if not persistent:
+            chunk.storage.resize_(0)
+        return chunk
+
+    def _gradients(self, size: int, persistent: bool, mixed: bool) -> Tensor | None:
+        if not persistent:
+            return pinned(size)
+        return None if mixed else torch.zeros(size, dtype=torch.uint8, device=self.device)
+
+    def _slot(self, chunk: Chunk, start: int, home_start: int, held: Held) -> Slot:
+        master = held.parameter
+        stride = torch.empty_like(master, device="meta").stride()  # its own, unless it has gaps
+        dtype = self.travels_as(master)
+        slot = Slot(
+            held.name, held.places, start, home_start, master.shape, stride, dtype, master.requires_grad, master, master
+        )
+        flats = (chunk.homes, chunk.host, chunk.flat)
+        home = slot.home(next(flat for flat in flats if flat is not None))
+        with torch.no_grad():
+            home.copy_(master)
+        moved = working_view(home, master.requires_grad)
+        if master.grad is not None:
+            moved.grad = master.grad.to(home.device)
+        torch.utils.swap_tensors(master, moved)  # type: ignore[no-untyped-call]
+        if chunk.mixed or not chunk.persistent:
+            slot.working = working_view(slot.view(chunk.flat), slot.trainable)
+        return slot
 
 
-def _slot(chunk: Chunk, start: int, held: Held) -> Slot:
-    master = held.parameter
-    stride = torch.empty_like(master, device="meta").stride()  # its own, unless it has gaps
-    slot = Slot(held.name, held.places, start, master.shape, stride, master.dtype, master.requires_grad, master, master)
-    home = slot.view(chunk.flat if chunk.host is None else chunk.host)
-    with torch.no_grad():
-        home.copy_(master)
-    moved = working_view(home, master.requires_grad)
-    if master.grad is not None:
-        moved.grad = master.grad.to(home.device)
-    torch.utils.swap_tensors(master, moved)  # type: ignore[no-untyped-call]
-    if not chunk.persistent:
-        slot.working = working_view(slot.view(chunk.flat), slot.trainable)
-    return slot
+def _starts(sizes: Sequence[int]) -> list[int]:
+    """Where each begins, and the end of all."""
+    return [0, *accumulate(aligned(size) for size in sizes)]
 
 
 def settle_states(optimizer: torch.optim.Optimizer) -> None:
@@ -117,7 +153,7 @@ class Places:
                 for module, key in slot.places:
                     found.setdefault(module, {})[key] = chunk, place
         for module, mine in found.items():
-            if all(chunk.persistent for chunk, _ in mine.values()):
+            if all(chunk.slots[place].working is chunk.slots[place].master for chunk, place in mine.values()):
                 continue
             values = dict(module._parameters) | {
                 key: chunk.slots[place].working for key, (chunk, place) in mine.items()

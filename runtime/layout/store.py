@@ -41,9 +41,18 @@ class Store:
         self._bound.clear()
         for chunk in self.chunks:
             chunk.begin()
+        self._refresh()
         if planned:
             self.log.begin_step()
             self._advance()
+
+    def _refresh(self) -> None:
+        """Somebody has changed masters (loaded states, say) of which half-precise copies travel."""
+        stale = [chunk for chunk in self.chunks if chunk.mixed and chunk.versions != chunk.version()]
+        if stale:
+            self._lane.synchronize()  # it may still read the copies
+        for chunk in stale:
+            chunk.narrow()
 
     def enter(self, number: int, chunks: Iterable[int]) -> None:
         """A pass begins, hence those before it are launched; its chunks are there for what is launched from now on."""

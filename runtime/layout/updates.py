@@ -100,6 +100,8 @@ class Updates:
         else:
             with torch.no_grad():
                 self._raw_step(self._optimizer)
+            for chunk in self._chunks:
+                chunk.narrow()
         for chunk, done in self._doing:
             done.wait()
             done.tell(self.log, "cpu-update", chunk.number)
@@ -160,6 +162,7 @@ class Updates:
         if shadow.param_groups:
             with torch.no_grad():
                 self._raw_step(shadow)
+            chunk.narrow()
 
     def _shadow(self, chunk: Chunk) -> Optimizer:
         """The user's optimizer with this chunk's parameters only; states and settings are its own."""

@@ -1,6 +1,7 @@
 """`wrap`: one line, and a model's states are where its layout puts them while an ordinary loop trains it."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, TypedDict, Unpack
 
 import torch
@@ -17,7 +18,7 @@ from runtime.layout.gradients import Gradients
 from runtime.layout.hooks import Walk, Walked
 from runtime.layout.host_lane import host_lane
 from runtime.layout.log import Log
-from runtime.layout.masters import Places, build_chunk, held_parameters, settle_states
+from runtime.layout.masters import Build, Places, held_parameters, settle_states
 from runtime.layout.refusals import refused
 from runtime.layout.report import LayoutReport, layout_report
 from runtime.layout.store import Store
@@ -42,6 +43,7 @@ class WrapOptions(TypedDict, total=False):
     overlap_update: bool
     profile: MemoryProfile | None
     chunk_bytes: int | None
+    compute_dtype: torch.dtype | None
     limits: Limits
     device: torch.device | str | None
 
@@ -59,6 +61,7 @@ def wrap(
     once, or, without either, the first forward that trains, its results summed for a loss. `host_budget` is the host
     memory for states, by default the machine's. Updates overlap with backward once a step has shown that nothing
     between backward and the optimizer's step changes gradients or settings, unless `overlap_update` is false.
+    `compute_dtype` is the type of the working parameters, bfloat16 say, where masters stay as precise as they are.
 
     Raises:
         InvalidInput: the model is wrapped already, the optimizer has others' parameters, or a value makes no sense.
@@ -75,7 +78,7 @@ def wrap(
     wrapped = Wrapped(model, optimizer, place, _asked(budget, options, place))
     profile, step = options.get("profile"), options.get("step")
     if profile is None and step is not None:
-        profile = measure(model, step, place)
+        profile = measure(model, step, place, options.get("compute_dtype"))
     if profile is not None:
         wrapped.lay_out(profile)
     else:
@@ -100,6 +103,7 @@ def _asked(budget: int | str, options: WrapOptions, place: torch.device) -> Aske
         options.get("limits", Limits()),
         options.get("chunk_bytes"),
         options.get("overlap_update", True),
+        options.get("compute_dtype"),
     )
 
 
@@ -146,7 +150,8 @@ class Wrapped:
                 )
             self._stop_waiting()
             try:
-                self.lay_out(measure(self.model, lambda: _train(self.model, args, kwargs), self.device))
+                step = partial(_train, self.model, args, kwargs)
+                self.lay_out(measure(self.model, step, self.device, self.asked.compute_dtype))
             except BaseException:
                 del self.model.__dict__[WRAPPED]
                 raise
@@ -178,14 +183,15 @@ class Wrapped:
 
     def _build(self, decided: Decided) -> list[Chunk]:
         held = held_parameters(self.model)
-        persistent, room = set(decided.plan.persistent), decided.problem.chunk_bytes
+        persistent, dtype = set(decided.plan.persistent), self.asked.compute_dtype
+        build = Build(decided.problem.chunk_bytes, self.device, dtype)
         chunks = [
-            build_chunk(number, [held[name] for name in names], room, self.device, persistent=number in persistent)
+            build.chunk(number, [held[name] for name in names], persistent=number in persistent)
             for number, names in enumerate(decided.members)
         ]
         if decided.unused:
-            names = decided.unused
-            chunks.append(build_chunk(len(chunks), [held[name] for name in names], 0, self.device, persistent=True))
+            unused = [held[name] for name in decided.unused]
+            chunks.append(Build(0, self.device, dtype).chunk(len(chunks), unused, persistent=True))
         settle_states(self.optimizer)
         for module in self.model.modules():
             for name, buffer in module.named_buffers(recurse=False):

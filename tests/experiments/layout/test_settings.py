@@ -21,6 +21,10 @@ EXPERIMENT = "experiment=protrain"
         ),
         ("+policies.other=serch", "no solver 'serch': did you mean 'search'"),
         ("policies=null", "policies"),
+        ("larger.layers=1", "of which nothing repeats"),
+        ("larger.heads=7", "no multiple of the 7 heads"),
+        ("larger.solver=dp", "which decides no layouts"),
+        ("larger.hardware=none", "none"),
         ("model.tied=true", "ties no weights"),
     ],
 )

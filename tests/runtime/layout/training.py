@@ -70,8 +70,15 @@ def train_plainly(make: Make, optimizer: MakeOptimizer = adamw, loop: Loop = pla
 class Layouts:
     """A model's profile and problem, once; training under any plan."""
 
-    def __init__(self, make: Make, chunk_bytes: int | None = 20_000, make_optimizer: MakeOptimizer = adamw) -> None:
+    def __init__(
+        self,
+        make: Make,
+        chunk_bytes: int | None = 20_000,
+        make_optimizer: MakeOptimizer = adamw,
+        dtype: torch.dtype | None = None,
+    ) -> None:
         self.make, self.chunk_bytes, self.make_optimizer = make, chunk_bytes, make_optimizer
+        self.dtype = dtype
         torch.manual_seed(0)
         model = make()
         optimizer = make_optimizer(list(model.parameters()))
@@ -79,8 +86,9 @@ class Layouts:
             model,
             lambda: torch.autograd.backward(loss_of(model, 0)),
             torch.device("sim", 0),
+            dtype,
         )
-        asked = Asked(ROOM, ROOM, None, "search", Limits(), chunk_bytes, True)
+        asked = Asked(ROOM, ROOM, None, "search", Limits(), chunk_bytes, True, dtype)
         self.decided: Decided = decide(self.profile, model, optimizer, torch.device("sim", 0), asked)
 
     @property
@@ -113,6 +121,7 @@ class Layouts:
             profile=self.profile,
             chunk_bytes=self.chunk_bytes,
             overlap_update=overlap,
+            compute_dtype=self.dtype,
         )
         torch.manual_seed(1)
         return model, optimizer

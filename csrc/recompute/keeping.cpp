@@ -6,6 +6,22 @@
 
 namespace bayplan::recompute {
 
+// What the node keeps of a tensor that is not the region's.
+at::Tensor Tape::add_outside(Argument& argument, const at::Tensor& tensor, const c10::Storage* storage) {
+  c10::TensorImpl* body = tensor.unsafeGetTensorImpl();
+  const bool counted = !body->is_inference();
+  if (counted) argument.version = body->version_counter().current_version();
+  if (body->has_storage() && !body->is_wrapped_number()) {  // of another device, too
+    outside_reads_.push_back({body->unsafe_storage().unsafeGetStorageImpl(), static_cast<NodeIndex>(nodes_.size()),
+                              nodes_.open().tensors.size() - 1});
+  }
+  if (storage == nullptr || !counted) return without_history(tensor);
+  argument.geometry.set(tensor);
+  argument.outside = *storage;
+  argument.counter = body->version_counter();
+  return at::Tensor();
+}
+
 void Tape::keep_what_it_writes(Node& node) {
   const auto own = static_cast<NodeIndex>(nodes_.size());
   const std::vector<bool>& writes = node.recipe->info->writes;

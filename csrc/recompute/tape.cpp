@@ -1,4 +1,4 @@
-// What is needed, and what is let go.
+// One file: what is needed, what is let go, and whose memory is used again.
 #include "recompute/tape.h"
 
 #include <ATen/core/TensorBody.h>

@@ -1,3 +1,5 @@
+// One file: nodes, values and the tape that counts them are one state.
+//
 // A tape below autograd: the operators that a region of a forward pass ran, what autograd saved of their results, and
 // how to have a discarded result again.
 //

@@ -141,14 +141,15 @@ def tables_of(rows: Sequence[Row]) -> list[Table]:
         f"{rows[0].figures['steps']} steps"
     )
     tables = [Table(title, HEAD, tuple(map(_line, rows)), f"{NOTE} {rows[0].provenance}.")]
-    tried = [row for row in rows if "noise_step_us" in row.figures or "wrong_steps_us" in row.figures]
+    tried = [row for row in rows if "noise_step_us" in row.figures or _wrong_steps(row)]
     if tried:
+        draws = asked.get("wrong_draws", 1)
         note = (
             f"Noise: each kernel's time varies by ±{asked['noise']:.0%}. Wrong profiles: the plan is made with each "
             f"operator's and each collective's time off by a factor of its own up to {1 + asked['wrong']:g}, "
-            f"{asked['wrong_draws']} times, and executed without noise; other plans: how many different ones beside "
-            "the right one. Growth is of the step without either. Predicted: the worst draw's step. Peak: the largest "
-            "of all draws."
+            f"{draws} time{'s' * (draws != 1)}, and executed without noise; other plans: how many different ones "
+            "beside the right one. Growth is of the step without either. Predicted: the worst draw's step. Peak: the "
+            "largest of all draws."
         )
         tables.append(Table("The same in other worlds", DISTURBED, tuple(map(_disturbed, tried)), note))
     return tables
@@ -186,10 +187,21 @@ def _disturbed(row: Row) -> tuple[str, ...]:
 
     cells = [str(row.asked["policy"]), f"{step_us / 1e3:.3f}"]
     cells += told(found["noise_step_us"]) if "noise_step_us" in found else [NOTHING] * 2
-    if "wrong_steps_us" not in found:
+    steps = _wrong_steps(row)
+    if not steps:
         return (*cells, *[NOTHING] * (len(DISTURBED) - len(cells)))
-    steps: list[float] = found["wrong_steps_us"]
     worst = steps.index(max(steps))
-    predicted, peak = found["wrong_predicted_steps_us"][worst], max(found["wrong_peaks_bytes"])
-    cells += [str(found["wrong_other_plans"]), *told(median(steps)), *told(steps[worst])]
+    predicted = _each(row, "wrong_predicted_steps_us", "wrong_predicted_step_us")[worst]
+    peak = max(_each(row, "wrong_peaks_bytes", "wrong_peak_bytes"))
+    cells += [str(found.get("wrong_other_plans", NOTHING)), *told(median(steps)), *told(steps[worst])]
     return (*cells, f"{predicted / 1e3:.3f}", f"{peak / MIB:.3f}")
+
+
+def _wrong_steps(row: Row) -> list[float]:
+    return _each(row, "wrong_steps_us", "wrong_step_us")
+
+
+def _each(row: Row, several: str, one: str) -> list[float]:
+    """What each draw gave; rows of earlier releases know one."""
+    found = row.figures
+    return found[several] if several in found else [found[one]] if one in found else []

@@ -50,6 +50,7 @@ def test_of_replicas_the_first_one_tells_a_step() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_torchrun_restarts_everyone_from_the_last_checkpoint(tmp_path: Path) -> None:
     """Two processes of one pipeline; the second one is killed in step 3, and a checkpoint was made before step 2."""
     kills, _ = parse_kills("1@3.backward")

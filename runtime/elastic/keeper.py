@@ -77,8 +77,8 @@ class Keeper:
         made, fault = None, "its parts are gone"
         try:
             made = finish(aside(self._folder, *key), self._saving.origin, losses, self._saving.keep)
-        except OSError as error:
-            fault = error.strerror or str(error)
+        except Exception as error:  # whoever waits for this thread is to hear of any
+            fault = (isinstance(error, OSError) and error.strerror) or f"{type(error).__name__}: {error}"
         size = sum(one.bytes for one in made.manifest.files.values()) if made else 0
         took_us = (time.monotonic_ns() - began) // 1000
         self._inbox.put(Kept(*key, took_us, size, "" if made else fault))

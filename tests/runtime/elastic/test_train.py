@@ -68,18 +68,18 @@ def test_every_moment() -> None:
     kills = (
         "0@2.forward, fresh@3, 1@8.backward, fresh@9, 2@14.send, fresh@15, 3@20.recv, fresh@21, 4@26.all-reduce, "
         "fresh@27, 5@32.vote, fresh@33, 6@38.update, fresh@39, 7@44.unheard, 7@48.forward, 8@48.regroup, fresh@49, "
-        "fresh@50, 9@56.forward, 10@56.transfer, fresh@57, fresh@58, 11@64.forward, 12@64.backward"
+        "fresh@50, 9@56.forward, 10@56.backward"
     )
-    steps = 68
+    steps = 60
     outcome = live(8, steps, kills)
     same(outcome, steps)
     moments = [str(moment) for _, moment in injected(outcome)]
     wanted = ["forward", "backward", "send", "recv", "all-reduce", "vote", "update", "unheard", "forward", "regroup"]
-    assert moments[:12] == [*wanted, "forward", "transfer"]
-    assert sorted(moments[12:]) == ["backward", "forward"]
-    assert set(moments) == set(get_args(Moment))
+    assert moments[:10] == wanted
+    assert sorted(moments[10:]) == ["backward", "forward"]
+    assert set(moments) == set(get_args(Moment)) - {"transfer"}  # who has a transfer is the plan's to say: test_soak.py
     lost = sorted(node for recovery in outcome.recoveries for node in recovery.lost)
-    assert lost == list(range(13))
+    assert lost == list(range(11))
     assert all(recovery.restored == "" for recovery in outcome.recoveries)
 
 

@@ -187,13 +187,18 @@ def _mark_failures(axes: Axes, episode: Episode, place: dict[int, int], cut: tup
             axes.text(shown_s * 1e3, place[one.node], words, fontsize=7, va="center", color=FAILED, zorder=9)
 
 
-def draw(directory: RunDirectory, episodes: Sequence[Episode], title: str) -> list[Path]:
+def title(nodes: int) -> str:
+    """Of a whole picture."""
+    return f"Recoveries of a training on {nodes} processes"
+
+
+def draw(directory: RunDirectory, episodes: Sequence[Episode], head: str) -> list[Path]:
     """The picture's files; none where nothing was recovered."""
     if not episodes:
         return []
     shown = episodes[:MOST]
     more = f", the first {MOST} of {len(episodes)}" if len(episodes) > MOST else ""
-    figure = recoveries_figure(shown, f"{title}{more}")
+    figure = recoveries_figure(shown, f"{head}{more}")
     svg, png = directory.text(f"{NAME}.svg", svg_text(figure)), directory.binary(f"{NAME}.png", png_bytes(figure))
     return [svg, png]
 
@@ -212,7 +217,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not 1 <= told.first <= len(episodes):
         raise InvalidInput(f"--first is {told.first}, but there are {len(episodes)} recoveries: count from 1")
     directory = open_run_directory(NAME, str(told.out or told.run_dir))
-    for path in draw(directory, episodes[told.first - 1 :], "Recoveries"):
+    count = len(episodes[0].attempts[0].before)
+    for path in draw(directory, episodes[told.first - 1 :], title(count)):
         print(f"written to {path}")
     return 0
 

@@ -12,7 +12,7 @@ from experiments.compose import split_flags
 from experiments.elastic.live import Live
 from experiments.elastic.log import episodes_of
 from experiments.elastic.outcomes import Compared, is_as_promised, row_of, tables_of
-from experiments.elastic.pictures import draw
+from experiments.elastic.pictures import draw, title
 from experiments.elastic.settings import ComposedElastic, ElasticSettings, read_elastic_settings
 from experiments.progress import stages
 from experiments.run_directory import CONFIG, RunDirectory, interrupted, open_run_directory
@@ -71,7 +71,7 @@ def run(composed: ComposedElastic, directory: RunDirectory) -> Row:
     directory.text("table.txt", to_text(tables_of(row)))
     directory.text("table.md", to_markdown(tables_of(row)))
     if settings.plots:
-        draw(directory, episodes_of(outcome.events), f"Recoveries of a training on {settings.nodes} processes")
+        draw(directory, episodes_of(outcome.events), title(settings.nodes))
     return row
 
 

@@ -187,9 +187,10 @@ def read(events: Sequence[Event]) -> Ran:
 
 
 def _cost(failure: Event, counted: Sequence[tuple[int, float]], step_us: float) -> Loss:
-    after = [(step, at) for step, at in counted if at > failure["at_s"]]
-    done = next((at for step, at in after if step >= failure["step"]), None)
-    before = {step for step, at in counted if at <= failure["at_s"]}
-    redone = sum(step in before for step, at in after if done is None or at < done)
+    done = next((at for step, at in counted if at > failure["at_s"] and step >= failure["step"]), None)
+    redone, seen = 0, set[int]()
+    for step, at in counted:
+        redone += step in seen and at > failure["at_s"] and (done is None or at < done)
+        seen.add(step)
     lost = None if done is None else round((done - failure["at_s"]) * 1e6 - step_us)
     return Loss(failure["how"], failure["step"], lost, redone)

@@ -19,13 +19,15 @@ from typing import get_args
 
 import torch
 
-from runtime.elastic import Alone, Options, Outcome, load_job, parse_kills, train, train_alone
+from runtime.elastic import Alone, Options, Outcome, Recovery, load_job, parse_kills, train, train_alone
 from runtime.elastic.messages import Moment
 from runtime.elastic.plans import Role
 from tests.runtime.elastic.jobs import costs
 
 JOB = "tests.runtime.elastic.jobs:small"
 NODES, EVERY, TIMEOUT_S = 6, 5, 20.0
+WORST = 5
+"""So many of the longest recoveries are told with their parts."""
 MOMENTS: tuple[Moment, ...] = get_args(Moment)
 ROLES: tuple[Role, ...] = get_args(Role)
 Counts = Counter[tuple[str, str]]
@@ -107,28 +109,35 @@ def main(argv: list[str]) -> int:
     asked = parser.parse_args(argv)
     first, end = map(int, asked.seeds.split(":"))
     counts: Counts = Counter()
-    totals_us: list[int] = []
     wrong: dict[int, list[str]] = {}
+    timed: list[tuple[int, int, Recovery]] = []
     kept = 0
     for seed in range(first, end):
         began = time.monotonic()
         with TemporaryDirectory() as folder:
             outcome, alone = run(seed, asked.failures, Path(folder))
         counts += counts_of(outcome)
-        totals_us += [one.total_us for one in outcome.recoveries if one.total_us is not None]
+        timed += [(one.total_us, seed, one) for one in outcome.recoveries if one.total_us is not None]
         kept += sum(one["event"] == "checkpoint" for one in outcome.events)
         if found := faults(outcome, alone):
             wrong[seed] = found
         took_s = time.monotonic() - began
         print(f"seed {seed}: {len(outcome.losses)} steps in {took_s:.0f} s, {found or 'as in one process'}", flush=True)
     print(table(counts))
+    totals_us = [us for us, _, _ in timed]
+    worst = [
+        {"seed": seed, "step": one.step, "lost": one.lost, "why": one.why, "parts_us": one.parts_us}
+        for _, seed, one in sorted(timed, key=lambda one: one[0])[-WORST:]
+    ]
+    print(*(f"among the worst: {one}" for one in worst), sep="\n")
     print(
         f"recoveries timed: {len(totals_us)}, median {median(totals_us) / 1e6:.2f} s, most {max(totals_us) / 1e6:.2f} s"
     )
     print(f"checkpoints made: {kept}; seeds that went wrong: {wrong or 'none'}")
     if asked.out:
         rows = [{"moment": moment, "role": role, "count": count} for (moment, role), count in sorted(counts.items())]
-        kept_file = {"seeds": [first, end], "counts": rows, "totals_us": totals_us, "checkpoints": kept, "wrong": wrong}
+        kept_file = {"seeds": [first, end], "counts": rows, "totals_us": totals_us, "worst": worst, "checkpoints": kept}
+        kept_file |= {"wrong": wrong}
         asked.out.write_text(json.dumps(kept_file, indent=1) + "\n")
     return 1 if wrong else 0
 

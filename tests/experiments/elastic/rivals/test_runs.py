@@ -36,6 +36,12 @@ def test_what_a_restart_costs_is_counted_in_seconds_and_in_steps() -> None:
     assert (done.step_us, done.restarts, done.losses[3]) == (1_000_000, 2, 2.0)
 
 
+def test_a_step_that_another_process_told_after_the_failure_had_counted_too() -> None:
+    events = [step(1, 0), step(2, 1), {"at_s": 2.9, "event": "injected", "node": 1, "step": 3, "how": "kill"}]
+    done = read([*events, step(3, 2), *(step(9.0 + number, number) for number in range(1, 4))])
+    assert done.failures == [Loss("kill", 3, 8_100_000, 2)]
+
+
 def test_of_replicas_the_first_one_tells_a_step() -> None:
     events = [step(1, 0, 1.0, replicas=4), step(1.1, 0, 9.0, replicas=4), step(2, 1, 1.0, replicas=3)]
     done = read([*events, {"at_s": 2.5, "event": "injected", "node": 0, "step": 2, "how": "stop"}])
@@ -44,6 +50,7 @@ def test_of_replicas_the_first_one_tells_a_step() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_torchrun_restarts_everyone_from_the_last_checkpoint(tmp_path: Path) -> None:
     """Two processes of one pipeline; the second one is killed in step 3, and a checkpoint was made before step 2."""
     kills, _ = parse_kills("1@3.backward")

@@ -8,12 +8,15 @@ from solvers.ir.recompute import RecomputeGraphProblem
 from solvers.ir.solution import Limits, Status, Watch
 from solvers.recompute.graph.answers import Answer, Search, first_plans, trivial, uninterrupted, windows_of
 from solvers.recompute.graph.replay import Instance, instance
+from solvers.recompute.graph.stages import latest_dependants
 
 if TYPE_CHECKING:
     from solvers.engines.cpsat import CpAnswer, CpModel
 
 WHOLE_SHARE = 0.7
 """Of the time (or work), what the whole model may take before the neighbourhoods' turn."""
+BUILD_S_PER_PAIR, PAIRS = 1e-5, 500_000
+"""About how long a pair of an op and a stage takes to be built, and pairs that a unit of deterministic work allows."""
 LEAST_S, LEAST_WORK = 3.0, 1.0
 """Time and work of a neighbourhood's search."""
 LEAST_FREE, MOST_FREE = 30, 300
@@ -43,9 +46,19 @@ class OptIntervals:
         size = self.again * len(windows_of(search.given)) * len(search.given)
         if size > self.most_literals:
             search.notes.append(f"the model would have some {size} windows to choose, more than {self.most_literals}")
+        elif not affordable(search):
+            search.notes.append("the limits are too short for a model of so many ops and stages: give more")
         elif not search.done():
             Intervals(search, self.again).run()
         return search.answer()
+
+
+def affordable(search: Search) -> bool:
+    """Whether the model can be built within the time left, or with the work given."""
+    pairs = sum(last - i for i, last in enumerate(latest_dependants(search.given)))
+    if search.limits.work is not None:
+        return pairs <= PAIRS * max(1.0, search.limits.work)
+    return pairs * BUILD_S_PER_PAIR <= 0.5 * search.left_s()
 
 
 class Intervals:

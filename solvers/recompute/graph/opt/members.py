@@ -3,7 +3,7 @@
 from solvers.engines.choice import is_present
 from solvers.ir.solution import Status
 from solvers.recompute.graph.answers import Search, first_plans, windows_of
-from solvers.recompute.graph.intervals import Intervals
+from solvers.recompute.graph.intervals import Intervals, affordable
 from solvers.recompute.graph.milp import search_model, slack_of
 from solvers.recompute.graph.stages import column_count
 
@@ -44,7 +44,7 @@ def whole(search: Search, engine: str) -> bool:
 def intervals(search: Search) -> None:
     """Retention intervals: the whole model from the best plan, then its neighbourhoods."""
     size = len(windows_of(search.given)) * len(search.given)
-    if search.done() or size > MOST_LITERALS or not is_present("cpsat"):
+    if search.done() or size > MOST_LITERALS or not is_present("cpsat") or not affordable(search):
         return
     used, notes = search.engine, list(search.notes)
     Intervals(search, 1).run()

@@ -32,6 +32,8 @@ MOSTLY = 0.4
 """Where repeated layers are a smaller share of the ops (half is a forward pass), a general cut is tried too."""
 MOST_LEAVES = 300
 """The most leaves of a certificate."""
+CERTIFYING = 0.3
+"""Of what is left at the end, the share in which a certificate is looked for."""
 LATE_S = 0.5
 """How long a quick plan may be looked for behind the limits, where there is none."""
 LEAVES, MOVES, CUTS, ROUNDS = 20, 500, 8, 4
@@ -77,6 +79,9 @@ class _Optimum:
             return self.impossible
         if self.search.objective is None:
             self._any_plan()
+        if not self.search.stopped and self.search.left_s() > 0:
+            with self.search.share(CERTIFYING):
+                self._tighten()  # what an engine proved may have a certificate, too
         return self._certified()
 
     @property
@@ -169,7 +174,7 @@ class _Optimum:
     def _tighten(self) -> None:
         """Branch until the bound meets the plan or the time is over."""
         search = self.search
-        if self.bounds is None or search.done():
+        if self.bounds is None or search.stopped or search.left_s() <= 0:
             return
         given, deadline = search.given, time.perf_counter() + search.left_s()
 

@@ -25,7 +25,7 @@ def chains(seed: int) -> RecomputeGraphProblem:
     )
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(6))
 def test_tiny_graphs_at_their_least_budgets_are_decided(seed: int) -> None:
     problem = chains(seed)
     answer, exact = Opt().solve(problem, Limits(work=4.0)), OptMilp().solve(problem, Limits(work=8.0))
@@ -33,11 +33,11 @@ def test_tiny_graphs_at_their_least_budgets_are_decided(seed: int) -> None:
     assert (answer.status, answer.objective) == (exact.status, exact.objective)
 
 
-@pytest.mark.parametrize("problem", [random_layered(60, seed=3), wide_layers(80, seed=2)], ids=lambda one: one.name)
+@pytest.mark.parametrize("problem", [random_layered(50, seed=3), wide_layers(60, seed=2)], ids=lambda one: one.name)
 def test_it_is_no_worse_than_its_members_with_half_the_work(problem: RecomputeGraphProblem) -> None:
-    found = Opt().solve(problem, Limits(work=2.0)).objective
+    found = Opt().solve(problem, Limits(work=1.0)).objective
     assert found is not None
     base = sum(op.time_us for op in problem.ops)
     for member in (OptIntervals(), OptMilp(engine="cpsat")):
-        other = member.solve(problem, Limits(work=1.0)).objective
+        other = member.solve(problem, Limits(work=0.5)).objective
         assert other is None or found <= other + base // 1000

@@ -123,7 +123,8 @@ uint64_t Session::shortage_in_arena(unsigned requests) const {
 
 // The allocator does not say how much it is asked for, only that it has no such block. Where the operator that runs has
 // been given something, and how much such an operator asks for is known, it asks for the rest at most. A gap that would
-// hold the rest holds what the operator was given, then, which nobody sees before it ends.
+// hold the rest but not all of it holds what the operator was given, then, which nobody sees before it ends. (Where one
+// holds all of it, the request is one of at most 1 MiB, which is not served from the arena.)
 void Session::begin_request() {
   if (budget_.has_value()) grounds_.look(*budget_);
   if (!state_.arena.there()) return;
@@ -132,7 +133,8 @@ void Session::begin_request() {
   const bool known = running.frame != nullptr && running.given.bytes > 0;
   const uint64_t wanted = known ? needs_.of(running.info->id, running.given) : passive_.largest_bytes();
   const uint64_t had = running.before > 0 ? given_out() - running.before : 0;
-  if (known && had > 0 && had < wanted && needs_.knows(running.info->id, running.given)) {
+  const bool whole = layout.largest_gap() >= block_of(wanted);
+  if (known && !whole && had > 0 && had < wanted && needs_.knows(running.info->id, running.given)) {
     asked_ = block_of(wanted - had);
     state_.arena.unseen = layout.gaps(asked_);
   } else {

@@ -226,6 +226,8 @@ class Wrapped:
         self.store.release()
         self.lane.close()
         self.model.to("cpu")
+        for chunk in self.store.chunks:
+            chunk.give_back()
         settle_states(self.optimizer)
 
 

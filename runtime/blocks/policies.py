@@ -3,6 +3,7 @@
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -19,15 +20,27 @@ from solvers.ir.layout import Policy
 class Moves(Protocol):
     """Moves the storages of tensors away from the device and back."""
 
+    def leaving(self, number: int, tensors: Sequence[torch.Tensor]) -> None:
+        """The forward of this call of a block is over; these, which nobody else knows, will be sent later."""
+
     def send(self, tensor: torch.Tensor) -> None:
         """To host memory."""
 
     def fetch(self, tensors: Sequence[torch.Tensor]) -> None:
         """Back to the device."""
 
+    def arrived(self, number: int) -> None:
+        """The backward of this call begins, and needs what was fetched."""
+
+    def read(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Backward reads this now."""
+
 
 class AtOnce:
     """Moves at once, by hand."""
+
+    def leaving(self, number: int, tensors: Sequence[torch.Tensor]) -> None:
+        """Nothing yet."""
 
     def send(self, tensor: torch.Tensor) -> None:
         """To host memory."""
@@ -36,6 +49,13 @@ class AtOnce:
     def fetch(self, tensors: Sequence[torch.Tensor]) -> None:
         """Back to the device."""
         ensure_in(list(tensors))
+
+    def arrived(self, number: int) -> None:
+        """They are there."""
+
+    def read(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Its operator brings it back, if need be."""
+        return tensor
 
 
 @contextmanager
@@ -117,8 +137,15 @@ class Policies:
             return result
         if "swap" in self._policies:  # also of the blocks beside, which may share storages with a swapped one
             kept = self._saved.setdefault(number, [])
-            with torch.autograd.graph.saved_tensors_hooks(lambda tensor: _keep(kept, tensor), lambda one: one.tensor):
-                return forward(*args, **kwargs)
+            with torch.autograd.graph.saved_tensors_hooks(
+                partial(_keep, kept), lambda one: self._moves.read(one.tensor)
+            ):
+                result = forward(*args, **kwargs)
+            if policy == "swap":
+                known = {one.untyped_storage()._cdata for one in device_tensors((args, kwargs, result), self._device)}
+                inside = [one for address, one in self._storages(number).items() if address not in known]
+                self._moves.leaving(number, inside)
+            return result
         return forward(*args, **kwargs)
 
     def _storages(self, number: int) -> dict[int, torch.Tensor]:
@@ -146,6 +173,8 @@ class Policies:
         for number in range(max(0, running - self._interval), running + 1):
             if self._policies[number] == "swap":
                 self._moves.fetch(list(self._storages(number).values()))
+        if self._policies[running] == "swap":
+            self._moves.arrived(running)
 
 
 def _keep(kept: list[weakref.ref[_Saved]], tensor: torch.Tensor) -> _Saved:

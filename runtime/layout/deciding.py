@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
+from runtime.blocks.saved import GRANULE_BYTES
 from runtime.device import sim_hardware
 from runtime.layout.chunk import aligned
-from runtime.layout.updates import CPU_UPDATES_PER_S, states_per_number
+from runtime.layout.updates import CPU_UPDATES_PER_S, counts_on_device, states_per_number
 from runtime.profile.calibration import calibrate
 from runtime.profile.memory import MemoryProfile, ProfiledBlock, activation_peak_bytes, profile_memory
 from solvers.ir.errors import InfeasibleBudget, InvalidInput
@@ -141,6 +142,7 @@ def decide(
         state_bytes=states_per_number(optimizer) * wide / size,
         stays_bytes=1.0 if size == wide else 2 * wide / size,
         away_bytes=2.0 if size == wide else 2 + 2 * wide / size,
+        counter_bytes=GRANULE_BYTES if counts_on_device(optimizer) else 0,
         frozen_bytes=0.0 if size == wide else wide / size,
         overlap_update=asked.overlap_update,
         cpu_updates_per_s=CPU_UPDATES_PER_S,

@@ -23,8 +23,8 @@ class Gradients:
     def __init__(self, log: Log, lane: HostLane) -> None:
         self.device, self.log = log.device, log
         self.on_left: Callable[[Chunk], None] = lambda chunk: None
-        self._lane = lane
-        self._out = torch.Stream(device=log.device)
+        self._worker = lane
+        self.lane = torch.Stream(device=log.device)
         self._leaving: list[tuple[Chunk, torch.Event]] = []
 
     def take(self, chunk: Chunk, place: int, slot: Slot) -> bool:
@@ -77,15 +77,15 @@ class Gradients:
         """Send what has come to the host; the masters have it as soon as `settle` returns."""
         if not chunk.came:
             return
-        self._out.wait_event(torch.accelerator.current_stream(self.device).record_event())
+        self.lane.wait_event(torch.accelerator.current_stream(self.device).record_event())
         assert chunk.gradients is not None
         if chunk.widened is not None:
             chunk.widened.wait()  # it reads what is written now
         added = {place: one for place in sorted(chunk.came) if (one := chunk.slots[place].master.grad) is not None}
         target = pinned(chunk.bytes) if added and not chunk.mixed else chunk.gradients
-        with self._out, torch.no_grad(), self.log.on(self._out, "out", "offload", chunk.number):
+        with self.lane, torch.no_grad(), self.log.on(self.lane, "out", "offload", chunk.number):
             self._copy(chunk, target)
-        chunk.left = self._out.record_event()
+        chunk.left = self.lane.record_event()
         for place in sorted(chunk.came - added.keys()):
             slot = chunk.slots[place]
             slot.master.grad = chunk.gradient_home(slot)
@@ -106,7 +106,7 @@ class Gradients:
             given = slot.working.data if own is None else own
             slot.view(target).copy_(given, non_blocking=True)
             if own is not None:
-                own.record_stream(self._out)
+                own.record_stream(self.lane)
 
     def _accumulate(self, chunk: Chunk, staged: Tensor, added: Mapping[int, Tensor]) -> Done:
         """Add to gradients that are there already, on the host, as the device would have; the rest becomes masters'."""
@@ -120,7 +120,7 @@ class Gradients:
                     chunk.gradient_home(slot).copy_(slot.view(staged))
 
         duration_ns = 3 * chunk.bytes * 1_000_000_000 // ADDING_BYTES_PER_S
-        return self._lane.submit(add, duration_ns, chunk.left, f"sum gradients of chunk {chunk.number}")
+        return self._worker.submit(add, duration_ns, chunk.left, f"sum gradients of chunk {chunk.number}")
 
     def settle(self) -> None:
         """Let the host wait until all gradients that left are there."""

@@ -20,6 +20,7 @@ from runtime.blocks.saved import device_tensors, hooks_in_force
 from runtime.layout.chunk import Chunk
 from runtime.layout.masters import Places
 from runtime.layout.store import Store, flats
+from runtime.layout.swaps import Swaps
 from runtime.layout.updates import Updates
 from solvers.ir.layout import Policy
 
@@ -40,6 +41,7 @@ class Walk:
 
     def __init__(self, walked: Walked, store: Store, places: Places, updates: Updates) -> None:
         self._walked, self._store, self._places, self._updates = walked, store, places, updates
+        self._swaps = Swaps(store.log, store.lane, store.gradients.lane)
         self._device = store.device
         self._flats = flats(store.chunks)
         self._running = False
@@ -72,7 +74,7 @@ class Walk:
             enter(forward_replaced(block, inside))
         with self._places.installed(self.modules):  # states are told from activations by these
             walked = self._walked
-            self._policies = enter(block_policies(model, walked.policies, self._device, walked.interval))
+            self._policies = enter(block_policies(model, walked.policies, self._device, walked.interval, self._swaps))
         for block in blocks:
             enter(forward_replaced(block, self._block(block)))
         enter(forward_replaced(model, self._root()))
@@ -132,8 +134,9 @@ class Walk:
             trains = torch.is_grad_enabled()
             if trains:
                 self._updates.require_whole()
+                self._policies.begin_step()
+                self._swaps.begin_step()
             self._store.begin(planned=trains)
-            self._policies.begin_step()
             self._called, self._in_backward = 0, None
             with self._places.installed(self._rest), self._guarded():
                 self._running = trains

@@ -31,7 +31,7 @@ class Store:
         self._next = 0
         self._done: dict[Name, torch.Event] = {}
         self._bound: set[int] = set()
-        self._lane = torch.Stream(device=log.device)
+        self.lane = torch.Stream(device=log.device)
 
     def begin(self, *, planned: bool) -> None:
         """A forward begins. What is on the device may be older than the masters, so it goes first."""
@@ -50,7 +50,7 @@ class Store:
         """Somebody has changed masters (loaded states, say) of which half-precise copies travel."""
         stale = [chunk for chunk in self.chunks if chunk.mixed and chunk.versions != chunk.version()]
         if stale:
-            self._lane.synchronize()  # it may still read the copies
+            self.lane.synchronize()  # it may still read the copies
         for chunk in stale:
             chunk.narrow()
 
@@ -182,11 +182,11 @@ class Store:
                 f"chunk {chunk.number} is read after its update ran beside backward and before the optimizer's step: "
                 "wrap with overlap_update=False, and begin again from saved states"
             )
-        with self._lane:
+        with self.lane:
             chunk.storage.resize_(chunk.room_bytes)
-        with self._lane, self.log.on(self._lane, "in", "load", chunk.number):
+        with self.lane, self.log.on(self.lane, "in", "load", chunk.number):
             chunk.flat[: chunk.bytes].copy_(chunk.host, non_blocking=True)
-        chunk.loaded = self._lane.record_event()
+        chunk.loaded = self.lane.record_event()
         chunk.here, chunk.ready = True, False
         self.loads += 1
 
@@ -197,8 +197,8 @@ class Store:
             after = chunk.used if chunk.left is None else chunk.left
             if after is None:
                 after = fresh = fresh or self._compute().record_event()
-            self._lane.wait_event(after)
-            with self._lane:
+            self.lane.wait_event(after)
+            with self.lane:
                 chunk.storage.resize_(0)
             chunk.here = chunk.ready = False
             chunk.overwritten.clear()

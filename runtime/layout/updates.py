@@ -228,3 +228,8 @@ def states_per_number(optimizer: Optimizer) -> int:
     groups = optimizer.param_groups
     more = any(group.get("momentum") or group.get("amsgrad") for group in groups)
     return STATES.get(type(optimizer).__name__, 2) + more + any(group.get("centered") for group in groups)
+
+
+def counts_on_device(optimizer: Optimizer) -> bool:
+    """Whether the optimizer keeps the number of its steps where the parameter lies, in a tensor for each."""
+    return any(group.get("fused") or group.get("capturable") for group in optimizer.param_groups)

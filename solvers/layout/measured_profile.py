@@ -24,7 +24,8 @@ class MeasuredLayout:
     `parameter_bytes` is the size of a number on its way, `state_bytes` the optimizer's states per byte of it.
     `stays_bytes` lie beside a byte of a persistent chunk, `away_bytes` on the host for one of any other, besides the
     optimizer's states: gradients, masters, copies. `frozen_bytes` is what a byte of a frozen chunk has beside it, on
-    either: masters that are wider than what travels.
+    either: masters that are wider than what travels. `counter_bytes` are what the optimizer keeps on the device of each
+    parameter beside its states.
     """
 
     name: str
@@ -38,6 +39,7 @@ class MeasuredLayout:
     stays_bytes: float
     away_bytes: float
     frozen_bytes: float
+    counter_bytes: int
     overlap_update: bool
     cpu_updates_per_s: int = CPU_UPDATES_PER_S
 
@@ -72,12 +74,13 @@ def _named(figures: BlockFigures) -> NamedBlock:
 
 def _chunk(one: LayoutChunk, packed: Chunk, moves: Moves, measured: MeasuredLayout) -> LayoutChunk:
     states, frozen = measured.state_bytes, measured.frozen_bytes
+    counters = measured.counter_bytes * len(packed.parameters) if one.trainable else 0
     stays = states + measured.stays_bytes if one.trainable else frozen
     away = states + measured.away_bytes if one.trainable else 1 + frozen
     return msgspec.structs.replace(
         one,
         load_us=moves.in_us(packed.bytes),
         offload_us=moves.out_us(packed.bytes) if one.trainable else 0,
-        persistent_bytes=math.ceil(packed.bytes * stays),
+        persistent_bytes=math.ceil(packed.bytes * stays) + counters,
         host_bytes=math.ceil(packed.bytes * away),
     )

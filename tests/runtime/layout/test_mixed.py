@@ -20,10 +20,10 @@ class ByHand(nn.Module):
     def __init__(self, make: Make, dtype: torch.dtype) -> None:
         super().__init__()
         self.masters = make()
-        self.__dict__["working"] = make().to(dtype).to("sim")
-        for master, working in zip(self.masters.parameters(), self.working.parameters(), strict=True):
+        self.aside = [make().to(dtype).to("sim")]  # in a list it is none of its modules
+        for master, working in zip(self.masters.parameters(), self.aside[0].parameters(), strict=True):
             if working.requires_grad:
-                working.register_post_accumulate_grad_hook(self._widen(master))
+                working.register_post_accumulate_grad_hook(self._widen(master))  # type: ignore[no-untyped-call]
 
     def _widen(self, master: nn.Parameter) -> Any:
         def widen(working: Tensor) -> None:
@@ -35,9 +35,9 @@ class ByHand(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         with torch.no_grad():
-            for master, working in zip(self.masters.parameters(), self.working.parameters(), strict=True):
+            for master, working in zip(self.masters.parameters(), self.aside[0].parameters(), strict=True):
                 working.copy_(master)
-        logits: Tensor = self.working(tokens)
+        logits: Tensor = self.aside[0](tokens)
         return logits
 
 

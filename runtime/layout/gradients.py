@@ -79,8 +79,6 @@ class Gradients:
             return
         self.lane.wait_event(torch.accelerator.current_stream(self.device).record_event())
         assert chunk.gradients is not None
-        if chunk.widened is not None:
-            chunk.widened.wait()  # it reads what is written now
         added = {place: one for place in sorted(chunk.came) if (one := chunk.slots[place].master.grad) is not None}
         target = pinned(chunk.bytes) if added and not chunk.mixed else chunk.gradients
         with self.lane, torch.no_grad(), self.log.on(self.lane, "out", "offload", chunk.number):
@@ -123,7 +121,7 @@ class Gradients:
         return self._worker.submit(add, duration_ns, chunk.left, f"sum gradients of chunk {chunk.number}")
 
     def settle(self) -> None:
-        """Let the host wait until all gradients that left are there."""
+        """Let the host wait until all gradients that left are there; those of a backward that failed, too."""
         for chunk, left in self._leaving:
             left.synchronize()
             if chunk.widened is not None:

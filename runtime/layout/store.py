@@ -36,6 +36,7 @@ class Store:
     def begin(self, *, planned: bool) -> None:
         """A forward begins. What is on the device may be older than the masters, so it goes first."""
         self.release()
+        self.gradients.settle()
         self._following, self._cursor, self._next = planned, -1, 0
         self._done.clear()
         self._bound.clear()

@@ -76,6 +76,19 @@ class Repeated(Language):
         return logits
 
 
+class Looking(Language):
+    """Looks at the head's weight before the blocks without a gradient: backward reads it with its gradient there."""
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        seen = self.head.weight.detach()
+        hidden = self.tokens(tokens) + self.positions
+        hidden = hidden + torch.softmax(hidden @ seen.T, -1) @ seen
+        for block in self.blocks:
+            hidden = block(hidden)
+        logits: Tensor = self.head(self.norm(hidden))
+        return logits
+
+
 def batch(number: int, words: int = 64, samples: int = 8) -> tuple[Tensor, Tensor]:
     """Tokens and the tokens after them, of the host."""
     generator = torch.Generator().manual_seed(number)

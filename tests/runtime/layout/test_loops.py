@@ -10,7 +10,7 @@ from torch.optim.optimizer import Optimizer
 from runtime.device import SimDevice
 from runtime.layout import report
 from solvers.ir.layout import LayoutPlan
-from tests.runtime.layout.models import Language, Repeated, loss_of
+from tests.runtime.layout.models import Language, Looking, Repeated, loss_of
 from tests.runtime.layout.training import Layouts, Loop, MakeOptimizer, train_plainly
 
 
@@ -219,6 +219,14 @@ def test_blocks_called_twice_or_not_at_all(sim: SimDevice) -> None:
     plain = train_plainly(layouts.make)
     for seed in range(4):
         assert layouts.train(layouts.random_plan(seed, ("keep", "checkpoint")), departs=True).same_as(plain), seed
+
+
+def test_a_weight_that_backward_reads_after_its_gradient_came(sim: SimDevice) -> None:
+    """Its gradient has taken its place by then, and makes way."""
+    layouts = Layouts(Looking)
+    plain = train_plainly(layouts.make)
+    for seed in range(4):
+        assert layouts.train(layouts.random_plan(seed), departs=True, overlap=False).same_as(plain), seed
 
 
 class Failing(Language):

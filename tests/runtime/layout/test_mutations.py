@@ -19,7 +19,7 @@ from runtime.layout.host_lane import Done
 from runtime.layout.log import Log
 from runtime.layout.wrap import WRAPPED, Wrapped
 from solvers.ir.layout import LayoutPlan, Policy
-from tests.runtime.layout.models import Language, loss_of
+from tests.runtime.layout.models import Language, batch, loss_of
 from tests.runtime.layout.test_loops import accumulating, evaluating, retaining
 from tests.runtime.layout.training import Layouts, plain_loop
 
@@ -34,6 +34,16 @@ def looking_on(model: nn.Module, optimizer: Optimizer) -> list[Tensor]:
         norms = [one.grad.norm() for one in model.parameters() if one.grad is not None]
         assert norms
     optimizer.step()
+    return []
+
+
+def loading(model: nn.Module, optimizer: Optimizer) -> list[Tensor]:
+    """Loads states while a forward runs."""
+    states = {name: one.clone() for name, one in model.state_dict().items()}
+    tokens = batch(0)[0].to("sim")
+    for _ in range(2):
+        model(tokens)
+        model.load_state_dict(states)
     return []
 
 
@@ -83,7 +93,7 @@ def swapping(layouts: Layouts) -> LayoutPlan:
 
 def swap_by_hand(sim: SimDevice) -> None:
     """One storage goes, another takes its bytes meanwhile, and it comes back."""
-    moves = hooks.Swaps(Log(sim.device), torch.Stream(device="sim"), torch.Stream(device="sim"))
+    moves = vars(hooks)["Swaps"](Log(sim.device), torch.Stream(device="sim"), torch.Stream(device="sim"))
     tensor = torch.randn(1 << 16, device="sim")
     before = tensor.cpu()
     moves.leaving(0, [tensor])
@@ -99,14 +109,14 @@ def swap_by_hand(sim: SimDevice) -> None:
 
 def races_of(sim: SimDevice) -> bool:
     """Whether any of some trainings races."""
-    layouts = Layouts(Language)
+    layouts, mixed = Layouts(Language), Layouts(Language, 12_000, dtype=torch.bfloat16)
     try:
         swap_by_hand(sim)
     except RuntimeError as error:
         if "race" not in str(error):
             raise
         return True
-    for loop in LOOPS:
+    for layouts, loop in [*((layouts, loop) for loop in LOOPS), (mixed, looking_on), (mixed, loading)]:
         for plan in (*map(layouts.random_plan, (2, 3, 9)), swapping(layouts)):
             model, optimizer = layouts.wrapped(plan)
             try:

@@ -138,6 +138,12 @@ class Chunk:
         start = tensor.storage_offset() * tensor.element_size()
         return bisect_right([slot.start for slot in self.slots], start) - 1
 
+    def give_back(self) -> None:
+        """Nobody uses it any more: its memory on the device goes, without the garbage collector's help."""
+        for flat in (self.flat, self.gradients, self.homes, self.home_gradients):
+            if flat is not None and not flat.is_cpu:
+                flat.untyped_storage().resize_(0)
+
     def begin(self) -> None:
         """A backward begins: all gradients are yet to come."""
         self.waiting = {place for place, slot in enumerate(self.slots) if slot.trainable}

@@ -226,6 +226,8 @@ class Wrapped:
         self.store.release()
         self.lane.close()
         self.model.to("cpu")
+        for chunk in self.store.chunks:
+            chunk.give_back()
         settle_states(self.optimizer)
 
 
@@ -246,7 +248,12 @@ def _device_of(model: nn.Module) -> torch.device | None:
 
 
 def _require_plain(model: nn.Module) -> None:
-    """Refuse hooks on parameters, which would never run: forward computes with others."""
+    """Refuse hooks on parameters, which would never run, and blocks that call themselves again with masters."""
+    if getattr(model, "is_gradient_checkpointing", False):
+        raise InvalidInput(
+            f"{type(model).__name__} checkpoints its blocks by itself, but a layout decides that for each: call "
+            "model.gradient_checkpointing_disable() first"
+        )
     for name, parameter in model.named_parameters():
         if parameter._backward_hooks or parameter._post_accumulate_grad_hooks:
             raise InvalidInput(

@@ -26,7 +26,8 @@ def test_lanes_of_the_last_step_are_those_of_the_plan(sim: SimDevice) -> None:
     assert report(model).step_us is None and report(model).spans == ()
     plain_loop(model, optimizer, 3)
     told = report(model)
-    planned = {(one.lane, one.what, one.number) for one in told.predicted_spans}
+    spans = [one for one in told.predicted_spans if one.what != "swap-in"]  # what leaves last need not be away at all
+    planned = {(one.lane, one.what, one.number) for one in spans}
     ran = {(one.lane, one.what, one.number) for one in told.spans}
     assert planned <= ran
     assert told.step_us is not None

@@ -35,34 +35,27 @@ NOTE = (
 
 
 @dataclass(frozen=True)
-class Sizes:
-    """The model's numbers, and the device that the layouts are for."""
+class Facts:
+    """What all rows share: the settings, the model's numbers, the device that layouts are for, plain training."""
 
+    composed: ComposedLayout
     parameters: int
     device_bytes: int
+    plain: Trained
 
 
-def row_of(
-    composed: ComposedLayout,
-    sizes: Sizes,
-    name: str,
-    solver: str,
-    done: Trained | None,
-    plain: Trained,
-    more: Mapping[str, object],
-    reason: str | None = None,
-) -> Row:
-    """A policy's row; `done` is None where nothing fits, as `reason` says."""
-    settings = composed.settings
+def row_of(facts: Facts, name: str, solver: str, done: Trained | None, more: Mapping[str, object]) -> Row:
+    """A policy's row; `done` is None where nothing fits, as `more["reason"]` says."""
+    composed, settings = facts.composed, facts.composed.settings
     found: dict[str, Any] = {
         "steps": settings.steps,
-        "parameters": sizes.parameters,
-        "states_bytes": 16 * sizes.parameters,
-        "budget_bytes": sizes.device_bytes,
-        **more,
+        "parameters": facts.parameters,
+        "states_bytes": 16 * facts.parameters,
+        "budget_bytes": facts.device_bytes,
+        **{key: value for key, value in more.items() if key != "reason"},
     }
     if done is not None:
-        found |= _executed(done, plain) | ({} if name == PLAIN else equalities(done, plain))
+        found |= _executed(done, facts.plain) | ({} if name == PLAIN else equalities(done, facts.plain))
     return Row(
         experiment=settings.name,
         asked={
@@ -75,7 +68,7 @@ def row_of(
             "hardware": settings.hardware.file,
         },
         outcome="ok" if done is not None else "infeasible",
-        reason=reason,
+        reason=None if done is not None else str(more["reason"]),
         figures=found,
         provenance=f"sim-executed, hardware {settings.hardware.file}, torch {torch.__version__}",
         commit=commit(),

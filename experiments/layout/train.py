@@ -7,7 +7,7 @@ from rich.console import Console
 
 from experiments.compose import split_flags
 from experiments.layout.figures import executed_report
-from experiments.layout.outcomes import FSDP2, FSDP2_PLAN, PLAIN, Sizes, broken, planned_figures, row_of, table_of
+from experiments.layout.outcomes import FSDP2, FSDP2_PLAN, PLAIN, Facts, broken, planned_figures, row_of, table_of
 from experiments.layout.pictures import lanes_figure
 from experiments.layout.settings import ComposedLayout, read_layout_settings
 from experiments.layout.shapes import NAME as BY_SHAPES
@@ -68,38 +68,36 @@ def main(argv: Sequence[str]) -> int:
 class _Runner:
     """Runs one experiment's trainings; `first` is the first plan that was found."""
 
-    composed: ComposedLayout
+    facts: Facts
     directory: RunDirectory
     where: Where
-    sizes: Sizes
-    plain: Trained
     first: Decided | None = field(default=None)
 
     def row(self, name: str, solver: str) -> Row:
         """Decided, executed, and executed again with noise; its files."""
-        settings, shape = self.composed.settings, self.composed.shape
+        settings, shape = self.facts.composed.settings, self.facts.composed.shape
         host_bytes = parse_bytes(settings.host_budget, "host_budget")
-        plan = decided(shape, self.where, solver, self.sizes.device_bytes, host_bytes)
+        plan = decided(shape, self.where, solver, self.facts.device_bytes, host_bytes)
         if isinstance(plan, str):
-            return row_of(self.composed, self.sizes, name, solver, None, self.plain, {}, plan)
+            return row_of(self.facts, name, solver, None, {"reason": plan})
         self.first = self.first or plan
         done = train_laid_out(shape, self.where, settings.steps, plan)
         more = planned_figures(plan)
         if settings.noise:
             noisy = train_laid_out(shape, replace(self.where, noise=settings.noise), settings.steps, plan)
-            more |= {"noise_step_us": noisy.step_us, "noise_equal": noisy.losses == self.plain.losses}
+            more |= {"noise_step_us": noisy.step_us, "noise_equal": noisy.losses == self.facts.plain.losses}
         self._write(name, plan, done)
-        return row_of(self.composed, self.sizes, name, solver, done, self.plain, more)
+        return row_of(self.facts, name, solver, done, more)
 
     def _write(self, name: str, plan: Decided, done: Trained) -> None:
         schedule = lower_plan(plan.problem, plan.plan)
         predicted = simulate(plan.problem, schedule)
-        executed = executed_report(f"{name}, last step", done, self.sizes.device_bytes)
+        executed = executed_report(f"{name}, last step", done, self.facts.device_bytes)
         self.directory.json(f"reports/{name}-predicted.json", document_to_raw(predicted))
         self.directory.json(f"reports/{name}-executed.json", document_to_raw(executed))
         self.directory.json(f"traces/{name}-predicted.json", chrome_trace(predicted, schedule))
         self.directory.json(f"traces/{name}-executed.json", chrome_trace(executed))
-        if self.composed.settings.plots:
+        if self.facts.composed.settings.plots:
             figure = lanes_figure(predicted, executed, f"One step under {name}'s layout")
             self.directory.text(f"lanes-{name}.svg", svg_text(figure))
             self.directory.binary(f"lanes-{name}.png", png_bytes(figure))
@@ -114,22 +112,24 @@ class _Runner:
                 for unit in settings.units
             )
             settings = replace(settings, units=units)
-        done = train_fsdp2(self.composed.shape, self.where, self.composed.settings.steps, settings)
+        composed = self.facts.composed
+        done = train_fsdp2(composed.shape, self.where, composed.settings.steps, settings)
         more = {"departures": list(settings.departures)} if name == FSDP2_PLAN else {}
-        return row_of(self.composed, self.sizes, name, "fully_shard", done, self.plain, more)
+        return row_of(self.facts, name, "fully_shard", done, more)
 
 
 def run(composed: ComposedLayout, directory: RunDirectory) -> list[Row]:
     """Plain training, every policy, FSDP2; the files of all."""
     settings = composed.settings
     where, parameters = Where(load_hardware(settings.hardware)), parameters_of(composed.shape)
-    sizes = Sizes(parameters, int(16 * parameters / settings.times_larger))
+    device_bytes = int(16 * parameters / settings.times_larger)
     directory.text(CONFIG, composed.yaml)
     with stages(1 + len(settings.policies) + 2 * settings.fsdp2 + (settings.larger.layers > 0)) as shown:
         with shown.stage("plain training"):
             plain = train_plain(composed.shape, where, settings.steps)
-        rows = [row_of(composed, sizes, PLAIN, "everything on the device", plain, plain, {})]
-        runner = _Runner(composed, directory, where, sizes, plain)
+        facts = Facts(composed, parameters, device_bytes, plain)
+        rows = [row_of(facts, PLAIN, "everything on the device", plain, {})]
+        runner = _Runner(facts, directory, where)
         for name, solver in settings.policies.items():
             with shown.stage(name):
                 rows.append(runner.row(name, solver))

@@ -51,6 +51,10 @@ class _Judge:
         self.starts = [again.get(action.op, action) for action in self.ends]
         self.checkpointed = {number_of(action) for action in again.values()}
         self.away: dict[int, tuple[Action, Action]] = {}
+        self.gathered: dict[int, list[Action]] = {}
+        for action in self.order:
+            if action.lane == COMM and str(action.data[0]).startswith("chunk "):
+                self.gathered.setdefault(number_of(action), []).append(action)
         self.asking: list[list[int]] = [[] for _ in problem.chunks]
         for number, end in enumerate(self.ends):
             for chunk in problem.blocks[number_of(end)].chunks:
@@ -89,6 +93,7 @@ class _Judge:
             if name.startswith("chunk ") and int(name[6:]) in self.persistent:
                 found.append(f"{name} is persistent, but action {story[0].id} does {story[0].do}")
             found += self._alternation(name, story)
+        found += [f"chunk {chunk} is gathered, but persistent" for chunk in self.persistent & set(self.gathered)]
         if not found:
             for chunk in set(range(len(self.asking))) - self.persistent:
                 found += self._there(chunk, stories.get(f"chunk {chunk}", []))
@@ -112,10 +117,10 @@ class _Judge:
     def _there(self, chunk: int, story: list[Action]) -> list[str]:
         """Every asking pass lies between a load (and gather) and the next eviction; gradients complete in one stay."""
         found, stays = [], list(zip(story[::2], story[1::2], strict=True))
-        gathers = {a.op: a for a in self.order if a.lane == COMM and a.data == (f"chunk {chunk}",)}
-        several = self.problem.ranks > 1
-        if sum(a.lane == COMM and a.data == (f"chunk {chunk}",) for a in self.order) != len(stays) * several:
-            found.append(f"chunk {chunk} is gathered {len(gathers)} times, but {len(stays) * several} times are due")
+        gathered, several = self.gathered.get(chunk, []), self.problem.ranks > 1
+        gathers = {action.op: action for action in gathered}
+        if len(gathered) != len(stays) * several:
+            found.append(f"chunk {chunk} is gathered {len(gathered)} times, but {len(stays) * several} times are due")
         homes = []
         for load, evict in stays:
             present = gathers.get(load.op) if several else load
@@ -178,11 +183,14 @@ class _Judge:
             if (update.lane == COMPUTE) != (chunk in self.persistent):
                 found.append(f"action {update.id} updates chunk {chunk} on {update.lane}, where its states are not")
             if not self.problem.overlap_update or update.lane == COMPUTE:
-                found += self._after_all(update, [*exchanged.values(), *away.values()])
+                found += self._after_all(update, [*exchanges[-1:], *list(away.values())[-1:]])
         return found
 
     def _after_all(self, update: Action, gradients: list[Action]) -> list[str]:
-        """The device updates after all passes; where no update overlaps, all gradients are there."""
+        """The device updates after all passes; where no update overlaps, all gradients are there.
+
+        `gradients` are the last exchange and the last eviction: each kind has a lane, so the others come before them.
+        """
         every = [self.ends[-1], *([] if self.problem.overlap_update else gradients)]
         late = next((action for action in every if not self.before(action, update)), None)
         return [] if late is None else [f"action {update.id} does not wait for action {late.id}, but updates after it"]

@@ -168,3 +168,10 @@ def test_two_actions_that_lie_there_and_none_are_refused(schedule: Schedule) -> 
     assert "names data twice" in check_schedule(TIED, replace(schedule, actions=doubled)).violations[0]
     less = (replace(first, bytes=first.bytes - 1), *others)
     assert check_schedule(TIED, replace(schedule, actions=less)).violations
+
+
+def test_what_is_persistent_is_not_gathered(schedule: Schedule) -> None:
+    gather = next(one for one in schedule.actions if one.do == "collective_start")
+    more = replace(gather, id=999, data=("chunk 1",), after=())
+    added = replace(schedule, actions=(*schedule.actions, more))
+    assert "chunk 1 is gathered, but persistent" in check_schedule(TIED, added).violations

@@ -53,6 +53,7 @@ def ended_by(number: signal.Signals, folder: Path, how: str) -> str:
         pids = [int(pid) for pid in re.findall(r'"pid": (\d+)', events.read_text())]
         assert len(pids) == 4
         assert all(map(alive, pids))
+        assert [os.getsid(pid) for pid in pids] == pids  # a share of the cores for each, as torchrun has it
         running.send_signal(number)
         _, said = running.communicate(timeout=120)  # which the nursery holds open until all are gone
         wait_for(lambda: not any(map(alive, pids)))

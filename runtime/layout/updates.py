@@ -52,6 +52,8 @@ class Updates:
         self._own_step = optimizer.__dict__.get("step")
         self._raw_step = _raw(optimizer)
         whole = Optimizer.profile_hook_step(lambda _, closure=None: self.step(closure))
+        if hasattr(self._own_step, "_wrapped_by_lr_sched"):  # a scheduler counts steps: `step` tells it itself
+            whole.__dict__["_wrapped_by_lr_sched"] = True
         self._our_step = MethodType(whole, optimizer)
         optimizer.step = self._our_step  # type: ignore[method-assign]
 

@@ -1,11 +1,25 @@
 """What the supervisor makes of failures at odd times: whose moment counts, and what it goes on from."""
 
 import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import cast
 
 import pytest
 
 from runtime.elastic import Options, Outcome, parse_kills, train
-from runtime.elastic.plans import Policy
+from runtime.elastic.children import Children, Ended, Inbox, Started
+from runtime.elastic.events import EventLog
+from runtime.elastic.keeper import Keeper
+from runtime.elastic.measure import Link
+from runtime.elastic.messages import Config, Done, Hello, Killed, Progress, Report, Sent, Upward
+from runtime.elastic.plans import Planning, Policy
+from runtime.elastic.posts import Node, Posts
+from runtime.elastic.store import open_store
+from runtime.elastic.supervisor import TICK_S, Supervisor
+from runtime.elastic.watching import beat_key
 from solvers.ir import InvalidInput
 from tests.runtime.elastic.jobs import NAP_S, costs
 from tests.runtime.elastic.test_train import JOB, PATIENT, live, same, workers
@@ -23,6 +37,79 @@ def test_a_failure_is_timed_from_itself_not_from_an_answer_lost_before() -> None
     assert outcome.recoveries[-1].lost == (2,)
     since_us = 1e6 * (last(outcome, "lost") - last(outcome, "injected"))
     assert outcome.recoveries[-1].parts_us["detect"] == pytest.approx(since_us, abs=5)  # events are in whole us
+
+
+@dataclass
+class Still:
+    """Instead of processes: nobody is started, so what the supervisor hears is the test's to say."""
+
+    nursery_pid: int = 0
+
+    def counted(self, step: int, loss: float) -> None:
+        """Nobody needs to know."""
+
+
+@pytest.fixture
+def supervisor() -> Iterator[Supervisor]:
+    """Of two members of generation 1, both beating."""
+    store, inbox, log = open_store("127.0.0.1", 0), Inbox(), EventLog(None)
+    config = Config(
+        job=JOB, host="127.0.0.1", port=store.port, steps=1, canonical=True, timeout_s=PATIENT, hang_s=PATIENT,
+        fingerprint="one",
+    )  # fmt: skip
+    posts = Posts(store, inbox, cast("Children", Still()), Keeper(None, inbox, log))
+    made = Supervisor(config, posts, Planning(costs(2), "exact-replan", Link()), log, {})
+    made.generation, made.members, made.nodes = 1, (0, 1), {0: Node(10), 1: Node(11)}
+    for node in made.nodes.values():
+        store.set(beat_key(node.pid), str(time.monotonic()))
+    yield made
+
+
+def hear(supervisor: Supervisor, *messages: Upward) -> None:
+    for message in messages:
+        supervisor.inbox.put(Sent(time.monotonic_ns(), message))
+
+
+def test_a_failure_while_all_pause_for_a_joiner_is_no_join(supervisor: Supervisor) -> None:
+    """Its moment is told when its end is."""
+    supervisor.pausing = True
+    hear(supervisor, Killed(node=1, moment="forward", how="kill", step=0))
+    hear(supervisor, Report(node=0, generation=1, step=0, final=False, arrived=True, why="reset by peer"))
+    supervisor.inbox.put(Ended(11, -9))
+    for _ in range(3):
+        supervisor._take(1.0)
+    assert supervisor.gathering is not None
+    assert supervisor.gathering.why == "node 0 has lost its peers (reset by peer)"
+    assert supervisor.gathering.watch.failed == supervisor.killed_ns[1]
+
+
+def test_a_pause_for_a_joiner_is_a_join(supervisor: Supervisor) -> None:
+    supervisor.pausing = True
+    hear(supervisor, Report(node=0, generation=1, step=1, final=False, arrived=True, why=""))
+    supervisor._take(1.0)
+    assert supervisor.gathering is not None
+    assert supervisor.gathering.why == ""
+    assert supervisor.gathering.watch.failed == supervisor.gathering.watch.known
+
+
+def test_a_hello_before_the_word_that_its_process_has_started_is_kept(supervisor: Supervisor) -> None:
+    hear(supervisor, Hello(node=2, pid=12, fingerprint="one"))
+    supervisor.inbox.put(Started(2, 12))
+    supervisor._take(1.0)
+    supervisor._take(1.0)
+    assert supervisor.nodes[2] == Node(12, ready=True)
+    assert supervisor.born == {12: 2}
+
+
+def test_hearts_are_not_looked_at_after_every_message(supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five thousand messages; once a tick is enough, however long they take."""
+    looks: list[float] = []
+    monkeypatch.setattr(supervisor, "_look_for_hangs", lambda: looks.append(time.monotonic()))
+    monkeypatch.setattr(supervisor, "_pause_for_joiners", lambda: None)
+    hear(supervisor, *[Progress(node=0, generation=1, step=0, loss=1.0, took_us=1) for _ in range(5000)])
+    hear(supervisor, *[Done(node=node, generation=1, digests={0: "same"}) for node in (0, 1)])
+    assert supervisor.run().losses == (1.0,)
+    assert all(later - sooner >= TICK_S for sooner, later in pairwise(looks))
 
 
 @pytest.mark.parametrize("policy", ["auto", "dynamic"])

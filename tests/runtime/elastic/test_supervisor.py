@@ -11,7 +11,7 @@ import pytest
 
 from runtime.elastic import Options, Outcome, parse_kills, train
 from runtime.elastic.children import Children, Ended, Inbox, Started
-from runtime.elastic.events import EventLog
+from runtime.elastic.events import EventLog, Stopwatch
 from runtime.elastic.keeper import Keeper
 from runtime.elastic.measure import Link
 from runtime.elastic.messages import Config, Done, Hello, Killed, Progress, Report, Sent, Upward
@@ -81,6 +81,18 @@ def test_a_failure_while_all_pause_for_a_joiner_is_no_join(supervisor: Superviso
     assert supervisor.gathering is not None
     assert supervisor.gathering.why == "node 0 has lost its peers (reset by peer)"
     assert supervisor.gathering.watch.failed == supervisor.killed_ns[1]
+
+
+def test_an_answer_lost_on_purpose_is_over_in_the_next_generation(supervisor: Supervisor) -> None:
+    """Who lost it goes on, and later reports another's failure: that began when it did, which nobody has told yet."""
+    hear(supervisor, Killed(node=0, moment="unheard", how="kill", step=0))
+    supervisor._take(1.0)
+    assert list(supervisor.killed_ns) == [0]
+    supervisor._call(supervisor.planning.start([0, 1], 2), [0, 1], Stopwatch(), "an answer was lost")
+    hear(supervisor, Report(node=0, generation=2, step=0, final=False, arrived=True, why="reset by peer"))
+    supervisor._take(1.0)
+    assert supervisor.gathering is not None
+    assert supervisor.gathering.watch.failed is None
 
 
 def test_a_pause_for_a_joiner_is_a_join(supervisor: Supervisor) -> None:

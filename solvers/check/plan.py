@@ -114,7 +114,7 @@ def _least_budget(problem: Problem, plan: PlanFile) -> list[str]:
         return violations
     if least is None:
         return [*violations, "status is infeasible, but least_budget_bytes is null"] if infeasible else violations
-    label, said = _said(plan.reason)
+    label, said = said_least(plan.reason)
     if infeasible and said != least:
         violations.append(f"least_budget_bytes is {least}, but reason does not say exactly or at least {least} bytes")
     budget: int = getattr(problem, field)
@@ -135,7 +135,7 @@ def _known_least(problem: Problem, least: int, is_lower_bound: bool) -> list[str
     return [f"least_budget_bytes is {least}, but the least feasible budget is {true}"]
 
 
-def _said(reason: str | None) -> tuple[str | None, int | None]:
+def said_least(reason: str | None) -> tuple[str | None, int | None]:
     """What the reason calls the least budget: `exactly` or `at least`, and how many bytes."""
     found = re.search(r"\b(exactly|at least) (\d+) bytes\b", reason or "")
     return (found[1], int(found[2])) if found else (None, None)

@@ -3,8 +3,10 @@
 import math
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from solvers.check.judge import Range
-from solvers.check.plan import judge_of
+from solvers.check.plan import judge_of, said_least
 from solvers.check.verdict import Verdict
 from solvers.ir.codec import PlanFile
 from solvers.ir.problem import Problem
@@ -45,7 +47,7 @@ def prove(problem: Problem, plan: PlanFile, verdict: Verdict) -> Proof:
     low, high = _best_us(problem, plan.bound_us)
     low = max(low, verdict.certified_us or 0.0)
     if plan.status is Status.INFEASIBLE:
-        return _impossible(problem, low, high)
+        return _impossible(problem, plan, low, high)
     if plan.bound_us is None:
         return Proof(low, None, False)
     claim = "optimality" if plan.status is Status.OPTIMAL else "bound"
@@ -64,10 +66,28 @@ def _best_us(problem: Problem, claimed: float | None) -> Range:
     return low, high
 
 
-def _impossible(problem: Problem, low: float, high: float) -> Proof:
+def _impossible(problem: Problem, plan: PlanFile, low: float, high: float) -> Proof:
+    """Infeasibility, with its least budget where that is not compared with the judge's own (`check_plan` does)."""
     judge, field = judge_of(problem.KIND), KINDS[problem.KIND].budget
     known = low == math.inf
     if not known and judge.least_budget_bytes is not None and field is not None:
         known = judge.least_budget_bytes(problem)[0] > getattr(problem, field)
-    false = () if high == math.inf else (f"status is infeasible, but a decision takes {high:.0f} us",)
-    return Proof(low, "infeasibility", known, false)
+    if high < math.inf:
+        return Proof(low, "infeasibility", False, (f"status is infeasible, but a decision takes {high:.0f} us",))
+    if not known or field is None or judge.least_budget_bytes is not None:
+        return Proof(low, "infeasibility", known)
+    holds, violations = _least_holds(problem, plan, field)
+    return Proof(low, "infeasibility", holds, violations)
+
+
+def _least_holds(problem: Problem, plan: PlanFile, field: str) -> tuple[bool, tuple[str, ...]]:
+    """Whether nothing fits one byte below the least budget claimed and, called exact, something may fit at it."""
+    least, best_us = plan.least_budget_bytes, judge_of(problem.KIND).best_us
+    if least is None or best_us is None or least <= getattr(problem, field):
+        return False, ()  # a violation of the plan file already
+    low, high = best_us(replace(problem, **{field: least - 1}), None)
+    if high < math.inf:
+        return False, (f"least_budget_bytes is {least}, but a decision fits into {least - 1} bytes",)
+    if said_least(plan.reason)[0] == "exactly" and best_us(replace(problem, **{field: least}), None)[0] == math.inf:
+        return False, (f"least_budget_bytes is exactly {least}, but no decision fits into {least} bytes",)
+    return low == math.inf, ()

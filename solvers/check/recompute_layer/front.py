@@ -16,6 +16,8 @@ from solvers.ir.recompute import RecomputeLayerProblem
 Ints = npt.NDArray[np.int64]
 MOST_PARTIAL = 60_000
 """Partial policies beyond which the layer is given up."""
+MOST_COMPARISONS = 200_000_000
+"""Pairs of partial policies compared, of all ops together, beyond which the layer is given up."""
 BLOCK = 256
 """Rows that thin out all others at a time."""
 LONGEST = 1_000_000
@@ -62,6 +64,7 @@ class _Enumeration:
         readers = [(j, i) for i, op in enumerate(problem.ops) if i in self.wanted for j in op.inputs]
         self.last = {j: i for j, i in sorted(readers, key=lambda pair: pair[1])}
         self.open: list[int] = []
+        self.comparisons = 0
 
     def run(self) -> Ints | None:
         """The rows of all whole policies."""
@@ -71,7 +74,10 @@ class _Enumeration:
             rows = self._with(i, rows)
             if rows.shape[1] > MOST_PARTIAL:
                 return None
-            rows = _thinned(self._alike(i, rows))
+            thinned = self._thinned(self._alike(i, rows))
+            if thinned is None:
+                return None
+            rows = thinned
         return rows
 
     def _alike(self, i: int, rows: Ints) -> Ints:
@@ -141,6 +147,26 @@ class _Enumeration:
             after[3] += op.time_us
         return after[:, after[4 + place] <= 0]
 
+    def _thinned(self, rows: Ints) -> Ints | None:
+        """The columns that no other is ≤ in every row; of equal ones the first; None after too many comparisons."""
+        left = np.unique(rows, axis=1)
+        left = left[:, np.argsort(left.astype(np.float64).sum(axis=0), kind="stable")]
+        kept = []
+        while left.shape[1]:
+            head, left = left[:, :BLOCK], left[:, BLOCK:]
+            self.comparisons += head.shape[1] * (head.shape[1] + left.shape[1])
+            if self.comparisons > MOST_COMPARISONS:
+                return None
+            below = np.all(head[:, :, None] <= head[:, None, :], axis=0)
+            np.fill_diagonal(below, False)
+            head = head[:, ~below.any(axis=0)]
+            kept.append(head)
+            worse = np.ones((head.shape[1], left.shape[1]), dtype=np.bool_)
+            for leader, row in zip(head, left, strict=True):
+                worse &= leader[:, None] <= row
+            left = left[:, ~worse.any(axis=0)]
+        return np.hstack(kept)
+
 
 def _largest_sums(times: list[int], most: int) -> Ints:
     """By 0…most, the largest sum of some of the times up to it."""
@@ -150,21 +176,3 @@ def _largest_sums(times: list[int], most: int) -> Ints:
     bits = np.frombuffer(reached.to_bytes(most // 8 + 1, "little"), dtype=np.uint8)
     sums: Ints = np.where(np.unpackbits(bits, bitorder="little")[: most + 1], np.arange(most + 1), 0)
     return np.maximum.accumulate(sums)
-
-
-def _thinned(rows: Ints) -> Ints:
-    """The columns that no other is ≤ in every row; of equal ones the first."""
-    left = np.unique(rows, axis=1)
-    left = left[:, np.argsort(left.astype(np.float64).sum(axis=0), kind="stable")]
-    kept = []
-    while left.shape[1]:
-        head, left = left[:, :BLOCK], left[:, BLOCK:]
-        below = np.all(head[:, :, None] <= head[:, None, :], axis=0)
-        np.fill_diagonal(below, False)
-        head = head[:, ~below.any(axis=0)]
-        kept.append(head)
-        worse = np.ones((head.shape[1], left.shape[1]), dtype=np.bool_)
-        for leader, row in zip(head, left, strict=True):
-            worse &= leader[:, None] <= row
-        left = left[:, ~worse.any(axis=0)]
-    return np.hstack(kept)

@@ -2,14 +2,20 @@
 
 import dataclasses
 import json
+import math
 import os
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from solvers.check.swap.small import MOST_DECISIONS
+from solvers.ir import SwapProblem
+from solvers.ir.codec import problem_to_raw, write_json
 from solvers.kinds import KINDS
-from tests.experiments.commands.console import call, refused, write_problem
+from tests.contract import contract_of
+from tests.experiments.commands.console import call, refused, tiny_problem, write_problem
 
 
 @pytest.fixture
@@ -118,19 +124,38 @@ def test_a_trace_never_writes_over_what_it_draws(problem: Path, plan: Path) -> N
 
 
 def test_a_claim_that_is_not_proven_is_said_to_be_and_strict_refuses_it(tmp_path: Path) -> None:
-    tight = write_problem(tmp_path / "tight.json")
-    path = tmp_path / "tight-plan.json"
-    assert call("solve", tight, "--solver", "milp-swap", "--out", path).code == 0
-    proof = call("check", tight, path)
-    assert proof.code == 0
-    proven = proof.figure("claim") == "optimality: proven"
-    assert proven or proof.figure("claim") == "optimality: claimed, not proven"
-    assert call("check", "--strict", tight, path).code == (0 if proven else 1)
-    told = json.loads(call("check", "--json", tight, path).out)
-    assert (told["claim"], told["proven"]) == ("optimality", proven)
+    many, path = tmp_path / "many.json", tmp_path / "many-plan.json"
+    write_json(many, problem_to_raw(_many_decisions()))
+    assert call("solve", many, "--solver", "milp-swap", "--out", path).code == 0
+    proof = call("check", many, path)
+    assert (proof.code, proof.figure("claim")) == (0, "optimality: claimed, not proven")
+    assert call("check", "--strict", many, path).code == 1
+    told = json.loads(call("check", "--json", many, path).out)
+    assert (told["claim"], told["proven"]) == ("optimality", False)
     _edit(path, bound_us=None, status="feasible")
-    nothing = call("check", "--strict", tight, path)
+    nothing = call("check", "--strict", many, path)
     assert (nothing.code, nothing.figure("claim")) == (0, "nothing is claimed")
+
+
+def test_strict_takes_a_claim_that_the_judge_proves(tmp_path: Path) -> None:
+    problem, path = tmp_path / "partition.json", tmp_path / "plan.json"
+    write_json(problem, problem_to_raw(contract_of("partition").tiny(0)))
+    assert call("solve", problem, "--solver", "dp", "--out", path).code == 0
+    strict = call("check", "--strict", problem, path)
+    assert (strict.code, strict.figure("claim")) == (0, "optimality: proven")
+    told = json.loads(call("check", "--json", problem, path).out)
+    assert (told["claim"], told["proven"]) == ("optimality", True)
+
+
+def _many_decisions() -> SwapProblem:
+    """The tiny problem with seven more tensors of one byte: 7! orders alone are more than the judge tries."""
+    tiny = tiny_problem()
+    more = tuple(replace(tiny.tensors[0], id=f"small {number}", bytes=1) for number in range(7))
+    assert math.factorial(len(more)) > MOST_DECISIONS
+    memory = tuple(size + len(more) for size in tiny.memory_bytes)
+    return replace(
+        tiny, tensors=(*tiny.tensors, *more), memory_bytes=memory, budget_bytes=tiny.budget_bytes + len(more)
+    )
 
 
 def test_a_plan_s_text_commands_no_terminal_and_is_cut(problem: Path, plan: Path) -> None:

@@ -58,14 +58,17 @@ class Opt:
             raise InvalidInput("opt needs dual values, which engine cpsat does not give: choose highs, gurobi or auto")
         short, factor = shortest(problem)
         search = Search(instance(short), self.NAME, limits, watch_in_us(watch, factor))
-        return in_us(trivial(search) or _Optimum(search, self.engine).answer(), factor)
+        return in_us(trivial(search) or _Optimum(search, self.engine, factor).answer(), factor)
 
 
 class _Optimum:
-    """One solve: cut, plan, tighten, polish, and the other solvers, each as long as it helps."""
+    """One solve: cut, plan, tighten, polish, and the other solvers, each as long as it helps.
 
-    def __init__(self, search: Search, engine: str) -> None:
-        self.search, self.engine = search, engine
+    `factor` is the unit of the search's times, in µs.
+    """
+
+    def __init__(self, search: Search, engine: str, factor: int) -> None:
+        self.search, self.engine, self.factor = search, engine, factor
         self.layers = find_layers(search.given)
         self.columns = column_count(search.given)
         self.bounds: BoundSearch | None = None
@@ -250,9 +253,9 @@ class _Optimum:
         if search.bound > proved:
             known = search.bound
             if known == search.objective:
-                search.notes.append(f"an engine proved the bound; a certificate proves {proved} of it")
+                search.notes.append(f"an engine proved the bound; a certificate proves {proved * self.factor} us of it")
                 return search.answer()
-            search.notes.append(f"the bound is the certificate's; an engine claims {known}")
+            search.notes.append(f"the bound is the certificate's; an engine claims {known * self.factor} us")
             search.bound = proved
         solution = search.answer()
         if bounds is None or bounds.bound_us <= 0:

@@ -5,8 +5,9 @@ import random
 import pytest
 
 from solvers.ir import Limits, RecomputeGraphProblem, RecomputeOp, Status
-from solvers.recompute.graph import Opt, OptIntervals, OptMilp
-from solvers.recompute.graph.instances import at_position, random_layered, wide_layers
+from solvers.recompute.graph import Checkmate, Opt, OptIntervals, OptMilp
+from solvers.recompute.graph.instances import at_position, random_layered, unet, wide_layers
+from tests.solvers.recompute.graph.layered import transformer
 
 
 def chains(seed: int) -> RecomputeGraphProblem:
@@ -33,11 +34,14 @@ def test_tiny_graphs_at_their_least_budgets_are_decided(seed: int) -> None:
     assert (answer.status, answer.objective) == (exact.status, exact.objective)
 
 
-@pytest.mark.parametrize("problem", [random_layered(50, seed=3), wide_layers(60, seed=2)], ids=lambda one: one.name)
+GRAPHS = (random_layered(50, seed=3), wide_layers(60, seed=2), unet(depth=1), transformer(layers=2, position=0.4))
+
+
+@pytest.mark.parametrize("problem", GRAPHS, ids=lambda one: one.name)
 def test_it_is_no_worse_than_its_members_with_half_the_work(problem: RecomputeGraphProblem) -> None:
     found = Opt().solve(problem, Limits(work=1.0)).objective
     assert found is not None
     base = sum(op.time_us for op in problem.ops)
-    for member in (OptIntervals(), OptMilp(engine="cpsat")):
+    for member in (OptIntervals(), OptMilp(engine="cpsat"), Checkmate()):
         other = member.solve(problem, Limits(work=0.5)).objective
         assert other is None or found <= other + base // 1000

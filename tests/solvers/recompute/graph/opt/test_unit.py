@@ -1,5 +1,7 @@
 """Another unit of time changes neither the plan nor the gap, and the certificate proves as much in it."""
 
+import re
+
 import pytest
 from msgspec.structs import replace
 
@@ -16,6 +18,11 @@ def in_units(problem: RecomputeGraphProblem, factor: int) -> RecomputeGraphProbl
     return replace(problem, ops=tuple(replace(op, time_us=op.time_us * factor) for op in problem.ops))
 
 
+def times_in(reason: str | None) -> list[float]:
+    """The microseconds that a reason tells."""
+    return [float(time) for time in re.findall(r"([\d.e+]+) us\b", reason or "")]
+
+
 @pytest.mark.parametrize("factor", [1_000_000, 10_000_019])
 def test_the_unit_of_time_changes_nothing(factor: int) -> None:
     problem, limits = transformer(layers=2, position=0.4), Limits(work=0.2)
@@ -24,6 +31,7 @@ def test_the_unit_of_time_changes_nothing(factor: int) -> None:
     assert (other.status, other.gap) == (one.status, one.gap)
     assert one.objective is not None
     assert other.objective == one.objective * factor
+    assert times_in(other.reason) == [time * factor for time in times_in(one.reason)]
     scaled = in_units(problem, factor)
     assert check_plan(scaled, plan_file(other, scaled.KIND, None)).violations == ()
 
@@ -39,6 +47,16 @@ def test_certificates_hold_in_the_grown_unit() -> None:
         faults = check_plan(problem, plan_file(answer, problem.KIND, None)).violations
         assert [text for text in faults if "no decision" not in text] == [], seed
     assert certified > 1
+
+
+def test_reasons_tell_microseconds() -> None:
+    told = 0
+    for seed in range(12):
+        one = Opt().solve(random_problem(seed), Limits(work=0.2))
+        other = Opt().solve(in_units(random_problem(seed), 1000), Limits(work=0.2))
+        assert times_in(other.reason) == [time * 1000 for time in times_in(one.reason)], seed
+        told += bool(times_in(other.reason))
+    assert told > 1
 
 
 def test_times_without_a_common_divisor_and_without_any_time_stay() -> None:

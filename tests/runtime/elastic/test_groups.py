@@ -97,9 +97,9 @@ def test_a_peer_that_never_comes(store: TCPStore) -> None:
 
 
 def test_the_wait_is_bounded_though_nobody_tells(store: TCPStore) -> None:
-    meeting = Meeting(store, timeout_s=0.3)
+    meeting = Meeting(store, timeout_s=SHORT_S)  # the connection to the store has no longer, either
     said = meeting.said.get(timeout=PATIENT / 2)
-    assert said == "not all members came within 0.3 s" or "timeout" in said
+    assert said == "not all members came within 3 s" or "timeout" in said.lower()
 
 
 def test_where_names_the_calls_of_the_main_thread(store: TCPStore) -> None:

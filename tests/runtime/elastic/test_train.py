@@ -46,8 +46,8 @@ def injected(outcome: Outcome) -> list[tuple[object, object]]:
 @pytest.mark.soak
 def test_eight_seven_six_seven_eight(tmp_path: Path) -> None:
     """One process is killed, one is stopped; it comes back, and a fresh one takes the other's place."""
-    steps = 60
-    outcome = live(8, steps, "2@3.forward, 5@8.backward.stop, return@16, fresh@30", hang_s=4, run_dir=tmp_path)
+    steps = 80
+    outcome = live(8, steps, "2@3.forward, 5@8.backward.stop, return@16, fresh@45", hang_s=10, run_dir=tmp_path)
     same(outcome, steps)
     assert outcome.nodes == (8, 7, 6, 7, 8)
     lost = [recovery.lost for recovery in outcome.recoveries]

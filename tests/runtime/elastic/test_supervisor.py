@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import cast
 
 import pytest
@@ -161,3 +162,12 @@ def test_an_interrupt_while_a_training_is_set_up_leaves_no_process(monkeypatch: 
     with pytest.raises(KeyboardInterrupt):
         train(JOB, nodes=2, steps=1, options=Options(problem=costs(2)))
     assert not workers()
+
+
+def test_a_resumed_training_that_fails_before_all_layers_are_read_reads_them_again(tmp_path: Path) -> None:
+    live(4, 2, checkpoint_dir=tmp_path, checkpoint_every=2)
+    outcome = live(4, 4, "1@2.regroup", checkpoint_dir=tmp_path, resume=True)
+    same(outcome, 4)
+    first = outcome.recoveries[0]
+    assert (outcome.resumed, first.lost, first.step) == (2, (1,), 2)
+    assert first.restored.endswith("all layers go back to the checkpoint before step 2")

@@ -10,6 +10,7 @@ import os
 import pickle
 import re
 import shutil
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -115,16 +116,24 @@ def finish(folder: Path, origin: Origin, losses: Mapping[int, float], keep: int)
         form=FORM, step=step, origin=origin, losses=tuple(known[at] for at in range(step)), files=files
     )  # fmt: skip
     _write(folder / MANIFEST, msgspec.json.encode(manifest))
-    for part in parts:
-        (folder / f"part-{part.node}.json").unlink()
     target = folder.with_name(f"step-{step:08d}")
-    if target.exists():  # one that could not be used, or of the same step: after a way back
-        shutil.rmtree(target)
-    folder.rename(target)
-    _sync(target.parent)
+    _put(folder, target)
+    for part in parts:  # only now: whoever is killed before the rename leaves all that another one needs to finish it
+        with suppress(OSError):
+            (target / f"part-{part.node}.json").unlink()
     for _, old in steps_in(target.parent)[keep:]:
         shutil.rmtree(old, ignore_errors=True)
     return Checkpoint(target, manifest)
+
+
+def _put(folder: Path, target: Path) -> None:
+    """Gives a checkpoint its name; one of that name goes only once the new one is in its place."""
+    if target.exists():  # one that could not be used, or of the same step: after a way back
+        target.rename(target.with_name(f"replaced-{target.name}-{time.time_ns()}"))
+    folder.rename(target)
+    _sync(target.parent)
+    for old in target.parent.glob("replaced-step-*"):
+        shutil.rmtree(old, ignore_errors=True)
 
 
 def steps_in(folder: Path) -> list[tuple[int, Path]]:
@@ -134,9 +143,10 @@ def steps_in(folder: Path) -> list[tuple[int, Path]]:
 
 
 def left_aside(folder: Path) -> Iterator[Path]:
-    """What is no checkpoint, since some of its parts are lacking."""
-    if folder.is_dir():
-        yield from (path for path in folder.iterdir() if _ASIDE.fullmatch(path.name))
+    """What is no checkpoint, since some of its parts are lacking; the newest step first, and its last generation."""
+    names = ((_ASIDE.fullmatch(path.name), path) for path in folder.iterdir()) if folder.is_dir() else ()
+    there = ((int(found[1]), int(found[2]), path) for found, path in names if found)
+    yield from (path for _, _, path in sorted(there, reverse=True))
 
 
 def verified(path: Path, origin: Origin) -> Checkpoint:

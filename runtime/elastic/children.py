@@ -16,7 +16,7 @@ from torch._C._distributed_c10d import TCPStore
 
 from runtime.elastic.keeper import Kept
 from runtime.elastic.messages import EVENTS, UPWARD, Config, Sent
-from runtime.elastic.store import FOREVER, connect
+from runtime.elastic.store import FOREVER, connect, patiently
 
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
@@ -144,7 +144,7 @@ class Ear:
         self._thread.start()
 
     def _take(self, store: TCPStore) -> None:
-        while (news := store.queue_pop(EVENTS)) != CLOSED:
+        while (news := patiently(store.queue_pop, EVENTS)) != CLOSED:
             self._inbox.put(UPWARD.decode(news))
 
     def close(self) -> None:

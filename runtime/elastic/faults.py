@@ -13,3 +13,10 @@ class SupervisorLost(BayplanError):
 
 class JobFault(BayplanError):
     """The job itself cannot go on, with any processes: the training ends with this sentence."""
+
+
+def in_words(error: Exception) -> str:
+    """What went wrong: the system's own words, if it was the system, else the kind of error and its first line."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return ": ".join([type(error).__name__, *str(error).strip().splitlines()[:1]])

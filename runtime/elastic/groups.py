@@ -68,7 +68,7 @@ class Groups:
         self._made = self._met(number, found)
         self._sockets.settle()
         if not self._spare:
-            Thread(target=self._connect_ahead, daemon=True).start()
+            Thread(target=self._connect_ahead, args=(number,), daemon=True).start()
 
     def _meet(self, number: int, node: int, sets: list[tuple[int, ...]], found: Found) -> None:
         made: Made = {}
@@ -88,9 +88,12 @@ class Groups:
         else:
             found.put(made)
 
-    def _connect_ahead(self) -> None:
+    def _connect_ahead(self, number: int) -> None:
+        """For the generation after this one; what comes later than that is dropped."""
         with suppress(SupervisorLost):  # whoever needs it will see
-            self._spare.append(connect(*self._address, self._timeout_s))
+            made = connect(*self._address, self._timeout_s)
+            if self._number == number:  # else its socket may count as the next generation's, and be cut with those
+                self._spare.append(made)
 
     def _met(self, number: int, found: Found) -> Made:
         """What the thread has made, unless the generation ends before."""

@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol
 
 from runtime.elastic.checkpoint import Checkpoint, aside, finish, left_aside, newest
 from runtime.elastic.events import EventLog
+from runtime.elastic.faults import in_words
 from runtime.elastic.messages import Saved, Saving
 
 
@@ -78,7 +79,7 @@ class Keeper:
         try:
             made = finish(aside(self._folder, *key), self._saving.origin, losses, self._saving.keep)
         except Exception as error:  # whoever waits for this thread is to hear of any
-            fault = (isinstance(error, OSError) and error.strerror) or f"{type(error).__name__}: {error}"
+            fault = in_words(error)
         size = sum(one.bytes for one in made.manifest.files.values()) if made else 0
         took_us = (time.monotonic_ns() - began) // 1000
         self._inbox.put(Kept(*key, took_us, size, "" if made else fault))
@@ -96,6 +97,7 @@ class Keeper:
         self._log.add("checkpoint", step=news.step, took_us=news.took_us, size_bytes=news.size_bytes)
         for old in [key for key in self._parts if key[0] < news.step]:
             del self._parts[old]
+            self._failed.add(old)  # who still writes into it finds its folder gone, which is nobody's fault
             self._log.add("checkpoint-dropped", step=old[0], why="a node has ended before its part was written")
             self._drop(aside(self._folder, *old))
 

@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from runtime.elastic.checkpoint import finish, left_aside
+from runtime.elastic.faults import in_words
 from runtime.elastic.messages import CONFIG, Config
 
 PR_SET_PDEATHSIG = 1
@@ -136,13 +137,18 @@ class Nursery:
         saving = self._config.saving
         if saving is None or not saving.on_exit:
             return "its state was not to be saved (save_on_exit)"
+        why = ", since not all layers came to the same step"
         try:
-            for folder in sorted(left_aside(Path(saving.folder)), reverse=True):
+            folders = list(left_aside(Path(saving.folder)))
+        except OSError as error:
+            folders, why = [], f" ({in_words(error)})"
+        for folder in folders:
+            try:
                 if made := finish(folder, saving.origin, self._losses, saving.keep):
                     return f"its state after {made.manifest.step} steps is in {made.path}: resume goes on with it"
-        except OSError as error:
-            return f"its state could not be saved ({error.strerror})"
-        return "its state could not be saved, since not all layers came to the same step: the checkpoint before stands"
+            except Exception as error:  # of a torn part, too: the last word is to be said whatever happens
+                why = f" ({in_words(error)})"
+        return f"its state could not be saved{why}: the checkpoint before stands"
 
 
 def main(folder: Path, terminal: int) -> None:

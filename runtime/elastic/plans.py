@@ -150,17 +150,20 @@ class Planning:
         solution = self._solved(problem)
         if solution.plan is not None:
             return self._decided(problem, solution.plan, names, layout)
-        return self._anew(nodes, solution)
+        return self.anew(nodes, solution.reason or "no plan was found")
 
-    def _anew(self, nodes: Collection[int], solution: Solution[ReplanPlan]) -> Decided:
-        """From a checkpoint: peers do not hold every layer, or nothing can be reached from the running layout."""
+    def anew(self, nodes: Collection[int], why: str) -> Decided:
+        """What these nodes do from a checkpoint, or from the beginning, since peers cannot give every layer (`why`).
+
+        Raises `InvalidInput` where so few nodes cannot hold the job.
+        """
         problem = msgspec.structs.replace(
             self._problem, nodes=len(nodes), max_depth=min(self._problem.layers, len(nodes))
         )
         found = self._solved(problem)
         if found.plan is None:
             raise InvalidInput(
-                f"{len(nodes)} processes are left, but the job needs more ({found.reason or solution.reason}): start "
+                f"{len(nodes)} processes are left, but the job needs more ({found.reason or why}): start "
                 "with more nodes, or allow each more memory"
             )
         free = iter(sorted(nodes))
@@ -169,9 +172,7 @@ class Planning:
         )
         plan = msgspec.structs.replace(found.plan, pipelines=pipelines, transfers=None)
         decided = self._decided(problem, plan, {}, Layout(()))
-        return Decided(
-            decided.layout, (), decided.walks, decided.groups, restored=solution.reason or "no plan was found"
-        )
+        return Decided(decided.layout, (), decided.walks, decided.groups, restored=why)
 
     def _solved(self, problem: ReplanProblem) -> Solution[ReplanPlan]:
         """The plan made ahead, or one made now; judged either way."""

@@ -1,17 +1,20 @@
 """The store where all meet: the supervisor's, with a connection for each thread, since a waiting one blocks others."""
 
 import time
+from collections.abc import Callable
 from datetime import timedelta
 from threading import Lock
 
 import msgspec
 from torch._C._distributed_c10d import TCPStore
+from torch.distributed import DistStoreError
 
 from runtime.elastic.faults import SupervisorLost
 from runtime.elastic.messages import EVENTS, Sent, Upward
 from solvers.ir.errors import InvalidInput
 
 FOREVER = timedelta(days=1)
+"""After so long a wait asks again (`patiently`)."""
 
 
 def open_store(host: str, port: int) -> TCPStore:
@@ -30,6 +33,19 @@ def connect(host: str, port: int, timeout_s: float) -> TCPStore:
         return TCPStore(host, port, is_master=False, wait_for_workers=False, timeout=timedelta(seconds=timeout_s))
     except (RuntimeError, OSError) as error:
         raise SupervisorLost(f"no supervisor answers on {host}:{port} ({_first_line(error)})") from error
+
+
+def patiently(ask: Callable[[str], bytes], key: str) -> bytes:
+    """Asks a store (`get` or `queue_pop` of a connection) until there is an answer, whatever its connection's timeout.
+
+    A connection can be used after a timeout. One that is broken raises `DistNetworkError`, a `RuntimeError`.
+    """
+    while True:
+        try:
+            return ask(key)
+        except DistStoreError as error:
+            if "timeout" not in str(error):
+                raise
 
 
 class Line:
@@ -56,7 +72,7 @@ class Line:
         """Waits for a key's value, however long that takes."""
         self.reading = True
         try:
-            found: bytes = self._waiting.get(key)
+            found = patiently(self._waiting.get, key)
         except (RuntimeError, OSError) as error:
             raise SupervisorLost("the supervisor has ended: nothing was left to train for") from error
         self.reading = False

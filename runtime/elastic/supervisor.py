@@ -5,18 +5,15 @@ One file: what happens to a training is one story, and each event may come in an
 
 import queue
 import time
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
 from threading import Thread
-from typing import NamedTuple
 
 import msgspec
-from torch._C._distributed_c10d import TCPStore
 
 from runtime.elastic.checkpoint import Checkpoint
-from runtime.elastic.children import Children, Ended, Inbox, Started
+from runtime.elastic.children import Ended, Started
 from runtime.elastic.events import Change, EventLog, Stopwatch
-from runtime.elastic.keeper import Keeper, Kept
+from runtime.elastic.keeper import Kept
 from runtime.elastic.messages import (
     Config,
     Done,
@@ -33,6 +30,7 @@ from runtime.elastic.messages import (
 )
 from runtime.elastic.outcome import Outcome
 from runtime.elastic.plans import Decided, Layout, Planning
+from runtime.elastic.posts import Beginning, Gathering, Node, Posts
 from runtime.elastic.walk import Shapes
 from runtime.elastic.watching import beat_key, tell_key
 from runtime.elastic.worker import AGAIN, BYE
@@ -41,46 +39,10 @@ from solvers.ir.errors import BayplanError, InvalidInput
 TICK_S = 0.05
 START_S = 300
 """Within this time all processes must have said hello."""
+MOST_VAIN = 3
+"""So many generations in a row may end without a step while nodes stay the same."""
 GRACE_S = 5.0
 """What the nursery may take to make a checkpoint of what workers have saved, before it is ended."""
-
-
-@dataclass
-class Node:
-    """A process under its present number; `ready`: it waits to be called."""
-
-    pid: int
-    ready: bool = False
-    gone: bool = False
-    hung: bool = False
-
-
-@dataclass
-class Gathering:
-    """A generation is ending: who has reported, why, and since when."""
-
-    watch: Stopwatch
-    why: str
-    began_s: float
-    reports: dict[int, Report] = field(default_factory=dict)
-
-
-class Posts(NamedTuple):
-    """How the supervisor reaches its processes, and they it; who keeps checkpoints."""
-
-    store: TCPStore
-    inbox: Inbox
-    children: Children
-    keeper: Keeper
-
-
-class Beginning(NamedTuple):
-    """How many nodes there are, types and shapes between layers, the first layout, the checkpoint to go on with."""
-
-    nodes: int
-    shapes: Shapes
-    layout: Callable[[Collection[int]], Decided]
-    resumed: Checkpoint | None
 
 
 class Supervisor:
@@ -103,6 +65,7 @@ class Supervisor:
         self.checkpoint: Checkpoint | None = None  # that the next generation begins from
         self.gathering: Gathering | None = None
         self.pausing = False
+        self.vain = 0  # generations in a row that ended without a step, though nobody had ended or come
         self.changes: list[Change] = []
         self.losses: dict[int, float] = {}
         self.took_us: dict[int, int] = {}
@@ -140,9 +103,12 @@ class Supervisor:
 
     def run(self) -> Outcome:
         """Until every member has said that it is done, and the last checkpoint is whole."""
+        looked = time.monotonic()
         while not (self._is_done() and not self.keeper.busy):
             self._take(TICK_S)
-            self._look_for_hangs()
+            if time.monotonic() - looked >= TICK_S:  # it asks the store for every heart: not after every message
+                self._look_for_hangs()
+                looked = time.monotonic()
             self._go_on()
         self.store.set(f"end/{self.generation}", BYE.decode())
         self.log.add("done", steps=self.config.steps)
@@ -165,7 +131,7 @@ class Supervisor:
         except queue.Empty:
             return
         if isinstance(news, Started):
-            self.nodes[news.node] = Node(news.pid)
+            self.nodes.setdefault(news.node, Node(news.pid))  # its hello may have come before
             self.born[news.pid] = news.node
             self.log.add("started", node=news.node, pid=news.pid)
         elif isinstance(news, Ended):
@@ -235,6 +201,7 @@ class Supervisor:
     def _progress(self, message: Progress, at_ns: int) -> None:
         if message.generation != self.generation:
             return
+        self.vain = 0
         self._lost_and_found(message.step, message.loss)
         self.took_us[message.step] = message.took_us
         self.log.add(
@@ -308,9 +275,10 @@ class Supervisor:
             return
         gathering = self.gathering
         if gathering is None:
-            why = "" if self.pausing else f"node {message.node} has lost its peers ({message.why})"
+            joining = self.pausing and not message.why
+            why = "" if joining else f"node {message.node} has lost its peers ({message.why})"
             gathering = self._gather(why, message.node)
-            if self.pausing:
+            if joining:
                 gathering.watch.failed = gathering.watch.known
         gathering.reports[message.node] = message
         self.log.add("left", at_ns, node=message.node, generation=message.generation, step=message.step)
@@ -334,7 +302,14 @@ class Supervisor:
         nodes = sorted({*left, *self._waiting()})
         if not nodes:
             raise InvalidInput(f"no process is left ({gathering.why}): start with more nodes")
-        self._call(self.planning.decide(self.settled, nodes), nodes, gathering.watch, gathering.why)
+        self._call(self._decide(nodes), nodes, gathering.watch, gathering.why)
+
+    def _decide(self, nodes: Collection[int]) -> Decided:
+        """From the layers that are there for sure; anew while the first ones, or those of a checkpoint, are not."""
+        cut_short = self.decided is not None and bool(self.decided.restored) and self.settled is not self.decided.layout
+        if cut_short or not self.settled.pipelines:
+            return self.planning.anew(nodes, "the layers were not all there yet")
+        return self.planning.decide(self.settled, nodes)
 
     def _waiting(self) -> list[int]:
         return [number for number, node in self.nodes.items() if node.ready and not node.gone]
@@ -371,8 +346,11 @@ class Supervisor:
             self.nodes[node].ready = False
             self.store.set(f"call/{node}", str(number))
         lost = [node for node in before if node not in nodes]
+        self._require_use(why, changed=bool(lost or joined))
         if watch.failed is None and lost:  # None stays where nobody told
             watch.failed = min((self.killed_ns[node] for node in lost if node in self.killed_ns), default=None)
+        for node in nodes:
+            self.killed_ns.pop(node, None)  # whoever goes on has not failed: an answer lost on purpose is over
         for node in lost:
             if self.nodes[node].hung:
                 self.store.set(f"renamed/{node}", str(self._number()))
@@ -394,6 +372,15 @@ class Supervisor:
             pipelines=msgspec.to_builtins(decided.layout.pipelines), failed=sorted(decided.layout.failed),
             moves=[[one.layer, one.source, one.target] for one in decided.moves],
         )  # fmt: skip
+
+    def _require_use(self, why: str, *, changed: bool) -> None:
+        """Refuse to go on where the same nodes meet again and again, and none of their steps counts."""
+        self.vain = 0 if changed else self.vain + 1
+        if self.vain > MOST_VAIN:
+            raise InvalidInput(
+                f"generations ended {self.vain} times without a step though nobody has ended ({why}): give more than "
+                f"timeout_s={self.config.timeout_s:g}"
+            )
 
     def _restored(self, reason: str) -> str:
         """Peers cannot give all layers, so all layers go back to one step: an optimizer's steps must agree."""

@@ -4,7 +4,7 @@ import re
 import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
@@ -23,8 +23,9 @@ from runtime.elastic.messages import Config, Injection, Saving
 from runtime.elastic.outcome import Outcome
 from runtime.elastic.parts import origin_of
 from runtime.elastic.plans import Planning, Policy, require_start
+from runtime.elastic.posts import Beginning, Posts
 from runtime.elastic.store import open_store
-from runtime.elastic.supervisor import Beginning, Posts, Supervisor
+from runtime.elastic.supervisor import Supervisor
 from solvers.ir.errors import InvalidInput, require_at_least
 from solvers.ir.replan import ReplanProblem
 
@@ -119,15 +120,14 @@ def train(
 def _at_work(config: Config, store: TCPStore, log: EventLog) -> Iterator[Posts]:
     """The processes and threads of a training, of which none is left afterwards."""
     inbox: Inbox = SimpleQueue()
-    ear = Ear(store, config.host, inbox)
-    children = Children(config, inbox)
-    keeper = Keeper(config.saving, inbox, log)
-    try:
+    with ExitStack() as left:
+        keeper = Keeper(config.saving, inbox, log)
+        left.callback(keeper.close)
+        ear = Ear(store, config.host, inbox)
+        left.callback(ear.close)
+        children = Children(config, inbox)
+        left.callback(children.close)  # first: who is left may still write, and tell
         yield Posts(store, inbox, children, keeper)
-    finally:
-        children.close()
-        ear.close()
-        keeper.close()
 
 
 def _outcome(supervisor: Supervisor, first: Beginning) -> Outcome:

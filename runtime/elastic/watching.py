@@ -8,10 +8,12 @@ from pathlib import Path
 from threading import Thread, main_thread
 from typing import NoReturn
 
+from torch._C._distributed_c10d import TCPStore
+
 from runtime.elastic.faults import SupervisorLost
 from runtime.elastic.messages import Config, Late
 from runtime.elastic.sockets import Sockets
-from runtime.elastic.store import FOREVER, Line, connect
+from runtime.elastic.store import FOREVER, Line, connect, patiently
 
 LEFT_ALONE = 3
 """Exit code of a worker whose supervisor has ended."""
@@ -49,16 +51,16 @@ class Watch:
         Thread(target=self._beat, args=(beats,), daemon=True).start()
         Thread(target=self._listen, args=(listens,), daemon=True).start()
 
-    def _beat(self, store: object) -> None:
+    def _beat(self, store: TCPStore) -> None:
         with suppress(RuntimeError, OSError):  # the listening thread says why
             while True:
-                store.set(beat_key(self._pid), str(time.monotonic()))  # type: ignore[attr-defined]
+                store.set(beat_key(self._pid), str(time.monotonic()))
                 time.sleep(self._config.hang_s / 5)
 
-    def _listen(self, store: object) -> None:
+    def _listen(self, store: TCPStore) -> None:
         try:
             while True:
-                said = store.queue_pop(tell_key(self._pid)).decode().split()  # type: ignore[attr-defined]
+                said = patiently(store.queue_pop, tell_key(self._pid)).decode().split()
                 what, number = said[0], int(said[1])
                 if what == "pause":
                     self.paused = max(self.paused, number)

@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from runtime.layout.host_lane import Done
-
 ALIGNMENT_BYTES = 64
 """Where a parameter begins in its chunk: what vectorised kernels of the CPU and the GPU ask for."""
 
@@ -98,8 +96,6 @@ class Chunk:
     """When its gradients are on the host, if they have left since it was loaded."""
     left_whole: bool = False
     """All its gradients left together, and there were none from before."""
-    widened: Done | None = None
-    """The host's work on the gradients that left last."""
     versions: int = 0
     """Of the masters whose numbers the travelling bytes have."""
     updated: bool = False

@@ -25,7 +25,7 @@ class Gradients:
         self.on_left: Callable[[Chunk], None] = lambda chunk: None
         self._worker = lane
         self.lane = torch.Stream(device=log.device)
-        self._leaving: list[tuple[Chunk, torch.Event]] = []
+        self._leaving: list[tuple[torch.Event, Done | None]] = []
 
     def take(self, chunk: Chunk, place: int, slot: Slot) -> bool:
         """Take a complete gradient; whether it was the last one that the chunk waits for."""
@@ -87,11 +87,11 @@ class Gradients:
         for place in sorted(chunk.came - added.keys()):
             slot = chunk.slots[place]
             slot.master.grad = chunk.gradient_home(slot)
-        chunk.widened = self._accumulate(chunk, target, added) if added or chunk.mixed else None
+        widened = self._accumulate(chunk, target, added) if added or chunk.mixed else None
         chunk.left_whole = not added and _complete(chunk) and not _graph_is_kept()
         chunk.own.clear()
         chunk.came.clear()
-        self._leaving.append((chunk, chunk.left))
+        self._leaving.append((chunk.left, widened))
         self.on_left(chunk)
 
     def _copy(self, chunk: Chunk, target: Tensor) -> None:
@@ -122,11 +122,10 @@ class Gradients:
 
     def settle(self) -> None:
         """Let the host wait until all gradients that left are there; those of a backward that failed, too."""
-        for chunk, left in self._leaving:
+        for left, widened in self._leaving:
             left.synchronize()
-            if chunk.widened is not None:
-                chunk.widened.wait()
-                chunk.widened = None
+            if widened is not None:
+                widened.wait()
         self._leaving.clear()
 
 

@@ -106,7 +106,7 @@ class Store:
             assert chunk.loaded is not None
             self._compute().wait_event(chunk.loaded)
             chunk.ready = True
-        chunk.used = None
+        chunk.used = chunk.left = None
 
     def gradient(self, chunk: Chunk, place: int, slot: Slot) -> None:
         """A gradient of this backward is complete; with the chunk's last one all leave for the host."""
@@ -181,7 +181,7 @@ class Store:
         if chunk.updated:
             raise InvalidInput(
                 f"chunk {chunk.number} is read after its update ran beside backward and before the optimizer's step: "
-                "wrap with overlap_update=False, and begin again from saved states"
+                "unwrap(model), load saved states, and wrap again with overlap_update=False"
             )
         with self.lane:
             chunk.storage.resize_(chunk.room_bytes)

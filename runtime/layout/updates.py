@@ -2,15 +2,18 @@
 
 An optimizer of PyTorch's that treats every parameter by itself may be given its parameters in any portions: the numbers
 are the same. Each chunk has a shadow of the user's optimizer: the same class, states and settings, fewer parameters.
-Where nothing between backward and step changes gradients or settings, a chunk is updated while backward still runs.
+Where nothing between backward and step changes gradients, parameters or settings, a chunk is updated while backward
+still runs.
 """
 
+import zlib
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from types import MethodType
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
 from runtime.layout.chunk import Chunk
@@ -20,9 +23,13 @@ from solvers.ir.errors import InvalidInput
 
 CPU_UPDATES_PER_S = 4_000_000_000
 """Parameters that a host updates in a second, on sim, as plans assume (solvers/layout)."""
+CHANGED = "gradients or parameters change between backward and step, as clipping and decay do"
+"""Why nothing overlaps where somebody was seen to change them."""
 PORTIONED = ("SGD", "Adam", "AdamW", "NAdam", "RAdam", "Adamax", "Adadelta", "Adagrad", "RMSprop", "Rprop", "ASGD")
 """Optimizers of `torch.optim` that treat each parameter by itself."""
 Settings = tuple[tuple[tuple[str, object], ...], ...]
+Seen = tuple[tuple[int, ...], int | None, tuple[int, ...]]
+"""Of a chunk: its gradients, its masters' version unless the worker changes it, and all checksums where they count."""
 
 
 class Updates:
@@ -43,10 +50,10 @@ class Updates:
         self.reason = _why_not(optimizer, overlap)
         self.overlapping = False
         self._looked_on = False
-        self.broken = False
         self._backwards = self._ended = 0
         self._settings: Settings = ()
-        self._versions: dict[int, tuple[int, ...]] = {}
+        self._seen: dict[int, Seen] = {}
+        self._after: dict[int, int] = {}
         self._updated: set[int] = set()
         self._doing: list[tuple[Chunk, Done]] = []
         self._own_step = optimizer.__dict__.get("step")
@@ -56,9 +63,18 @@ class Updates:
             whole.__dict__["_wrapped_by_lr_sched"] = True
         self._our_step = MethodType(whole, optimizer)
         optimizer.step = self._our_step  # type: ignore[method-assign]
+        self._guard = optimizer.register_state_dict_pre_hook(lambda _: self.require_unchanged())
 
     def close(self) -> None:
-        """The optimizer steps by itself again; a wrapper that others have put around ours since stays."""
+        """The optimizer steps by itself again; a wrapper that others have put around ours since stays.
+
+        What the worker has begun is done then; an update of it that failed has been told by `step`, or never was asked
+        for.
+        """
+        self._guard.remove()
+        for _, done in self._doing:
+            with suppress(Exception):
+                done.wait()
         if self._optimizer.__dict__.get("step") is not self._our_step:
             return
         if self._own_step is None:
@@ -68,11 +84,26 @@ class Updates:
 
     def require_whole(self) -> None:
         """A forward that trains begins: raise `InvalidInput` where the last backward's updates came and no step did."""
+        self._require_no_failure()
         if self._updated:
             self._refuse("a forward came before the optimizer's step")
 
+    def require_unchanged(self) -> None:
+        """Somebody asks for states: raise `InvalidInput` where some are of this step and others of the one before."""
+        self._require_no_failure()
+        if self._updated:
+            raise InvalidInput(
+                "states are asked for between backward and the optimizer's step, but chunks have been updated beside "
+                "backward already: ask after the step, or wrap with overlap_update=False"
+            )
+
+    def _require_no_failure(self) -> None:
+        if self._updated and self._backwards > self._ended:
+            self._refuse("a backward failed after chunks were updated beside it", "")
+
     def begin_backward(self) -> None:
         """A backward begins: whether its chunks may be updated in it, and by which settings."""
+        self._require_no_failure()
         self._backwards = self._ended + 1  # one that failed does not count
         if self._backwards == 1:
             self._settings = settings_of(self._optimizer)
@@ -85,9 +116,9 @@ class Updates:
             self._updated.add(chunk.number)
 
     def end_backward(self) -> None:
-        """Remember what the gradients are: a change before the step forbids to overlap."""
+        """Remember what gradients and masters are: a change before the step forbids to overlap."""
         self._ended += 1
-        self._versions = {chunk.number: _versions(chunk) for chunk in self._chunks}
+        self._seen = {chunk.number: self._see(chunk) for chunk in self._chunks}
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """What the optimizer's own step does, its masters up to date when it returns."""
@@ -95,6 +126,7 @@ class Updates:
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        self._require_no_failure()
         self._settle()
         self._look()
         if is_portioned(self._optimizer):
@@ -107,36 +139,43 @@ class Updates:
         for chunk, done in self._doing:
             done.wait()
             done.tell(self.log, "cpu-update", chunk.number)
+            if self._after.get(chunk.number) != chunk.version():
+                self._forbid(CHANGED)
             chunk.updated = False
         self._doing.clear()
         self._updated.clear()
         self._backwards = self._ended = 0
-        self._versions = {}
+        self._seen = {}
         self.log.end_step()
         if self._own_step is not None:
             self._optimizer.__dict__["_opt_called"] = True  # what a scheduler that wrapped `step` looks at
         return loss
 
     def _look(self) -> None:
-        """Whether somebody has changed gradients or settings since backward, or called it several times."""
-        if any(self._versions.get(chunk.number) not in (None, _versions(chunk)) for chunk in self._chunks):
-            self._forbid("gradients change between backward and step, as clipping and scaling do")
+        """Whether somebody has changed gradients, masters or settings since backward, or called it several times."""
+        if any(self._seen.get(chunk.number) not in (None, self._see(chunk)) for chunk in self._chunks):
+            self._forbid(CHANGED)
         if self._backwards and settings_of(self._optimizer) != self._settings:
             self._forbid("the optimizer's settings change between backward and step")
         if self._backwards > 1:
             self._forbid("gradients of several backward passes are added before a step")
         self._looked_on = self._looked_on or self._backwards == 1
 
+    def _see(self, chunk: Chunk) -> Seen:
+        """What a chunk is now. Until a step has shown that nothing changes, also what no version counts (`.data`)."""
+        undecided = self.reason is None and not self._looked_on
+        versions = None if chunk.number in self._updated else chunk.version()
+        return _versions(chunk), versions, _checksums(chunk) if undecided else ()
+
     def _forbid(self, reason: str) -> None:
         self.reason = self.reason or reason
         if self._updated:
             self._refuse(reason)
 
-    def _refuse(self, what: str) -> None:
-        self.broken = True
+    def _refuse(self, what: str, otherwise: str = ", with overlap_update=False if the loop is meant so") -> None:
         raise InvalidInput(
-            f"{what}, but chunks have been updated beside backward already, since the steps before did otherwise: wrap "
-            "with overlap_update=False, and begin again from saved states"
+            f"{what}, so the masters are partly of this step and partly of the one before: unwrap(model), load saved "
+            f"states, and wrap again{otherwise}"
         )
 
     def _rest(self) -> None:
@@ -165,6 +204,7 @@ class Updates:
             with torch.no_grad():
                 self._raw_step(shadow)
             chunk.narrow()
+        self._after[chunk.number] = chunk.version()
 
     def _shadow(self, chunk: Chunk) -> Optimizer:
         """The user's optimizer with this chunk's parameters only; states and settings are its own."""
@@ -211,6 +251,18 @@ def _raw(optimizer: Optimizer) -> Callable[..., Any]:
 def _versions(chunk: Chunk) -> tuple[int, ...]:
     grads = (slot.master.grad for slot in chunk.slots)
     return tuple(-1 if one is None else hash((id(one), one._version)) for one in grads)
+
+
+def _checksums(chunk: Chunk) -> tuple[int, ...]:
+    """Of the bytes of all masters and gradients."""
+    masters = [slot.master for slot in chunk.slots]
+    return tuple(_checksum(one) for one in [*masters, *(one.grad for one in masters)] if one is not None)
+
+
+def _checksum(tensor: Tensor) -> int:
+    held = tensor.detach()
+    plain = held if held.layout is torch.strided else held.to_dense()
+    return zlib.crc32(plain.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
 
 
 def _why_not(optimizer: Optimizer, overlap: bool) -> str | None:

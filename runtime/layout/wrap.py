@@ -180,6 +180,7 @@ class Wrapped:
         self._walk = Walk(self._walked(decided, chunks), store, places, self.updates)
         self._refused = refused(self.model, self.device)
         self._refused.__enter__()
+        self._guard = self.model.register_state_dict_pre_hook(lambda *_: self.updates.require_unchanged())  # type: ignore[no-untyped-call]
 
     def _build(self, decided: Decided) -> list[Chunk]:
         held = held_parameters(self.model)
@@ -221,9 +222,11 @@ class Wrapped:
         if self._walk is None:
             return
         self._refused.__exit__(None, None, None)
+        self._guard.remove()
         self._walk.close()
-        self.updates.close()
         self.store.release()
+        self.store.gradients.settle()
+        self.updates.close()
         self.lane.close()
         self.model.to("cpu")
         for chunk in self.store.chunks:

@@ -1,7 +1,10 @@
 """The results that are kept: tables are what rows say, every bit is equal, and who does what as was asked."""
 
+import json
 import xml.etree.ElementTree as ElementTree
+from collections import Counter
 from pathlib import Path
+from statistics import median
 
 from experiments.elastic.log import episodes_of, read_events
 from experiments.elastic.outcomes import is_as_promised, tables_of
@@ -9,6 +12,7 @@ from experiments.elastic.recovery import table_of
 from experiments.elastic.rivals.page import page
 from experiments.rows import read_rows
 from experiments.tables import to_markdown
+from tests.runtime.elastic.soak import table as soak_table
 
 RESULTS = Path(__file__).parents[3] / "experiments" / "results" / "elastic"
 README = (RESULTS / "README.md").read_text()
@@ -44,6 +48,24 @@ def test_the_cost_of_a_recovery_is_what_its_row_says() -> None:
     (row,) = read_rows(RESULTS / "recovery.jsonl")
     assert row.asked["nodes"] == 8 and row.figures["equal_replicas"]
     assert to_markdown([table_of(row)]) == (RESULTS / "recovery.md").read_text()
+
+
+def test_what_the_page_says_of_the_soak_is_what_its_file_says() -> None:
+    kept = json.loads((RESULTS / "soak.json").read_text())
+    assert kept["wrong"] == {}
+    counts = Counter({(one["moment"], one["role"]): one["count"] for one in kept["counts"]})
+    rows = [line for line in soak_table(counts).splitlines() if line.startswith("| all |")]
+    assert rows == ["| all | 104 | 15 | 111 | 0 | 0 | 230 |"]
+    assert "| all | 104 | 15 | 111 | 230 |" in README
+    for moment in {moment for moment, _ in counts}:
+        own = [counts[moment, role] for role in ("first", "inner", "last")]
+        assert f"| {moment} | {' | '.join(map(str, own))} | {sum(own)} |" in README
+    totals_s = [us / 1e6 for us in kept["totals_us"]]
+    assert f"{counts.total()} failures in ten trainings" in README
+    assert (
+        f"Of {len(totals_s)} recoveries and joins that were timed, the median took {median(totals_s):.2f} s" in README
+    )
+    assert ", ".join(f"{one:.1f}" for one in sorted(totals_s)[-5:-1]) + f" and {max(totals_s):.1f} s" in README
 
 
 def test_every_commit_is_on_the_page() -> None:

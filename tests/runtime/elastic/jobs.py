@@ -1,5 +1,7 @@
 """A job as small as can be: what is tested is who does what, not how long it takes."""
 
+import os
+import time
 from dataclasses import replace
 from functools import partial
 
@@ -87,3 +89,22 @@ def tiny_llama(device: torch.device) -> ElasticJob:
     return from_transformers(
         config, rows, partial(torch.optim.AdamW, lr=1e-2), microbatches=MICROBATCHES, seed=5, device=device
     )
+
+
+IMPORTED = os.getpid()
+NAP_S = 3.6
+
+
+class Sleepy(Small):
+    """The same, but slow in workers, which are forked after the import: measuring it here takes no longer."""
+
+    def forward(self, given: Tensor) -> Tensor:
+        if os.getpid() != IMPORTED:
+            time.sleep(NAP_S)
+        return super().forward(given)
+
+
+def sleepy(device: torch.device) -> ElasticJob:
+    """The same, whose first layer takes `NAP_S`."""
+    made = small(device)
+    return replace(made, layers=[partial(Sleepy, 0), *made.layers[1:]])

@@ -3,7 +3,8 @@
     python -m tests.runtime.elastic.soak --seeds 0:10 --failures 20 --out FILE
 
 prints a table (rows: moments; columns: what the victim's process did) and writes it as JSON. It ends with 1 where a bit
-differs from the training in one process, where a recovery takes longer than the timeout, or where a process was silent.
+differs from the training in one process, where a recovery takes longer than the timeout, or where a process was silent
+that had not been stopped.
 """
 
 import argparse
@@ -19,13 +20,17 @@ from typing import get_args
 
 import torch
 
+from experiments.rows import commit
 from runtime.elastic import Alone, Options, Outcome, Recovery, load_job, parse_kills, train, train_alone
 from runtime.elastic.messages import Moment
 from runtime.elastic.plans import Role
 from tests.runtime.elastic.jobs import costs
 
 JOB = "tests.runtime.elastic.jobs:small"
-NODES, EVERY, TIMEOUT_S = 6, 5, 20.0
+NODES, EVERY, TIMEOUT_S = 6, 12, 20.0
+"""Failures are so many steps apart: a fresh process may take seconds to join where this machine is busy."""
+SILENT_SEED, HANG_S = 9, 5.0
+"""Of ten seeds this one stops processes (SIGSTOP) in place of killing them in a forward pass."""
 WORST = 5
 """So many of the longest recoveries are told with their parts."""
 MOMENTS: tuple[Moment, ...] = get_args(Moment)
@@ -39,7 +44,7 @@ def script(seed: int, count: int) -> str:
 
     Victims are told by how many have come before: the processes that are there are always the last ones.
     """
-    rng = random.Random(seed)
+    rng, stops = random.Random(seed), stops_some(seed)
     there, words, following = list(range(NODES)), [], NODES
     for number in range(count):
         step = 2 + EVERY * number
@@ -52,7 +57,9 @@ def script(seed: int, count: int) -> str:
             there.append(following)
             following += 1
             words.append(f"fresh@{step + 1}")
-        words.append(f"{victim}@{step}.{moment}:{rng.randint(1, 2) if moment in ('forward', 'backward') else 1}")
+        how = ".stop" if stops and moment == "forward" else ""
+        words.append(f"{victim}@{step}.{moment}:{rng.randint(1, 2) if moment in ('forward', 'backward') else 1}{how}")
+        following += bool(how)  # a stopped process is given a number, should it return
         if moment != "unheard":
             there.remove(victim)
             there.append(following)
@@ -61,15 +68,25 @@ def script(seed: int, count: int) -> str:
     return ", ".join(words)
 
 
+def stops_some(seed: int) -> bool:
+    """Whether processes are stopped, too."""
+    return seed % 10 == SILENT_SEED
+
+
+def stages(seed: int) -> int:
+    """At the start; inner ones are there from three on."""
+    return 2 + seed % 2
+
+
 def run(seed: int, count: int, folder: Path) -> tuple[Outcome, Alone]:
     """One training with failures and checkpoints, and the same without either in one process."""
     steps = 2 + EVERY * (count + 1)
     injections, joins = parse_kills(script(seed, count))
     options = Options(
-        canonical=True, injections=injections, joins=joins, hang_s=TIMEOUT_S, timeout_s=TIMEOUT_S, problem=costs(NODES),
-        checkpoint_dir=folder, checkpoint_every=3,
+        canonical=True, injections=injections, joins=joins, hang_s=HANG_S if stops_some(seed) else TIMEOUT_S,
+        timeout_s=TIMEOUT_S, problem=costs(NODES), checkpoint_dir=folder, checkpoint_every=3,
     )  # fmt: skip
-    outcome = train(JOB, nodes=NODES, steps=steps, pipeline=2, options=options)
+    outcome = train(JOB, nodes=NODES, steps=steps, pipeline=stages(seed), options=options)
     return outcome, train_alone(load_job(JOB, torch.device("cpu")), steps)
 
 
@@ -80,7 +97,10 @@ def faults(outcome: Outcome, alone: Alone) -> list[str]:
         found.append("losses differ from those of one process")
     if outcome.digests != alone.digests or not outcome.replicas_equal:
         found.append("states differ from those of one process")
-    found += [f"silent: {event}" for event in outcome.events if event["event"] == "hung"]
+    stopped = {one["node"] for one in outcome.events if one["event"] == "injected" and one["how"] == "stop"}
+    hung = [one for one in outcome.events if one["event"] == "hung"]
+    found += [f"silent: {event}" for event in hung if event["node"] not in stopped]
+    found += [f"stopped, and not noticed: {node}" for node in stopped - {event["node"] for event in hung}]
     found += [str(one) for one in outcome.recoveries if (one.total_us or 0) >= TIMEOUT_S * 1e6]
     return found
 
@@ -137,7 +157,8 @@ def main(argv: list[str]) -> int:
     if asked.out:
         rows = [{"moment": moment, "role": role, "count": count} for (moment, role), count in sorted(counts.items())]
         kept_file = {"seeds": [first, end], "counts": rows, "totals_us": totals_us, "worst": worst, "checkpoints": kept}
-        kept_file |= {"wrong": wrong}
+        kept_file |= {"wrong": wrong, "commit": commit(), "nodes": NODES}
+        kept_file |= {"pipeline": {seed: stages(seed) for seed in range(first, end)}}
         asked.out.write_text(json.dumps(kept_file, indent=1) + "\n")
     return 1 if wrong else 0
 

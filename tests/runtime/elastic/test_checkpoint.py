@@ -22,6 +22,7 @@ from runtime.elastic.checkpoint import (
     parts_of,
     require_empty,
     steps_in,
+    verified,
 )
 from runtime.elastic.faults import JobFault
 from runtime.elastic.layer import Layer
@@ -115,6 +116,38 @@ def test_parts_alone_are_no_checkpoint(tmp_path: Path) -> None:
     assert finish(folder, origin(), LOSSES, keep=3) is None
     assert steps_in(tmp_path) == []
     assert list(left_aside(tmp_path)) == [folder]
+
+
+def test_one_of_the_same_step_goes_once_the_new_one_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is killed before the rename, the next one finds all that it needs to finish the checkpoint."""
+    made(tmp_path, 2)
+    folder = aside(tmp_path, 2, 4)
+    save(tmp_path, 2, generation=4)
+
+    def killed(self: Path, target: Path) -> Path:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Path, "rename", _but_for(folder, killed))
+        finish(folder, origin(), LOSSES, keep=3)
+    assert {len(list(path.glob("part-?/.metadata"))) for path in tmp_path.iterdir()} == {2}  # old and new one
+    assert finish(folder, origin(), LOSSES, keep=3) is not None
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000002"]
+    assert list((tmp_path / "step-00000002").glob("part-*.json")) == []
+    assert verified(tmp_path / "step-00000002", origin()).manifest.step == 2
+
+
+def _but_for(folder: Path, other: Callable[[Path, Path], Path]) -> Callable[[Path, Path], Path]:
+    rename = Path.rename
+    return lambda self, target: other(self, target) if self == folder else rename(self, target)
+
+
+def test_what_is_left_aside_comes_newest_first_by_number(tmp_path: Path) -> None:
+    for step, generation in ((2, 9), (2, 10), (10, 1), (9, 12)):
+        aside(tmp_path, step, generation).mkdir()
+    assert list(left_aside(tmp_path)) == [
+        aside(tmp_path, step, generation) for step, generation in ((10, 1), (9, 12), (2, 10), (2, 9))
+    ]
 
 
 def _torn(path: Path) -> None:

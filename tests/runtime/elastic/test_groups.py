@@ -1,8 +1,7 @@
 """A generation that is being formed can be left at any moment, also where a group waits for a peer to connect."""
 
-import time
 from contextlib import suppress
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from threading import Thread
 
 import pytest
@@ -16,6 +15,8 @@ from runtime.elastic.store import connect, open_store
 from runtime.elastic.watching import where
 
 HOST, PATIENT = "127.0.0.1", 60.0
+CONNECTS_S = 1.0
+"""Who is to connect has mostly done so after that."""
 SHORT_S = 3.0
 """What gloo's own waits may take here: threads that are left behind end soon after the test."""
 
@@ -68,18 +69,24 @@ def silent_peer(store: TCPStore, name: str) -> None:
 def test_a_peer_that_ends_between_its_address_and_its_connection(store: TCPStore) -> None:
     """One of two connects, the other one waits for that, and has no socket which could be shut down.
 
-    Which one is which depends on their ports: it is tried until this one has to wait.
+    Which one is which depends on their ports: it is tried until this one has been both. Who connects has met at once;
+    that it was seen says that who had not met in the same time did wait.
     """
-    for number in range(1, 30):
+    seen: set[str] = set()
+    for number in range(1, 60):
         meeting = Meeting(store, number)
         silent_peer(store, f"generation {number}: (0, 1)")
-        time.sleep(0.2)  # who is to connect has done so
-        meeting.sockets.lose(number)
-        said = meeting.said.get(timeout=PATIENT / 2)
+        try:
+            said = meeting.said.get(timeout=CONNECTS_S)
+        except Empty:
+            meeting.sockets.lose(number)
+            said = meeting.said.get(timeout=PATIENT / 2)
+            assert said == f"generation {number} has ended while it was formed"
         assert not meeting.sockets.lose(number)  # it has left
-        if said == f"generation {number} has ended while it was formed":
+        seen.add("met" if said == "met" else "waited")
+        if len(seen) == 2:
             return
-    raise AssertionError("it never had to wait")
+    raise AssertionError(f"in 59 generations it only ever {seen}")
 
 
 def test_a_peer_that_never_comes(store: TCPStore) -> None:
@@ -122,3 +129,21 @@ def test_a_generation_is_formed_over_a_connection_that_was_there_before(store: T
         assert [groups._spare for groups in both] == [[one] for one in ahead]
         for groups in both:
             groups.close(broken=False)
+
+
+@pytest.mark.parametrize("meanwhile", [1, 2])
+def test_a_connection_ahead_that_comes_in_a_later_generation_is_dropped(
+    store: TCPStore, monkeypatch: pytest.MonkeyPatch, meanwhile: int
+) -> None:
+    """Its socket may count as that generation's, and would be cut with it."""
+    groups = Groups(HOST, store.port, PATIENT, Sockets())
+    groups._spare.clear()
+    groups._number = 1
+
+    def slow(host: str, port: int, timeout_s: float) -> TCPStore:
+        groups._number = meanwhile
+        return connect(host, port, timeout_s)
+
+    monkeypatch.setattr("runtime.elastic.groups.connect", slow)
+    groups._connect_ahead(1)
+    assert len(groups._spare) == (1 if meanwhile == 1 else 0)

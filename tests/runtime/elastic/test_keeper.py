@@ -60,6 +60,22 @@ def test_a_fault_is_told_once_and_frees_the_room(tmp_path: Path, caplog: pytest.
     assert not asked.busy
 
 
+def test_who_writes_into_a_dropped_one_is_not_heard(tmp_path: Path) -> None:
+    """Its folder has gone with the checkpoint, which another node's end had made impossible before."""
+    asked, inbox, log = keeper(tmp_path)
+    save(tmp_path, 2, nodes=1)
+    asked.saved(said(0, 2), LOSSES)
+    save(tmp_path, 3)
+    for node in (0, 1):
+        asked.saved(said(node, 3), LOSSES)
+    asked.kept(inbox.get(timeout=60))
+    asked.saved(said(1, 2, "No such file or directory"), LOSSES)
+    save(tmp_path, 2, nodes=1)  # or it made the folder anew
+    asked.saved(said(0, 2), LOSSES)
+    assert log.warnings == []
+    assert [path.name for path in tmp_path.iterdir()] == ["step-00000003"]
+
+
 def test_what_cannot_be_finished_is_told(tmp_path: Path) -> None:
     asked, inbox, log = keeper(tmp_path)
     save(tmp_path, 2)

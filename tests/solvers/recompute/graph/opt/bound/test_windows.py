@@ -40,7 +40,7 @@ def test_where_there_is_too_much_to_try_the_best_price_is_taken_for_all_of_it(mo
         monkeypatch.setattr(windows, "MOST_STEPS", 10)
         windows._packed.cache_clear()
         assert packed(prices, 10) == 24  # 70 / 3, rounded up
-        assert packed({3: 7, 4: 8}, 10) == 23  # 3 · 7 = 21 at the most in truth
+        assert packed({3: 7, 4: 8}, 10) == 24  # the same; 3 · 7 = 21 at the most in truth
         assert packed({20: 7}, 10) == 0
     finally:
         windows._packed.cache_clear()

@@ -1,0 +1,114 @@
+"""Between backward and step: what is updated already is handed to nobody, and what left is waited for."""
+
+import copy
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.optim.optimizer import Optimizer
+
+from runtime.device import SimDevice
+from runtime.layout import report, unwrap, wrap
+from runtime.layout.wrap import WRAPPED
+from solvers.ir.errors import InvalidInput
+from solvers.ir.layout import LayoutPlan, Policy
+from tests.runtime.layout.models import Language, Looking, loss_of
+from tests.runtime.layout.test_loops import Failing, stepped
+from tests.runtime.layout.training import ROOM, Layouts, adamw, train_plainly, trained
+
+
+def away(layouts: Layouts, persistent: tuple[int, ...] = ()) -> LayoutPlan:
+    """Every other chunk travels, into a buffer of its own, and activations stay."""
+    problem = layouts.problem
+    keep: Policy = "keep"
+    return LayoutPlan(persistent=persistent, buffers=len(problem.chunks), policies=(keep,) * len(problem.blocks))
+
+
+@pytest.mark.parametrize("what", ["gradient", "parameter", "updated"])
+def test_a_change_that_comes_late_is_refused(sim: SimDevice, what: str) -> None:
+    """Two steps change nothing, so that chunks are updated beside backward; the third one decays, or cuts."""
+    layouts = Layouts(Language)
+    model, optimizer = layouts.wrapped(away(layouts, () if what == "updated" else (0,)))
+    for number in range(2):
+        stepped(model, optimizer, number)
+    loss_of(model, 2).backward()  # type: ignore[no-untyped-call]
+    for _, done in model.__dict__[WRAPPED].updates._doing:
+        done.wait()  # changed any earlier, what the worker updates is a race, which the device names
+    parameter = model.get_parameter(layouts.decided.members[0][0])
+    assert parameter.grad is not None
+    with torch.no_grad():
+        (parameter.grad if what == "gradient" else parameter).mul_(0.9)
+    with pytest.raises(InvalidInput, match=r"decay do, so the masters are partly .* wrap again, with overlap_update"):
+        optimizer.step()
+
+
+def test_a_backward_that_fails_beside_updates_is_refused_until_states_are_loaded(sim: SimDevice) -> None:
+    layouts = Layouts(Failing)
+    model, optimizer = layouts.wrapped(away(layouts))
+    assert isinstance(model, Failing)
+    for number in range(2):
+        stepped(model, optimizer, number)
+    saved = copy.deepcopy((model.state_dict(), optimizer.state_dict()))
+    model.fails = "backward"
+    with pytest.raises(ArithmeticError):
+        loss_of(model, 2).backward()  # type: ignore[no-untyped-call]
+    model.fails = ""
+    for asked in (lambda: loss_of(model, 2), model.state_dict, optimizer.state_dict, optimizer.step):
+        with pytest.raises(InvalidInput, match=r"a backward failed after chunks .* unwrap\(model\), load saved states"):
+            asked()
+
+    unwrap(model)
+    optimizer.zero_grad()
+    model.load_state_dict(saved[0])
+    optimizer.load_state_dict(copy.deepcopy(saved[1]))  # it trains what it is given
+    wrap(
+        model, optimizer, budget=ROOM, host_budget=ROOM, plan=away(layouts), profile=layouts.profile, chunk_bytes=20_000
+    )
+    torch.manual_seed(5)
+    got = trained(model, [stepped(model, optimizer, number) for number in range(2, 5)])
+    assert report(model).overlapping
+    plain = Failing().to("sim")
+    known = adamw(list(plain.parameters()))
+    plain.load_state_dict(saved[0])
+    known.load_state_dict(saved[1])
+    torch.manual_seed(5)
+    assert got.same_as(trained(plain, [stepped(plain, known, number) for number in range(2, 5)]))
+
+
+def test_states_between_backward_and_step_are_refused_once_updates_overlap(sim: SimDevice) -> None:
+    layouts = Layouts(Language)
+    model, optimizer = layouts.wrapped(away(layouts))
+    for number in range(3):
+        loss_of(model, number).backward()  # type: ignore[no-untyped-call]
+        if number == 2:
+            for asked in (model.state_dict, optimizer.state_dict):
+                with pytest.raises(InvalidInput, match="between backward and the optimizer's step"):
+                    asked()
+        optimizer.step()
+        optimizer.zero_grad()
+        assert model.state_dict() and optimizer.state_dict()
+    loss_of(model, 3).backward()  # type: ignore[no-untyped-call]
+    unwrap(model)
+    assert model.state_dict() and optimizer.state_dict()
+
+
+def adding_some(model: nn.Module, optimizer: Optimizer) -> list[Tensor]:
+    """A chunk leaves twice in the second backward: to gradients that are there, then to none."""
+    loss_of(model, 0).backward()  # type: ignore[no-untyped-call]
+    for name, parameter in model.named_parameters():
+        if name in ("tokens.weight", "positions"):
+            parameter.grad = None
+    loss_of(model, 1).backward()  # type: ignore[no-untyped-call]
+    found = [model.get_parameter("head.weight").grad]
+    losses = [one.detach().cpu().clone() for one in found if one is not None]
+    assert losses
+    optimizer.step()
+    optimizer.zero_grad()
+    return losses
+
+
+def test_sums_of_a_chunk_that_leaves_twice_are_waited_for(sim: SimDevice) -> None:
+    layouts = Layouts(Looking, 1 << 20)  # one chunk
+    plain = train_plainly(layouts.make, loop=adding_some)
+    assert len(layouts.problem.chunks) == 1
+    assert layouts.train(away(layouts), adding_some, departs=True, overlap=False).same_as(plain)

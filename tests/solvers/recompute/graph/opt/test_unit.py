@@ -9,7 +9,10 @@ from solvers.check import check_plan
 from solvers.ir import Limits, RecomputeGraphProblem
 from solvers.ir.codec import plan_file
 from solvers.recompute.graph import Opt
+from solvers.recompute.graph.answers import Search
+from solvers.recompute.graph.opt.solver import _Optimum
 from solvers.recompute.graph.opt.unit import shortest
+from solvers.recompute.graph.replay import instance
 from tests.solvers.recompute.graph.brute_force import random_problem
 from tests.solvers.recompute.graph.layered import transformer
 
@@ -57,6 +60,15 @@ def test_reasons_tell_microseconds() -> None:
         assert times_in(other.reason) == [time * 1000 for time in times_in(one.reason)], seed
         told += bool(times_in(other.reason))
     assert told > 1
+
+
+def test_what_an_engine_claims_beyond_the_certificate_is_told_in_microseconds() -> None:
+    short, factor = shortest(in_units(transformer(layers=2, position=0.4), 1000))
+    search = Search(instance(short), "opt", Limits(work=0.2))
+    search.raise_bound(search.given.base + 5)
+    answer = _Optimum(search, "auto", factor)._certified()
+    assert answer.bound == search.given.base  # without a certificate
+    assert times_in(answer.reason) == [(search.given.base + 5) * factor]
 
 
 def test_times_without_a_common_divisor_and_without_any_time_stay() -> None:

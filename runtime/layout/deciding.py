@@ -1,5 +1,6 @@
 """From a model's first step to the layout it gets: measure the step, pack the chunks, have a solver decide."""
 
+import gc
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,7 +11,7 @@ import torch
 from torch import nn
 
 from runtime.blocks.saved import GRANULE_BYTES
-from runtime.device import sim_hardware
+from runtime.device import memory_limit_bytes, sim_hardware
 from runtime.layout.chunk import aligned
 from runtime.layout.updates import CPU_UPDATES_PER_S, counts_on_device, states_per_number
 from runtime.profile.calibration import calibrate
@@ -81,8 +82,28 @@ def measure(
 ) -> MemoryProfile:
     """Profile a step that trains nothing, with the states off the device, computed in a type.
 
-    Random numbers, gradients and buffers stay as before.
+    Random numbers, gradients and buffers stay as before. Raises `InfeasibleBudget` where the device does not hold even
+    such a step; the model is where it was then.
     """
+    place = next(model.parameters()).device
+    try:
+        return _measured(model, step, device, dtype)
+    except RuntimeError as error:  # also of a storage that could not be brought back
+        if "out of memory" not in str(error):
+            raise
+        reason = str(error).partition("\n")[0]
+    gc.collect()  # what the step held is gone before the model is moved back
+    model.to(place)
+    raise InfeasibleBudget(
+        f"{device} with its {memory_limit_bytes(device)} bytes does not hold the step that is to be measured, though "
+        f"every state is off the device ({reason}): lower the batch size, or take a larger device",
+        None,
+    )
+
+
+def _measured(
+    model: nn.Module, step: Callable[[], object], device: torch.device, dtype: torch.dtype | None
+) -> MemoryProfile:
     host, module = torch.get_rng_state(), torch.get_device_module(device)
     random = module.get_rng_state(device)
     buffers = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]

@@ -92,6 +92,30 @@ def test_states_between_backward_and_step_are_refused_once_updates_overlap(sim: 
     assert model.state_dict() and optimizer.state_dict()
 
 
+def test_who_reads_a_chunk_after_its_gradients_left_is_waited_for(sim: SimDevice) -> None:
+    """By hand, as where the graph is kept: gradients of their own leave, the chunk is read, and makes way."""
+    layouts = Layouts(Language)
+    model, _ = layouts.wrapped(away(layouts))
+    store = model.__dict__[WRAPPED].store
+    first, second = store.chunks[:2]
+    store.begin(planned=False)
+    store.touch(first)
+    for place, slot in enumerate(first.slots):
+        first.own[place] = torch.ones(slot.shape, device="sim")
+        first.came.add(place)
+    store.gradients.leave(first)
+    store.touch(first)
+    factor = torch.randn(1024, 1024, device="sim")
+    reading = factor @ factor  # compute is busy, so that the reader comes late
+    seen = first.slots[0].working.detach() * reading[0, 0]
+    store._load(second, first)
+    store.touch(second)
+    sim.synchronize()
+    assert seen.isfinite().all()
+    store.release()
+    store.gradients.settle()
+
+
 def adding_some(model: nn.Module, optimizer: Optimizer) -> list[Tensor]:
     """A chunk leaves twice in the second backward: to gradients that are there, then to none."""
     loss_of(model, 0).backward()  # type: ignore[no-untyped-call]

@@ -76,6 +76,21 @@ def test_too_little_memory_is_refused_before_anything_moves(sim: SimDevice) -> N
         stepped(model, optimizer, 0)
 
 
+def test_a_device_too_small_for_measuring_is_refused(sim: SimDevice) -> None:
+    model, optimizer = fresh()
+    before = {name: one.clone() for name, one in model.state_dict().items()}
+    sim.set_capacity(60_000)
+    wrap(model, optimizer, budget="50KiB")
+    with pytest.raises(
+        InfeasibleBudget, match=r"60000 bytes does not hold the step .* out of memory.*: lower the batch"
+    ):
+        loss_of(model, 0)
+    assert all(one.is_cpu and torch.equal(one, before[name]) for name, one in model.state_dict().items())
+    sim.set_capacity(8 << 20)
+    wrap(model, optimizer, budget="8MiB", host_budget="1GiB")
+    stepped(model, optimizer, 0)
+
+
 def test_the_least_that_is_told_is_enough(sim: SimDevice) -> None:
     model, optimizer = fresh()
 

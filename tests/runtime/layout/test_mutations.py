@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
 from runtime.device import SimDevice
-from runtime.layout import gradients, hooks, store, swaps, updates
+from runtime.layout import gradients, hooks, store, swaps, unwrap, updates
 from runtime.layout.chunk import Chunk
 from runtime.layout.host_lane import Done
 from runtime.layout.log import Log
@@ -47,7 +47,15 @@ def loading(model: nn.Module, optimizer: Optimizer) -> list[Tensor]:
     return []
 
 
-LOOPS = (plain_loop, accumulating, evaluating, retaining, looking_on)
+def unwrapping(model: nn.Module, optimizer: Optimizer) -> list[Tensor]:
+    """Unwraps while the host's worker updates masters beside backward."""
+    plain_loop(model, optimizer, 1)
+    loss_of(model, 1).backward()  # type: ignore[no-untyped-call]
+    unwrap(model)
+    return []
+
+
+LOOPS = (plain_loop, accumulating, evaluating, retaining, looking_on, unwrapping)
 
 
 def waits(module: ModuleType) -> list[int]:
@@ -128,7 +136,7 @@ def races_of(sim: SimDevice) -> bool:
                     raise
                 return True
             finally:
-                wrapped = model.__dict__.pop(WRAPPED)
+                wrapped = model.__dict__.pop(WRAPPED, None)
                 del wrapped, model, optimizer
     return False
 

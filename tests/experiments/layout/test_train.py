@@ -73,7 +73,7 @@ def test_a_device_that_is_too_small_is_an_answer(tmp_path: Path) -> None:
     assert outcome.code == 1
     rows = by_policy(tmp_path)
     assert rows["search"].outcome == "infeasible"
-    assert "a step cannot be measured block by block" in str(rows["search"].reason)
+    assert "does not hold the step that is to be measured" in str(rows["search"].reason)
     assert "no plan" in table_of(list(rows.values())).body[1]
 
 

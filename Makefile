@@ -73,7 +73,7 @@ $(VENV)/ready: pyproject.toml setup.py constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "bayplan needs Python 3.11 or newer: make PYTHON=python3.11")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) install -q -c constraints.txt $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) torch setuptools wheel ninja
-	BAYPLAN_NATIVE=skip $(PIP) install -q -c constraints.txt --no-build-isolation -e ".[dev,models]"
+	BAYPLAN_NATIVE=skip $(PIP) install -q -c constraints.txt --no-build-isolation -e ".[dev,models,sweeps]"
 	touch $@
 
 clean:

@@ -1,24 +1,31 @@
 """From command-line overrides to settings: Hydra composes, this module judges and puts each fault into one sentence."""
 
+import contextlib
+import copy
 import dataclasses
-from collections.abc import Callable, Sequence
+import hashlib
+import re
+from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, cast
 
-from hydra import compose, initialize_config_module
+from hydra import initialize_config_module
+from hydra._internal.hydra import Hydra
+from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override
+from hydra.core.utils import _save_config
 from hydra.errors import ConfigCompositionException, HydraException, MissingConfigException, OverrideParseException
+from hydra.types import RunMode
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from experiments.config import Settings, register
+from experiments.run_directory import HYDRA, RunDirectory
+from experiments.trust import PROCESSES, own_target, require_trusted
 from solvers.ir import InvalidInput
 from solvers.ir.amounts import parse_budget
 from solvers.ir.names import unknown
 
-SWEEP_PARAMS = "hydra.sweeper.params."
 BYTES, SHARE = "problem.budget_bytes", "problem.budget_fraction"
 PERCENT = 10**9
 """What stands for the peak while a percentage is read."""
@@ -27,7 +34,23 @@ REMEDIES = {
     "budget_bytes": "write whole bytes, as in 3221225472 for 3 GiB",
 }
 """What to write where a setting's type alone does not tell."""
-T = TypeVar("T")
+EXTRAS = {
+    "hydra/launcher/joblib": "hydra-joblib-launcher",
+    "hydra/launcher/submitit_local": "hydra-submitit-launcher",
+    "hydra/launcher/submitit_slurm": "hydra-submitit-launcher",
+    "hydra/launcher/ray": "hydra-ray-launcher",
+    "hydra/launcher/ray_aws": "hydra-ray-launcher",
+    "hydra/sweeper/optuna": "hydra-optuna-sweeper",
+}
+"""Hydra's choices that come with packages of their own."""
+
+
+@dataclasses.dataclass
+class ProcessesConf:
+    """`hydra/launcher=processes hydra.launcher.workers=2`."""
+
+    _target_: str = PROCESSES
+    workers: int = 2
 
 
 class Composed(NamedTuple):
@@ -73,45 +96,73 @@ def _budget_read(overrides: Sequence[str]) -> list[str]:
 
 def read_root(root: Root, overrides: Sequence[str]) -> tuple[object, str]:
     """The settings of a root, and the same as YAML text; raises as `read_settings`."""
-    return _composed(root, overrides, _judge)
+    with hydra_of(root) as hydra:
+        return judge(composed_by(hydra, root, overrides))
 
 
-def split_flags(argv: Sequence[str], known: set[str]) -> tuple[list[str], set[str]]:
-    """Overrides and flags apart; raises `InvalidInput` on any other flag."""
-    words = [word for word in argv if not word.startswith("-")]
-    flags = {word for word in argv if word.startswith("-")}
-    for flag in sorted(flags - known):
-        raise InvalidInput(
-            f"there is no flag {flag!r}: write settings as key=value; flags are {', '.join(sorted(known))}"
-        )
-    return words, flags
-
-
-def read_grid(overrides: Sequence[str], root: Root = TRAINING) -> dict[str, str]:
-    """The grid that the chosen experiment's file asks for: axis → values as written there."""
-    return _composed(root, [text for text in overrides if not _is_sweep(text)], _file_grid)
-
-
-def _composed(root: Root, overrides: Sequence[str], use: Callable[[DictConfig], T]) -> T:
-    """What `use` makes of the composed settings, every fault in one sentence."""
-    overrides = _budget_read(overrides) if root is TRAINING else overrides
-    for override in overrides:
-        if override.lstrip("+~").startswith("hydra.") and not override.lstrip("+").startswith(SWEEP_PARAMS):
-            raise InvalidInput(f"{override!r} sets Hydra itself, which only chooses settings here: leave it out")
-        _refuse_several(override)
+@contextlib.contextmanager
+def hydra_of(root: Root) -> Iterator[Hydra]:
+    """Hydra itself, with this project's configuration and the root's types."""
     root.register()
+    ConfigStore.instance().store("processes", ProcessesConf, group="hydra/launcher", provider="bayplan")
+    OmegaConf.register_new_resolver("cell", cell_name, replace=True)
     # Another program's Hydra in this process would be in the way, and ours in its.
     GlobalHydra.instance().clear()
-    with initialize_config_module("conf", version_base="1.3"):
-        try:
-            return use(compose(root.name, overrides=list(overrides), return_hydra_config=True))
-        except InvalidInput:
-            raise
-        except (HydraException, OmegaConfBaseException, ValueError) as error:
-            raise _fault(error) from error
+    with initialize_config_module("conf", version_base="1.3", job_name="bayplan"):
+        hydra = GlobalHydra.instance().hydra
+        assert hydra is not None
+        yield hydra
 
 
-def _refuse_several(override: str) -> None:
+def composed_by(hydra: Hydra, root: Root, overrides: Sequence[str], mode: RunMode = RunMode.RUN) -> DictConfig:
+    """All that the overrides ask for, Hydra's own part too, which may run nothing but the project's own parts.
+
+    In a multirun what is swept over is left out. Raises `InvalidInput` with one sentence for any fault.
+    """
+    overrides = with_budget(root, overrides)
+    if mode is RunMode.RUN:
+        for override in overrides:
+            refuse_several(override)
+    with in_sentences():
+        config = hydra.compose_config(root.name, list(overrides), run_mode=mode, from_shell=False)
+        require_trusted(config.hydra)
+        return config
+
+
+@contextlib.contextmanager
+def in_sentences() -> Iterator[None]:
+    """Hydra's and OmegaConf's faults as `InvalidInput`, each in one sentence."""
+    try:
+        yield
+    except InvalidInput:
+        raise
+    except (HydraException, OmegaConfBaseException, ValueError) as error:
+        raise _fault(error) from error
+
+
+def with_budget(root: Root, overrides: Sequence[str]) -> list[str]:
+    """The overrides, with the budget of a training in plain bytes or as a share."""
+    return _budget_read(overrides) if root is TRAINING else list(overrides)
+
+
+def keep_hydra(directory: RunDirectory, root: Root, overrides: Sequence[str]) -> None:
+    """Write what Hydra writes of every run (`.hydra/config.yaml`, `hydra.yaml`, `overrides.yaml`) to its folder."""
+    with hydra_of(root) as hydra:
+        config = composed_by(hydra, root, overrides)
+        task = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
+        place = directory.path / HYDRA
+        _save_config(task, "config.yaml", place)
+        _save_config(OmegaConf.masked_copy(config, "hydra"), "hydra.yaml", place)
+        _save_config(config.hydra.overrides.task, "overrides.yaml", place)
+
+
+def cell_name(overrides: str) -> str:
+    """A folder's name that people can read, of a cell's overrides, with a hash that keeps two cells apart."""
+    digest = hashlib.sha256(overrides.encode()).hexdigest()[:8]
+    return f"{re.sub('[^A-Za-z0-9.=,_-]+', '_', overrides)[:100] or 'all'}-{digest}"
+
+
+def refuse_several(override: str) -> None:
     """Hydra would take the last of a list; only solvers may be several."""
     key, _, value = override.lstrip("+").partition("=")
     if key in ("hardware", "model", "problem", "experiment") and value.strip().startswith("["):
@@ -119,51 +170,18 @@ def _refuse_several(override: str) -> None:
         raise InvalidInput(f"{key} is {value.strip()}: choose one, or sweep over them with -m and {key}={names}")
 
 
-def expand_grid(overrides: Sequence[str], grid: dict[str, str]) -> list[list[str]]:
-    """Every combination of the swept values, each as plain overrides; an override on the line beats the file's axis."""
-    try:
-        parsed = OverridesParser.create().parse_overrides(list(overrides))
-        axes = [_values(override) for override in parsed]
-        given = {override.key_or_group for override in parsed}
-        filed = [f"{key}={value}" for key, value in grid.items() if key not in given]
-        axes += [_values(override) for override in OverridesParser.create().parse_overrides(filed)]
-    except (HydraException, OmegaConfBaseException) as error:
-        raise InvalidInput(f"{_brief(error)}: write a sweep as key=value,value") from error
-    cells: list[list[str]] = [[]]
-    for values in axes:
-        cells = [[*cell, value] for cell in cells for value in values]
-    return cells
-
-
-def _is_sweep(text: str) -> bool:
-    try:
-        return bool(OverridesParser.create().parse_override(text).is_sweep_override())
-    except HydraException:
-        return False  # composing it will say what is wrong
-
-
-def _values(override: Override) -> list[str]:
-    if not override.is_sweep_override():
-        return [str(override.input_line)]
-    key = override.get_key_element()
-    return [f"{key}={value}" for value in override.sweep_string_iterator()]
-
-
-def _judge(config: DictConfig) -> tuple[object, str]:
+def judge(config: DictConfig) -> tuple[object, str]:
+    """The settings in what Hydra composed, and the same as YAML text; raises `InvalidInput` with one sentence."""
+    config = copy.deepcopy(config)
     OmegaConf.set_struct(config, False)
     OmegaConf.set_readonly(config, False)
-    config.pop("hydra")
-    _refuse_strangers(config, "")
-    absent = _missing_values(config, "")
-    if absent:
-        raise InvalidInput(f"{absent[0]} has no value: give {absent[0]}=…")
-    settings = OmegaConf.to_object(config)
-    return settings, OmegaConf.to_yaml(config, resolve=True)
-
-
-def _file_grid(config: DictConfig) -> dict[str, str]:
-    params = config.hydra.sweeper.get("params")
-    return {str(key): str(value) for key, value in (params or {}).items()}
+    config.pop("hydra", None)
+    with in_sentences():
+        _refuse_strangers(config, "")
+        absent = _missing_values(config, "")
+        if absent:
+            raise InvalidInput(f"{absent[0]} has no value: give {absent[0]}=…")
+        return OmegaConf.to_object(config), OmegaConf.to_yaml(config, resolve=True)
 
 
 def _refuse_strangers(node: Any, place: str) -> None:
@@ -171,6 +189,7 @@ def _refuse_strangers(node: Any, place: str) -> None:
     if isinstance(node, ListConfig) or not isinstance(node, DictConfig) or node._is_missing():
         return
     kind = OmegaConf.get_type(node)
+    own_target(node, kind, place)
     if dataclasses.is_dataclass(kind):
         fields = _names(kind)
         for key in node:
@@ -206,7 +225,14 @@ def _fault(error: Exception) -> InvalidInput:
 
 
 def _missing_choice(error: MissingConfigException) -> InvalidInput:
+    package = EXTRAS.get(str(error.missing_cfg_file))
     group, _, name = str(error.missing_cfg_file).rpartition("/")
+    if package is not None:
+        extra = "ray" if "ray" in package else "sweeps"
+        return InvalidInput(
+            f"{group}={name} needs the package {package}, which is not installed: install it, or all of Bayplan's "
+            f"extra [{extra}]"
+        )
     options = error.options or (GlobalHydra.instance().config_loader().get_group_options(group) if group else [])
     return unknown(group or "configuration", name, map(str, options))
 

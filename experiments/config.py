@@ -176,6 +176,7 @@ class Settings:
     limits: LimitsConf = field(default_factory=LimitsConf)
     robustness: RobustnessConf = field(default_factory=RobustnessConf)
     run_dir: str | None = None
+    force: bool = False
     plots: bool = True
     cell_timeout_s: float = 600.0
 

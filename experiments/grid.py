@@ -1,24 +1,23 @@
-"""The cells of a sweep: which there are, where each one's folder is, and which are done already."""
+"""The cells of a sweep: which there are, where each one's folder is, and what an earlier run left there."""
 
 import hashlib
-import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 from omegaconf import OmegaConf
 
-from experiments.compose import Root, expand_grid, read_grid
-from experiments.progress import stages
-from experiments.rows import commit, read_rows
-from experiments.run_directory import CONFIG, ROWS, RunDirectory, open_run_directory
+from experiments.rows import commit, rows_from_text
+from experiments.run_directory import CONFIG, ROWS, RunDirectory, same_settings
 from solvers.ir import InvalidInput, Row
 from solvers.ir.codec import read_text
 
 DONE = "done"
-"""The file in a cell's folder that says that its rows are all there."""
+"""The file in a cell's folder that is written last: how many rows there are, and their hash."""
+BEGUN = "it had not ended"
 
 
 class AnySettings(Protocol):
@@ -26,6 +25,7 @@ class AnySettings(Protocol):
 
     name: str
     run_dir: str | None
+    force: bool
 
 
 class AnyComposed(Protocol):
@@ -45,6 +45,14 @@ class AnyComposed(Protocol):
 C = TypeVar("C", bound=AnyComposed)
 
 
+class Kept(NamedTuple):
+    """What an earlier run left of a cell: its rows if they are whole, else why they are not; both None: it is new."""
+
+    rows: list[Row] | None = None
+    flaw: str | None = None
+    damaged: bool = False
+
+
 @dataclass(frozen=True)
 class Cell(Generic[C]):
     """One experiment of the grid: its overrides, its settings, the swept values, and its folder."""
@@ -54,12 +62,29 @@ class Cell(Generic[C]):
     values: Mapping[str, Any]
     folder: RunDirectory
 
-    def known_rows(self) -> list[Row] | None:
-        """The rows of an earlier run with the same settings; None where there is none that ended."""
-        done = self.folder.path / DONE
-        if not done.exists() or read_text(self.folder.path / CONFIG) != self.composed.yaml:
-            return None
-        return read_rows(self.folder.path / ROWS)
+    def kept(self) -> Kept:
+        """What an earlier run with the same settings left; rows count only where their mark fits them."""
+        path = self.folder.path
+        if not (path / DONE).exists():
+            return Kept(flaw=BEGUN if (path / CONFIG).exists() else None)
+        try:
+            mark = json.loads((path / DONE).read_text(encoding="utf-8"))
+            expected, count = str(mark["sha256"]), int(mark["rows"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return Kept(flaw=f"its mark {DONE} cannot be read", damaged=True)
+        return _kept_rows(path, self.composed.yaml, expected, count)
+
+    def finish(self, rows: Sequence[Row]) -> None:
+        """Write the rows, and then the mark that says that they are all there."""
+        self.folder.rows(rows)
+        text = (self.folder.path / ROWS).read_bytes()
+        mark = {"rows": len(rows), "sha256": hashlib.sha256(text).hexdigest()}
+        self.folder.durable(DONE, json.dumps(mark) + "\n")
+
+    def begin(self) -> None:
+        """Take an earlier run's mark away, and write the settings."""
+        (self.folder.path / DONE).unlink(missing_ok=True)
+        self.folder.durable(CONFIG, self.composed.yaml)
 
     def with_values(self, row: Row, axes: Sequence[str]) -> Row:
         """The row, with the swept values among what was asked."""
@@ -81,63 +106,43 @@ class Grid(Generic[C]):
         return [key for key in keys if len({str(cell.values.get(key)) for cell in self.cells}) > 1]
 
 
-def open_grid(overrides: Sequence[str], read: Callable[[Sequence[str]], C], root: Root) -> Grid[C]:
-    """All cells that the overrides and the experiment's file ask for, read by `read`; makes the sweep's folder."""
-    found = [(words, read(words)) for words in expand_grid(overrides, read_grid(overrides, root))]
-    name, directory = _shared([composed.settings for _, composed in found])
-    common = set.intersection(*(set(words) for words, _ in found))
-    cells = (_cell(words, one, directory.path / "cells" / _folder(words, common)) for words, one in found)
-    return Grid(name, directory, tuple(cells))
+def values_of(overrides: Sequence[str], yaml: str) -> dict[str, Any]:
+    """The overrides' keys with their values as they were composed."""
+    values = {}
+    config = OmegaConf.create(yaml)
+    for override in overrides:
+        key, _, value = override.lstrip("+").partition("=")
+        found = OmegaConf.select(config, key)
+        values[key] = found if isinstance(found, bool | int | float | str) else value
+    return values
 
 
-def run_cells(
-    cells: Sequence[Cell[C]], axes: Sequence[str], directory: RunDirectory, rows_of: Callable[[Cell[C]], list[Row]]
-) -> list[Row]:
-    """The rows of all cells, one cell after the other; the sweep's file has those of each before the next begins."""
-    rows: list[Row] = []
-    with stages(len(cells)) as shown:
-        for cell in cells:
-            with shown.stage(f"{cell.folder.path.name} ({len(rows)} rows so far)"):
-                rows += [cell.with_values(row, axes) for row in rows_of(cell)]
-            directory.rows(rows)
-    return rows
-
-
-def error_row(name: str, reason: str) -> Row:
+def error_row(name: str, reason: str, provenance: str = "nothing was simulated", seed: int = 0) -> Row:
     """What a cell is where its input is at fault."""
     return Row(
         experiment=name,
         asked={"policy": "all"},
         outcome="error",
         figures={},
-        provenance="nothing was simulated",
+        provenance=provenance,
         commit=commit(),
-        seed=0,
+        seed=seed,
         reason=reason,
     )
 
 
-def _shared(settings: Sequence[AnySettings]) -> tuple[str, RunDirectory]:
-    """The sweep's name and folder; raises `InvalidInput` where the cells do not agree on them."""
-    named = {(one.name, one.run_dir) for one in settings}
-    if len(named) > 1:
-        raise InvalidInput(f"name and run_dir hold {len(named)} values, but a sweep has one folder: give one of each")
-    ((name, run_dir),) = named
-    return name, open_run_directory(name, run_dir)
-
-
-def _folder(overrides: Sequence[str], common: Collection[str]) -> str:
-    """A name that people can read, of what is not common to all cells, and a hash that keeps two cells apart."""
-    shown = ",".join(word for word in overrides if word not in common)
-    digest = hashlib.sha256("\n".join(overrides).encode()).hexdigest()[:8]
-    return f"{re.sub('[^A-Za-z0-9.=,_-]+', '_', shown)[:100] or 'all'}-{digest}"
-
-
-def _cell(overrides: Sequence[str], composed: C, folder: Path) -> Cell[C]:
-    values = {}
-    config = OmegaConf.create(composed.yaml)
-    for override in overrides:
-        key, _, value = override.lstrip("+").partition("=")
-        found = OmegaConf.select(config, key)
-        values[key] = found if isinstance(found, bool | int | float | str) else value
-    return Cell(tuple(overrides), composed, values, RunDirectory(folder))
+def _kept_rows(path: Path, yaml: str, expected: str, count: int) -> Kept:
+    """The rows that a mark speaks of, if they are still those."""
+    try:
+        if not same_settings(read_text(path / CONFIG), yaml):
+            return Kept(flaw="it has other settings")
+        text = (path / ROWS).read_bytes()
+        if hashlib.sha256(text).hexdigest() == expected:
+            return Kept(rows=rows_from_text(text.decode("utf-8"), str(path / ROWS)))
+        lines = text.count(b"\n")
+    except FileNotFoundError:
+        return Kept(flaw=f"its {ROWS} is gone", damaged=True)
+    except (OSError, ValueError, InvalidInput):
+        return Kept(flaw=f"its {CONFIG} or {ROWS} cannot be read", damaged=True)
+    what = "is empty" if not text else f"holds {lines} whole rows of {count}" if lines < count else "was changed"
+    return Kept(flaw=f"its {ROWS} {what}", damaged=True)

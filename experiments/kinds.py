@@ -10,6 +10,7 @@ from solvers.ir.errors import InvalidInput
 from solvers.kinds import load
 
 if TYPE_CHECKING:
+    from experiments.compose import Root
     from experiments.study import Study
 
 EXPERIMENTS = Path(__file__).resolve().parent.parent / "conf" / "experiment"
@@ -21,11 +22,13 @@ RECOMPUTE, ELASTIC, LAYOUT = "recompute", "elastic", "layout"
 class Experiment:
     """What runs the experiments of one kind, as import paths `module:attribute`.
 
-    `study`: its `experiments.study.Study` for `bayplan compare`; None: `no_study` says why not. `trainer`: its own
+    `study`: its `experiments.study.Study` for `bayplan compare`; None: `no_study` says why not, and
+    `root` is where its settings begin (`experiments.compose.Root`). `trainer`: its own
     `main(argv) -> exit code` of `bayplan train`; `no_trainer`: why nothing trains it, where that is so.
     """
 
     study: str | None = None
+    root: str | None = None
     no_study: str = ""
     trainer: str | None = None
     no_trainer: str | None = None
@@ -43,22 +46,27 @@ KINDS: dict[str, Experiment] = {
     ),
     STABILITY: Experiment(
         no_study="this experiment trains under sessions, which are no plans: use bayplan train",
+        root="experiments.stability.settings:ROOT",
         trainer="experiments.stability.train:main",
     ),
     RANKS: Experiment(
         no_study="this experiment trains over several devices, without plans: use bayplan train",
+        root="experiments.ranks.settings:ROOT",
         trainer="experiments.ranks.train:main",
     ),
     RECOMPUTE: Experiment(
         no_study="this experiment executes recomputation on several devices: use bayplan train",
+        root="experiments.recompute.settings:ROOT",
         trainer="experiments.recompute.train:main",
     ),
     ELASTIC: Experiment(
         no_study="this experiment trains on processes that fail, which is no comparison of plans: use bayplan train",
+        root="experiments.elastic.settings:ROOT",
         trainer="experiments.elastic.train:main",
     ),
     LAYOUT: Experiment(
         no_study="this experiment executes layouts of a model larger than the device: use bayplan train",
+        root="experiments.layout.settings:ROOT",
         trainer="experiments.layout.train:main",
     ),
 }
@@ -74,6 +82,19 @@ def study_of(kind: str) -> "Study[Any]":
     return study
 
 
+def root_of(kind: str) -> "Root":
+    """Where the settings of a kind begin."""
+    target = KINDS[kind].root
+    root: Root = study_of(kind).root if target is None else load(target)
+    return root
+
+
+def usage_of_trainer(kind: str) -> str | None:
+    """What a kind's own trainer says of itself; None where it has none."""
+    target = KINDS[kind].trainer
+    return None if target is None else str(load(target.replace(":main", ":USAGE")))
+
+
 def trainer_of(kind: str) -> Callable[[Sequence[str]], int] | None:
     """A kind's own `main` of `bayplan train`; None: it is trained under plans, if at all."""
     target = KINDS[kind].trainer
@@ -83,8 +104,12 @@ def trainer_of(kind: str) -> Callable[[Sequence[str]], int] | None:
 def kind_of(argv: Sequence[str]) -> str:
     """The kind of the experiment that these overrides choose; unknown ones are the training command's to refuse."""
     chosen = [word.partition("=")[2] for word in argv if word.lstrip("+").startswith("experiment=")]
-    path = EXPERIMENTS / f"{chosen[-1]}.yaml" if chosen and re.fullmatch(r"[\w.-]+", chosen[-1]) else None
-    if path is None or not path.is_file():
+    if not chosen or not re.fullmatch(r"[\w.-]+", chosen[-1]):
+        return TRAINING
+    searched = [Path(place) / "experiment" for place in re.findall(r"file://([^\]',]+)", " ".join(argv))]
+    files = [folder / f"{chosen[-1]}.yaml" for folder in (EXPERIMENTS, *searched)]
+    path = next((file for file in files if file.is_file()), None)
+    if path is None:
         return TRAINING
     said = re.search(r"^kind: *(\w+) *$", path.read_text(encoding="utf-8"), re.MULTILINE)
     return said[1] if said and said[1] in KINDS else TRAINING

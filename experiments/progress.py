@@ -5,7 +5,16 @@ from contextlib import contextmanager
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 from experiments.printable import printable
 from solvers.ir import Watch
@@ -54,11 +63,13 @@ class Stages:
 
 
 @contextmanager
-def stages(total: int | None = None, console: Console | None = None) -> Iterator[Stages]:
-    """A live line on stderr while the block runs."""
+def stages(total: int | None = None, console: Console | None = None, time_left: bool = False) -> Iterator[Stages]:
+    """A live line on stderr while the block runs, perhaps with the time that the rest will take."""
     console = console or Console(stderr=True)
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(24), MofNCompleteColumn())
-    with Progress(
-        *columns, TimeElapsedColumn(), console=console, transient=True, disable=not console.is_terminal
-    ) as progress:
+    columns: list[ProgressColumn] = [
+        SpinnerColumn(), TextColumn("{task.description}"), BarColumn(24), MofNCompleteColumn(), TimeElapsedColumn(),
+    ]  # fmt: skip
+    if time_left:
+        columns += [TextColumn("left:"), TimeRemainingColumn(elapsed_when_finished=False)]
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         yield Stages(progress, total)

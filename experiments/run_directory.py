@@ -3,11 +3,14 @@
 import contextlib
 import datetime
 import os
+import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
+
+import yaml
 
 from experiments.printable import printable
 from experiments.rows import rows_to_text
@@ -16,6 +19,21 @@ from solvers.ir.codec import write_json, write_text
 
 ROWS = "rows.jsonl"
 CONFIG = "config.yaml"
+SWEEP = "sweep.json"
+"""What a sweep's folder says of its cells."""
+HYDRA = ".hydra"
+"""The folder in which Hydra keeps what a run was asked."""
+
+FOLDER_ONLY = ("run_dir", "plots", "workers", "force")
+"""Settings that change no number."""
+
+
+class AnySettings(Protocol):
+    """What a run's folder is opened by."""
+
+    name: str
+    run_dir: str | None
+    force: bool
 
 
 @dataclass(frozen=True)
@@ -36,6 +54,22 @@ class RunDirectory:
         write_text(place, text)
         return place
 
+    def durable(self, name: str, text: str) -> Path:
+        """Write a text file that survives a power cut: on disk before it takes its name, and its name with it."""
+        place = self._place(name)
+        temporary = place.parent / f".{place.name}.{os.getpid()}"
+        try:
+            with open(temporary, "w", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(place)
+            _flush_folder(place.parent)
+        except OSError as error:
+            temporary.unlink(missing_ok=True)
+            raise InvalidInput(f"cannot write {place} ({error.strerror}): choose a writable place") from error
+        return place
+
     def binary(self, name: str, content: bytes) -> Path:
         """Write a binary file; folders in the name are made."""
         place = self._place(name)
@@ -50,10 +84,17 @@ class RunDirectory:
 
     def rows(self, rows: Sequence[Row]) -> Path:
         """Write all rows; called after each new one, so that nothing computed is lost."""
-        return self.text(ROWS, rows_to_text(rows))
+        return self.durable(ROWS, rows_to_text(rows))
+
+    def holds_anything(self) -> bool:
+        """Whether there is more than what Hydra wrote of the question."""
+        return self.path.is_dir() and any(entry.name != HYDRA for entry in self.path.iterdir())
 
     def remove_if_empty(self) -> None:
         """Bad input that showed late leaves no folder behind; one with anything in it stays."""
+        if self.holds_anything():
+            return
+        shutil.rmtree(self.path / HYDRA, ignore_errors=True)
         with contextlib.suppress(OSError):
             self.path.rmdir()
 
@@ -72,12 +113,52 @@ def open_run_directory(experiment: str, run_dir: str | None) -> RunDirectory:
     return RunDirectory(path)
 
 
-def interrupted(directory: RunDirectory) -> int:
+def open_run(settings: AnySettings, text: str) -> RunDirectory:
+    """The folder that the settings ask for; one with a run of other settings is kept unless `force` is set."""
+    if settings.run_dir is not None and not settings.force:
+        require_same(Path(settings.run_dir), text)
+    return open_run_directory(settings.name, settings.run_dir)
+
+
+def require_same(path: Path, text: str) -> None:
+    """Raise `InvalidInput` where the folder holds a sweep, or a run of other settings."""
+    remedy = "choose another folder, or overwrite it by force=true"
+    if (path / SWEEP).exists():
+        raise InvalidInput(f"run_dir {path} holds a sweep: {remedy}")
+    known = path / CONFIG
+    if known.is_file() and not same_settings(known.read_text(encoding="utf-8", errors="replace"), text):
+        raise InvalidInput(f"run_dir {path} holds a run with other settings: {remedy}")
+
+
+def same_settings(one: str, other: str) -> bool:
+    """Whether two settings as YAML text differ in nothing that changes a number."""
+    return one == other or _numbers(one) == _numbers(other)
+
+
+def interrupted(directory: RunDirectory, by: str = "", so_far: str = "") -> int:
     """What Ctrl-C leaves behind, in one line of stderr; the exit code."""
-    kept = any(directory.path.iterdir())
-    place = f": what was done so far is in {printable(str(directory.path))}" if kept else ""
-    print(f"bayplan: interrupted{place}", file=sys.stderr)
+    kept = directory.holds_anything()
+    place = f": what was done so far is in {printable(str(directory.path))}{so_far}" if kept else ""
+    print(f"bayplan: interrupted{by}{place}", file=sys.stderr)
     return 130
+
+
+def _numbers(text: str) -> dict[str, Any] | str:
+    try:
+        settings = yaml.safe_load(text)
+    except yaml.YAMLError:
+        return text
+    if not isinstance(settings, dict):
+        return text
+    return {name: value for name, value in settings.items() if name not in FOLDER_ONLY}
+
+
+def _flush_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _fresh(parent: Path) -> Path:

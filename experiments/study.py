@@ -4,13 +4,20 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
 from experiments.compose import Root
-from experiments.grid import DONE, AnyComposed, Cell, Grid, error_row
-from experiments.run_directory import CONFIG, RunDirectory
+from experiments.grid import AnyComposed, Cell, Grid
+from experiments.run_directory import RunDirectory
 from experiments.tables import Table
 from solvers.ir import BayplanError, Row
 
 C = TypeVar("C", bound=AnyComposed)
-Composed = TypeVar("Composed", bound=AnyComposed, contravariant=True)
+
+
+class CellFault(BayplanError):
+    """A cell that came to nothing, and the row that says so."""
+
+    def __init__(self, row: Row) -> None:
+        super().__init__(str(row.reason))
+        self.row = row
 
 
 class Ran(NamedTuple):
@@ -32,6 +39,10 @@ class Study(Protocol[C]):
         """The settings that the overrides ask for; raises `InvalidInput` with one sentence for any fault."""
         ...
 
+    def composed(self, settings: object, yaml: str) -> C:
+        """Judged settings (`experiments.compose.judge`) as this kind holds them."""
+        ...
+
     def require(self, composed: C) -> None:
         """Refuse settings that cannot be answered (`InvalidInput`), before anything is written."""
         ...
@@ -48,8 +59,12 @@ class Study(Protocol[C]):
         """The cells of a sweep in the order in which they are run."""
         ...
 
-    def cell_rows(self, cell: Cell[C], cells: Sequence[Cell[C]]) -> list[Row]:
-        """One cell's rows, or an earlier run's where its settings were the same; a fault of its input is a row, too."""
+    def run_cell(self, cell: Cell[C]) -> list[Row]:
+        """One cell's rows; a fault of its input raises (`BayplanError`), what else it came to is a `CellFault`."""
+        ...
+
+    def objective(self, rows: Sequence[Row]) -> float:
+        """What an optimizing sweeper makes small; infinite where a cell has no plan."""
         ...
 
     def sweep_tables(self, rows: Sequence[Row], axes: Sequence[str]) -> list[Table]:
@@ -67,31 +82,6 @@ class Study(Protocol[C]):
     def sweep_exit_code(self, rows: Sequence[Row]) -> int:
         """0: a sweep with cells that have no plan is done; 1 where a plan broke its promise."""
         ...
-
-
-class Planned(Protocol[Composed]):
-    """What plans or simulates a cell of a sweep in this process."""
-
-    def run_cell(self, composed: Composed, directory: RunDirectory) -> list[Row]:
-        """The cell's rows, with everything written to its folder."""
-        ...
-
-
-def rows_in_process(study: Planned[C], cell: Cell[C]) -> list[Row]:
-    """A cell's rows, known or found now; a fault of the cell's input is a row."""
-    known = cell.known_rows()
-    if known is not None:
-        return known
-    (cell.folder.path / DONE).unlink(missing_ok=True)  # an earlier run's, with other settings
-    cell.folder.text(CONFIG, cell.composed.yaml)
-    try:
-        rows = study.run_cell(cell.composed, cell.folder)
-    except BayplanError as error:
-        rows = [error_row(cell.composed.settings.name, str(error))]
-        cell.folder.rows(rows)
-        return rows
-    cell.folder.text(DONE, "")
-    return rows
 
 
 def error_lines(rows: Sequence[Row]) -> list[str]:

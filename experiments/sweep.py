@@ -1,31 +1,171 @@
-"""`bayplan compare -m`: a grid of experiments of one kind, each cell on disk before the next one begins."""
+"""`bayplan compare -m`: a grid of experiments of one kind, by Hydra's sweepers and launchers."""
 
+import shutil
 from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any
 
+from hydra._internal.callbacks import Callbacks
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra._internal.hydra import Hydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.plugins import Plugins
+from hydra.types import HydraContext, RunMode
+from omegaconf import DictConfig, open_dict, read_write
 from rich.console import Console
 
-from experiments.grid import open_grid, run_cells
-from experiments.run_directory import interrupted
+from experiments.commands.interrupts import Interrupts
+from experiments.compose import composed_by, in_sentences
+from experiments.grid import Cell
+from experiments.places import asked_place
+from experiments.run_directory import CONFIG, RunDirectory, interrupted, open_run_directory
 from experiments.study import Study
+from experiments.sweeping.job import run_job
+from experiments.sweeping.launching import Cells
+from experiments.sweeping.processes import Processes
+from experiments.sweeping.record import keep_record, remove_foreign, require_same_sweep
+from experiments.sweeping.watching import keep_rows
 from experiments.tables import say, to_markdown, to_terminal, to_text
+from experiments.trust import PROCESSES
+from solvers.ir import InvalidInput
+
+FAULT = 70
 
 
-def run_sweep(study: Study[Any], overrides: Sequence[str]) -> int:
+def run_sweep(study: Study[Any], kind: str, hydra: Hydra, overrides: Sequence[str]) -> int:
     """Run every cell that is not there yet, write all rows, tables and pictures; the study's exit code."""
-    grid = open_grid(overrides, study.read, study.root)
-    cells = study.in_order(grid.cells)
-    try:
-        rows = run_cells(cells, grid.axes, grid.directory, lambda cell: study.cell_rows(cell, cells))
-    except KeyboardInterrupt:
-        return interrupted(grid.directory)
-    tables = study.sweep_tables(rows, grid.axes)
-    grid.directory.text("table.txt", to_text(tables))
-    grid.directory.text("table.md", to_markdown(tables))
-    study.draw_sweep(grid, rows)
-    console = Console()
-    to_terminal(console, tables)
-    for line in study.sweep_lines(rows):
-        say(console, line)
-    say(console, f"written to {grid.directory.path}")
-    return study.sweep_exit_code(rows)
+    sweep = Sweep(study, kind, hydra, overrides)
+    sweep.prepare()
+    with Interrupts(patient=False) as interrupts:
+        try:
+            sweep.run()
+        except KeyboardInterrupt:
+            return sweep.interrupted(interrupts.asked_by)
+        except InvalidInput:
+            sweep.withdraw()
+            raise
+    return sweep.end(Console())
+
+
+class Sweep:
+    """One call of `bayplan compare -m`: Hydra's sweeper, its launcher, and this project's cells between them."""
+
+    def __init__(self, study: Study[Any], kind: str, hydra: Hydra, overrides: Sequence[str]) -> None:
+        self.study, self.kind, self.hydra = study, kind, hydra
+        config = composed_by(hydra, study.root, overrides, RunMode.MULTIRUN)
+        self.name, place, self.force = _asked(config, overrides)
+        self.path = place
+        self.arguments = [str(word) for word in config.hydra.overrides.task]
+        directory = RunDirectory(Path(place) if place is not None else Path())
+        self.cells: Cells[Any] = Cells(study, kind, hydra, directory, self.force)
+        self.config = config
+        self.fresh = False
+
+    @property
+    def directory(self) -> RunDirectory:
+        """The sweep's folder."""
+        return self.cells.directory
+
+    def prepare(self) -> None:
+        """Everything that can be refused is, before a folder is made; then the sweeper and its launcher."""
+        self.cells.config = self.config
+        known = self._known_cells()  # a bad one is refused here
+        if self.path is not None and not self.force:
+            require_same_sweep(Path(self.path), self.kind, self.arguments, known)
+        self.fresh = self.path is None or not Path(self.path).exists()
+        self.cells.move(open_run_directory(self.name, self.path))
+        with read_write(self.config), open_dict(self.config):
+            self.config.hydra.sweep.dir = str(self.directory.path.absolute())
+        word = f"hydra.sweep.dir='{self.directory.path.absolute()}'"
+        self.config.hydra.overrides.hydra.append(word)
+        cells = list(self.cells.cells.values())
+        if self.force:
+            remove_foreign(self.directory.path, cells)
+        keep_record(self.directory, self.kind, self.arguments, cells)
+
+    def run(self) -> None:
+        """Hydra's sweeper, with this project's cells in front of its launcher."""
+        sweeper = self._sweeper()
+        with in_sentences():
+            sweeper.sweep(arguments=self.arguments)
+
+    def withdraw(self) -> None:
+        """A sweep that was refused before a cell had anything leaves no new folder behind."""
+        if self.fresh and not any((cell.folder.path / CONFIG).exists() for cell in self.cells.grid.cells):
+            shutil.rmtree(self.directory.path, ignore_errors=True)
+
+    def interrupted(self, by: str | None) -> int:
+        """What is kept, in a line of stderr; the exit code."""
+        grid = self.cells.grid
+        keep_rows(self.directory, grid, self.cells.rows)
+        done = sum(cell.kept().rows is not None for cell in grid.cells)
+        so_far = (
+            f", {done} of {len(grid.cells)} cells; those that were running begin again when the same command goes on "
+            f"with run_dir={self.directory.path}"
+        )
+        return interrupted(self.directory, f" by {by}" if by else "", so_far)
+
+    def end(self, console: Console) -> int:
+        """Tables and pictures of all rows; the exit code."""
+        grid = self.cells.grid
+        keep_record(self.directory, self.kind, self.arguments, grid.cells)
+        rows = keep_rows(self.directory, grid, self.cells.rows)
+        tables = self.study.sweep_tables(rows, grid.axes)
+        self.directory.text("table.txt", to_text(tables))
+        self.directory.text("table.md", to_markdown(tables))
+        self.study.draw_sweep(grid, rows)
+        to_terminal(console, tables)
+        for line in self.study.sweep_lines(rows):
+            say(console, line)
+        say(console, f"written to {self.directory.path}")
+        return FAULT if self.cells.faults else self.study.sweep_exit_code(rows)
+
+    def _known_cells(self) -> list[Cell[Any]] | None:
+        """All cells of a grid; None where the sweeper chooses them one after the other."""
+        params = self.config.hydra.sweeper.get("params")
+        if not self.config.hydra.sweeper.get("_target_", "").endswith(f".{BasicSweeper.__name__}"):
+            return None
+        with in_sentences():
+            words = [f"{key}={value}" for key, value in (params or {}).items()] + self.arguments
+            parsed = OverridesParser.create(config_loader=self.hydra.config_loader).parse_overrides(words)
+            (batch,) = BasicSweeper.split_arguments(parsed, None)
+        return self.cells.compose(batch, 0)
+
+    def _sweeper(self) -> Any:
+        """Hydra's sweeper, set up as Hydra does it; what launches for it is `self.cells`."""
+        config, own = self.config, self.config.hydra.launcher.get("_target_") == PROCESSES
+        context = HydraContext(config_loader=self.hydra.config_loader, callbacks=Callbacks())
+        task = partial(run_job, kind=self.kind, wait=False)
+        launcher = None
+        if own:
+            launcher = Processes(int(config.hydra.launcher.workers), self.kind)
+            launcher.setup(hydra_context=context, task_function=task, config=config)
+            config = _with_basic_launcher(config)
+        with in_sentences():
+            sweeper = Plugins.instance().instantiate_sweeper(config=config, hydra_context=context, task_function=task)
+        inner: Any = getattr(sweeper, "sweeper", sweeper)  # optuna's is a shell around the one that sweeps
+        self.cells.inner = launcher or inner.launcher
+        inner.launcher = self.cells
+        if isinstance(inner, BasicSweeper):
+            inner.validate_batch_is_legal = lambda batch: None  # type: ignore[method-assign]  # they are composed
+        return sweeper
+
+
+def _with_basic_launcher(config: DictConfig) -> DictConfig:
+    """What Hydra instantiates in place of a launcher that is no plugin of Hydra's."""
+    config = config.copy()
+    with read_write(config), open_dict(config):
+        config.hydra.launcher = {"_target_": "hydra._internal.core_plugins.basic_launcher.BasicLauncher"}
+    return config
+
+
+def _asked(config: DictConfig, overrides: Sequence[str]) -> tuple[str, str | None, bool]:
+    """The sweep's name and folder, and whether it may overwrite; raises `InvalidInput` where cells would not agree."""
+    keys = {word.lstrip("+").partition("=")[0]: word for word in overrides}
+    parse = OverridesParser.create().parse_override
+    for key in ("name", "run_dir", "force", "experiment"):
+        with in_sentences():
+            if key in keys and parse(keys[key]).is_sweep_override():
+                raise InvalidInput(f"{keys[key]} holds several values, but a sweep has one {key}: give one of each")
+    return str(config.name), asked_place(config, config.run_dir, "sweep"), bool(config.force)

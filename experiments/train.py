@@ -1,16 +1,21 @@
 """`bayplan train`: the same training with unlimited memory and under each chosen solver's plan."""
 
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
+from omegaconf import DictConfig
 from rich.console import Console
 
-from experiments.compose import read_settings, split_flags
+from experiments.compose import TRAINING, composed_by, hydra_of, keep_hydra, read_settings
 from experiments.config import Baseline, RobustnessConf
 from experiments.figures import figures_of
-from experiments.kinds import KINDS, kind_of, trainer_of
+from experiments.flags import read_flags
+from experiments.kinds import KINDS, kind_of, root_of, trainer_of, usage_of_trainer
+from experiments.places import asked_place
 from experiments.plots import loss_figure, png_bytes, svg_text
-from experiments.run_directory import RunDirectory, interrupted, open_run_directory
+from experiments.run_directory import RunDirectory, interrupted, open_run
+from experiments.showing import show
 from experiments.tables import Table, policy_tables, to_markdown, to_terminal
 from experiments.training.compare import exit_code, print_rows, require_parts
 from experiments.training.experiment import run_experiment
@@ -28,24 +33,42 @@ LINES = 12
 
 def main(argv: Sequence[str]) -> int:
     """Run the command; 0: done, 1: as of `compare`. Raises `InvalidInput` on a bad command line or model."""
-    words, flags = split_flags(argv, {"-h", "--help"})
-    kind = kind_of(words)
+    flags = read_flags(argv)
+    kind = kind_of(flags.words)
+    root = root_of(kind)
+    if flags.sweeps:
+        raise InvalidInput("bayplan train runs one experiment: sweep with bayplan compare -m, or leave -m out")
+    with hydra_of(root) as hydra:
+        if flags.shows:
+            return show(hydra, root, flags, usage_of_trainer(kind) or USAGE)
+        words = _placed(composed_by(hydra, root, flags.words), flags.words)
     trainer = trainer_of(kind)
     if trainer is not None:
-        return trainer(argv)
-    if flags:
-        print(USAGE, end="")
-        return 0
+        return trainer(words)
     untrained = KINDS[kind].no_trainer
     if untrained is not None:
         raise InvalidInput(untrained)
+    return _train(words)
+
+
+def _placed(config: DictConfig, words: Sequence[str]) -> list[str]:
+    """The overrides, with Hydra's own name for the run's folder said as `run_dir`."""
+    place = asked_place(config, config.run_dir, "run")
+    if place is None or place == config.run_dir:
+        return list(words)
+    return [*words, f"run_dir='{place}'"]
+
+
+def _train(words: Sequence[str]) -> int:
+    """The experiment's model, without a budget and under each plan."""
     composed = read_settings(words)
     if not composed.settings.solver:
         raise InvalidInput("no solver is chosen, but training needs a plan: choose one, as in solver=milp-swap")
     # Training compares with the unlimited run only, in the planner's own world: compare does the rest.
     settings = replace(composed.settings, baselines=[Baseline.unlimited], robustness=RobustnessConf())
     require_parts(settings)
-    directory = open_run_directory(settings.name, settings.run_dir)
+    directory = open_run(settings, composed.yaml)
+    keep_hydra(directory, TRAINING, words)
     try:
         rows = run_experiment(composed._replace(settings=settings), directory)
     except KeyboardInterrupt:
@@ -97,3 +120,9 @@ def _write_losses(directory: RunDirectory, rows: Sequence[Row]) -> None:
     figure = loss_figure(_losses(rows), "Training loss under each policy", _loss_name(rows))
     directory.text("losses.svg", svg_text(figure))
     directory.binary("losses.png", png_bytes(figure))
+
+
+if __name__ == "__main__":
+    from experiments.cli import main as bayplan
+
+    sys.exit(bayplan(["train", *sys.argv[1:]]))

@@ -1,10 +1,11 @@
 """`bayplan compare` for a cluster: its lives under every policy, and the planners' answers after failures."""
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from experiments.cluster.lives import Lives, figures_of, live, live_through, make_setting
 from experiments.cluster.planning import PLANNERS, Answer, DrawnFailure, answers, failed_problem
@@ -18,8 +19,8 @@ from experiments.grid import Grid as SweptGrid
 from experiments.page import html_page
 from experiments.progress import Stages, stages
 from experiments.rows import commit
-from experiments.run_directory import CONFIG, RunDirectory
-from experiments.study import Ran, Study, error_lines, rows_in_process
+from experiments.run_directory import CONFIG, RunDirectory, same_settings
+from experiments.study import Ran, Study, error_lines
 from experiments.tables import Table, to_markdown, to_text
 from solvers.ir import InvalidInput, Limits, Row
 from solvers.ir.codec import problem_to_raw, read_text
@@ -27,8 +28,6 @@ from solvers.ir.replan import ReplanProblem
 from solvers.replan.cluster import Cluster, ClusterSetting, Failures, Progress, read_trace
 
 RUNS = "runs.jsonl"
-FOLDER_ONLY = ("run_dir", "plots", "workers")
-"""Settings that change no number."""
 HOUR_US = 3600 * 10**6
 USAGE = """bayplan compare experiment=ft_32 [key=value …] [-m]
 
@@ -83,16 +82,12 @@ def _require_within(settings: ClusterSettings, failures: Failures) -> None:
         )
 
 
-def require_same(composed: ComposedCluster, directory: RunDirectory) -> None:
-    """Raise `InvalidInput` where the folder holds a run with other settings; else write the settings there."""
+def start_anew(composed: ComposedCluster, directory: RunDirectory) -> None:
+    """Write the settings; lives of a run with other settings, which `force` overwrites, do not go on."""
     path = directory.path / CONFIG
-    if path.exists() and _numbers(read_text(path)) != _numbers(composed.yaml):
-        raise InvalidInput(f"run_dir {directory.path} holds a run with other settings: choose another folder")
+    if path.exists() and not same_settings(read_text(path), composed.yaml):
+        (directory.path / RUNS).unlink(missing_ok=True)
     directory.text(CONFIG, composed.yaml)
-
-
-def _numbers(text: str) -> list[str]:
-    return [line for line in text.splitlines() if line.partition(":")[0] not in FOLDER_ONLY]
 
 
 def run_experiment(composed: ComposedCluster, directory: RunDirectory, shown: Stages | None) -> Found:
@@ -241,6 +236,10 @@ class ClusterStudy:
         """As `Study`."""
         return read_cluster_settings(overrides)
 
+    def composed(self, settings: object, yaml: str) -> ComposedCluster:
+        """As `Study`."""
+        return ComposedCluster(cast("ClusterSettings", settings), yaml)
+
     def require(self, composed: ComposedCluster) -> None:
         """As `require_answerable`."""
         require_answerable(composed.settings)
@@ -248,7 +247,7 @@ class ClusterStudy:
     def run(self, composed: ComposedCluster, directory: RunDirectory) -> Ran:
         """Live, plan, and write everything; an interrupted run in this folder goes on."""
         began = time.perf_counter()
-        require_same(composed, directory)
+        start_anew(composed, directory)
         with stages() as shown:
             rows = run_experiment(composed, directory, shown).rows
         return Ran(rows, tables_of(composed.settings, rows), spent=f"{time.perf_counter() - began:.1f} s; ")
@@ -257,18 +256,20 @@ class ClusterStudy:
         """0, whatever the rows say."""
         return 0
 
-    def run_cell(self, composed: ComposedCluster, directory: RunDirectory) -> list[Row]:
-        """One cell of a sweep."""
-        require_answerable(composed.settings)
-        return run_experiment(composed, directory, None).rows
+    def run_cell(self, cell: Cell[ComposedCluster]) -> list[Row]:
+        """Lived through and planned, without progress."""
+        require_answerable(cell.composed.settings)
+        return run_experiment(cell.composed, cell.folder, None).rows
+
+    def objective(self, rows: Sequence[Row]) -> float:
+        """Microseconds a sample of the policy that trains fastest, or the objective of the best plan."""
+        speeds = [row.figures["samples_per_s"]["mean"] for row in rows if "samples_per_s" in row.figures]
+        plans = [row.figures["objective_us"] for row in rows if row.figures.get("objective_us") is not None]
+        return 1e6 / max(speeds) if any(speeds) else min(plans, default=math.inf)
 
     def in_order(self, cells: Sequence[Cell[ComposedCluster]]) -> Sequence[Cell[ComposedCluster]]:
         """As given."""
         return cells
-
-    def cell_rows(self, cell: Cell[ComposedCluster], cells: Sequence[Cell[ComposedCluster]]) -> list[Row]:
-        """In this process."""
-        return rows_in_process(self, cell)
 
     def sweep_tables(self, rows: Sequence[Row], axes: Sequence[str]) -> list[Table]:
         """Plans and lives of all cells."""

@@ -55,6 +55,7 @@ class ClusterSettings:
     draws: int = 1
     workers: int = 2
     run_dir: str | None = None
+    force: bool = False
     plots: bool = True
 
     def __post_init__(self) -> None:

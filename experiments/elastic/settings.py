@@ -53,6 +53,7 @@ class ElasticSettings:
     check: bool = True
     plots: bool = True
     run_dir: str | None = None
+    force: bool = False
 
     def __post_init__(self) -> None:
         """Refuse numbers that no run has."""

@@ -2,20 +2,21 @@
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 from rich.console import Console
 
 from experiments.commands.interrupts import Interrupts
-from experiments.compose import split_flags
+from experiments.compose import keep_hydra
 from experiments.elastic.live import Live
 from experiments.elastic.log import episodes_of
 from experiments.elastic.outcomes import Compared, is_as_promised, row_of, tables_of
 from experiments.elastic.pictures import draw, title
-from experiments.elastic.settings import ComposedElastic, ElasticSettings, read_elastic_settings
+from experiments.elastic.settings import ROOT, ComposedElastic, ElasticSettings, read_elastic_settings
 from experiments.progress import stages
-from experiments.run_directory import CONFIG, RunDirectory, interrupted, open_run_directory
+from experiments.run_directory import CONFIG, RunDirectory, interrupted, open_run
 from experiments.tables import to_markdown, to_text
 from experiments.training.compare import print_rows
 from runtime.elastic import Options, Outcome, load_job, parse_kills, train, train_alone
@@ -38,12 +39,10 @@ A picture of an earlier run: python -m experiments.elastic.pictures RUN_DIR
 
 def main(argv: Sequence[str]) -> int:
     """Run the command; 0: done, 1: losses or states are not those of one process."""
-    words, flags = split_flags(argv, {"-h", "--help"})
-    if flags:
-        print(USAGE, end="")
-        return 0
-    composed = read_elastic_settings(words)
-    directory = open_run_directory(composed.settings.name, composed.settings.run_dir)
+    composed = read_elastic_settings(argv)
+    going_on = replace(composed.settings, force=composed.settings.force or composed.settings.resume)
+    directory = open_run(going_on, composed.yaml)
+    keep_hydra(directory, ROOT, argv)
     try:
         with Interrupts(patient=False):  # SIGTERM is as Ctrl-C: no process is left behind
             row = run(composed, directory)

@@ -5,11 +5,11 @@ from dataclasses import dataclass, field, replace
 
 from rich.console import Console
 
-from experiments.compose import split_flags
+from experiments.compose import keep_hydra
 from experiments.layout.figures import executed_report
 from experiments.layout.outcomes import FSDP2, FSDP2_PLAN, PLAIN, Facts, broken, planned_figures, row_of, table_of
 from experiments.layout.pictures import lanes_figure
-from experiments.layout.settings import ComposedLayout, read_layout_settings
+from experiments.layout.settings import ROOT, ComposedLayout, read_layout_settings
 from experiments.layout.shapes import NAME as BY_SHAPES
 from experiments.layout.shapes import row_by_shapes, table_by_shapes
 from experiments.layout.training import (
@@ -23,7 +23,7 @@ from experiments.layout.training import (
 )
 from experiments.plots import png_bytes, svg_text
 from experiments.progress import stages
-from experiments.run_directory import CONFIG, RunDirectory, interrupted, open_run_directory
+from experiments.run_directory import CONFIG, RunDirectory, interrupted, open_run
 from experiments.tables import Table, to_markdown, to_text
 from experiments.training.compare import print_rows
 from experiments.worlds import load_hardware
@@ -47,12 +47,9 @@ step and peak with what was predicted. Settings (experiments/layout/settings.py)
 
 def main(argv: Sequence[str]) -> int:
     """Run the command; 0: done, 1: a bit differs, accesses raced, a layout broke its budget, or none was found."""
-    words, flags = split_flags(argv, {"-h", "--help"})
-    if flags:
-        print(USAGE, end="")
-        return 0
-    composed = read_layout_settings(words)
-    directory = open_run_directory(composed.settings.name, composed.settings.run_dir)
+    composed = read_layout_settings(argv)
+    directory = open_run(composed.settings, composed.yaml)
+    keep_hydra(directory, ROOT, argv)
     try:
         rows = run(composed, directory)
     except KeyboardInterrupt:

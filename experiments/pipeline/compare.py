@@ -1,7 +1,8 @@
 """`bayplan compare` for a pipeline: every system's plan and step on paper, in well under a second."""
 
+import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from experiments.grid import Cell, Grid
 from experiments.pipeline.planned import Comparison, compare_systems, rows_of
@@ -16,7 +17,7 @@ from experiments.pipeline.settings import (
 from experiments.pipeline.simulate import Step
 from experiments.pipeline.tables import cell_tables, stage_lines, stage_table, system_table
 from experiments.run_directory import CONFIG, RunDirectory
-from experiments.study import Ran, Study, error_lines, rows_in_process
+from experiments.study import Ran, Study, error_lines
 from experiments.tables import Table, to_markdown, to_text
 from solvers.ir import Row
 from solvers.ir.codec import document_to_raw, plan_file, plan_to_raw, problem_sha256, problem_to_raw
@@ -155,6 +156,10 @@ class PipelineStudy:
         """As `Study`."""
         return read_pipeline_settings(overrides)
 
+    def composed(self, settings: object, yaml: str) -> ComposedPipeline:
+        """As `Study`."""
+        return ComposedPipeline(cast("PipelineSettings", settings), yaml)
+
     def require(self, composed: ComposedPipeline) -> None:
         """Refuse names that do not exist and splits that do not work."""
         make_pipeline(composed.settings)
@@ -174,17 +179,18 @@ class PipelineStudy:
         """1 where no system has a plan."""
         return 0 if any(row.outcome == "ok" for row in rows) else 1
 
-    def run_cell(self, composed: ComposedPipeline, directory: RunDirectory) -> list[Row]:
-        """One cell of a sweep, without pictures."""
-        return _planned(composed, directory)[1]
+    def run_cell(self, cell: Cell[ComposedPipeline]) -> list[Row]:
+        """Planned and written down, without pictures."""
+        return _planned(cell.composed, cell.folder)[1]
+
+    def objective(self, rows: Sequence[Row]) -> float:
+        """Microseconds a sample of the fastest system."""
+        found = [row.figures["samples_per_s"] for row in rows if row.figures.get("samples_per_s")]
+        return 1e6 / max(found) if found else math.inf
 
     def in_order(self, cells: Sequence[Cell[ComposedPipeline]]) -> Sequence[Cell[ComposedPipeline]]:
         """As given."""
         return cells
-
-    def cell_rows(self, cell: Cell[ComposedPipeline], cells: Sequence[Cell[ComposedPipeline]]) -> list[Row]:
-        """In this process."""
-        return rows_in_process(self, cell)
 
     def sweep_tables(self, rows: Sequence[Row], axes: Sequence[str]) -> list[Table]:
         """Throughput and gap of all cells."""

@@ -47,6 +47,7 @@ class PipelineSettings:
     systems: dict[str, str] = field(default_factory=dict)
     detail: str | None = None
     run_dir: str | None = None
+    force: bool = False
     plots: bool = True
 
     def __post_init__(self) -> None:

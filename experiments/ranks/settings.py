@@ -60,6 +60,7 @@ class RanksSettings:
     hardware: HardwareConf = MISSING
     model: ModelConf = MISSING
     run_dir: str | None = None
+    force: bool = False
     plots: bool = True
 
     def __post_init__(self) -> None:

@@ -6,7 +6,7 @@ import torch
 from rich.console import Console
 
 from experiments.commands.interrupts import Interrupts
-from experiments.compose import split_flags
+from experiments.compose import keep_hydra
 from experiments.plots import png_bytes, svg_text
 from experiments.progress import stages
 from experiments.ranks.carriers import Carried, Where, carried, part_of_torchrun
@@ -15,8 +15,8 @@ from experiments.ranks.pictures import ranks_figure
 from experiments.ranks.programs import Job, Trained, train
 from experiments.ranks.record import figures_of_rank
 from experiments.ranks.reference import reference
-from experiments.ranks.settings import Carrier, ComposedRanks, RanksSettings, read_ranks_settings
-from experiments.run_directory import CONFIG, RunDirectory, interrupted, open_run_directory
+from experiments.ranks.settings import ROOT, Carrier, ComposedRanks, RanksSettings, read_ranks_settings
+from experiments.run_directory import CONFIG, RunDirectory, interrupted, open_run
 from experiments.tables import to_markdown, to_text
 from experiments.training.compare import print_rows
 from experiments.worlds import load_hardware
@@ -39,16 +39,13 @@ Real devices, CUDA by NCCL or CPUs by gloo, want a process a rank:
 
 def main(argv: Sequence[str]) -> int:
     """Run the command; 0: done, 1: a rank's numbers are not the reference's, or accesses raced."""
-    words, flags = split_flags(argv, {"-h", "--help"})
-    if flags:
-        print(USAGE, end="")
-        return 0
-    composed = read_ranks_settings(words)
+    composed = read_ranks_settings(argv)
     if composed.settings.carrier is Carrier.torchrun and started().rank:
         torch.set_num_threads(1)
         part_of_torchrun(train, _job(composed), _where(composed.settings))
         return 0  # Rank 0 has the row.
-    directory = open_run_directory(composed.settings.name, composed.settings.run_dir)
+    directory = open_run(composed.settings, composed.yaml)
+    keep_hydra(directory, ROOT, argv)
     try:
         with Interrupts(patient=False):  # SIGTERM is as Ctrl-C: no process is left behind
             row = run(composed, directory)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 from rich.console import Console
 
-from experiments.compose import split_flags
+from experiments.compose import keep_hydra
 from experiments.plots import png_bytes, svg_text
 from experiments.progress import stages
 from experiments.ranks.carriers import Carried, Where, carried
@@ -17,9 +17,9 @@ from experiments.recompute.pictures import windows_figure
 from experiments.recompute.planning import Planned, alike, plan_blocks, with_wrong_times
 from experiments.recompute.prediction import predict
 from experiments.recompute.programs import Job, Trained, train
-from experiments.recompute.settings import ComposedRecompute, read_recompute_settings
+from experiments.recompute.settings import ROOT, ComposedRecompute, read_recompute_settings
 from experiments.recompute.step_log import StepLog, with_forwards
-from experiments.run_directory import CONFIG, RunDirectory, interrupted, open_run_directory
+from experiments.run_directory import CONFIG, RunDirectory, interrupted, open_run
 from experiments.tables import to_markdown, to_text
 from experiments.training.compare import print_rows
 from experiments.worlds import load_hardware
@@ -41,12 +41,9 @@ are compared bit for bit; step and peak with what was predicted. Settings (exper
 
 def main(argv: Sequence[str]) -> int:
     """Run the command; 0: done, 1: a bit differs, accesses raced, or no policy had a plan."""
-    words, flags = split_flags(argv, {"-h", "--help"})
-    if flags:
-        print(USAGE, end="")
-        return 0
-    composed = read_recompute_settings(words)
-    directory = open_run_directory(composed.settings.name, composed.settings.run_dir)
+    composed = read_recompute_settings(argv)
+    directory = open_run(composed.settings, composed.yaml)
+    keep_hydra(directory, ROOT, argv)
     try:
         rows = run(composed, directory)
     except KeyboardInterrupt:

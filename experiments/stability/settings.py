@@ -77,6 +77,7 @@ class StabilitySettings:
     hardware: HardwareConf = MISSING
     model: ModelConf = MISSING
     run_dir: str | None = None
+    force: bool = False
     plots: bool = True
 
     def __post_init__(self) -> None:

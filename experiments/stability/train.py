@@ -3,21 +3,20 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
-import yaml
 from rich.console import Console
 
-from experiments.compose import split_flags
+from experiments.compose import keep_hydra
 from experiments.plots import png_bytes, svg_text
 from experiments.progress import Stages, stages
-from experiments.run_directory import CONFIG, RunDirectory, interrupted, open_run_directory
+from experiments.run_directory import CONFIG, RunDirectory, interrupted, open_run, same_settings
 from experiments.stability.execution import Progress, execute
 from experiments.stability.outcomes import loss_table, row_of, tables_of
 from experiments.stability.pictures import stability_figure
 from experiments.stability.record import Run, entries_from_csv, entries_to_csv, run_from_raw, run_to_raw
 from experiments.stability.settings import (
+    ROOT,
     ComposedStability,
     Policy,
     StabilitySettings,
@@ -40,19 +39,14 @@ compares every loss with the unlimited run's. Settings (experiments/stability/se
   model=gpt-micro model.layers=3 hardware=sim-tiny run_dir=PATH plots=false
 run_dir= of an earlier run with the same settings keeps what had ended there and runs the rest.
 """
-FOLDER_ONLY = ("run_dir", "plots")
-"""Settings that change no number."""
 
 
 def main(argv: Sequence[str]) -> int:
     """Run the command; 0: done, 1: a session did not train to the end, or not equally."""
-    words, flags = split_flags(argv, {"-h", "--help"})
-    if flags:
-        print(USAGE, end="")
-        return 0
-    composed = read_stability_settings(words)
+    composed = read_stability_settings(argv)
     World(composed.settings.device, load_hardware(composed.settings.hardware)).require()
-    directory = open_run_directory(composed.settings.name, composed.settings.run_dir)
+    directory = open_run(composed.settings, composed.yaml)
+    keep_hydra(directory, ROOT, argv)
     try:
         runs, rows = run_policies(composed, directory)
     except KeyboardInterrupt:
@@ -139,18 +133,9 @@ def _ignored(_: Path) -> None:
 
 
 def _same(composed: ComposedStability, directory: RunDirectory) -> bool:
-    """Whether the folder holds a run of these settings; raises `InvalidInput` where it holds another one's."""
+    """Whether the folder holds a run of these settings, which goes on."""
     path = directory.path / CONFIG
-    if not path.exists():
-        return False
-    if _numbers(read_text(path)) != _numbers(composed.yaml):
-        raise InvalidInput(f"run_dir {directory.path} holds a run with other settings: choose another folder")
-    return True
-
-
-def _numbers(text: str) -> dict[str, Any]:
-    settings = yaml.safe_load(text)
-    return {name: value for name, value in settings.items() if name not in FOLDER_ONLY}
+    return path.exists() and same_settings(read_text(path), composed.yaml)
 
 
 def _write(directory: RunDirectory, settings: StabilitySettings, runs: Sequence[Run], rows: Sequence[Row]) -> None:

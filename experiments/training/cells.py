@@ -1,5 +1,6 @@
 """The cells of a sweep of trainings: each in a process of its own, none able to spoil another."""
 
+import contextlib
 import multiprocessing
 import os
 import sys
@@ -9,17 +10,22 @@ from multiprocessing.context import ForkServerContext
 from pathlib import Path
 
 import msgspec
+from hydra.core.hydra_config import HydraConfig
 
 from experiments.compose import Composed, read_settings
 from experiments.config import Settings
-from experiments.grid import DONE, Cell
-from experiments.rows import commit, read_rows
+from experiments.grid import Cell, error_row
+from experiments.rows import read_rows
 from experiments.run_directory import ROWS, RunDirectory
+from experiments.study import CellFault
+from experiments.sweeping.parents import end_with_parent
 from experiments.training.experiment import run_experiment
-from solvers.ir import BayplanError, Row, SwapPlan
+from solvers.ir import BayplanError, InvalidInput, Row, SwapPlan
 from solvers.ir.codec import read_plan
 
 LOG = "log.txt"
+REFUSED = 3
+"""The exit code of a cell's process that wrote down why there is nothing."""
 
 
 def hardness(cell: Cell[Composed]) -> tuple[float, float]:
@@ -29,14 +35,16 @@ def hardness(cell: Cell[Composed]) -> tuple[float, float]:
     return budget, link or 0.0
 
 
-def rows_in_own_process(cell: Cell[Composed], cells: Sequence[Cell[Composed]]) -> list[Row]:
-    """The cell's rows: those of an earlier run if its settings are the same, else those of a process of its own."""
-    known = cell.known_rows()
-    if known is not None:
-        return known
-    plans = [str(path) for other in cells for path in sorted((other.folder.path / "plans").glob("*.json"))]
+def rows_in_own_process(cell: Cell[Composed]) -> list[Row]:
+    """The cell's rows, from a process of its own; raises `CellFault` where that came to nothing.
+
+    Solvers begin from the plans of all cells beside it that have some.
+    """
+    cells = cell.folder.path.parent
+    plans = [str(path) for path in sorted(cells.glob("*/plans/*.json")) if path.parent.parent != cell.folder.path]
+    searched = [word for word in HydraConfig.get().overrides.hydra if word.startswith("hydra.searchpath=")]
     process = _fresh_processes().Process(
-        target=run_cell, args=(cell.overrides, str(cell.folder.path), plans), daemon=True
+        target=run_cell, args=([*searched, *cell.overrides], str(cell.folder.path), plans), daemon=True
     )
     process.start()
     try:
@@ -46,9 +54,11 @@ def rows_in_own_process(cell: Cell[Composed], cells: Sequence[Cell[Composed]]) -
         process.kill()
         process.join()
     if late:
-        return [_failed(cell, "timeout", f"the cell took longer than {cell.composed.settings.cell_timeout_s:g} s")]
+        raise _failed(cell, "timeout", f"the cell took longer than {cell.composed.settings.cell_timeout_s:g} s")
+    if process.exitcode == REFUSED:
+        raise CellFault(read_rows(cell.folder.path / ROWS)[0])
     if process.exitcode != 0:
-        return [_failed(cell, "error", f"the cell's process ended with {process.exitcode}: see {LOG} in its folder")]
+        raise _failed(cell, "error", f"the cell's process ended with {process.exitcode}: see {LOG} in its folder")
     return read_rows(cell.folder.path / ROWS)
 
 
@@ -64,39 +74,35 @@ def run_cell(overrides: Sequence[str], folder: str, plans: Sequence[str]) -> Non
     """One cell, in its own process; a fault of Bayplan's kind becomes a row, any other one the process's exit code."""
     import torch
 
+    end_with_parent()
     torch.set_num_threads(1)
     composed, directory = read_settings(overrides), RunDirectory(Path(folder))
-    (directory.path / DONE).unlink(missing_ok=True)  # an earlier run's, with other settings
     directory.text(LOG, "")
     with open(Path(folder) / LOG, "w") as log:
         os.dup2(log.fileno(), sys.stdout.fileno())
         os.dup2(log.fileno(), sys.stderr.fileno())
     try:
         run_experiment(composed, directory, _starts(plans))
-        directory.text(DONE, "")
     except BayplanError as error:
         directory.rows([_error_row(composed.settings, str(error))])
+        sys.exit(REFUSED)
 
 
 def _starts(plans: Sequence[str]) -> dict[str, SwapPlan]:
-    """The plans in those files, by path; files without a plan are left out."""
-    found = {path: read_plan(Path(path)).plan() for path in plans}
-    return {path: plan for path, plan in found.items() if isinstance(plan, SwapPlan)}
+    """The plans in those files, by path; files without a plan, or that a lost run left in pieces, are left out."""
+    found = {}
+    for path in plans:
+        with contextlib.suppress(InvalidInput):
+            plan = read_plan(Path(path)).plan()
+            if isinstance(plan, SwapPlan):
+                found[path] = plan
+    return found
 
 
-def _failed(cell: Cell[Composed], outcome: str, reason: str) -> Row:
+def _failed(cell: Cell[Composed], outcome: str, reason: str) -> CellFault:
     row = _error_row(cell.composed.settings, reason)
-    return msgspec.structs.replace(row, outcome=outcome)
+    return CellFault(msgspec.structs.replace(row, outcome=outcome))
 
 
 def _error_row(settings: Settings, reason: str) -> Row:
-    return Row(
-        experiment=settings.name,
-        asked={"policy": "all"},
-        outcome="error",
-        figures={},
-        provenance="nothing was executed",
-        commit=commit(),
-        seed=settings.limits.seed,
-        reason=reason,
-    )
+    return error_row(settings.name, reason, "nothing was executed", settings.limits.seed)

@@ -1,6 +1,8 @@
 """`bayplan compare` for a training: every policy planned, checked, executed and written down."""
 
+import math
 from collections.abc import Sequence
+from typing import cast
 
 from rich.console import Console
 
@@ -84,6 +86,10 @@ class TrainingStudy:
         """As `Study`."""
         return read_settings(overrides)
 
+    def composed(self, settings: object, yaml: str) -> Composed:
+        """As `Study`."""
+        return Composed(cast("Settings", settings), yaml)
+
     def require(self, composed: Composed) -> None:
         """Refuse what is not there, before anything is trained."""
         require_parts(composed.settings)
@@ -101,9 +107,14 @@ class TrainingStudy:
         """Hard cells first: their plans are starts for the others."""
         return sorted(cells, key=hardness)
 
-    def cell_rows(self, cell: Cell[Composed], cells: Sequence[Cell[Composed]]) -> list[Row]:
+    def run_cell(self, cell: Cell[Composed]) -> list[Row]:
         """Each cell in a process of its own."""
-        return rows_in_own_process(cell, cells)
+        return rows_in_own_process(cell)
+
+    def objective(self, rows: Sequence[Row]) -> float:
+        """The shortest executed step under a plan, in microseconds."""
+        steps = [figures_of(row.figures).step_us for row in rows if row.outcome == "ok" and "status" in row.figures]
+        return min((step for step in steps if step is not None), default=math.inf)
 
     def sweep_tables(self, rows: Sequence[Row], axes: Sequence[str]) -> list[Table]:
         """Step times of all cells, and whether they rise as memory and links shrink."""

@@ -4,10 +4,11 @@ import dataclasses
 from pathlib import Path
 
 import pytest
+from hydra.types import RunMode
 
 from experiments.cluster.compare import require_answerable
 from experiments.cluster.settings import read_cluster_settings
-from experiments.compose import read_grid, read_settings
+from experiments.compose import TRAINING, composed_by, hydra_of, read_settings
 from experiments.config import GptConf
 from experiments.elastic.settings import read_elastic_settings
 from experiments.hardware import hardware_names, read_hardware
@@ -85,5 +86,6 @@ def test_model_settings_are_the_shapes_fields_with_their_defaults() -> None:
 
 
 def test_the_sweep_of_the_demo_covers_the_asked_grid() -> None:
-    grid = read_grid(["experiment=demo_sweep"])
-    assert grid == {"problem.budget_fraction": "0.3,0.4,0.5,0.6,0.7,0.8,0.9", "hardware.link_gb_per_s": "4,8,16,32"}
+    with hydra_of(TRAINING) as hydra:
+        params = composed_by(hydra, TRAINING, ["experiment=demo_sweep"], RunMode.MULTIRUN).hydra.sweeper.params
+    assert params == {"problem.budget_fraction": "0.3,0.4,0.5,0.6,0.7,0.8,0.9", "hardware.link_gb_per_s": "4,8,16,32"}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from experiments.compose import expand_grid, read_grid, read_settings
+from experiments.compose import read_settings
 from experiments.config import Baseline, DeviceKind, GptConf
 from solvers.ir import InvalidInput
 
@@ -93,7 +93,11 @@ def test_an_unknown_name_is_told_with_the_nearest_valid_one(override: str, neare
         "~model.layers",
         "+solver.mine=1",
         "solver={a: 1}",
-        "hydra.run.dir=elsewhere",
+        "hydra.launcher._target_=os.system",
+        "model._target_=os.system",
+        "solver.milp-swap._target_=os.system",
+        "+hydra.callbacks.mine._target_=os.system",
+        "hydra/launcher=ray_",
         "+schema/model=gpt",
         "model",
         "=3",
@@ -112,31 +116,6 @@ def test_a_value_of_the_wrong_type_is_told_with_its_place() -> None:
 def test_one_faulty_composition_does_not_spoil_the_next() -> None:
     refusal("experiment=dmo")
     assert read_settings(["experiment=demo"]).settings.name == "demo"
-
-
-def test_a_grid_is_every_combination_and_the_line_beats_the_file() -> None:
-    cells = expand_grid(["steps=2", "model.layers=1,2"], {"model.layers": "7,8", "limits.seed": "0,1"})
-    assert cells == [
-        ["steps=2", "model.layers=1", "limits.seed=0"],
-        ["steps=2", "model.layers=1", "limits.seed=1"],
-        ["steps=2", "model.layers=2", "limits.seed=0"],
-        ["steps=2", "model.layers=2", "limits.seed=1"],
-    ]
-
-
-def test_a_list_is_a_value_and_no_sweep() -> None:
-    assert expand_grid(["solver=[greedy-swap,milp-swap]"], {}) == [["solver=[greedy-swap,milp-swap]"]]
-
-
-def test_the_grid_of_a_file_is_read_whatever_the_line_sweeps_over() -> None:
-    grid = read_grid(["experiment=demo_sweep", "steps=1,2", "limits.seed=range(3)"])
-    assert list(grid) == ["problem.budget_fraction", "hardware.link_gb_per_s"]
-    assert read_grid(["model=own", "model.factory=a:b,c:d"]) == {}
-
-
-def test_a_broken_sweep_is_refused_in_one_sentence() -> None:
-    with pytest.raises(InvalidInput, match=r"write a sweep as key=value,value"):
-        expand_grid(["model.layers=1,"], {})
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from experiments.compare import main
 from experiments.pipeline import compare
 from experiments.pipeline.planned import Comparison, compare_systems
 from experiments.rows import read_rows
+from solvers.ir import InvalidInput
 from solvers.partition.pipeline import Pipeline
 from solvers.partition.policies import System
 
@@ -55,7 +56,10 @@ def test_a_second_run_goes_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert main([*WORDS, "tensor=5,4", f"run_dir={folder}"]) == 0
     assert asked == []
     assert (folder / "rows.jsonl").read_text() == before
-    assert main([*WORDS, "tensor=4", "microbatches=8", f"run_dir={folder}"]) == 0
+    with pytest.raises(InvalidInput, match=r"has not all cells .*overwrite it by force=true"):
+        main([*WORDS, "tensor=4", "microbatches=8", f"run_dir={folder}"])
+    assert (folder / "rows.jsonl").read_text() == before
+    assert main([*WORDS, "tensor=4", "microbatches=8", f"run_dir={folder}", "force=true"]) == 0
     assert asked == ["gpt-1.3b", "gpt-23b"]
 
 

@@ -1,0 +1,77 @@
+"""What Hydra shows without running anything: `--cfg`, `--info`, `--help`, `--hydra-help`, completion."""
+
+import re
+from pathlib import Path
+
+from hydra._internal.hydra import Hydra
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import OmegaConf
+
+from experiments.compose import Root, composed_by, in_sentences, with_budget
+from experiments.flags import Flags, parser
+from experiments.kinds import EXPERIMENTS, KINDS, kind_of
+from solvers.ir import InvalidInput
+
+HIDDEN = ("schema", "table")
+"""Groups that nobody chooses of here: types, and the entries of `bayplan table`."""
+INFOS = ("all", "defaults", "defaults-tree", "config", "plugins", "searchpath")
+
+
+def show(hydra: Hydra, root: Root, flags: Flags, usage: str) -> int:
+    """Print what was asked for, by Hydra itself; the exit code."""
+    given, words = flags.given, with_budget(root, flags.words)
+    if given.help:
+        print(help_text(hydra, root, words, usage, given.resolve), end="")
+        return 0
+    with in_sentences():
+        if given.hydra_help:
+            hydra.hydra_help(config_name=root.name, args_parser=parser(), args=given)
+        elif given.cfg:
+            _show_configuration(hydra, root, flags)
+        elif given.info:
+            if given.info not in INFOS:
+                raise InvalidInput(f"--info is {given.info!r}: choose of {', '.join(INFOS)}")
+            composed_by(hydra, root, words)  # a fault is one sentence before anything is printed
+            hydra.show_info(given.info, config_name=root.name, overrides=words)
+        else:
+            hydra.shell_completion(config_name=root.name, overrides=flags.words)
+    return 0
+
+
+def _show_configuration(hydra: Hydra, root: Root, flags: Flags) -> None:
+    given, words = flags.given, with_budget(root, flags.words)
+    config = composed_by(hydra, root, words)
+    if given.package not in (None, "_global_") and OmegaConf.select(config, given.package) is None:
+        raise InvalidInput(f"--package is {given.package!r}, which is not there: leave it out to see all of them")
+    hydra.show_cfg(root.name, words, cfg_type=given.cfg, package=given.package, resolve=given.resolve)
+
+
+def help_text(hydra: Hydra, root: Root, words: list[str], usage: str, resolve: bool) -> str:
+    """Usage, groups with their choices, the experiments with what they show, the composed settings, and flags."""
+    config = composed_by(hydra, root, words)
+    HydraConfig.instance().set_config(config)
+    groups = hydra.format_config_groups(
+        lambda name: not name.startswith("hydra") and name.partition("/")[0] not in (*HIDDEN, "experiment")
+    )
+    settings = OmegaConf.to_yaml(hydra.get_sanitized_cfg(config, "job"), resolve=resolve)
+    return (
+        f"{usage}\n== Groups (group=choice) ==\n{groups}\n== Experiments (experiment=name) ==\n{_experiments(hydra)}\n"
+        f"== Settings as composed now (key=value) ==\n{settings}\n"
+        f"== Hydra's flags ==\n{hydra.format_args_help(parser())}\n"
+    )
+
+
+def _experiments(hydra: Hydra) -> str:
+    """Each experiment with the first sentence of its file."""
+    names = sorted(hydra.config_loader.get_group_options("experiment"))
+    return "".join(f"{name}: {_about(EXPERIMENTS / f'{name}.yaml')}\n" for name in names)
+
+
+def _about(path: Path) -> str:
+    if not path.is_file():
+        return "of a folder on the search path"
+    text = path.read_text(encoding="utf-8")
+    comments = " ".join(line.lstrip("# ") for line in text.splitlines() if line.startswith("# "))
+    said = re.split(r"\.(?= |$)|: (?=`?bayplan )", comments.removeprefix("@package _global_").strip())[0]
+    kind = kind_of([f"experiment={path.stem}"])
+    return f"{said} (bayplan {'train' if KINDS[kind].study is None else 'compare'}; {kind})"

@@ -1,4 +1,4 @@
-"""Sweeps through Hydra's launchers: whatever ends them, no row is lost, none is there twice, and what is lost is said."""
+"""Sweeps through Hydra: whatever ends them, no row is lost, none is there twice, and what is lost is said."""
 
 import signal
 from pathlib import Path

@@ -4,6 +4,9 @@ import os
 import sys
 from collections.abc import Sequence
 
+COMPLETE = "_BAYPLAN_COMPLETE"
+"""What a shell sets when it asks for completions."""
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command of `bayplan`; the result is the exit code."""
@@ -13,6 +16,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         from experiments.command_line import bayplan, run
 
+        if COMPLETE in os.environ and argv is None:
+            from experiments.commands.completion import complete
+
+            return complete(bayplan, os.environ[COMPLETE])
         return run(bayplan, "bayplan", list(sys.argv[1:] if argv is None else argv))
     except KeyboardInterrupt:
         print("bayplan: interrupted", file=sys.stderr)

@@ -9,6 +9,7 @@ import sys
 from importlib import import_module
 
 import click
+from click.shell_completion import CompletionItem
 
 from experiments.printable import printable
 from solvers.ir.errors import BayplanError, InvalidInput
@@ -30,6 +31,7 @@ COMMANDS = {
     "compare": "One experiment: every solver planned, checked, executed.",
     "train": "Real training under a plan, and the same without.",
     "table": "The papers' tables and figures beside ours.",
+    "completion": "What a shell needs to complete commands and settings.",
 }
 """What `bayplan --help` says of each command, so that it imports none of them."""
 
@@ -47,6 +49,11 @@ class LazyCommands(click.Group):
             raise unknown("command", cmd_name, COMMANDS)
         command: click.Command = import_module(f"experiments.commands.{cmd_name}").command
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The names that begin so, without importing any of them."""
+        names = [CompletionItem(name, help=text) for name, text in COMMANDS.items() if name.startswith(incomplete)]
+        return [*names, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list in `bayplan --help`."""

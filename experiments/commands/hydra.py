@@ -5,6 +5,8 @@ from importlib import import_module
 
 import click
 
+from experiments.commands.completion import overrides as completed
+
 
 def hydra_command(name: str, about: str, module: str | None = None) -> click.Command:
     """The command that hands its arguments to `main(argv) -> exit code` of `experiments.<module, or name>`."""
@@ -15,7 +17,7 @@ def hydra_command(name: str, about: str, module: str | None = None) -> click.Com
         add_help_option=False,
         context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
     )
-    @click.argument("overrides", nargs=-1, type=click.UNPROCESSED)
+    @click.argument("overrides", nargs=-1, type=click.UNPROCESSED, shell_complete=completed)
     def command(overrides: tuple[str, ...]) -> int:
         main: Callable[[list[str]], int] = import_module(f"experiments.{module or name}").main
         return main(list(overrides))

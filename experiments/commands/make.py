@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from experiments.commands.cut import CommandT, shape_options
-from experiments.commands.kinds import face_of, faces
+from experiments.commands.kinds import GRAPH, face_of, faces
 from experiments.commands.kinds.face import Face, Made, Request, budget_bytes
 from experiments.commands.kinds.stage import stage_of
 from experiments.commands.show import print_figures
@@ -18,6 +18,7 @@ from solvers.ir.amounts import BYTES_HELP, show_bytes
 from solvers.ir.codec import document_from_raw, problem_from_raw
 from solvers.ir.errors import InvalidInput
 from solvers.ir.graph import OpGraph
+from solvers.kinds import KINDS
 from solvers.planner import make_problem, require_makeable
 
 HELP = f"""Make a problem of KIND from a graph, or from one stage of a model given by its shape.
@@ -41,7 +42,31 @@ def own_options(command: CommandT) -> CommandT:
     return command
 
 
-@click.command("make", help=HELP)
+class OneKind(click.Command):
+    """`make KIND --help` lists what that kind takes, and nothing of the others."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As click, with the kind known before `--help` is answered."""
+        ctx.meta[OneKind.__name__] = next((word for word in args if word in (*KINDS, GRAPH)), None)
+        return super().parse_args(ctx, args)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """As click, without the options that mean nothing to the kind."""
+        kind = ctx.meta.get(OneKind.__name__)
+        hidden = {} if kind is None else meaningless_to(kind)
+        rows = [
+            record
+            for param in self.get_params(ctx)
+            if param.name not in hidden and (record := param.get_help_record(ctx)) is not None
+        ]
+        with formatter.section("Options" if kind is None else f"Options of {kind}"):
+            formatter.write_dl(rows)
+        if kind is None:
+            formatter.write_paragraph()
+            formatter.write_text("`bayplan make KIND --help` lists that kind's options only.")
+
+
+@click.command("make", cls=OneKind, help=HELP)
 @click.argument("kind")
 @click.option("--graph", type=click.Path(path_type=Path), metavar="G.json", help="The step's graph.")
 @shape_options
@@ -57,7 +82,8 @@ def command(
     face = face_of(kind)
     if face.from_graph is None and (face.from_shape is None or shape is None):
         require_makeable(kind)
-    _refuse_others(kind, face, cut)
+    for option, why in meaningless_to(kind).items():
+        _refuse(cut, [option], why)
     if [graph, shape, cut["profile"]].count(None) != 2:
         raise InvalidInput(
             f"give either --graph G.json or --shape NAME{_or_profile(face)}: one of them tells what is to be planned"
@@ -80,14 +106,15 @@ def _or_profile(face: Face) -> str:
     return "" if face.from_profile is None else ", or of a layout --profile MODULE:FACTORY"
 
 
-def _refuse_others(kind: str, face: Face, cut: Mapping[str, Any]) -> None:
-    """Refuse options that only other kinds know."""
-    _refuse(cut, face.meaningless, face.why)
-    known = faces()
+def meaningless_to(kind: str) -> dict[str, str]:
+    """The options that a kind does not take, and why."""
+    face, known = face_of(kind), faces()
+    found = dict.fromkeys(face.meaningless, face.why)
     for option in dict.fromkeys(name for other in known.values() for name in other.own):
         owners = [name for name, other in known.items() if option in other.own]
         if kind not in owners:
-            _refuse(cut, [option], f"means something to {' and '.join(owners)} problems only")
+            found.setdefault(option, f"means something to {' and '.join(owners)} problems only")
+    return found
 
 
 def _refuse(cut: Mapping[str, Any], options: Iterable[str], why: str) -> None:

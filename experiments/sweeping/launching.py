@@ -40,7 +40,7 @@ class Cells(Launcher, Generic[C]):
         self.config: DictConfig = OmegaConf.create()
         self.cells: dict[tuple[str, ...], Cell[C]] = {}
         self.faults = 0
-        self.launched: set[Path] = set()
+        self.told: set[Path] = set()
         self.failures: dict[str, str] = {}
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
@@ -76,6 +76,7 @@ class Cells(Launcher, Generic[C]):
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         """As Hydra's launchers; what each job returns is the number that an optimizing sweeper makes small."""
         cells = self.compose(job_overrides, initial_job_idx)
+        self._tell()
         todo = self._todo(cells)
         with watched(self.directory, self.grid, todo, self.rows):
             busy = self._launched(todo, initial_job_idx, wait=False)
@@ -112,13 +113,19 @@ class Cells(Launcher, Generic[C]):
         return Cell(tuple(words), composed, values_of(words, composed.yaml), folder)
 
     def _todo(self, cells: Sequence[Cell[C]]) -> list[Cell[C]]:
-        """The cells that are not done, once each, in order; what was lost or damaged is said."""
+        """The cells that are not done, once each, in order."""
         unique = {cell.folder.path: cell for cell in cells}  # an optimizing sweeper may ask twice for the same
+        return list(self.study.in_order([cell for cell in unique.values() if cell.kept().rows is None]))
+
+    def _tell(self) -> None:
+        """Say what earlier runs left of the cells known by now: what is kept, damaged, lost and failed."""
+        unique = {cell.folder.path: cell for cell in self.cells.values() if cell.folder.path not in self.told}
+        self.told |= set(unique)
         kept = {path: cell.kept() for path, cell in unique.items()}
         damaged = [(path, one.flaw) for path, one in kept.items() if one.damaged]
         failed = sum(one.flaw == BEGUN and bool(self.rows(unique[path])) for path, one in kept.items())
         begun = sum(one.flaw == BEGUN for one in kept.values()) - failed
-        done = sum(one.rows is not None and path not in self.launched for path, one in kept.items())
+        done = sum(one.rows is not None for one in kept.values())
         if done:
             _say(f"{done} of {len(unique)} cells are done already, and kept")
         for path, flaw in damaged[:MOST_SAID]:
@@ -128,9 +135,6 @@ class Cells(Launcher, Generic[C]):
         for count, what in ((begun, "begun by an earlier run, and lost with it"), (failed, "failed in an earlier run")):
             if count:
                 _say(f"{what}: {count} cell{'s' * (count > 1)}, computed again")
-        todo = self.study.in_order([cell for path, cell in unique.items() if kept[path].rows is None])
-        self.launched |= {cell.folder.path for cell in todo}
-        return list(todo)
 
     def _launched(self, cells: Sequence[Cell[C]], first: int, wait: bool) -> list[Cell[C]]:
         """Launch cells; those that another process is computing come back."""

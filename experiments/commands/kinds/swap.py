@@ -48,11 +48,6 @@ def _warnings(problem: SwapProblem, step: OpGraph, budget: str | None, peak: int
         else:
             asked += f" while the host holds at most {show_bytes(host)}: the budget must be at least"
         yield (f"no plan fits {asked} {show_bytes(least)}, {100 * least / peak:.1f}% of the peak")
-    elif budget is not None and problem.budget_bytes >= peak:
-        yield (
-            f"the budget of {show_bytes(problem.budget_bytes)} is not below the peak of {show_bytes(peak)}, so nothing "
-            "has to leave: give less"
-        )
 
 
 FACE = Face(options=OPTIONS, own=OWN, refined=_refined, warnings=_warnings)

@@ -7,14 +7,19 @@ import pytest
 
 from tests.readmes import blocks, shell
 
-PIPELINE, FILES = blocks("solvers/recompute", "bash")
+PIPELINE, FILES, PARTITION = blocks("solvers/recompute", "bash")
 
 
 @pytest.mark.timeout(600)
 def test_a_pipeline_is_planned_from_a_shape_and_a_cluster(tmp_path: Path) -> None:
     output = shell(PIPELINE, tmp_path)
-    assert "Systems: gpt-7b on lynx-nvlink" in output
+    assert "Systems: gpt-23b on lynx-nvlink" in output
     assert "Stages of bayplan" in output
+
+
+def test_the_best_split_of_layers_beats_the_even_one(tmp_path: Path) -> None:
+    output = shell(PARTITION, tmp_path)
+    assert [line.split()[1] for line in output.splitlines() if "objective" in line] == ["1464932", "1384779"]
 
 
 @pytest.mark.timeout(600)

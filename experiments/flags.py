@@ -33,6 +33,9 @@ class Flags(NamedTuple):
 def parser() -> argparse.ArgumentParser:
     """Hydra's own parser."""
     made: argparse.ArgumentParser = get_args_parser()
+    for action in made._actions:
+        if "--shell-completion" in action.option_strings:
+            action.help = "install=SHELL: as bayplan completion SHELL; query=SHELL: what a shell asks"
     return made
 
 

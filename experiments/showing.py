@@ -1,12 +1,15 @@
 """What Hydra shows without running anything: `--cfg`, `--info`, `--help`, `--hydra-help`, completion."""
 
+import contextlib
 import re
 from pathlib import Path
 
 from hydra._internal.hydra import Hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
+from experiments.commands.completion import script_of
 from experiments.compose import Root, composed_by, in_sentences, with_budget
 from experiments.flags import Flags, parser
 from experiments.kinds import EXPERIMENTS, KINDS, kind_of
@@ -14,7 +17,6 @@ from solvers.ir import InvalidInput
 
 HIDDEN = ("schema", "table")
 """Groups that nobody chooses of here: types, and the entries of `bayplan table`."""
-INFOS = ("all", "defaults", "defaults-tree", "config", "plugins", "searchpath")
 
 
 def show(hydra: Hydra, root: Root, flags: Flags, usage: str) -> int:
@@ -29,21 +31,31 @@ def show(hydra: Hydra, root: Root, flags: Flags, usage: str) -> int:
         elif given.cfg:
             _show_configuration(hydra, root, flags)
         elif given.info:
-            if given.info not in INFOS:
-                raise InvalidInput(f"--info is {given.info!r}: choose of {', '.join(INFOS)}")
             composed_by(hydra, root, words)  # a fault is one sentence before anything is printed
             hydra.show_info(given.info, config_name=root.name, overrides=words)
         else:
-            hydra.shell_completion(config_name=root.name, overrides=flags.words)
+            _complete(hydra, root, flags.words)
     return 0
 
 
 def _show_configuration(hydra: Hydra, root: Root, flags: Flags) -> None:
     given, words = flags.given, with_budget(root, flags.words)
     config = composed_by(hydra, root, words)
-    if given.package not in (None, "_global_") and OmegaConf.select(config, given.package) is None:
+    there = given.package in (None, "_global_")
+    with contextlib.suppress(OmegaConfBaseException):
+        there = there or OmegaConf.select(config, given.package) is not None
+    if not there:
         raise InvalidInput(f"--package is {given.package!r}, which is not there: leave it out to see all of them")
     hydra.show_cfg(root.name, words, cfg_type=given.cfg, package=given.package, resolve=given.resolve)
+
+
+def _complete(hydra: Hydra, root: Root, words: list[str]) -> None:
+    """Hydra's completion; what installs it is Bayplan's own script, which knows the commands too."""
+    asked = dict(word.partition("=")[::2] for word in words)
+    if "install" in asked:
+        print(script_of(asked["install"]))
+    else:
+        hydra.shell_completion(config_name=root.name, overrides=words)
 
 
 def help_text(hydra: Hydra, root: Root, words: list[str], usage: str, resolve: bool) -> str:
@@ -54,16 +66,17 @@ def help_text(hydra: Hydra, root: Root, words: list[str], usage: str, resolve: b
         lambda name: not name.startswith("hydra") and name.partition("/")[0] not in (*HIDDEN, "experiment")
     )
     settings = OmegaConf.to_yaml(hydra.get_sanitized_cfg(config, "job"), resolve=resolve)
+    experiments = _experiments(hydra, root, words)
     return (
-        f"{usage}\n== Groups (group=choice) ==\n{groups}\n== Experiments (experiment=name) ==\n{_experiments(hydra)}\n"
+        f"{usage}\n== Groups (group=choice) ==\n{groups}\n== Experiments (experiment=name) ==\n{experiments}\n"
         f"== Settings as composed now (key=value) ==\n{settings}\n"
         f"== Hydra's flags ==\n{hydra.format_args_help(parser())}\n"
     )
 
 
-def _experiments(hydra: Hydra) -> str:
+def _experiments(hydra: Hydra, root: Root, words: list[str]) -> str:
     """Each experiment with the first sentence of its file."""
-    names = sorted(hydra.config_loader.get_group_options("experiment"))
+    names = sorted(hydra.config_loader.get_group_options("experiment", config_name=root.name, overrides=words))
     return "".join(f"{name}: {_about(EXPERIMENTS / f'{name}.yaml')}\n" for name in names)
 
 

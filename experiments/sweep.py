@@ -53,9 +53,10 @@ class Sweep:
 
     def __init__(self, study: Study[Any], kind: str, hydra: Hydra, overrides: Sequence[str]) -> None:
         self.study, self.kind, self.hydra = study, kind, hydra
+        _require_one_folder(overrides)
         config = composed_by(hydra, study.root, overrides, RunMode.MULTIRUN)
-        self.name, place, self.force = _asked(config, overrides)
-        self.path = place
+        self.name, self.force = str(config.name), bool(config.force)
+        self.path = place = asked_place(config, config.run_dir, "sweep")
         self.arguments = [str(word) for word in config.hydra.overrides.task]
         directory = RunDirectory(Path(place) if place is not None else Path())
         self.cells: Cells[Any] = Cells(study, kind, hydra, directory, self.force)
@@ -160,12 +161,11 @@ def _with_basic_launcher(config: DictConfig) -> DictConfig:
     return config
 
 
-def _asked(config: DictConfig, overrides: Sequence[str]) -> tuple[str, str | None, bool]:
-    """The sweep's name and folder, and whether it may overwrite; raises `InvalidInput` where cells would not agree."""
+def _require_one_folder(overrides: Sequence[str]) -> None:
+    """Raise `InvalidInput` where cells would not agree on the sweep's kind, name or folder."""
     keys = {word.lstrip("+").partition("=")[0]: word for word in overrides}
     parse = OverridesParser.create().parse_override
     for key in ("name", "run_dir", "force", "experiment"):
         with in_sentences():
             if key in keys and parse(keys[key]).is_sweep_override():
                 raise InvalidInput(f"{keys[key]} holds several values, but a sweep has one {key}: give one of each")
-    return str(config.name), asked_place(config, config.run_dir, "sweep"), bool(config.force)

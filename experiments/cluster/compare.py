@@ -43,7 +43,10 @@ plan after failures. Settings (conf/experiment):
   lost=N draws=M                   plan after N failures, for M choices of the failed nodes
   head=false sequence=N flash=false workers=N plots=false
   run_dir=PATH                     of an interrupted run with the same settings goes on where that ended
-  -m, --multirun   sweep over key=value,value lists and over the grid that the experiment file names
+  -m, --multirun   sweep over key=value,value lists, ranges, globs, and the grid that the experiment file names; a sweep
+                   that is given an earlier one's folder (run_dir=…) goes on where that ended
+  hydra/launcher=processes hydra.launcher.workers=2   cells in so many processes; others, and sweepers: conf/README.md
+  force=true       overwrite a folder that holds another run or sweep
 """
 
 

@@ -7,6 +7,9 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem, get_completion_class, shell_complete
 
+from solvers.ir.names import unknown
+
+SHELLS = ("bash", "zsh", "fish")
 COMPLETE = "_BAYPLAN_COMPLETE"
 HELP = """Print what SHELL needs to complete Bayplan's commands, options and settings.
 
@@ -16,15 +19,21 @@ and single settings are completed by Hydra itself."""
 
 
 @click.command("completion", help=HELP)
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.argument("shell", type=click.Choice(SHELLS))
 def command(shell: str) -> int:
     """See HELP."""
-    known = get_completion_class(shell)
-    assert known is not None  # click has all three
+    click.echo(script_of(shell))
+    return 0
+
+
+def script_of(shell: str) -> str:
+    """The script for a shell; raises `InvalidInput` for one that click does not know."""
     from experiments.command_line import bayplan
 
-    click.echo(known(bayplan, {}, "bayplan", COMPLETE).source())
-    return 0
+    known = get_completion_class(shell) if shell in SHELLS else None
+    if known is None:
+        raise unknown("shell", shell, SHELLS)
+    return known(bayplan, {}, "bayplan", COMPLETE).source()
 
 
 def complete(group: click.Command, instruction: str) -> int:

@@ -35,8 +35,10 @@ the step of every system beside each other, and how far each is from the best po
   sequence=N sequence_parallel=true memory_gib=X
   systems.NAME=POLICY/CUT/HIDE     as in systems.lynx=heu/dp/cooldown; +systems.NAME=… adds, ~systems.NAME removes one
   detail=NAME plots=false          whose stages are shown (left out: the fastest system's); no pictures
-  -m, --multirun   sweep over key=value,value lists and over the grid that the experiment file names; a sweep that is
-                   given an earlier one's folder (run_dir=…) goes on where that ended
+  -m, --multirun   sweep over key=value,value lists, ranges, globs, and the grid that the experiment file names; a sweep
+                   that is given an earlier one's folder (run_dir=…) goes on where that ended
+  hydra/launcher=processes hydra.launcher.workers=2   cells in so many processes; others, and sweepers: conf/README.md
+  force=true       overwrite a folder that holds another run or sweep
 """
 
 

@@ -26,8 +26,10 @@ USAGE = """bayplan compare [experiment=NAME] [key=value …] [-m]
 
 Trains a model under every chosen policy and compares them. Settings are Hydra's: groups hardware, model, problem,
 solver and experiment stand in conf/; any setting can be overridden, as in steps=8 or solver=[milp-swap].
-  -m, --multirun   sweep over key=value,value lists and over the grid that the experiment file names; a sweep that is
-                   given an earlier one's folder (run_dir=…) goes on where that ended
+  -m, --multirun   sweep over key=value,value lists, ranges, globs, and the grid that the experiment file names; a sweep
+                   that is given an earlier one's folder (run_dir=…) goes on where that ended
+  hydra/launcher=processes hydra.launcher.workers=2   cells in so many processes; others, and sweepers: conf/README.md
+  force=true       overwrite a folder that holds another run or sweep
 Exit code 1: no solver has a plan that trained, or a plan broke its promise: it ended early, went beyond its budget, or
 changed a bit of the losses, parameters or gradients.
 """

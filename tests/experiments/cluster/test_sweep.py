@@ -53,7 +53,7 @@ def test_a_second_run_goes_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert main([*WORDS, f"run_dir={folder}"]) == 0
     assert asked == []
     assert (folder / "rows.jsonl").read_text() == before
-    assert main([*WORDS, "restart_s=9", f"run_dir={folder}"]) == 0
+    assert main([*WORDS, "restart_s=9", f"run_dir={folder}", "force=true"]) == 0
     assert asked == [4, 6, 2]
 
 

@@ -148,3 +148,19 @@ def test_from_graph_to_timeline(graph: Path, tmp_path: Path) -> None:
     assert call("solve", problem, "--solver", "milp-swap", "--out", plan).figure("objective") == "60000 µs"
     assert call("check", problem, plan).code == 0
     assert call("simulate", problem, plan).figure("makespan") == "60000 µs"
+
+
+def test_the_help_of_a_kind_lists_its_options_only() -> None:
+    swap, partition, all_kinds = (call("make", *kind, "--help").out for kind in (["swap"], ["partition"], []))
+    assert "--host-budget" in swap and "--data-parallel " not in swap.partition("Options of swap")[2]
+    assert "--stage " not in partition.partition("Options of partition")[2]
+    assert "--host-budget" in all_kinds and "`bayplan make KIND --help`" in all_kinds
+
+
+def test_a_budget_that_may_be_a_slip_is_questioned(tmp_path: Path) -> None:
+    cut = ["--shape", "gpt-1.3b", "--tensor", 4, "--pipeline", 4, "--microbatch", 8, "--hardware", "lynx-nvlink"]
+    asked = ["make", "recompute-layer", *cut, "--out", tmp_path / "layer.json", "--budget"]
+    assert "the budget of 8000 has no unit, so it is of 8000 bytes (7.81 KiB), 1/" in call(*asked, 8000).err
+    assert "is not below the peak of" in call(*asked, "400GiB").err
+    assert "is not below the peak of" in call(*asked, "100%").err
+    assert call(*asked, "90%").err == ""

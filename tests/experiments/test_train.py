@@ -33,7 +33,7 @@ def test_training_under_a_plan_learns_the_same_in_less_memory(
 def test_training_without_a_solver_is_refused() -> None:
     with pytest.raises(InvalidInput, match="choose one, as in solver=milp-swap"):
         main(["solver=[]"])
-    with pytest.raises(InvalidInput, match="there is no flag '-m'"):
+    with pytest.raises(InvalidInput, match="sweep with bayplan compare -m"):
         main(["-m"])
 
 

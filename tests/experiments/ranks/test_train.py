@@ -15,6 +15,7 @@ from experiments.ranks.programs import Job, Trained
 from experiments.ranks.reference import reference
 from experiments.rows import read_rows
 from experiments.tables import to_markdown
+from experiments.train import main as bayplan_train
 from solvers.ir import InvalidInput
 
 WORDS = ["experiment=ranks", "ranks=2", "steps=2", "model.layers=2", "model.width=16", "model.context=8"]
@@ -46,7 +47,7 @@ def test_other_bits_are_told_and_end_with_code_1(
 
 
 def test_help_says_what_can_be_set(capsys: pytest.CaptureFixture[str]) -> None:
-    assert train.main(["--help"]) == 0
+    assert bayplan_train(["experiment=ranks", "--help"]) == 0
     assert "style=ddp|fsdp2|tp|1f1b" in capsys.readouterr().out
 
 

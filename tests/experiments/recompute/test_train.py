@@ -16,6 +16,7 @@ from experiments.recompute.settings import read_recompute_settings
 from experiments.recompute.train import Runner
 from experiments.rows import read_rows
 from experiments.tables import to_markdown
+from experiments.train import main as bayplan_train
 from experiments.worlds import load_hardware
 from solvers.ir import Row
 
@@ -107,5 +108,5 @@ def test_a_changed_bit_is_told_and_ends_with_code_1(
 
 
 def test_help_says_what_can_be_set(capsys: pytest.CaptureFixture[str]) -> None:
-    assert train.main(["--help"]) == 0
+    assert bayplan_train(["experiment=lynx_tp2", "--help"]) == 0
     assert "budget_share=0.75" in capsys.readouterr().out

@@ -9,6 +9,7 @@ from experiments.rows import read_rows
 from experiments.stability import execution, train
 from experiments.stability.record import entries_from_csv
 from experiments.stability.training import Step, Trainer
+from experiments.train import main as bayplan_train
 from runtime.device.native import why_missing
 from solvers.ir import InvalidInput, Row
 
@@ -128,7 +129,7 @@ def test_a_crash_is_an_outcome_with_its_step_and_sentence(tmp_path: Path, monkey
 
 
 def test_the_usage_names_every_setting(capsys: pytest.CaptureFixture[str]) -> None:
-    assert train.main(["--help"]) == 0
+    assert bayplan_train(["experiment=stability", "--help"]) == 0
     assert "scaling.growth_interval=" in capsys.readouterr().out
-    with pytest.raises(InvalidInput, match="there is no flag '-m'"):
-        train.main(["experiment=stability", "-m"])
+    with pytest.raises(InvalidInput, match="sweep with bayplan compare -m"):
+        bayplan_train(["experiment=stability", "-m"])

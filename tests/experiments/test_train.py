@@ -17,7 +17,8 @@ def test_training_under_a_plan_learns_the_same_in_less_memory(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["experiment=train", "steps=30", "model.learning_rate=0.01", *tiny_overrides(tmp_path)]
-    assert main([*words, f"run_dir={tmp_path / 'run'}"]) == 0
+    assert main([*words, f"hydra.run.dir={tmp_path / 'run'}"]) == 0
+    assert "- steps=30" in (tmp_path / "run" / ".hydra" / "overrides.yaml").read_text()
     plain, planned = (figures_of(row.figures) for row in read_rows(tmp_path / "run" / "rows.jsonl"))
     assert planned.losses == plain.losses and planned.equal_parameters
     assert plain.losses is not None and len(plain.losses) == 30

@@ -82,8 +82,9 @@ class Cell(Generic[C]):
         self.folder.durable(DONE, json.dumps(mark) + "\n")
 
     def begin(self) -> None:
-        """Take an earlier run's mark away, and write the settings."""
-        (self.folder.path / DONE).unlink(missing_ok=True)
+        """Take an earlier run's mark and rows away, and write the settings."""
+        for name in (DONE, ROWS):
+            (self.folder.path / name).unlink(missing_ok=True)
         self.folder.durable(CONFIG, self.composed.yaml)
 
     def with_values(self, row: Row, axes: Sequence[str]) -> Row:

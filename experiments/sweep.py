@@ -59,7 +59,7 @@ class Sweep:
         self.path = place = asked_place(config, config.run_dir, "sweep")
         self.arguments = [str(word) for word in config.hydra.overrides.task]
         directory = RunDirectory(Path(place) if place is not None else Path())
-        self.cells: Cells[Any] = Cells(study, kind, hydra, directory, self.force)
+        self.cells: Cells[Any] = Cells(study, kind, hydra, directory)
         self.config = config
         self.fresh = False
 

@@ -34,8 +34,8 @@ MOST_SAID = 5
 class Cells(Launcher, Generic[C]):
     """A launcher that has another one launch what is not done yet, hard cells first, as plain jobs of its own."""
 
-    def __init__(self, study: Study[C], kind: str, hydra: Hydra, directory: RunDirectory, force: bool) -> None:
-        self.study, self.kind, self.hydra, self.directory, self.force = study, kind, hydra, directory, force
+    def __init__(self, study: Study[C], kind: str, hydra: Hydra, directory: RunDirectory) -> None:
+        self.study, self.kind, self.hydra, self.directory = study, kind, hydra, directory
         self.inner: Any = None
         self.config: DictConfig = OmegaConf.create()
         self.cells: dict[tuple[str, ...], Cell[C]] = {}

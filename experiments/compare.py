@@ -12,6 +12,7 @@ from hydra.types import HydraContext
 from omegaconf import DictConfig, open_dict, read_write
 from rich.console import Console
 
+from experiments.commands.interrupts import Interrupts
 from experiments.compose import composed_by, hydra_of, judge
 from experiments.flags import read_flags
 from experiments.kinds import kind_of, study_of
@@ -48,12 +49,13 @@ def run_alone(study: Study[Any], hydra: Hydra, words: Sequence[str]) -> int:
     directory = open_run_directory(settings.name, place)
     if config.hydra.job.chdir:
         directory = RunDirectory(directory.path.absolute())
-    try:
-        ran: Ran = as_hydras_job(hydra, config, directory, lambda _: study.run(composed, directory))
-    except KeyboardInterrupt:
-        return interrupted(directory)
-    finally:
-        directory.remove_if_empty()
+    with Interrupts(patient=False) as interrupts:  # SIGTERM is as Ctrl-C
+        try:
+            ran: Ran = as_hydras_job(hydra, config, directory, lambda _: study.run(composed, directory))
+        except KeyboardInterrupt:
+            return interrupted(directory, f" by {interrupts.asked_by}" if interrupts.asked_by else "")
+        finally:
+            directory.remove_if_empty()
     show_ran(Console(), ran, directory)
     return study.exit_code(ran.rows)
 

@@ -1,7 +1,5 @@
 """What is trained: layers, loss, batches and optimizer, as a factory `MODULE:FACTORY` names them."""
 
-import hashlib
-import inspect
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -56,13 +54,3 @@ def load_job(name: str, device: torch.device) -> ElasticJob:
     if not isinstance(made, ElasticJob):
         raise InvalidInput(f"the job {name!r} makes a {type(made).__name__}: return a runtime.elastic.ElasticJob")
     return made
-
-
-def fingerprint(name: str) -> str:
-    """Tells versions of torch and of the job's module apart: processes that differ must not train together."""
-    module = import_module(name.partition(":")[0])
-    try:
-        source = inspect.getsource(module)
-    except (OSError, TypeError):  # no source: its name must do
-        source = name
-    return hashlib.sha256(f"{torch.__version__}\n{name}\n{source}".encode()).hexdigest()[:16]

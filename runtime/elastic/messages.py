@@ -31,7 +31,6 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     canonical: bool
     timeout_s: float
     hang_s: float
-    fingerprint: str
     injections: tuple["Injection", ...] = ()
     saving: Saving | None = None
 
@@ -93,7 +92,7 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):
 
     node: int
     pid: int
-    fingerprint: str
+    identity: dict[str, str] = {}  # none is no one's
     again: int | None = None
 
 

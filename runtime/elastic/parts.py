@@ -19,7 +19,8 @@ import torch
 
 from runtime.elastic.checkpoint import Origin, Part, aside, file_sum, write_part
 from runtime.elastic.faults import JobFault, SupervisorLost
-from runtime.elastic.job import ElasticJob, fingerprint
+from runtime.elastic.identity import version_of
+from runtime.elastic.job import ElasticJob
 from runtime.elastic.layer import Layer
 from runtime.elastic.messages import Saved, Upward
 
@@ -35,7 +36,7 @@ def origin_of(name: str, job: ElasticJob) -> Origin:
             found.update(type(layer.optimizer).__name__.encode())
             for key, value in layer.module.state_dict().items():
                 found.update(f"{number}.{key} {value.dtype} {tuple(value.shape)}".encode())
-    return Origin(job=name, signature=found.hexdigest(), version=fingerprint(name), layers=len(job.layers))
+    return Origin(job=name, signature=found.hexdigest(), version=version_of(name), layers=len(job.layers))
 
 
 def plain(layers: Iterable[Layer]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import msgspec
 from runtime.elastic.checkpoint import Checkpoint
 from runtime.elastic.children import Ended, Started
 from runtime.elastic.events import Change, EventLog, Stopwatch
+from runtime.elastic.identity import difference
 from runtime.elastic.keeper import Kept
 from runtime.elastic.messages import (
     Config,
@@ -73,13 +74,14 @@ class Supervisor:
         self.sizes: list[int] = []
         self.killed_ns: dict[int, int] = {}
         self.shapes: Shapes = ()
+        self.identity: Mapping[str, str] = {}  # what every process must be
         self.watch = Stopwatch()
 
     # Starting
 
     def begin(self, how: Beginning) -> None:
         """Starts processes, has the first layout made meanwhile, and calls the first generation."""
-        self.shapes, count = how.shapes, how.nodes
+        self.shapes, self.identity, count = how.shapes, how.identity, how.nodes
         if how.resumed is not None:
             self._go_back(how.resumed)
             self.resumed = self.step
@@ -185,15 +187,16 @@ class Supervisor:
 
     def _hello(self, message: Hello) -> None:
         known = self.nodes.setdefault(message.node, Node(message.pid))
-        if message.fingerprint != self.config.fingerprint:
+        if other := difference(message.identity, self.identity):
             sentence = (
-                f"node {message.node} is of another version of torch or of {self.config.job} than the supervisor: "
-                "start all from the same installation"
+                f"node {message.node} is not what the supervisor is, in {other}: start all from the same installation, "
+                "with the same job and settings"
             )
             self.store.set(f"call/{message.node}", sentence)
             if not self.members:
                 raise InvalidInput(sentence)
             self.log.add("refused", node=message.node, why=sentence)
+            self.log.warn(f"{sentence}; training goes on without it")
             return
         known.ready = True
         self.log.add("ready", node=message.node, again=message.again)

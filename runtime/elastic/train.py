@@ -16,7 +16,8 @@ from torch._C._distributed_c10d import TCPStore
 from runtime.elastic.checkpoint import Checkpoint, left_aside, newest, require_empty
 from runtime.elastic.children import Children, Ear, Inbox
 from runtime.elastic.events import EventLog, Watcher
-from runtime.elastic.job import ElasticJob, fingerprint, load_job
+from runtime.elastic.identity import identity_of
+from runtime.elastic.job import ElasticJob, load_job
 from runtime.elastic.keeper import Keeper
 from runtime.elastic.measure import Link, measure, problem_of
 from runtime.elastic.messages import Config, Injection, Saving
@@ -99,8 +100,7 @@ def train(
         store = open_store(chosen.host, chosen.port)
         config = Config(
             job=job, host=chosen.host, port=store.port, steps=steps, canonical=chosen.canonical,
-            timeout_s=chosen.timeout_s, hang_s=chosen.hang_s, fingerprint=fingerprint(job),
-            injections=tuple(chosen.injections), saving=saving,
+            timeout_s=chosen.timeout_s, hang_s=chosen.hang_s, injections=tuple(chosen.injections), saving=saving,
         )  # fmt: skip
         with _at_work(config, store, log) as posts:
             # The workers' nursery imports what they need while the job is measured here, and plans are made.
@@ -110,7 +110,10 @@ def train(
             log.add("costs", problem=msgspec.to_builtins(problem))
             planning = Planning(problem, solver, chosen.link, chosen.policy)
             supervisor = Supervisor(config, posts, planning, log, chosen.joins)
-            first = Beginning(nodes, measured.shapes, lambda numbers: planning.start(list(numbers), pipeline), resumed)
+            first = Beginning(
+                nodes, identity_of(job, made, chosen.canonical), measured.shapes,
+                lambda numbers: planning.start(list(numbers), pipeline), resumed,
+            )  # fmt: skip
             return _outcome(supervisor, first)
     finally:
         log.close()

@@ -12,9 +12,10 @@ from pathlib import Path
 import msgspec
 import torch
 
-from runtime.elastic.faults import JobFault, PeerLost, SupervisorLost
+from runtime.elastic.faults import JobFault, PeerLost, SupervisorLost, TurnedAway
 from runtime.elastic.groups import Groups
-from runtime.elastic.job import ElasticJob, fingerprint, load_job
+from runtime.elastic.identity import identity_of
+from runtime.elastic.job import ElasticJob, load_job
 from runtime.elastic.layer import Layer
 from runtime.elastic.messages import (
     GENERATION,
@@ -51,6 +52,7 @@ class Worker:
         torch.set_num_threads(1)
         self.config, self.node = config, node
         self.job: ElasticJob = load_job(config.job, torch.device("cpu"))
+        self.identity = identity_of(config.job, self.job, config.canonical)
         self.line = Line(config.host, config.port, config.timeout_s)
         self.sockets = Sockets()
         self.groups = Groups(config.host, config.port, config.timeout_s, self.sockets)
@@ -85,11 +87,10 @@ class Worker:
 
     def _greet(self, before: int | None) -> int:
         """Says hello; returns the generation that this process is called to."""
-        mine = fingerprint(self.config.job)
-        self.line.tell(Hello(node=self.node, pid=os.getpid(), fingerprint=mine, again=before))
+        self.line.tell(Hello(node=self.node, pid=os.getpid(), identity=self.identity, again=before))
         called = self.line.read(f"call/{self.node}").decode()
         if not called.isdecimal():
-            raise JobFault(called)
+            raise TurnedAway(called)
         return int(called)
 
     def _plan(self, number: int) -> Generation | None:
@@ -256,6 +257,9 @@ def work(config: Config, node: int) -> int:
     except SupervisorLost as error:
         print(f"node {node}: {error}", file=sys.stderr)
         return LEFT_ALONE
+    except TurnedAway as error:
+        print(error, file=sys.stderr)
+        return FAULT
     except Exception as error:
         sentence = str(error) if isinstance(error, BayplanError) else f"{type(error).__name__}: {error}"
         print(f"node {node}: {sentence}", file=sys.stderr)

@@ -56,10 +56,10 @@ def supervisor() -> Iterator[Supervisor]:
     store, inbox, log = open_store("127.0.0.1", 0), Inbox(), EventLog(None)
     config = Config(
         job=JOB, host="127.0.0.1", port=store.port, steps=1, canonical=True, timeout_s=PATIENT, hang_s=PATIENT,
-        fingerprint="one",
     )  # fmt: skip
     posts = Posts(store, inbox, cast("Children", Still()), Keeper(None, inbox, log))
     made = Supervisor(config, posts, Planning(costs(2), "exact-replan", Link()), log, {})
+    made.identity = {"the seed": "1"}
     made.generation, made.members, made.nodes = 1, (0, 1), {0: Node(10), 1: Node(11)}
     for node in made.nodes.values():
         store.set(beat_key(node.pid), str(time.monotonic()))
@@ -106,7 +106,7 @@ def test_a_pause_for_a_joiner_is_a_join(supervisor: Supervisor) -> None:
 
 
 def test_a_hello_before_the_word_that_its_process_has_started_is_kept(supervisor: Supervisor) -> None:
-    hear(supervisor, Hello(node=2, pid=12, fingerprint="one"))
+    hear(supervisor, Hello(node=2, pid=12, identity={"the seed": "1"}))
     supervisor.inbox.put(Started(2, 12))
     supervisor._take(1.0)
     supervisor._take(1.0)

@@ -1,5 +1,6 @@
 """Kinds of experiments, told before anything heavy is imported: training, pipelines, clusters, sessions, ranks."""
 
+import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,13 +23,15 @@ class Experiment:
     """What runs the experiments of one kind, as import paths `module:attribute`.
 
     `study`: its `experiments.study.Study` for `bayplan compare`; None: `no_study` says why not. `trainer`: its own
-    `main(argv) -> exit code` of `bayplan train`; `no_trainer`: why nothing trains it, where that is so.
+    `main(argv) -> exit code` of `bayplan train`; `no_trainer`: why nothing trains it, where that is so. `quiet`: what
+    PyTorch's sockets say of processes that end is told in sentences of one's own.
     """
 
     study: str | None = None
     no_study: str = ""
     trainer: str | None = None
     no_trainer: str | None = None
+    quiet: bool = False
 
 
 KINDS: dict[str, Experiment] = {
@@ -56,6 +59,7 @@ KINDS: dict[str, Experiment] = {
     ELASTIC: Experiment(
         no_study="this experiment trains on processes that fail, which is no comparison of plans: use bayplan train",
         trainer="experiments.elastic.train:main",
+        quiet=True,
     ),
     LAYOUT: Experiment(
         no_study="this experiment executes layouts of a model larger than the device: use bayplan train",
@@ -77,6 +81,8 @@ def study_of(kind: str) -> "Study[Any]":
 def trainer_of(kind: str) -> Callable[[Sequence[str]], int] | None:
     """A kind's own `main` of `bayplan train`; None: it is trained under plans, if at all."""
     target = KINDS[kind].trainer
+    if KINDS[kind].quiet:
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # read when torch is imported, which comes next
     return None if target is None else load(target)
 
 

@@ -12,7 +12,7 @@ from runtime.elastic.messages import Move
 from solvers.ir.errors import InvalidInput
 from solvers.ir.replan import CurrentPipeline, CurrentState, NewPipeline, ReplanPlan, ReplanProblem
 from solvers.ir.schedule import Action
-from solvers.ir.solution import Limits, Solution
+from solvers.ir.solution import Limits, Solution, Watch
 from solvers.planner import after_failure, lower_plan, lower_step, plan_ahead, require_valid
 
 if TYPE_CHECKING:
@@ -123,14 +123,17 @@ class Planning:
                 most = max(most, layers * (problem.layer_static_bytes + flight * problem.layer_activation_bytes) + ends)
         return msgspec.structs.replace(problem, memory_bytes=most)
 
-    def fill(self, layout: Layout, nodes: int, losses: int) -> int:
-        """Plans ahead for the next failures of a layout, and for a node that joins; how many are new."""
+    def fill(self, layout: Layout, nodes: int, losses: int, watch: Watch | None = None) -> int:
+        """Plans ahead for the next failures of a layout, and for a node that joins; how many are new.
+
+        Ends early where `watch` says so.
+        """
         limits, new = Limits(time_s=AHEAD_S), 0
         for cache in self._caches:
-            new += cache.fill(self._state(layout, nodes), limits, losses)
+            new += cache.fill(self._state(layout, nodes), limits, losses, watch)
             joined = self._state(layout, nodes + 1)
-            if cache.plan(joined) is None:
-                cache.solve(joined, limits)
+            if cache.plan(joined) is None and not (watch and watch(None, None, 0.0)):
+                cache.solve(joined, limits, watch)
                 new += 1
         return new
 

@@ -6,10 +6,10 @@ One file: what happens to a training is one story, and each event may come in an
 import queue
 import time
 from collections.abc import Collection, Mapping
-from threading import Thread
 
 import msgspec
 
+from runtime.elastic.ahead import Ahead
 from runtime.elastic.checkpoint import Checkpoint
 from runtime.elastic.children import Ended, Started
 from runtime.elastic.events import Change, EventLog, Stopwatch
@@ -53,6 +53,7 @@ class Supervisor:
         self, config: Config, posts: Posts, planning: Planning, log: EventLog, joins: Mapping[int, list[str]]
     ) -> None:
         self.config, self.planning, self.log = config, planning, log
+        self.ahead = Ahead(planning)
         self.store, self.inbox, self.children, self.keeper = posts
         self.joins = {step: list(whats) for step, whats in joins.items()}
         self.nodes: dict[int, Node] = {}
@@ -265,8 +266,9 @@ class Supervisor:
         if self.gathering is None:
             watch = Stopwatch(failed=self.killed_ns.get(number), known=now)
             self.gathering = Gathering(watch, why, time.monotonic())
-            for member in self.members:
-                self.store.queue_push(tell_key(self.nodes[member].pid), f"lost {self.generation}")
+            for node in (self.nodes[member] for member in self.members):
+                if not node.gone:
+                    self.store.queue_push(tell_key(node.pid), f"lost {self.generation}")
             self.store.set(f"end/{self.generation}", AGAIN.decode())
             self.log.add("lost", now, generation=self.generation, why=why)
         elif self.gathering.watch.failed is None:  # others had noticed before we did
@@ -417,8 +419,7 @@ class Supervisor:
         self.watch.transferred = at_ns
         assert self.decided is not None
         self.settled, self.base = self.decided.layout, self.generation
-        layout, count = self.decided.layout, len(self.members)
-        Thread(target=self.planning.fill, args=(layout, count, 1), daemon=True).start()
+        self.ahead.want(self.decided.layout, len(self.members))
 
     def _outcome(self) -> Outcome:
         steps, held = range(self.config.steps), dict[int, set[str]]()

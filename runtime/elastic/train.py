@@ -25,6 +25,7 @@ from runtime.elastic.outcome import Outcome
 from runtime.elastic.parts import origin_of
 from runtime.elastic.plans import Planning, Policy, require_start
 from runtime.elastic.posts import Beginning, Posts
+from runtime.elastic.room import require_room
 from runtime.elastic.store import open_store
 from runtime.elastic.supervisor import Supervisor
 from solvers.ir.errors import InvalidInput, require_at_least
@@ -141,6 +142,8 @@ def _outcome(supervisor: Supervisor, first: Beginning) -> Outcome:
         if supervisor.config.saving is not None and supervisor.config.saving.on_exit:
             supervisor.let_save()
         raise
+    finally:
+        supervisor.ahead.close()
 
 
 def _saving(options: Options, job: str, made: ElasticJob) -> Saving | None:
@@ -150,16 +153,9 @@ def _saving(options: Options, job: str, made: ElasticJob) -> Saving | None:
     folder = options.checkpoint_dir.absolute()
     if not options.resume:
         require_empty(folder)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for old in left_aside(folder):  # of a training that was killed: nobody will end it
-            shutil.rmtree(old, ignore_errors=True)
-        (folder / ".room").write_bytes(b"a place to write to")
-        (folder / ".room").unlink()
-    except OSError as error:
-        raise InvalidInput(
-            f"checkpoints cannot be written to {folder} ({error.strerror}): name another checkpoint_dir"
-        ) from error
+    for old in left_aside(folder):  # of a training that was killed: nobody will end it
+        shutil.rmtree(old, ignore_errors=True)
+    require_room(folder, "checkpoints", "checkpoint_dir")
     return Saving(
         folder=str(folder), every=options.checkpoint_every, keep=options.keep_checkpoints,
         on_exit=options.save_on_exit, origin=origin_of(job, made),

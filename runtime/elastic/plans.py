@@ -110,18 +110,23 @@ class Planning:
         return decided
 
     def _with_memory(self, pipelines: Sequence[NewPipeline]) -> ReplanProblem:
-        """A node has room for what the fullest stage of the start needs (formats.md 7.5), unless told otherwise."""
-        problem = self._problem
-        if problem.memory_bytes:
-            return problem
-        most = 0
+        """A node has room for what the fullest stage of the start needs (formats.md 7.5), unless told otherwise.
+
+        Raises `InvalidInput` where it is told that a node has less.
+        """
+        problem, most = self._problem, 0
         for one in pipelines:
             for stage, layers in enumerate(one.layers):
                 flight = min(len(one.layers) - stage, one.microbatches)
                 ends = problem.first_static_bytes * (stage == 0)
                 ends += problem.last_static_bytes * (stage == len(one.layers) - 1)
                 most = max(most, layers * (problem.layer_static_bytes + flight * problem.layer_activation_bytes) + ends)
-        return msgspec.structs.replace(problem, memory_bytes=most)
+        if most > problem.memory_bytes > 0:
+            raise InvalidInput(
+                f"a node of these {sum(len(one.layers) for one in pipelines)} needs {most} bytes at the start, but "
+                f"memory_bytes is {problem.memory_bytes}: allow more, or start with more nodes in deeper pipelines"
+            )
+        return msgspec.structs.replace(problem, memory_bytes=problem.memory_bytes or most)
 
     def fill(self, layout: Layout, nodes: int, losses: int, watch: Watch | None = None) -> int:
         """Plans ahead for the next failures of a layout, and for a node that joins; how many are new.
@@ -166,8 +171,8 @@ class Planning:
         found = self._solved(problem)
         if found.plan is None:
             raise InvalidInput(
-                f"{len(nodes)} processes are left, but the job needs more ({found.reason or why}): start "
-                "with more nodes, or allow each more memory"
+                f"{'1 process is' if len(nodes) == 1 else f'{len(nodes)} processes are'} left, but the job needs more "
+                f"({found.reason or why}): start with more nodes, or allow each more memory"
             )
         free = iter(sorted(nodes))
         pipelines = tuple(

@@ -126,8 +126,16 @@ def test_with_sums_in_floating_point_losses_are_close() -> None:
 
 
 def test_too_few_are_left() -> None:
-    with pytest.raises(InvalidInput, match=r"^1 processes are left, but the job needs more .*: start with more nodes"):
+    with pytest.raises(InvalidInput, match=r"^1 process is left, but the job needs more .*: start with more nodes"):
         live(2, 4, "1@1.forward")
+    assert not workers()
+
+
+def test_nodes_that_are_too_small_for_the_model_are_refused_at_the_start() -> None:
+    with pytest.raises(
+        InvalidInput, match=r"^a node of these 4 needs \d+ bytes at the start, but memory_bytes is 1000"
+    ):
+        live(4, 4, memory_bytes=1000)
     assert not workers()
 
 

@@ -176,10 +176,16 @@ Upward = Hello | Report | Reached | Progress | Done | Failed | Killed | Late | S
 
 
 class Sent(msgspec.Struct, frozen=True):
-    """A message with the machine's monotonic clock when it was sent, in ns."""
+    """A message with the machine's monotonic clock in ns when it was sent, and when the supervisor's ear had it."""
 
     at_ns: int
     message: Upward
+    heard_ns: int | None = None
+
+    def waited_us(self, now_ns: int) -> tuple[int, int]:
+        """How long it took to the supervisor's ear, and from there until it was attended to."""
+        heard = self.at_ns if self.heard_ns is None else self.heard_ns
+        return (heard - self.at_ns) // 1000, (now_ns - heard) // 1000
 
 
 UPWARD = msgspec.json.Decoder(Sent)

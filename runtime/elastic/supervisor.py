@@ -42,6 +42,8 @@ START_S = 300
 """Within this time all processes must have said hello."""
 MOST_VAIN = 3
 """So many generations in a row may end without a step while nodes stay the same."""
+HEARD_S = 0.5
+"""A message that took longer is logged: the supervisor was given no core, or its thread was busy."""
 GRACE_S = 5.0
 """What the nursery may take to make a checkpoint of what workers have saved, before it is ended."""
 
@@ -158,6 +160,10 @@ class Supervisor:
 
     def _told(self, sent: Sent) -> None:
         message = sent.message
+        if sum(waited := sent.waited_us(time.monotonic_ns())) > HEARD_S * 1e6:
+            self.log.add(
+                "heard-late", sent.at_ns, what=type(message).__name__, to_ear_us=waited[0], in_ear_us=waited[1]
+            )
         if isinstance(message, Hello):
             self._hello(message)
         elif isinstance(message, Report):

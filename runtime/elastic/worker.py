@@ -6,6 +6,7 @@ import sys
 import time
 import warnings
 from contextlib import suppress
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
@@ -127,6 +128,8 @@ class Worker:
         self.groups.open(plan.number, self.node, plan.members, plan.groups)
         self.line.tell(Reached(node=self.node, generation=plan.number, what="grouped"))
         self._receive(plan)
+        if plan.step == self.config.steps:  # its last checkpoint, of which a part may have gone with somebody
+            self._save(plan, ending=False)
         held = Held(self.job, self.layers, self.groups, plan.groups, plan.shapes, self.moments)
         while self.step < self.config.steps:
             if self._train(plan, held):
@@ -210,10 +213,14 @@ class Worker:
             return
         if ending or self.step == self.config.steps or (saving.every and self.step % saving.every == 0):
             mine = [layer for number, layer in self.layers.items() if self._saves(plan, number)]
-            self.parts.save(mine, self.step, plan.number, self.losses)
+            self.parts.save(mine, self.step, plan.number, self.losses, partial(self._is_over, plan.number))
         if ending:
             self.parts.wait()
             raise SupervisorLost(f"the training was ended from outside; step {self.step - 1} was the last")
+
+    def _is_over(self, number: int) -> bool:
+        """Whether a generation has ended, so that nothing of it is to be waited for; never once all are to save."""
+        return self.sockets.is_lost(number) and not self.watch.ending
 
     def _saves(self, plan: Generation, layer: int) -> bool:
         """Of those that have a layer, one saves it; which one changes from layer to layer."""

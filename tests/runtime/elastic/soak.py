@@ -131,6 +131,7 @@ def main(argv: list[str]) -> int:
     counts: Counts = Counter()
     wrong: dict[int, list[str]] = {}
     timed: list[tuple[int, int, Recovery]] = []
+    late: list[dict[str, object]] = []
     kept = 0
     for seed in range(first, end):
         began = time.monotonic()
@@ -138,6 +139,7 @@ def main(argv: list[str]) -> int:
             outcome, alone = run(seed, asked.failures, Path(folder))
         counts += counts_of(outcome)
         timed += [(one.total_us, seed, one) for one in outcome.recoveries if one.total_us is not None]
+        late += [{"seed": seed, **one} for one in outcome.events if one["event"] in ("late", "heard-late")]
         kept += sum(one["event"] == "checkpoint" for one in outcome.events)
         if found := faults(outcome, alone):
             wrong[seed] = found
@@ -149,7 +151,7 @@ def main(argv: list[str]) -> int:
         {"seed": seed, "step": one.step, "lost": one.lost, "why": one.why, "parts_us": one.parts_us}
         for _, seed, one in sorted(timed, key=lambda one: one[0])[-WORST:]
     ]
-    print(*(f"among the worst: {one}" for one in worst), sep="\n")
+    print(*(f"among the worst: {one}" for one in worst), *(f"late: {one}" for one in late), sep="\n")
     print(
         f"recoveries timed: {len(totals_us)}, median {median(totals_us) / 1e6:.2f} s, most {max(totals_us) / 1e6:.2f} s"
     )
@@ -157,6 +159,7 @@ def main(argv: list[str]) -> int:
     if asked.out:
         rows = [{"moment": moment, "role": role, "count": count} for (moment, role), count in sorted(counts.items())]
         kept_file = {"seeds": [first, end], "counts": rows, "totals_us": totals_us, "worst": worst, "checkpoints": kept}
+        kept_file |= {"late": late}
         kept_file |= {"wrong": wrong, "commit": commit(), "nodes": NODES}
         kept_file |= {"pipeline": {seed: stages(seed) for seed in range(first, end)}}
         asked.out.write_text(json.dumps(kept_file, indent=1) + "\n")

@@ -125,6 +125,19 @@ def test_hearts_are_not_looked_at_after_every_message(supervisor: Supervisor, mo
     assert all(later - sooner >= TICK_S for sooner, later in pairwise(looks))
 
 
+def test_a_message_that_came_late_is_told_with_where_it_was(supervisor: Supervisor) -> None:
+    """Three seconds on the way to this process, one in it, beside one that came at once."""
+    now = time.monotonic_ns()
+    message = Hello(node=2, pid=12, identity={"the seed": "1"})
+    supervisor.inbox.put(Sent(now - 4 * 10**9, message, heard_ns=now - 10**9))
+    supervisor.inbox.put(Sent(now, message, heard_ns=now))
+    supervisor._take(1.0)
+    supervisor._take(1.0)
+    (late,) = [one for one in supervisor.log.events if one["event"] == "heard-late"]
+    assert (late["what"], late["to_ear_us"]) == ("Hello", 3_000_000)
+    assert 1_000_000 <= int(str(late["in_ear_us"])) < 60_000_000
+
+
 @pytest.mark.parametrize("policy", ["auto", "dynamic"])
 def test_a_failure_before_all_layers_are_there_begins_anew(policy: Policy) -> None:
     outcome = live(4, 3, "1@0.regroup", policy=policy)
@@ -165,7 +178,7 @@ def test_an_interrupt_while_a_training_is_set_up_leaves_no_process(monkeypatch: 
 
 
 def test_a_resumed_training_that_fails_before_all_layers_are_read_reads_them_again(tmp_path: Path) -> None:
-    live(4, 2, checkpoint_dir=tmp_path, checkpoint_every=2)
+    live(4, 2, "3@1.update", checkpoint_dir=tmp_path)  # the last step's checkpoint, though its part of it was lost
     outcome = live(4, 4, "1@2.regroup", checkpoint_dir=tmp_path, resume=True)
     same(outcome, 4)
     first = outcome.recoveries[0]

@@ -172,7 +172,8 @@ class Planning:
         if found.plan is None:
             raise InvalidInput(
                 f"{'1 process is' if len(nodes) == 1 else f'{len(nodes)} processes are'} left, but the job needs more "
-                f"({found.reason or why}): start with more nodes, or allow each more memory"
+                f"({'; '.join(dict.fromkeys(filter(None, (why, found.reason))))}): start with more nodes, allow each "
+                f"more memory, or choose another solver than {self._solver}"
             )
         free = iter(sorted(nodes))
         pipelines = tuple(

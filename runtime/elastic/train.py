@@ -23,6 +23,7 @@ from runtime.elastic.measure import Link, measure, problem_of
 from runtime.elastic.messages import Config, Injection, Saving
 from runtime.elastic.outcome import Outcome
 from runtime.elastic.parts import origin_of
+from runtime.elastic.pauses import without_long_pauses
 from runtime.elastic.plans import Planning, Policy, require_start
 from runtime.elastic.posts import Beginning, Posts
 from runtime.elastic.room import require_room
@@ -136,8 +137,9 @@ def _at_work(config: Config, store: TCPStore, log: EventLog) -> Iterator[Posts]:
 
 def _outcome(supervisor: Supervisor, first: Beginning) -> Outcome:
     try:
-        supervisor.begin(first)
-        return supervisor.run()
+        with without_long_pauses():
+            supervisor.begin(first)
+            return supervisor.run()
     except KeyboardInterrupt:
         if supervisor.config.saving is not None and supervisor.config.saving.on_exit:
             supervisor.let_save()

@@ -1,5 +1,6 @@
 """Kinds of experiments, told before anything heavy is imported: training, pipelines, clusters, sessions, ranks."""
 
+import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -24,7 +25,8 @@ class Experiment:
 
     `study`: its `experiments.study.Study` for `bayplan compare`; None: `no_study` says why not, and
     `root` is where its settings begin (`experiments.compose.Root`). `trainer`: its own
-    `main(argv) -> exit code` of `bayplan train`; `no_trainer`: why nothing trains it, where that is so.
+    `main(argv) -> exit code` of `bayplan train`; `no_trainer`: why nothing trains it, where that is so. `quiet`: what
+    PyTorch's sockets say of processes that end is told in sentences of one's own.
     """
 
     study: str | None = None
@@ -32,6 +34,7 @@ class Experiment:
     no_study: str = ""
     trainer: str | None = None
     no_trainer: str | None = None
+    quiet: bool = False
 
 
 KINDS: dict[str, Experiment] = {
@@ -63,6 +66,7 @@ KINDS: dict[str, Experiment] = {
         no_study="this experiment trains on processes that fail, which is no comparison of plans: use bayplan train",
         root="experiments.elastic.settings:ROOT",
         trainer="experiments.elastic.train:main",
+        quiet=True,
     ),
     LAYOUT: Experiment(
         no_study="this experiment executes layouts of a model larger than the device: use bayplan train",
@@ -98,6 +102,8 @@ def usage_of_trainer(kind: str) -> str | None:
 def trainer_of(kind: str) -> Callable[[Sequence[str]], int] | None:
     """A kind's own `main` of `bayplan train`; None: it is trained under plans, if at all."""
     target = KINDS[kind].trainer
+    if KINDS[kind].quiet:
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # read when torch is imported, which comes next
     return None if target is None else load(target)
 
 

@@ -38,9 +38,10 @@ class AnySettings(Protocol):
 
 @dataclass(frozen=True)
 class RunDirectory:
-    """A folder that exists and can be written to."""
+    """A folder that exists and can be written to; `made`: those of it and its parents that were not there before."""
 
     path: Path
+    made: tuple[Path, ...] = ()
 
     def json(self, name: str, raw: Any) -> Path:
         """Write a JSON file; folders in the name are made."""
@@ -91,12 +92,13 @@ class RunDirectory:
         return self.path.is_dir() and any(entry.name != HYDRA for entry in self.path.iterdir())
 
     def remove_if_empty(self) -> None:
-        """Bad input that showed late leaves no folder behind; one with anything in it stays."""
+        """Bad input that showed late leaves no folder behind; one with anything in it stays, and one that was there."""
         if self.holds_anything():
             return
         shutil.rmtree(self.path / HYDRA, ignore_errors=True)
         with contextlib.suppress(OSError):
-            self.path.rmdir()
+            for one in self.made:  # innermost first
+                one.rmdir()
 
     def _place(self, name: str) -> Path:
         place = self.path / name
@@ -107,10 +109,11 @@ class RunDirectory:
 def open_run_directory(experiment: str, run_dir: str | None) -> RunDirectory:
     """The folder asked for, or a new `runs/EXPERIMENT/DATE-TIME`; raises `InvalidInput` where it is read-only."""
     path = Path(run_dir) if run_dir is not None else _fresh(Path("runs") / experiment)
+    made = tuple(one for one in (path, *path.parents) if not one.exists())
     _make(path)
     if not os.access(path, os.W_OK | os.X_OK):
         raise InvalidInput(f"run_dir {path} cannot be written to: choose a writable folder")
-    return RunDirectory(path)
+    return RunDirectory(path, made)
 
 
 def open_run(settings: AnySettings, text: str) -> RunDirectory:

@@ -12,6 +12,7 @@ from experiments.compose import Root, read_root
 from experiments.config import names_a_folder, within
 from experiments.kinds import ELASTIC
 from solvers.ir import InvalidInput
+from solvers.ir.names import unknown
 from solvers.planner import solver_entry, solver_names
 
 
@@ -65,11 +66,12 @@ class ElasticSettings:
         within("checkpoint_every", self.checkpoint_every, least=0, most=100_000)
         within("keep_checkpoints", self.keep_checkpoints, least=1, most=1000)
         within("port", self.port, least=0, most=65535)
-        kind = solver_entry(self.solver).kind
-        if kind != "replan":
+        if self.solver not in (known := solver_names("replan")):
+            if self.solver not in solver_names():
+                raise unknown("solver", self.solver, known)
             raise InvalidInput(
-                f"{self.solver} solves {kind} problems, but failures make replan ones: choose of "
-                f"{', '.join(solver_names('replan'))}"
+                f"{self.solver} solves {solver_entry(self.solver).kind} problems, but failures make replan ones: "
+                f"choose of {', '.join(known)}"
             )
         names_a_folder(self.name)
         if self.kind != ELASTIC:

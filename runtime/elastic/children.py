@@ -5,6 +5,7 @@ import queue
 import signal
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -145,7 +146,7 @@ class Ear:
 
     def _take(self, store: TCPStore) -> None:
         while (news := patiently(store.queue_pop, EVENTS)) != CLOSED:
-            self._inbox.put(UPWARD.decode(news))
+            self._inbox.put(msgspec.structs.replace(UPWARD.decode(news), heard_ns=time.monotonic_ns()))
 
     def close(self) -> None:
         """Before the store goes: whoever waits for it then complains loudly."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO
 
 from runtime.elastic.outcome import PARTS, Recovery
-from solvers.ir.errors import InvalidInput
+from runtime.elastic.room import require_room
 
 LOGGER = logging.getLogger("bayplan.elastic")
 """Hears at once of what has gone wrong but does not end the training."""
@@ -28,14 +28,10 @@ class EventLog:
         self.warnings: list[str] = []
         self._began = time.monotonic_ns()
         self._file: IO[str] | None = None
-        if folder is not None:
-            try:
-                folder.mkdir(parents=True, exist_ok=True)
-                self._file = (folder / "events.jsonl").open("w", encoding="utf-8", buffering=1)
-            except OSError as error:
-                raise InvalidInput(
-                    f"the event log cannot be written to {folder} ({error.strerror}): name another run_dir"
-                ) from error
+        self._path = None if folder is None else folder / "events.jsonl"
+        if self._path is not None:
+            require_room(self._path.parent, "the event log", "run_dir")
+            self._file = self._path.open("w", encoding="utf-8", buffering=1)
 
     def add(self, event: str, at_ns: int | None = None, **more: object) -> None:
         """Something happened, now or at that moment of the machine's monotonic clock."""
@@ -69,12 +65,14 @@ class EventLog:
         self.add("warning", sentence=sentence)
 
     def close(self) -> None:
-        """Nothing more comes."""
+        """Nothing more comes; a log of nothing goes."""
         if self._file is not None:
             try:
                 self._file.close()
             except OSError as error:
                 self._lose(error)
+        if self._path is not None and not self.events:
+            self._path.unlink(missing_ok=True)
 
 
 @dataclass

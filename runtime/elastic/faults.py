@@ -11,6 +11,10 @@ class SupervisorLost(BayplanError):
     """The supervisor is gone: nobody would plan the next generation, so this process ends."""
 
 
+class TurnedAway(BayplanError):
+    """This process computes something else than the others: they go on without it."""
+
+
 class JobFault(BayplanError):
     """The job itself cannot go on, with any processes: the training ends with this sentence."""
 

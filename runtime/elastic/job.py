@@ -1,15 +1,15 @@
 """What is trained: layers, loss, batches and optimizer, as a factory `MODULE:FACTORY` names them."""
 
-import hashlib
-import inspect
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
-from solvers.ir.errors import InvalidInput
+from solvers.ir.errors import BayplanError, InvalidInput
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,17 +38,24 @@ class ElasticJob:
 
 
 def load_job(name: str, device: torch.device) -> ElasticJob:
-    """The job that `MODULE:FACTORY` makes for a device; raises `InvalidInput` where there is none."""
+    """The job that `MODULE:FACTORY` makes for a device, of the working directory or Python's path.
+
+    Raises `InvalidInput` where there is none.
+    """
     module, _, attribute = name.partition(":")
     if not module or not attribute:
         raise InvalidInput(f"the job is {name!r}: write MODULE:FACTORY, as in experiments.elastic.llama:job")
+    if (folder := str(Path.cwd())) not in sys.path:  # where a command is given, as `python -m` has it
+        sys.path.insert(0, folder)
     try:
         factory = getattr(import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
+    except Exception as error:  # whatever the user's module raises
         raise InvalidInput(f"the job {name!r} cannot be loaded ({error}): correct MODULE:FACTORY") from error
     try:
         made = factory(device)
-    except (TypeError, AttributeError, OSError) as error:
+    except BayplanError:
+        raise
+    except Exception as error:
         said = f"{type(error).__name__}: {error}"
         raise InvalidInput(
             f"the job {name!r} cannot be made ({said}): give a function of a device that returns an ElasticJob"
@@ -56,13 +63,3 @@ def load_job(name: str, device: torch.device) -> ElasticJob:
     if not isinstance(made, ElasticJob):
         raise InvalidInput(f"the job {name!r} makes a {type(made).__name__}: return a runtime.elastic.ElasticJob")
     return made
-
-
-def fingerprint(name: str) -> str:
-    """Tells versions of torch and of the job's module apart: processes that differ must not train together."""
-    module = import_module(name.partition(":")[0])
-    try:
-        source = inspect.getsource(module)
-    except (OSError, TypeError):  # no source: its name must do
-        source = name
-    return hashlib.sha256(f"{torch.__version__}\n{name}\n{source}".encode()).hexdigest()[:16]

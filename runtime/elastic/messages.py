@@ -31,7 +31,6 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     canonical: bool
     timeout_s: float
     hang_s: float
-    fingerprint: str
     injections: tuple["Injection", ...] = ()
     saving: Saving | None = None
 
@@ -93,7 +92,7 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):
 
     node: int
     pid: int
-    fingerprint: str
+    identity: dict[str, str] = {}  # none is no one's
     again: int | None = None
 
 
@@ -177,10 +176,16 @@ Upward = Hello | Report | Reached | Progress | Done | Failed | Killed | Late | S
 
 
 class Sent(msgspec.Struct, frozen=True):
-    """A message with the machine's monotonic clock when it was sent, in ns."""
+    """A message with the machine's monotonic clock in ns when it was sent, and when the supervisor's ear had it."""
 
     at_ns: int
     message: Upward
+    heard_ns: int | None = None
+
+    def waited_us(self, now_ns: int) -> tuple[int, int]:
+        """How long it took to the supervisor's ear, and from there until it was attended to."""
+        heard = self.at_ns if self.heard_ns is None else self.heard_ns
+        return (heard - self.at_ns) // 1000, (now_ns - heard) // 1000
 
 
 UPWARD = msgspec.json.Decoder(Sent)

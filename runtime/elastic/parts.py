@@ -7,6 +7,7 @@ Names are those of `torch.nn.Sequential(*layers)`: `model.3.inner.weight`, `opti
 import hashlib
 import os
 import re
+import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as TooLate
@@ -18,11 +19,14 @@ from typing import Any
 import torch
 
 from runtime.elastic.checkpoint import Origin, Part, aside, file_sum, write_part
-from runtime.elastic.faults import JobFault, SupervisorLost
-from runtime.elastic.job import ElasticJob, fingerprint
+from runtime.elastic.faults import JobFault, PeerLost, SupervisorLost
+from runtime.elastic.identity import version_of
+from runtime.elastic.job import ElasticJob
 from runtime.elastic.layer import Layer
 from runtime.elastic.messages import Saved, Upward
 
+LOOK_S = 0.02
+"""How often it is looked whether a generation has ended, while a part is waited for."""
 _NAME = re.compile(r"(model|optimizer|param_groups)\.(\d+)\.(.*)")
 
 
@@ -35,7 +39,7 @@ def origin_of(name: str, job: ElasticJob) -> Origin:
             found.update(type(layer.optimizer).__name__.encode())
             for key, value in layer.module.state_dict().items():
                 found.update(f"{number}.{key} {value.dtype} {tuple(value.shape)}".encode())
-    return Origin(job=name, signature=found.hexdigest(), version=fingerprint(name), layers=len(job.layers))
+    return Origin(job=name, signature=found.hexdigest(), version=version_of(name), layers=len(job.layers))
 
 
 def plain(layers: Iterable[Layer]) -> dict[str, Any]:
@@ -60,8 +64,14 @@ class PartWriter:
         self._folder, self.node, self._patience_s, self._tell = folder, node, patience_s, tell
         self._running: Future[None] | None = None
 
-    def save(self, layers: Iterable[Layer], step: int, generation: int, losses: Mapping[int, float]) -> None:
-        """Copies the layers' states, and begins to write them; skipped where the one before still takes too long."""
+    def save(
+        self, layers: Iterable[Layer], step: int, generation: int, losses: Mapping[int, float],
+        is_over: Callable[[], bool],
+    ) -> None:  # fmt: skip
+        """Copies the layers' states, and begins to write them; skipped where the one before still takes too long.
+
+        Raises `PeerLost` where the generation ends while that is waited for: others wait for this node by then.
+        """
         if not (mine := list(layers)):
             return
         done = partial(
@@ -69,7 +79,7 @@ class PartWriter:
             losses=dict(losses),
         )  # fmt: skip
         try:
-            self.wait(self._patience_s)
+            self._wait_within(is_over)
             folder = aside(self._folder, step, generation) / f"part-{self.node}"
             folder.mkdir(parents=True, exist_ok=True)
             writing = _begin(plain(mine), folder)
@@ -85,6 +95,18 @@ class PartWriter:
         """Until the last part is written, or has failed; raises `TimeoutError`."""
         if self._running is not None:
             self._running.result(most_s)
+
+    def _wait_within(self, is_over: Callable[[], bool]) -> None:
+        """Until the last part is written; raises `TimeoutError`, or `PeerLost`."""
+        until = time.monotonic() + self._patience_s
+        while True:
+            try:
+                return self.wait(LOOK_S)
+            except TooLate:
+                if is_over():
+                    raise PeerLost("the generation ended before the disk had taken the last part") from None
+                if time.monotonic() > until:
+                    raise
 
     def _written(
         self, done: Future[Any], step: int, generation: int, layers: tuple[int, ...], losses: dict[int, float]

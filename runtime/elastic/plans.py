@@ -12,7 +12,7 @@ from runtime.elastic.messages import Move
 from solvers.ir.errors import InvalidInput
 from solvers.ir.replan import CurrentPipeline, CurrentState, NewPipeline, ReplanPlan, ReplanProblem
 from solvers.ir.schedule import Action
-from solvers.ir.solution import Limits, Solution
+from solvers.ir.solution import Limits, Solution, Watch
 from solvers.planner import after_failure, lower_plan, lower_step, plan_ahead, require_valid
 
 if TYPE_CHECKING:
@@ -110,27 +110,35 @@ class Planning:
         return decided
 
     def _with_memory(self, pipelines: Sequence[NewPipeline]) -> ReplanProblem:
-        """A node has room for what the fullest stage of the start needs (formats.md 7.5), unless told otherwise."""
-        problem = self._problem
-        if problem.memory_bytes:
-            return problem
-        most = 0
+        """A node has room for what the fullest stage of the start needs (formats.md 7.5), unless told otherwise.
+
+        Raises `InvalidInput` where it is told that a node has less.
+        """
+        problem, most = self._problem, 0
         for one in pipelines:
             for stage, layers in enumerate(one.layers):
                 flight = min(len(one.layers) - stage, one.microbatches)
                 ends = problem.first_static_bytes * (stage == 0)
                 ends += problem.last_static_bytes * (stage == len(one.layers) - 1)
                 most = max(most, layers * (problem.layer_static_bytes + flight * problem.layer_activation_bytes) + ends)
-        return msgspec.structs.replace(problem, memory_bytes=most)
+        if most > problem.memory_bytes > 0:
+            raise InvalidInput(
+                f"a node of these {sum(len(one.layers) for one in pipelines)} needs {most} bytes at the start, but "
+                f"memory_bytes is {problem.memory_bytes}: allow more, or start with more nodes in deeper pipelines"
+            )
+        return msgspec.structs.replace(problem, memory_bytes=problem.memory_bytes or most)
 
-    def fill(self, layout: Layout, nodes: int, losses: int) -> int:
-        """Plans ahead for the next failures of a layout, and for a node that joins; how many are new."""
+    def fill(self, layout: Layout, nodes: int, losses: int, watch: Watch | None = None) -> int:
+        """Plans ahead for the next failures of a layout, and for a node that joins; how many are new.
+
+        Ends early where `watch` says so.
+        """
         limits, new = Limits(time_s=AHEAD_S), 0
         for cache in self._caches:
-            new += cache.fill(self._state(layout, nodes), limits, losses)
+            new += cache.fill(self._state(layout, nodes), limits, losses, watch)
             joined = self._state(layout, nodes + 1)
-            if cache.plan(joined) is None:
-                cache.solve(joined, limits)
+            if cache.plan(joined) is None and not (watch and watch(None, None, 0.0)):
+                cache.solve(joined, limits, watch)
                 new += 1
         return new
 
@@ -163,8 +171,9 @@ class Planning:
         found = self._solved(problem)
         if found.plan is None:
             raise InvalidInput(
-                f"{len(nodes)} processes are left, but the job needs more ({found.reason or why}): start "
-                "with more nodes, or allow each more memory"
+                f"{'1 process is' if len(nodes) == 1 else f'{len(nodes)} processes are'} left, but the job needs more "
+                f"({'; '.join(dict.fromkeys(filter(None, (why, found.reason))))}): start with more nodes, allow each "
+                f"more memory, or choose another solver than {self._solver}"
             )
         free = iter(sorted(nodes))
         pipelines = tuple(

@@ -1,6 +1,6 @@
 """What the supervisor keeps of its processes, and what it is given to begin with."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -45,9 +45,13 @@ class Posts(NamedTuple):
 
 
 class Beginning(NamedTuple):
-    """How many nodes there are, types and shapes between layers, the first layout, the checkpoint to go on with."""
+    """How many nodes there are, what they must be, types and shapes between layers, the first layout.
+
+    `resumed`: the checkpoint to go on with.
+    """
 
     nodes: int
+    identity: Mapping[str, str]
     shapes: Shapes
     layout: Callable[[Collection[int]], Decided]
     resumed: Checkpoint | None

@@ -6,13 +6,14 @@ One file: what happens to a training is one story, and each event may come in an
 import queue
 import time
 from collections.abc import Collection, Mapping
-from threading import Thread
 
 import msgspec
 
+from runtime.elastic.ahead import Ahead
 from runtime.elastic.checkpoint import Checkpoint
 from runtime.elastic.children import Ended, Started
 from runtime.elastic.events import Change, EventLog, Stopwatch
+from runtime.elastic.identity import difference
 from runtime.elastic.keeper import Kept
 from runtime.elastic.messages import (
     Config,
@@ -41,6 +42,8 @@ START_S = 300
 """Within this time all processes must have said hello."""
 MOST_VAIN = 3
 """So many generations in a row may end without a step while nodes stay the same."""
+HEARD_S = 0.5
+"""A message that took longer is logged: the supervisor was given no core, or its thread was busy."""
 GRACE_S = 5.0
 """What the nursery may take to make a checkpoint of what workers have saved, before it is ended."""
 
@@ -52,6 +55,7 @@ class Supervisor:
         self, config: Config, posts: Posts, planning: Planning, log: EventLog, joins: Mapping[int, list[str]]
     ) -> None:
         self.config, self.planning, self.log = config, planning, log
+        self.ahead = Ahead(planning)
         self.store, self.inbox, self.children, self.keeper = posts
         self.joins = {step: list(whats) for step, whats in joins.items()}
         self.nodes: dict[int, Node] = {}
@@ -73,13 +77,14 @@ class Supervisor:
         self.sizes: list[int] = []
         self.killed_ns: dict[int, int] = {}
         self.shapes: Shapes = ()
+        self.identity: Mapping[str, str] = {}  # what every process must be
         self.watch = Stopwatch()
 
     # Starting
 
     def begin(self, how: Beginning) -> None:
         """Starts processes, has the first layout made meanwhile, and calls the first generation."""
-        self.shapes, count = how.shapes, how.nodes
+        self.shapes, self.identity, count = how.shapes, how.identity, how.nodes
         if how.resumed is not None:
             self._go_back(how.resumed)
             self.resumed = self.step
@@ -155,6 +160,10 @@ class Supervisor:
 
     def _told(self, sent: Sent) -> None:
         message = sent.message
+        if sum(waited := sent.waited_us(time.monotonic_ns())) > HEARD_S * 1e6:
+            self.log.add(
+                "heard-late", sent.at_ns, what=type(message).__name__, to_ear_us=waited[0], in_ear_us=waited[1]
+            )
         if isinstance(message, Hello):
             self._hello(message)
         elif isinstance(message, Report):
@@ -185,15 +194,16 @@ class Supervisor:
 
     def _hello(self, message: Hello) -> None:
         known = self.nodes.setdefault(message.node, Node(message.pid))
-        if message.fingerprint != self.config.fingerprint:
+        if other := difference(message.identity, self.identity):
             sentence = (
-                f"node {message.node} is of another version of torch or of {self.config.job} than the supervisor: "
-                "start all from the same installation"
+                f"node {message.node} is not what the supervisor is, in {other}: start all from the same installation, "
+                "with the same job and settings"
             )
             self.store.set(f"call/{message.node}", sentence)
             if not self.members:
                 raise InvalidInput(sentence)
             self.log.add("refused", node=message.node, why=sentence)
+            self.log.warn(f"{sentence}; training goes on without it")
             return
         known.ready = True
         self.log.add("ready", node=message.node, again=message.again)
@@ -262,8 +272,9 @@ class Supervisor:
         if self.gathering is None:
             watch = Stopwatch(failed=self.killed_ns.get(number), known=now)
             self.gathering = Gathering(watch, why, time.monotonic())
-            for member in self.members:
-                self.store.queue_push(tell_key(self.nodes[member].pid), f"lost {self.generation}")
+            for node in (self.nodes[member] for member in self.members):
+                if not node.gone:
+                    self.store.queue_push(tell_key(node.pid), f"lost {self.generation}")
             self.store.set(f"end/{self.generation}", AGAIN.decode())
             self.log.add("lost", now, generation=self.generation, why=why)
         elif self.gathering.watch.failed is None:  # others had noticed before we did
@@ -414,8 +425,7 @@ class Supervisor:
         self.watch.transferred = at_ns
         assert self.decided is not None
         self.settled, self.base = self.decided.layout, self.generation
-        layout, count = self.decided.layout, len(self.members)
-        Thread(target=self.planning.fill, args=(layout, count, 1), daemon=True).start()
+        self.ahead.want(self.decided.layout, len(self.members))
 
     def _outcome(self) -> Outcome:
         steps, held = range(self.config.steps), dict[int, set[str]]()

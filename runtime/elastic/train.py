@@ -16,14 +16,17 @@ from torch._C._distributed_c10d import TCPStore
 from runtime.elastic.checkpoint import Checkpoint, left_aside, newest, require_empty
 from runtime.elastic.children import Children, Ear, Inbox
 from runtime.elastic.events import EventLog, Watcher
-from runtime.elastic.job import ElasticJob, fingerprint, load_job
+from runtime.elastic.identity import identity_of
+from runtime.elastic.job import ElasticJob, load_job
 from runtime.elastic.keeper import Keeper
 from runtime.elastic.measure import Link, measure, problem_of
 from runtime.elastic.messages import Config, Injection, Saving
 from runtime.elastic.outcome import Outcome
 from runtime.elastic.parts import origin_of
+from runtime.elastic.pauses import without_long_pauses
 from runtime.elastic.plans import Planning, Policy, require_start
 from runtime.elastic.posts import Beginning, Posts
+from runtime.elastic.room import require_room
 from runtime.elastic.store import open_store
 from runtime.elastic.supervisor import Supervisor
 from solvers.ir.errors import InvalidInput, require_at_least
@@ -99,8 +102,7 @@ def train(
         store = open_store(chosen.host, chosen.port)
         config = Config(
             job=job, host=chosen.host, port=store.port, steps=steps, canonical=chosen.canonical,
-            timeout_s=chosen.timeout_s, hang_s=chosen.hang_s, fingerprint=fingerprint(job),
-            injections=tuple(chosen.injections), saving=saving,
+            timeout_s=chosen.timeout_s, hang_s=chosen.hang_s, injections=tuple(chosen.injections), saving=saving,
         )  # fmt: skip
         with _at_work(config, store, log) as posts:
             # The workers' nursery imports what they need while the job is measured here, and plans are made.
@@ -110,7 +112,10 @@ def train(
             log.add("costs", problem=msgspec.to_builtins(problem))
             planning = Planning(problem, solver, chosen.link, chosen.policy)
             supervisor = Supervisor(config, posts, planning, log, chosen.joins)
-            first = Beginning(nodes, measured.shapes, lambda numbers: planning.start(list(numbers), pipeline), resumed)
+            first = Beginning(
+                nodes, identity_of(job, made, chosen.canonical), measured.shapes,
+                lambda numbers: planning.start(list(numbers), pipeline), resumed,
+            )  # fmt: skip
             return _outcome(supervisor, first)
     finally:
         log.close()
@@ -132,12 +137,15 @@ def _at_work(config: Config, store: TCPStore, log: EventLog) -> Iterator[Posts]:
 
 def _outcome(supervisor: Supervisor, first: Beginning) -> Outcome:
     try:
-        supervisor.begin(first)
-        return supervisor.run()
+        with without_long_pauses():
+            supervisor.begin(first)
+            return supervisor.run()
     except KeyboardInterrupt:
         if supervisor.config.saving is not None and supervisor.config.saving.on_exit:
             supervisor.let_save()
         raise
+    finally:
+        supervisor.ahead.close()
 
 
 def _saving(options: Options, job: str, made: ElasticJob) -> Saving | None:
@@ -147,16 +155,9 @@ def _saving(options: Options, job: str, made: ElasticJob) -> Saving | None:
     folder = options.checkpoint_dir.absolute()
     if not options.resume:
         require_empty(folder)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for old in left_aside(folder):  # of a training that was killed: nobody will end it
-            shutil.rmtree(old, ignore_errors=True)
-        (folder / ".room").write_bytes(b"a place to write to")
-        (folder / ".room").unlink()
-    except OSError as error:
-        raise InvalidInput(
-            f"checkpoints cannot be written to {folder} ({error.strerror}): name another checkpoint_dir"
-        ) from error
+    for old in left_aside(folder):  # of a training that was killed: nobody will end it
+        shutil.rmtree(old, ignore_errors=True)
+    require_room(folder, "checkpoints", "checkpoint_dir")
     return Saving(
         folder=str(folder), every=options.checkpoint_every, keep=options.keep_checkpoints,
         on_exit=options.save_on_exit, origin=origin_of(job, made),

@@ -6,15 +6,17 @@ import sys
 import time
 import warnings
 from contextlib import suppress
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
 import msgspec
 import torch
 
-from runtime.elastic.faults import JobFault, PeerLost, SupervisorLost
+from runtime.elastic.faults import JobFault, PeerLost, SupervisorLost, TurnedAway
 from runtime.elastic.groups import Groups
-from runtime.elastic.job import ElasticJob, fingerprint, load_job
+from runtime.elastic.identity import identity_of
+from runtime.elastic.job import ElasticJob, load_job
 from runtime.elastic.layer import Layer
 from runtime.elastic.messages import (
     GENERATION,
@@ -51,6 +53,7 @@ class Worker:
         torch.set_num_threads(1)
         self.config, self.node = config, node
         self.job: ElasticJob = load_job(config.job, torch.device("cpu"))
+        self.identity = identity_of(config.job, self.job, config.canonical)
         self.line = Line(config.host, config.port, config.timeout_s)
         self.sockets = Sockets()
         self.groups = Groups(config.host, config.port, config.timeout_s, self.sockets)
@@ -85,11 +88,10 @@ class Worker:
 
     def _greet(self, before: int | None) -> int:
         """Says hello; returns the generation that this process is called to."""
-        mine = fingerprint(self.config.job)
-        self.line.tell(Hello(node=self.node, pid=os.getpid(), fingerprint=mine, again=before))
+        self.line.tell(Hello(node=self.node, pid=os.getpid(), identity=self.identity, again=before))
         called = self.line.read(f"call/{self.node}").decode()
         if not called.isdecimal():
-            raise JobFault(called)
+            raise TurnedAway(called)
         return int(called)
 
     def _plan(self, number: int) -> Generation | None:
@@ -126,6 +128,8 @@ class Worker:
         self.groups.open(plan.number, self.node, plan.members, plan.groups)
         self.line.tell(Reached(node=self.node, generation=plan.number, what="grouped"))
         self._receive(plan)
+        if plan.step == self.config.steps:  # its last checkpoint, of which a part may have gone with somebody
+            self._save(plan, ending=False)
         held = Held(self.job, self.layers, self.groups, plan.groups, plan.shapes, self.moments)
         while self.step < self.config.steps:
             if self._train(plan, held):
@@ -209,10 +213,14 @@ class Worker:
             return
         if ending or self.step == self.config.steps or (saving.every and self.step % saving.every == 0):
             mine = [layer for number, layer in self.layers.items() if self._saves(plan, number)]
-            self.parts.save(mine, self.step, plan.number, self.losses)
+            self.parts.save(mine, self.step, plan.number, self.losses, partial(self._is_over, plan.number))
         if ending:
             self.parts.wait()
             raise SupervisorLost(f"the training was ended from outside; step {self.step - 1} was the last")
+
+    def _is_over(self, number: int) -> bool:
+        """Whether a generation has ended, so that nothing of it is to be waited for; never once all are to save."""
+        return self.sockets.is_lost(number) and not self.watch.ending
 
     def _saves(self, plan: Generation, layer: int) -> bool:
         """Of those that have a layer, one saves it; which one changes from layer to layer."""
@@ -256,6 +264,9 @@ def work(config: Config, node: int) -> int:
     except SupervisorLost as error:
         print(f"node {node}: {error}", file=sys.stderr)
         return LEFT_ALONE
+    except TurnedAway as error:
+        print(error, file=sys.stderr)
+        return FAULT
     except Exception as error:
         sentence = str(error) if isinstance(error, BayplanError) else f"{type(error).__name__}: {error}"
         print(f"node {node}: {sentence}", file=sys.stderr)

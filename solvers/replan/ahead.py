@@ -107,22 +107,24 @@ class PlanCache:
         self._known[structure.key] = _Kept(solution, plan, spent_s if ended else None, limits.gap)
         return solution
 
-    def fill(self, running: ReplanProblem, limits: Limits, most_losses: int = 1) -> int:
+    def fill(self, running: ReplanProblem, limits: Limits, most_losses: int = 1, watch: Watch | None = None) -> int:
         """Answer the next failures of a running state, likely ones first, within `limits.time_s`.
 
-        Returns how many answers are new, or were searched again because earlier limits had ended them.
+        Returns how many answers are new, or were searched again because earlier limits had ended them. Where `watch`
+        stops a search, no other one is begun.
         """
         began = time.perf_counter()
         new = 0
         for failure in next_failures(running, most_losses):
-            left = limits.time_s - (time.perf_counter() - began)
-            if left <= 0 or failure.losses >= running.nodes:
+            spent_s = time.perf_counter() - began
+            left = limits.time_s - spent_s
+            if left <= 0 or failure.losses >= running.nodes or (watch and watch(None, None, spent_s)):
                 break
             problem = after_failure(running, failure.failed)
             known = self._known.get(structure_of(problem).key)
             allowed = msgspec.structs.replace(limits, time_s=left)
             if known is None or known.may_improve(allowed):
-                self.solve(problem, allowed)
+                self.solve(problem, allowed, watch)
                 new += 1
         return new
 

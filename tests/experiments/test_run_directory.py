@@ -26,6 +26,18 @@ def test_files_are_written_whole_and_leave_nothing_else(tmp_path: Path) -> None:
     assert (directory.path / "a/b.txt").read_text(encoding="utf-8") == "é"
 
 
+def test_a_run_that_wrote_nothing_leaves_no_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    open_run_directory("demo", None).remove_if_empty()
+    assert list(tmp_path.iterdir()) == []
+    kept = open_run_directory("demo", None)
+    kept.text("a.txt", "")
+    open_run_directory("demo", None).remove_if_empty()
+    (tmp_path / "own").mkdir()
+    open_run_directory("demo", "own").remove_if_empty()
+    assert sorted(path.name for path in tmp_path.rglob("*")) == sorted(["runs", "demo", kept.path.name, "a.txt", "own"])
+
+
 def test_a_place_below_a_file_is_refused_in_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InvalidInput, match=r"cannot make the folder .*file/run"):

@@ -3,6 +3,7 @@
 import json
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
@@ -12,10 +13,14 @@ from experiments.elastic.recovery import table_of
 from experiments.elastic.rivals.page import page
 from experiments.rows import read_rows
 from experiments.tables import to_markdown
+from tests.runtime.elastic.soak import MOMENTS, ROLES, TIMEOUT_S
 from tests.runtime.elastic.soak import table as soak_table
+from tests.runtime.elastic.test_soak import SURE
 
 RESULTS = Path(__file__).parents[3] / "experiments" / "results" / "elastic"
 README = (RESULTS / "README.md").read_text()
+TEXT = " ".join(README.split())
+ROOM = (Path(__file__).parents[3] / "runtime" / "elastic" / "README.md").read_text()
 
 
 def test_eight_seven_six_seven_eight_with_all_bits_equal() -> None:
@@ -51,21 +56,30 @@ def test_the_cost_of_a_recovery_is_what_its_row_says() -> None:
 
 
 def test_what_the_page_says_of_the_soak_is_what_its_file_says() -> None:
+    """At least 200 failures, of a first, an inner and a last stage at each moment, and none of them went wrong."""
     kept = json.loads((RESULTS / "soak.json").read_text())
     assert kept["wrong"] == {}
     counts = Counter({(one["moment"], one["role"]): one["count"] for one in kept["counts"]})
-    rows = [line for line in soak_table(counts).splitlines() if line.startswith("| all |")]
-    assert rows == ["| all | 104 | 15 | 111 | 0 | 0 | 230 |"]
-    assert "| all | 104 | 15 | 111 | 230 |" in README
-    for moment in {moment for moment, _ in counts}:
-        own = [counts[moment, role] for role in ("first", "inner", "last")]
-        assert f"| {moment} | {' | '.join(map(str, own))} | {sum(own)} |" in README
-    totals_s = [us / 1e6 for us in kept["totals_us"]]
-    assert f"{counts.total()} failures in ten trainings" in README
+    assert counts.total() >= 200
+    assert not SURE - counts.keys() and "transfer" in {moment for moment, _ in counts}
     assert (
-        f"Of {len(totals_s)} recoveries and joins that were timed, the median took {median(totals_s):.2f} s" in README
+        soak_table(counts).splitlines()[-1] == f"| all | {' | '.join(by_stage(counts, MOMENTS))} | {counts.total()} |"
     )
-    assert ", ".join(f"{one:.1f}" for one in sorted(totals_s)[-5:-1]) + f" and {max(totals_s):.1f} s" in README
+    for moment in MOMENTS:
+        assert f"| {moment} | {' | '.join(by_stage(counts, [moment])[:3])} |" in README
+    assert f"| all | {' | '.join(by_stage(counts, MOMENTS)[:3])} | {counts.total()} |" in README
+    totals_s = sorted(us / 1e6 for us in kept["totals_us"])
+    first, end = kept["seeds"]
+    assert f"{counts.total()} failures in {'twenty' if end - first == 20 else end - first} trainings" in TEXT
+    assert f"Of {len(totals_s)} recoveries and joins that were timed, the median took {median(totals_s):.2f} s" in TEXT
+    assert ", ".join(f"{one:.1f}" for one in totals_s[-5:-1]) + f" and {totals_s[-1]:.1f} s" in TEXT
+    assert totals_s[-1] < TIMEOUT_S and kept["commit"] in README
+    assert f"{counts.total()} failures of a soak" in " ".join(ROOM.split())
+
+
+def by_stage(counts: Counter[tuple[str, str]], moments: Sequence[str]) -> list[str]:
+    """How many failed, in the columns of the table; nobody stood by or had a pipeline alone."""
+    return [str(sum(counts[moment, role] for moment in moments)) for role in ROLES]
 
 
 def test_every_commit_is_on_the_page() -> None:

@@ -14,6 +14,7 @@ WRONG = {
     "hang_s=0": "hang_s is 0",
     "port=70000": "port is 70000",
     "solver=dp": "dp solves partition problems, but failures make replan ones: choose of algorithm1, exact-replan",
+    "solver=foo": "there is no solver 'foo': choose of algorithm1, exact-replan, oobleck, recycle, reroute, symmetric$",
     "solver=exact-replann": "did you mean 'exact-replan'",
     "policy=never": "expected one of .auto, dynamic, reroute.",
     "name=a/b": "names no folder",

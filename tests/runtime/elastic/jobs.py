@@ -4,6 +4,7 @@ import os
 import time
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -71,6 +72,20 @@ def uneven(device: torch.device) -> ElasticJob:
 def other(device: torch.device) -> ElasticJob:
     """The same with other random numbers."""
     return replace(small(device), seed=4)
+
+
+def drifting(device: torch.device) -> ElasticJob:
+    """The same with the rate that a file says; after some steps all wait until another file is there."""
+    folder = Path(os.environ["BAYPLAN_TESTS_DRIFT"])
+
+    def patient(step: int, microbatch: int) -> tuple[Tensor, Tensor]:
+        until = time.monotonic() + 120
+        while step > 4 and not (folder / "refused").exists() and time.monotonic() < until:
+            time.sleep(0.02)
+        return batches(step, microbatch)
+
+    rate = float((folder / "rate").read_text())
+    return replace(small(device), batches=patient, optimizer=partial(torch.optim.AdamW, lr=rate))
 
 
 def tiny_llama(device: torch.device) -> ElasticJob:

@@ -13,6 +13,7 @@ import random
 import sys
 import time
 from collections import Counter
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -120,6 +121,57 @@ def table(counts: Counts) -> str:
     return "\n".join([*lines, "| all | " + " | ".join(map(str, whole)) + f" | {counts.total()} |"])
 
 
+@dataclass
+class Found:
+    """What came of the seeds from `first` on, so far."""
+
+    first: int
+    seeds: int = 0
+    counts: Counts = field(default_factory=Counter)
+    wrong: dict[int, list[str]] = field(default_factory=dict)
+    timed: list[tuple[int, int, Recovery]] = field(default_factory=list)
+    late: list[dict[str, object]] = field(default_factory=list)
+    checkpoints: int = 0
+
+    def take(self, seed: int, outcome: Outcome, alone: Alone) -> list[str]:
+        """One more training; what went wrong in it."""
+        self.seeds += 1
+        self.counts += counts_of(outcome)
+        self.timed += [(one.total_us, seed, one) for one in outcome.recoveries if one.total_us is not None]
+        self.late += [{"seed": seed, **one} for one in outcome.events if one["event"] in ("late", "heard-late")]
+        self.checkpoints += sum(one["event"] == "checkpoint" for one in outcome.events)
+        if wrong := faults(outcome, alone):
+            self.wrong[seed] = wrong
+        return wrong
+
+    def totals_us(self) -> list[int]:
+        """Of all recoveries that were timed."""
+        return [us for us, _, _ in self.timed]
+
+    def worst(self) -> list[dict[str, object]]:
+        """The longest recoveries, by their parts."""
+        return [
+            {"seed": seed, "step": one.step, "lost": one.lost, "why": one.why, "parts_us": one.parts_us}
+            for _, seed, one in sorted(self.timed, key=lambda one: one[0])[-WORST:]
+        ]
+
+    def kept(self) -> dict[str, object]:
+        """As it is written."""
+        end = self.first + self.seeds
+        return {
+            "seeds": [self.first, end],
+            "counts": [{"moment": one, "role": role, "count": n} for (one, role), n in sorted(self.counts.items())],
+            "totals_us": self.totals_us(),
+            "worst": self.worst(),
+            "late": self.late,
+            "checkpoints": self.checkpoints,
+            "wrong": self.wrong,
+            "commit": commit(),
+            "nodes": NODES,
+            "pipeline": {seed: stages(seed) for seed in range(self.first, end)},
+        }
+
+
 def main(argv: list[str]) -> int:
     """Runs the seeds one after the other, and says what came of each."""
     parser = argparse.ArgumentParser(description="failures at random moments, counted by moment and victim")
@@ -128,39 +180,27 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--out", type=Path, help="a JSON file")
     asked = parser.parse_args(argv)
     first, end = map(int, asked.seeds.split(":"))
-    counts: Counts = Counter()
-    wrong: dict[int, list[str]] = {}
-    timed: list[tuple[int, int, Recovery]] = []
-    kept = 0
+    found = Found(first)
     for seed in range(first, end):
         began = time.monotonic()
         with TemporaryDirectory() as folder:
             outcome, alone = run(seed, asked.failures, Path(folder))
-        counts += counts_of(outcome)
-        timed += [(one.total_us, seed, one) for one in outcome.recoveries if one.total_us is not None]
-        kept += sum(one["event"] == "checkpoint" for one in outcome.events)
-        if found := faults(outcome, alone):
-            wrong[seed] = found
+        wrong = found.take(seed, outcome, alone)
         took_s = time.monotonic() - began
-        print(f"seed {seed}: {len(outcome.losses)} steps in {took_s:.0f} s, {found or 'as in one process'}", flush=True)
-    print(table(counts))
-    totals_us = [us for us, _, _ in timed]
-    worst = [
-        {"seed": seed, "step": one.step, "lost": one.lost, "why": one.why, "parts_us": one.parts_us}
-        for _, seed, one in sorted(timed, key=lambda one: one[0])[-WORST:]
-    ]
-    print(*(f"among the worst: {one}" for one in worst), sep="\n")
+        print(f"seed {seed}: {len(outcome.losses)} steps in {took_s:.0f} s, {wrong or 'as in one process'}", flush=True)
+        for one in found.late:
+            if one["seed"] == seed:
+                print(f"late: {one}", flush=True)
+        if asked.out:  # what is known so far, should this be ended
+            asked.out.write_text(json.dumps(found.kept(), indent=1) + "\n")
+    print(table(found.counts))
+    totals_us = found.totals_us()
+    print(*(f"among the worst: {one}" for one in found.worst()), sep="\n")
     print(
         f"recoveries timed: {len(totals_us)}, median {median(totals_us) / 1e6:.2f} s, most {max(totals_us) / 1e6:.2f} s"
     )
-    print(f"checkpoints made: {kept}; seeds that went wrong: {wrong or 'none'}")
-    if asked.out:
-        rows = [{"moment": moment, "role": role, "count": count} for (moment, role), count in sorted(counts.items())]
-        kept_file = {"seeds": [first, end], "counts": rows, "totals_us": totals_us, "worst": worst, "checkpoints": kept}
-        kept_file |= {"wrong": wrong, "commit": commit(), "nodes": NODES}
-        kept_file |= {"pipeline": {seed: stages(seed) for seed in range(first, end)}}
-        asked.out.write_text(json.dumps(kept_file, indent=1) + "\n")
-    return 1 if wrong else 0
+    print(f"checkpoints made: {found.checkpoints}; seeds that went wrong: {found.wrong or 'none'}")
+    return 1 if found.wrong else 0
 
 
 if __name__ == "__main__":

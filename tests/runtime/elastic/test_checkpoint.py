@@ -2,11 +2,13 @@
 
 import hashlib
 import json
+import os
 import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 
 import pytest
 import torch
@@ -24,7 +26,7 @@ from runtime.elastic.checkpoint import (
     steps_in,
     verified,
 )
-from runtime.elastic.faults import JobFault
+from runtime.elastic.faults import JobFault, PeerLost
 from runtime.elastic.layer import Layer
 from runtime.elastic.messages import Saved, Upward
 from runtime.elastic.parts import PartWriter, load_layers, origin_of
@@ -57,7 +59,7 @@ def save(folder: Path, step: int, generation: int = 1, nodes: int = 2) -> list[s
     digests = [layer.digest() for layer in layers]
     for node in range(nodes):
         writer = PartWriter(folder, node, 60, told.append)
-        writer.save(layers[node::2], step, generation, {step - 1: LOSSES[step - 1]})
+        writer.save(layers[node::2], step, generation, {step - 1: LOSSES[step - 1]}, lambda: False)
         for layer in layers[node::2]:
             for parameter in layer.module.parameters():
                 parameter.data.fill_(7)  # the copy was made before
@@ -236,10 +238,32 @@ def test_what_vanishes_before_it_is_loaded_is_told(kept: Path, tmp_path: Path) -
 def test_a_folder_that_cannot_be_written_is_told_and_nothing_raised(tmp_path: Path) -> None:
     told: list[Upward] = []
     (tmp_path / "file").touch()
-    PartWriter(tmp_path / "file", 3, 60, told.append).save(trained()[:1], 4, 1, {})
+    PartWriter(tmp_path / "file", 3, 60, told.append).save(trained()[:1], 4, 1, {}, lambda: False)
     (said,) = told
     assert isinstance(said, Saved)
     assert (said.node, said.step, said.layers, said.fault) == (3, 4, (), "Not a directory")
+
+
+def test_a_slow_disk_is_waited_for_while_the_generation_goes_on_and_no_longer_than_allowed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The part before is on its way to the disk, which has not taken it yet."""
+    told: list[Upward] = []
+    writer, disk = PartWriter(tmp_path, 3, 60, told.append), Event()
+    monkeypatch.setattr(os, "fsync", lambda descriptor: disk.wait(60))
+    looks = iter((False, False, True))
+    writer.save(trained()[:1], 4, 1, {}, lambda: True)  # nothing is waited for
+    with pytest.raises(PeerLost, match=r"^the generation ended before the disk had taken the last part$"):
+        writer.save(trained()[:1], 5, 1, {}, lambda: next(looks))
+    assert next(looks, None) is None
+    impatient = PartWriter(tmp_path, 4, 0.05, told.append)
+    impatient.save(trained()[1:2], 4, 1, {}, lambda: False)
+    impatient.save(trained()[1:2], 5, 1, {}, lambda: False)
+    disk.set()
+    writer.wait(60)
+    impatient.wait(60)
+    faults = {(one.node, one.step): one.fault for one in told if isinstance(one, Saved)}
+    assert faults == {(3, 4): "", (4, 4): "", (4, 5): "the disk had not taken the one before within 0.05 s"}
 
 
 def test_sums_are_of_the_whole_file(kept: Path) -> None:

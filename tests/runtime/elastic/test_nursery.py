@@ -17,7 +17,7 @@ def last_word(folder: Path) -> str:
     """Of a nursery without workers whose stdin has ended."""
     saving = Saving(folder=str(folder), every=1, keep=3, on_exit=True, origin=origin())
     config = Config(
-        job=JOB, host="127.0.0.1", port=1, steps=9, canonical=True, timeout_s=1, hang_s=1, fingerprint="",
+        job=JOB, host="127.0.0.1", port=1, steps=9, canonical=True, timeout_s=1, hang_s=1,
         injections=(), saving=saving,
     )  # fmt: skip
     heard, terminal = os.pipe()

@@ -56,10 +56,10 @@ def supervisor() -> Iterator[Supervisor]:
     store, inbox, log = open_store("127.0.0.1", 0), Inbox(), EventLog(None)
     config = Config(
         job=JOB, host="127.0.0.1", port=store.port, steps=1, canonical=True, timeout_s=PATIENT, hang_s=PATIENT,
-        fingerprint="one",
     )  # fmt: skip
     posts = Posts(store, inbox, cast("Children", Still()), Keeper(None, inbox, log))
     made = Supervisor(config, posts, Planning(costs(2), "exact-replan", Link()), log, {})
+    made.identity = {"the seed": "1"}
     made.generation, made.members, made.nodes = 1, (0, 1), {0: Node(10), 1: Node(11)}
     for node in made.nodes.values():
         store.set(beat_key(node.pid), str(time.monotonic()))
@@ -106,7 +106,7 @@ def test_a_pause_for_a_joiner_is_a_join(supervisor: Supervisor) -> None:
 
 
 def test_a_hello_before_the_word_that_its_process_has_started_is_kept(supervisor: Supervisor) -> None:
-    hear(supervisor, Hello(node=2, pid=12, fingerprint="one"))
+    hear(supervisor, Hello(node=2, pid=12, identity={"the seed": "1"}))
     supervisor.inbox.put(Started(2, 12))
     supervisor._take(1.0)
     supervisor._take(1.0)
@@ -123,6 +123,18 @@ def test_hearts_are_not_looked_at_after_every_message(supervisor: Supervisor, mo
     hear(supervisor, *[Done(node=node, generation=1, digests={0: "same"}) for node in (0, 1)])
     assert supervisor.run().losses == (1.0,)
     assert all(later - sooner >= TICK_S for sooner, later in pairwise(looks))
+
+
+def test_a_message_that_came_late_is_told_with_where_it_was(supervisor: Supervisor) -> None:
+    """Three seconds on the way to this process, one in it."""
+    now = time.monotonic_ns()
+    message = Hello(node=2, pid=12, identity={"the seed": "1"})
+    supervisor.inbox.put(Sent(now - 4 * 10**9, message, heard_ns=now - 10**9))
+    assert Sent(now, message, heard_ns=now).waited_us(now) == Sent(now, message).waited_us(now) == (0, 0)
+    supervisor._take(1.0)
+    (late,) = [one for one in supervisor.log.events if one["event"] == "heard-late"]
+    assert (late["what"], late["to_ear_us"]) == ("Hello", 3_000_000)
+    assert 1_000_000 <= int(str(late["in_ear_us"])) < 60_000_000
 
 
 @pytest.mark.parametrize("policy", ["auto", "dynamic"])
@@ -165,7 +177,7 @@ def test_an_interrupt_while_a_training_is_set_up_leaves_no_process(monkeypatch: 
 
 
 def test_a_resumed_training_that_fails_before_all_layers_are_read_reads_them_again(tmp_path: Path) -> None:
-    live(4, 2, checkpoint_dir=tmp_path, checkpoint_every=2)
+    live(4, 2, "3@1.update", checkpoint_dir=tmp_path)  # the last step's checkpoint, though its part of it was lost
     outcome = live(4, 4, "1@2.regroup", checkpoint_dir=tmp_path, resume=True)
     same(outcome, 4)
     first = outcome.recoveries[0]

@@ -1,8 +1,9 @@
 """Trainings that lose processes, against the same training in one process that loses none: every bit, every sample."""
 
 import os
-import sys
+import re
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_args
 
@@ -17,6 +18,7 @@ from tests.runtime.elastic.jobs import LAYERS, costs
 JOB = "tests.runtime.elastic.jobs:small"
 PATIENT = 60.0
 """Seconds after which a process counts as hung, where none is stopped: other work shares this machine."""
+REAL = str(torch.__version__)
 
 
 def alone(steps: int) -> Alone:
@@ -124,8 +126,16 @@ def test_with_sums_in_floating_point_losses_are_close() -> None:
 
 
 def test_too_few_are_left() -> None:
-    with pytest.raises(InvalidInput, match=r"^1 processes are left, but the job needs more .*: start with more nodes"):
+    with pytest.raises(InvalidInput, match=r"^1 process is left, but the job needs more .*: start with more nodes"):
         live(2, 4, "1@1.forward")
+    assert not workers()
+
+
+def test_nodes_that_are_too_small_for_the_model_are_refused_at_the_start() -> None:
+    with pytest.raises(
+        InvalidInput, match=r"^a node of these 4 needs \d+ bytes at the start, but memory_bytes is 1000"
+    ):
+        live(4, 4, memory_bytes=1000)
     assert not workers()
 
 
@@ -137,9 +147,55 @@ def test_microbatches_of_other_shapes_are_refused_and_nothing_is_left_running() 
 
 
 def test_workers_of_another_version_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules["runtime.elastic.train"], "fingerprint", lambda job: "another")
-    with pytest.raises(InvalidInput, match=r"^node \d is of another version of torch or of tests.*: start all"):
+    monkeypatch.setattr(torch, "__version__", "1.0")  # here, not in the workers
+    sentence = (
+        rf"^node \d is not what the supervisor is, in torch's version \({re.escape(REAL)}, not 1.0\): start all from "
+        r"the same installation, with the same job and settings$"
+    )
+    with pytest.raises(InvalidInput, match=sentence):
         train(JOB, nodes=2, steps=3, options=Options(hang_s=PATIENT, timeout_s=PATIENT, problem=costs(2)))
+    assert not workers()
+
+
+def test_workers_of_another_configuration_are_refused() -> None:
+    """A program's default type of numbers is its own: workers would train in single precision."""
+    torch.set_default_dtype(torch.float64)
+    try:
+        with pytest.raises(
+            InvalidInput, match=r", in the default type of numbers \(torch.float32, not torch.float64\)"
+        ):
+            train(JOB, nodes=2, steps=3, options=Options(hang_s=PATIENT, timeout_s=PATIENT, problem=costs(2)))
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert not workers()
+
+
+def test_a_process_that_comes_later_with_another_configuration_is_not_let_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job's rate is read from a file, which is edited while it trains: the others go on, and it is told."""
+    job, steps = "tests.runtime.elastic.jobs:drifting", 7
+    monkeypatch.setenv("BAYPLAN_TESTS_DRIFT", str(tmp_path))
+    (tmp_path / "rate").write_text("0.01")
+
+    def edit(event: Mapping[str, object]) -> None:
+        if event["event"] == "step" and event["step"] == 1:
+            (tmp_path / "rate").write_text("0.5")
+        elif event["event"] == "refused":
+            (tmp_path / "refused").touch()
+
+    injections, joins = parse_kills("1@1.forward, fresh@2")
+    options = Options(
+        canonical=True, injections=injections, joins=joins, hang_s=PATIENT, timeout_s=PATIENT, problem=costs(4),
+        watch=edit,
+    )  # fmt: skip
+    outcome = train(job, nodes=4, steps=steps, pipeline=2, options=options)
+    same(outcome, steps)  # the rate is still that of the start
+    assert outcome.nodes == (4, 3)
+    assert outcome.warnings == (
+        "node 4 is not what the supervisor is, in the optimizer's lr of layer 0 (0.5, not 0.01) and in 5 more: start "
+        "all from the same installation, with the same job and settings; training goes on without it",
+    )
     assert not workers()
 
 

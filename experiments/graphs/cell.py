@@ -75,8 +75,9 @@ def judged(problem: RecomputeGraphProblem, found: Solution[RecomputeGraphPlan]) 
     sha256 = problem_sha256(problem)
     file = plan_file(found, problem.KIND, sha256)
     verdict = check_plan(problem, file, sha256)
-    if not verdict.clean:
-        raise BayplanError(f"the judge refuses {found.solver}'s answer on {problem.name}: {verdict.violations[0]}")
+    faults = [text for text in verdict.violations if found.plan is not None or "no decision to judge" not in text]
+    if faults:
+        raise BayplanError(f"the judge refuses {found.solver}'s answer on {problem.name}: {faults[0]}")
     proof = prove(problem, file, verdict)
     return {
         "status": found.status.value,

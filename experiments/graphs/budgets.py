@@ -8,7 +8,7 @@ from experiments.graphs.store import Store
 
 POSITIONS = (0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
 """Between the bound on the least budget and the peak without recomputation."""
-WORK = 2.0
+WORK = 1.0
 """Deterministic work: the same plan on any machine, however busy."""
 
 

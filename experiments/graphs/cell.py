@@ -18,10 +18,13 @@ from solvers.ir.recompute import RecomputeGraphPlan, RecomputeGraphProblem
 from solvers.ir.solution import Limits, Solution
 from solvers.planner import build_solver
 
+TRACED = "traced:"
+"""What names of models that are measured begin with."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """What a cell is of: a graph by name (or a problem file's), a solver, and its limits.
+    """What a cell is of: a graph by name (`traced:MODEL@POSITION`: measured) or file, a solver, and its limits.
 
     `unit`: all times are multiplied by it first and rounded, for the same graph in other units.
     """
@@ -54,6 +57,11 @@ def problem_of(asked: Asked) -> RecomputeGraphProblem:
         problem, _ = read_problem(Path(asked.graph))
         if not isinstance(problem, RecomputeGraphProblem):
             raise InvalidInput(f"{asked.graph} holds a {problem.KIND} problem: give a recompute-graph problem")
+    elif asked.graph.startswith(TRACED):
+        from experiments.graphs.traced import traced
+
+        name, _, position = asked.graph.removeprefix(TRACED).partition("@")
+        problem = traced(name, float(position))
     else:
         problem = by_name(asked.graph)
     if asked.unit == 1.0:

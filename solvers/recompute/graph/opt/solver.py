@@ -134,7 +134,8 @@ class _Optimum:
         self._share(0.5, self._first_plan)
         self._share(0.2, self._tighten)
         self._share(0.5, self._polish)
-        self._share(0.4, members.intervals, self.search)
+        if len(self.search.given) <= members.LAYERED:
+            self._share(0.4, members.intervals, self.search)
         self._share(0.5, self._polish)
         self._share(1.0, self._tighten)
 

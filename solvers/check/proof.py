@@ -21,7 +21,8 @@ class Proof:
     """What stands behind an answer.
 
     `proven_us`: no valid decision ends before then, as proved by the judge or a certificate (infinite: none is valid).
-    `claim` names what the answer claims of all decisions: optimality, bound or infeasibility, None where nothing.
+    `claim` names what the answer claims of all decisions: optimality, bound or infeasibility, None where nothing; or
+    the part of it that is open.
     `violations`: claims that are false.
     """
 
@@ -69,15 +70,28 @@ def _best_us(problem: Problem, claimed: float | None) -> Range:
 def _impossible(problem: Problem, plan: PlanFile, low: float, high: float) -> Proof:
     """Infeasibility, with its least budget where that is not compared with the judge's own (`check_plan` does)."""
     judge, field = judge_of(problem.KIND), KINDS[problem.KIND].budget
-    known = low == math.inf
-    if not known and judge.least_budget_bytes is not None and field is not None:
-        known = judge.least_budget_bytes(problem)[0] > getattr(problem, field)
+    least = None if judge.least_budget_bytes is None or field is None else judge.least_budget_bytes(problem)
+    known = low == math.inf or (least is not None and field is not None and least[0] > getattr(problem, field))
     if high < math.inf:
         return Proof(low, "infeasibility", False, (f"status is infeasible, but a decision takes {high:.0f} us",))
-    if not known or field is None or judge.least_budget_bytes is not None:
+    if not known or field is None:
         return Proof(low, "infeasibility", known)
+    if least is not None:
+        return Proof(low, *_named(plan, least))
     holds, violations = _least_holds(problem, plan, field)
     return Proof(low, "infeasibility", holds, violations)
+
+
+def _named(plan: PlanFile, least: tuple[int, int]) -> tuple[str, bool]:
+    """What is claimed of infeasibility that is certain, and whether the least budget is known to be what it is called.
+
+    Between the two numbers that the judge knows it may be anything.
+    """
+    named = plan.least_budget_bytes
+    at_least = said_least(plan.reason)[0] == "at least"
+    if named is not None and named <= least[0] and (at_least or named >= least[1]):
+        return "infeasibility", True
+    return "infeasibility proven, its least budget", False
 
 
 def _least_holds(problem: Problem, plan: PlanFile, field: str) -> tuple[bool, tuple[str, ...]]:

@@ -35,6 +35,10 @@ class Solving:
         """Ask the search to end; it looks at its next callback."""
         self._stop.set()
 
+    def forget(self) -> None:
+        """Let the solver go: it holds the callback, which holds this object, in a circle that no collector sees."""
+        del self._solver, self._job
+
     def solve(self) -> dict[str, Any]:
         """Run, and tell an unbounded model from an infeasible one."""
         self._set_options()
@@ -149,7 +153,11 @@ class Worker:
                 self._threads = job["options"]["threads"]
             solving = Solving(self._highspy, job, lambda kind, *rest: self._send(kind, number, *rest))
             self._current = (number, solving)
-            self._send("done", number, solving.solve())
+            try:
+                result = solving.solve()
+            finally:
+                solving.forget()
+            self._send("done", number, result)
         except Exception:
             self._send("failed", number, traceback.format_exc())
         finally:

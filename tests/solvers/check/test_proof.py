@@ -12,6 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from solvers.check import check_plan, prove
+from solvers.check.plan import judge_of
 from solvers.ir import Limits, Status
 from solvers.ir.codec import PlanFile, plan_file
 from solvers.ir.errors import InvalidInput
@@ -146,6 +147,36 @@ def test_a_least_budget_that_something_fits_below_is_contradicted(kind: str, sai
         false += proof.violations == (f"least_budget_bytes is {least}, but a decision fits into {least - 1} bytes",)
     assert found > 1
     assert false == found if kind in SURELY else false > 1  # a graph with too many walks stays open
+
+
+@pytest.mark.parametrize("kind", ["pipeline", "layout"])
+def test_a_least_budget_between_what_the_judge_knows_is_not_called_proven(kind: str) -> None:
+    least_of, field = judge_of(kind).least_budget_bytes, KINDS[kind].budget
+    assert least_of is not None
+    assert field is not None
+    between = 0
+    for seed in range(100):
+        problem, plan = _starved(contract_of(kind).tiny(seed), answered(kind, 0)[1])
+        low, high = least_of(problem)
+        assert low > getattr(problem, field)
+        for said, least in (("exactly", low + 1), ("at least", low + 1), ("exactly", high), ("exactly", low)):
+            lie = replace(plan, least_budget_bytes=least, reason=f"{said} {least} bytes", certificate=None)
+            proof = prove(problem, lie, check_plan(problem, lie))
+            assert proof.is_proven == (low == high == least), (seed, said, least)
+            between += low < least <= high and not proof.is_proven
+        true = replace(plan, least_budget_bytes=low, reason=f"at least {low} bytes", certificate=None)
+        assert prove(problem, true, check_plan(problem, true)).sentence == "infeasibility: proven"
+    assert between > 3
+
+
+def _starved(problem: Any, plan: PlanFile) -> tuple[Any, PlanFile]:
+    """The problem with no memory at all, and an answer that says so."""
+    if plan.kind == "pipeline":
+        starved = replace(problem, stages=tuple(replace(stage, budget_bytes=1) for stage in problem.stages))
+    else:
+        starved = replace(problem, device_bytes=1)
+    nothing = {"decision": None, "objective_us": None, "certificate": None, "bound_us": None, "base_us": None}
+    return starved, replace(plan, status=Status.INFEASIBLE, problem_sha256=None, **nothing)
 
 
 def test_a_least_budget_called_exact_must_fit_something() -> None:

@@ -10,6 +10,8 @@ from solvers.recompute.graph.stages import column_count
 TINY, SMALL, LARGE = 1_500, 3_000, 40_000
 """Columns of model M: fewer are asked first, as CP-SAT mostly solves them; up to `SMALL` CP-SAT takes them; up to
 `LARGE` HiGHS has a turn, late."""
+LAYERED = 300
+"""Ops of graphs with repeated layers up to which intervals have a turn: beyond, they never improved a polished plan."""
 MOST_LITERALS = 200_000
 """Pairs of an op and a window up to which the model of intervals is built."""
 

@@ -23,7 +23,7 @@ from solvers.recompute.graph.opt.bound.shapes import WHOLE, general_shapes, laye
 from solvers.recompute.graph.opt.bound.tree import BoundSearch
 from solvers.recompute.graph.opt.layers import Layers, find_layers
 from solvers.recompute.graph.opt.planning.layered import LayeredPlanner
-from solvers.recompute.graph.opt.search.plans import Effort, construct, improve
+from solvers.recompute.graph.opt.search.plans import Effort, construct, improve, improve_often
 from solvers.recompute.graph.opt.unit import in_us, shortest, watch_in_us
 from solvers.recompute.graph.replay import instance
 from solvers.recompute.graph.stages import column_count
@@ -34,9 +34,11 @@ MOST_LEAVES = 300
 """The most leaves of a certificate."""
 CERTIFYING = 0.3
 """Of what is left at the end, the share in which a certificate is looked for."""
+SEEDS = 100_003
+"""How far the seeds of one polishing lie from those of the next."""
 LATE_S = 0.5
 """How long a quick plan may be looked for behind the limits, where there is none."""
-LEAVES, MOVES, CUTS, ROUNDS = 20, 500, 8, 4
+LEAVES, MOVES, CUTS, ROUNDS = 20, 20_000, 8, 4
 """What one unit of deterministic work allows: leaves of the tree, moves of the local search, cuts tried, and rounds of
 careful constructions of a first plan."""
 
@@ -73,6 +75,8 @@ class _Optimum:
         self.columns = column_count(search.given)
         self.bounds: BoundSearch | None = None
         self.impossible: Answer | None = None
+        self.starts: list[list[set[int]]] = []
+        self.polished = 0
 
     def answer(self) -> Answer:
         """Every part in turn until one proves the end."""
@@ -123,14 +127,15 @@ class _Optimum:
     def _layered(self) -> None:
         """Repeated layers: patterns first."""
         self._share(0.25, self._choose_cut)
-        self._share(0.35, self._patterns)
+        self._share(0.25, self._patterns)
         self._share(0.3, self._first_plan)
         if self.columns < members.SMALL:
             self._share(0.4, self._whole)
         self._share(0.5, self._first_plan)
-        self._share(0.3, self._tighten)
-        self._share(0.4, self._polish)
-        self._share(0.4, members.intervals, self.search)
+        self._share(0.2, self._tighten)
+        self._share(0.5, self._polish)
+        if len(self.search.given) <= members.LAYERED:
+            self._share(0.4, members.intervals, self.search)
         self._share(0.5, self._polish)
         self._share(1.0, self._tighten)
 
@@ -177,7 +182,9 @@ class _Optimum:
     def _tighten(self) -> None:
         """Branch until the bound meets the plan or the time is over."""
         search = self.search
-        if self.bounds is None or search.stopped or search.left_s() <= 0:
+        if self.bounds is None:  # its share was too short for any cut
+            self._choose_cut()
+        if self.bounds is None or self.impossible or search.stopped or search.left_s() <= 0:
             return
         given, deadline = search.given, time.perf_counter() + search.left_s()
 
@@ -203,7 +210,9 @@ class _Optimum:
 
     def _patterns(self) -> None:
         if self.layers is not None and self.bounds is not None:
-            LayeredPlanner(self.search, self.layers, self.bounds, self.engine).run(self.search.left_s())
+            planner = LayeredPlanner(self.search, self.layers, self.bounds, self.engine)
+            planner.run(self.search.left_s())
+            self.starts = [plan for _, plan in planner.starts]
 
     def _first_plan(self) -> None:
         search = self.search
@@ -235,27 +244,27 @@ class _Optimum:
         deadline = time.perf_counter() + search.left_s()
         moves = None if search.limits.work is None else int(MOVES * search.limits.work)
         goal = search.bound / (1 - search.limits.gap) if search.limits.gap < 1 else math.inf
-        fresh = None if self._irregular else 0  # a layered plan is better than any fresh one: keep to it
-        search.offer(
-            improve(search.given, again, Effort(deadline, moves, goal, fresh), search.limits.seed, self._watched)
-        )
+        seed, self.polished = search.limits.seed + SEEDS * self.polished, self.polished + 1
+        if self._irregular:
+            search.offer(improve(search.given, again, Effort(deadline, moves, goal), search.limits.seed, self._watched))
+        else:  # a layered plan is better than any fresh one: keep to it
+            starts = [again, *self.starts]
+            search.offer(improve_often(search.given, starts, Effort(deadline, moves, goal), seed, self._watched))
 
     def _watched(self, objective: int | None) -> bool:
         self.search.report()
         return self.search.stopped
 
     def _certified(self) -> Answer:
-        """The answer with its certificate: one that is optimal by an engine's word alone has none."""
+        """The answer claims what its certificate proves; what an engine knows beyond that stands in `reason`."""
         search, bounds = self.search, self.bounds
         proved = search.given.base + (0 if bounds is None else bounds.bound_us)
         used = [name for name in (None if bounds is None else bounds.engine_used, search.engine) if name is not None]
         search.engine = ", ".join(dict.fromkeys(used)) or None
         if search.bound > proved:
             known = search.bound
-            if known == search.objective:
-                search.notes.append(f"an engine proved the bound; a certificate proves {proved * self.factor} us of it")
-                return search.answer()
-            search.notes.append(f"the bound is the certificate's; an engine claims {known * self.factor} us")
+            told = "it is optimal" if known == search.objective else f"no plan takes less than {known * self.factor} us"
+            search.notes.append(f"an engine's word, which no certificate shows: {told}")
             search.bound = proved
         solution = search.answer()
         if bounds is None or bounds.bound_us <= 0:

@@ -7,7 +7,7 @@ from solvers.check import check_plan
 from solvers.ir import InvalidInput, LayerOp, Limits, RecomputeLayerProblem, Status, Window
 from solvers.ir.codec import plan_file
 from solvers.planner import build_solver
-from solvers.recompute.layer import AdaPipe, Block, CheckmateLayer, Full, Heu, Layer, Selective, Uniform
+from solvers.recompute.layer import AdaPipe, Block, CheckmateLayer, Full, Heu, Layer, Selective, Uniform, adapipe
 from solvers.recompute.layer.adapipe import units_of
 from solvers.recompute.layer.selective import attention_core
 from tests.solvers.recompute.layer.brute_force import mixes, random_problem
@@ -139,6 +139,37 @@ def test_adapipe_stores_what_saves_most_time_for_its_bytes() -> None:
     assert solution.objective == 62
     assert solution.plan is not None
     assert [(group.layers, group.stored) for group in solution.plan.groups] == [(2, (5, 8)), (1, (8,))]
+
+
+def test_adapipe_in_small_parts_is_adapipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer = costs(*SHAPES[0])
+    for position in (0.05, 0.3):
+        problem = stage(layer, 8, 4, position)
+        whole = AdaPipe().solve(problem, LIMITS)
+        with monkeypatch.context() as patch:
+            patch.setattr(adapipe, "AT_ONCE", 7)
+            assert AdaPipe().solve(problem, LIMITS).objective == whole.objective
+
+
+def test_adapipe_ends_at_its_limit_and_at_its_watch_s_word_with_every_unit_again() -> None:
+    problem = replace(ATTENTION, layers=10_000, budget_bytes=10**6)
+    every = AdaPipe().solve(problem, Limits(time_s=0.0))
+    assert every.plan is not None
+    assert [group.stored for group in every.plan.groups] == [()]
+    assert every.reason == "the time limit of 0.0 s ended the search before its end: this is every unit again"
+    assert not check_plan(problem, plan_file(every, problem.KIND, None)).violations
+    seen: list[float] = []
+
+    def watch(incumbent: float | None, bound: float | None, elapsed_s: float) -> bool:
+        seen.append(elapsed_s)
+        return len(seen) == 3
+
+    told = AdaPipe().solve(problem, LIMITS, watch)
+    assert told.reason is not None
+    assert told.reason.startswith("its watch ended the search")
+    assert len(seen) == 3
+    short = AdaPipe().solve(replace(problem, budget_bytes=30), Limits(time_s=0.0))
+    assert short.status is Status.UNKNOWN
 
 
 def test_units_that_read_the_same_unneeded_op_are_one() -> None:

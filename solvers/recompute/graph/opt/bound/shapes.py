@@ -21,10 +21,18 @@ def layered_shapes(given: Instance, layers: Layers) -> Iterator[Shape]:
     groups = [tuple(tuple(layer) for layer in layers.lists[:top])]
     if before:
         groups.append((before,))
+    ends = _last_windows(given, layers, last)
     for cut in range(layers.end, last + 1):
         inside = [t for t in range(cut + 1, last + 1) if given.comm[t]]
-        zones = (*inside, *([len(given) - 1] if not inside or inside[-1] < len(given) - 1 else []))
+        zones = tuple(sorted({*inside, *ends, len(given) - 1}))
         yield Shape(cut, layers.end, last, explicit, tuple(groups), zones, (cut,))
+
+
+def _last_windows(given: Instance, layers: Layers, last: int) -> list[int]:
+    """The ends of zones of the first layer's own communications: when they come, little is left that they can hide."""
+    windows = [t for t in range(last + 1, len(given)) if given.comm[t]]
+    own = -(-len(windows) // layers.count) + 1
+    return windows[-own - 1 :]
 
 
 def _top_end(given: Instance, layers: Layers) -> int:

@@ -10,7 +10,7 @@ import heapq
 import itertools
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -119,6 +119,17 @@ class BoundSearch:
             for least in sorted({round(value, 6) for value in dropped if value > 1e-6}):
                 found[frozenset(k for k, value in enumerate(dropped) if value >= least - 1e-6)] = None
         return list(found)
+
+    def computed_again(self, ops: Sequence[int]) -> list[Pattern]:
+        """What the relaxation computes again of ops seen stage by stage, as places in `ops`: likeliest first."""
+        assert self.values is not None
+        amounts = [0.0] * len(ops)
+        place = {i: k for k, i in enumerate(ops)}
+        for key in self.keys:
+            if key[0] == "r" and key[2] in place:
+                amounts[place[int(key[2])]] += float(self.values[self.place[key]])
+        levels = sorted({round(amount, 6) for amount in amounts if amount > 1e-6}, reverse=True)
+        return [frozenset(k for k, amount in enumerate(amounts) if amount >= level - 1e-6) for level in levels]
 
     def missing_bytes(self, time_s: float) -> int:
         """Bytes by which the budget lies below what every plan needs, at least; 0 if the relaxation has a point."""

@@ -6,6 +6,7 @@ import random
 import time
 from collections.abc import Sequence
 from functools import cached_property
+from operator import itemgetter
 
 import numpy as np
 
@@ -38,10 +39,12 @@ CHEAPEST, DEPTH = 8, 6
 """Cheapest patterns that an exactly planned layer chooses among; latest windows in which it may hide an op."""
 SHORT_S, LONG_S = 0.4, 1.5
 """A neighbourhood that is solved faster grows, one that takes longer is cut off and shrinks."""
-EVALUATIONS, ROUNDS, NODES = 200, 20, 200
+EVALUATIONS, ROUNDS, NODES = 1_000, 12, 60
 """What one unit of deterministic work allows: annealed plans, neighbourhoods, nodes of each neighbourhood."""
 IDLE = 40
 """Neighbourhoods in a row without a better plan after which the search ends."""
+STARTS = 3
+"""Plans of different cost that are handed to the polishing, as they were counted: annealed ones end in one valley."""
 NEAR = 12
 """Number of most similar patterns among which a pattern is exchanged."""
 
@@ -61,6 +64,8 @@ class LayeredPlanner:
         self.neighbours: dict[tuple[int, bool], list[int]] = {}
         self.least: tuple[float, list[int]] | None = None
         self.valid: tuple[list[int], list[set[int]]] | None = None
+        self.starts: list[tuple[int, list[set[int]]]] = []
+        self.counting = True
         self._always = [self.patterns.index(frozenset()), self.patterns.index(leanest(self.view))]
 
     def run(self, time_s: float) -> None:
@@ -71,7 +76,9 @@ class LayeredPlanner:
             if self.search.done() or time.perf_counter() >= deadline:
                 break
             for vector in self._counted(margin, deadline):
-                self._take(vector)
+                for top in (vector[-1], *self._of_the_top()):
+                    self._take([*vector[:-1], top])
+        self.counting = False
         self._anneal(deadline)
         self._neighbourhoods(began + time_s)
 
@@ -80,7 +87,13 @@ class LayeredPlanner:
             found = all_patterns(self.view, self.prices, MANY)
         else:
             found = grown_patterns(self.view, self.prices, self.bounds.patterns(), MANY)
-        return list(dict.fromkeys([*found[:FEW], frozenset(), leanest(self.view), *found[FEW:]]))
+        top = [self.view.closed(one) for one in self.bounds.computed_again(self.layers.lists[-1])]
+        return list(dict.fromkeys([*found[:FEW], frozenset(), leanest(self.view), *found[FEW:], *top]))
+
+    def _of_the_top(self) -> list[int]:
+        """The patterns that the bound gives the top layer, which it sees stage by stage."""
+        found = (self.view.closed(one) for one in self.bounds.computed_again(self.layers.lists[-1]))
+        return [self.patterns.index(pattern) for pattern in dict.fromkeys(found)]
 
     @cached_property
     def _few(self) -> int:
@@ -153,6 +166,9 @@ class LayeredPlanner:
         found = replay(self.given, recomputed)
         excess = max(0, found.peak_bytes - self.given.budget)
         if found.violation is None:
+            known = [objective for objective, _ in self.starts]
+            if found.objective_us not in known and (self.counting or not known):
+                self.starts = sorted([*self.starts, (found.objective_us, recomputed)], key=itemgetter(0))[:STARTS]
             if self.search.objective is None or found.objective_us < self.search.objective or self.valid is None:
                 self.valid = (list(vector), recomputed)
             self.search.offer(recomputed)

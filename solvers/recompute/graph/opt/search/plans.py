@@ -19,6 +19,9 @@ CAREFUL = tuple(Eviction(cost, wait, 128, 400) for cost, wait in ((1.0, 1.0), (1
 SQUEEZE, LONGER = 20, 1.5
 """Moves per op of the first annealing towards a valid plan, and the factor by which each next one is longer."""
 
+ROUND = 5
+"""Moves per op of each of many polishings."""
+
 
 def construct(
     given: Instance, deadline: float, seed: int, watch: Observer | None = None, rounds: int | None = None
@@ -124,3 +127,31 @@ def improve(
     search.run(effort.goal - given.base, effort.starts)
     found, before = replay(given, search.best), replay(given, start)
     return search.best if found.violation is None and found.objective_us <= before.objective_us else start
+
+
+def improve_often(
+    given: Instance,
+    starts: Sequence[Sequence[Collection[int]]],
+    effort: Effort,
+    seed: int,
+    watch: Observer | None = None,
+) -> Sets:
+    """The best of many short polishings, each with a seed of its own, from each start and from the best so far in turn.
+
+    Where layers repeat a short search ends in one of few valleys, and the next one mostly in another; a long one stays.
+    """
+    best = min((useful(given, start) for start in starts), key=lambda plan: replay(given, plan).objective_us)
+    cost, number, each = replay(given, best).objective_us, 0, ROUND * len(given)
+    left = math.inf if effort.moves is None else effort.moves
+    while left > 0 and cost > effort.goal and time.perf_counter() < effort.deadline:
+        if watch is not None and watch(cost):
+            break
+        turn = number % (len(starts) + 1)
+        start = best if turn == len(starts) else starts[turn]
+        some = replace(effort, moves=int(min(each, left)), starts=0)
+        found = improve(given, start, some, seed + number, watch)
+        reached = replay(given, found).objective_us
+        if reached < cost:
+            best, cost = found, reached
+        left, number = left - each, number + 1
+    return best

@@ -1,0 +1,95 @@
+"""`python -m experiments.graphs STUDY --out FOLDER`: cells as they come, then the page of all that are there."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+
+from experiments.command_line import run
+from experiments.graphs.budgets import budgets
+from experiments.graphs.cell import Asked
+from experiments.graphs.names import by_name
+from experiments.graphs.page import gap_page, race_page, tiny_page
+from experiments.graphs.race import race
+from experiments.graphs.store import Store
+from experiments.graphs.tiny import COUNT, rows
+from solvers.ir.codec import problem_to_raw, write_json
+from solvers.ir.errors import BayplanError
+
+FOLDER = click.Path(path_type=Path, file_okay=False)
+TRACED_S = 20.0
+"""What `opt` has for a measured step."""
+
+
+def _race(folder: Path) -> str:
+    lines = []
+    for found in race(Store(folder / "race.jsonl")):
+        lines.append(found)
+        click.echo(f"{found['graph']}: {found['worse']}")
+    return race_page(lines)
+
+
+def _budgets(folder: Path) -> str:
+    found = [{"label": row["position"], **row} for row in budgets(Store(folder / "budgets.jsonl"))]
+    return gap_page(found, "position")
+
+
+def _traced(folder: Path) -> str:
+    from experiments.graphs.traced import TRACED
+
+    store, found = Store(folder / "traced.jsonl"), []
+    for name in TRACED:
+        row = store.get(Asked(graph=f"traced:{name}@0.5", solver="opt", time_s=TRACED_S))
+        click.echo(f"{name}: {row['overhead_gap']}")
+        found.append({"label": name, **row})
+    return gap_page(found, "model")
+
+
+def _tiny(folder: Path) -> str:
+    place = folder / "tiny.jsonl"
+    known = [json.loads(text) for text in place.read_text().splitlines()] if place.exists() else []
+    feasible = sum(row["optimum"] is not None for row in known)
+    with place.open("a") as file:
+        for row in rows(known[-1]["seed"] + 1 if known else 0, COUNT - feasible):
+            file.write(json.dumps(row, separators=(",", ":")) + "\n")
+            file.flush()
+            known.append(row)
+    return tiny_page(known)
+
+
+STUDIES: dict[str, Callable[[Path], str]] = {"race": _race, "budgets": _budgets, "traced": _traced, "tiny": _tiny}
+
+
+@click.group("graphs", help=__doc__)
+def graphs() -> None:
+    """See the file's docstring."""
+
+
+@graphs.command("make")
+@click.argument("name")
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="Where to write the problem.")
+def make(name: str, out: Path) -> int:
+    """Write the graph NAME, as in series-parallel-300-s2@0.4, as a problem file."""
+    write_json(out, problem_to_raw(by_name(name)))
+    return 0
+
+
+@graphs.command("show")
+@click.argument("study", type=click.Choice(list(STUDIES)))
+@click.option("--out", type=FOLDER, required=True, help="The folder of its cells and pages.")
+def show(study: str, out: Path) -> int:
+    """Compute the cells of STUDY that are not there yet, and write its page."""
+    out.mkdir(parents=True, exist_ok=True)
+    try:
+        text = STUDIES[study](out)
+    except BayplanError as error:
+        click.echo(f"{study}: {error}", err=True)
+        return 1
+    (out / f"{study}.md").write_text(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(run(graphs, "graphs", sys.argv[1:]))

@@ -21,13 +21,16 @@ class Moves(Protocol):
     """Moves the storages of tensors away from the device and back."""
 
     def leaving(self, number: int, tensors: Sequence[torch.Tensor]) -> None:
-        """The forward of this call of a block is over; these, which nobody else knows, will be sent later."""
+        """The forward of this call of a block is over; these, which nobody else is to use, will be sent later."""
 
     def send(self, tensor: torch.Tensor) -> None:
         """To host memory."""
 
-    def fetch(self, tensors: Sequence[torch.Tensor]) -> None:
-        """Back to the device."""
+    def begins(self, number: int) -> None:
+        """The first gradient of what this call returned is known."""
+
+    def fetch(self, number: int, tensors: Sequence[torch.Tensor]) -> None:
+        """What this call saved may come back to the device from now on."""
 
     def arrived(self, number: int) -> None:
         """The backward of this call begins, and needs what was fetched."""
@@ -46,7 +49,10 @@ class AtOnce:
         """To host memory."""
         swap_out(tensor)
 
-    def fetch(self, tensors: Sequence[torch.Tensor]) -> None:
+    def begins(self, number: int) -> None:
+        """Nothing depends on it."""
+
+    def fetch(self, number: int, tensors: Sequence[torch.Tensor]) -> None:
         """Back to the device."""
         ensure_in(list(tensors))
 
@@ -141,12 +147,23 @@ class Policies:
                 partial(_keep, kept), lambda one: self._moves.read(one.tensor)
             ):
                 result = forward(*args, **kwargs)
-            if policy == "swap":
-                known = {one.untyped_storage()._cdata for one in device_tensors((args, kwargs, result), self._device)}
-                inside = [one for address, one in self._storages(number).items() if address not in known]
-                self._moves.leaving(number, inside)
+            if policy == "swap" and number + self._interval < len(self._policies):  # else it is never sent
+                self._moves.leaving(number, self._leaving(number, (args, kwargs), result))
             return result
         return forward(*args, **kwargs)
+
+    def _leaving(self, number: int, given: Any, result: Any) -> list[torch.Tensor]:
+        """What a swapped block saved and nobody else is to use: not what it returns, nor what another block holds.
+
+        Of what it was given only what has gradients, the blocks' own stream: masks and tables are for other blocks too.
+        """
+        stays = {one.untyped_storage()._cdata for one in device_tensors(result, self._device)}
+        for one in device_tensors(given, self._device):
+            if one.grad_fn is None:
+                stays.add(one.untyped_storage()._cdata)
+        for other in range(number):
+            stays |= set(self._storages(other)) | self._given.get(other, set())
+        return [one for address, one in self._storages(number).items() if address not in stays]
 
     def _storages(self, number: int) -> dict[int, torch.Tensor]:
         """What a block that has run saved and still needs, by storage."""
@@ -170,9 +187,10 @@ class Policies:
 
     def _fetch(self, running: int) -> None:
         """Before the backward of this block those up to `interval` before it come back."""
+        self._moves.begins(running)
         for number in range(max(0, running - self._interval), running + 1):
             if self._policies[number] == "swap":
-                self._moves.fetch(list(self._storages(number).values()))
+                self._moves.fetch(number, list(self._storages(number).values()))
         if self._policies[running] == "swap":
             self._moves.arrived(running)
 

@@ -85,10 +85,11 @@ class SavedStorages:
         there = ((one, size) for one, size in self._packed.values() if not one.expired())  # type: ignore[no-untyped-call]
         return tuple(self._boundaries.add_storage(one, size) for one, size in there)
 
-    def split(self) -> tuple[tuple[int, ...], int]:
-        """The numbers of the storages that it shares with others, and the bytes of all other storages."""
+    def split(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The numbers of the storages that it shares with others, and the bytes of all other storages, one by one."""
         numbers = [self._boundaries.number(address) for address in self._packed]
-        inside = sum(size for (_, size), number in zip(self._packed.values(), numbers, strict=True) if number is None)
+        pairs = zip(self._packed.values(), numbers, strict=True)
+        inside = tuple(size for (_, size), number in pairs if number is None)
         return tuple(number for number in numbers if number is not None), inside
 
 

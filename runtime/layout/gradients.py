@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
+from runtime.device.native import core
 from runtime.layout.chunk import Chunk, Slot, pinned
 from runtime.layout.host_lane import Done, HostLane
 from runtime.layout.log import Log
@@ -24,7 +25,7 @@ class Gradients:
         self.device, self.log = log.device, log
         self.on_left: Callable[[Chunk], None] = lambda chunk: None
         self._worker = lane
-        self.lane = torch.Stream(device=log.device)
+        self.lane: torch.Stream = core.copy_lanes(log.device)[1]
         self._leaving: list[tuple[torch.Event, Done | None]] = []
 
     def take(self, chunk: Chunk, place: int, slot: Slot) -> bool:
@@ -53,6 +54,7 @@ class Gradients:
     def _keep(self, chunk: Chunk, slot: Slot, gradient: Tensor) -> None:
         """The gradient of what stays lies in room of its own, which is always there."""
         room = chunk.gradient_home(slot)
+        chunk.left_whole = not _graph_is_kept()
         if gradient.requires_grad or gradient.layout is not torch.strided:
             return
         with torch.no_grad():

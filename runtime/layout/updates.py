@@ -7,6 +7,7 @@ still runs.
 """
 
 import zlib
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from types import MethodType
@@ -17,9 +18,12 @@ from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
 from runtime.layout.chunk import Chunk
+from runtime.layout.gradients import ADDING_BYTES_PER_S
 from runtime.layout.host_lane import Done, HostLane
 from runtime.layout.log import Log
+from runtime.profile.memory.charges import Charges
 from solvers.ir.errors import InvalidInput
+from solvers.timeline.cost import NOTHING, Cost
 
 CPU_UPDATES_PER_S = 4_000_000_000
 """Parameters that a host updates in a second, on sim, as plans assume (solvers/layout)."""
@@ -30,6 +34,16 @@ PORTIONED = ("SGD", "Adam", "AdamW", "NAdam", "RAdam", "Adamax", "Adadelta", "Ad
 Settings = tuple[tuple[tuple[str, object], ...], ...]
 Seen = tuple[tuple[int, ...], int | None, tuple[int, ...]]
 """Of a chunk: its gradients, its masters' version unless the worker changes it, and all checksums where they count."""
+
+
+class _Launched:
+    """An update on the device, which comes before all that is launched later."""
+
+    def wait(self) -> None:
+        """Nobody need wait."""
+
+    def tell(self, log: Log, what: str, number: int) -> None:
+        """Its lane has told."""
 
 
 class Updates:
@@ -88,6 +102,11 @@ class Updates:
         if self._updated:
             self._refuse("a forward came before the optimizer's step")
 
+    def require_readable(self) -> None:
+        """A forward that trains nothing begins: raise `InvalidInput` where it would read what is updated already."""
+        if any(chunk.persistent for chunk, _ in self._doing):
+            self._refuse("a forward came before the optimizer's step")
+
     def require_unchanged(self) -> None:
         """Somebody asks for states: raise `InvalidInput` where some are of this step and others of the one before."""
         self._require_no_failure()
@@ -114,6 +133,14 @@ class Updates:
         if self.overlapping and chunk.left_whole:
             self._submit(chunk, chunk.left)
             self._updated.add(chunk.number)
+
+    def all_left(self) -> None:
+        """All gradients have come or are on their way: the device updates what stays on it before the host waits."""
+        for chunk in self._chunks if self.overlapping else ():
+            if chunk.persistent and chunk.trainable and chunk.left_whole:
+                self._on_device(chunk)
+                self._doing.append((chunk, _Launched()))
+                self._updated.add(chunk.number)
 
     def end_backward(self) -> None:
         """Remember what gradients and masters are: a change before the step forbids to overlap."""
@@ -181,12 +208,15 @@ class Updates:
     def _rest(self) -> None:
         """All chunks that have not been updated beside backward: the device's own first, which nobody waits for."""
         for chunk in self._chunks:
-            if chunk.persistent and chunk.trainable:
-                with self.log.on(None, "compute", "device-update", chunk.number):
-                    self._portion(chunk)
+            if chunk.persistent and chunk.trainable and chunk.number not in self._updated:
+                self._on_device(chunk)
         for chunk in self._chunks:
             if not chunk.persistent and chunk.trainable and chunk.number not in self._updated:
                 self._submit(chunk, None)
+
+    def _on_device(self, chunk: Chunk) -> None:
+        with self.log.on(None, "compute", "device-update", chunk.number):
+            self._portion(chunk)
 
     def _submit(self, chunk: Chunk, after: torch.Event | None) -> None:
         numbers = sum(slot.numel for slot in chunk.slots if slot.master.grad is not None)
@@ -215,6 +245,35 @@ class Updates:
         groups = [dict(group, params=[one for one in group["params"] if id(one) in mine]) for group in own.param_groups]
         shadow.param_groups = [group for group in groups if group["params"]]
         return shadow
+
+
+def update_cost(optimizer: Optimizer, parameters: Sequence[nn.Parameter], device: torch.device) -> Cost:
+    """What updating parameters costs on a device that tells, measured on others of their shapes.
+
+    In the second of two steps, as the first one makes states.
+    """
+    charges, cost = Charges(device), NOTHING
+    shadow: Optimizer = object.__new__(type(optimizer))
+    shadow.__dict__.update({key: value for key, value in optimizer.__dict__.items() if key != "step"})
+    shadow.state = defaultdict(dict)
+    others = {id(one): _other(one, device) for one in parameters if one.requires_grad}
+    groups = [
+        dict(group, params=[others[id(one)] for one in group["params"] if id(one) in others])
+        for group in optimizer.param_groups
+    ]
+    shadow.param_groups = [group for group in groups if group["params"]]
+    for _ in range(2):
+        charges.to(None)
+        with torch.no_grad():
+            _raw(optimizer)(shadow)
+        cost = charges.cost_so_far()
+    return cost
+
+
+def _other(parameter: nn.Parameter, device: torch.device) -> nn.Parameter:
+    other = nn.Parameter(torch.empty(parameter.shape, dtype=parameter.dtype, device=device).zero_())
+    other.grad = torch.zeros_like(other)
+    return other
 
 
 def is_portioned(optimizer: Optimizer) -> bool:
@@ -271,6 +330,11 @@ def _why_not(optimizer: Optimizer, overlap: bool) -> str | None:
     if not is_portioned(optimizer):
         return f"{type(optimizer).__name__} is not known to treat each parameter by itself"
     return None
+
+
+def widened_ns(size_bytes: int) -> float:
+    """What the host does for a number of so many bytes on sim whose master is wider: it is added or copied, updated."""
+    return 3 * size_bytes * 1e9 / ADDING_BYTES_PER_S + 1e9 / CPU_UPDATES_PER_S
 
 
 STATES = {"SGD": 0, "Adagrad": 1, "RMSprop": 1, "Adadelta": 2, "Rprop": 2, "ASGD": 1}

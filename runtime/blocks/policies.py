@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 from runtime.blocks.blocks import find_blocks, states_of
 from runtime.blocks.replacing import forward_replaced
-from runtime.blocks.saved import device_tensors
+from runtime.blocks.saved import device_tensors, without_graph
 from runtime.storage.access import ensure_in, swap_out
 from solvers.ir.layout import Policy
 
@@ -196,6 +196,6 @@ class Policies:
 
 
 def _keep(kept: list[weakref.ref[_Saved]], tensor: torch.Tensor) -> _Saved:
-    saved = _Saved(tensor)
+    saved = _Saved(without_graph(tensor))
     kept.append(weakref.ref(saved))
     return saved

@@ -109,7 +109,16 @@ def watching_saves(look: Callable[[torch.Tensor], None]) -> Iterator[None]:
 def hooks_in_force() -> tuple[Callable[..., Any], Callable[..., Any]]:
     """The pack and unpack hooks that saved tensors go through now; PyTorch asks only the innermost ones."""
     top: Any = torch._C._autograd._top_saved_tensors_default_hooks(True)
-    return top or (_same, _same)
+    return top or (without_graph, _same)
+
+
+def without_graph(tensor: torch.Tensor) -> torch.Tensor:
+    """What to keep of a saved tensor: its bytes.
+
+    What an operator returns belongs to the graph that saves it: kept as it is, a graph that no backward consumes holds
+    itself for ever, and its activations with it. PyTorch gives what it unpacks its place in the graph again.
+    """
+    return tensor if tensor.grad_fn is None else tensor.detach()
 
 
 def _same(value: Any) -> Any:

@@ -172,7 +172,7 @@ def decide(
         counter_bytes=GRANULE_BYTES if counts_on_device(optimizer) else 0,
         frozen_bytes=0.0 if size == wide else wide / size,
         overlap_update=asked.overlap_update,
-        cpu_updates_per_s=CPU_UPDATES_PER_S if size == wide else 1_000_000_000 // widened_ns(size),
+        cpu_updates_per_s=CPU_UPDATES_PER_S if size == wide else int(1e9 / widened_ns(size)),
     )
     if asked.plan is not None:
         _require_fitting(problem, asked.plan)

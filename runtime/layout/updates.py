@@ -31,6 +31,8 @@ CHANGED = "gradients or parameters change between backward and step, as clipping
 """Why nothing overlaps where somebody was seen to change them."""
 PORTIONED = ("SGD", "Adam", "AdamW", "NAdam", "RAdam", "Adamax", "Adadelta", "Adagrad", "RMSprop", "Rprop", "ASGD")
 """Optimizers of `torch.optim` that treat each parameter by itself."""
+SCALED = ("grad_scale", "found_inf")
+"""What a gradient scaler hangs on a fused optimizer for its step, which then does the scaler's work."""
 Settings = tuple[tuple[tuple[str, object], ...], ...]
 Seen = tuple[tuple[int, ...], int | None, tuple[int, ...]]
 """Of a chunk: its gradients, its masters' version unless the worker changes it, and all checksums where they count."""
@@ -180,6 +182,8 @@ class Updates:
 
     def _look(self) -> None:
         """Whether somebody has changed gradients, masters or settings since backward, or called it several times."""
+        if any(getattr(self._optimizer, name, None) is not None for name in SCALED):
+            self._forbid("a gradient scaler divides gradients and may skip the step")
         if any(self._seen.get(chunk.number) not in (None, self._see(chunk)) for chunk in self._chunks):
             self._forbid(CHANGED)
         if self._backwards and settings_of(self._optimizer) != self._settings:
@@ -241,6 +245,8 @@ class Updates:
         own = self._optimizer
         shadow: Optimizer = object.__new__(type(own))
         shadow.__dict__.update({key: value for key, value in own.__dict__.items() if key != "step"})
+        if not chunk.persistent:  # the optimizer would copy them to its parameters' device, and not wait
+            shadow.__dict__.update({key: one.cpu() for key in SCALED if (one := own.__dict__.get(key)) is not None})
         mine = {id(slot.master) for slot in chunk.slots}
         groups = [dict(group, params=[one for one in group["params"] if id(one) in mine]) for group in own.param_groups]
         shadow.param_groups = [group for group in groups if group["params"]]

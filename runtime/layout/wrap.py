@@ -21,6 +21,7 @@ from runtime.layout.log import Log
 from runtime.layout.masters import Build, Places, held_parameters, settle_states
 from runtime.layout.refusals import refused
 from runtime.layout.report import LayoutReport, layout_report
+from runtime.layout.scalers import let_scalers_wait
 from runtime.layout.store import Store
 from runtime.layout.updates import Updates, require_own_parameters
 from runtime.profile.memory import MemoryProfile
@@ -74,6 +75,7 @@ def wrap(
     if WRAPPED in model.__dict__:
         raise InvalidInput("the model is wrapped already: unwrap(model) first")
     require_own_parameters(model, optimizer)
+    let_scalers_wait()
     _require_plain(model)
     place = accelerator_of(options["device"] if "device" in options else _device_of(model))
     wrapped = Wrapped(model, optimizer, place, _asked(budget, options, place))

@@ -1,5 +1,6 @@
 """Gradient scalers and learning rate schedulers: every bit, skipped steps and scales too, is that of plain training."""
 
+import itertools
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -52,7 +53,7 @@ def scaled(model: nn.Module, optimizer: Optimizer, clip: bool = False) -> list[T
     losses = []
     for step in range(6):
         loss = loss_of(model, step)
-        scaler.scale(loss).backward()
+        scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
         if clip:
             scaler.unscale_(optimizer)
             losses.append(nn.utils.clip_grad_norm_(model.parameters(), 0.05).cpu().nan_to_num(-1.0))
@@ -61,7 +62,7 @@ def scaled(model: nn.Module, optimizer: Optimizer, clip: bool = False) -> list[T
         optimizer.zero_grad()
         losses += [loss.detach().cpu(), torch.tensor(scaler.get_scale())]
     scales = losses[2::3] if clip else losses[1::2]
-    pairs = list(zip(scales, scales[1:], strict=False))
+    pairs = list(itertools.pairwise(scales))
     assert any(later < sooner for sooner, later in pairs) and any(later > sooner for sooner, later in pairs)
     return losses
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
+from runtime.device import shapes_only
 from runtime.device.native import core
 from runtime.layout.chunk import Chunk, Slot, pinned
 from runtime.layout.host_lane import Done, HostLane
@@ -82,7 +83,9 @@ class Gradients:
         self.lane.wait_event(torch.accelerator.current_stream(self.device).record_event())
         assert chunk.gradients is not None
         added = {place: one for place in sorted(chunk.came) if (one := chunk.slots[place].master.grad) is not None}
-        target = pinned(chunk.bytes) if added and not chunk.mixed else chunk.gradients
+        target = (
+            pinned(chunk.bytes, untouched=shapes_only(self.device)) if added and not chunk.mixed else chunk.gradients
+        )
         with self.lane, torch.no_grad(), self.log.on(self.lane, "out", "offload", chunk.number):
             self._copy(chunk, target)
         chunk.left = self.lane.record_event()
@@ -113,6 +116,8 @@ class Gradients:
         fresh = [chunk.slots[place] for place in sorted(chunk.came - added.keys())]
 
         def add() -> None:
+            if shapes_only(self.device):
+                return
             with torch.no_grad():
                 for place, held in added.items():
                     held.add_(chunk.slots[place].view(staged))

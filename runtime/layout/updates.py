@@ -6,24 +6,21 @@ Where nothing between backward and step changes gradients, parameters or setting
 still runs.
 """
 
-import zlib
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from types import MethodType
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.optim.optimizer import Optimizer
 
+from runtime.device import shapes_only
+from runtime.layout.checksums import checksums
 from runtime.layout.chunk import Chunk
-from runtime.layout.gradients import ADDING_BYTES_PER_S
 from runtime.layout.host_lane import Done, HostLane
 from runtime.layout.log import Log
-from runtime.profile.memory.charges import Charges
 from solvers.ir.errors import InvalidInput
-from solvers.timeline.cost import NOTHING, Cost
 
 CPU_UPDATES_PER_S = 4_000_000_000
 """Parameters that a host updates in a second, on sim, as plans assume (solvers/layout)."""
@@ -73,7 +70,7 @@ class Updates:
         self._updated: set[int] = set()
         self._doing: list[tuple[Chunk, Done]] = []
         self._own_step = optimizer.__dict__.get("step")
-        self._raw_step = _raw(optimizer)
+        self._raw_step = raw_step(optimizer)
         whole = Optimizer.profile_hook_step(lambda _, closure=None: self.step(closure))
         if hasattr(self._own_step, "_wrapped_by_lr_sched"):  # a scheduler counts steps: `step` tells it itself
             whole.__dict__["_wrapped_by_lr_sched"] = True
@@ -194,9 +191,9 @@ class Updates:
 
     def _see(self, chunk: Chunk) -> Seen:
         """What a chunk is now. Until a step has shown that nothing changes, also what no version counts (`.data`)."""
-        undecided = self.reason is None and not self._looked_on
+        undecided = self.reason is None and not self._looked_on and not shapes_only(self.log.device)
         versions = None if chunk.number in self._updated else chunk.version()
-        return _versions(chunk), versions, _checksums(chunk) if undecided else ()
+        return _versions(chunk), versions, checksums(chunk) if undecided else ()
 
     def _forbid(self, reason: str) -> None:
         self.reason = self.reason or reason
@@ -228,7 +225,9 @@ class Updates:
             return
         duration_ns = numbers * 1_000_000_000 // CPU_UPDATES_PER_S
         name = f"update chunk {chunk.number}"
-        self._doing.append((chunk, self._lane.submit(lambda: self._portion(chunk), duration_ns, after, name)))
+        work = _nothing if shapes_only(self.log.device) else lambda: self._portion(chunk)
+        self._doing.append((chunk, self._lane.submit(work, duration_ns, after, name)))
+        self._after.setdefault(chunk.number, chunk.version())
         chunk.updated = True
 
     def _portion(self, chunk: Chunk) -> None:
@@ -251,35 +250,6 @@ class Updates:
         groups = [dict(group, params=[one for one in group["params"] if id(one) in mine]) for group in own.param_groups]
         shadow.param_groups = [group for group in groups if group["params"]]
         return shadow
-
-
-def update_cost(optimizer: Optimizer, parameters: Sequence[nn.Parameter], device: torch.device) -> Cost:
-    """What updating parameters costs on a device that tells, measured on others of their shapes.
-
-    In the second of two steps, as the first one makes states.
-    """
-    charges, cost = Charges(device), NOTHING
-    shadow: Optimizer = object.__new__(type(optimizer))
-    shadow.__dict__.update({key: value for key, value in optimizer.__dict__.items() if key != "step"})
-    shadow.state = defaultdict(dict)
-    others = {id(one): _other(one, device) for one in parameters if one.requires_grad}
-    groups = [
-        dict(group, params=[others[id(one)] for one in group["params"] if id(one) in others])
-        for group in optimizer.param_groups
-    ]
-    shadow.param_groups = [group for group in groups if group["params"]]
-    for _ in range(2):
-        charges.to(None)
-        with torch.no_grad():
-            _raw(optimizer)(shadow)
-        cost = charges.cost_so_far()
-    return cost
-
-
-def _other(parameter: nn.Parameter, device: torch.device) -> nn.Parameter:
-    other = nn.Parameter(torch.empty(parameter.shape, dtype=parameter.dtype, device=device).zero_())
-    other.grad = torch.zeros_like(other)
-    return other
 
 
 def is_portioned(optimizer: Optimizer) -> bool:
@@ -307,7 +277,11 @@ def require_own_parameters(model: nn.Module, optimizer: Optimizer) -> None:
         )
 
 
-def _raw(optimizer: Optimizer) -> Callable[..., Any]:
+def _nothing() -> None:
+    """Of numbers that nobody has."""
+
+
+def raw_step(optimizer: Optimizer) -> Callable[..., Any]:
     """The class's step without the hooks around it, which run once a step."""
     step = type(optimizer).step
     return getattr(step, "__wrapped__", step) if getattr(step, "hooked", False) else step
@@ -318,42 +292,9 @@ def _versions(chunk: Chunk) -> tuple[int, ...]:
     return tuple(-1 if one is None else hash((id(one), one._version)) for one in grads)
 
 
-def _checksums(chunk: Chunk) -> tuple[int, ...]:
-    """Of the bytes of all masters and gradients."""
-    masters = [slot.master for slot in chunk.slots]
-    return tuple(_checksum(one) for one in [*masters, *(one.grad for one in masters)] if one is not None)
-
-
-def _checksum(tensor: Tensor) -> int:
-    held = tensor.detach()
-    plain = held if held.layout is torch.strided else held.to_dense()
-    return zlib.crc32(plain.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
-
-
 def _why_not(optimizer: Optimizer, overlap: bool) -> str | None:
     if not overlap:
         return "overlap_update is False"
     if not is_portioned(optimizer):
         return f"{type(optimizer).__name__} is not known to treat each parameter by itself"
     return None
-
-
-def widened_ns(size_bytes: int) -> float:
-    """What the host does for a number of so many bytes on sim whose master is wider: it is added or copied, updated."""
-    return 3 * size_bytes * 1e9 / ADDING_BYTES_PER_S + 1e9 / CPU_UPDATES_PER_S
-
-
-STATES = {"SGD": 0, "Adagrad": 1, "RMSprop": 1, "Adadelta": 2, "Rprop": 2, "ASGD": 1}
-"""States as large as the parameter that an optimizer keeps at least; others are taken to keep two, as Adam does."""
-
-
-def states_per_number(optimizer: Optimizer) -> int:
-    """How many numbers of state an optimizer keeps for each number of a parameter."""
-    groups = optimizer.param_groups
-    more = any(group.get("momentum") or group.get("amsgrad") for group in groups)
-    return STATES.get(type(optimizer).__name__, 2) + more + any(group.get("centered") for group in groups)
-
-
-def counts_on_device(optimizer: Optimizer) -> bool:
-    """Whether the optimizer keeps the number of its steps where the parameter lies, in a tensor for each."""
-    return any(group.get("fused") or group.get("capturable") for group in optimizer.param_groups)

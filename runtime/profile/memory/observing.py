@@ -1,4 +1,7 @@
-"""Hooks that cut a training step into segments while every block of the model is checkpointed."""
+"""Hooks that cut a training step into segments while every block of the model is checkpointed.
+
+One file: whatever cuts a segment also says where the next one is and whom its work is charged to.
+"""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager

@@ -25,9 +25,10 @@ class LayoutReport:
     `solver`, `bound_us` and `gap` are None where the plan was given or nothing is proven; `reason` is the solver's.
     `planned_step_us` is the plan's objective, `predicted_step_us` what the executor takes for it, launches and single
     copies counted where the device tells what they cost. `peak_bytes` is the device's since its statistics were reset;
-    `step_us` and `spans` are those of the last whole step, None and empty before. `host_bytes` are the
-    page-locked masters and gradients, `predicted_host_bytes` all that the plan counts of the host, the optimizer's
-    states with them. `departures` are steps that were not the planned one.
+    `step_us` and `spans` are those of the last whole step, None and empty before. `host_bytes` are the page-locked
+    masters and gradients, `predicted_host_bytes` all that the plan counts of the host, the optimizer's states with
+    them. `predicted` is the predicted step on the lanes of schedules. `departures` are steps that were not the planned
+    one.
     """
 
     problem: LayoutProblem
@@ -43,6 +44,7 @@ class LayoutReport:
     peak_bytes: int
     predicted_host_bytes: int
     host_bytes: int
+    predicted: Report
     predicted_spans: tuple[TaskSpan, ...]
     spans: tuple[TaskSpan, ...]
     departures: int
@@ -133,6 +135,7 @@ def layout_report(
         peak_bytes=memory_stats(store.device).peak_bytes,
         predicted_host_bytes=sum(away) + swapped,
         host_bytes=sum(one.nbytes for one in pinned if one is not None),
+        predicted=predicted,
         predicted_spans=_tasks(problem, predicted, schedule),
         spans=log.spans(),
         departures=store.departures,

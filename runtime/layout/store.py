@@ -13,6 +13,7 @@ from runtime.layout.chunk import Chunk, Slot
 from runtime.layout.course import Course, Load
 from runtime.layout.gradients import Gradients
 from runtime.layout.log import Log
+from runtime.layout.pool import private_room
 from solvers.check.layout.buffers import Name
 from solvers.ir.errors import InvalidInput
 
@@ -32,6 +33,7 @@ class Store:
         self._next = 0
         self._done: dict[Name, torch.Event] = {}
         self._bound: set[int] = set()
+        self._room = private_room(log.device)
         self.lane: torch.Stream = core.copy_lanes(log.device)[0]
 
     def begin(self, *, planned: bool) -> None:
@@ -192,7 +194,7 @@ class Store:
                 f"chunk {chunk.number} is read after its update ran beside backward and before the optimizer's step: "
                 "unwrap(model), load saved states, and wrap again with overlap_update=False"
             )
-        with self.lane:
+        with self.lane, self._room():
             chunk.storage.resize_(chunk.room_bytes)
         with self.lane, self.log.on(self.lane, "in", "load", chunk.number):
             chunk.flat[: chunk.bytes].copy_(chunk.host, non_blocking=True)

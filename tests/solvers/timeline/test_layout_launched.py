@@ -75,8 +75,8 @@ def test_a_launch_of_three_microseconds() -> None:
     plan = LayoutPlan(persistent=(0, 1), buffers=0, policies=("keep", "keep"))
     report = predict_layout(ONE, lower(ONE, plan), costs_of(ONE, 3000))
     times = {span.label: (span.start_us, span.end_us) for span in report.spans}
-    assert times["forward of layer 0"] == (0, 9) and times["forward of layer 1"] == (9, 15)
-    assert times["backward of layer 1"] == (15, 26) and times["backward of layer 0"] == (26, 37)
+    assert [times[f"forward of layer {number}"] for number in (0, 1)] == [(0, 9), (9, 15)]
+    assert [times[f"backward of layer {number}"] for number in (1, 0)] == [(15, 26), (26, 37)]
 
 
 def test_costs_one_after_the_other() -> None:

@@ -100,6 +100,7 @@ class Policies:
         self._next = 0
         self._saved: dict[int, list[weakref.ref[_Saved]]] = {}
         self._given: dict[int, set[int]] = {}
+        self._returned = set[int]()
 
     def begin_step(self) -> None:
         """A step begins, whatever became of the one before."""
@@ -117,7 +118,9 @@ class Policies:
             result = self._call(number, forward, args, kwargs)
             if number + 1 == len(self._policies):
                 self._send(number + 1)
-            for tensor in device_tensors(result, self._device):
+            returned = device_tensors(result, self._device)
+            self._returned = {tensor.untyped_storage()._cdata for tensor in returned}
+            for tensor in returned:
                 if tensor.requires_grad:
                     tensor.register_hook(lambda _: self._fetch(number))  # type: ignore[no-untyped-call]
             return result
@@ -129,7 +132,7 @@ class Policies:
         if self._next == len(self._policies):
             self._next = 0
         if self._next == 0:
-            self._saved, self._given = {}, {}
+            self._saved, self._given, self._returned = {}, {}, set()
         self._next += 1
         return self._next - 1
 
@@ -155,11 +158,12 @@ class Policies:
     def _leaving(self, number: int, given: Any, result: Any) -> list[torch.Tensor]:
         """What a swapped block saved and nobody else is to use: not what it returns, nor what another block holds.
 
-        Of what it was given only what has gradients, the blocks' own stream: masks and tables are for other blocks too.
+        Of what it was given only what has gradients or the block before has returned, the blocks' own stream: masks and
+        tables are for other blocks too.
         """
         stays = {one.untyped_storage()._cdata for one in device_tensors(result, self._device)}
         for one in device_tensors(given, self._device):
-            if one.grad_fn is None:
+            if one.grad_fn is None and one.untyped_storage()._cdata not in self._returned:
                 stays.add(one.untyped_storage()._cdata)
         for other in range(number):
             stays |= set(self._storages(other)) | self._given.get(other, set())

@@ -104,4 +104,4 @@ def _pieces(block: ProfiledBlock, moves: Mapping[str, Cost], chunk_of: Mapping[s
         if name is not None and name in chunk_of:
             pieces.append((total.then(moves[name]), chunk_of[name]))
             total = NOTHING
-    return (*pieces, (total, None))
+    return (*pieces, (total, None)) if block.backward else ()

@@ -28,7 +28,7 @@ Piece = tuple[Cost, int | None]
 class LayoutCosts:
     """What a plan's actions cost on one rank, by block and by chunk, in nanoseconds.
 
-    `recompute` is what a checkpointed block repeats; `backward` comes in pieces. `leaving` and `coming` are the copies
+    `recompute` is what a checkpointed block repeats; `backward` comes in pieces, of which a pass that never begins has none. `leaving` and `coming` are the copies
     of a swapped block's storages, `load_ns`, `offload_ns` and `cpu_update_ns` those of chunks and their updates on the
     host; `device_update` only of persistent chunks. `gradients` counts those that a chunk waits for.
     """
@@ -92,7 +92,7 @@ class _Run:
         for action in self.lanes[COMPUTE]:
             if action.do == "update":
                 on_device.append(action)
-            elif action.do in ("compute", "recompute"):
+            elif action.do in ("compute", "recompute") and self._begins(action):
                 self._pass(action)
             elif action.do == "release":
                 self._waits(COMPUTE, [self.outs[_number(action)].id])
@@ -109,6 +109,10 @@ class _Run:
         for chunk in list(self.updates):
             self._on_host(chunk, None)
         return max(self.host, self.free[COMPUTE], self.free[HOST])
+
+    def _begins(self, action: Action) -> bool:
+        """Nobody comes to the backward of what is not trained, and waits for what the plan loads for it."""
+        return (action.op or 0) < len(self.problem.blocks) or bool(self.costs.backward[_number(action)])
 
     def _now(self, lane: str) -> int:
         """An event recorded on the lane: not before the host comes to it."""

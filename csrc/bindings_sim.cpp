@@ -252,6 +252,10 @@ struct {
 PYBIND11_MODULE(_sim, m) {
   m.attr("torch_version") = BAYPLAN_TORCH_VERSION;
   m.attr("handover_observer") = py::capsule(reinterpret_cast<void*>(&sim::hand_over), "bayplan.handover");
+  m.def("read_launches", [] {
+    const sim::LaunchReading reading = Machine::get().read_launches();
+    return py::make_tuple(reading.device, reading.launch, reading.end, reading.host_waits);
+  });
   m.attr("launch_meter") = py::capsule(reinterpret_cast<void*>(&read_launches), "bayplan.launches");
   m.attr("host_registrar") = py::capsule(&host_registrar, "bayplan.registrar");
   m.def("register_device", &register_device);

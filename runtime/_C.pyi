@@ -480,6 +480,21 @@ def hold_storage(storage: int, for_life: bool) -> None:
     """Let a storage stay until the active session's iteration ends, or for its life: somebody knows its address."""
 
 def swap_out(tensor: torch.Tensor) -> None: ...
+def copy_lanes(device: torch.device) -> tuple[torch.Stream, torch.Stream]:
+    """The streams on which storages come in and go out, of a device, for the whole process."""
+
+def begin_swap_out(tensor: torch.Tensor) -> None:
+    """Queue the copy of its storage to the host, on the lane that the caller has ordered; its block stays for now."""
+
+def give_block_back(tensor: torch.Tensor) -> None:
+    """Its storage is leaving: the block goes back to its pool, behind the copy; nothing where it has come back."""
+
+def begin_swap_in(tensors: Sequence[torch.Tensor]) -> int:
+    """Take blocks for storages that are away, and queue the copies into them; how many. Raises `OutOfMemoryError`."""
+
+def arrive(tensor: torch.Tensor) -> None:
+    """Its storage is there for what is queued next on the current stream, wherever it was."""
+
 def why_it_stays(tensor: torch.Tensor) -> str | None:
     """Why its storage cannot leave, or None."""
 

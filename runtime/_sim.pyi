@@ -14,6 +14,13 @@ handover_observer: object
 launch_meter: object
 """What `runtime._C.set_launch_meter` takes: the profiler asks it what launching cost since it asked last."""
 
+def read_launches() -> tuple[int, int, int, bool]:
+    """What the work since the last reading costs on the thread's device and current stream, in nanoseconds.
+
+    The device's own time; the host's until all is issued; that to the end of the work, the device being idle; whether
+    the host waited for the device.
+    """
+
 host_registrar: object
 """What `runtime._C.set_host_registrar` takes: the swap engine page-locks memory of its own by it."""
 

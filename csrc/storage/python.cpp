@@ -3,8 +3,11 @@
 #include <pybind11/stl.h>
 #include <torch/csrc/Exceptions.h>
 
+#include <algorithm>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "storage/action_kind.h"
 #include "storage/store.h"
@@ -117,6 +120,56 @@ void set_host_registrar(const std::optional<py::capsule>& capsule) {
 
 void bring_in(c10::StorageImpl& storage) { Store::of(storage.device()).ensure_in(storage, Users::kAnyStream); }
 
+// The end of the copy out is awaited here, so that nobody can forget it.
+void give_block_back(const at::Tensor& tensor) {
+  c10::StorageImpl& storage = storage_of(tensor);
+  Store& store = Store::of(storage.device());
+  const Lock held(store.lock);
+  const Entry* entry = Store::entry_of(storage);
+  if (entry == nullptr || entry->place != Place::kLeaving) return;
+  entry->copied_out->block(entry->home);
+  store.release(storage);
+}
+
+// All blocks are allocated before the first copy is queued: the lane comes after what used their bytes before.
+int64_t begin_swap_in(const std::vector<at::Tensor>& tensors) {
+  if (tensors.empty()) return 0;
+  Store& store = Store::of(tensors.front().device());
+  const Lock held(store.lock);
+  std::vector<std::pair<c10::StorageImpl*, c10::DataPtr>> arrivals;
+  for (const at::Tensor& tensor : tensors) {
+    c10::StorageImpl& storage = storage_of(tensor);
+    const Entry* entry = Store::entry_of(storage);
+    const bool twice =
+        std::any_of(arrivals.begin(), arrivals.end(), [&](const auto& one) { return one.first == &storage; });
+    if (entry == nullptr || entry->place != Place::kAway || twice) continue;
+    arrivals.emplace_back(&storage, store.allocate(*entry));
+  }
+  for (auto& [storage, block] : arrivals) {
+    const Entry* entry = Store::entry_of(*storage);
+    const c10::Stream lane = lanes_of(entry->device).in;
+    record_on(entry->home)->block(lane);
+    entry->copied_out->block(lane);
+    store.swap_in(*storage, std::move(block));
+  }
+  return static_cast<int64_t>(arrivals.size());
+}
+
+void arrive(const at::Tensor& tensor) {
+  c10::StorageImpl& storage = storage_of(tensor);
+  Store::of(storage.device()).ensure_in(storage, Users::kAsker);
+}
+
+void bind_moves(py::module_& module) {
+  module.def("copy_lanes", [](c10::Device device) {
+    const Lanes& lanes = lanes_of(device);
+    return std::make_pair(lanes.in, lanes.out);
+  });
+  module.def("give_block_back", torch::wrap_pybind_function_no_gil(&give_block_back));
+  module.def("begin_swap_in", torch::wrap_pybind_function_no_gil(&begin_swap_in));
+  module.def("arrive", torch::wrap_pybind_function_no_gil(&arrive));
+}
+
 void bind_memory(py::module_& module) {
   module.def("ensure_in",
              torch::wrap_pybind_function_no_gil([](const at::Tensor& tensor) { bring_in(storage_of(tensor)); }));
@@ -158,6 +211,7 @@ void bind_storage(py::module_& module) {
   host_memory_short = py::exception<HostMemoryShort>(module, "HostMemoryShort", PyExc_MemoryError).release().ptr();
   bind_types(module);
   bind_memory(module);
+  bind_moves(module);
   bind_host(module);
 }
 

@@ -32,7 +32,7 @@ from solvers.ir import Row
 from solvers.ir.amounts import parse_bytes
 from solvers.ir.codec import document_to_raw
 from solvers.planner import lower_plan, lower_to_fsdp2
-from solvers.timeline import chrome_trace, simulate
+from solvers.timeline import chrome_trace
 
 USAGE = """bayplan train experiment=protrain [key=value …]
 
@@ -88,7 +88,8 @@ class _Runner:
 
     def _write(self, name: str, plan: Decided, done: Trained) -> None:
         schedule = lower_plan(plan.problem, plan.plan)
-        predicted = simulate(plan.problem, schedule)
+        assert done.told is not None, "a layout's training tells"
+        predicted = done.told.predicted
         executed = executed_report(f"{name}, last step", done, self.facts.device_bytes)
         self.directory.json(f"reports/{name}-predicted.json", document_to_raw(predicted))
         self.directory.json(f"reports/{name}-executed.json", document_to_raw(executed))

@@ -12,10 +12,11 @@ from torch.distributed.tensor import DTensor
 
 from experiments.models import Batches, Gpt, GptShape
 from runtime.device import SimDevice, TraceRecord, clock, memory_stats, reset_peak_memory, use_sim
-from runtime.layout import wrap
+from runtime.layout import report, wrap
 from runtime.layout.deciding import Asked, Decided, decide, measure
 from runtime.layout.fsdp2 import shard_by
 from runtime.layout.host_lane import host_lane
+from runtime.layout.report import LayoutReport
 from runtime.layout.updates import CPU_UPDATES_PER_S
 from runtime.ranks import run_ranks
 from solvers.ir import Hardware, Limits
@@ -40,7 +41,7 @@ class Trained:
     """What a training computed, on the CPU, and what it took.
 
     `step_us` is the mean without the first steps; `trace` are the last step's records; `host_bytes` what parameters,
-    gradients and states take on the host; `pinned_bytes` the most page-locked memory.
+    gradients and states take on the host; `pinned_bytes` the most page-locked memory; `told` what a layout says itself.
     """
 
     losses: list[float]
@@ -55,6 +56,7 @@ class Trained:
     pinned_bytes: int
     races: int = 0
     trace: list[TraceRecord] = field(default_factory=list)
+    told: LayoutReport | None = None
 
 
 def parameters_of(shape: GptShape) -> int:
@@ -101,7 +103,8 @@ def train_laid_out(shape: GptShape, where: Where, steps: int, plan: Decided) -> 
         model, optimizer, budget=problem.device_bytes, host_budget=problem.host_bytes, plan=plan.plan,
         profile=plan.profile, device="sim:0",
     )  # fmt: skip
-    return _trained(shape, model, optimizer, torch.device("sim:0"), steps, sim)
+    done = _trained(shape, model, optimizer, torch.device("sim:0"), steps, sim)
+    return replace(done, told=report(model))
 
 
 def train_fsdp2(shape: GptShape, where: Where, steps: int, settings: Fsdp2Settings) -> Trained:

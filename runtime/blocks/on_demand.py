@@ -27,6 +27,9 @@ class Resident:
     def begin(self) -> None:
         """A step begins."""
 
+    def fetch(self, module: nn.Module) -> None:
+        """A module runs, in a block or not: what it holds itself is used."""
+
     def enter(self, block: nn.Module, inputs: Sequence[torch.Tensor]) -> None:
         """A block begins to run."""
 
@@ -63,6 +66,7 @@ class OnDemand(Resident):
         self._states = {id(block): _movable(block) for block in blocks}
         inside = {address for states in self._states.values() for address in states}
         self._outside = [tensor for address, tensor in _movable(model).items() if address not in inside]
+        self._free = {tensor.untyped_storage()._cdata for tensor in self._outside}
         unique = {address: tensor for states in self._states.values() for address, tensor in states.items()}
         self._inside_bytes = sum(map(device_bytes, unique.values()))
         self._present_bytes = 0
@@ -80,6 +84,11 @@ class OnDemand(Resident):
         inside = self._inside_bytes - self._present_bytes
         self._sent = {address: sent for address, sent in self._sent.items() if sent.away}
         return outside + inside + sum(self._dropped.values()) + sum(sent.bytes for sent in self._sent.values())
+
+    def fetch(self, module: nn.Module) -> None:
+        """Bring in what of it is in no block."""
+        own = [*module.parameters(recurse=False), *module.buffers(recurse=False)]
+        ensure_in([one for one in own if one.untyped_storage()._cdata in self._free])
 
     def enter(self, block: nn.Module, inputs: Sequence[torch.Tensor]) -> None:
         """Send away what is in no block, and bring in this block's states and inputs."""

@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 from runtime.blocks.blocks import find_blocks, states_of
 from runtime.blocks.replacing import forward_replaced
-from runtime.blocks.saved import device_tensors
+from runtime.blocks.saved import device_tensors, without_graph
 from runtime.storage.access import ensure_in, swap_out
 from solvers.ir.layout import Policy
 
@@ -21,13 +21,16 @@ class Moves(Protocol):
     """Moves the storages of tensors away from the device and back."""
 
     def leaving(self, number: int, tensors: Sequence[torch.Tensor]) -> None:
-        """The forward of this call of a block is over; these, which nobody else knows, will be sent later."""
+        """The forward of this call of a block is over; these, which nobody else is to use, will be sent later."""
 
     def send(self, tensor: torch.Tensor) -> None:
         """To host memory."""
 
-    def fetch(self, tensors: Sequence[torch.Tensor]) -> None:
-        """Back to the device."""
+    def begins(self, number: int) -> None:
+        """The first gradient of what this call returned is known."""
+
+    def fetch(self, number: int, tensors: Sequence[torch.Tensor]) -> None:
+        """What this call saved may come back to the device from now on."""
 
     def arrived(self, number: int) -> None:
         """The backward of this call begins, and needs what was fetched."""
@@ -46,7 +49,10 @@ class AtOnce:
         """To host memory."""
         swap_out(tensor)
 
-    def fetch(self, tensors: Sequence[torch.Tensor]) -> None:
+    def begins(self, number: int) -> None:
+        """Nothing depends on it."""
+
+    def fetch(self, number: int, tensors: Sequence[torch.Tensor]) -> None:
         """Back to the device."""
         ensure_in(list(tensors))
 
@@ -94,6 +100,7 @@ class Policies:
         self._next = 0
         self._saved: dict[int, list[weakref.ref[_Saved]]] = {}
         self._given: dict[int, set[int]] = {}
+        self._returned = set[int]()
 
     def begin_step(self) -> None:
         """A step begins, whatever became of the one before."""
@@ -111,7 +118,9 @@ class Policies:
             result = self._call(number, forward, args, kwargs)
             if number + 1 == len(self._policies):
                 self._send(number + 1)
-            for tensor in device_tensors(result, self._device):
+            returned = device_tensors(result, self._device)
+            self._returned = {tensor.untyped_storage()._cdata for tensor in returned}
+            for tensor in returned:
                 if tensor.requires_grad:
                     tensor.register_hook(lambda _: self._fetch(number))  # type: ignore[no-untyped-call]
             return result
@@ -123,7 +132,7 @@ class Policies:
         if self._next == len(self._policies):
             self._next = 0
         if self._next == 0:
-            self._saved, self._given = {}, {}
+            self._saved, self._given, self._returned = {}, {}, set()
         self._next += 1
         return self._next - 1
 
@@ -141,12 +150,24 @@ class Policies:
                 partial(_keep, kept), lambda one: self._moves.read(one.tensor)
             ):
                 result = forward(*args, **kwargs)
-            if policy == "swap":
-                known = {one.untyped_storage()._cdata for one in device_tensors((args, kwargs, result), self._device)}
-                inside = [one for address, one in self._storages(number).items() if address not in known]
-                self._moves.leaving(number, inside)
+            if policy == "swap" and number + self._interval < len(self._policies):  # else it is never sent
+                self._moves.leaving(number, self._leaving(number, (args, kwargs), result))
             return result
         return forward(*args, **kwargs)
+
+    def _leaving(self, number: int, given: Any, result: Any) -> list[torch.Tensor]:
+        """What a swapped block saved and nobody else is to use: not what it returns, nor what another block holds.
+
+        Of what it was given only what has gradients or the block before has returned, the blocks' own stream: masks and
+        tables are for other blocks too.
+        """
+        stays = {one.untyped_storage()._cdata for one in device_tensors(result, self._device)}
+        for one in device_tensors(given, self._device):
+            if one.grad_fn is None and one.untyped_storage()._cdata not in self._returned:
+                stays.add(one.untyped_storage()._cdata)
+        for other in range(number):
+            stays |= set(self._storages(other)) | self._given.get(other, set())
+        return [one for address, one in self._storages(number).items() if address not in stays]
 
     def _storages(self, number: int) -> dict[int, torch.Tensor]:
         """What a block that has run saved and still needs, by storage."""
@@ -170,14 +191,15 @@ class Policies:
 
     def _fetch(self, running: int) -> None:
         """Before the backward of this block those up to `interval` before it come back."""
+        self._moves.begins(running)
         for number in range(max(0, running - self._interval), running + 1):
             if self._policies[number] == "swap":
-                self._moves.fetch(list(self._storages(number).values()))
+                self._moves.fetch(number, list(self._storages(number).values()))
         if self._policies[running] == "swap":
             self._moves.arrived(running)
 
 
 def _keep(kept: list[weakref.ref[_Saved]], tensor: torch.Tensor) -> _Saved:
-    saved = _Saved(tensor)
+    saved = _Saved(without_graph(tensor))
     kept.append(weakref.ref(saved))
     return saved

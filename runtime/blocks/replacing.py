@@ -1,7 +1,8 @@
 """What is put in the place of something of PyTorch's or the model's for a while, where there is no hook."""
 
+import inspect
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
@@ -24,7 +25,9 @@ class Alias(torch.autograd.Function):
 
 @contextmanager
 def forward_replaced(module: nn.Module, forward: Callable[..., Any]) -> Iterator[None]:
-    """Another forward for a module, inside."""
+    """Another forward for a module, inside; it says that it takes what the module's own takes, as trainers ask."""
+    with suppress(TypeError, ValueError, AttributeError):
+        forward.__signature__ = inspect.signature(module.forward)  # type: ignore[attr-defined]
     own = module.__dict__.get("forward")
     module.__dict__["forward"] = forward
     try:

@@ -85,10 +85,11 @@ class SavedStorages:
         there = ((one, size) for one, size in self._packed.values() if not one.expired())  # type: ignore[no-untyped-call]
         return tuple(self._boundaries.add_storage(one, size) for one, size in there)
 
-    def split(self) -> tuple[tuple[int, ...], int]:
-        """The numbers of the storages that it shares with others, and the bytes of all other storages."""
+    def split(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The numbers of the storages that it shares with others, and the bytes of all other storages, one by one."""
         numbers = [self._boundaries.number(address) for address in self._packed]
-        inside = sum(size for (_, size), number in zip(self._packed.values(), numbers, strict=True) if number is None)
+        pairs = zip(self._packed.values(), numbers, strict=True)
+        inside = tuple(size for (_, size), number in pairs if number is None)
         return tuple(number for number in numbers if number is not None), inside
 
 
@@ -108,7 +109,16 @@ def watching_saves(look: Callable[[torch.Tensor], None]) -> Iterator[None]:
 def hooks_in_force() -> tuple[Callable[..., Any], Callable[..., Any]]:
     """The pack and unpack hooks that saved tensors go through now; PyTorch asks only the innermost ones."""
     top: Any = torch._C._autograd._top_saved_tensors_default_hooks(True)
-    return top or (_same, _same)
+    return top or (without_graph, _same)
+
+
+def without_graph(tensor: torch.Tensor) -> torch.Tensor:
+    """What to keep of a saved tensor: its bytes.
+
+    What an operator returns belongs to the graph that saves it: kept as it is, a graph that no backward consumes holds
+    itself for ever, and its activations with it. PyTorch gives what it unpacks its place in the graph again.
+    """
+    return tensor if tensor.grad_fn is None else tensor.detach()
 
 
 def _same(value: Any) -> Any:

@@ -95,7 +95,7 @@ class Chunk:
     left: torch.Event | None = None
     """When its gradients are on the host, if they have left since it was loaded."""
     left_whole: bool = False
-    """All its gradients left together, and there were none from before."""
+    """All its gradients left together, and there were none from before; of what stays: its graph is not kept."""
     versions: int = 0
     """Of the masters whose numbers the travelling bytes have."""
     updated: bool = False
@@ -147,9 +147,10 @@ class Chunk:
         self.came.clear()
 
 
-def pinned(size_bytes: int) -> Tensor:
-    """Page-locked memory, zeros: gaps between parameters travel, too."""
-    return torch.zeros(size_bytes, dtype=torch.uint8, pin_memory=True)
+def pinned(size_bytes: int, *, untouched: bool = False) -> Tensor:
+    """Page-locked memory, zeros: gaps between parameters travel, too. Untouched, it is reserved and no more."""
+    make = torch.empty if untouched else torch.zeros
+    return make(size_bytes, dtype=torch.uint8, pin_memory=True)
 
 
 def working_view(slot_view: Tensor, trainable: bool) -> nn.Parameter:

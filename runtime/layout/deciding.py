@@ -2,6 +2,7 @@
 
 import gc
 import os
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -13,7 +14,9 @@ from torch import nn
 from runtime.blocks.saved import GRANULE_BYTES
 from runtime.device import memory_limit_bytes, sim_hardware
 from runtime.layout.chunk import aligned
-from runtime.layout.updates import CPU_UPDATES_PER_S, counts_on_device, states_per_number
+from runtime.layout.prediction import Members, copy_ns, layout_costs, narrowed
+from runtime.layout.update_costs import counts_on_device, states_per_number, update_cost, widened_ns
+from runtime.layout.updates import CPU_UPDATES_PER_S
 from runtime.profile.calibration import calibrate
 from runtime.profile.memory import MemoryProfile, ProfiledBlock, activation_peak_bytes, profile_memory
 from solvers.ir.errors import InfeasibleBudget, InvalidInput
@@ -21,6 +24,7 @@ from solvers.ir.hardware import HOST, Hardware
 from solvers.ir.layout import LayoutPlan, LayoutProblem
 from solvers.ir.solution import Limits, Solution, Status
 from solvers.planner import build_solver, layout_problem, pack_chunks, require_valid, solve
+from solvers.timeline.layout_launched import LayoutCosts
 
 if TYPE_CHECKING:
     from solvers.planner import Packing
@@ -49,6 +53,8 @@ class Decided:
     packing: "Packing"
     plan: LayoutPlan
     solution: Solution[LayoutPlan] | None
+    sizes: tuple[int, int]
+    """The bytes of a number on its way, and of a master."""
 
     @property
     def members(self) -> tuple[tuple[str, ...], ...]:
@@ -155,6 +161,7 @@ def decide(
         hardware,
         name=f"{profile.name} on {hardware.name}",
         blocks=tuple(_figures(profile, hardware)),
+        moved_bytes=((), *(block.own_bytes for block in profile.blocks), ()),
         packing=packing,
         device_bytes=asked.device_bytes,
         host_bytes=_host_bytes(hardware) if asked.host_bytes is None else asked.host_bytes,
@@ -166,17 +173,40 @@ def decide(
         counter_bytes=GRANULE_BYTES if counts_on_device(optimizer) else 0,
         frozen_bytes=0.0 if size == wide else wide / size,
         overlap_update=asked.overlap_update,
-        cpu_updates_per_s=CPU_UPDATES_PER_S,
+        cpu_updates_per_s=CPU_UPDATES_PER_S if size == wide else int(1e9 / widened_ns(size)),
     )
     if asked.plan is not None:
         _require_fitting(problem, asked.plan)
-        return Decided(profile, problem, packing, asked.plan, None)
+        return Decided(profile, problem, packing, asked.plan, None, (size, wide))
     solution = solve(build_solver(asked.solver, {}), problem, asked.limits).solution
     if solution.status is Status.INFEASIBLE:
         raise InfeasibleBudget(solution.reason or "no layout fits", solution.least_budget_bytes)
     if solution.plan is None:
         raise InvalidInput(f"{asked.solver} found no layout ({solution.reason}): choose another solver")
-    return Decided(profile, problem, packing, solution.plan, solution)
+    return Decided(profile, problem, packing, solution.plan, solution, (size, wide))
+
+
+def costs_of(
+    decided: Decided, model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.device
+) -> LayoutCosts | None:
+    """What the plan's actions cost, where the device tells; persistent chunks are updated once for it, on the device.
+
+    To be asked while nothing has been moved.
+    """
+    size, wide = decided.sizes
+    named, hardware = dict(model.named_parameters()), hardware_of(device)
+    members = Members(
+        names=decided.members,
+        chunk_bytes=[chunk.bytes for chunk in decided.packing.chunks],
+        parameter_bytes=size,
+        master_bytes=wide,
+        host_ns=1e9 / CPU_UPDATES_PER_S if size == wide else widened_ns(size),
+    )
+    updates = {}
+    for number in decided.plan.persistent if decided.profile.first.forward is not None else ():
+        own = [named[name] for name in decided.members[number]]
+        updates[number] = update_cost(optimizer, own, device).then(narrowed(hardware, own, size, wide))
+    return layout_costs(decided.profile, hardware, decided.plan, members, updates)
 
 
 def _sizes(model: nn.Module, dtype: torch.dtype | None) -> tuple[int, int]:
@@ -195,14 +225,24 @@ def _require_fitting(problem: LayoutProblem, plan: LayoutPlan) -> None:
 
 
 def _figures(profile: MemoryProfile, hardware: Hardware) -> list[tuple[str, bool, tuple[int, int, int, int, int, int]]]:
-    inside = [(block, not block.frozen) for block in profile.blocks]
+    """Each block's choice and figures; backward with the moves of its gradients into their chunk."""
     last = len(profile.blocks) + 1
     first, behind = (_without_loads(profile, *one, hardware) for one in ((profile.first, 0), (profile.last, last)))
-    return [_block(*one) for one in ((first, False), *inside, (behind, False))]
+    moves = defaultdict[int, float](float)
+    for one in profile.parameters:
+        if one.trainable:
+            moves[one.blocks[0]] += hardware.device().launch_us + copy_ns(hardware, 2 * one.bytes) / 1000
+    blocks = [(first, False), *((block, not block.frozen) for block in profile.blocks), (behind, False)]
+    return [
+        _block(replace(block, backward_us=block.backward_us + round(moves[number])), choice)
+        for number, (block, choice) in enumerate(blocks)
+    ]
 
 
 def _without_loads(profile: MemoryProfile, edge: ProfiledBlock, number: int, hardware: Hardware) -> ProfiledBlock:
-    """What runs around the blocks, without the loads of its parameters that were measured with it."""
+    """What runs around the blocks, without the loads of its parameters where these were measured with it."""
+    if edge.forward is not None:
+        return edge
     link = hardware.link(HOST, hardware.device().name)
     loads = sum(link.transfer_us(one.bytes) for one in profile.parameters if number in one.blocks)
     return replace(edge, forward_us=max(0, edge.forward_us - loads))

@@ -5,6 +5,8 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
+from runtime.device import shapes_only
+from runtime.device.native import core
 from runtime.layout.chunk import Chunk, Slot, pinned
 from runtime.layout.host_lane import Done, HostLane
 from runtime.layout.log import Log
@@ -24,7 +26,7 @@ class Gradients:
         self.device, self.log = log.device, log
         self.on_left: Callable[[Chunk], None] = lambda chunk: None
         self._worker = lane
-        self.lane = torch.Stream(device=log.device)
+        self.lane: torch.Stream = core.copy_lanes(log.device)[1]
         self._leaving: list[tuple[torch.Event, Done | None]] = []
 
     def take(self, chunk: Chunk, place: int, slot: Slot) -> bool:
@@ -53,6 +55,7 @@ class Gradients:
     def _keep(self, chunk: Chunk, slot: Slot, gradient: Tensor) -> None:
         """The gradient of what stays lies in room of its own, which is always there."""
         room = chunk.gradient_home(slot)
+        chunk.left_whole = not _graph_is_kept()
         if gradient.requires_grad or gradient.layout is not torch.strided:
             return
         with torch.no_grad():
@@ -80,7 +83,9 @@ class Gradients:
         self.lane.wait_event(torch.accelerator.current_stream(self.device).record_event())
         assert chunk.gradients is not None
         added = {place: one for place in sorted(chunk.came) if (one := chunk.slots[place].master.grad) is not None}
-        target = pinned(chunk.bytes) if added and not chunk.mixed else chunk.gradients
+        target = (
+            pinned(chunk.bytes, untouched=shapes_only(self.device)) if added and not chunk.mixed else chunk.gradients
+        )
         with self.lane, torch.no_grad(), self.log.on(self.lane, "out", "offload", chunk.number):
             self._copy(chunk, target)
         chunk.left = self.lane.record_event()
@@ -111,6 +116,8 @@ class Gradients:
         fresh = [chunk.slots[place] for place in sorted(chunk.came - added.keys())]
 
         def add() -> None:
+            if shapes_only(self.device):
+                return
             with torch.no_grad():
                 for place, held in added.items():
                     held.add_(chunk.slots[place].view(staged))

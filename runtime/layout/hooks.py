@@ -41,7 +41,7 @@ class Walk:
 
     def __init__(self, walked: Walked, store: Store, places: Places, updates: Updates) -> None:
         self._walked, self._store, self._places, self._updates = walked, store, places, updates
-        self._swaps = Swaps(store.log, store.lane, store.gradients.lane)
+        self._swaps = Swaps(store.log, self._begins)
         self._device = store.device
         self._flats = flats(store.chunks)
         self._running = False
@@ -132,8 +132,8 @@ class Walk:
             if self._running or torch._C._current_graph_task_id() != -1:
                 return forward(*args, **kwargs)
             trains = torch.is_grad_enabled()
+            self._updates.require_whole() if trains else self._updates.require_readable()
             if trains:
-                self._updates.require_whole()
                 self._policies.begin_step()
                 self._swaps.begin_step()
             self._store.begin(planned=trains)
@@ -165,6 +165,13 @@ class Walk:
 
                 tensor.register_hook(begin)  # type: ignore[no-untyped-call]
 
+    def _begins(self, number: int) -> None:
+        """The backward of this call of a block, of a planned step."""
+        if self._store.following:
+            self._begin_backward()
+            calls = self._walked.calls
+            self._store.enter_once(2 * len(calls) + 2 - number, self._walked.chunks_of.get(calls[number], ()))
+
     def _begin_backward(self) -> None:
         """The first thing in a backward; it ends when autograd says so."""
         task = torch._C._current_graph_task_id()
@@ -175,6 +182,8 @@ class Walk:
         Variable._execution_engine.queue_callback(self._end_backward)
 
     def _end_backward(self) -> None:
+        self._store.leave()
+        self._updates.all_left()
         self._store.end_backward()
         self._updates.end_backward()
 

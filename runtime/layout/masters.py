@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from runtime.device import shapes_only
 from runtime.layout.chunk import Chunk, Slot, aligned, pinned, working_view
 
 Touch = Callable[[Chunk, int], None]
@@ -48,6 +49,11 @@ class Build:
     device: torch.device
     dtype: torch.dtype | None
 
+    @property
+    def untouched(self) -> bool:
+        """Whether no number is read or written: tensors of the device have shapes only."""
+        return shapes_only(self.device)
+
     def travels_as(self, parameter: Tensor) -> torch.dtype:
         """The type in which a parameter travels and is computed with."""
         return self.dtype if self.dtype is not None and parameter.is_floating_point() else parameter.dtype
@@ -63,7 +69,8 @@ class Build:
         mixed = any(self.travels_as(one) != one.dtype for one in parameters)
 
         def beside(size: int) -> Tensor:
-            return torch.zeros(size, dtype=torch.uint8, device=place)
+            make = torch.empty if self.untouched else torch.zeros
+            return make(size, dtype=torch.uint8, device=place)
 
         chunk = Chunk(
             number,
@@ -72,7 +79,7 @@ class Build:
             persistent,
             flat.nbytes,
             flat,
-            host=None if persistent else pinned(starts[-1]),
+            host=None if persistent else pinned(starts[-1], untouched=self.untouched),
             gradients=self._gradients(starts[-1], persistent, mixed) if trainable else None,
             homes=beside(home_starts[-1]) if mixed else None,
             home_gradients=beside(home_starts[-1]) if mixed and trainable else None,
@@ -80,14 +87,15 @@ class Build:
         )
         for start, home, one in zip(starts, home_starts, members, strict=False):
             chunk.slots.append(self._slot(chunk, start, home, one))
-        chunk.narrow()
+        if not self.untouched:
+            chunk.narrow()
         if not persistent:
             chunk.storage.resize_(0)
         return chunk
 
     def _gradients(self, size: int, persistent: bool, mixed: bool) -> Tensor | None:
         if not persistent:
-            return pinned(size)
+            return pinned(size, untouched=self.untouched)
         return None if mixed else torch.zeros(size, dtype=torch.uint8, device=self.device)
 
     def _slot(self, chunk: Chunk, start: int, home_start: int, held: Held) -> Slot:
@@ -100,7 +108,8 @@ class Build:
         flats = (chunk.homes, chunk.host, chunk.flat)
         home = slot.home(next(flat for flat in flats if flat is not None))
         with torch.no_grad():
-            home.copy_(master)
+            if not self.untouched:
+                home.copy_(master)
         moved = working_view(home, master.requires_grad)
         if master.grad is not None:
             moved.grad = master.grad.to(home.device)

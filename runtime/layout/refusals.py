@@ -13,10 +13,10 @@ from solvers.ir.errors import InvalidInput
 @contextmanager
 def refused(model: nn.Module, device: torch.device) -> Iterator[None]:
     """Inside, the model stays where it is and is not copied; asking for the device that it is used on does nothing."""
-    named = {"_apply": _never("moved or converted", "unwrap(model) first"), "__deepcopy__": _never(*_COPIED)}
+    named = ("_apply", "__deepcopy__")
     modules = list(model.modules())
     for module in modules:
-        module.__dict__.update(named)
+        module.__dict__.update(_apply=_applied(module, device), __deepcopy__=_never(*_COPIED))
     model.__dict__["to"] = _to(model, device)
     try:
         yield
@@ -35,6 +35,21 @@ def _never(done: str, remedy: str) -> Callable[..., Any]:
         raise InvalidInput(f"a wrapped model cannot be {done}, since its layout says where everything lies: {remedy}")
 
     return refuse
+
+
+def _applied(module: nn.Module, device: torch.device) -> Callable[..., nn.Module]:
+    """`_apply`, as it comes from a module that holds this one: a move to the device that it is used on is no move."""
+    refuse = _never("moved or converted", "unwrap(model) first")
+
+    def apply(convert: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> nn.Module:
+        there, here = torch.empty(0, device=device), torch.empty(0)
+        same = convert(there)
+        if same is there and convert(here).device == same.device:
+            return module
+        refuse()
+        return module
+
+    return apply
 
 
 def _to(model: nn.Module, device: torch.device) -> Callable[..., nn.Module]:

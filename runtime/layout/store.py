@@ -8,10 +8,12 @@ from collections.abc import Iterable, Sequence
 
 import torch
 
+from runtime.device.native import core
 from runtime.layout.chunk import Chunk, Slot
 from runtime.layout.course import Course, Load
 from runtime.layout.gradients import Gradients
 from runtime.layout.log import Log
+from runtime.layout.pool import private_room
 from solvers.check.layout.buffers import Name
 from solvers.ir.errors import InvalidInput
 
@@ -31,7 +33,8 @@ class Store:
         self._next = 0
         self._done: dict[Name, torch.Event] = {}
         self._bound: set[int] = set()
-        self.lane = torch.Stream(device=log.device)
+        self._room = private_room(log.device)
+        self.lane: torch.Stream = core.copy_lanes(log.device)[0]
 
     def begin(self, *, planned: bool) -> None:
         """A forward begins. What is on the device may be older than the masters, so it goes first."""
@@ -117,12 +120,15 @@ class Store:
             if self._following:
                 self._advance()
 
-    def end_backward(self) -> None:
-        """All gradients that will come have come; they are on the host when this returns."""
+    def leave(self) -> None:
+        """All gradients that will come have come, and are on their way."""
         self.log.end_pass()
         for chunk in self.chunks:
             if chunk.came:
                 self.gradients.leave(chunk)
+
+    def end_backward(self) -> None:
+        """They are on the host when this returns."""
         self.release()
         self.gradients.settle()
         for chunk in self.chunks:
@@ -132,6 +138,11 @@ class Store:
         """Give back all buffers."""
         self._following = False
         self._free([chunk for chunk in self.chunks if chunk.here and not chunk.persistent])
+
+    @property
+    def following(self) -> bool:
+        """Whether the step is the planned one so far."""
+        return self._following
 
     @property
     def here(self) -> list[Chunk]:
@@ -183,7 +194,7 @@ class Store:
                 f"chunk {chunk.number} is read after its update ran beside backward and before the optimizer's step: "
                 "unwrap(model), load saved states, and wrap again with overlap_update=False"
             )
-        with self.lane:
+        with self.lane, self._room():
             chunk.storage.resize_(chunk.room_bytes)
         with self.lane, self.log.on(self.lane, "in", "load", chunk.number):
             chunk.flat[: chunk.bytes].copy_(chunk.host, non_blocking=True)

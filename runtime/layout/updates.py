@@ -6,16 +6,17 @@ Where nothing between backward and step changes gradients, parameters or setting
 still runs.
 """
 
-import zlib
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from types import MethodType
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.optim.optimizer import Optimizer
 
+from runtime.device import shapes_only
+from runtime.layout.checksums import checksums
 from runtime.layout.chunk import Chunk
 from runtime.layout.host_lane import Done, HostLane
 from runtime.layout.log import Log
@@ -27,9 +28,21 @@ CHANGED = "gradients or parameters change between backward and step, as clipping
 """Why nothing overlaps where somebody was seen to change them."""
 PORTIONED = ("SGD", "Adam", "AdamW", "NAdam", "RAdam", "Adamax", "Adadelta", "Adagrad", "RMSprop", "Rprop", "ASGD")
 """Optimizers of `torch.optim` that treat each parameter by itself."""
+SCALED = ("grad_scale", "found_inf")
+"""What a gradient scaler hangs on a fused optimizer for its step, which then does the scaler's work."""
 Settings = tuple[tuple[tuple[str, object], ...], ...]
 Seen = tuple[tuple[int, ...], int | None, tuple[int, ...]]
 """Of a chunk: its gradients, its masters' version unless the worker changes it, and all checksums where they count."""
+
+
+class _Launched:
+    """An update on the device, which comes before all that is launched later."""
+
+    def wait(self) -> None:
+        """Nobody need wait."""
+
+    def tell(self, log: Log, what: str, number: int) -> None:
+        """Its lane has told."""
 
 
 class Updates:
@@ -57,7 +70,7 @@ class Updates:
         self._updated: set[int] = set()
         self._doing: list[tuple[Chunk, Done]] = []
         self._own_step = optimizer.__dict__.get("step")
-        self._raw_step = _raw(optimizer)
+        self._raw_step = raw_step(optimizer)
         whole = Optimizer.profile_hook_step(lambda _, closure=None: self.step(closure))
         if hasattr(self._own_step, "_wrapped_by_lr_sched"):  # a scheduler counts steps: `step` tells it itself
             whole.__dict__["_wrapped_by_lr_sched"] = True
@@ -88,6 +101,11 @@ class Updates:
         if self._updated:
             self._refuse("a forward came before the optimizer's step")
 
+    def require_readable(self) -> None:
+        """A forward that trains nothing begins: raise `InvalidInput` where it would read what is updated already."""
+        if any(chunk.persistent for chunk, _ in self._doing):
+            self._refuse("a forward came before the optimizer's step")
+
     def require_unchanged(self) -> None:
         """Somebody asks for states: raise `InvalidInput` where some are of this step and others of the one before."""
         self._require_no_failure()
@@ -114,6 +132,14 @@ class Updates:
         if self.overlapping and chunk.left_whole:
             self._submit(chunk, chunk.left)
             self._updated.add(chunk.number)
+
+    def all_left(self) -> None:
+        """All gradients have come or are on their way: the device updates what stays on it before the host waits."""
+        for chunk in self._chunks if self.overlapping else ():
+            if chunk.persistent and chunk.trainable and chunk.left_whole:
+                self._on_device(chunk)
+                self._doing.append((chunk, _Launched()))
+                self._updated.add(chunk.number)
 
     def end_backward(self) -> None:
         """Remember what gradients and masters are: a change before the step forbids to overlap."""
@@ -153,6 +179,8 @@ class Updates:
 
     def _look(self) -> None:
         """Whether somebody has changed gradients, masters or settings since backward, or called it several times."""
+        if any(getattr(self._optimizer, name, None) is not None for name in SCALED):
+            self._forbid("a gradient scaler divides gradients and may skip the step")
         if any(self._seen.get(chunk.number) not in (None, self._see(chunk)) for chunk in self._chunks):
             self._forbid(CHANGED)
         if self._backwards and settings_of(self._optimizer) != self._settings:
@@ -163,9 +191,9 @@ class Updates:
 
     def _see(self, chunk: Chunk) -> Seen:
         """What a chunk is now. Until a step has shown that nothing changes, also what no version counts (`.data`)."""
-        undecided = self.reason is None and not self._looked_on
+        undecided = self.reason is None and not self._looked_on and not shapes_only(self.log.device)
         versions = None if chunk.number in self._updated else chunk.version()
-        return _versions(chunk), versions, _checksums(chunk) if undecided else ()
+        return _versions(chunk), versions, checksums(chunk) if undecided else ()
 
     def _forbid(self, reason: str) -> None:
         self.reason = self.reason or reason
@@ -181,12 +209,15 @@ class Updates:
     def _rest(self) -> None:
         """All chunks that have not been updated beside backward: the device's own first, which nobody waits for."""
         for chunk in self._chunks:
-            if chunk.persistent and chunk.trainable:
-                with self.log.on(None, "compute", "device-update", chunk.number):
-                    self._portion(chunk)
+            if chunk.persistent and chunk.trainable and chunk.number not in self._updated:
+                self._on_device(chunk)
         for chunk in self._chunks:
             if not chunk.persistent and chunk.trainable and chunk.number not in self._updated:
                 self._submit(chunk, None)
+
+    def _on_device(self, chunk: Chunk) -> None:
+        with self.log.on(None, "compute", "device-update", chunk.number):
+            self._portion(chunk)
 
     def _submit(self, chunk: Chunk, after: torch.Event | None) -> None:
         numbers = sum(slot.numel for slot in chunk.slots if slot.master.grad is not None)
@@ -194,7 +225,9 @@ class Updates:
             return
         duration_ns = numbers * 1_000_000_000 // CPU_UPDATES_PER_S
         name = f"update chunk {chunk.number}"
-        self._doing.append((chunk, self._lane.submit(lambda: self._portion(chunk), duration_ns, after, name)))
+        work = _nothing if shapes_only(self.log.device) else lambda: self._portion(chunk)
+        self._doing.append((chunk, self._lane.submit(work, duration_ns, after, name)))
+        self._after.setdefault(chunk.number, chunk.version())
         chunk.updated = True
 
     def _portion(self, chunk: Chunk) -> None:
@@ -211,6 +244,8 @@ class Updates:
         own = self._optimizer
         shadow: Optimizer = object.__new__(type(own))
         shadow.__dict__.update({key: value for key, value in own.__dict__.items() if key != "step"})
+        if not chunk.persistent:  # the optimizer would copy them to its parameters' device, and not wait
+            shadow.__dict__.update({key: one.cpu() for key in SCALED if (one := own.__dict__.get(key)) is not None})
         mine = {id(slot.master) for slot in chunk.slots}
         groups = [dict(group, params=[one for one in group["params"] if id(one) in mine]) for group in own.param_groups]
         shadow.param_groups = [group for group in groups if group["params"]]
@@ -242,7 +277,11 @@ def require_own_parameters(model: nn.Module, optimizer: Optimizer) -> None:
         )
 
 
-def _raw(optimizer: Optimizer) -> Callable[..., Any]:
+def _nothing() -> None:
+    """Of numbers that nobody has."""
+
+
+def raw_step(optimizer: Optimizer) -> Callable[..., Any]:
     """The class's step without the hooks around it, which run once a step."""
     step = type(optimizer).step
     return getattr(step, "__wrapped__", step) if getattr(step, "hooked", False) else step
@@ -253,37 +292,9 @@ def _versions(chunk: Chunk) -> tuple[int, ...]:
     return tuple(-1 if one is None else hash((id(one), one._version)) for one in grads)
 
 
-def _checksums(chunk: Chunk) -> tuple[int, ...]:
-    """Of the bytes of all masters and gradients."""
-    masters = [slot.master for slot in chunk.slots]
-    return tuple(_checksum(one) for one in [*masters, *(one.grad for one in masters)] if one is not None)
-
-
-def _checksum(tensor: Tensor) -> int:
-    held = tensor.detach()
-    plain = held if held.layout is torch.strided else held.to_dense()
-    return zlib.crc32(plain.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
-
-
 def _why_not(optimizer: Optimizer, overlap: bool) -> str | None:
     if not overlap:
         return "overlap_update is False"
     if not is_portioned(optimizer):
         return f"{type(optimizer).__name__} is not known to treat each parameter by itself"
     return None
-
-
-STATES = {"SGD": 0, "Adagrad": 1, "RMSprop": 1, "Adadelta": 2, "Rprop": 2, "ASGD": 1}
-"""States as large as the parameter that an optimizer keeps at least; others are taken to keep two, as Adam does."""
-
-
-def states_per_number(optimizer: Optimizer) -> int:
-    """How many numbers of state an optimizer keeps for each number of a parameter."""
-    groups = optimizer.param_groups
-    more = any(group.get("momentum") or group.get("amsgrad") for group in groups)
-    return STATES.get(type(optimizer).__name__, 2) + more + any(group.get("centered") for group in groups)
-
-
-def counts_on_device(optimizer: Optimizer) -> bool:
-    """Whether the optimizer keeps the number of its steps where the parameter lies, in a tensor for each."""
-    return any(group.get("fused") or group.get("capturable") for group in optimizer.param_groups)

@@ -13,7 +13,7 @@ from runtime.blocks.replacing import forward_replaced
 from runtime.device import accelerator_of, memory_limit_bytes
 from runtime.layout.chunk import Chunk
 from runtime.layout.course import Course
-from runtime.layout.deciding import Asked, Decided, decide, measure
+from runtime.layout.deciding import Asked, Decided, costs_of, decide, measure
 from runtime.layout.gradients import Gradients
 from runtime.layout.hooks import Walk, Walked
 from runtime.layout.host_lane import host_lane
@@ -21,6 +21,7 @@ from runtime.layout.log import Log
 from runtime.layout.masters import Build, Places, held_parameters, settle_states
 from runtime.layout.refusals import refused
 from runtime.layout.report import LayoutReport, layout_report
+from runtime.layout.scalers import let_scalers_wait
 from runtime.layout.store import Store
 from runtime.layout.updates import Updates, require_own_parameters
 from runtime.profile.memory import MemoryProfile
@@ -28,6 +29,7 @@ from solvers.ir.amounts import parse_budget, parse_bytes
 from solvers.ir.errors import InvalidInput
 from solvers.ir.layout import LayoutPlan
 from solvers.ir.solution import Limits
+from solvers.timeline.layout_launched import LayoutCosts
 
 WRAPPED = "_bayplan_layout"
 """The attribute of a wrapped model that holds what wraps it."""
@@ -73,6 +75,7 @@ def wrap(
     if WRAPPED in model.__dict__:
         raise InvalidInput("the model is wrapped already: unwrap(model) first")
     require_own_parameters(model, optimizer)
+    let_scalers_wait()
     _require_plain(model)
     place = accelerator_of(options["device"] if "device" in options else _device_of(model))
     wrapped = Wrapped(model, optimizer, place, _asked(budget, options, place))
@@ -136,6 +139,7 @@ class Wrapped:
     def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.device, asked: Asked) -> None:
         self.model, self.optimizer, self.device, self.asked = model, optimizer, device, asked
         self.decided: Decided | None = None
+        self._costs: LayoutCosts | None = None
         self._walk: Walk | None = None
         self._waiting: Any = None
 
@@ -168,6 +172,7 @@ class Wrapped:
     def lay_out(self, profile: MemoryProfile) -> None:
         """Decide, and move everything to its place."""
         decided = self.decided = decide(profile, self.model, self.optimizer, self.device, self.asked)
+        self._costs = costs_of(decided, self.model, self.optimizer, self.device)
         chunks = self._build(decided)
         lane = self.lane = host_lane(self.device)
         log = self.log = Log(self.device)
@@ -214,7 +219,7 @@ class Wrapped:
         """What was decided, and what the last step took."""
         if self.decided is None:
             raise InvalidInput("the layout is not decided before the first step: train one, or give wrap a step")
-        return layout_report(self.decided, self.store, self.updates, self.log)
+        return layout_report(self.decided, self._costs, self.store, self.updates, self.log)
 
     def close(self) -> None:
         """Everything to the host, where there is room."""

@@ -66,7 +66,10 @@ class _Noted:
         self._references.append(StorageWeakRef(storage))  # type: ignore[no-untyped-call]
         self._leaves[storage._cdata] = len(self._recorder.operators())
 
-    def fetch(self, tensors: Sequence[torch.Tensor]) -> None:
+    def begins(self, number: int) -> None:
+        """The schedule sees to that."""
+
+    def fetch(self, number: int, tensors: Sequence[torch.Tensor]) -> None:
         """Note that the storages are to be back now."""
         for tensor in tensors:
             self._returns.setdefault(tensor.untyped_storage()._cdata, len(self._recorder.operators()))

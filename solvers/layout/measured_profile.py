@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import msgspec
 
 from solvers.ir.hardware import Hardware
-from solvers.ir.layout import LayoutChunk, LayoutProblem
+from solvers.ir.layout import LayoutBlock, LayoutChunk, LayoutProblem
 from solvers.layout.assumptions import CPU_UPDATES_PER_S
 from solvers.layout.blocks import BlockCosts
 from solvers.layout.chunks import Chunk, Packing
@@ -21,15 +21,16 @@ BlockFigures = tuple[str, bool, tuple[int, int, int, int, int, int]]
 class MeasuredLayout:
     """A step as measured, and what it may take.
 
-    `parameter_bytes` is the size of a number on its way, `state_bytes` the optimizer's states per byte of it.
-    `stays_bytes` lie beside a byte of a persistent chunk, `away_bytes` on the host for one of any other, besides the
-    optimizer's states: gradients, masters, copies. `frozen_bytes` is what a byte of a frozen chunk has beside it, on
-    either: masters that are wider than what travels. `counter_bytes` are what the optimizer keeps on the device of each
-    parameter beside its states.
+    `moved_bytes` are the storages that swapping each block moves, one by one. `parameter_bytes` is the size of a number
+    on its way, `state_bytes` the optimizer's states per byte of it. `stays_bytes` lie beside a byte of a
+    persistent chunk, `away_bytes` on the host for one of any other, besides the optimizer's states: gradients, masters,
+    copies. `frozen_bytes` is what a byte of a frozen chunk has beside it, on either: masters that are wider than what
+    travels. `counter_bytes` are what the optimizer keeps on the device of each parameter beside its states.
     """
 
     name: str
     blocks: tuple[BlockFigures, ...]
+    moved_bytes: tuple[tuple[int, ...], ...]
     packing: Packing
     device_bytes: int
     host_bytes: int
@@ -64,7 +65,19 @@ def problem_of(measured: MeasuredLayout, hardware: Hardware) -> LayoutProblem:
         Sizes(measured.parameter_bytes, measured.state_bytes),
     )
     pairs = zip(problem.chunks, measured.packing.chunks, strict=True)
-    return msgspec.structs.replace(problem, chunks=tuple(_chunk(one, of, moves, measured) for one, of in pairs))
+    return msgspec.structs.replace(
+        problem,
+        chunks=tuple(_chunk(one, of, moves, measured) for one, of in pairs),
+        blocks=tuple(_one_by_one(*one, moves) for one in zip(problem.blocks, measured.moved_bytes, strict=True)),
+    )
+
+
+def _one_by_one(block: LayoutBlock, moved: tuple[int, ...], moves: Moves) -> LayoutBlock:
+    """A copy for each storage, each with its latency."""
+    if not moved:
+        return block
+    out_us, in_us = moves.out_of_us(moved), moves.in_of_us(moved)
+    return msgspec.structs.replace(block, swap_out_us=out_us, swap_in_us=in_us)
 
 
 def _named(figures: BlockFigures) -> NamedBlock:

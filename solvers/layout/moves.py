@@ -1,6 +1,7 @@
 """How long a rank's moves take: over its link to the host, and over the network to the other ranks."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -95,6 +96,14 @@ class Moves:
         """From the device to the host."""
         return self._out.transfer_us(size_bytes)
 
+    def in_of_us(self, sizes: Sequence[int]) -> int:
+        """Several storages from the host, one after the other."""
+        return _several_us(self._in, sizes)
+
+    def out_of_us(self, sizes: Sequence[int]) -> int:
+        """Several storages to the host, one after the other."""
+        return _several_us(self._out, sizes)
+
     def gather_us(self, size_bytes: int) -> int:
         """Every rank's share of `size_bytes` to all ranks; 0 for one rank.
 
@@ -120,3 +129,7 @@ class Moves:
         places = [group[0] for group in self.groups]
         crossings = list(pairwise([*places, places[0]])) if hosts > 2 else [(places[0], places[1])]
         return (hosts - 1) * max(reduce_scatter_us(self.hardware, pair, step) for pair in crossings)
+
+
+def _several_us(link: Link, sizes: Sequence[int]) -> int:
+    return math.ceil(sum(link.latency_us + size * 1e6 / link.bytes_per_s for size in sizes))

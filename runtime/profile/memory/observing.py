@@ -1,4 +1,7 @@
-"""Hooks that cut a training step into segments while every block of the model is checkpointed."""
+"""Hooks that cut a training step into segments while every block of the model is checkpointed.
+
+One file: whatever cuts a segment also says where the next one is and whom its work is charged to.
+"""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -15,6 +18,7 @@ from runtime.blocks.blocks import states_of
 from runtime.blocks.on_demand import Resident
 from runtime.blocks.replacing import Alias, autocast_clearing, forward_replaced
 from runtime.blocks.saved import Boundaries, SavedStorages, device_bytes, device_tensors, watching_saves
+from runtime.profile.memory.charges import Charges
 from runtime.profile.memory.lives import Lives
 from runtime.profile.memory.segments import Place, Tape
 from solvers.ir.errors import InvalidInput
@@ -42,6 +46,7 @@ class Observer:
         self.tape = Tape(device, demand.away_bytes)
         self.lives = Lives(self.boundaries, self._cut)
         self.events: dict[str, torch.Event] = {}
+        self.charges = Charges(device)
         self.forward_start = 0
         self.cached: frozenset[int] | None = None
         self.cache_end: int | None = None
@@ -50,6 +55,7 @@ class Observer:
         self._model, self._blocks, self.device = model, blocks, device
         self._states = frozenset(states_of(model))
         self._grown: set[int] = set()
+        self._names = {id(one): name for name, one in model.named_parameters()}
         unique = {one.untyped_storage()._cdata: device_bytes(one) for one in model.parameters()}
         self.parameter_bytes = sum(unique.values())
 
@@ -75,7 +81,7 @@ class Observer:
         yield self._model.register_forward_hook(lambda *_: self._move())
         for name, module in self._model.named_modules():
             if next(module.children(), None) is None:
-                yield module.register_forward_pre_hook(lambda *_, name=name: self._inside(name))
+                yield module.register_forward_pre_hook(lambda one, *_, name=name: self._inside(name, one))
                 yield module.register_forward_hook(lambda _, args, out, name=name: self._left(name, args, out))
         for parameter in self._model.parameters():
             if parameter.requires_grad:
@@ -91,7 +97,9 @@ class Observer:
     def _forward_begins(self) -> None:
         """Gradients that are there already do not grow in this step."""
         self._move()
+        self._demand.fetch(self._model)
         self._stamp(self.events, "forward")
+        self.charges.to(("forward", -1))
         self.forward_start = len(self.tape.segments)
         held = {key: one.grad for key, one in states_of(self._model).items() if one.grad is not None}
         self._grown, self.old_gradient_bytes = set(held), sum(device_bytes(one) for one in held.values())
@@ -121,9 +129,12 @@ class Observer:
     def _optimizer(self, module: str | None) -> None:
         if module is not None and "optimizer" not in self.events:
             self._stamp(self.events, "optimizer")
+        self.charges.to(None)
         self._move(run="backward", block=None, ended=0, module=module)
 
-    def _inside(self, name: str) -> None:
+    def _inside(self, name: str, module: nn.Module) -> None:
+        with self.charges.aside():
+            self._demand.fetch(module)
         self._move(module=name)
 
     def _left(self, name: str, inputs: object, outputs: object) -> None:
@@ -146,6 +157,7 @@ class Observer:
     def _turn_back(self) -> None:
         if "backward" not in self.events:
             self._stamp(self.events, "backward")
+            self.charges.to(("turn", len(self.calls)))
             torch.autograd.Variable._execution_engine.queue_callback(self._backward_over)
 
     def _backward_over(self) -> None:
@@ -154,10 +166,12 @@ class Observer:
         if place.run == "backward" and place.block is not None:
             self._backward_ends(place.block)
         self._stamp(self.events, "backward over")
+        self.charges.to(None)
 
     def _accumulated(self, parameter: torch.Tensor) -> None:
         """A gradient is there: from here on it belongs to the model's states."""
         self._move()
+        self.charges.complete(self._names[id(parameter)])
         address = parameter.untyped_storage()._cdata
         if address not in self._grown and parameter.grad is not None:
             self._grown.add(address)
@@ -221,11 +235,13 @@ class Observer:
                 tensor.register_hook(lambda _: self._backward_ends(number))  # type: ignore[no-untyped-call]
         self._move()
         self._stamp(call.events, "entering")
+        self.charges.to(None)
         self._demand.enter(module, inputs)
         self.tape.restart()
         self.tape.place = Place("forward", number, number)
         self._watch(given, inputs)
         self._stamp(call.events, "forward")
+        self.charges.to(("forward", number))
         return call
 
     def _watch(self, numbers: Iterable[int], tensors: Iterable[torch.Tensor]) -> None:
@@ -238,6 +254,7 @@ class Observer:
     def _end(self, call: Call, module: nn.Module, inputs: list[torch.Tensor], result: object) -> None:
         number = len(self.calls) - 1
         self._stamp(call.events, "forward end")
+        self.charges.to(None)
         outputs = device_tensors(result, self.device)
         numbers = [self.boundaries.add(tensor) for tensor in outputs]
         for tensor in outputs:
@@ -251,18 +268,22 @@ class Observer:
             self.lives.ask(one, len(self.tape.segments))
         self._demand.leave(module, inputs)
         self._stamp(call.events, "left")
+        self.charges.to(("behind", number))
         self.tape.restart()
 
     @contextmanager
     def _recomputing(self, call: Call, module: nn.Module, inputs: list[torch.Tensor]) -> Iterator[None]:
         number = self.calls.index(call)
         self._stamp(call.events, "recompute")
+        self.charges.to(None)
         self._move()
         self._demand.enter(module, inputs)
         self.tape.restart()
         self.tape.place = Place("recompute", number, number)
+        self.charges.to(("rest", number))
 
         def look(_: torch.Tensor) -> None:
+            self.charges.saved(number)
             self._move()
             call.last_save = len(self.tape.segments)
 
@@ -271,6 +292,7 @@ class Observer:
         self._move(run="backward", module=None, recomputed=True)
         call.recompute_end = len(self.tape.segments)
         self._stamp(call.events, "recompute end")
+        self.charges.to(("backward", number))
 
     def _backward_begins(self, number: int) -> None:
         """Called at the first gradient; a block may return a tensor of an earlier block, whose gradient comes later."""
@@ -283,6 +305,7 @@ class Observer:
         self._move()
         self.tape.place = Place("backward", number, number)
         self._stamp(self.calls[number].events, "backward")
+        self.charges.to(("backward", number))
 
     def _backward_ends(self, number: int) -> None:
         place = self.tape.place
@@ -290,6 +313,8 @@ class Observer:
             return
         self._move(block=None, ended=number, module=None, recomputed=False)
         self._stamp(self.calls[number].events, "backward end")
+        self.charges.to(None)
         self._demand.leave(self._blocks[self.calls[number].name], [])
         self._stamp(self.calls[number].events, "backward left")
+        self.charges.to(("ahead", number))
         self.tape.restart()

@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 
+from runtime.profile.memory.charges import Segment as Charged
 from runtime.profile.memory.segments import Segment
+from solvers.timeline.cost import Cost
 
 
 @dataclass(frozen=True)
@@ -13,7 +15,12 @@ class ProfiledBlock:
     and outputs under their own numbers, what is born inside under one. Transient bytes come on top of what is held: in
     forward of the inputs of a checkpointed block or of all that a kept one saves, whichever needs more; in backward of
     all that it saves. A `frozen` block saves nothing, whatever its policy, since nothing at it or before it is trained:
-    it has no backward, and its inputs count as transient.
+    it has no backward, and its inputs count as transient. `own_bytes` are its storages that nobody else holds, one by
+    one: what swapping it moves.
+
+    `forward`, `recompute` (up to the last save) and `backward` are what each pass costs of host and device, what runs
+    between two blocks in the pass before; backward in pieces, each with the parameter whose gradient it completes.
+    None where the device does not tell.
     """
 
     name: str
@@ -26,6 +33,10 @@ class ProfiledBlock:
     inputs: tuple[int, ...] = ()
     saved: tuple[int, ...] = ()
     frozen: bool = False
+    own_bytes: tuple[int, ...] = ()
+    forward: Cost | None = None
+    recompute: Cost | None = None
+    backward: tuple[Charged, ...] | None = None
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,12 @@ from dataclasses import replace
 import torch
 
 from runtime.blocks.saved import device_bytes
+from runtime.profile.memory.charges import Key
+from runtime.profile.memory.charges import Segment as Charged
 from runtime.profile.memory.observing import Call, Observer
 from runtime.profile.memory.profile import MemoryProfile, OpenCache, ProfiledBlock, ProfiledParameter
 from runtime.profile.memory.segments import Pass, Segment
+from solvers.timeline.cost import Cost, together
 
 
 class Reader:
@@ -66,29 +69,47 @@ class Reader:
         if "recompute" not in call.events:
             return self._frozen(number, call)
         shared, inside = call.saved.split()
-        self._storages.append(inside)
+        self._storages.append(sum(inside))
         saved = (*shared, len(self._storages) - 1)
         input_bytes, saved_bytes = self._own_bytes(call.inputs), self._own_bytes(saved)
         forward, backward = self._transients(number, input_bytes, saved_bytes)
+        return self._timed(
+            number,
+            ProfiledBlock(
+                name=call.name,
+                forward_us=_us(call.events["forward"], call.events["forward end"]),
+                backward_us=self._backward_us(call),
+                activation_bytes=saved_bytes,
+                input_bytes=input_bytes,
+                forward_transient_bytes=forward,
+                backward_transient_bytes=backward,
+                inputs=call.inputs,
+                saved=saved,
+                own_bytes=(*(self._storages[one] for one in shared if one not in self._shared), *inside),
+            ),
+        )
+
+    def _backward_us(self, call: Call) -> int:
         events = call.events
         end = events.get("backward end", self._observer.events["backward over"])
-        return ProfiledBlock(
-            name=call.name,
-            forward_us=_us(events["forward"], events["forward end"]),
-            backward_us=_us(events["backward"], events["recompute"]) + _us(events["recompute end"], end),
-            activation_bytes=saved_bytes,
-            input_bytes=input_bytes,
-            forward_transient_bytes=forward,
-            backward_transient_bytes=backward,
-            inputs=call.inputs,
-            saved=saved,
-        )
+        return _us(events["backward"], events["recompute"]) + _us(events["recompute end"], end)
+
+    def _timed(self, number: int, block: ProfiledBlock) -> ProfiledBlock:
+        """With what its passes cost, where the device tells; what runs behind the last block is no block's."""
+        charges, last = self._observer.charges, len(self._calls) - 1
+        keys: list[Key] = [("forward", number), ("behind", number)]
+        forward = charges.cost(*keys[: 1 + (number < last)])
+        recompute = charges.cost(("recompute", number))
+        back: list[Key] = [("backward", number), ("ahead", number)]
+        backward = charges.of(*back[: 1 + (number > 0)])
+        return _with_costs(block, forward, recompute, backward)
 
     def _frozen(self, number: int, call: Call) -> ProfiledBlock:
         plain = self._inside(number, "forward")
         transient = _peak(plain) - plain[0].start_bytes + self._own_bytes(call.inputs)
         forward_us = _us(call.events["forward"], call.events["forward end"])
-        return ProfiledBlock(call.name, forward_us, 0, 0, 0, transient, 0, inputs=call.inputs, frozen=True)
+        frozen = ProfiledBlock(call.name, forward_us, 0, 0, 0, transient, 0, inputs=call.inputs, frozen=True)
+        return self._timed(number, frozen)
 
     def _inside(self, number: int, run: Pass) -> list[Segment]:
         return [one for one in self._segments if one.place.block == number and one.place.run == run]
@@ -111,7 +132,8 @@ class Reader:
         events, calls = self._observer.events, self._calls
         begin = calls[0].events.get("backward left", events["end"])
         times = _us(events["forward"], calls[0].events["entering"]), _us(begin, events.get("optimizer", events["end"]))
-        return self._edge("first", 0, kept, self._base, times)
+        first, charges = self._edge("first", 0, kept, self._base, times), self._observer.charges
+        return _with_costs(first, charges.cost(("forward", -1)), None, charges.of(("ahead", 0)))
 
     def _last(self, first: ProfiledBlock, blocks: Sequence[ProfiledBlock]) -> ProfiledBlock:
         """What runs behind the last block, until its gradient is there."""
@@ -120,7 +142,9 @@ class Reader:
         events, call = self._observer.events, self._calls[-1]
         turn = events.get("backward", events["end"])
         times = _us(call.events["left"], turn), _us(turn, call.events.get("backward", events["backward over"]))
-        return self._edge("last", len(blocks), forward[-1].end_bytes - before, before, times)
+        last = self._edge("last", len(blocks), forward[-1].end_bytes - before, before, times)
+        charges, number = self._observer.charges, len(self._calls)
+        return _with_costs(last, charges.cost(("behind", number - 1)), None, charges.of(("turn", number)))
 
     def _edge(self, name: str, ended: int, kept: int, before: int, times: tuple[int, int]) -> ProfiledBlock:
         outside = [
@@ -148,6 +172,22 @@ def optimizer_bytes(optimizer: torch.optim.Optimizer | None, device: torch.devic
 def _peak(segments: Sequence[Segment]) -> int:
     """The most of what the segments hold, without the gradients that the step has made."""
     return max((segment.peak_bytes - segment.gradient_bytes for segment in segments), default=0)
+
+
+def _with_costs(
+    block: ProfiledBlock, forward: Cost | None, recompute: Cost | None, backward: tuple[Charged, ...] | None
+) -> ProfiledBlock:
+    """Times are then those of passes that host and device begin together."""
+    if forward is None or backward is None:
+        return block
+    return replace(
+        block,
+        forward_us=forward.alone_us,
+        backward_us=together([cost for cost, _ in backward]).alone_us,
+        forward=forward,
+        recompute=recompute,
+        backward=backward,
+    )
 
 
 def _us(begin: torch.Event, end: torch.Event) -> int:

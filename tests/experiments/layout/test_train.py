@@ -56,7 +56,9 @@ def test_layouts_stay_within_the_device_as_predicted(ran: Path) -> None:
         assert found["peak_bytes"] <= found["budget_bytes"], name
         assert abs(found["predicted_peak_bytes"] / found["peak_bytes"] - 1) <= 1e-3, name
         assert found["swapped_bytes"] > 0 and found["hidden_us"] > 0 and found["noise_equal"]
-        assert found["bound_us"] <= found["objective_us"] == found["predicted_step_us"]
+        assert found["bound_us"] <= found["objective_us"]
+        assert abs(found["predicted_lane_step_us"] / found["lane_step_us"] - 1) <= 0.02, name
+        assert found["lane_step_us"] <= found["step_us"]
     departures = rows["fsdp2-plan"].figures["departures"]
     assert any("buffers" in departure for departure in departures)
 
@@ -100,11 +102,13 @@ def test_wrong_numbers_are_seen() -> None:
     assert train_laid_out(shape, where, 4, plan).losses != plain.losses
 
 
-def test_thirteen_billion_parameters_are_planned_by_their_shapes(ran: Path) -> None:
-    """Solved and simulated on one A100 of 80 GiB; the row says that nothing was trained."""
+def test_thirteen_billion_parameters_are_executed_by_their_shapes(ran: Path) -> None:
+    """On one A100 of 80 GiB; the row says that no number was computed."""
     (row,) = (row for row in read_rows(ran / "rows.jsonl") if row.asked["policy"] == "by shapes")
     found = row.figures
-    assert row.outcome == "ok" and row.provenance.startswith("sim-shapes, ") and "not trained" in row.provenance
+    assert row.outcome == "ok" and row.provenance.startswith("sim-shapes, ") and "without numbers" in row.provenance
     assert found["parameters"] == 12_593_448_960
-    assert found["states_bytes"] > 2 * found["budget_bytes"] >= 2 * found["simulated_peak_bytes"]
-    assert found["predicted_step_us"] == found["objective_us"] >= found["bound_us"]
+    assert found["states_bytes"] > 2 * found["budget_bytes"] >= 2 * found["peak_bytes"] and found["departures"] == 0
+    assert abs(found["predicted_lane_step_us"] / found["lane_step_us"] - 1) <= 0.02
+    assert abs(found["predicted_peak_bytes"] / found["peak_bytes"] - 1) <= 1e-3
+    assert found["objective_us"] >= found["bound_us"]

@@ -1,5 +1,6 @@
 """What stands in for something else does its work, and is gone afterwards."""
 
+import inspect
 import weakref
 
 import pytest
@@ -43,3 +44,10 @@ def test_autocast_tells_when_its_copies_are_gone() -> None:
         told.append("outer over")
     assert told == ["inner over", "dropped", "outer over"]
     assert torch.clear_autocast_cache is clear
+
+
+def test_another_forward_takes_what_the_module_s_own_takes() -> None:
+    """Trainers ask for the names, to pick columns of their data."""
+    module = nn.Linear(2, 2)
+    with forward_replaced(module, lambda *args, **kwargs: None):
+        assert list(inspect.signature(module.forward).parameters) == ["input"]

@@ -11,7 +11,7 @@ from runtime.device import SimDevice
 from runtime.layout import report, unwrap, wrap
 from tests.runtime.layout.models import Language, lora, loss_of
 from tests.runtime.layout.test_loops import accumulating
-from tests.runtime.layout.training import ROOM, Layouts, Make, Trained, adamw, plain_loop, trained
+from tests.runtime.layout.training import ROOM, Layouts, Make, MakeOptimizer, Trained, adamw, plain_loop, trained
 
 
 class ByHand(nn.Module):
@@ -41,13 +41,13 @@ class ByHand(nn.Module):
         return logits
 
 
-def by_hand(make: Make, dtype: torch.dtype, loop: Any = plain_loop) -> Trained:
+def by_hand(make: Make, dtype: torch.dtype, loop: Any = plain_loop, make_optimizer: MakeOptimizer = adamw) -> Trained:
     torch.manual_seed(0)
     model = ByHand(make, dtype)
     torch.manual_seed(0)
     model.masters.load_state_dict(make().state_dict())
     torch.manual_seed(1)
-    losses = loop(model, adamw([one for one in model.parameters() if one.requires_grad]))
+    losses = loop(model, make_optimizer([one for one in model.parameters() if one.requires_grad]))
     return trained(model.masters, losses)
 
 

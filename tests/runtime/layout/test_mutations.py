@@ -100,19 +100,20 @@ def swapping(layouts: Layouts) -> LayoutPlan:
 
 
 def swap_by_hand(sim: SimDevice) -> None:
-    """One storage goes, another takes its bytes meanwhile, and it comes back."""
-    moves = vars(hooks)["Swaps"](Log(sim.device), torch.Stream(device="sim"), torch.Stream(device="sim"))
+    """A storage goes as soon as it is made, another one takes its bytes meanwhile, and it comes back."""
+    moves = vars(hooks)["Swaps"](Log(sim.device), lambda number: None)
     tensor = torch.randn(1 << 16, device="sim")
     before = tensor.cpu()
+    tensor = tensor * 2
     moves.leaving(0, [tensor])
     moves.send(tensor)
     for _ in range(4):
         other = torch.randn(1 << 16, device="sim")
         other.mul_(2)
         del other
-    moves.fetch([tensor])
+    moves.fetch(0, [tensor])
     moves.arrived(0)
-    assert torch.equal((tensor * 1).cpu(), before)
+    assert torch.equal((tensor * 1).cpu(), before * 2)
 
 
 def races_of(sim: SimDevice) -> bool:

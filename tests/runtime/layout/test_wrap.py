@@ -126,6 +126,10 @@ def test_what_is_wrong_is_said_in_a_sentence(sim: SimDevice) -> None:
         loss_of(model, 0)
     stepped(model, optimizer, 0)
     assert model.to("sim") is model
+    around = nn.ModuleList([model])  # as Lightning's module holds it
+    assert around.to("sim")[0] is model
+    with pytest.raises(InvalidInput, match="cannot be moved or converted"):
+        around.to("cpu")
     for wrong in (lambda: model.to("cpu"), model.half, lambda: model.to(torch.bfloat16), lambda: copy.deepcopy(model)):
         with pytest.raises(InvalidInput, match="a wrapped model cannot be"):
             wrong()  # type: ignore[no-untyped-call]

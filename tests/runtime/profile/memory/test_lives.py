@@ -139,6 +139,6 @@ def test_what_a_block_saves_is_shared_or_its_own() -> None:
     saved = SavedStorages(boundaries, {table.untyped_storage()._cdata}, given.device)
     for tensor in (given, inside, table, inside.view(20, 10)):
         saved.pack(tensor)
-    assert saved.split() == ((number,), 1024)  # 800 bytes, in pieces of 512
+    assert saved.split() == ((number,), (1024,))  # 800 bytes, in pieces of 512
     (outliving,) = set(saved.number_outliving()) - {number}
-    assert saved.split() == ((number, outliving), 0)
+    assert saved.split() == ((number, outliving), ())

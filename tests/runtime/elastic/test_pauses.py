@@ -1,10 +1,21 @@
 """What was there before is not looked at again by collections, and is again afterwards."""
 
 import gc
+from collections.abc import Iterator
 
 import pytest
 
 from runtime.elastic.pauses import without_long_pauses
+
+
+@pytest.fixture(autouse=True)
+def nothing_frozen() -> Iterator[None]:
+    """As a program begins; what these tests' own run has frozen is so again afterwards."""
+    theirs = gc.get_freeze_count()
+    gc.unfreeze()
+    yield
+    if theirs:
+        gc.freeze()
 
 
 def test_what_is_there_is_out_of_sight_until_the_end() -> None:

@@ -148,8 +148,7 @@ class Sweep:
         inner: Any = getattr(sweeper, "sweeper", sweeper)  # optuna's is a shell around the one that sweeps
         self.cells.inner = launcher or inner.launcher
         inner.launcher = self.cells
-        if isinstance(inner, BasicSweeper):
-            inner.validate_batch_is_legal = lambda batch: None  # type: ignore[method-assign]  # they are composed
+        inner.validate_batch_is_legal = lambda batch: None  # they are composed, and judged, already
         return sweeper
 
 

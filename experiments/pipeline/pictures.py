@@ -24,6 +24,8 @@ PASSES = {
 }
 COLOURS = ("#9aa3ab", "#c9a227", "#4aa564", "#9cc9e8", "#4c9ed9", "#7b6fae", "#8c564b", "#1f3f66", "#17becf")
 LOST = "#d62728"
+MOST_PANELS = 12
+"""More are no picture any more."""
 
 
 def bars_figure(panels: Mapping[str, Mapping[str, Mapping[str, float | None]]], title: str) -> Figure:
@@ -104,11 +106,20 @@ def _bars(start: Sequence[int], end: Sequence[int]) -> list[tuple[float, float]]
 
 
 def draw_sweep(grid: Grid[ComposedPipeline], rows: Sequence[Row]) -> None:
-    """Throughput of every cell and system as bars, a panel for each value of the first axis."""
+    """Throughput of every cell and system as bars, a panel for each value of the first axis.
+
+    Where that has more than `MOST_PANELS` values, the axis with the fewest takes its place, if it has not more.
+    """
+    counts = {axis: len({str(row.asked.get(axis)) for row in rows}) for axis in grid.axes}
+    axes = grid.axes
+    if axes and counts[axes[0]] > MOST_PANELS:
+        axes = sorted(axes, key=lambda axis: counts[axis])
+        if counts[axes[0]] > MOST_PANELS:
+            return
     panels: dict[str, dict[str, dict[str, float | None]]] = {}
     for row in rows:
         if row.outcome in ("ok", "infeasible"):
-            first, *rest = [shown(row.asked.get(axis)) for axis in grid.axes] or ["all"]
+            first, *rest = [shown(row.asked.get(axis)) for axis in axes] or ["all"]
             cell = panels.setdefault(first, {}).setdefault(" ".join(rest), {})
             cell[str(row.asked["policy"])] = row.figures.get("samples_per_s")
     if not panels:

@@ -15,6 +15,7 @@ from experiments.grid import Cell, error_row, values_of
 from experiments.kinds import study_of
 from experiments.run_directory import RunDirectory
 from experiments.study import CellFault
+from experiments.sweeping.parents import end_loky_with_parent
 from solvers.ir import BayplanError
 
 LOCK, LOG = ".lock", "log.txt"
@@ -24,6 +25,7 @@ ENDED, FAILED, FAULT, BUSY = "ended", "failed", "fault", "busy"
 
 def run_job(config: DictConfig, kind: str, wait: bool) -> str:
     """Compute a cell that nobody has computed; `wait` for a process that is at it, else say so."""
+    end_loky_with_parent()
     study = study_of(kind)
     hydra = HydraConfig.get()
     folder, overrides = RunDirectory(Path(hydra.runtime.output_dir)), tuple(hydra.overrides.task)

@@ -19,7 +19,7 @@ from solvers.ir.codec import problem_to_raw, write_json
 from solvers.ir.errors import BayplanError
 
 FOLDER = click.Path(path_type=Path, file_okay=False)
-TRACED_S = 20.0
+TRACED_S = 15.0
 """What `opt` has for a measured step."""
 
 

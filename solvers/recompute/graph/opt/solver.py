@@ -264,9 +264,8 @@ class _Optimum:
         if search.bound > proved:
             known = search.bound
             optimal = ", so that it is optimal" if known == search.objective else ""
-            search.notes.append(
-                f"an engine says, and no certificate shows, that no plan takes less than {known * self.factor} us{optimal}"
-            )
+            least = f"no plan takes less than {known * self.factor} us{optimal}"
+            search.notes.append(f"an engine says, and no certificate shows, that {least}")
             search.bound = proved
         solution = search.answer()
         if bounds is None or bounds.bound_us <= 0:

@@ -28,7 +28,7 @@ def test_a_cell_is_computed_once(tmp_path: Path) -> None:
 
 
 def test_a_cell_that_fails_is_told(tmp_path: Path) -> None:
-    with pytest.raises(BayplanError, match="tree-20-s0 on|is no name of a graph"):
+    with pytest.raises(BayplanError, match="is no name of a graph"):
         Store(tmp_path / "cells.jsonl").get(Asked(graph="tree-20-s0", solver="opt", work=0.2))
     with pytest.raises(InvalidInput, match="has no limit"):
         _ = Asked(graph="x", solver="opt").limits

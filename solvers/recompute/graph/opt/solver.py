@@ -263,8 +263,9 @@ class _Optimum:
         search.engine = ", ".join(dict.fromkeys(used)) or None
         if search.bound > proved:
             known = search.bound
-            told = "it is optimal" if known == search.objective else f"no plan takes less than {known * self.factor} us"
-            search.notes.append(f"an engine's word, which no certificate shows: {told}")
+            optimal = ", so that it is optimal" if known == search.objective else ""
+            least = f"no plan takes less than {known * self.factor} us{optimal}"
+            search.notes.append(f"an engine says, and no certificate shows, that {least}")
             search.bound = proved
         solution = search.answer()
         if bounds is None or bounds.bound_us <= 0:

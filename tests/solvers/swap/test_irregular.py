@@ -5,8 +5,8 @@ from typing import get_args
 
 import pytest
 
-from solvers.check.swap import judge_swap
 from solvers.check.swap.floor import floor_us
+from solvers.check.swap.judge import judge_swap
 from solvers.ir import Limits, SwapPlan
 from solvers.swap import MilpSwap
 from solvers.swap.evaluate import instance, least_budget

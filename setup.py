@@ -6,6 +6,9 @@ PyTorch's backend interface, which moves between releases, so it is built for on
 The environment variable BAYPLAN_NATIVE says what a machine without a compiler means: unset, an install without the
 extensions and a sentence; `require`, a failed build. `skip` builds nothing, compiler or not. A compile error is never
 hidden.
+
+Most of the time of a compiler goes into torch's headers, which every source reads. So sources of one folder are compiled
+some at a time, as one; `BAYPLAN_APART=1` compiles each by itself, which is quicker where one of them is changed often.
 """
 
 import os
@@ -20,6 +23,8 @@ from setuptools import Command, Extension, setup
 ROOT = Path(__file__).resolve().parent
 SIM_TORCH = "2.13"  # The release that csrc/sim was written for and tested on.
 NATIVE = os.environ.get("BAYPLAN_NATIVE", "")
+APART = os.environ.get("BAYPLAN_APART", "") not in {"", "0"}
+TOGETHER = 7  # So many sources are compiled as one: a unit takes some 20 s, ten of one source each would take 80.
 
 
 def say(sentence: str) -> None:
@@ -45,6 +50,24 @@ def sources(bindings: str, *folders: str) -> list[str]:
         return []
     found = [path for folder in folders for path in (ROOT / "csrc" / folder).glob("*.cpp")]
     return [bindings, *sorted(str(path.relative_to(ROOT)) for path in found)]
+
+
+def united(files: list[str], folder: Path) -> list[str]:
+    """Returns sources that include those of the same folder, some at a time; written only where they differ."""
+    folder.mkdir(parents=True, exist_ok=True)
+    apart: dict[str, list[str]] = {}
+    for file in files:
+        apart.setdefault(Path(file).parent.name, []).append(file)
+    units = []
+    for name, members in apart.items():
+        for begin in range(0, len(members), TOGETHER):
+            unit = folder / f"{name}_{begin // TOGETHER}.cpp"
+            included = [Path(member).relative_to("csrc").as_posix() for member in members[begin : begin + TOGETHER]]
+            text = "".join(f'#include "{member}"\n' for member in included)
+            if not unit.exists() or unit.read_text() != text:
+                unit.write_text(text)
+            units.append(str(unit))
+    return units
 
 
 def extensions() -> list[Extension]:
@@ -88,6 +111,8 @@ def build_extension_command() -> type[Command]:
         def build_extension(self, ext: Extension) -> None:
             shared = self.build_temp
             self.build_temp = str(Path(shared) / ext.name)
+            if not APART:
+                ext.sources = united(ext.sources, Path(self.build_temp) / "units")
             try:
                 super().build_extension(ext)
             finally:

@@ -13,7 +13,7 @@ namespace {
 
 constexpr unsigned kMost = 4096;   // storages for one request
 constexpr unsigned kAhead = 2;     // requests for which there is room when an operator begins
-constexpr unsigned kPatience = 3;  // times that the others may begin anew
+constexpr unsigned kAttempts = 3;  // times that the others may begin anew
 
 thread_local bool answering = false;
 thread_local bool catching_up = false;
@@ -81,7 +81,7 @@ bool answer_one(Follower& follower) {
 std::unique_lock<StoreMutex> lock_alone(c10::Device device) {
   std::unique_lock<StoreMutex> held(Store::of(device).lock, std::defer_lock);
   if (others_compute(device)) ++waits;
-  for (unsigned attempt = 0; attempt < kPatience && wait_for_others(device); ++attempt) {
+  for (unsigned attempt = 0; attempt < kAttempts && wait_for_others(device); ++attempt) {
     held.lock();
     if (!others_compute(device)) return held;
     held.unlock();

@@ -16,16 +16,16 @@ std::atomic<size_t> used{0};
 std::atomic<uint64_t> session{0};
 at::CallbackHandle handle = at::INVALID_CALLBACK_HANDLE;
 
-struct ThreadState {
+struct LightState {
   uint64_t session = 0;
   FrameTracker tracker;
 };
 
 FrameTracker& tracker() {
-  thread_local ThreadState state;
+  thread_local LightState state;
   const uint64_t now = session.load(std::memory_order_relaxed);
   if (state.session != now) {  // whatever an earlier recording left half-open is not ours
-    state = ThreadState{now, FrameTracker()};
+    state = LightState{now, FrameTracker()};
   }
   return state.tracker;
 }

@@ -27,7 +27,7 @@ using Three = std::tuple<Tensor, Tensor, Tensor>;
 
 constexpr int64_t kLstm = 2;  // The kind of recurrent cell, as oneDNN numbers them.
 
-constexpr int64_t kPage = 4096, kLine = 64;  // What oneDNN rounds parts of a workspace, and rows, up to.
+constexpr int64_t kWorkspacePage = 4096, kLine = 64;  // What oneDNN rounds parts of a workspace, and rows, up to.
 
 int64_t rounded(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
 
@@ -156,7 +156,7 @@ int64_t lstm_workspace_bytes(int64_t places, int64_t batch, int64_t features, in
        {steps * row_bytes(4 * hidden, item), steps * row_bytes(hidden, item), states * row_bytes(widest, item),
         states * hidden * item, states * row_bytes(widest, kFloat), states * row_bytes(widest, kFloat),
         states * hidden * kFloat})
-    bytes += rounded(part, kPage);
+    bytes += rounded(part, kWorkspacePage);
   return bytes;
 }
 

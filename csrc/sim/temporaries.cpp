@@ -13,7 +13,7 @@
 namespace sim {
 namespace {
 
-constexpr int64_t kGranule = 512;  // Of both allocators.
+constexpr int64_t kBlock = 512;  // Of both allocators.
 
 thread_local Watch* tls_watch = nullptr;
 
@@ -76,7 +76,7 @@ void add(CallShape& call, const c10::IValue& value) {
   text += ' ';
 }
 
-size_t whole_blocks(int64_t bytes) { return static_cast<size_t>((bytes + kGranule - 1) / kGranule * kGranule); }
+size_t whole_blocks(int64_t bytes) { return static_cast<size_t>((bytes + kBlock - 1) / kBlock * kBlock); }
 
 // By how many factors of e sizes differ, all together.
 double distance(const std::vector<int64_t>& one, const std::vector<int64_t>& other) {
@@ -141,7 +141,7 @@ size_t blocks_like(const TemporaryRule& rule, const CallShape& call) {
   const auto& [sizes, took] = *rule.nearest(call.sizes);
   const size_t last = sizes.size() - 1;
   const int64_t near = blocks_of({sizes[last - 2], sizes[last - 1], sizes[last], call.product->turned});
-  if (took == 0 || std::abs(static_cast<int64_t>(took) - near) < kGranule) return whole_blocks(blocks);
+  if (took == 0 || std::abs(static_cast<int64_t>(took) - near) < kBlock) return whole_blocks(blocks);
   return whole_blocks(static_cast<int64_t>(static_cast<__int128>(blocks) * took / near));
 }
 

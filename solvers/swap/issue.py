@@ -79,14 +79,14 @@ class _State:
             now = self._wait(now)
         for tensor in due:
             self._issue(tensor, op, now)
-        while self.may_issue(op, now):
+        arrived = max([now, *(self.in_end[tensor] for tensor in self.by_last.get(op, ()))])
+        while self.may_issue(op, now, arrived):
             tensor = self.pending[self.next]
             self.next += 1
             self.absent -= given.size[tensor]
             self.slack[op : given.last[tensor]] -= given.size[tensor]
             self._issue(tensor, op, now)
-        for tensor in self.by_last.get(op, ()):
-            now = max(now, self.in_end[tensor])
+        now = arrived
         self._compute(op, now)
         for tensor in self.by_first.get(op, ()):
             self.host += self.issuing
@@ -113,13 +113,16 @@ class _State:
         end, launches = now + self.given.time[op], self.given.launches
         return end if launches is None else max(end, self.host + launches.host[op] + launches.tail[op])
 
-    def may_issue(self, op: int, now: int | None = None) -> bool:
-        """Whether the next pending tensor may come back right before this op."""
+    def may_issue(self, op: int, now: int | None = None, arrived: int | None = None) -> bool:
+        """Whether the next pending tensor may come back right before this op.
+
+        `now` is when the op is ready, `arrived` when what it reads is there: the lane must not idle until it ends.
+        """
         if not self.eager or self.next == len(self.pending):
             return False
         given, tensor = self.given, self.pending[self.next]
         size, last, at = given.size[tensor], given.last[tensor], self.clock if now is None else now
-        if op >= last or op <= given.first[tensor] or self.in_free > self._end(op, at):
+        if op >= last or op <= given.first[tensor] or self.in_free > self._end(op, at if arrived is None else arrived):
             return False
         if tensor not in self.gone and self.out_end.get(tensor, NOWHERE) > at:
             return False

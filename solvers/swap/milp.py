@@ -11,18 +11,22 @@ from solvers.swap.answers import feasible, trivial, whatever_fits
 from solvers.swap.discrete import discrete
 from solvers.swap.evaluate import Instance, choices_of, instance, memory_waits
 from solvers.swap.exact import exact, largest_number
+from solvers.swap.floor import floor_ticks
 from solvers.swap.greedy import GreedySwap
-from solvers.swap.polish import Incumbent, polish, round_selection
-from solvers.swap.relaxation import fluid
+from solvers.swap.polish import Incumbent, offer_orders, polish, round_selection
+from solvers.swap.relaxation import POINTS, fluid, span
 
 SLACK = 1e-6
 """The relative tolerance of the float engines' integer searches."""
 EXACT_FLOATS = 2**53
 """Model X is not built where its coefficients would lie beyond: floats hold no larger integers exactly."""
 NO_RELAXATION = (
-    "CP-SAT cannot solve the relaxation, whose flows are fractional, so the plan is annealed, the bound is the base: "
-    "use highs or gurobi for a better bound"
+    "CP-SAT cannot solve the relaxation, whose flows are fractional, so the plan is annealed, the bound is the closed "
+    "form: use highs or gurobi for a better bound"
 )
+LEVELS = (128, 1024)
+"""The ops with rows of their own in coarse relaxations, which come before the whole one where that is much larger."""
+MUCH_LARGER = 2
 TIGHTENINGS, WAITS = 3, 8
 """The most times that model D is built; it is built again while one of the first WAITS watched ops is new."""
 POLISH_ROUNDS = 1000
@@ -81,6 +85,8 @@ class _Search:
     def run(self) -> Solution[SwapPlan]:
         """All phases within the limits; Ctrl-C keeps what there is."""
         try:
+            self._raise_bound(floor_ticks(self.given, math.inf if self.limits.work is not None else self._left()))
+            self._report()
             refused = self._begin()
             if refused is not None:
                 return refused
@@ -114,6 +120,7 @@ class _Search:
                 return found
             self.best.offer(found[0])
             self.best.offer_set([tensor for tensor, _ in found[0]])
+        offer_orders(self.given, self.best)
         for printed in (True, False):
             if self._left() <= 0:
                 break
@@ -129,16 +136,31 @@ class _Search:
         engine = {"auto": "highs"}.get(self.options.engine, self.options.engine)
         if engine == "cpsat" and not self._small():
             self.notes.append(NO_RELAXATION)
-        if engine == "cpsat" or self._done():
+        if engine == "cpsat":
             return weights
+        for most in self._levels():
+            if self._done():
+                break
+            weights = self._relax_at(most, engine) or weights
+        return weights
+
+    def _levels(self) -> list[int | None]:
+        """The sizes of model F, coarse ones first: they take a second where the whole one takes minutes."""
+        ops = span(self.given)
+        coarse = [most for most in LEVELS if MUCH_LARGER * most < ops]
+        return [*coarse, *([None] if ops < POINTS else [])]
+
+    def _relax_at(self, most: int | None, engine: str) -> list[float] | None:
+        """One model F, for 0.6 of the time left: raises the bound, offers rounded sets; the selection, where found."""
         assert self.best.makespan is not None
-        model = fluid(self.given, self.best.makespan)
+        model = fluid(self.given, self.best.makespan, most=most)
         answer = self._ask(model.model, engine, share=0.6)
-        if answer.x is not None:
-            weights = [float(answer.x[column]) for column in model.selection]
         proven = model.model.dual_bound(answer.row_duals) if answer.row_duals is not None else None
         if proven is not None:
             self._raise_bound(model.bound_ticks(proven))
+        if answer.x is None:
+            return None
+        weights = [float(answer.x[column]) for column in model.selection]
         round_selection(self.given, weights, self.best)
         self._report()
         return weights

@@ -2,8 +2,10 @@
 
 import math
 import random
-from collections.abc import Callable, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 from solvers.swap.evaluate import Choice, Instance, evaluate
 from solvers.swap.issue import issue_swap_ins
@@ -46,13 +48,27 @@ class Incumbent:
 def round_selection(given: Instance, weights: Sequence[float], incumbent: Incumbent) -> None:
     """Offer the sets that the fractional selection suggests, each completed by descending weight until memory fits."""
     ranked = sorted(range(len(weights)), key=lambda tensor: (-weights[tensor], -given.size[tensor]))
-    tried: set[int] = set()
-    for threshold in THRESHOLDS:
-        count = sum(weight > threshold for weight in weights)
-        while count <= len(ranked) and not _fits(given, ranked[:count]):
-            count += 1
-        if count not in tried:
-            tried.add(count)
+    counts = (sum(weight > threshold for weight in weights) for threshold in THRESHOLDS)
+    _offer_beginnings(given, ranked, counts, incumbent)
+
+
+def offer_orders(given: Instance, incumbent: Incumbent) -> None:
+    """Offer the fewest tensors that free enough memory, in the orders in which a step itself would take them."""
+    size, first, last = given.size, given.first, given.last
+    for key in (
+        lambda tensor: (first[tensor], -last[tensor]),
+        lambda tensor: (-last[tensor], first[tensor]),
+        lambda tensor: (first[tensor] - last[tensor], -size[tensor]),
+        lambda tensor: (-size[tensor], first[tensor]),
+    ):
+        _offer_beginnings(given, sorted(range(len(size)), key=key), [0], incumbent)
+
+
+def _offer_beginnings(given: Instance, ranked: Sequence[int], counts: Iterable[int], incumbent: Incumbent) -> None:
+    """Offer the first so many tensors of a ranking, more where memory asks for them: more never fit worse."""
+    least = bisect_left(range(len(ranked) + 1), True, key=lambda count: _fits(given, ranked[:count]))
+    for count in sorted({max(count, least) for count in counts}):
+        if count <= len(ranked):
             incumbent.offer_set(ranked[:count])
 
 
@@ -61,12 +77,7 @@ def _fits(given: Instance, selected: Sequence[int]) -> bool:
     for tensor in selected:
         change[given.first[tensor] + 1] += given.size[tensor]
         change[given.last[tensor]] -= given.size[tensor]
-    absent = 0
-    for need, step in zip(given.need, change, strict=False):
-        absent += step
-        if absent < need:
-            return False
-    return True
+    return all(absent >= need for absent, need in zip(accumulate(change), given.need, strict=False))
 
 
 def polish(

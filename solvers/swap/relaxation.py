@@ -35,9 +35,32 @@ class Fluid:
         return bound * self.unit
 
 
-def fluid(given: Instance, horizon: int, integral: bool = False) -> Fluid:
-    """Build model F; `horizon` is a makespan that some plan reaches, so no optimal time lies beyond it."""
-    return FluidBuilder(given, horizon, integral).build()
+def fluid(given: Instance, horizon: int, integral: bool = False, most: int | None = None) -> Fluid:
+    """Build model F; `horizon` is a makespan that some plan reaches, so no optimal time lies beyond it.
+
+    With `most` about that many ops keep rows of their own: a coarse model, a relaxation of the whole one.
+    """
+    points = None if most is None else coarse_points(given, most)
+    return FluidBuilder(given, horizon, integral, points).build()
+
+
+def span(given: Instance) -> int:
+    """The number of ops from the first use of a tensor to the last: those that may have rows."""
+    return max(given.last) - min(given.first) + 1
+
+
+def coarse_points(given: Instance, most: int) -> Integers:
+    """The first and the last use, the largest need, and others at even distances in time, `most` in all or a few more.
+
+    A gap loosens the model by the time that it takes at the most, so even times are better than even numbers of ops.
+    """
+    low, high = min(given.first), max(given.last)
+    if high - low < most:
+        return np.arange(low, high + 1)
+    ends = np.array(given.before)
+    even = np.searchsorted(ends, np.linspace(ends[low], ends[high], most))
+    heaviest = max(range(low, high + 1), key=given.need.__getitem__)
+    return np.unique(np.clip([low, heaviest, high, *even], low, high))
 
 
 def _points(given: Instance) -> Integers:
@@ -57,8 +80,8 @@ def _power_of_two(value: float) -> float:
 class FluidBuilder:
     """One column family and one row family a method, in the README's order."""
 
-    def __init__(self, given: Instance, horizon: int, integral: bool) -> None:
-        self.given, self.points = given, _points(given)
+    def __init__(self, given: Instance, horizon: int, integral: bool, points: Integers | None = None) -> None:
+        self.given, self.points = given, _points(given) if points is None else points
         self.count = len(self.points)
         self.builder = ModelBuilder("swap-fluid")
         self.unit_bytes = _power_of_two(max(given.size))
@@ -123,8 +146,8 @@ class FluidBuilder:
 
     def _volumes(self) -> None:
         """(F2) What has become free to leave before an op, and what is due at its start."""
-        place = np.searchsorted(self.points, np.array(self.given.first))
-        self._cumulate("freed", self.freed, place + 1)
+        place = np.searchsorted(self.points, np.array(self.given.first), side="right")  # a use may lie between points
+        self._cumulate("freed", self.freed, place)
         self._cumulate("due", self.due, np.searchsorted(self.points, np.array(self.given.last)))
 
     def _cumulate(self, name: str, total: Integers, place: Integers, amount: Array | None = None) -> None:
@@ -199,7 +222,7 @@ class FluidBuilder:
         calls, due = (add(self.count, 0, whole, name=name) for name in ("calls", "due_calls"))
         sent = add(self.count, 0, whole, name="sent")
         one = np.ones_like(self.size)
-        self._cumulate("sent", sent, np.searchsorted(self.points, np.array(self.given.first)) + 1, one)
+        self._cumulate("sent", sent, np.searchsorted(self.points, np.array(self.given.first), side="right"), one)
         self._cumulate("due_calls", due, np.searchsorted(self.points, np.array(self.given.last)), one)
         self._rows("called", [(calls, 1.0), (due, -1.0)], lower=0.0)
         self._rows("calls", [(calls[1:], 1.0), (calls[:-1], -1.0)], lower=0.0)

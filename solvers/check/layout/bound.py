@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import combinations, product
+from itertools import combinations, islice, product
 from typing import Any
 
 from solvers.check.certificate import (
@@ -27,14 +27,16 @@ from solvers.check.certificate import (
     require_cover,
 )
 from solvers.check.layout.floor import base_us, peak_of
-from solvers.check.layout.judge import judge_layout
+from solvers.check.layout.judge import device_peak, host_bytes, judge_layout
 from solvers.check.layout.least import least_buffers, least_device_bytes
 from solvers.check.layout.relaxation import LayoutRelaxation
 from solvers.ir.fields import LARGEST as MOST_US
-from solvers.ir.layout import POLICIES, LayoutPlan, LayoutProblem
+from solvers.ir.layout import POLICIES, LayoutPlan, LayoutProblem, Policy
 
 MOST_DECISIONS = 20_000
-"""More decisions than this are not judged one by one."""
+"""More decisions than this are not judged one by one, nor are more choices of policies looked at."""
+MOST_SETS = 4_096
+"""More sets of persistent chunks than this are not looked at."""
 
 
 def add_up_floor(problem: LayoutProblem, certificate: Mapping[str, Any]) -> tuple[list[str], float]:
@@ -92,25 +94,40 @@ def _states_bytes(problem: LayoutProblem) -> int:
 def add_up_decisions(problem: LayoutProblem, certificate: Mapping[str, Any]) -> tuple[list[str], float]:
     """`every-decision/1`: the least end of all valid decisions, infinite where there is none."""
     fault = _not_alone(certificate)
-    blocks = sum(block.choice for block in problem.blocks)
-    count = len(POLICIES) ** blocks * 2 ** len(problem.chunks) * (len(problem.chunks) + 1)
-    if not fault and count > MOST_DECISIONS:
-        fault = [f"there are up to {count} decisions, and no more than {MOST_DECISIONS} are judged one by one"]
+    policies, sets = len(POLICIES) ** sum(block.choice for block in problem.blocks), 2 ** len(problem.chunks)
+    if not fault and (policies > MOST_DECISIONS or sets > MOST_SETS):
+        told = f"{policies} choices of policies and {sets} of persistent chunks"
+        fault = [f"there are {told}, and no more than {MOST_DECISIONS} and {MOST_SETS} are looked at"]
+    plans = [] if fault else list(islice(_decisions(problem), MOST_DECISIONS + 1))
+    if len(plans) > MOST_DECISIONS:
+        fault = [f"more decisions fit than {MOST_DECISIONS}, and no more than {MOST_DECISIONS} are judged one by one"]
     if fault:
         return fault, -math.inf
-    ends = (judge_layout(problem, plan).objective_us for plan in _decisions(problem))
+    ends = (judge_layout(problem, plan).objective_us for plan in plans)
     return [], min((end for end in ends if end is not None), default=math.inf)
 
 
 def _decisions(problem: LayoutProblem) -> Iterator[LayoutPlan]:
-    """All, except for buffers beyond the chunks that use them: these stay empty."""
+    """Those that the device has room for, except for buffers beyond the chunks that use them: these stay empty."""
     numbers = range(len(problem.chunks))
     options = [POLICIES if block.choice else POLICIES[:1] for block in problem.blocks]
-    for count in range(len(numbers) + 1):
-        for persistent in combinations(numbers, count):
-            for buffers in range(len(numbers) - count + 1):
-                for policies in product(*options):
-                    yield LayoutPlan(persistent=persistent, buffers=buffers, policies=policies)
+    by_peak = sorted(_peaks(problem, options))
+    for persistent in (chosen for count in range(len(numbers) + 1) for chosen in combinations(numbers, count)):
+        for buffers in range(least_buffers(problem, persistent), len(numbers) - len(persistent) + 1):
+            taken = buffers * problem.chunk_bytes
+            taken += sum(problem.chunk_bytes + problem.chunks[chunk].persistent_bytes for chunk in persistent)
+            for peak, policies in by_peak:
+                if taken + peak > problem.device_bytes:
+                    break
+                plan = LayoutPlan(persistent=persistent, buffers=buffers, policies=policies)
+                if host_bytes(problem, plan) <= problem.host_bytes:
+                    yield plan
+
+
+def _peaks(problem: LayoutProblem, options: list[tuple[Policy, ...]]) -> Iterator[tuple[int, tuple[Policy, ...]]]:
+    """What policies take of the device where nothing else does, what is there in any case included."""
+    for policies in product(*options):
+        yield device_peak(problem, LayoutPlan(persistent=(), buffers=0, policies=policies))[0], policies
 
 
 def _not_alone(certificate: Mapping[str, Any]) -> list[str]:

@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,7 @@ from solvers.layout.evaluate import instance
 from solvers.layout.exact.bound import BoundTree
 from solvers.layout.exact.local import Incumbent, improve, starts
 from solvers.layout.exact.model import host_model, memory_model, relaxation
-from solvers.layout.exact.small import decisions, try_all
+from solvers.layout.exact.small import fitting, try_all
 from solvers.layout.least import Least
 from solvers.layout.search import Search
 
@@ -46,7 +47,7 @@ class ExactLayout:
 
     OPTIMAL where a plan's lane time meets the bound, which always has a certificate; what the engine's own tree says
     beyond it is told in `reason`. `engine` (highs, gurobi, auto) solves the relaxation; with cpsat there is none, and
-    the bound is weaker. Problems of at most `every_decision` decisions are counted out, those of
+    the bound is weaker. Problems of which at most `every_decision` decisions fit are counted out, those of
     more than `most_blocks` blocks and chunks together have no relaxation either.
     """
 
@@ -86,8 +87,8 @@ class _Search:
         try:
             if self.least.device_bytes > self.problem.device_bytes:
                 self._lack()
-            elif decisions(self.given) <= min(self.options.every_decision, MOST_COUNTED):
-                self._count()
+            elif (plans := fitting(self.given, min(self.options.every_decision, MOST_COUNTED))) is not None:
+                self._count(plans)
             else:
                 self._search()
         except KeyboardInterrupt:
@@ -100,10 +101,10 @@ class _Search:
         if not self.least.is_exact and self._is_small():
             self._least()
 
-    def _count(self) -> None:
-        """Every decision: the optimum, or that there is none."""
+    def _count(self, plans: Sequence[LayoutPlan]) -> None:
+        """Every decision that fits: the optimum, or that there is none."""
         self._begin_with_search()
-        if not try_all(self.best, self._done):
+        if not try_all(self.best, plans, self._done):
             self._note_time()
             return
         self.certificate = EVERY_DECISION

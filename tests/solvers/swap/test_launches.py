@@ -15,6 +15,7 @@ from solvers.ir.codec import problem_from_raw, problem_sha256, problem_to_raw
 from solvers.swap import CapuchinSwap, GreedySwap, MilpSwap
 from solvers.swap.discrete import discrete
 from solvers.swap.evaluate import choices_of, evaluate, instance, least_budget
+from solvers.swap.floor import floor_ticks
 from solvers.swap.launches import launches_of, unswapped_us
 from solvers.swap.limited import cost_of_missing, limited
 from solvers.swap.relaxation import fluid
@@ -180,7 +181,7 @@ def test_no_bound_exceeds_the_optimum_and_launches_raise_it() -> None:
         relaxation = fluid(given, horizon)
         answer = solve(relaxation.model, QUICK, "highs")
         assert answer.row_duals is not None
-        bounds.append(relaxation.bound_ticks(relaxation.model.dual_bound(answer.row_duals)))
+        bounds += [relaxation.bound_ticks(relaxation.model.dual_bound(answer.row_duals)), floor_ticks(given)]
         whole = discrete(given, horizon, given.busy)
         if whole is not None and seed % 4 == 0:
             searched = solve(whole.model, QUICK, "highs").bound

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from solvers.check.layout.bound import (
     MOST_DECISIONS,
+    MOST_SETS,
     add_up_decisions,
     add_up_floor,
     add_up_least_memory,
@@ -146,8 +147,12 @@ def test_counting_again_gives_the_optimum_or_that_nothing_fits() -> None:
     for seed in range(25):
         problem = random_problem(seed)
         assert add_up_decisions(problem, form) == ([], optimum(problem) or math.inf)
-    many = replace(problem, blocks=problem.blocks * 4)
+    many = replace(problem, blocks=problem.blocks * 8)
     faults, proved = add_up_decisions(many, form)
+    assert proved == -math.inf
+    assert f"no more than {MOST_DECISIONS} and {MOST_SETS} are looked at" in faults[0]
+    ample = replace(problem, blocks=(problem.blocks * 8)[:8], device_bytes=10**6, host_bytes=10**6)
+    faults, proved = add_up_decisions(ample, form)
     assert proved == -math.inf
     assert f"no more than {MOST_DECISIONS} are judged one by one" in faults[0]
 

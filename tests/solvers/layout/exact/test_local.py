@@ -1,15 +1,18 @@
 """Local search: what it keeps is valid and measured exactly, and it finds the optimum of tiny problems."""
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from solvers.check.layout.judge import judge_layout
-from solvers.ir import LayoutPlan, LayoutProblem
+from solvers.ir import LayoutPlan, LayoutProblem, Limits, Status
 from solvers.layout.evaluate import instance
 from solvers.layout.exact.local import Incumbent, filled, fits, improve, starts
-from solvers.layout.exact.small import decisions, try_all
-from tests.solvers.layout.brute_force import optimum, random_problem
+from solvers.layout.exact.small import fitting, try_all
+from solvers.layout.exact.solver import ExactLayout
+from solvers.layout.least import Least
+from tests.solvers.layout.brute_force import decisions, optimum, random_problem
 from tests.solvers.layout.test_instances import generated
 from tests.strategies import layout_plans, layout_problems
 
@@ -78,7 +81,31 @@ def test_the_same_seed_gives_the_same_plan() -> None:
 def test_counting_tries_all(seed: int) -> None:
     problem = random_problem(seed)
     best = Incumbent(instance(problem))
-    assert decisions(best.given) <= 4000
-    assert try_all(best, lambda: False)
+    plans = fitting(best.given, 4000)
+    assert plans is not None
+    assert try_all(best, plans, lambda: False)
     assert best.end_us == optimum(problem)
-    assert not try_all(best, lambda: True)
+    assert not plans or not try_all(best, plans, lambda: True)
+
+
+def test_what_counts_is_how_many_decisions_fit() -> None:
+    """Five blocks and three chunks have 7,776 decisions, of which a tight device leaves some hundred."""
+    counted = 0
+    for seed in range(400):
+        drawn = random_problem(seed)
+        if (len(drawn.blocks), len(drawn.chunks)) != (4, 3):
+            continue
+        problem = msgspec.structs.replace(drawn, blocks=(*drawn.blocks, drawn.blocks[0]))
+        problem = msgspec.structs.replace(problem, device_bytes=Least(instance(problem)).device_bytes + 3)
+        plans = fitting(instance(problem), 4000)
+        fits = [plan for plan in decisions(problem) if not judge_layout(problem, plan).violations]
+        assert plans is not None
+        assert set(plans) == set(fits)
+        assert fitting(instance(problem), len(fits) - 1) is None
+        answer = ExactLayout().solve(problem, Limits())
+        assert answer.objective == min(judge_layout(problem, plan).objective_us or 0 for plan in fits)
+        assert answer.status is Status.OPTIMAL
+        counted += 1
+        if counted == 5:
+            break
+    assert counted == 5

@@ -1,7 +1,7 @@
 """Keeps Python's garbage collector from stopping the supervisor just when it is to hear of a failure.
 
 A full collection looks at all objects and lets no thread run meanwhile: what imports leave (300,000 objects) takes it
-0.15 s on a core of its own, and more than three seconds were seen where a dozen processes waited for two cores.
+0.15 s on a core of its own, and 0.85 s were seen where a dozen processes waited for two cores.
 """
 
 import gc

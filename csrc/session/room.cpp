@@ -228,9 +228,10 @@ uint64_t Session::most_needed() const {
   return std::max(most_needed_, known ? running.distinct + needs_.of(running.info->id, running.given) : 0);
 }
 
-uint64_t Session::whole_segments(uint64_t bytes) const {
-  const uint64_t unit = (grounds_.segments() == Segments::kExpandable ? uint64_t{20} : uint64_t{2}) << 20;
-  return (bytes + unit - 1) / unit * unit;
+// No segment or page of any kind is smaller.
+uint64_t Session::whole_segments(uint64_t bytes) {
+  constexpr uint64_t kUnit = uint64_t{2} << 20;
+  return (bytes + kUnit - 1) / kUnit * kUnit;
 }
 
 uint64_t Session::least_bytes_for(uint64_t bytes) const {

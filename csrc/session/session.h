@@ -87,7 +87,7 @@ class Session final : public Follower {
   // What the allocator takes from the driver for a request.
   uint64_t room_for(uint64_t bytes) const;
   uint64_t most_needed() const;
-  uint64_t whole_segments(uint64_t bytes) const;
+  static uint64_t whole_segments(uint64_t bytes);
   uint64_t shortage_in_arena(unsigned requests) const;
   void renew_arena_if_due(const OpenFrames& own);
   void mend_arena(const OpenFrames& own);

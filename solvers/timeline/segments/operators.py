@@ -6,15 +6,20 @@ from typing import NamedTuple
 
 import msgspec
 
-from solvers.ir.fields import require
+from solvers.ir.errors import InvalidProblem
 from solvers.ir.graph import OpGraph
 from solvers.timeline.segments.settings import (
     LARGE_SEGMENT,
+    MOST_SMALL,
+    MOST_UNSPLIT_REST,
     SEGMENT_GRANULE,
     SMALL_SEGMENT,
+    SMALLEST_BLOCK,
     is_small,
     rounded,
 )
+
+LEAST_LARGE = MOST_SMALL + SMALLEST_BLOCK
 
 
 class OperatorNeed(NamedTuple):
@@ -28,15 +33,18 @@ def most_needed(graph: OpGraph) -> OperatorNeed:
     """The operator of a step that needs most at once, in whole segments: a lower bound of every budget.
 
     Counted are its arguments, each tensor once, and the blocks that it takes itself, at the moment when these are most;
-    blocks rounded as the allocator rounds them, small and large ones in segments (of a step recorded with expandable
-    segments: pages) of their own. Where the blocks lie, what other segments hold, and what cannot leave for other
-    reasons is left out, so that a budget above it may still be too small. Raises `InvalidProblem` for a graph that was
-    not profiled where memory comes in segments.
+    tensors rounded as the allocator rounds them, of other blocks of the large pool the least that they may have been
+    requested for (so much less, `MOST_UNSPLIT_REST`, may not have been cut off); small and large ones in segments (of a
+    step recorded with expandable segments: pages) of their own. Where the blocks lie, what other segments hold, and
+    what cannot leave for other reasons is left out, so that a budget above it may still be too small. Raises
+    `InvalidProblem` for a graph that was not profiled where memory comes in segments.
     """
     told = graph.requests
-    require(told is not msgspec.UNSET, "the graph tells no requests: profile the step where memory comes in segments")
+    if told is msgspec.UNSET:
+        raise InvalidProblem("the graph tells no requests: profile the step where memory comes in segments")
     sizes = {tensor.id: tensor.bytes for tensor in graph.tensors}
     given = [_Held(sizes[tensor] for tensor in set(op.inputs)) for op in graph.ops]
+    exact = {block: sizes[tensor] for tensor, block in told.block_of}
     own: dict[int, _Held] = defaultdict(_Held)
     taken: dict[int, tuple[int, int]] = {}
     most = OperatorNeed(0, 0)
@@ -46,8 +54,9 @@ def most_needed(graph: OpGraph) -> OperatorNeed:
             if taker >= 0:
                 own[taker].add(-freed)
         elif op >= 0:
-            taken[block] = (op, size)
-            own[op].add(size)
+            least = exact.get(block, size if is_small(size) else max(size - MOST_UNSPLIT_REST, LEAST_LARGE))
+            taken[block] = (op, least)
+            own[op].add(least)
             most = max(most, OperatorNeed(own[op].segments(given[op], expandable=told.expandable), op))
     for op, held in enumerate(given):
         most = max(most, OperatorNeed(held.segments(_Held(), expandable=told.expandable), op))

@@ -428,6 +428,9 @@ class SwapSession:
     def pool_bytes(self) -> int:
         """What the allocator has for requests above 1 MiB where there is an arena, else 0."""
     @property
+    def small_peak_bytes(self) -> int:
+        """The most that it has held for other requests."""
+    @property
     def least_bytes(self) -> int:
         """What the allocator would have to hold for the latest request that nothing could be freed for, at least."""
     def least_bytes_for(self, bytes: int) -> int:

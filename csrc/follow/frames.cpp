@@ -103,7 +103,18 @@ void OpenFrames::start_computing() {
   computing[device_].fetch_add(1, std::memory_order_relaxed);
 }
 
+void OpenFrames::see_requests(const at::RecordFunction& frame) {
+  requests_.reset();  // before the next one listens
+  requests_ = std::make_unique<Requests>(device_);
+  requesting_ = &frame;
+}
+
+const Requests* OpenFrames::requests_of(const at::RecordFunction& frame) const {
+  return requesting_ == &frame && requests_->complete() ? requests_.get() : nullptr;
+}
+
 void OpenFrames::let_go(const at::RecordFunction& frame) {
+  if (requesting_ == &frame) requests_->stop();
   unpin(frame);
   if (outermost_ == &frame) outermost_ = nullptr;
   if (computing_ != &frame) return;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "follow/follower.h"
+#include "follow/requests.h"
 #include "profiler/operators.h"
 
 namespace bayplan::swap {
@@ -66,11 +67,17 @@ class OpenFrames {
   // The counted operator that the thread is in, if a session follows it.
   const at::RecordFunction* outermost() const { return outermost_; }
   void set_outermost(const at::RecordFunction& frame) {
-    if (outermost_ == nullptr) outermost_ = &frame;
+    if (outermost_ != nullptr) return;
+    outermost_ = &frame;
+    requesting_ = nullptr;
   }
   // The operator works on the device from now on.
   void start_computing();
   bool computes() const { return computing_ != nullptr; }
+  // From now on it is seen what the operator takes, until the thread lets go of it.
+  void see_requests(const at::RecordFunction& frame);
+  // What that operator has taken, also when it has just ended; null where it is not seen.
+  const Requests* requests_of(const at::RecordFunction& frame) const;
   // The frame holds nothing any more. Before anything that may wait for the store.
   void let_go(const at::RecordFunction& frame);
 
@@ -99,6 +106,8 @@ class OpenFrames {
   bool other_device_ = false;
   const at::RecordFunction* outermost_ = nullptr;
   const at::RecordFunction* computing_ = nullptr;  // the same once it counts as computing
+  std::unique_ptr<Requests> requests_;
+  const at::RecordFunction* requesting_ = nullptr;
   std::vector<Elsewhere> elsewheres_ = {};
   std::vector<WeakStorage> made_ = {};
 };

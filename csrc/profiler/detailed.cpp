@@ -83,6 +83,7 @@ class Recordings final : public torch::profiler::impl::ProfilerStateBase {
 
   bool memoryProfilingEnabled() const override { return true; }
   void reportMemoryUsage(void* block, int64_t bytes, size_t total, size_t /*reserved*/, c10::Device device) override {
+    if (report_listener != nullptr) report_listener->on_report(block, bytes, device);
     for_each([&](DetailedRecorder& recorder) { recorder.on_memory(block, bytes, total, device); });
   }
   torch::profiler::impl::ActiveProfilerType profilerType() override {
@@ -132,6 +133,8 @@ bool contains(const std::vector<uint32_t>& values, uint32_t value) {
 }
 
 }  // namespace
+
+bool recorded_here() { return Recordings::of_thread() != nullptr; }
 
 void set_launch_meter(c10::DeviceType device, LaunchMeter meter) {
   metered.store(device);

@@ -22,6 +22,9 @@ struct LaunchTimes {
   bool host_waited;  // the host waited for the device
 };
 
+// Whether a recorder takes the reports of memory on the calling thread, and tells its `report_listener` of them.
+bool recorded_here();
+
 // Where a device knows what launching costs, it says so: the four numbers of `LaunchTimes` for all that ran on the
 // current stream since the last call.
 using LaunchMeter = void (*)(int64_t* numbers);

@@ -34,6 +34,14 @@ class Returning {
   static inline thread_local bool on_ = false;
 };
 
+// Told of what the device's allocator reports on its thread while a recorder takes these reports.
+class ReportListener {
+ public:
+  virtual ~ReportListener() = default;
+  virtual void on_report(const void* block, int64_t bytes, c10::Device device) = 0;
+};
+inline thread_local ReportListener* report_listener = nullptr;
+
 // Called by the stores, in the place of running recorders, with every storage that is about to leave its block.
 inline std::atomic<void (*)(c10::StorageImpl&)> leaving_observer{nullptr};
 

@@ -9,7 +9,8 @@
 namespace bayplan::swap {
 namespace {
 
-constexpr size_t kMostWindows = 32;  // that are looked at in turn
+constexpr size_t kMostWindows = 32;                  // that are looked at in turn
+constexpr uint64_t kSmallBytes = uint64_t{1} << 20;  // requests of at most so much have segments of their own
 
 bool goes(const Span& span, const Layout::MayGo& may_go) { return span.storage && (span.leaving || may_go(span)); }
 
@@ -20,7 +21,6 @@ uint64_t block_of(uint64_t bytes) { return static_cast<uint64_t>(block_bytes(byt
 // In an expandable segment the arena is joined with what is free around it, so that a block may begin before it or end
 // behind it.
 Layout::Layout(const Arena& arena, const Tracker& tracker) : arena_{arena.begin, arena.end} {
-  for (const Range& range : arena.unseen) spans_.push_back({range.begin, range.end, nullptr, {}, false});
   for (const auto& [address, tracked] : tracker) {
     StoragePtr storage = tracked.storage.lock();
     if (storage == nullptr) continue;
@@ -31,6 +31,12 @@ Layout::Layout(const Arena& arena, const Tracker& tracker) : arena_{arena.begin,
     if (block == nullptr || end <= arena_.begin || begin >= arena_.end) continue;
     const bool leaving = entry != nullptr && entry->place == Place::kLeaving;
     spans_.push_back({begin, end, &tracked, std::move(storage), leaving});
+  }
+  for (const Range& range : arena.unseen) {
+    const bool seen =
+        std::any_of(spans_.begin(), spans_.end(), [&](const Span& one) { return one.begin == range.begin; });
+    if (!seen && range.end > arena_.begin && range.begin < arena_.end)
+      spans_.push_back({range.begin, range.end, nullptr, {}, false});
   }
   std::sort(spans_.begin(), spans_.end(), [](const Span& one, const Span& other) { return one.begin < other.begin; });
 }
@@ -47,6 +53,48 @@ uint64_t Layout::largest_gap() const {
     if (gap_end(place) > gap_begin(place)) largest = std::max<uint64_t>(largest, gap_end(place) - gap_begin(place));
   }
   return largest;
+}
+
+namespace {
+
+std::vector<Range>::iterator best_of(std::vector<Range>& ranges, uint64_t bytes) {
+  auto best = ranges.end();
+  for (auto range = ranges.begin(); range != ranges.end(); ++range) {
+    if (range->bytes() >= bytes && (best == ranges.end() || range->bytes() < best->bytes())) best = range;
+  }
+  return best;
+}
+
+// Makes a range free again, together with those beside it.
+void give_back(std::vector<Range>& ranges, Range freed) {
+  for (auto range = ranges.begin(); range != ranges.end();) {
+    const bool beside = range->begin == freed.end || range->end == freed.begin;
+    if (beside) freed = {std::min(freed.begin, range->begin), std::max(freed.end, range->end)};
+    range = beside ? ranges.erase(range) : range + 1;
+  }
+  ranges.push_back(freed);
+}
+
+}  // namespace
+
+bool Layout::serves(const std::vector<Requests::Event>& events) const {
+  std::vector<Range> free = gaps(1);
+  std::vector<Range> given;
+  for (const Requests::Event& event : events) {
+    if (event.bytes == 0) {
+      if (given[event.number].bytes() > 0) give_back(free, given[event.number]);
+      continue;
+    }
+    given.push_back({});
+    if (event.bytes <= kSmallBytes) continue;
+    const auto found = best_of(free, event.bytes);
+    if (found == free.end()) return false;
+    const bool whole = found->bytes() - event.bytes <= kSmallBytes;  // so little is not cut off
+    const uintptr_t end = whole ? found->end : found->begin + event.bytes;
+    given.back() = {found->begin, end};
+    found->begin = end;
+  }
+  return true;
 }
 
 std::vector<Range> Layout::gaps(uint64_t bytes) const {
@@ -125,13 +173,6 @@ std::vector<Shift> Layout::elsewhere(const Window& window) const {
     if (gap_end(place) <= gap_begin(place)) continue;
     (place < window.first || place > window.behind ? outside : inside).push_back({gap_begin(place), gap_end(place)});
   }
-  const auto best_of = [](std::vector<Range>& ranges, uint64_t bytes) {
-    auto best = ranges.end();
-    for (auto range = ranges.begin(); range != ranges.end(); ++range) {
-      if (range->bytes() >= bytes && (best == ranges.end() || range->bytes() < best->bytes())) best = range;
-    }
-    return best;
-  };
   std::vector<const Span*> moving;
   for (size_t place = window.first; place < window.behind; ++place) moving.push_back(&spans_[place]);
   std::stable_sort(moving.begin(), moving.end(), [](const Span* one, const Span* other) {
@@ -146,13 +187,7 @@ std::vector<Shift> Layout::elsewhere(const Window& window) const {
     if (within != inside.end() && within->bytes() <= found->bytes()) return {};
     shifts.push_back({span->storage, found->begin, found->end});
     found->begin += bytes;
-    Range freed{span->begin, span->end};
-    for (auto range = inside.begin(); range != inside.end();) {
-      const bool beside = range->begin == freed.end || range->end == freed.begin;
-      if (beside) freed = {std::min(freed.begin, range->begin), std::max(freed.end, range->end)};
-      range = beside ? inside.erase(range) : range + 1;
-    }
-    inside.push_back(freed);
+    give_back(inside, {span->begin, span->end});
   }
   return shifts;
 }

@@ -9,6 +9,7 @@
 #include <functional>
 #include <vector>
 
+#include "follow/requests.h"
 #include "session/state.h"
 
 namespace bayplan::swap {
@@ -44,6 +45,8 @@ class Layout {
   std::vector<Range> gaps(uint64_t bytes) const;
   // How many blocks of that size fit beside each other or in different gaps.
   uint64_t fitting(uint64_t bytes) const;
+  // Whether the allocator, which takes the smallest free range that holds a block, would find one for each request.
+  bool serves(const std::vector<Requests::Event>& events) const;
   // Neighbours which, once gone, leave room for a block of that size together with the gaps between them: those of the
   // fewest bytes that are not leaving anyway, among equals those that no operator used for longest. Empty where there
   // is no such room among the storages that may go.

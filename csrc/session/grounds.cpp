@@ -53,6 +53,11 @@ void Grounds::note_small() {
   small_peak_ = std::max(small_peak_, static_cast<uint64_t>(stats_of(state_).reserved_bytes[kSmall].peak));
 }
 
+uint64_t Grounds::small_peak_bytes() {
+  note_small();
+  return small_peak_;
+}
+
 void Grounds::look(uint64_t limit_bytes) {
   if (!state_.arena.there() || making_) return;
   const auto stats = stats_of(state_);
@@ -84,15 +89,16 @@ bool Grounds::is_good(uint64_t limit_bytes) const {
   return layout.free_bytes() - layout.largest_gap() <= tolerated && to_take(limit_bytes) <= tolerated;
 }
 
-// What the limit leaves, but for small requests.
+// What the limit leaves, but for small requests: these get no more than half of it, as without an arena the driver is
+// asked for 20 MiB at once, which there may not be.
 uint64_t Grounds::to_take(uint64_t limit_bytes) const {
   const auto stats = stats_of(state_);
   const uint64_t small = now(stats.reserved_bytes, kSmall);
   const uint64_t unseen = state_.iterations == 1 ? limit_bytes / kUnseenShare : 0;
   const uint64_t expected = std::max(small, small_peak_) - small + kSpare + std::max(unseen, more_);
-  const uint64_t kept = now(stats.reserved_bytes, kAllPools) + expected;
   const uint64_t unit = segments_ == Segments::kExpandable ? 20 * kMiB : 2 * kMiB;
-  return kept < limit_bytes ? (limit_bytes - kept) / unit * unit : 0;
+  const uint64_t left = limit_bytes - std::min(limit_bytes, now(stats.reserved_bytes, kAllPools));
+  return (left - std::min(expected, left / 2)) / unit * unit;
 }
 
 void Grounds::take(uint64_t bytes) {

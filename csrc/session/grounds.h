@@ -43,6 +43,8 @@ class Grounds {
   // Gives the arena back, as another stream will ask for memory that it has to get from the driver.
   void dissolve(const Pins& pins);
   void forget() { state_.arena = {}; }
+  // The most that the allocator has held for requests of at most 1 MiB.
+  uint64_t small_peak_bytes();
   // Whether it asks the allocator for the arena now: nothing leaves for that.
   bool making() const { return making_; }
   // What the allocator has for requests above 1 MiB, in the arena and in use elsewhere.

@@ -7,6 +7,9 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <vector>
+
+#include "follow/requests.h"
 
 namespace bayplan::swap {
 
@@ -18,25 +21,52 @@ struct Arguments {
 
 class OperatorNeeds {
  public:
-  // An operator of that id, with arguments of so many bytes, has asked for so many in all.
-  void learn(uint32_t id, const Arguments& given, uint64_t asked) {
+  using Way = std::vector<Requests::Event>;
+
+  // An operator of that id, with arguments of so many bytes, has asked for so many at once or, where that was not seen,
+  // in all; `events` are what was seen.
+  void learn(uint32_t id, const Arguments& given, uint64_t asked, const Way& events) {
+    if (alike_.size() >= kMostAlike) alike_.clear();
+    Alike& same = alike_[key_of(id, given)];
+    if (events.empty() && !same.ways.empty()) return;  // it was seen before
     Need& need = needs_[id];
     need.ratio = std::max(need.ratio, ratio_of(asked, given.bytes));
     need.arguments = std::max(need.arguments, given.bytes);
     need.asked = std::max(need.asked, asked);
-    if (alike_.size() >= kMostAlike) alike_.clear();
-    uint64_t& same = alike_[key_of(id, given)];
-    same = std::max(same, asked);
+    same.asked = std::max(same.asked, asked);
+    if (std::find(same.ways.begin(), same.ways.end(), events) == same.ways.end()) same.ways.push_back(events);
+    same.varies = same.varies || same.ways.size() > kMostWays || events.size() > kMostEvents;
+    if (same.varies) same.ways.clear();
   }
 
   // Whether one with such arguments has run.
   bool knows(uint32_t id, const Arguments& given) const { return alike_.count(key_of(id, given)) > 0; }
 
+  // What such operators have asked for and given back, in order: each way that was seen, and none where nothing was, or
+  // too much that differs.
+  const std::vector<Way>& ways(uint32_t id, const Arguments& given) const {
+    static const std::vector<Way> none;
+    const auto same = alike_.find(key_of(id, given));
+    return same == alike_.end() ? none : same->second.ways;
+  }
+
+  // What its next request is for, after these; 0: not known.
+  uint64_t next(uint32_t id, const Arguments& given, const Way& before) const {
+    uint64_t most = 0;
+    for (const Way& way : ways(id, given)) {
+      if (way.size() <= before.size() || !std::equal(before.begin(), before.end(), way.begin())) continue;
+      const auto rest = way.begin() + static_cast<std::ptrdiff_t>(before.size());
+      const auto found = std::find_if(rest, way.end(), [](const Requests::Event& event) { return event.bytes > 0; });
+      if (found != way.end()) most = std::max(most, found->bytes);
+    }
+    return most;
+  }
+
   // At most so many bytes, as far as is known; of an operator that never ran four times its arguments, or eight times
   // the largest one where there are many.
   uint64_t of(uint32_t id, const Arguments& given) const {
     const auto same = alike_.find(key_of(id, given));
-    if (same != alike_.end()) return same->second;
+    if (same != alike_.end()) return same->second.asked;
     const auto found = needs_.find(id);
     if (found == needs_.end()) return std::min(4 * given.bytes, 8 * given.largest);
     const Need& need = found->second;
@@ -46,11 +76,18 @@ class OperatorNeeds {
 
  private:
   static constexpr size_t kMostAlike = 4096;  // programs whose sizes never come again
+  static constexpr size_t kMostEvents = 64;   // of longer ones only the most that they have at once is kept
+  static constexpr size_t kMostWays = 4;
 
   struct Need {
     double ratio = 0;
     uint64_t arguments = 0;
     uint64_t asked = 0;
+  };
+  struct Alike {
+    uint64_t asked = 0;
+    std::vector<Way> ways = {};
+    bool varies = false;
   };
   static double ratio_of(uint64_t bytes, uint64_t base) {
     return static_cast<double>(bytes) / static_cast<double>(std::max<uint64_t>(base, 1));
@@ -60,7 +97,7 @@ class OperatorNeeds {
     return c10::hash_combine(c10::hash_combine(id, given.bytes), given.largest);
   }
   ska::flat_hash_map<uint32_t, Need> needs_;
-  ska::flat_hash_map<uint64_t, uint64_t> alike_;  // what operators with such arguments have asked for
+  ska::flat_hash_map<uint64_t, Alike> alike_;  // what operators with such arguments have asked for
 };
 
 }  // namespace bayplan::swap

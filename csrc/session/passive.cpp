@@ -76,15 +76,38 @@ bool PassiveSwaps::make_room(uint64_t bytes, const Pins& pins, bool others_leave
   while (!fits()) {
     if (!others_leave || others_compute(state_.device)) return false;
     if (swap_out_any(block, pins)) continue;
+    if (make_room_around(block, pins, known)) return true;
     put_together(pins, known.size());
     return fits();
   }
   return true;
 }
 
-// Nothing more may leave but what the operator itself is about to use: that lies where it lay, and may divide what is
-// free. It leaves and comes back at once, to the lowest place, which costs twice its time on the link and is all that
-// is left to be done. Whoever was sent away comes back, whatever happens on the way.
+// No neighbours may leave that make room together, as what the operator itself is about to use lies between them: it
+// lay where it lay. So the others leave, whoever they are, those that nobody used for longest first, until moving what
+// is left makes room.
+bool PassiveSwaps::make_room_around(uint64_t bytes, const Pins& pins, const Pins& known) {
+  std::vector<Span> others;
+  const Layout layout(state_.arena, state_.tracker);
+  uint64_t room = layout.free_bytes();
+  for (const Span& span : layout.spans()) {
+    if (span.storage == nullptr || !(span.leaving || may_leave(*span.tracked, *span.storage, pins))) continue;
+    room += span.end - span.begin;
+    others.push_back(span);
+  }
+  if (room < bytes) return false;
+  std::stable_sort(others.begin(), others.end(),
+                   [](const Span& one, const Span& other) { return one.tracked->last_use < other.tracked->last_use; });
+  for (const Span& span : others) {
+    send_away(*span.storage);
+    if (Layout(state_.arena, state_.tracker).largest_gap() >= bytes || gather(bytes, known)) return true;
+  }
+  return false;
+}
+
+// Nothing more may leave but what the operator itself is about to use, and no move makes room: that leaves and comes
+// back at once, to the lowest place, which costs twice its time on the link and is all that is left to be done. Whoever
+// was sent away comes back, whatever happens on the way.
 void PassiveSwaps::put_together(const Pins& pins, size_t fixed) {
   const Layout layout(state_.arena, state_.tracker);
   if (fixed >= pins.size() || layout.free_bytes() - layout.largest_gap() < state_.arena.bytes() / kScattered) return;

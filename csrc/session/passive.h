@@ -43,6 +43,7 @@ class PassiveSwaps {
   uint64_t largest_bytes() const;
 
  private:
+  bool make_room_around(uint64_t bytes, const Pins& pins, const Pins& known);
   void put_together(const Pins& pins, size_t fixed);
   StoragePtr choose(uint64_t missing, const Pins& pins, uint64_t newest, bool residents) const;
   StoragePtr choose_by_address(uint64_t bytes, const Pins& pins, uint64_t newest, bool residents) const;

@@ -23,6 +23,16 @@ uint64_t pages_bytes(uint64_t bytes) {
   return kSmallPage + (bytes + kLargePage - 1) / kLargePage * kLargePage;
 }
 
+// Of the latest frame's arguments, each storage once.
+uint64_t distinct_bytes(const OpenFrames& own) {
+  Pins pins(own.pins().begin() + static_cast<std::ptrdiff_t>(own.first()), own.pins().end());
+  std::sort(pins.begin(), pins.end());
+  pins.erase(std::unique(pins.begin(), pins.end()), pins.end());
+  uint64_t bytes = 0;
+  for (const c10::StorageImpl* storage : pins) bytes += block_of(storage->nbytes());
+  return bytes;
+}
+
 // Under a policy room is looked for only for operators that take more than this part of the arena: by moving blocks,
 constexpr uint64_t kManyMoves = 64;
 // and by swapping, too.
@@ -51,7 +61,7 @@ bool Session::relieve(uint64_t missing, unsigned attempt, const Pins& pins) {
   if (!freed && attempt > 0) {
     const auto kept = static_cast<uint64_t>(memory().active_bytes[kAllPools].current);
     kept_bytes_ = kept;
-    least_bytes_ = kept + room_for(passive_.largest_bytes());
+    least_bytes_ = std::max(kept + room_for(passive_.largest_bytes()), whole_segments(most_needed()));
   }
   return freed;
 }
@@ -116,30 +126,45 @@ uint64_t Session::shortage_without_cache(unsigned requests) {
 
 // The driver gives nothing more: what counts are ranges of free addresses.
 uint64_t Session::shortage_in_arena(unsigned requests) const {
-  const uint64_t most = std::max(asked_, std::max<uint64_t>(block_of(passive_.largest_bytes()), 1));
+  const uint64_t most = asked_ > 0 ? asked_ : std::max<uint64_t>(block_of(passive_.largest_bytes()), 1);
   const uint64_t wanted = std::min(most, state_.arena.bytes());
   return Layout(state_.arena, state_.tracker).fitting(wanted) >= requests ? 0 : wanted;
 }
 
-// The allocator does not say how much it is asked for, only that it has no such block. Where the operator that runs has
-// been given something, and how much such an operator asks for is known, it asks for the rest at most. A gap that would
-// hold the rest but not all of it holds what the operator was given, then, which nobody sees before it ends. (Where one
-// holds all of it, the request is one of at most 1 MiB, which is not served from the arena.)
+// The allocator does not say how much it is asked for, only that it has no such block. Where such an operator has run,
+// its requests are known, one by one; else the operator that runs asks at most for the rest of what it is supposed to.
+// What it was given lies where it was seen. Where that was not seen (a profiler listens in our place), a gap that would
+// hold the rest but not all of it holds what the operator was given. (Where one holds all of it, the request is one of
+// at most 1 MiB, which is not served from the arena.)
 void Session::begin_request() {
   if (budget_.has_value()) grounds_.look(*budget_);
   if (!state_.arena.there()) return;
-  const Layout layout(state_.arena, state_.tracker);
   const RunningOperator& running = state_.running;
-  const bool known = running.frame != nullptr && running.given.bytes > 0;
-  const uint64_t wanted = known ? needs_.of(running.info->id, running.given) : passive_.largest_bytes();
-  const uint64_t had = running.before > 0 ? given_out() - running.before : 0;
-  const bool whole = layout.largest_gap() >= block_of(wanted);
-  if (known && !whole && had > 0 && had < wanted && needs_.knows(running.info->id, running.given)) {
-    asked_ = block_of(wanted - had);
-    state_.arena.unseen = layout.gaps(asked_);
+  const bool given = running.frame != nullptr && running.given.bytes > 0;
+  const uint64_t wanted = given ? needs_.of(running.info->id, running.given) : passive_.largest_bytes();
+  const Requests* own = running.frame == nullptr ? nullptr : OpenFrames::of_thread(device_).requests_of(*running.frame);
+  if (own != nullptr) note_blocks(*own);
+  const Layout layout(state_.arena, state_.tracker);
+  const uint64_t more = layout.largest_gap() + block_of(1);
+  const uint64_t next = own == nullptr ? 0 : needs_.next(running.info->id, running.given, own->events());
+  if (next > 0) {
+    asked_ = std::max(block_of(next), more);  // a gap that is larger holds what nobody has seen
+  } else if (own != nullptr) {
+    asked_ = std::max(block_of(wanted - std::min(wanted, own->bytes())), more);
   } else {
-    asked_ = std::max(block_of(wanted), layout.largest_gap() + block_of(1));
+    const uint64_t had = running.before > 0 ? given_out() - running.before : 0;
+    const bool whole = layout.largest_gap() >= block_of(wanted);
+    const bool known = given && needs_.knows(running.info->id, running.given);
+    const bool rest = known && !whole && had > 0 && had < wanted;
+    asked_ = rest ? block_of(wanted - had) : std::max({block_of(wanted), block_of(passive_.largest_bytes()), more});
+    if (rest) state_.arena.unseen = layout.gaps(asked_);
   }
+}
+
+void Session::note_blocks(const Requests& own) {
+  state_.arena.unseen.clear();
+  for (const Requests::Block& block : own.blocks())
+    state_.arena.unseen.push_back({block.begin, block.begin + block.bytes});
 }
 
 void Session::end_request() {
@@ -147,7 +172,7 @@ void Session::end_request() {
   state_.arena.unseen.clear();
 }
 
-void Session::make_room_for_operator(const at::RecordFunction& frame, const OpenFrames& own) {
+void Session::make_room_for_operator(const at::RecordFunction& frame, OpenFrames& own) {
   const Lock held(store_.lock);
   RunningOperator& running = state_.running;
   if (running.frame != &frame) return;
@@ -156,17 +181,30 @@ void Session::make_room_for_operator(const at::RecordFunction& frame, const Open
     running.given.bytes += bytes;
     running.given.largest = std::max(running.given.largest, bytes);
   }
-  const uint64_t need = needs_.of(running.info->id, running.given);
+  running.distinct = distinct_bytes(own);
+  const auto& ways = needs_.ways(running.info->id, running.given);
+  const Layout layout(state_.arena, state_.tracker);
+  if (ways.empty() || !std::all_of(ways.begin(), ways.end(), [&](const auto& way) { return layout.serves(way); }))
+    make_room_for(needs_.of(running.info->id, running.given), own);
   running.before = given_out();
+  own.see_requests(frame);
+}
+
+void Session::make_room_for(uint64_t need, const OpenFrames& own) {
   if (transfers_.has_policy() && need < state_.arena.bytes() / kManyMoves) return;
   const bool large = !transfers_.has_policy() || need >= state_.arena.bytes() / kManyOperators;
   passive_.make_room(need, own.pins(), /*others_leave=*/large, own.first());
-  running.before = given_out();
 }
 
 void Session::learn_needs() {
   const RunningOperator& running = state_.running;
-  if (running.before > 0) needs_.learn(running.info->id, running.given, given_out() - running.before);
+  if (running.before == 0) return;
+  const Requests* own = OpenFrames::of_thread(device_).requests_of(*running.frame);
+  if (own != nullptr) {
+    most_needed_ = std::max(most_needed_, running.distinct + own->peak_bytes());
+    return needs_.learn(running.info->id, running.given, own->peak_bytes(), own->events());
+  }
+  needs_.learn(running.info->id, running.given, given_out() - running.before, {});
 }
 
 void Session::renew_arena_if_due(const OpenFrames& own) {
@@ -181,6 +219,23 @@ void Session::mend_arena(const OpenFrames& own) {
   const Lock held(store_.lock);
   if (!is_active() || !budget_.has_value() || others_compute(device_) || compute_.is_elsewhere()) return;
   grounds_.mend(*budget_, own.pins());
+}
+
+// Whatever leaves: the most that an operator has had at once with its arguments, or the one that runs will have.
+uint64_t Session::most_needed() const {
+  const RunningOperator& running = state_.running;
+  const bool known = running.frame != nullptr && !needs_.ways(running.info->id, running.given).empty();
+  return std::max(most_needed_, known ? running.distinct + needs_.of(running.info->id, running.given) : 0);
+}
+
+// No segment or page of any kind is smaller.
+uint64_t Session::whole_segments(uint64_t bytes) {
+  constexpr uint64_t kUnit = uint64_t{2} << 20;
+  return (bytes + kUnit - 1) / kUnit * kUnit;
+}
+
+uint64_t Session::least_bytes_for(uint64_t bytes) const {
+  return least_bytes_ == 0 ? 0 : std::max(kept_bytes_ + room_for(bytes), whole_segments(most_needed()));
 }
 
 uint64_t Session::room_for(uint64_t bytes) const {

@@ -52,11 +52,13 @@ class Session final : public Follower {
   void renew_arena() { grounds_.ask(); }
   // What the allocator has for requests above 1 MiB where there is an arena, else 0.
   uint64_t pool_bytes() const { return grounds_.pool_bytes(); }
+  // The most that it has held for the others.
+  uint64_t small_peak_bytes() { return grounds_.small_peak_bytes(); }
   // What the allocator would have to hold for the latest request that nothing could be freed for, at least; 0: there
   // was none.
   uint64_t least_bytes() const { return least_bytes_; }
   // The same where that request is known to be of so many bytes.
-  uint64_t least_bytes_for(uint64_t bytes) const { return least_bytes_ == 0 ? 0 : kept_bytes_ + room_for(bytes); }
+  uint64_t least_bytes_for(uint64_t bytes) const;
   // If more than the budget is in use: sends away what was there before, until it is not or nothing more may leave. The
   // peak counts anew if it succeeded.
   Descent come_down();
@@ -84,6 +86,8 @@ class Session final : public Follower {
  private:
   // What the allocator takes from the driver for a request.
   uint64_t room_for(uint64_t bytes) const;
+  uint64_t most_needed() const;
+  static uint64_t whole_segments(uint64_t bytes);
   uint64_t shortage_in_arena(unsigned requests) const;
   void renew_arena_if_due(const OpenFrames& own);
   void mend_arena(const OpenFrames& own);
@@ -92,8 +96,11 @@ class Session final : public Follower {
   // The same where nothing is known of operators, nor is memory page-locked.
   bool begins() const { return state_.arena.there() && state_.iterations == 1; }
   // The operator has all its arguments.
-  void make_room_for_operator(const at::RecordFunction& frame, const OpenFrames& own);
+  void make_room_for_operator(const at::RecordFunction& frame, OpenFrames& own);
+  void make_room_for(uint64_t need, const OpenFrames& own);
   void learn_needs();
+  // Where the operator that runs has blocks, during a request.
+  void note_blocks(const Requests& own);
   uint64_t given_out() const { return static_cast<uint64_t>(memory().allocated_bytes[kAllPools].allocated); }
   using StoreLock = std::unique_lock<StoreMutex>;
 
@@ -125,6 +132,7 @@ class Session final : public Follower {
   OperatorNeeds needs_;
   uint64_t kept_bytes_ = 0;
   uint64_t least_bytes_ = 0;
+  uint64_t most_needed_ = 0;                // by an operator that has run, with its arguments
   uint64_t between_bytes_ = 0;              // free, on pages that blocks in use kept when the cache was last emptied
   uint64_t asked_ = 0;                      // bytes of a block that the allocator does not have, at least
   uint64_t retries_ = 0;                    // of the allocator, when the iteration began

@@ -22,7 +22,8 @@ struct RunningOperator {
   Phase phase = Phase::kForward;
   uint64_t number = 0;
   Arguments given = {};
-  uint64_t before = 0;  // bytes that the allocator had given out, all in all
+  uint64_t before = 0;    // bytes that the allocator had given out, all in all
+  uint64_t distinct = 0;  // of the arguments, each storage once
 };
 
 // Device addresses.

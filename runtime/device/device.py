@@ -131,6 +131,11 @@ def limited_memory(device: torch.device, budget_bytes: int) -> Iterator[None]:
         restore()
 
 
+def move_limit(device: torch.device, budget_bytes: int) -> None:
+    """Within `limited_memory`: let the allocator hold at most so many bytes from now on, instead."""
+    (_limit_sim if device.type == "sim" else _limit_cuda)(device, budget_bytes)
+
+
 def _sim_capacity(device: torch.device) -> int:
     return int(load("runtime._sim").capacity(index_of(device)))
 

@@ -40,9 +40,14 @@ class HeldSteps:
         if done.refusal is None:
             return
         least = least_held(self._graph, self._schedule, settings, runs)
+        needs = f"need {least} bytes of segments, but the allocator of {self._device} may hold {limit} bytes"
+        if held is None:
+            raise InvalidInput(
+                f"the plan's tensors {needs}, as far as a profile in exact bytes tells, which takes what no tensor "
+                "explains for one block: profile the step on this allocator, as bayplan fit does, and plan it again"
+            )
         raise InvalidInput(
-            f"the plan's tensors need {least} bytes of segments, but the allocator of {self._device} may hold {limit} "
-            "bytes: give it that much, or profile the step and plan it again for the limit"
+            f"the plan's tensors {needs}: give it that much, or profile the step and plan it again for the limit"
         )
 
     def told(self) -> str | None:

@@ -5,16 +5,22 @@ from dataclasses import replace
 
 import torch
 
-from runtime.device import memory_stats, reset_peak_memory, segment_settings
+from runtime.device import memory_stats, move_limit, reset_peak_memory, segment_settings
 from runtime.device.native import core
-from solvers.timeline.segments.settings import LARGE_SEGMENT, SegmentSettings
+from solvers.timeline.segments.settings import LARGE_SEGMENT, SMALL_SEGMENT, SegmentSettings
+
+SMALL_LEFT = 9 << 20
+"""Left to small requests beyond what they have held: less than the least request that pages are mapped for."""
+FEW_PAGES = 4
+"""A budget of fewer pages stays as it is: which of them the first iteration leaves free is chance."""
 
 
 class SegmentLimit:
     """How a session keeps a budget on a device; `settings` is None where the allocator holds exact bytes.
 
-    `limit_bytes` is what the allocator is told so that it holds no more than the budget: it compares its limit before
-    it maps the last page of an expandable segment, and may pass it by that page.
+    `limit_bytes` is what the allocator is told so that it holds no more than the budget. It compares its limit before
+    it maps the last page of an expandable segment, and may pass it by that page (20 MiB): unless what is left beside
+    whole pages is too little for any request that is served by pages.
     """
 
     def __init__(self, device: torch.device, budget_bytes: int, engine: core.SwapSession) -> None:
@@ -22,8 +28,31 @@ class SegmentLimit:
         self._engine = engine
         self._budget_bytes = budget_bytes
         self.settings = segment_settings(device, budget_bytes)
-        page = LARGE_SEGMENT if self.settings is not None and self.settings.expandable else 0
-        self.limit_bytes = max(1, budget_bytes - page)
+        self.limit_bytes = budget_bytes
+        if self._by_pages:
+            self.limit_bytes = budget_bytes - LARGE_SEGMENT
+            small = _small_bytes(device) + SMALL_SEGMENT
+            if self.limit_bytes < LARGE_SEGMENT + small:  # not one page is left
+                self.limit_bytes = self._whole_pages(small)
+
+    @property
+    def _by_pages(self) -> bool:
+        return self.settings is not None and self.settings.expandable
+
+    def _whole_pages(self, small_bytes: int) -> int:
+        """A limit under which pages for large requests leave so little to small ones, which need so much."""
+        pages = max(0, self._budget_bytes - small_bytes - SMALL_LEFT // 2) // LARGE_SEGMENT
+        return min(self._budget_bytes, pages * LARGE_SEGMENT + small_bytes + SMALL_LEFT)
+
+    def adapt(self) -> None:
+        """An iteration has ended: what small requests need is known, and all other pages may go to the arena."""
+        if not self._by_pages or not self.pool_bytes or self._budget_bytes < FEW_PAGES * LARGE_SEGMENT:
+            return
+        limit = self._whole_pages(self._engine.small_peak_bytes)
+        if limit != self.limit_bytes:
+            self.limit_bytes = limit
+            move_limit(self._device, limit)
+            self._engine.set_budget(limit)
 
     @property
     def kind(self) -> core.SwapSegments:
@@ -84,6 +113,10 @@ class SegmentLimit:
         if self.settings is None:
             return None
         return max(earlier_bytes, memory_stats(self._device).reserved_peak_bytes if active else 0)
+
+
+def _small_bytes(device: torch.device) -> int:
+    return int(torch.accelerator.memory_stats(device)["reserved_bytes.small_pool.current"])
 
 
 _UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}

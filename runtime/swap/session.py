@@ -199,6 +199,8 @@ class Session:
     def _boundary(self) -> None:
         kept = self._kept_error()
         self._control.end()
+        if self.active:
+            self._segments.adapt()
         if kept is not None:
             raise kept
 

@@ -2,6 +2,7 @@
 
 from solvers.timeline.segments.allocator import Refused, Segments
 from solvers.timeline.segments.headroom import PlanAt, least_planned, planned_and_held
+from solvers.timeline.segments.operators import OperatorNeed, most_needed
 from solvers.timeline.segments.replay import Event, Moment, Refusal, Replayed, least_limit, replay
 from solvers.timeline.segments.requests import Requests, held_before, recorded, repeated, under_schedule
 from solvers.timeline.segments.settings import SegmentSettings
@@ -10,6 +11,7 @@ from solvers.timeline.segments.steps import StepHeld, held_by_steps, least_held,
 __all__ = [
     "Event",
     "Moment",
+    "OperatorNeed",
     "PlanAt",
     "Refusal",
     "Refused",
@@ -23,6 +25,7 @@ __all__ = [
     "least_held",
     "least_limit",
     "least_planned",
+    "most_needed",
     "planned_and_held",
     "recorded",
     "repeated",

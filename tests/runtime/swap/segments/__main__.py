@@ -27,8 +27,13 @@ def main(words: list[str]) -> None:
     for row in trials(programs or PROGRAMS, techniques):
         rows.append(row)
         print(line(row), flush=True)
-    refused = sum(bool(row.refused) for row in rows)
-    print(f"\nkept: {sum(row.kept for row in rows)} of {len(rows)}; refused: {refused}")
+    infeasible = sum(row.infeasible for row in rows)
+    refused = sum(bool(row.refused) for row in rows) - infeasible
+    calm = sum(row.calm for row in rows)
+    print(
+        f"\nkept: {sum(row.kept for row in rows)} of {len(rows)} ({calm} without a retry after warm-up); "
+        f"infeasible: {infeasible}; refused though feasible as far as is known: {refused}"
+    )
 
 
 if __name__ == "__main__":

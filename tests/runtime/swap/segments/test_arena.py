@@ -108,7 +108,7 @@ def test_states_of_the_first_step_do_not_divide_what_is_free(
         for _ in range(STEPS):
             step()
         free, largest = largest_free_bytes(sim)
-    assert largest > 0.9 * free
+    assert largest > 0.8 * free  # a state of 2 MiB may have moved since, to make room
 
 
 def test_blocks_that_are_never_cut_get_segments_as_they_come(plain: tuple[list[torch.Tensor], int]) -> None:

@@ -90,6 +90,19 @@ def test_a_plan_of_bytes_is_refused_before_its_step_begins() -> None:
     use_sim()
 
 
+def test_a_profile_in_exact_bytes_says_that_it_knows_too_little() -> None:
+    """The plan itself fits; what is refused is what such a profile tells of it."""
+    exact = use_sim().device
+    graph = profiled(SMALL(exact), exact, [])
+    budget = int(0.6 * max(graph.memory_bytes))
+    schedule = planner("greedy-swap")(graph, sim_hardware(), budget).plan
+    trained, device = started(expandable=False)
+    executor = SwapExecutor(schedule, graph)
+    with limited_memory(device, budget), pytest.raises(InvalidInput, match="as far as a profile in exact bytes tells"):
+        executor.run(trained.step)
+    use_sim()
+
+
 def test_a_step_that_finds_no_segment_says_how_much_is_held() -> None:
     """The step hoards what no operator made, so that the profile cannot be told from it."""
     trained, device = started(expandable=False)

@@ -18,8 +18,10 @@ from runtime.device import (
 )
 from runtime.profile import profile_step
 from runtime.swap import SwapExecutor, session
+from runtime.swap.stages import Stage
 from solvers.ir.errors import BayplanError
 from solvers.planner import planner
+from solvers.timeline.segments import most_needed
 from tests.runtime.swap.segments.larger import SHAPES_ONLY, WITH_BYTES
 from tests.runtime.swap.segments.programs import PROGRAMS, Trained
 
@@ -36,9 +38,12 @@ Technique = Literal["session", "plan"]
 class Trial:
     """One program under one budget. Bytes; `refused` says why it ended before its last step, or is empty.
 
-    Retries are those of all steps, `late_retries` those of the last half, when everything was seen before, and
-    `late_returns` how many segments or pages went back to the driver then. `used_bytes` is the most that tensors took
-    then: what lacks to the budget is headroom. `slower` is the time of a step then, as a multiple of the plain one.
+    `least_bytes` is what the step's most demanding operator needs at once (`solvers.timeline.segments.most_needed`):
+    below it no policy can keep a budget. Retries are those of all steps, `warm_retries` those after the `warm_up` steps
+    (of a session those of its stage WarmUp, of a plan those until the profile is made), `late_retries` those of the
+    last four, when everything was seen before, and `late_returns` how many segments or pages went back to the driver
+    then. `used_bytes` is the most that tensors took then: what lacks to the budget is headroom. `slower` is the time of
+    a step then, as a multiple of the plain one.
     """
 
     program: str
@@ -48,9 +53,12 @@ class Trial:
     plain_allocated_bytes: int
     plain_reserved_bytes: int
     budget_bytes: int
+    least_bytes: int
     reserved_bytes: int
     ooms: int
     retries: int
+    warm_up: int
+    warm_retries: int
     late_retries: int
     late_returns: int
     used_bytes: int
@@ -68,6 +76,16 @@ class Trial:
         """Whether the budget was kept as a GPU would ask for it."""
         return not self.refused and self.equal and self.late_retries == 0 and self.reserved_bytes <= self.budget_bytes
 
+    @property
+    def calm(self) -> bool:
+        """Whether it was kept without a retry after warm-up."""
+        return self.kept and self.warm_retries == 0
+
+    @property
+    def infeasible(self) -> bool:
+        """Whether it was refused, and rightly: the budget is less than one operator needs."""
+        return bool(self.refused) and self.budget_bytes < self.least_bytes
+
 
 @dataclass(frozen=True)
 class Plain:
@@ -77,6 +95,7 @@ class Plain:
     allocated_bytes: int
     reserved_bytes: int
     step_us: float
+    least_bytes: int
 
 
 def ready(program: str, expandable: bool) -> torch.device:
@@ -92,16 +111,22 @@ def plain(program: str, expandable: bool) -> Plain:
     losses = [trained.step().cpu() for _ in range(STEPS - LATE)]
     stats, late = memory_stats(device), _Late(device)
     losses += [trained.step().cpu() for _ in range(LATE)]
-    return Plain(losses, stats.peak_bytes, stats.reserved_peak_bytes, late.counts()[2])
+    step_us = late.counts()[2]
+    graph = profile_step(trained.step, device, warmup=0)
+    return Plain(losses, stats.peak_bytes, stats.reserved_peak_bytes, step_us, most_needed(graph).bytes)
 
 
-def in_session(trained: Trained, device: torch.device, budget: int) -> Iterator[torch.Tensor]:
-    with session(budget, device=device):
+Ran = tuple[torch.Tensor, bool]
+"""The loss of a step, and whether the next one belongs to the warm-up."""
+
+
+def in_session(trained: Trained, device: torch.device, budget: int) -> Iterator[Ran]:
+    with session(budget, device=device) as swapping:
         for _ in range(STEPS):
-            yield trained.step()
+            yield trained.step(), swapping.report().stage == Stage.WARM_UP.value
 
 
-def under_plan(trained: Trained, device: torch.device, budget: int) -> Iterator[torch.Tensor]:
+def under_plan(trained: Trained, device: torch.device, budget: int) -> Iterator[Ran]:
     """The first step is measured without a budget: what it cached is given back before the others."""
     losses: list[torch.Tensor] = []
 
@@ -110,7 +135,7 @@ def under_plan(trained: Trained, device: torch.device, budget: int) -> Iterator[
         return losses[-1]
 
     graph = profile_step(step, device, model=trained.model, optimizer=trained.optimizer)
-    yield from losses
+    yield from ((loss, number + 1 < len(losses)) for number, loss in enumerate(losses))
     plan = planner("greedy-swap")(graph, sim_hardware(), budget).plan
     assert plan is not None
     torch.accelerator.empty_cache()
@@ -118,10 +143,10 @@ def under_plan(trained: Trained, device: torch.device, budget: int) -> Iterator[
     executor = SwapExecutor(plan, graph)
     with limited_memory(device, budget):
         for _ in range(STEPS - len(losses)):
-            yield executor.run(step).value
+            yield executor.run(step).value, False
 
 
-TECHNIQUES: dict[Technique, Callable[[Trained, torch.device, int], Iterator[torch.Tensor]]] = {
+TECHNIQUES: dict[Technique, Callable[[Trained, torch.device, int], Iterator[Ran]]] = {
     "session": in_session,
     "plan": under_plan,
 }
@@ -156,9 +181,12 @@ def attempt(program: str, technique: Technique, fraction: float, expandable: boo
     losses: list[torch.Tensor] = []
     refused, late = "", None
     stats, counts = memory_stats(device), (0, 0, 0.0)
+    warm_up = warm_retries = 0
     try:
-        for loss in TECHNIQUES[technique](trained, device, budget):
+        for loss, warming in TECHNIQUES[technique](trained, device, budget):
             losses.append(loss.cpu())
+            if warming or len(losses) == 1:
+                warm_up, warm_retries = len(losses) + warming, memory_stats(device).retries
             if len(losses) == STEPS - LATE:
                 late = _Late(device)
             stats = memory_stats(device)
@@ -176,10 +204,13 @@ def attempt(program: str, technique: Technique, fraction: float, expandable: boo
         plain_allocated_bytes=without.allocated_bytes,
         plain_reserved_bytes=without.reserved_bytes,
         budget_bytes=budget,
+        least_bytes=without.least_bytes,
         reserved_bytes=stats.reserved_peak_bytes,
         used_bytes=stats.peak_bytes,
         ooms=stats.ooms,
         retries=stats.retries,
+        warm_up=warm_up,
+        warm_retries=stats.retries - warm_retries,
         late_retries=counts[0],
         late_returns=counts[1],
         slower=counts[2] / without.step_us,
@@ -201,8 +232,9 @@ def trials(
 
 
 HEAD = (
-    "| program | technique | budget | expandable | plain: allocated, reserved (MiB) | budget (MiB) | reserved (MiB) "
-    "| headroom (%) | ooms | retries, late | returns, late | x plain | equal | outcome |\n"
+    "| program | technique | budget | expandable | plain: allocated, reserved (MiB) | budget, least (MiB) "
+    "| reserved (MiB) "
+    "| headroom (%) | ooms | retries: all, after warm-up (steps), late | returns, late | x plain | equal | outcome |\n"
     "|---|---|---:|---|---:|---:|---:|---:|---:|---:|---:|---:|---|---|"
 )
 
@@ -211,11 +243,14 @@ def line(row: Trial) -> str:
     """A trial as a line of Markdown."""
     mib = {name: f"{size / 2**20:.1f}" for name, size in asdict(row).items() if name.endswith("_bytes")}
     outcome = "kept" if row.kept else row.refused.partition(":")[0] or "over"
+    if row.infeasible:
+        outcome = f"infeasible: least {mib['least_bytes']} MiB"
     equal = "shapes" if row.program in SHAPES_ONLY else "yes" if row.equal else "no"
     return (
         f"| {row.program} | {row.technique} | {row.fraction} | {'yes' if row.expandable else 'no'} "
-        f"| {mib['plain_allocated_bytes']}, {mib['plain_reserved_bytes']} | {mib['budget_bytes']} "
-        f"| {mib['reserved_bytes']} | {100 * row.headroom:.1f} | {row.ooms} | {row.retries}, {row.late_retries} "
+        f"| {mib['plain_allocated_bytes']}, {mib['plain_reserved_bytes']} | {mib['budget_bytes']}, "
+        f"{mib['least_bytes']} | {mib['reserved_bytes']} | {100 * row.headroom:.1f} | {row.ooms} "
+        f"| {row.retries}, {row.warm_retries} ({row.warm_up}), {row.late_retries} "
         f"| {row.late_returns} | {row.slower:.2f} | {equal} | {outcome} |"
     )
 

@@ -1,0 +1,46 @@
+// Memory of small objects of one kind, of which a region has as many at once as autograd saves tensors: more than
+// malloc keeps at hand for one size.
+#pragma once
+
+#include <cstddef>
+#include <mutex>
+#include <new>
+#include <vector>
+
+namespace bayplan::recompute {
+
+// A class derives from `Pooled<itself>`, and nothing else derives from it. Objects may go on another thread.
+template <typename Kind>
+class Pooled {
+ public:
+  static void* operator new(size_t bytes) {
+    Pool& pool = all();
+    const std::lock_guard<std::mutex> lock(pool.mutex);
+    if (pool.free.empty()) return ::operator new(bytes);
+    void* memory = pool.free.back();
+    pool.free.pop_back();
+    return memory;
+  }
+  static void* operator new(size_t /*bytes*/, void* place) { return place; }
+  static void operator delete(void* memory) {
+    Pool& pool = all();
+    {
+      const std::lock_guard<std::mutex> lock(pool.mutex);
+      if (pool.free.size() < kMost) return pool.free.push_back(memory);
+    }
+    ::operator delete(memory);
+  }
+
+ private:
+  static constexpr size_t kMost = 4096;
+  struct Pool {
+    std::mutex mutex;
+    std::vector<void*> free;
+  };
+  static Pool& all() {
+    static auto* pool = new Pool();  // never destroyed: a graph may outlive main
+    return *pool;
+  }
+};
+
+}  // namespace bayplan::recompute

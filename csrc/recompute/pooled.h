@@ -2,9 +2,10 @@
 // malloc keeps at hand for one size.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
-#include <mutex>
 #include <new>
+#include <thread>
 #include <vector>
 
 namespace bayplan::recompute {
@@ -15,7 +16,7 @@ class Pooled {
  public:
   static void* operator new(size_t bytes) {
     Pool& pool = all();
-    const std::lock_guard<std::mutex> lock(pool.mutex);
+    const Turn turn(pool.taken);
     if (pool.free.empty()) return ::operator new(bytes);
     void* memory = pool.free.back();
     pool.free.pop_back();
@@ -25,7 +26,7 @@ class Pooled {
   static void operator delete(void* memory) {
     Pool& pool = all();
     {
-      const std::lock_guard<std::mutex> lock(pool.mutex);
+      const Turn turn(pool.taken);
       if (pool.free.size() < kMost) return pool.free.push_back(memory);
     }
     ::operator delete(memory);
@@ -34,8 +35,21 @@ class Pooled {
  private:
   static constexpr size_t kMost = 4096;
   struct Pool {
-    std::mutex mutex;
+    std::atomic<bool> taken{false};
     std::vector<void*> free;
+  };
+  // A mutex takes as long as what it would guard: nobody holds this one for more than a few instructions.
+  class Turn {
+   public:
+    explicit Turn(std::atomic<bool>& taken) : taken_(taken) {
+      while (taken_.exchange(true, std::memory_order_acquire)) std::this_thread::yield();
+    }
+    ~Turn() { taken_.store(false, std::memory_order_release); }
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+
+   private:
+    std::atomic<bool>& taken_;
   };
   static Pool& all() {
     static auto* pool = new Pool();  // never destroyed: a graph may outlive main

@@ -4,7 +4,6 @@
 #include <ATen/core/enum_tag.h>
 #include <c10/core/TensorOptions.h>
 
-#include <algorithm>
 #include <array>
 #include <atomic>
 #include <mutex>

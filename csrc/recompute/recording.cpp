@@ -1,7 +1,6 @@
 // Recording: what each operator of a region read, made and wrote.
 #include <ATen/Context.h>
 
-#include <algorithm>
 #include <chrono>
 
 #include "profiler/storages.h"

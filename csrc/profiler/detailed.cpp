@@ -223,6 +223,7 @@ void DetailedRecorder::stop() {
   recording[device_].store(nullptr, std::memory_order_release);
   leave();
   if (device_.is_cpu()) FLAGS_caffe2_log_level = log_level_;
+  settle_returns();
   if (!operators_.empty()) {  // what the tail of the step allocated belongs to its last operator
     OperatorRecord& last = operators_.back();
     last.peak_bytes = std::max(last.peak_bytes, window_peak_bytes_);
@@ -315,9 +316,10 @@ void DetailedRecorder::begin_operator(const at::RecordFunction& frame) {
   state.flops = 0;
   state.inner.clear();
   ++open_;
+  raise_peaks();
+  settle_returns();
   operators_.push_back(
       OperatorRecord{info, state.tracker.range(), state.tracker.in_accumulation(), frame.threadId(), frame.seqNr()});
-  raise_peaks();
   operators_.back().live_start_bytes = level();
   const auto arguments = frame.inputs();
   for (size_t i = 0; i < arguments.size(); ++i) {
@@ -333,6 +335,7 @@ void DetailedRecorder::end_operator(const at::RecordFunction& frame, int64_t hos
   for (const c10::IValue& value : frame.outputs()) {
     for_each_tensor(value, [&](const at::Tensor& tensor) { add_tensor(tensor, false, true); });
   }
+  settle_returns();
   OperatorRecord& record = operators_[state.open];
   for (const uint32_t storage : record.written) {
     if (!contains(record.outputs, storage)) {
@@ -422,8 +425,9 @@ void DetailedRecorder::on_memory(const void* block, int64_t bytes, size_t total_
   guarded([&] {
     const int64_t op = thread_state(device_, number_).open;
     int64_t change = bytes;
+    const bool returns = bytes >= 0 && Returning::on();
     if (!registering_) note_request(block, bytes, op);
-    if (registering_ || (bytes >= 0 && Returning::on())) {
+    if (registering_ || returns) {
       storages_.resident(block, bytes);
     } else if (bytes >= 0) {
       const auto request = static_cast<uint32_t>(requests_.size() - 1);
@@ -432,7 +436,7 @@ void DetailedRecorder::on_memory(const void* block, int64_t bytes, size_t total_
       change = -storages_.freed(block);  // the CPU's reporter may remember another block's size
     }
     allocated_bytes_ = device_.is_cpu() ? allocated_bytes_ + change : static_cast<int64_t>(total_bytes);
-    if (bytes >= 0) raise_peaks();
+    if (bytes >= 0) returns ? raise_by_return() : raise_peaks();
   });
 }
 
@@ -448,6 +452,21 @@ void DetailedRecorder::note_request(const void* block, int64_t bytes, int64_t op
 void DetailedRecorder::raise_peaks() {
   window_peak_bytes_ = std::max(window_peak_bytes_, level());
   window_allocated_peak_bytes_ = std::max(window_allocated_peak_bytes_, allocated_bytes_);
+}
+
+// What comes back was in use all the while: nothing but what is really there rises.
+void DetailedRecorder::raise_by_return() {
+  if (operators_.empty()) return raise_peaks();
+  returned_peak_bytes_ = std::max(returned_peak_bytes_, allocated_bytes_);
+}
+
+// It belongs to the operator that it came back for; where that one has less in use, because something went meanwhile,
+// to the operator before, which ended with as much.
+void DetailedRecorder::settle_returns() {
+  const bool before = returned_peak_bytes_ > window_peak_bytes_ && !operators_.empty();
+  int64_t& peak = before ? operators_.back().allocated_peak_bytes : window_allocated_peak_bytes_;
+  peak = std::max(peak, returned_peak_bytes_);
+  returned_peak_bytes_ = 0;
 }
 
 void DetailedRecorder::on_leaving(c10::StorageImpl& storage) {

@@ -120,6 +120,8 @@ class DetailedRecorder {
   void add_tensor(const at::Tensor& tensor, bool written, bool result);
   void settle_gradients(OperatorRecord& record);
   void raise_peaks();
+  void raise_by_return();
+  void settle_returns();
   void note_request(const void* block, int64_t bytes, int64_t op);
 
   std::optional<LaunchTimes> read_launches() const;
@@ -146,6 +148,7 @@ class DetailedRecorder {
   bool registering_ = false;
   int64_t window_peak_bytes_ = 0;
   int64_t window_allocated_peak_bytes_ = 0;
+  int64_t returned_peak_bytes_ = 0;  // in the window, as storages came back
   int open_ = 0;
   std::string failure_;
   bool compiled_ = false;

@@ -10,6 +10,7 @@
 #include <atomic>
 #include <mutex>
 
+#include "recompute/pooled.h"
 #include "recompute/recorder.h"
 
 namespace bayplan::recompute {
@@ -33,7 +34,7 @@ class Locked {
   const PyGILState_STATE state_;
 };
 
-class Hooks final : public torch::autograd::SavedVariableHooks {
+class Hooks final : public torch::autograd::SavedVariableHooks, public Pooled<Hooks> {
  public:
   void call_pack_hook(const at::Tensor& tensor) override {
     if (tensor.unsafeGetTensorImpl()->key_set().has(c10::DispatchKey::Python)) {  // Python's to take apart

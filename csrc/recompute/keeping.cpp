@@ -24,11 +24,6 @@ at::Tensor Tape::add_outside(Argument& argument, const at::Tensor& tensor, const
 
 void Tape::keep_what_it_writes(Node& node) {
   const auto own = static_cast<NodeIndex>(nodes_.size());
-  const std::vector<bool>& writes = node.recipe->info->writes;
-  if (!node.recipe->communicates_in_place && node.recipe->secret_writes.empty() &&
-      std::find(writes.begin(), writes.end(), true) == writes.end()) {
-    return;
-  }
   std::vector<Address> written;
   for (auto read = outside_reads_.rbegin(); read != outside_reads_.rend() && read->node == own; ++read) {
     const Argument& argument = node.tensors[read->argument];

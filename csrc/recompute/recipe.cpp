@@ -4,7 +4,6 @@
 #include <ATen/core/enum_tag.h>
 #include <c10/core/TensorOptions.h>
 
-#include <algorithm>
 #include <array>
 #include <atomic>
 #include <mutex>
@@ -38,13 +37,12 @@ std::optional<size_t> place_of(const c10::FunctionSchema& schema, const std::str
 }
 
 // An argument that is written without being read: results given by the caller, and what fills a tensor.
-std::vector<bool> overwritten(const c10::FunctionSchema& schema, const OperatorInfo& info, bool random) {
+Places overwritten(const c10::FunctionSchema& schema, const Places& writes, bool random) {
   const std::string_view name = schema.name();
   const bool fills = random || name == "aten::copy_" || name == "aten::fill_" || name == "aten::zero_";
-  std::vector<bool> result;
+  Places result;
   for (size_t place = 0; place < schema.arguments().size(); ++place) {
-    const bool written = place < info.writes.size() && info.writes[place];
-    result.push_back(written && (fills || schema.arguments()[place].is_out()));
+    if (writes.has(place) && (fills || schema.arguments()[place].is_out())) result.add(place);
   }
   return result;
 }
@@ -65,19 +63,21 @@ const Recipe* make_recipe(const OperatorInfo& info) {
   recipe->random = op->hasTag(at::Tag::nondeterministic_seeded);
   if (recipe->random) recipe->dropout = place_of(op->schema(), "dropout_p");
   recipe->allocates = is_allocation(base);
-  recipe->overwrites = overwritten(op->schema(), info, recipe->random);
+  for (size_t place = 0; place < info.writes.size(); ++place) {
+    if (info.writes[place]) recipe->writes.add(place);
+  }
+  recipe->overwrites = overwritten(op->schema(), recipe->writes, recipe->random);
   recipe->communicates_in_place = starts_with(base, "c10d::");
   recipe->transparent = starts_with(base, "_c10d_functional_autograd::");
   recipe->opens_window = base == "_c10d_functional::wait_tensor";
   const auto found = secret_writes().find(base);
   if (found != secret_writes().end()) {
     for (const std::string& argument : found->second.arguments) {
-      if (const auto place = place_of(op->schema(), argument)) recipe->secret_writes.push_back(*place);
+      if (const auto place = place_of(op->schema(), argument)) recipe->secret_writes.add(*place);
     }
     if (found->second.condition.has_value()) recipe->secretly_if = place_of(op->schema(), *found->second.condition);
   }
-  recipe->may_write = recipe->communicates_in_place || !recipe->secret_writes.empty() ||
-                      std::find(info.writes.begin(), info.writes.end(), true) != info.writes.end();
+  recipe->may_write = recipe->communicates_in_place || recipe->secret_writes.any() || recipe->writes.any();
   by_id[info.id].store(recipe);
   return recipe;
 }

@@ -16,6 +16,17 @@
 
 namespace bayplan::recompute {
 
+// Some of an operator's arguments: the dispatcher takes none with more than 64.
+class Places {
+ public:
+  void add(size_t place) { bits_ |= uint64_t{1} << place; }
+  bool has(size_t place) const { return (bits_ >> place & 1) != 0; }
+  bool any() const { return bits_ != 0; }
+
+ private:
+  uint64_t bits_ = 0;
+};
+
 // One value for each operator and overload, alive until exit.
 struct Recipe {
   const OperatorInfo* info = nullptr;
@@ -23,8 +34,9 @@ struct Recipe {
   bool random = false;                     // draws from a generator: the device's, or the one that it is given
   std::optional<size_t> dropout = {};      // the argument that says which share it drops: with 0 it draws nothing
   bool allocates = false;                  // makes a storage and leaves its content open
-  std::vector<bool> overwrites = {};       // by argument: written whatever was there before
-  std::vector<size_t> secret_writes = {};  // arguments that it writes and its schema does not say so
+  Places writes = {};                      // as its schema says
+  Places overwrites = {};                  // written whatever was there before
+  Places secret_writes = {};               // written, and its schema does not say so
   std::optional<size_t> secretly_if = {};  // ... if this argument is true
   bool may_write = false;                  // its arguments, as declared or not
   bool communicates_in_place = false;      // c10d's own operators: they write their tensors, and no schema says so

@@ -1,5 +1,3 @@
-// One file: nodes, values and the tape that counts them are one state.
-//
 // A tape below autograd: the operators that a region of a forward pass ran, what autograd saved of their results, and
 // how to have a discarded result again.
 //
@@ -18,9 +16,7 @@
 
 #include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/core/ivalue.h>
 #include <c10/core/Storage.h>
-#include <c10/util/SmallVector.h>
 #include <c10/util/flat_hash_map.h>
 
 #include <cstdint>
@@ -32,119 +28,11 @@
 
 #include "follow/tape.h"
 #include "recompute/memory.h"
+#include "recompute/node.h"
+#include "recompute/pooled.h"
 #include "recompute/random.h"
-#include "recompute/recipe.h"
 
 namespace bayplan::recompute {
-
-using NodeIndex = int32_t;
-using ValueIndex = int32_t;
-constexpr int32_t kNone = -1;
-
-// How a tensor looks at a storage.
-struct Geometry {
-  c10::SmallVector<int64_t, 10> extents;  // sizes, then strides
-  int64_t offset = 0;
-  c10::ScalarType dtype = c10::ScalarType::Undefined;
-  c10::DispatchKeySet keys;  // its kind of tensor, conjugated and negative views told apart
-
-  static Geometry of(const at::Tensor& tensor);
-  void set(const at::Tensor& tensor);
-  at::Tensor on(const c10::Storage& storage) const;
-};
-
-// A tensor among a node's arguments: which, where, and what of.
-struct Argument {
-  size_t place = 0;          // the argument
-  int32_t element = kNone;   // in a list of tensors
-  ValueIndex value = kNone;  // kNone: the tensor is not the region's, and stands among the node's arguments
-  Geometry geometry = {};    // of a value
-  bool written = false;      // by the operator's schema
-  uint32_t version = 0;      // of another's tensor, when the operator began; its counter is the tensor's
-  bool secret = false;  // another's tensor that the operator writes in secret: a copy is written when it runs again
-  // Of another's tensor that its geometry describes wholly: what stands in the place of the tensor, which costs more.
-  std::optional<c10::Storage> outside = {};
-  c10::VariableVersion counter = {};  // its counter; that of a copy counts nothing
-};
-
-// What a node made: a result's storage, or a new content of an argument's.
-struct Made {
-  ValueIndex value;
-  int32_t result;   // of the operator; kNone: the content of the argument below
-  int32_t element;  // in a result that is a list
-  size_t argument;  // index into Node::tensors
-};
-
-// What of a node's results stays: nothing, what autograd saved of them, or all that is read again.
-enum Store : uint8_t { kNothing = 0, kSaved = 1, kAll = 2 };
-
-struct NodeFacts {
-  const Recipe* recipe = nullptr;
-  int32_t random_state = kNone;  // of the generator, before: which of the tape's
-  bool runs_again = true;        // else its values are stored
-  const char* reason = nullptr;  // why it does not
-  bool gradients = true;         // mode of gradients then: some kernels choose by it
-  bool wants = false;
-  uint8_t stored = kNothing;              // as the policy says
-  bool closed = false;                    // nobody can need it any more
-  uint32_t begin_mark = 0, end_mark = 0;  // on the stream; where there is none, the host's nanoseconds:
-  int64_t begin_ns = 0, end_ns = 0;
-};
-
-struct Node : NodeFacts {
-  std::vector<c10::IValue> arguments;  // the places of values, and of others' that `Argument` holds, are left empty
-  std::vector<Argument> tensors;
-  std::vector<Made> made;
-
-  void refuse(const char* why) {
-    runs_again = false;
-    if (reason == nullptr) reason = why;
-  }
-  // Another's tensor among the arguments; index into `tensors`.
-  at::Tensor tensor(size_t index) const;
-  void set_tensor(size_t index, const at::Tensor& tensor);
-  // Another's tensor is that content from now on.
-  void set_outside(size_t index, const c10::Storage& storage);
-  // Lets go of what it reads.
-  void let_go();
-  // As new, but for the memory of its vectors.
-  void clear();
-};
-
-// A tape's nodes. Their memory stays when they go: most of what a short region costs is fresh blocks for each of them.
-class Nodes {
- public:
-  size_t size() const { return count_; }
-  bool empty() const { return count_ == 0; }
-  size_t capacity() const { return all_.size(); }
-  Node& operator[](size_t index) { return all_[index]; }
-  const Node& operator[](size_t index) const { return all_[index]; }
-  Node& at(size_t index);
-  Node* begin() { return all_.data(); }
-  Node* end() { return all_.data() + count_; }
-  const Node* begin() const { return all_.data(); }
-  const Node* end() const { return all_.data() + count_; }
-  Node& back() { return all_[count_ - 1]; }
-  // The next node, empty, which is not counted before `add`.
-  Node& next();
-  Node& open() { return all_[count_]; }
-  void add() { ++count_; }
-  void take_back();
-  void clear();
-
- private:
-  std::vector<Node> all_;
-  size_t count_ = 0;
-};
-
-// The storage of an ordinary tensor on that device: one that its `Geometry` describes wholly. Null for others.
-const c10::Storage* plain_storage_on(c10::Device device, const at::Tensor& tensor);
-
-// The tensor as it is now, without its history: it would hold the graph that holds the tape.
-at::Tensor without_history(const at::Tensor& tensor);
-
-// A storage with the same bytes.
-c10::Storage copy_of(const c10::Storage& storage);
 
 struct Value {
   Value(NodeIndex maker, const c10::Storage& made)
@@ -257,7 +145,7 @@ class Tape : public std::enable_shared_from_this<Tape> {
   void add_argument(Node& node, size_t place, const c10::IValue& value);
   at::Tensor add_tensor(Node& node, size_t place, int32_t element, const at::Tensor& tensor);
   at::Tensor add_outside(Argument& argument, const at::Tensor& tensor, const c10::Storage* storage);
-  void note_secret_writes(Node& node);
+  void refuse_what_it_writes(Node& node, c10::ArrayRef<c10::IValue> inputs);
   void keep_what_it_writes(Node& node);
   void keep_old_content(Address storage);
   void keep_what_cannot_run_again(Node& node);
@@ -265,6 +153,7 @@ class Tape : public std::enable_shared_from_this<Tape> {
   void written_by_others(const c10::Storage& storage);
   void add_collective(const Recipe& recipe, ValueIndex value, const at::Tensor& tensor);
   bool is_as_first_found(Value& value);
+  bool is_current(ValueIndex index, const c10::Storage& storage);
   ValueIndex make_value(NodeIndex node, const at::Tensor& tensor, const c10::Storage& storage);
   void add_result(Node& node, int32_t result, int32_t element, const at::Tensor& tensor);
   void add_written(Node& node);
@@ -311,7 +200,7 @@ class Tape : public std::enable_shared_from_this<Tape> {
 };
 
 // What autograd holds in the place of a tensor.
-class Packed final : public c10::intrusive_ptr_target {
+class Packed final : public c10::intrusive_ptr_target, public Pooled<Packed> {
  public:
   // Of a tensor that is not a value, or, if somebody will `resolve` it, of which it is not known yet.
   Packed(const at::Tensor& tensor, bool known);

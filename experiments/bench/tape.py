@@ -9,8 +9,8 @@ begin with.
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sized
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Sized
+from contextlib import AbstractContextManager, nullcontext
 from statistics import median, quantiles
 from typing import Any
 
@@ -101,34 +101,19 @@ def _time(step: Callable[[], Any], way: Way, backward: bool) -> tuple[float, int
     return fastest, recorded
 
 
-@contextmanager
-def _observed() -> Iterator[None]:
-    from runtime.device.native import core
+class _Held:
+    """What `with` around a step turns on; a class, as the tape's own: a generator would cost as much as an operator."""
 
-    core.hold_idle_observer(True)
-    try:
-        yield
-    finally:
-        core.hold_idle_observer(False)
+    __slots__ = ("_hold",)
 
+    def __init__(self, hold: Callable[[bool], None]) -> None:
+        self._hold = hold
 
-@contextmanager
-def _passed_on() -> Iterator[None]:
-    from runtime.device.native import core
+    def __enter__(self) -> None:
+        self._hold(True)
 
-    core.hold_idle_recorder(True)
-    try:
-        yield
-    finally:
-        core.hold_idle_recorder(False)
-
-
-@contextmanager
-def _hooked() -> Iterator[None]:
-    import torch
-
-    with torch.autograd.graph.saved_tensors_hooks(torch.Tensor.detach, _same):
-        yield
+    def __exit__(self, *error: object) -> None:
+        self._hold(False)
 
 
 def _same(tensor: Any) -> Any:
@@ -140,6 +125,7 @@ def _layer(device: str) -> tuple[Callable[[], Any], dict[str, Way]]:
     from torch import nn
     from torch.utils._python_dispatch import TorchDispatchMode
 
+    from runtime.device.native import core
     from runtime.recompute.tape import EVERYTHING, record
 
     class Nothing(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -153,9 +139,9 @@ def _layer(device: str) -> tuple[Callable[[], Any], dict[str, Way]]:
     ways: dict[str, Way] = {
         PLAIN: nullcontext,
         TAPE: lambda: record(place, EVERYTHING),
-        OBSERVER: _observed,
-        WAY: _passed_on,
-        HOOKS: _hooked,
+        OBSERVER: lambda: _Held(core.hold_idle_observer),
+        WAY: lambda: _Held(core.hold_idle_recorder),
+        HOOKS: lambda: torch.autograd.graph.saved_tensors_hooks(torch.Tensor.detach, _same),
         MODE: Nothing,
     }
     return lambda: layer(x), ways

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch.nn import functional
 
@@ -167,6 +167,7 @@ def play(program: list[tuple[str, int]], device: torch.device, *, moving: bool) 
 
 @settings(max_examples=60, deadline=None)
 @given(actions)
+@example([("make", 128), ("leave", 0), ("return", 0), ("free", 1), ("make", 0)])
 def test_any_program_reads_the_same_wherever_its_tensors_are(program: list[tuple[str, int]]) -> None:
     device = prepared("sim")
     plain = recorded(device, lambda: play(program, device, moving=False))

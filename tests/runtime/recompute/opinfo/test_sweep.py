@@ -1,11 +1,13 @@
 """PyTorch's samples run again on a tape with the same bits; nothing is refused."""
 
 import warnings
+from pathlib import Path
 
 import pytest
 import torch
 
 from runtime.device import use_sim
+from tests.runtime.recompute.opinfo.parts import sweep_in_parts
 from tests.runtime.recompute.opinfo.report import document, page
 from tests.runtime.recompute.opinfo.sweep import Plan, Tally, programs, sweep
 
@@ -52,3 +54,17 @@ def test_the_page_says_what_was_found() -> None:
     assert "| command | this test |" in told
     assert "| operators and modules | 3 |" in told
     assert "| equal, and something ran again | 3 |" in told
+
+
+def test_parts_find_what_the_whole_finds_and_run_once(tmp_path: Path) -> None:
+    plan = Plan(operators="^(exp|sin|batch_norm|nn.BatchNorm2d)$")
+    whole = sweep(programs(plan), "cpu")
+    for _ in range(2):
+        total, seconds = sweep_in_parts(plan, "cpu", 3, tmp_path, {"commit": "1"})
+        assert total == whole
+    assert len(list(tmp_path.iterdir())) == 3
+    kept = sum(path.stat().st_mtime_ns for path in tmp_path.iterdir())
+    assert sweep_in_parts(plan, "cpu", 3, tmp_path, {"commit": "1"})[1] == seconds
+    assert sum(path.stat().st_mtime_ns for path in tmp_path.iterdir()) == kept
+    with pytest.raises(ValueError, match="was made for"):
+        sweep_in_parts(plan, "cpu", 3, tmp_path, {"commit": "2"})

@@ -1,0 +1,94 @@
+// One call of an operator that comes to the recorder: with its arguments in a list (recorder.cpp), or as C++ has them
+// (typed.cpp).
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/record_function.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "recompute/recipe.h"
+#include "recompute/recorder.h"
+#include "recompute/tape.h"
+
+namespace bayplan::recompute {
+
+constexpr c10::DispatchKeySet kBelow(c10::DispatchKeySet::FULL_AFTER, kRecording);
+
+// What the thread records, and the operator that it is in.
+struct Recording {
+  std::shared_ptr<Tape> tape;
+  uint64_t number = 0;  // of the tape, among those of the thread
+  bool in_operator = false;
+  bool it_writes = false;                           // the operator writes arguments, or may
+  bool observed = false;                            // an observer stands in for the dispatcher
+  std::vector<c10::intrusive_ptr<Packed>> unknown;  // saved while the operator runs, which may be what made them
+  int stopped = 0;
+
+  bool listens() const { return tape != nullptr && !in_operator && stopped == 0; }
+};
+
+Recording& recording();
+
+// The operator begins: the tape's next node.
+void begin_operator(Recording& own, const Recipe& recipe, c10::ArrayRef<c10::IValue> inputs);
+// The operator of that tape has ended, or thrown: then it has no results, and may have written.
+void end_operator(Recording& own, uint64_t number, c10::ArrayRef<c10::IValue> results);
+
+// A call that is a node.
+class Recorded {
+ public:
+  Recorded(Recording& own, const Recipe& recipe, c10::ArrayRef<c10::IValue> inputs)
+      : own_(own), number_(own.number), what_it_calls_(kRecording) {
+    begin_operator(own, recipe, inputs);
+  }
+  template <typename Operator>
+  decltype(auto) call(const Operator& run) {
+    try {
+      return run();
+    } catch (...) {
+      end({});
+      throw;
+    }
+  }
+  void end(c10::ArrayRef<c10::IValue> results) { end_operator(own_, number_, results); }
+
+ private:
+  Recording& own_;
+  const uint64_t number_;
+  const c10::impl::ExcludeDispatchKeyGuard what_it_calls_;
+};
+
+// While a tensor subclass (DTensor) takes an operator apart, PyTorch leaves out all keys above Python's, the recorder's
+// among them: an observer of the thread tells of what it calls.
+class Observed {
+ public:
+  explicit Observed(Recording& own);
+  ~Observed();
+  Observed(const Observed&) = delete;
+  Observed& operator=(const Observed&) = delete;
+
+ private:
+  Recording& own_;
+  const bool begins_;
+  at::CallbackHandle handle_ = at::INVALID_CALLBACK_HANDLE;
+};
+
+// A call that is none: what it calls may be.
+class TakenApart {
+ public:
+  TakenApart(Recording& own, c10::ArrayRef<c10::IValue> inputs) {
+    if (has_subclass(inputs)) observed_.emplace(own);
+  }
+
+ private:
+  std::optional<Observed> observed_;
+};
+
+// A kernel of the recorder's own for each of PyTorch's most common operators; what it registers lives there.
+void enter_typed(std::vector<c10::RegistrationHandleRAII>& entered);
+
+}  // namespace bayplan::recompute

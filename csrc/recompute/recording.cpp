@@ -1,0 +1,255 @@
+// Recording: what each operator of a region read, made and wrote.
+#include <ATen/Context.h>
+
+#include <chrono>
+
+#include "profiler/storages.h"
+#include "recompute/tape.h"
+
+namespace bayplan::recompute {
+namespace {
+
+at::Generator generator_of(c10::ArrayRef<c10::IValue> inputs, c10::Device device) {
+  for (const c10::IValue& value : inputs) {
+    if (value.isGenerator()) return value.toGenerator();
+  }
+  return at::globalContext().defaultGenerator(device);
+}
+
+int64_t host_ns() { return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1); }
+
+bool is_true(c10::ArrayRef<c10::IValue> inputs, size_t place) {
+  return place < inputs.size() && inputs[place].isBool() && inputs[place].toBool();
+}
+
+// Attention without dropout draws nothing.
+bool draws(const Recipe& recipe, c10::ArrayRef<c10::IValue> inputs) {
+  if (!recipe.dropout.has_value() || *recipe.dropout >= inputs.size()) return true;
+  const c10::IValue& share = inputs[*recipe.dropout];
+  return !share.isDouble() || share.toDouble() != 0.0;
+}
+
+template <typename Visit>
+void for_each_element(const c10::IValue& value, const Visit& visit) {  // visit(element, tensor)
+  if (value.isTensor()) {
+    if (value.toTensor().defined()) visit(kNone, value.toTensor());
+  } else if (value.isTensorList()) {
+    int32_t element = 0;
+    for (const at::Tensor& tensor : value.toTensorList()) {
+      if (tensor.defined()) visit(element, tensor);
+      ++element;
+    }
+  } else if (value.isList()) {
+    int32_t element = 0;
+    for (const c10::IValue& one : value.toListRef()) {
+      if (one.isTensor() && one.toTensor().defined()) visit(element, one.toTensor());
+      ++element;
+    }
+  }
+}
+
+}  // namespace
+
+void Tape::begin_node(const Recipe& recipe, c10::ArrayRef<c10::IValue> inputs) {
+  note(Happened::kNode, static_cast<NodeIndex>(nodes_.size()));
+  Node& node = nodes_.next();
+  node.recipe = &recipe;
+  node.gradients = c10::GradMode::is_enabled();
+  node.arguments.resize(inputs.size());
+  for (size_t place = 0; place < inputs.size(); ++place) add_argument(node, place, inputs[place]);
+  if (recipe.may_write) refuse_what_it_writes(node, inputs);
+  if (stream_.has_value() && swap::current_stream(device_).id() != stream_->id()) {
+    node.refuse("it runs on another stream than the region began on");
+  }
+  if (recipe.may_write) {
+    keep_what_cannot_run_again(node);
+    keep_what_it_writes(node);
+  }
+  if (recipe.random && draws(recipe, inputs)) {
+    node.random_state = static_cast<int32_t>(random_states_.size());
+    random_states_.emplace_back(generator_of(inputs, device_));
+  }
+  if (timed_ && stream_.has_value()) node.begin_mark = marks_.mark(*stream_);
+  if (timed_) node.begin_ns = host_ns();
+}
+
+void Tape::add_argument(Node& node, size_t place, const c10::IValue& value) {
+  c10::IValue& own_value = node.arguments[place];
+  if (value.isTensor()) {
+    if (!value.toTensor().defined()) {
+      own_value = value;
+    } else if (at::Tensor kept = add_tensor(node, place, kNone, value.toTensor()); kept.defined()) {
+      own_value = std::move(kept);
+    }
+  } else if (value.isTensorList()) {  // a list of its own: the caller's is not the tape's to change
+    c10::List<at::Tensor> own;
+    int32_t element = 0;
+    for (const at::Tensor& tensor : value.toTensorList()) {
+      own.push_back(tensor.defined() ? add_tensor(node, place, element, tensor) : tensor);
+      ++element;
+    }
+    own_value = std::move(own);
+  } else if (value.isOptionalTensorList()) {
+    c10::List<std::optional<at::Tensor>> own;
+    int32_t element = 0;
+    for (const std::optional<at::Tensor>& tensor : value.toOptionalTensorList().vec()) {
+      const bool is_one = tensor.has_value() && tensor->defined();
+      own.push_back(is_one ? std::optional<at::Tensor>(add_tensor(node, place, element, *tensor)) : tensor);
+      ++element;
+    }
+    own_value = std::move(own);
+  } else {
+    own_value = value;
+  }
+}
+
+// What the node keeps of the tensor: nothing of a value, which it names.
+at::Tensor Tape::add_tensor(Node& node, size_t place, int32_t element, const at::Tensor& tensor) {
+  Argument& argument = node.tensors.emplace_back();
+  argument.place = static_cast<uint8_t>(place);
+  argument.element = element;
+  argument.written = node.recipe->writes.has(place);
+  const c10::Storage* storage = plain_storage_on(device_, tensor);
+  argument.value = find(storage);
+  if (argument.value != kNone && nodes_[values_[argument.value].node].recipe->allocates &&
+      !node.recipe->overwrites.has(place)) {
+    written_by_others(*storage);  // somebody may have filled it, and no operator told
+    argument.value = kNone;
+  }
+  if (argument.value != kNone) {
+    argument.geometry.set(tensor);
+    return at::Tensor();
+  }
+  return add_outside(argument, tensor, storage);
+}
+
+void Tape::refuse_what_it_writes(Node& node, c10::ArrayRef<c10::IValue> inputs) {
+  const Recipe& recipe = *node.recipe;
+  const bool secretly = !recipe.secretly_if.has_value() || is_true(inputs, *recipe.secretly_if);
+  for (Argument& argument : node.tensors) {
+    if (!secretly || !recipe.secret_writes.has(argument.place)) continue;
+    argument.secret = argument.value == kNone;
+    if (argument.value != kNone) node.refuse("it writes in secret what the region has made");
+  }
+  for (const Argument& argument : node.tensors) {
+    if (argument.written && argument.value == kNone) node.refuse("it writes a tensor that is not the region's");
+  }
+  if (recipe.communicates_in_place) node.refuse("it communicates in place");
+}
+
+void Tape::end_node(c10::ArrayRef<c10::IValue> results) {
+  const auto index = static_cast<NodeIndex>(nodes_.size());
+  Node& own = nodes_.open();
+  if (timed_) own.end_ns = host_ns();
+  if (timed_ && stream_.has_value()) own.end_mark = marks_.mark(*stream_);
+  nodes_.add();
+  for (size_t result = 0; result < results.size(); ++result) {
+    for_each_element(results[result], [&](int32_t element, const at::Tensor& tensor) {
+      add_result(own, static_cast<int32_t>(result), element, tensor);
+    });
+  }
+  if (own.recipe->may_write) add_written(own);
+  for (const Argument& argument : own.tensors) {  // a writer that told nobody
+    if (!own.recipe->secret_writes.has(argument.place) || argument.value == kNone) continue;
+    if (const auto held = values_[argument.value].storage.lock()) written_by_others(c10::Storage(held));
+  }
+  if (!own.made.empty()) {
+    apply_policy(own, index);
+    hold_what_it_reads(own);
+    return note(Happened::kMade, index);
+  }
+  while (!outside_reads_.empty() && outside_reads_.back().node == index) outside_reads_.pop_back();
+  nodes_.take_back();
+}
+
+void Tape::add_result(Node& node, int32_t result, int32_t element, const at::Tensor& tensor) {
+  // A subclass (a collective's result that nobody has waited for) has a storage without bytes; its tensor is seen
+  // inside.
+  const c10::Storage* storage = plain_storage_on(device_, tensor);
+  if (storage == nullptr || storage->nbytes() == 0 || latest_.count(storage->unsafeGetStorageImpl()) > 0) return;
+  const auto index = static_cast<NodeIndex>(nodes_.size() - 1);
+  for (auto read = outside_reads_.rbegin(); read != outside_reads_.rend() && read->node == index; ++read) {
+    if (read->storage == storage->unsafeGetStorageImpl()) return;
+  }
+  node.made.push_back({make_value(index, tensor, *storage), result, element, 0});
+}
+
+void Tape::add_written(Node& node) {
+  const auto index = static_cast<NodeIndex>(nodes_.size() - 1);
+  for (size_t place = 0; place < node.tensors.size(); ++place) {
+    const Argument& argument = node.tensors[place];
+    if (argument.value == kNone || !(argument.written || node.recipe->communicates_in_place)) continue;
+    Value& old = values_[argument.value];
+    if (!old.latest) continue;  // given twice
+    const auto held = old.storage.lock();
+    if (!held) continue;
+    const c10::Storage storage(held);
+    rewritten(old, storage);
+    const c10::VariableVersion counter = old.counter;
+    const bool counted = old.counted;
+    const auto value = static_cast<ValueIndex>(values_.size());
+    Value& fresh = values_.emplace_back(index, storage);
+    fresh.counter = counter;
+    fresh.counted = counted;
+    if (fresh.counted) fresh.version = fresh.counter.current_version();
+    latest_[held.get()] = value;
+    if (log_ != nullptr) log_->follow(log_number_, value, storage);
+    node.made.push_back({value, kNone, kNone, place});
+  }
+}
+
+ValueIndex Tape::make_value(NodeIndex node, const at::Tensor& tensor, const c10::Storage& storage) {
+  const auto index = static_cast<ValueIndex>(values_.size());
+  Value& value = values_.emplace_back(node, storage);
+  c10::TensorImpl* body = tensor.unsafeGetTensorImpl();
+  value.counted = !body->is_inference();
+  if (value.counted) {
+    value.counter = body->version_counter();
+    value.version = value.counter.current_version();
+  }
+  latest_[storage.unsafeGetStorageImpl()] = index;
+  if (log_ != nullptr) log_->follow(log_number_, index, storage);
+  return index;
+}
+
+void Tape::apply_policy(Node& node, NodeIndex index) {
+  const auto place = static_cast<size_t>(index);
+  if (!diverged_at_.has_value() && place < policy_->names.size() && policy_->names[place] != node.recipe->info->name) {
+    diverged_at_ = index;
+  }
+  if (diverged_at_.has_value() || !node.runs_again) {
+    node.stored = kAll;
+  } else if (place < policy_->store.size()) {
+    node.stored = policy_->store[place];
+  } else {
+    node.stored = policy_->store_others || node.recipe->info->communicates ? kAll : kNothing;
+  }
+}
+
+bool Tape::is_current(ValueIndex index, const c10::Storage& storage) {
+  Value& value = values_[index];
+  const bool same = is_unchanged(value) || is_as_first_found(value);
+  value.found = true;
+  return same && static_cast<int64_t>(storage.nbytes()) == value.bytes;
+}
+
+ValueIndex Tape::look_up(const c10::Storage* storage) {
+  if (storage == nullptr) return kNone;
+  const auto found = latest_.find(storage->unsafeGetStorageImpl());
+  return found != latest_.end() && is_current(found->second, *storage) ? found->second : kNone;
+}
+
+ValueIndex Tape::find(const c10::Storage* storage) {
+  if (storage == nullptr) return kNone;
+  const auto found = latest_.find(storage->unsafeGetStorageImpl());
+  if (found == latest_.end()) return kNone;
+  if (is_current(found->second, *storage)) return found->second;
+  written_by_others(*storage);
+  return kNone;
+}
+
+bool Tape::is_unchanged(const Value& value) const {
+  return !value.counted || value.counter.current_version() == value.version;
+}
+
+}  // namespace bayplan::recompute

@@ -28,9 +28,10 @@ Piece = tuple[Cost, int | None]
 class LayoutCosts:
     """What a plan's actions cost on one rank, by block and by chunk, in nanoseconds.
 
-    `recompute` is what a checkpointed block repeats; `backward` comes in pieces, of which a pass that never begins has none. `leaving` and `coming` are the copies
-    of a swapped block's storages, `load_ns`, `offload_ns` and `cpu_update_ns` those of chunks and their updates on the
-    host; `device_update` only of persistent chunks. `gradients` counts those that a chunk waits for.
+    `recompute` is what a checkpointed block repeats; `backward` comes in pieces, of which a pass that never begins has
+    none. `leaving` and `coming` are the copies of a swapped block's storages, `load_ns`, `offload_ns` and
+    `cpu_update_ns` those of chunks and their updates on the host; `device_update` only of persistent chunks.
+    `gradients` counts those that a chunk waits for.
     """
 
     launch_ns: int

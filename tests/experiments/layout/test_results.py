@@ -3,6 +3,7 @@
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
+from experiments.layout import predicted_table
 from experiments.layout.outcomes import EQUAL, PLAIN, broken
 from experiments.layout.train import tables_of
 from experiments.rows import read_rows
@@ -37,4 +38,23 @@ def test_what_is_said_of_fsdp2_and_of_the_larger_model() -> None:
     search, fsdp2 = FIGURES["search"], FIGURES["fsdp2"]
     assert search["step_us"] < fsdp2["step_us"] and search["host_bytes"] == fsdp2["host_bytes"]
     larger = FIGURES["by shapes"]
-    assert larger["parameters"] > 12e9 and "step_us" not in larger
+    assert larger["parameters"] > 12e9 and "losses" not in larger and larger["departures"] == 0
+
+
+def test_steps_are_the_predicted_ones() -> None:
+    told = [found for found in FIGURES.values() if "lane_step_us" in found]
+    assert len(told) >= 5
+    for found in told:
+        assert abs(found["predicted_lane_step_us"] / found["lane_step_us"] - 1) <= 0.02
+
+
+def test_many_layouts_of_several_models_are_predicted() -> None:
+    rows = read_rows(RESULTS / "predicted.jsonl")
+    assert to_markdown([predicted_table.table_of(rows)]) == (RESULTS / "predicted.md").read_text()
+    done = [row for row in rows if row.outcome == "ok"]
+    assert len(done) >= 50 and len({row.asked["model"] for row in done}) >= 5
+    assert max(abs(predicted_table.step_error(row)) for row in done) <= 0.02
+    assert max(abs(predicted_table.peak_error(row)) for row in done) <= 1e-3
+    assert all(row.figures["equal_losses"] and row.figures["departures"] == 0 for row in done)
+    (commit,) = {row.commit for row in rows}
+    assert commit is not None and not commit.endswith("+") and commit in (RESULTS / "README.md").read_text()

@@ -18,8 +18,9 @@ def race_page(lines: Sequence[Row]) -> str:
     small = [line["rss_mib"] for line in lines if line["ops"] <= 200]
     families = sorted({line["family"] for line in lines})
     told = [
-        f"{len(lines)} graphs of {len(families)} families ({', '.join(families)}). `opt` in {QUICK_S:g} s "
-        f"({TIME_S:g} s where that was worse) beside each rival in {RIVAL_S:g} s, one thread each, one after another.",
+        f"{len(lines)} graphs of {len(families)} families ({', '.join(families)}).",
+        f"`opt` in {QUICK_S:g} s ({TIME_S:g} s where that was worse) beside each rival in {RIVAL_S:g} s, one thread "
+        "each, one after another.",
         "",
         f"Worse than the best rival by more than {WORSE:.1%} of the base: {len(worse)}"
         + (f" ({', '.join(line['graph'] for line in worse)})" if worse else "")

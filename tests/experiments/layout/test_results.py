@@ -56,5 +56,5 @@ def test_many_layouts_of_several_models_are_predicted() -> None:
     assert max(abs(predicted_table.step_error(row)) for row in done) <= 0.02
     assert max(abs(predicted_table.peak_error(row)) for row in done) <= 1e-3
     assert all(row.figures["equal_losses"] and row.figures["departures"] == 0 for row in done)
-    (commit,) = {row.commit for row in rows}
-    assert commit is not None and not commit.endswith("+") and commit in (RESULTS / "README.md").read_text()
+    page = (RESULTS / "README.md").read_text()
+    assert all(row.commit is not None and not row.commit.endswith("+") and row.commit in page for row in rows)

@@ -7,8 +7,8 @@ The environment variable BAYPLAN_NATIVE says what a machine without a compiler m
 extensions and a sentence; `require`, a failed build. `skip` builds nothing, compiler or not. A compile error is never
 hidden.
 
-Most of the time of a compiler goes into torch's headers, which every source reads. So sources of one folder are compiled
-some at a time, as one; `BAYPLAN_APART=1` compiles each by itself, which is quicker where one of them is changed often.
+Most of the time of a compiler goes into torch's headers, which every source reads. So sources of one folder are
+compiled some at a time, as one; `BAYPLAN_APART=1` compiles each by itself, which is quicker where one is changed often.
 """
 
 import os

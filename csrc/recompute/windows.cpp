@@ -51,7 +51,7 @@ std::shared_ptr<Windows> told_of(const at::RecordFunction& frame) {
   return first.defined() ? windows_of(first.device()) : nullptr;
 }
 
-std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& frame) {
+std::unique_ptr<at::ObserverContext> on_begin_of_window(const at::RecordFunction& frame) {
   auto open = std::make_unique<OpenWindow>();
   open->told = told_of(frame);
   if (open->told != nullptr) open->told->note_operator();
@@ -62,7 +62,7 @@ std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& frame) {
   return open;
 }
 
-void on_end(const at::RecordFunction& /*frame*/, at::ObserverContext* context) {
+void on_end_of_window(const at::RecordFunction& /*frame*/, at::ObserverContext* context) {
   if (context == nullptr) return;
   const auto* open = static_cast<OpenWindow*>(context);
   if (open->told != nullptr) open->told->note_operator();
@@ -94,8 +94,9 @@ void Windows::watch() {
   }
   watchers().push_back(shared_from_this());
   if (handle != at::INVALID_CALLBACK_HANDLE) return;
-  handle = at::addGlobalCallback(
-      at::RecordFunctionCallback(on_start, on_end).needsInputs(true).scopes({at::RecordScope::FUNCTION}));
+  handle = at::addGlobalCallback(at::RecordFunctionCallback(on_begin_of_window, on_end_of_window)
+                                     .needsInputs(true)
+                                     .scopes({at::RecordScope::FUNCTION}));
 }
 
 void Windows::stop() {

@@ -48,7 +48,7 @@ def run_alone(study: Study[Any], hydra: Hydra, words: Sequence[str]) -> int:
         require_same(Path(place), composed.yaml)
     directory = open_run_directory(settings.name, place)
     if config.hydra.job.chdir:
-        directory = RunDirectory(directory.path.absolute())
+        directory = directory.absolute()
     with Interrupts(patient=False) as interrupts:  # SIGTERM is as Ctrl-C
         try:
             ran: Ran = as_hydras_job(hydra, config, directory, lambda _: study.run(composed, directory))

@@ -103,7 +103,7 @@ def trainer_of(kind: str) -> Callable[[Sequence[str]], int] | None:
     """A kind's own `main` of `bayplan train`; None: it is trained under plans, if at all."""
     target = KINDS[kind].trainer
     if KINDS[kind].quiet:
-        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # read when torch is imported, which comes next
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # of the processes that it starts
     return None if target is None else load(target)
 
 

@@ -43,6 +43,10 @@ class RunDirectory:
     path: Path
     made: tuple[Path, ...] = ()
 
+    def absolute(self) -> "RunDirectory":
+        """The same, wherever the process goes."""
+        return RunDirectory(self.path.absolute(), tuple(one.absolute() for one in self.made))
+
     def json(self, name: str, raw: Any) -> Path:
         """Write a JSON file; folders in the name are made."""
         place = self._place(name)
@@ -93,7 +97,7 @@ class RunDirectory:
 
     def remove_if_empty(self) -> None:
         """Bad input that showed late leaves no folder behind; one with anything in it stays, and one that was there."""
-        if self.holds_anything():
+        if self.holds_anything() or not self.made:
             return
         shutil.rmtree(self.path / HYDRA, ignore_errors=True)
         with contextlib.suppress(OSError):

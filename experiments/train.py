@@ -68,8 +68,8 @@ def _train(words: Sequence[str]) -> int:
     settings = replace(composed.settings, baselines=[Baseline.unlimited], robustness=RobustnessConf())
     require_parts(settings)
     directory = open_run(settings, composed.yaml)
-    keep_hydra(directory, TRAINING, words)
     try:
+        keep_hydra(directory, TRAINING, words)
         rows = run_experiment(composed._replace(settings=settings), directory)
     except KeyboardInterrupt:
         return interrupted(directory)

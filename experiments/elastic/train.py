@@ -20,6 +20,7 @@ from experiments.run_directory import CONFIG, RunDirectory, interrupted, open_ru
 from experiments.tables import to_markdown, to_text
 from experiments.training.compare import print_rows
 from runtime.elastic import Options, Outcome, load_job, parse_kills, train, train_alone
+from runtime.elastic.room import require_room
 from solvers.ir import InvalidInput, Row
 
 USAGE = """bayplan train experiment=elastic [key=value …]
@@ -42,9 +43,10 @@ def main(argv: Sequence[str]) -> int:
     composed = read_elastic_settings(argv)
     going_on = replace(composed.settings, force=composed.settings.force or composed.settings.resume)
     directory = open_run(going_on, composed.yaml)
-    keep_hydra(directory, ROOT, argv)
     try:
         with Interrupts(patient=False):  # SIGTERM is as Ctrl-C: no process is left behind
+            require_room(directory.path, "what the run leaves", "run_dir")
+            keep_hydra(directory, ROOT, argv)
             row = run(composed, directory)
     except KeyboardInterrupt:
         return interrupted(directory)

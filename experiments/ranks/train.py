@@ -45,9 +45,9 @@ def main(argv: Sequence[str]) -> int:
         part_of_torchrun(train, _job(composed), _where(composed.settings))
         return 0  # Rank 0 has the row.
     directory = open_run(composed.settings, composed.yaml)
-    keep_hydra(directory, ROOT, argv)
     try:
         with Interrupts(patient=False):  # SIGTERM is as Ctrl-C: no process is left behind
+            keep_hydra(directory, ROOT, argv)
             row = run(composed, directory)
     except KeyboardInterrupt:
         return interrupted(directory)

@@ -43,8 +43,8 @@ def main(argv: Sequence[str]) -> int:
     """Run the command; 0: done, 1: a bit differs, accesses raced, or no policy had a plan."""
     composed = read_recompute_settings(argv)
     directory = open_run(composed.settings, composed.yaml)
-    keep_hydra(directory, ROOT, argv)
     try:
+        keep_hydra(directory, ROOT, argv)
         rows = run(composed, directory)
     except KeyboardInterrupt:
         return interrupted(directory)

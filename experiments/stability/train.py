@@ -46,8 +46,8 @@ def main(argv: Sequence[str]) -> int:
     composed = read_stability_settings(argv)
     World(composed.settings.device, load_hardware(composed.settings.hardware)).require()
     directory = open_run(composed.settings, composed.yaml)
-    keep_hydra(directory, ROOT, argv)
     try:
+        keep_hydra(directory, ROOT, argv)
         runs, rows = run_policies(composed, directory)
     except KeyboardInterrupt:
         return interrupted(directory)

@@ -8,6 +8,8 @@ from runtime.elastic.plans import Layout, Planning
 
 LOSSES = 1
 """Plans are made for so many failures at once."""
+LAST_S = 2.0
+"""So long a search that was told to stop is waited for at the end."""
 
 
 class Ahead:
@@ -30,12 +32,12 @@ class Ahead:
             self._thread.start()
 
     def close(self) -> None:
-        """Ends the search that is under way, and the thread."""
+        """Ends the search that is under way, and the thread; one that does not listen ends with the process."""
         with self._change:
             self._closed = True
             self._change.notify()
         if self._thread is not None:
-            self._thread.join()
+            self._thread.join(timeout=LAST_S)
 
     def _fill(self) -> None:
         while (wanted := self._next()) is not None:

@@ -28,10 +28,10 @@ class EventLog:
         self.warnings: list[str] = []
         self._began = time.monotonic_ns()
         self._file: IO[str] | None = None
+        self._lost = False
         self._path = None if folder is None else folder / "events.jsonl"
         if self._path is not None:
             require_room(self._path.parent, "the event log", "run_dir")
-            self._file = self._path.open("w", encoding="utf-8", buffering=1)
 
     def add(self, event: str, at_ns: int | None = None, **more: object) -> None:
         """Something happened, now or at that moment of the machine's monotonic clock."""
@@ -40,16 +40,18 @@ class EventLog:
         self.events.append(line)
         if self._watch is not None:
             self._watch(line)
-        if self._file is None:
+        if self._path is None or self._lost:
             return
         try:
+            if self._file is None:  # what an earlier run left there stays until something happens
+                self._file = self._path.open("w", encoding="utf-8", buffering=1)
             self._file.write(json.dumps(line, ensure_ascii=False) + "\n")
         except OSError as error:
             self._lose(error)
 
     def _lose(self, error: OSError) -> None:
         """Training is worth more than its log: it goes on, and says so."""
-        file, self._file = self._file, None
+        file, self._file, self._lost = self._file, None, True
         if file is not None:
             with suppress(OSError):  # what is still buffered does not fit either
                 file.close()
@@ -65,14 +67,12 @@ class EventLog:
         self.add("warning", sentence=sentence)
 
     def close(self) -> None:
-        """Nothing more comes; a log of nothing goes."""
+        """Nothing more comes."""
         if self._file is not None:
             try:
                 self._file.close()
             except OSError as error:
                 self._lose(error)
-        if self._path is not None and not self.events:
-            self._path.unlink(missing_ok=True)
 
 
 @dataclass

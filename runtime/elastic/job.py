@@ -46,7 +46,7 @@ def load_job(name: str, device: torch.device) -> ElasticJob:
     if not module or not attribute:
         raise InvalidInput(f"the job is {name!r}: write MODULE:FACTORY, as in experiments.elastic.llama:job")
     if (folder := str(Path.cwd())) not in sys.path:  # where a command is given, as `python -m` has it
-        sys.path.insert(0, folder)
+        sys.path.append(folder)
     try:
         factory = getattr(import_module(module), attribute)
     except Exception as error:  # whatever the user's module raises

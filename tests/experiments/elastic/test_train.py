@@ -26,7 +26,16 @@ def test_a_run_leaves_its_row_its_table_and_the_event_log(tmp_path: Path) -> Non
     assert [one["nodes"] for one in found["layouts"]] == [4, 3]
     assert found["predicted_step_us"] == found["layouts"][0]["predicted_step_us"]
     assert {path.name for path in tmp_path.iterdir()} == {
-        *("config.yaml", "events.jsonl", "recoveries.png", "recoveries.svg", "rows.jsonl", "table.md", "table.txt")
+        *(
+            ".hydra",
+            "config.yaml",
+            "events.jsonl",
+            "recoveries.png",
+            "recoveries.svg",
+            "rows.jsonl",
+            "table.md",
+            "table.txt",
+        )
     }
     assert found["recoveries"][0]["lost"] == [1]
     assert row.provenance.startswith("executed on 4 one-thread processes of a CPU (")

@@ -116,8 +116,8 @@ def without_graph(tensor: torch.Tensor) -> torch.Tensor:
     """What to keep of a saved tensor: its bytes.
 
     What an operator returns belongs to the graph that saves it: kept as it is, a graph that no backward consumes holds
-    itself for ever, and its activations with it. PyTorch gives what it unpacks its place in the graph again. `data`, not
-    `detach()`, which is an operator: a step that is recorded with these hooks would not be the one executed without.
+    itself for ever, and its activations with it. PyTorch gives what it unpacks its place in the graph again. `detach()`
+    would be an operator: a step that is recorded with these hooks would not be the one executed without.
     """
     return tensor if tensor.grad_fn is None else tensor.data
 

@@ -6,12 +6,15 @@ Meaning and proof: READMEs of this room and of solvers/layout.
 """
 
 import math
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import combinations, islice, product
+from itertools import combinations, product
 from typing import Any
+
+from msgspec.structs import replace
 
 from solvers.check.certificate import (
     LARGEST,
@@ -31,12 +34,14 @@ from solvers.check.layout.judge import device_peak, host_bytes, judge_layout
 from solvers.check.layout.least import least_buffers, least_device_bytes
 from solvers.check.layout.relaxation import LayoutRelaxation
 from solvers.ir.fields import LARGEST as MOST_US
-from solvers.ir.layout import POLICIES, LayoutPlan, LayoutProblem, Policy
+from solvers.ir.layout import POLICIES, LayoutPlan, LayoutProblem
 
 MOST_DECISIONS = 20_000
 """More decisions than this are not judged one by one, nor are more choices of policies looked at."""
 MOST_SETS = 4_096
 """More sets of persistent chunks than this are not looked at."""
+MOST_LOOKS = 20_000_000
+"""More decisions than this are not weighed."""
 
 
 def add_up_floor(problem: LayoutProblem, certificate: Mapping[str, Any]) -> tuple[list[str], float]:
@@ -98,36 +103,46 @@ def add_up_decisions(problem: LayoutProblem, certificate: Mapping[str, Any]) -> 
     if not fault and (policies > MOST_DECISIONS or sets > MOST_SETS):
         told = f"{policies} choices of policies and {sets} of persistent chunks"
         fault = [f"there are {told}, and no more than {MOST_DECISIONS} and {MOST_SETS} are looked at"]
-    plans = [] if fault else list(islice(_decisions(problem), MOST_DECISIONS + 1))
-    if len(plans) > MOST_DECISIONS:
-        fault = [f"more decisions fit than {MOST_DECISIONS}, and no more than {MOST_DECISIONS} are judged one by one"]
     if fault:
         return fault, -math.inf
+    try:
+        plans = _decisions(problem)
+    except Fault as error:
+        return [str(error)], -math.inf
     ends = (judge_layout(problem, plan).objective_us for plan in plans)
     return [], min((end for end in ends if end is not None), default=math.inf)
 
 
-def _decisions(problem: LayoutProblem) -> Iterator[LayoutPlan]:
-    """Those that the device has room for, except for buffers beyond the chunks that use them: these stay empty."""
-    numbers = range(len(problem.chunks))
+def _decisions(problem: LayoutProblem) -> list[LayoutPlan]:
+    """Those that fit, except for buffers beyond the chunks that use them: these stay empty. `Fault` where too many."""
+    numbers, plans, looks = range(len(problem.chunks)), list[LayoutPlan](), 0
     options = [POLICIES if block.choice else POLICIES[:1] for block in problem.blocks]
-    by_peak = sorted(_peaks(problem, options))
+    nothing = LayoutPlan(persistent=tuple(numbers), buffers=0, policies=POLICIES[:1] * len(problem.blocks))
+    kept = device_peak(problem, nothing)[0]
+    ordered = sorted(
+        product(*options), key=lambda policies: device_peak(problem, replace(nothing, policies=policies))[0]
+    )
+    weights = [device_peak(problem, replace(nothing, policies=policies))[0] - kept for policies in ordered]
+    swapped = [host_bytes(problem, replace(nothing, policies=policies)) for policies in ordered]
     for persistent in (chosen for count in range(len(numbers) + 1) for chosen in combinations(numbers, count)):
+        plan = replace(nothing, persistent=persistent)
+        room, away = problem.device_bytes - device_peak(problem, plan)[0], host_bytes(problem, plan)
+        if away > problem.host_bytes:
+            continue
         for buffers in range(least_buffers(problem, persistent), len(numbers) - len(persistent) + 1):
-            taken = buffers * problem.chunk_bytes
-            taken += sum(problem.chunk_bytes + problem.chunks[chunk].persistent_bytes for chunk in persistent)
-            for peak, policies in by_peak:
-                if taken + peak > problem.device_bytes:
-                    break
-                plan = LayoutPlan(persistent=persistent, buffers=buffers, policies=policies)
-                if host_bytes(problem, plan) <= problem.host_bytes:
-                    yield plan
-
-
-def _peaks(problem: LayoutProblem, options: list[tuple[Policy, ...]]) -> Iterator[tuple[int, tuple[Policy, ...]]]:
-    """What policies take of the device where nothing else does, what is there in any case included."""
-    for policies in product(*options):
-        yield device_peak(problem, LayoutPlan(persistent=(), buffers=0, policies=policies))[0], policies
+            fits = bisect_right(weights, room - buffers * problem.chunk_bytes)
+            plans += [
+                LayoutPlan(persistent=persistent, buffers=buffers, policies=every[number].policies)
+                for number in range(fits)
+                if away + swapped[number] <= problem.host_bytes
+            ]
+            looks += fits
+            if len(plans) > MOST_DECISIONS or looks > MOST_LOOKS:
+                told = (
+                    f"more than {MOST_DECISIONS} decisions fit" if len(plans) > MOST_DECISIONS else "too many to weigh"
+                )
+                raise Fault(f"{told}: no more than {MOST_DECISIONS} are judged one by one, {MOST_LOOKS} weighed")
+    return plans
 
 
 def _not_alone(certificate: Mapping[str, Any]) -> list[str]:

@@ -3,13 +3,19 @@
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, combinations, product
+from typing import TypeAlias
 
 from solvers.ir.layout import POLICIES, LayoutPlan, Policy
 from solvers.layout.evaluate import Instance, activation_peak, least_buffers
 from solvers.layout.exact.local import Incumbent
 
-MOST_POLICIES, MOST_SETS = 20_000, 4_096
-"""No more choices of policies, and of persistent chunks, are looked at: beyond, nothing is counted."""
+_Weighed: TypeAlias = tuple[int, int, tuple[Policy, ...]]
+"""Policies behind their activation peak and the bytes that they swap."""
+MOST_POLICIES, MOST_SETS, MOST_LOOKS = 20_000, 4_096, 2_000_000
+"""No more choices of policies, of persistent chunks, and of both with buffers are looked at; beyond, none is counted.
+
+Two million take a fifth of a second.
+"""
 
 
 def fitting(given: Instance, most: int) -> list[LayoutPlan] | None:
@@ -22,10 +28,18 @@ def fitting(given: Instance, most: int) -> list[LayoutPlan] | None:
     if len(POLICIES) ** blocks > MOST_POLICIES or 2 ** len(given.problem.chunks) > MOST_SETS:
         return None
     found: list[LayoutPlan] = []
-    for plan in _every(given):
-        if len(found) == most:
+    looks = 0
+    for persistent, buffers, on_host, choices in _roomy(given):
+        looks += len(choices)
+        if looks > MOST_LOOKS:
             return None
-        found.append(plan)
+        found += [
+            LayoutPlan(persistent=persistent, buffers=buffers, policies=policies)
+            for _, swapped, policies in choices
+            if swapped <= on_host
+        ]
+        if len(found) > most:
+            return None
     return found
 
 
@@ -38,7 +52,8 @@ def try_all(incumbent: Incumbent, plans: Sequence[LayoutPlan], stop: Callable[[]
     return True
 
 
-def _every(given: Instance) -> Iterator[LayoutPlan]:
+def _roomy(given: Instance) -> Iterator[tuple[tuple[int, ...], int, int, list[_Weighed]]]:
+    """Persistent chunks, buffers, the host bytes left for swaps, and the policies that the device has room for."""
     problem = given.problem
     numbers, away = range(len(problem.chunks)), sum(chunk.host_bytes for chunk in problem.chunks)
     choices = _weighed(given)
@@ -46,14 +61,14 @@ def _every(given: Instance) -> Iterator[LayoutPlan]:
     for persistent in chain.from_iterable(combinations(numbers, count) for count in range(len(numbers) + 1)):
         states = sum(problem.chunk_bytes + problem.chunks[chunk].persistent_bytes for chunk in persistent)
         on_host = problem.host_bytes - away + sum(problem.chunks[chunk].host_bytes for chunk in persistent)
+        if on_host < 0:
+            continue
         for buffers in range(least_buffers(given, persistent), len(numbers) - len(persistent) + 1):
             room = problem.device_bytes - problem.fixed_bytes - states - buffers * problem.chunk_bytes
-            for _, swapped, policies in choices[: bisect_right(peaks, room)]:
-                if swapped <= on_host:
-                    yield LayoutPlan(persistent=persistent, buffers=buffers, policies=policies)
+            yield persistent, buffers, on_host, choices[: bisect_right(peaks, room)]
 
 
-def _weighed(given: Instance) -> list[tuple[int, int, tuple[Policy, ...]]]:
+def _weighed(given: Instance) -> list[_Weighed]:
     """All policies with their activation peak and the bytes that they swap, the lowest peak first."""
     blocks = given.problem.blocks
     options: list[tuple[Policy, ...]] = [POLICIES if block.choice else POLICIES[:1] for block in blocks]

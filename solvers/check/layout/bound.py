@@ -118,12 +118,10 @@ def _decisions(problem: LayoutProblem) -> list[LayoutPlan]:
     numbers, plans, looks = range(len(problem.chunks)), list[LayoutPlan](), 0
     options = [POLICIES if block.choice else POLICIES[:1] for block in problem.blocks]
     nothing = LayoutPlan(persistent=tuple(numbers), buffers=0, policies=POLICIES[:1] * len(problem.blocks))
-    kept = device_peak(problem, nothing)[0]
-    ordered = sorted(
-        product(*options), key=lambda policies: device_peak(problem, replace(nothing, policies=policies))[0]
-    )
-    weights = [device_peak(problem, replace(nothing, policies=policies))[0] - kept for policies in ordered]
-    swapped = [host_bytes(problem, replace(nothing, policies=policies)) for policies in ordered]
+    kept, every = device_peak(problem, nothing)[0], [replace(nothing, policies=some) for some in product(*options)]
+    every.sort(key=lambda plan: device_peak(problem, plan)[0])
+    weights = [device_peak(problem, plan)[0] - kept for plan in every]
+    swapped = [host_bytes(problem, plan) for plan in every]
     for persistent in (chosen for count in range(len(numbers) + 1) for chosen in combinations(numbers, count)):
         plan = replace(nothing, persistent=persistent)
         room, away = problem.device_bytes - device_peak(problem, plan)[0], host_bytes(problem, plan)

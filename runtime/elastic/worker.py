@@ -39,8 +39,12 @@ from runtime.elastic.walk import BEHIND, ENDING, LEAVING, LOSS, Held, Walk
 from runtime.elastic.watching import LEFT_ALONE, Watch
 from solvers.ir.errors import BayplanError
 
-REMEMBERED = 4
-"""Losses of so many last steps are told when a generation ends; neighbours are at most one step apart."""
+REMEMBERED = 256
+"""Losses of so many last steps are told when a generation ends, and kept with parts of checkpoints.
+
+Neighbours are at most one step apart, but a supervisor that waits for a core may be many short steps behind: if it goes
+then, the parts are a checkpoint only with the losses that it never heard.
+"""
 FAULT = 2
 BYE, AGAIN = b"bye", b"again"
 """How a generation whose last step has counted ends: for good, or because somebody has not heard that."""
@@ -234,8 +238,8 @@ class Worker:
         if wrong:
             raise JobFault(f"in step {walk.step} not every microbatch counted once ({', '.join(wrong)}): report this")
         loss = float(from_fixed(walk.vote[LOSS], self.job.microbatches))
-        self.losses = {**{step: old for step, old in self.losses.items() if step > walk.step - REMEMBERED}}
         self.losses[walk.step] = loss
+        self.losses = {step: old for step, old in self.losses.items() if step > walk.step - REMEMBERED}
         return loss
 
     def _update(self) -> None:

@@ -1,4 +1,7 @@
-"""`milp-swap`: near-optimal swap plans with a proven bound, exact on small instances."""
+"""`milp-swap`: near-optimal swap plans with a proven bound, exact on small instances.
+
+One file: all phases read and raise the same incumbent and bound.
+"""
 
 import math
 import time

@@ -75,7 +75,6 @@ def wrap(
     if WRAPPED in model.__dict__:
         raise InvalidInput("the model is wrapped already: unwrap(model) first")
     require_own_parameters(model, optimizer)
-    let_scalers_wait()
     _require_plain(model)
     place = accelerator_of(options["device"] if "device" in options else _device_of(model))
     wrapped = Wrapped(model, optimizer, place, _asked(budget, options, place))
@@ -86,6 +85,7 @@ def wrap(
         wrapped.lay_out(profile)
     else:
         wrapped.wait_for_a_forward()
+    let_scalers_wait()
     model.__dict__[WRAPPED] = wrapped
     return model, optimizer
 

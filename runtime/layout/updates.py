@@ -12,7 +12,6 @@ from types import MethodType
 from typing import Any
 
 import torch
-from torch import nn
 from torch.optim.optimizer import Optimizer
 
 from runtime.device import shapes_only
@@ -273,16 +272,6 @@ def settings_of(optimizer: Optimizer) -> Settings:
 
     groups = optimizer.param_groups
     return tuple(tuple((key, plain(one)) for key, one in group.items() if key != "params") for group in groups)
-
-
-def require_own_parameters(model: nn.Module, optimizer: Optimizer) -> None:
-    """Raise `InvalidInput` unless every parameter of the optimizer is the model's."""
-    known = {id(parameter) for parameter in model.parameters()}
-    foreign = sum(id(one) not in known for group in optimizer.param_groups for one in group["params"])
-    if foreign:
-        raise InvalidInput(
-            f"{foreign} of the optimizer's parameters are not the model's: make the optimizer of model.parameters()"
-        )
 
 
 def _nothing() -> None:

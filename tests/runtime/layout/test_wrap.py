@@ -15,7 +15,7 @@ from runtime.layout import report, unwrap, wrap
 from solvers.ir.errors import InfeasibleBudget, InvalidInput
 from solvers.ir.solution import Limits
 from tests.runtime.layout.models import Language, loss_of
-from tests.runtime.layout.test_loops import stepped
+from tests.runtime.layout.test_loops import Noisy, stepped
 from tests.runtime.layout.training import Layouts, adamw, plain_loop, train_plainly, trained
 
 QUICK = Limits(time_s=math.inf, work=0.2, threads=1)
@@ -161,6 +161,21 @@ def test_a_module_around_a_wrapped_model_cannot_convert_it(sim: SimDevice) -> No
         with pytest.raises(InvalidInput, match="cannot be moved or converted"):
             wrong()  # type: ignore[no-untyped-call]
     assert around.to("sim") is around and around.to("sim", torch.bfloat16) is around
+
+
+def test_wrapping_draws_no_random_numbers(sim: SimDevice) -> None:
+    """Not by the steps of somebody's own optimizer, nor by measuring one."""
+    layouts = Layouts(Language, make_optimizer=Noisy)
+    model = Language()
+    optimizer = Noisy(list(model.parameters()))
+    module = torch.get_device_module(sim.device)
+    torch.manual_seed(3)
+    before = torch.get_rng_state(), module.get_rng_state(sim.device)
+    plan = layouts.random_plan(5)
+    assert plan.persistent
+    wrap(model, optimizer, budget="1GiB", host_budget="1GiB", plan=plan, profile=layouts.profile, chunk_bytes=20_000)
+    after = torch.get_rng_state(), module.get_rng_state(sim.device)
+    assert all(map(torch.equal, before, after))
 
 
 def test_a_plan_for_another_model_is_refused(sim: SimDevice) -> None:

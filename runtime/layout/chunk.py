@@ -95,7 +95,8 @@ class Chunk:
     left: torch.Event | None = None
     """When its gradients are on the host, if they have left since it was loaded."""
     left_whole: bool = False
-    """All its gradients left together, and there were none from before; of what stays: its graph is not kept."""
+    """In this backward all its gradients left together, and there were none from before; of what stays: all came, and
+    its graph is not kept."""
     versions: int = 0
     """Of the masters whose numbers the travelling bytes have."""
     updated: bool = False

@@ -16,7 +16,7 @@ from runtime.device import memory_limit_bytes, sim_hardware
 from runtime.layout.chunk import aligned
 from runtime.layout.prediction import Members, copy_ns, layout_costs, narrowed
 from runtime.layout.update_costs import counts_on_device, states_per_number, update_cost, widened_ns
-from runtime.layout.updates import CPU_UPDATES_PER_S
+from runtime.layout.updates import CPU_UPDATES_PER_S, is_portioned
 from runtime.profile.calibration import calibrate
 from runtime.profile.memory import MemoryProfile, ProfiledBlock, activation_peak_bytes, profile_memory
 from solvers.ir.errors import InfeasibleBudget, InvalidInput
@@ -191,8 +191,11 @@ def costs_of(
 ) -> LayoutCosts | None:
     """What the plan's actions cost, where the device tells; persistent chunks are updated once for it, on the device.
 
-    To be asked while nothing has been moved.
+    None also for an optimizer that is not known to be one of PyTorch's, which is not tried out. To be asked while
+    nothing has been moved.
     """
+    if not is_portioned(optimizer):
+        return None
     size, wide = decided.sizes
     named, hardware = dict(model.named_parameters()), hardware_of(device)
     members = Members(

@@ -35,6 +35,7 @@ class Gradients:
         if gradient is None:
             return False
         if chunk.persistent:
+            chunk.waiting.discard(place)
             self._keep(chunk, slot, gradient)
             return False
         slot.working.grad = None
@@ -55,7 +56,7 @@ class Gradients:
     def _keep(self, chunk: Chunk, slot: Slot, gradient: Tensor) -> None:
         """The gradient of what stays lies in room of its own, which is always there."""
         room = chunk.gradient_home(slot)
-        chunk.left_whole = not _graph_is_kept()
+        chunk.left_whole = not chunk.waiting and not _graph_is_kept()
         if gradient.requires_grad or gradient.layout is not torch.strided:
             return
         with torch.no_grad():

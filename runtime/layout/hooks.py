@@ -107,7 +107,10 @@ class Walk:
         forward, inside, chunks = block.forward, self._inner[block], self._walked.chunks_of.get(block, ())
 
         def run(*args: Any, **kwargs: Any) -> Any:
-            if not self._running or torch._C._current_graph_task_id() != -1:  # not trained, or computed again
+            again = torch._C._current_graph_task_id() != -1
+            if again or not self._running:  # computed again, or not trained
+                if not again:
+                    self._updates.require_readable(chunks)
                 self._store.need(chunks)
                 return inside(*args, **kwargs)
             self._called += 1

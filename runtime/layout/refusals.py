@@ -42,11 +42,12 @@ def _applied(module: nn.Module, device: torch.device) -> Callable[..., nn.Module
     refuse = _never("moved or converted", "unwrap(model) first")
 
     def apply(convert: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> nn.Module:
-        there, here = torch.empty(0, device=device), torch.empty(0)
-        same = convert(there)
-        if same is there and convert(here).device == same.device:
-            return module
-        refuse()
+        held = {one.dtype for one in module.parameters() if one.is_floating_point() or one.is_complex()}
+        for dtype in held or {torch.get_default_dtype()}:
+            there, here = torch.empty(0, dtype=dtype, device=device), torch.empty(0, dtype=dtype)
+            same = convert(there)
+            if same is not there or convert(here).device != same.device:
+                refuse()
         return module
 
     return apply

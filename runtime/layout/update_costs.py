@@ -8,6 +8,7 @@ from torch import nn
 from torch.optim.optimizer import Optimizer
 
 from runtime.layout.gradients import ADDING_BYTES_PER_S
+from runtime.layout.masters import settle_states
 from runtime.layout.updates import CPU_UPDATES_PER_S, raw_step
 from runtime.profile.memory.charges import Charges
 from solvers.timeline.cost import NOTHING, Cost
@@ -21,24 +22,33 @@ def widened_ns(size_bytes: int) -> float:
 def update_cost(optimizer: Optimizer, parameters: Sequence[nn.Parameter], device: torch.device) -> Cost:
     """What updating parameters costs on a device that tells, measured on others of their shapes.
 
-    In the second of two steps, as the first one makes states.
+    In the second of two steps, as the first one makes states. Asked only of an optimizer whose states and steps are
+    known (`is_portioned`): another one's step may draw random numbers or count itself.
     """
     charges, cost = Charges(device), NOTHING
     shadow: Optimizer = object.__new__(type(optimizer))
     shadow.__dict__.update({key: value for key, value in optimizer.__dict__.items() if key != "step"})
-    shadow.state = defaultdict(dict)
     others = {id(one): _other(one, device) for one in parameters if one.requires_grad}
     groups = [
         dict(group, params=[others[id(one)] for one in group["params"] if id(one) in others])
         for group in optimizer.param_groups
     ]
     shadow.param_groups = [group for group in groups if group["params"]]
+    shadow.state = defaultdict(dict)
+    for one in parameters:
+        if (known := optimizer.state.get(one)) and id(one) in others:  # loaded, or made with the optimizer (Adagrad's)
+            shadow.state[others[id(one)]] = {key: _copied(value) for key, value in known.items()}
+    settle_states(shadow)
     for _ in range(2):
         charges.to(None)
         with torch.no_grad():
             raw_step(optimizer)(shadow)
         cost = charges.cost_so_far()
     return cost
+
+
+def _copied(value: object) -> object:
+    return value.clone() if isinstance(value, torch.Tensor) else value
 
 
 def _other(parameter: nn.Parameter, device: torch.device) -> nn.Parameter:

@@ -12,7 +12,6 @@ from types import MethodType
 from typing import Any
 
 import torch
-from torch import nn
 from torch.optim.optimizer import Optimizer
 
 from runtime.device import shapes_only
@@ -101,9 +100,12 @@ class Updates:
         if self._updated:
             self._refuse("a forward came before the optimizer's step")
 
-    def require_readable(self) -> None:
-        """A forward that trains nothing begins: raise `InvalidInput` where it would read what is updated already."""
-        if any(chunk.persistent for chunk, _ in self._doing):
+    def require_readable(self, numbers: Sequence[int] | None = None) -> None:
+        """Something is read that trains nothing: raise `InvalidInput` where some of it is updated already.
+
+        `numbers` are the chunks that it reads, all where nothing is said. Those that travel are refused when they load.
+        """
+        if any(chunk.persistent and (numbers is None or chunk.number in numbers) for chunk, _ in self._doing):
             self._refuse("a forward came before the optimizer's step")
 
     def require_unchanged(self) -> None:
@@ -125,21 +127,23 @@ class Updates:
         self._backwards = self._ended + 1  # one that failed does not count
         if self._backwards == 1:
             self._settings = settings_of(self._optimizer)
+        for chunk in self._chunks:
+            chunk.left_whole = False
         self.overlapping = self.reason is None and self._looked_on and self._backwards == 1
 
     def left(self, chunk: Chunk) -> None:
         """A chunk's gradients are on their way to the host."""
         if self.overlapping and chunk.left_whole:
+            self._updated.add(chunk.number)  # also if it fails: nobody knows how much was updated
             self._submit(chunk, chunk.left)
-            self._updated.add(chunk.number)
 
     def all_left(self) -> None:
         """All gradients have come or are on their way: the device updates what stays on it before the host waits."""
         for chunk in self._chunks if self.overlapping else ():
             if chunk.persistent and chunk.trainable and chunk.left_whole:
-                self._on_device(chunk)
-                self._doing.append((chunk, _Launched()))
                 self._updated.add(chunk.number)
+                self._doing.append((chunk, _Launched()))
+                self._on_device(chunk)
 
     def end_backward(self) -> None:
         """Remember what gradients and masters are: a change before the step forbids to overlap."""
@@ -158,6 +162,8 @@ class Updates:
         if is_portioned(self._optimizer):
             self._rest()
         else:
+            for loaded in (chunk.loaded for chunk in self._chunks if chunk.loaded is not None):
+                loaded.synchronize()  # the host writes what a load may still read
             with torch.no_grad():
                 self._raw_step(self._optimizer)
             for chunk in self._chunks:
@@ -170,6 +176,7 @@ class Updates:
             chunk.updated = False
         self._doing.clear()
         self._updated.clear()
+        self._after.clear()
         self._backwards = self._ended = 0
         self._seen = {}
         self.log.end_step()
@@ -213,7 +220,7 @@ class Updates:
                 self._on_device(chunk)
         for chunk in self._chunks:
             if not chunk.persistent and chunk.trainable and chunk.number not in self._updated:
-                self._submit(chunk, None)
+                self._submit(chunk, chunk.loaded)  # who read it since backward may not have waited
 
     def _on_device(self, chunk: Chunk) -> None:
         with self.log.on(None, "compute", "device-update", chunk.number):
@@ -265,16 +272,6 @@ def settings_of(optimizer: Optimizer) -> Settings:
 
     groups = optimizer.param_groups
     return tuple(tuple((key, plain(one)) for key, one in group.items() if key != "params") for group in groups)
-
-
-def require_own_parameters(model: nn.Module, optimizer: Optimizer) -> None:
-    """Raise `InvalidInput` unless every parameter of the optimizer is the model's."""
-    known = {id(parameter) for parameter in model.parameters()}
-    foreign = sum(id(one) not in known for group in optimizer.param_groups for one in group["params"])
-    if foreign:
-        raise InvalidInput(
-            f"{foreign} of the optimizer's parameters are not the model's: make the optimizer of model.parameters()"
-        )
 
 
 def _nothing() -> None:

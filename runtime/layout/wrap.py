@@ -23,7 +23,7 @@ from runtime.layout.refusals import refused
 from runtime.layout.report import LayoutReport, layout_report
 from runtime.layout.scalers import let_scalers_wait
 from runtime.layout.store import Store
-from runtime.layout.updates import Updates, require_own_parameters
+from runtime.layout.updates import Updates
 from runtime.profile.memory import MemoryProfile
 from solvers.ir.amounts import parse_budget, parse_bytes
 from solvers.ir.errors import InvalidInput
@@ -74,8 +74,7 @@ def wrap(
             raise TypeError(f"wrap() got an unexpected keyword argument {name!r}")
     if WRAPPED in model.__dict__:
         raise InvalidInput("the model is wrapped already: unwrap(model) first")
-    require_own_parameters(model, optimizer)
-    let_scalers_wait()
+    _require_own_parameters(model, optimizer)
     _require_plain(model)
     place = accelerator_of(options["device"] if "device" in options else _device_of(model))
     wrapped = Wrapped(model, optimizer, place, _asked(budget, options, place))
@@ -86,6 +85,7 @@ def wrap(
         wrapped.lay_out(profile)
     else:
         wrapped.wait_for_a_forward()
+    let_scalers_wait()
     model.__dict__[WRAPPED] = wrapped
     return model, optimizer
 
@@ -253,6 +253,16 @@ def _train(model: nn.Module, args: Any, kwargs: Any) -> None:
 def _device_of(model: nn.Module) -> torch.device | None:
     devices = {parameter.device for parameter in model.parameters()} - {torch.device("cpu")}
     return next(iter(devices), None)
+
+
+def _require_own_parameters(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """Raise `InvalidInput` unless every parameter of the optimizer is the model's."""
+    known = {id(parameter) for parameter in model.parameters()}
+    foreign = sum(id(one) not in known for group in optimizer.param_groups for one in group["params"])
+    if foreign:
+        raise InvalidInput(
+            f"{foreign} of the optimizer's parameters are not the model's: make the optimizer of model.parameters()"
+        )
 
 
 def _require_plain(model: nn.Module) -> None:

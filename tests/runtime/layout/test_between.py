@@ -7,14 +7,15 @@ import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
-from runtime.device import SimDevice
+from experiments.hardware import read_hardware
+from runtime.device import SimDevice, use_sim
 from runtime.layout import report, unwrap, wrap
 from runtime.layout.wrap import WRAPPED
 from solvers.ir.errors import InvalidInput
 from solvers.ir.layout import LayoutPlan, Policy
 from tests.runtime.layout.models import Language, Looking, loss_of
-from tests.runtime.layout.test_loops import Failing, stepped
-from tests.runtime.layout.training import ROOM, Layouts, adamw, train_plainly, trained
+from tests.runtime.layout.test_loops import Failing, Signs, stepped
+from tests.runtime.layout.training import ROOM, Layouts, MakeOptimizer, adamw, train_plainly, trained
 
 
 def away(layouts: Layouts, persistent: tuple[int, ...] = ()) -> LayoutPlan:
@@ -75,6 +76,89 @@ def test_a_backward_that_fails_beside_updates_is_refused_until_states_are_loaded
     assert got.same_as(trained(plain, [stepped(plain, known, number) for number in range(2, 5)]))
 
 
+@pytest.mark.parametrize("persistent", [(), (0, 2)])
+def test_a_backward_that_brings_no_gradients_updates_nothing(sim: SimDevice, persistent: tuple[int, ...]) -> None:
+    """Gradients of the step before still lie there, as where a loop zeroes them before backward."""
+
+    def loop(model: nn.Module, optimizer: Optimizer) -> list[Tensor]:
+        hidden: list[Tensor] = []
+        block = model.get_submodule("blocks.1")
+        handle = block.register_forward_hook(lambda module, given, result: hidden.append(result))
+        losses = []
+        for number in range(4):
+            optimizer.zero_grad()
+            loss = loss_of(model, number)
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+            hidden.clear()
+            losses += [loss.detach().cpu(), torch.autograd.grad(loss_of(model, 9), hidden[0])[0].cpu()]
+        handle.remove()
+        return losses
+
+    layouts = Layouts(Language)
+    assert layouts.train(away(layouts, persistent), loop).same_as(train_plainly(Language, loop=loop))
+
+
+@pytest.mark.parametrize("persistent", [(), (0, 2)])
+def test_chunks_that_are_updated_whole_are_updated_beside_backward(sim: SimDevice, persistent: tuple[int, ...]) -> None:
+    layouts = Layouts(Language)
+    model, optimizer = layouts.wrapped(away(layouts, persistent))
+    for number in range(2):
+        stepped(model, optimizer, number)
+    loss_of(model, 2).backward()  # type: ignore[no-untyped-call]
+    assert model.__dict__[WRAPPED].updates._updated == set(range(len(layouts.problem.chunks)))
+    optimizer.step()
+
+
+def test_an_update_that_fails_beside_backward_is_refused(sim: SimDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first one, after it has changed masters: the loop goes on as if nothing had come."""
+    layouts = Layouts(Language)
+    model, optimizer = layouts.wrapped(away(layouts, tuple(range(len(layouts.problem.chunks)))))
+    for number in range(2):
+        stepped(model, optimizer, number)
+    updates = model.__dict__[WRAPPED].updates
+    step = updates._raw_step
+
+    def fails(shadow: Optimizer) -> None:
+        step(shadow)
+        raise torch.OutOfMemoryError("in an update")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(updates, "_raw_step", fails)
+        with pytest.raises(torch.OutOfMemoryError):
+            loss_of(model, 2).backward()  # type: ignore[no-untyped-call]
+    optimizer.zero_grad()
+    for asked in (lambda: loss_of(model, 3), model.state_dict, optimizer.step):
+        with pytest.raises(InvalidInput, match="a backward failed after chunks were updated beside it"):
+            asked()
+    unwrap(model)
+
+
+@pytest.mark.parametrize("make_optimizer", [adamw, Signs])
+@pytest.mark.parametrize("travels", [False, True])
+def test_a_block_alone_may_be_read_unless_it_is_updated_already(
+    sim: SimDevice, make_optimizer: MakeOptimizer, travels: bool
+) -> None:
+    """Nobody waits for what it gives, not even the optimizer's step."""
+    layouts = Layouts(Language, make_optimizer=make_optimizer)
+    everything = tuple(range(len(layouts.problem.chunks)))
+    model, optimizer = layouts.wrapped(away(layouts, () if travels else everything))
+    block, given = model.get_submodule("blocks.1").eval(), torch.ones(8, 16, 32, device="sim")
+    for number in range(2):
+        loss = loss_of(model, number)
+        with torch.no_grad():
+            block(given)
+            loss.backward()  # type: ignore[no-untyped-call]
+            if number and make_optimizer is adamw:
+                with pytest.raises(InvalidInput, match=r"the optimizer's step.*: unwrap\(model\), load saved"):
+                    block(given)
+            else:
+                block(given)
+        optimizer.step()
+        optimizer.zero_grad()
+    unwrap(model)
+
+
 def test_states_between_backward_and_step_are_refused_once_updates_overlap(sim: SimDevice) -> None:
     layouts = Layouts(Language)
     model, optimizer = layouts.wrapped(away(layouts))
@@ -90,6 +174,23 @@ def test_states_between_backward_and_step_are_refused_once_updates_overlap(sim: 
     loss_of(model, 3).backward()  # type: ignore[no-untyped-call]
     unwrap(model)
     assert model.state_dict() and optimizer.state_dict()
+
+
+def test_states_loaded_between_steps_are_no_change_behind_backward(sim: SimDevice) -> None:
+    """With shapes only no update counts a change, so that what an earlier step saw would stay."""
+    sim.close()
+    device = use_sim(read_hardware("sim-small"), shapes_only=True)
+    try:
+        layouts = Layouts(Language)
+        model, optimizer = layouts.wrapped(away(layouts))
+        for number in range(4):
+            stepped(model, optimizer, number)
+            if number == 2:
+                model.load_state_dict(model.state_dict())
+        assert report(model).overlapping
+        unwrap(model)
+    finally:
+        device.close()
 
 
 def test_who_reads_a_chunk_after_its_gradients_left_is_waited_for(sim: SimDevice) -> None:

@@ -205,11 +205,34 @@ class Signs(torch.optim.Optimizer):
                     parameter.data.add_(parameter.grad.sign(), alpha=-group["lr"])
 
 
+class Noisy(torch.optim.Optimizer):
+    """Somebody's own optimizer, which makes its states at once and draws random numbers."""
+
+    def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
+        super().__init__(parameters, {"lr": 1e-3})
+        for parameter in parameters:
+            self.state[parameter]["mean"] = torch.zeros_like(parameter)
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    mean = self.state[parameter]["mean"].lerp_(parameter.grad, 0.1)
+                    noise = 1e-3 * torch.randn(parameter.shape, device="sim").to(parameter.device)
+                    parameter.add_(mean + noise, alpha=-group["lr"])
+
+
+def adagrad(parameters: Sequence[nn.Parameter]) -> Optimizer:
+    """Makes its states at once, too."""
+    return torch.optim.Adagrad(parameters, lr=1e-3)
+
+
 def rms(parameters: Sequence[nn.Parameter]) -> Optimizer:
     return torch.optim.RMSprop(parameters, lr=1e-3)
 
 
-@pytest.mark.parametrize("optimizer", [sgd, grouped, Signs, rms])
+@pytest.mark.parametrize("optimizer", [sgd, grouped, Signs, Noisy, adagrad, rms])
 def test_any_optimizer_trains_alike(sim: SimDevice, optimizer: MakeOptimizer) -> None:
     layouts = Layouts(Language, make_optimizer=optimizer)
     plain = train_plainly(layouts.make, optimizer)

@@ -20,7 +20,7 @@ from runtime.layout.log import Log
 from runtime.layout.wrap import WRAPPED, Wrapped
 from solvers.ir.layout import LayoutPlan, Policy
 from tests.runtime.layout.models import Language, batch, loss_of
-from tests.runtime.layout.test_loops import accumulating, evaluating, retaining
+from tests.runtime.layout.test_loops import Signs, accumulating, evaluating, retaining
 from tests.runtime.layout.training import Layouts, plain_loop
 
 CLASSES = {store: "Store", gradients: "Gradients", updates: "Updates", swaps: "Swaps"}
@@ -52,6 +52,15 @@ def unwrapping(model: nn.Module, optimizer: Optimizer) -> list[Tensor]:
     plain_loop(model, optimizer, 1)
     loss_of(model, 1).backward()  # type: ignore[no-untyped-call]
     unwrap(model)
+    return []
+
+
+def peeking(model: nn.Module, optimizer: Optimizer) -> list[Tensor]:
+    """Runs a block alone before the step, and waits for nothing."""
+    loss_of(model, 0).backward()  # type: ignore[no-untyped-call]
+    with torch.no_grad():
+        model.get_submodule("blocks.1")(torch.ones(8, 16, 32, device="sim"))
+    optimizer.step()
     return []
 
 
@@ -119,13 +128,19 @@ def swap_by_hand(sim: SimDevice) -> None:
 def races_of(sim: SimDevice) -> bool:
     """Whether any of some trainings races."""
     layouts, mixed = Layouts(Language), Layouts(Language, 12_000, dtype=torch.bfloat16)
+    signs = Layouts(Language, make_optimizer=Signs)
     try:
         swap_by_hand(sim)
     except RuntimeError as error:
         if "race" not in str(error):
             raise
         return True
-    for layouts, loop in [*((layouts, loop) for loop in LOOPS), (mixed, looking_on), (mixed, loading)]:
+    for layouts, loop in [
+        *((layouts, loop) for loop in LOOPS),
+        (mixed, looking_on),
+        (mixed, loading),
+        (signs, peeking),
+    ]:
         for plan in (*map(layouts.random_plan, (2, 3, 9)), swapping(layouts)):
             model, optimizer = layouts.wrapped(plan)
             try:

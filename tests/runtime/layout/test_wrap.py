@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.amp import grad_scaler
 
 from runtime.device import SimDevice, memory_stats, reset_peak_memory
 from runtime.layout import report, unwrap, wrap
 from solvers.ir.errors import InfeasibleBudget, InvalidInput
 from solvers.ir.solution import Limits
 from tests.runtime.layout.models import Language, loss_of
-from tests.runtime.layout.test_loops import stepped
+from tests.runtime.layout.test_loops import Noisy, stepped
 from tests.runtime.layout.training import Layouts, adamw, plain_loop, train_plainly, trained
 
 QUICK = Limits(time_s=math.inf, work=0.2, threads=1)
@@ -138,11 +139,43 @@ def test_what_is_wrong_is_said_in_a_sentence(sim: SimDevice) -> None:
     assert {parameter.device.type for parameter in model.to("cpu").parameters()} == {"cpu"}
 
 
-def test_hooks_on_parameters_are_refused(sim: SimDevice) -> None:
+def test_hooks_on_parameters_are_refused(sim: SimDevice, monkeypatch: pytest.MonkeyPatch) -> None:
     model, optimizer = fresh()
     next(model.parameters()).register_hook(lambda gradient: gradient)  # type: ignore[no-untyped-call]
+    monkeypatch.setattr(grad_scaler._MultiDeviceReplicator, "get", _Replicating.get)
     with pytest.raises(InvalidInput, match=r"parameter 'positions' has hooks on its gradient"):
         wrap(model, optimizer, budget="1GiB")
+    assert grad_scaler._MultiDeviceReplicator.get.__qualname__ == "_Replicating.get"
+
+
+class _Replicating:
+    def get(self, device: torch.device) -> torch.Tensor:
+        raise AssertionError(device)
+
+
+def test_a_module_around_a_wrapped_model_cannot_convert_it(sim: SimDevice) -> None:
+    layouts = Layouts(lambda: Language().to(torch.bfloat16))
+    model, _ = layouts.wrapped(layouts.random_plan(0))
+    around = nn.ModuleDict({"inner": model})
+    for wrong in (lambda: around.to("sim", torch.float32), around.float, around.half):
+        with pytest.raises(InvalidInput, match="cannot be moved or converted"):
+            wrong()  # type: ignore[no-untyped-call]
+    assert around.to("sim") is around and around.to("sim", torch.bfloat16) is around
+
+
+def test_wrapping_draws_no_random_numbers(sim: SimDevice) -> None:
+    """Not by the steps of somebody's own optimizer, nor by measuring one."""
+    layouts = Layouts(Language, make_optimizer=Noisy)
+    model = Language()
+    optimizer = Noisy(list(model.parameters()))
+    module = torch.get_device_module(sim.device)
+    torch.manual_seed(3)
+    before = torch.get_rng_state(), module.get_rng_state(sim.device)
+    plan = layouts.random_plan(5)
+    assert plan.persistent
+    wrap(model, optimizer, budget="1GiB", host_budget="1GiB", plan=plan, profile=layouts.profile, chunk_bytes=20_000)
+    after = torch.get_rng_state(), module.get_rng_state(sim.device)
+    assert all(map(torch.equal, before, after))
 
 
 def test_a_plan_for_another_model_is_refused(sim: SimDevice) -> None:

@@ -17,7 +17,7 @@ from experiments.compose import composed_by, hydra_of, judge
 from experiments.flags import read_flags
 from experiments.kinds import kind_of, study_of
 from experiments.places import asked_place
-from experiments.run_directory import RunDirectory, interrupted, open_run_directory, require_same
+from experiments.run_directory import SWEEP, RunDirectory, interrupted, open_run_directory, require_same
 from experiments.showing import show
 from experiments.study import Ran, Study
 from experiments.sweep import run_sweep
@@ -47,6 +47,7 @@ def run_alone(study: Study[Any], hydra: Hydra, words: Sequence[str]) -> int:
     if place is not None and not settings.force:
         require_same(Path(place), composed.yaml)
     directory = open_run_directory(settings.name, place)
+    (directory.path / SWEEP).unlink(missing_ok=True)  # overwritten by force: it is no sweep's folder any more
     if config.hydra.job.chdir:
         directory = directory.absolute()
     with Interrupts(patient=False) as interrupts:  # SIGTERM is as Ctrl-C

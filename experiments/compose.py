@@ -13,6 +13,8 @@ from hydra import initialize_config_module
 from hydra._internal.hydra import Hydra
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
 from hydra.core.utils import _save_config
 from hydra.errors import ConfigCompositionException, HydraException, MissingConfigException, OverrideParseException
 from hydra.types import RunMode
@@ -21,7 +23,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from experiments.config import Settings, register
 from experiments.run_directory import HYDRA, RunDirectory
-from experiments.trust import PROCESSES, own_target, require_trusted
+from experiments.trust import PROCESSES, own_target, require_plain_search, require_trusted
 from solvers.ir import InvalidInput
 from solvers.ir.amounts import parse_budget
 from solvers.ir.names import unknown
@@ -123,10 +125,21 @@ def composed_by(hydra: Hydra, root: Root, overrides: Sequence[str], mode: RunMod
     if mode is RunMode.RUN:
         for override in overrides:
             refuse_several(override)
+    for override in overrides:
+        read_override(override)
+    require_plain_search(overrides)
     with in_sentences():
         config = hydra.compose_config(root.name, list(overrides), run_mode=mode, from_shell=False)
         require_trusted(config.hydra)
         return config
+
+
+def read_override(word: str) -> Override:
+    """An override by Hydra's grammar; raises `InvalidInput` that names it."""
+    try:
+        return OverridesParser.create().parse_override(word)
+    except HydraException as error:
+        raise _unreadable(word) from error
 
 
 @contextlib.contextmanager
@@ -218,10 +231,17 @@ def _fault(error: Exception) -> InvalidInput:
     if isinstance(error, MissingConfigException):
         return _missing_choice(error)
     if isinstance(error, OverrideParseException):
-        return InvalidInput(f"cannot read the override {error.override!r}: write key=value")
+        return _unreadable(error.override)
     if isinstance(error, ConfigCompositionException):
         return _composition_fault(error)
     return _wrong_value(error) or InvalidInput(f"{_brief(error)}: correct the overrides")
+
+
+def _unreadable(override: str) -> InvalidInput:
+    return InvalidInput(
+        f"cannot read the override {override!r}: write key=value, and quote a value with other signs than letters and "
+        "digits for Hydra, as in 'key=\"…\"'"
+    )
 
 
 def _missing_choice(error: MissingConfigException) -> InvalidInput:

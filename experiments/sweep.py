@@ -16,9 +16,9 @@ from omegaconf import DictConfig, open_dict, read_write
 from rich.console import Console
 
 from experiments.commands.interrupts import Interrupts
-from experiments.compose import composed_by, in_sentences
+from experiments.compose import composed_by, in_sentences, read_override
 from experiments.grid import Cell
-from experiments.places import asked_place
+from experiments.places import asked_place, quoted
 from experiments.run_directory import CONFIG, RunDirectory, interrupted, open_run_directory
 from experiments.study import Study
 from experiments.sweeping.job import run_job
@@ -35,17 +35,17 @@ FAULT = 70
 
 def run_sweep(study: Study[Any], kind: str, hydra: Hydra, overrides: Sequence[str]) -> int:
     """Run every cell that is not there yet, write all rows, tables and pictures; the study's exit code."""
-    sweep = Sweep(study, kind, hydra, overrides)
-    sweep.prepare()
-    with Interrupts(patient=False) as interrupts:
+    with Interrupts(patient=False) as interrupts:  # SIGTERM is as Ctrl-C
+        sweep = Sweep(study, kind, hydra, overrides)
         try:
+            sweep.prepare()
             sweep.run()
+            return sweep.end(Console())
         except KeyboardInterrupt:
             return sweep.interrupted(interrupts.asked_by)
         except InvalidInput:
             sweep.withdraw()
             raise
-    return sweep.end(Console())
 
 
 class Sweep:
@@ -61,7 +61,7 @@ class Sweep:
         directory = RunDirectory(Path(place) if place is not None else Path())
         self.cells: Cells[Any] = Cells(study, kind, hydra, directory)
         self.config = config
-        self.fresh = False
+        self.fresh = self.opened = False
 
     @property
     def directory(self) -> RunDirectory:
@@ -76,12 +76,14 @@ class Sweep:
             require_same_sweep(Path(self.path), self.kind, self.arguments, known)
         self.fresh = self.path is None or not Path(self.path).exists()
         self.cells.move(open_run_directory(self.name, self.path))
+        self.opened = True
         with read_write(self.config), open_dict(self.config):
             self.config.hydra.sweep.dir = str(self.directory.path.absolute())
-        word = f"hydra.sweep.dir='{self.directory.path.absolute()}'"
+        word = f"hydra.sweep.dir={quoted(str(self.directory.path.absolute()))}"
         self.config.hydra.overrides.hydra.append(word)
         cells = list(self.cells.cells.values())
         if self.force:
+            (self.directory.path / CONFIG).unlink(missing_ok=True)  # of a single run: it is one no more
             remove_foreign(self.directory.path, cells)
         keep_record(self.directory, self.kind, self.arguments, cells)
 
@@ -93,11 +95,17 @@ class Sweep:
 
     def withdraw(self) -> None:
         """A sweep that was refused before a cell had anything leaves no new folder behind."""
-        if self.fresh and not any((cell.folder.path / CONFIG).exists() for cell in self.cells.grid.cells):
+        if (
+            self.opened
+            and self.fresh
+            and not any((cell.folder.path / CONFIG).exists() for cell in self.cells.grid.cells)
+        ):
             shutil.rmtree(self.directory.path, ignore_errors=True)
 
     def interrupted(self, by: str | None) -> int:
         """What is kept, in a line of stderr; the exit code."""
+        if not self.opened:
+            raise KeyboardInterrupt  # there is nothing yet to tell of
         grid = self.cells.grid
         keep_rows(self.directory, grid, self.cells.rows)
         done = sum(cell.kept().rows is not None for cell in grid.cells)
@@ -130,7 +138,10 @@ class Sweep:
         with in_sentences():
             words = [f"{key}={value}" for key, value in (params or {}).items()] + self.arguments
             parsed = OverridesParser.create(config_loader=self.hydra.config_loader).parse_overrides(words)
-            (batch,) = BasicSweeper.split_arguments(parsed, None)
+            batches = BasicSweeper.split_arguments(parsed, None)
+        batch = [words for one in batches for words in one]
+        if not batch:
+            raise InvalidInput(f"the grid of {' '.join(words)} has no cell: give each setting a value at least")
         return self.cells.compose(batch, 0)
 
     def _sweeper(self) -> Any:
@@ -163,8 +174,6 @@ def _with_basic_launcher(config: DictConfig) -> DictConfig:
 def _require_one_folder(overrides: Sequence[str]) -> None:
     """Raise `InvalidInput` where cells would not agree on the sweep's kind, name or folder."""
     keys = {word.lstrip("+").partition("=")[0]: word for word in overrides}
-    parse = OverridesParser.create().parse_override
     for key in ("name", "run_dir", "force", "experiment"):
-        with in_sentences():
-            if key in keys and parse(keys[key]).is_sweep_override():
-                raise InvalidInput(f"{keys[key]} holds several values, but a sweep has one {key}: give one of each")
+        if key in keys and read_override(keys[key]).is_sweep_override():
+            raise InvalidInput(f"{keys[key]} holds several values, but a sweep has one {key}: give one of each")

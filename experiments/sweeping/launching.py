@@ -16,12 +16,14 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from experiments.compose import in_sentences, judge, refuse_several, with_budget
 from experiments.grid import BEGUN, AnyComposed, Cell, Grid, error_row, values_of
+from experiments.places import quoted
 from experiments.printable import printable
 from experiments.rows import read_rows
 from experiments.run_directory import ROWS, RunDirectory
 from experiments.study import Study
 from experiments.sweeping.job import BUSY, FAULT, run_job
 from experiments.sweeping.watching import watched
+from experiments.trust import require_trusted
 from solvers.ir import BayplanError, InvalidInput, Row
 
 C = TypeVar("C", bound=AnyComposed)
@@ -107,8 +109,10 @@ class Cells(Launcher, Generic[C]):
             config = self.hydra.config_loader.load_sweep_config(self.config, words)
             with open_dict(config):
                 config.hydra.job.num, config.hydra.job.id = number, str(number)
+            require_trusted(config.hydra)  # a cell may have chosen a file of its own
             place = str(OmegaConf.select(config, "hydra.sweep.subdir"))
         composed = self.study.composed(*judge(config))
+        self.study.require(composed)
         folder = RunDirectory(self.directory.path / place)
         return Cell(tuple(words), composed, values_of(words, composed.yaml), folder)
 
@@ -157,7 +161,7 @@ class Cells(Launcher, Generic[C]):
             yield cells[start : start + size]
 
     def _returns(self, cells: Sequence[Cell[C]], first: int) -> Sequence[JobReturn]:
-        jobs = [[*cell.overrides, f"hydra.sweep.subdir='{self._subdir(cell)}'"] for cell in cells]
+        jobs = [[*cell.overrides, f"hydra.sweep.subdir={quoted(self._subdir(cell))}"] for cell in cells]
         try:
             returned: Sequence[JobReturn] = self.inner.launch(jobs, initial_job_idx=first)
             return returned

@@ -4,6 +4,7 @@ import contextlib
 import copy
 import dataclasses
 import hashlib
+import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
@@ -129,7 +130,12 @@ def composed_by(hydra: Hydra, root: Root, overrides: Sequence[str], mode: RunMod
         read_override(override)
     require_plain_search(overrides)
     with in_sentences():
-        config = hydra.compose_config(root.name, list(overrides), run_mode=mode, from_shell=False)
+        try:
+            config = hydra.compose_config(root.name, list(overrides), run_mode=mode, from_shell=False)
+        except KeyError as error:
+            if type(error) is not KeyError or error.args[0] in os.environ:
+                raise
+            raise InvalidInput(f"hydra.job.env_copy names {error.args[0]}, which is not set: set it first") from error
         require_trusted(config.hydra)
         return config
 
@@ -151,6 +157,13 @@ def in_sentences() -> Iterator[None]:
         raise
     except (HydraException, OmegaConfBaseException, ValueError) as error:
         raise _fault(error) from error
+    except AttributeError as error:  # OmegaConf's own, where a dictionary is merged into null
+        place = re.search(r"full_key: (\S+)", str(error))
+        if place is None:
+            raise
+        raise InvalidInput(
+            f"{place[1]} is null and takes no dictionary here: give each key its own override"
+        ) from error
 
 
 def with_budget(root: Root, overrides: Sequence[str]) -> list[str]:

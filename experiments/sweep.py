@@ -31,6 +31,8 @@ from experiments.trust import PROCESSES
 from solvers.ir import InvalidInput
 
 FAULT = 70
+STORES = ("sqlalchemy.", "redis.")
+"""Whose faults are those of the place where optuna keeps its trials."""
 
 
 def run_sweep(study: Study[Any], kind: str, hydra: Hydra, overrides: Sequence[str]) -> int:
@@ -71,6 +73,9 @@ class Sweep:
     def prepare(self) -> None:
         """Everything that can be refused is, before a folder is made; then the sweeper and its launcher."""
         self.cells.config = self.config
+        size = self.config.hydra.sweeper.get("max_batch_size")
+        if size is not None and size < 1:
+            raise InvalidInput(f"hydra.sweeper.max_batch_size is {size}, below 1: choose more, or leave it out")
         known = self._known_cells()  # a bad one is refused here
         if self.path is not None and not self.force:
             require_same_sweep(Path(self.path), self.kind, self.arguments, known)
@@ -90,8 +95,14 @@ class Sweep:
     def run(self) -> None:
         """Hydra's sweeper, with this project's cells in front of its launcher."""
         sweeper = self._sweeper()
-        with in_sentences():
-            sweeper.sweep(arguments=self.arguments)
+        try:
+            with in_sentences():
+                sweeper.sweep(arguments=self.arguments)
+        except Exception as error:
+            if not type(error).__module__.startswith(STORES):
+                raise
+            said = str(error).strip().split("\n")[0]
+            raise InvalidInput(f"hydra.sweeper.storage cannot be used ({said}): choose another place") from error
 
     def withdraw(self) -> None:
         """A sweep that was refused before a cell had anything leaves no new folder behind."""

@@ -1,5 +1,6 @@
 """Between Hydra's sweeper and its launcher: which cells are launched, in which order, and what became of them."""
 
+import contextlib
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -21,10 +22,11 @@ from experiments.printable import printable
 from experiments.rows import read_rows
 from experiments.run_directory import ROWS, RunDirectory
 from experiments.study import Study
-from experiments.sweeping.job import BUSY, FAULT, run_job
+from experiments.sweeping.job import BUSY, FAULT, LOCK, held, run_job
 from experiments.sweeping.watching import watched
 from experiments.trust import require_trusted
-from solvers.ir import BayplanError, InvalidInput, Row
+from solvers.ir import BayplanError, InvalidInput, InvalidProblem, Row
+from solvers.ir.errors import InfeasibleBudget
 
 C = TypeVar("C", bound=AnyComposed)
 LOCAL = "LocalLauncher"
@@ -112,7 +114,8 @@ class Cells(Launcher, Generic[C]):
             require_trusted(config.hydra)  # a cell may have chosen a file of its own
             place = str(OmegaConf.select(config, "hydra.sweep.subdir"))
         composed = self.study.composed(*judge(config))
-        self.study.require(composed)
+        with contextlib.suppress(InvalidProblem, InfeasibleBudget):  # not every combination fits: its row will say so
+            self.study.require(composed)
         folder = RunDirectory(self.directory.path / place)
         return Cell(tuple(words), composed, values_of(words, composed.yaml), folder)
 
@@ -127,6 +130,7 @@ class Cells(Launcher, Generic[C]):
         self.told |= set(unique)
         kept = {path: cell.kept() for path, cell in unique.items()}
         damaged = [(path, one.flaw) for path, one in kept.items() if one.damaged]
+        kept = {path: one for path, one in kept.items() if one.flaw != BEGUN or not _computed_now(path)}
         failed = sum(one.flaw == BEGUN and bool(self.rows(unique[path])) for path, one in kept.items())
         begun = sum(one.flaw == BEGUN for one in kept.values()) - failed
         done = sum(one.rows is not None for one in kept.values())
@@ -182,6 +186,12 @@ class Cells(Launcher, Generic[C]):
     def _returned(self, cell: Cell[C]) -> JobReturn:
         value = self.study.objective(self.rows(cell))
         return JobReturn(overrides=list(cell.overrides), status=JobStatus.COMPLETED, _return_value=value)
+
+
+def _computed_now(folder: Path) -> bool:
+    """Whether another process is at a cell that was begun."""
+    with held(folder / LOCK, wait=False) as mine:
+        return not mine
 
 
 def _say(sentence: str) -> None:

@@ -102,3 +102,17 @@ def test_a_grid_that_cannot_be_run_leaves_nothing(tmp_path: Path) -> None:
     assert said.startswith("the grid of ") and "has no cell" in said
     said = refused(call("compare", *PAPER, "-m", "microbatch=8,-1", place))
     assert "microbatch" in said and not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["-m", "microbatch=8", "hydra.sweeper.max_batch_size=0"], "max_batch_size is 0, below 1"),
+        (["-m", "hydra.sweeper.params={microbatch: '8,16'}"], "hydra.sweeper.params is null and takes no dictionary"),
+        (["hydra.job.env_copy=[NOPE_AT_ALL]"], "env_copy names NOPE_AT_ALL, which is not set"),
+        (["name=it's"], 'cannot read the override "name=it\'s": write key=value, and quote'),
+    ],
+)
+def test_what_hydra_stumbles_over_is_a_sentence(words: list[str], sentence: str, tmp_path: Path) -> None:
+    assert sentence in refused(call("compare", *PAPER, *words, f"run_dir={tmp_path / 'run'}"))
+    assert list(tmp_path.iterdir()) == []

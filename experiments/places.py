@@ -6,7 +6,7 @@ from pathlib import Path
 from hydra.core.override_parser.types import Quote, QuotedString
 from omegaconf import DictConfig, OmegaConf
 
-from experiments.compose import in_sentences
+from experiments.sentences import in_sentences
 from solvers.ir import InvalidInput
 
 FRESH = "runs/${name}/${now:%Y%m%d-%H%M%S}"

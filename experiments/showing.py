@@ -10,9 +10,10 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from experiments.commands.completion import script_of
-from experiments.compose import Root, composed_by, in_sentences, with_budget
+from experiments.compose import Root, composed_by, with_budget
 from experiments.flags import Flags, parser
 from experiments.kinds import EXPERIMENTS, KINDS, kind_of
+from experiments.sentences import in_sentences
 from solvers.ir import InvalidInput
 
 HIDDEN = ("schema", "table")

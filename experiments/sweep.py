@@ -16,10 +16,11 @@ from omegaconf import DictConfig, open_dict, read_write
 from rich.console import Console
 
 from experiments.commands.interrupts import Interrupts
-from experiments.compose import composed_by, in_sentences, read_override
+from experiments.compose import composed_by
 from experiments.grid import Cell
 from experiments.places import asked_place, quoted
 from experiments.run_directory import CONFIG, RunDirectory, interrupted, open_run_directory
+from experiments.sentences import in_sentences, read_override
 from experiments.study import Study
 from experiments.sweeping.job import run_job
 from experiments.sweeping.launching import Cells

@@ -15,12 +15,13 @@ from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from experiments.compose import in_sentences, judge, refuse_several, with_budget
+from experiments.compose import judge, refuse_several, with_budget
 from experiments.grid import BEGUN, AnyComposed, Cell, Grid, error_row, values_of
 from experiments.places import quoted
 from experiments.printable import printable
 from experiments.rows import read_rows
 from experiments.run_directory import ROWS, RunDirectory
+from experiments.sentences import in_sentences
 from experiments.study import Study
 from experiments.sweeping.job import BUSY, FAULT, LOCK, held, run_job
 from experiments.sweeping.watching import watched

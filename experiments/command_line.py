@@ -109,6 +109,8 @@ def run(command: click.Command, name: str, arguments: list[str]) -> int:
     except Exception as error:
         if os.environ.get(TRACEBACK):
             raise
+        if _interrupted(error):
+            return _say("interrupted", INTERRUPTED)
         return _say(_fault(error), FAULT)
 
 
@@ -138,6 +140,13 @@ def _silenced(code: int) -> int:
     """Drop what stdout still holds: Python would try to write it again at its end, and complain on stderr."""
     sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # open until Python ends
     return code
+
+
+def _interrupted(error: BaseException | None) -> bool:
+    """Whether Ctrl-C is behind it: a library's `finally` may put a fault of its own in the place of that."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__context__
+    return error is not None
 
 
 def _fault(error: Exception) -> str:

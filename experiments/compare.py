@@ -17,7 +17,7 @@ from experiments.compose import composed_by, hydra_of, judge
 from experiments.flags import read_flags
 from experiments.kinds import kind_of, study_of
 from experiments.places import asked_place
-from experiments.run_directory import RunDirectory, interrupted, open_run_directory, require_same
+from experiments.run_directory import SWEEP, RunDirectory, interrupted, open_run_directory, require_same
 from experiments.showing import show
 from experiments.study import Ran, Study
 from experiments.sweep import run_sweep
@@ -39,25 +39,26 @@ def main(argv: Sequence[str]) -> int:
 
 def run_alone(study: Study[Any], hydra: Hydra, words: Sequence[str]) -> int:
     """One experiment; what it found stays in its folder, and nothing does where its input was bad."""
-    config = composed_by(hydra, study.root, words)
-    composed = study.composed(*judge(config))
-    settings = composed.settings
-    study.require(composed)
-    place = asked_place(config, settings.run_dir, "run")
-    if place is not None and not settings.force:
-        require_same(Path(place), composed.yaml)
-    directory = open_run_directory(settings.name, place)
-    if config.hydra.job.chdir:
-        directory = directory.absolute()
     with Interrupts(patient=False) as interrupts:  # SIGTERM is as Ctrl-C
+        config = composed_by(hydra, study.root, words)
+        composed = study.composed(*judge(config))
+        settings = composed.settings
+        study.require(composed)
+        place = asked_place(config, settings.run_dir, "run")
+        if place is not None and not settings.force:
+            require_same(Path(place), composed.yaml)
+        directory = open_run_directory(settings.name, place)
+        (directory.path / SWEEP).unlink(missing_ok=True)  # overwritten by force: it is no sweep's folder any more
+        if config.hydra.job.chdir:
+            directory = directory.absolute()
         try:
             ran: Ran = as_hydras_job(hydra, config, directory, lambda _: study.run(composed, directory))
         except KeyboardInterrupt:
             return interrupted(directory, f" by {interrupts.asked_by}" if interrupts.asked_by else "")
         finally:
             directory.remove_if_empty()
-    show_ran(Console(), ran, directory)
-    return study.exit_code(ran.rows)
+        show_ran(Console(), ran, directory)
+        return study.exit_code(ran.rows)
 
 
 def as_hydras_job(hydra: Hydra, config: DictConfig, directory: RunDirectory, task: Any) -> Any:

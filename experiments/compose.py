@@ -4,6 +4,7 @@ import contextlib
 import copy
 import dataclasses
 import hashlib
+import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
@@ -14,14 +15,13 @@ from hydra._internal.hydra import Hydra
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.utils import _save_config
-from hydra.errors import ConfigCompositionException, HydraException, MissingConfigException, OverrideParseException
 from hydra.types import RunMode
 from omegaconf import DictConfig, ListConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 
 from experiments.config import Settings, register
 from experiments.run_directory import HYDRA, RunDirectory
-from experiments.trust import PROCESSES, own_target, require_trusted
+from experiments.sentences import in_sentences, kind_of_setting, names_of, read_override
+from experiments.trust import PROCESSES, own_target, require_plain_search, require_trusted
 from solvers.ir import InvalidInput
 from solvers.ir.amounts import parse_budget
 from solvers.ir.names import unknown
@@ -29,20 +29,6 @@ from solvers.ir.names import unknown
 BYTES, SHARE = "problem.budget_bytes", "problem.budget_fraction"
 PERCENT = 10**9
 """What stands for the peak while a percentage is read."""
-REMEDIES = {
-    "budget_fraction": "write a share of the peak, as in 0.55 for 55 %",
-    "budget_bytes": "write whole bytes, as in 3221225472 for 3 GiB",
-}
-"""What to write where a setting's type alone does not tell."""
-EXTRAS = {
-    "hydra/launcher/joblib": "hydra-joblib-launcher",
-    "hydra/launcher/submitit_local": "hydra-submitit-launcher",
-    "hydra/launcher/submitit_slurm": "hydra-submitit-launcher",
-    "hydra/launcher/ray": "hydra-ray-launcher",
-    "hydra/launcher/ray_aws": "hydra-ray-launcher",
-    "hydra/sweeper/optuna": "hydra-optuna-sweeper",
-}
-"""Hydra's choices that come with packages of their own."""
 
 
 @dataclasses.dataclass
@@ -123,21 +109,18 @@ def composed_by(hydra: Hydra, root: Root, overrides: Sequence[str], mode: RunMod
     if mode is RunMode.RUN:
         for override in overrides:
             refuse_several(override)
+    for override in overrides:
+        read_override(override)
+    require_plain_search(overrides)
     with in_sentences():
-        config = hydra.compose_config(root.name, list(overrides), run_mode=mode, from_shell=False)
+        try:
+            config = hydra.compose_config(root.name, list(overrides), run_mode=mode, from_shell=False)
+        except KeyError as error:
+            if type(error) is not KeyError or error.args[0] in os.environ:
+                raise
+            raise InvalidInput(f"hydra.job.env_copy names {error.args[0]}, which is not set: set it first") from error
         require_trusted(config.hydra)
         return config
-
-
-@contextlib.contextmanager
-def in_sentences() -> Iterator[None]:
-    """Hydra's and OmegaConf's faults as `InvalidInput`, each in one sentence."""
-    try:
-        yield
-    except InvalidInput:
-        raise
-    except (HydraException, OmegaConfBaseException, ValueError) as error:
-        raise _fault(error) from error
 
 
 def with_budget(root: Root, overrides: Sequence[str]) -> list[str]:
@@ -191,10 +174,10 @@ def _refuse_strangers(node: Any, place: str) -> None:
     kind = OmegaConf.get_type(node)
     own_target(node, kind, place)
     if dataclasses.is_dataclass(kind):
-        fields = _names(kind)
+        fields = names_of(kind)
         for key in node:
             if key not in fields:
-                raise unknown(_kind_of_setting(place[:-1]), str(key), fields)
+                raise unknown(kind_of_setting(place[:-1]), str(key), fields)
         for name in fields:
             if name not in node and not OmegaConf.is_missing(node, name):
                 raise InvalidInput(f"{place}{name} was removed, but it is needed: leave out ~{place}{name}")
@@ -211,67 +194,3 @@ def _missing_values(node: DictConfig, place: str) -> list[str]:
         elif isinstance(node[key], DictConfig):
             found += _missing_values(node[key], f"{place}{key}.")
     return found
-
-
-def _fault(error: Exception) -> InvalidInput:
-    """What went wrong in Hydra's or OmegaConf's many words, in one sentence of ours."""
-    if isinstance(error, MissingConfigException):
-        return _missing_choice(error)
-    if isinstance(error, OverrideParseException):
-        return InvalidInput(f"cannot read the override {error.override!r}: write key=value")
-    if isinstance(error, ConfigCompositionException):
-        return _composition_fault(error)
-    return _wrong_value(error) or InvalidInput(f"{_brief(error)}: correct the overrides")
-
-
-def _missing_choice(error: MissingConfigException) -> InvalidInput:
-    package = EXTRAS.get(str(error.missing_cfg_file))
-    group, _, name = str(error.missing_cfg_file).rpartition("/")
-    if package is not None:
-        extra = "ray" if "ray" in package else "sweeps"
-        return InvalidInput(
-            f"{group}={name} needs the package {package}, which is not installed: install it, or all of Bayplan's "
-            f"extra [{extra}]"
-        )
-    options = error.options or (GlobalHydra.instance().config_loader().get_group_options(group) if group else [])
-    return unknown(group or "configuration", name, map(str, options))
-
-
-def _composition_fault(error: ConfigCompositionException) -> InvalidInput:
-    text = _brief(error)
-    if text.startswith("Could not override"):
-        return _stranger(text.split("'")[1].partition("=")[0], error.__cause__)
-    if text.startswith("Ambiguous value for argument"):
-        override = text.removeprefix("Ambiguous value for argument ")
-        return InvalidInput(f"{override} holds several values: add -m to sweep over them")
-    return _wrong_value(error.__cause__) or InvalidInput(f"{text}: correct the overrides")
-
-
-def _wrong_value(error: BaseException | None) -> InvalidInput | None:
-    place = getattr(error, "full_key", None)
-    if error is None or not place:
-        return None
-    remedy = REMEDIES.get(place.rpartition(".")[2], "correct the value")
-    return InvalidInput(f"{place}: {_brief(error)}: {remedy}")
-
-
-def _stranger(key: str, cause: BaseException | None) -> InvalidInput:
-    """The sentence for a key that does not exist, with the nearest one that does."""
-    place, _, name = key.rpartition(".")
-    kind = getattr(cause, "object_type", None)
-    if not dataclasses.is_dataclass(kind):
-        return InvalidInput(f"{key!r} is no setting, or one of a group: choose groups by name, as in solver=milp-swap")
-    known = _names(kind) if place else [*_names(kind), "experiment"]
-    return unknown(_kind_of_setting(place), name, known)
-
-
-def _kind_of_setting(place: str) -> str:
-    return f"setting of {place}" if place else "setting"
-
-
-def _names(kind: Any) -> list[str]:
-    return [entry.name for entry in dataclasses.fields(kind)]
-
-
-def _brief(error: BaseException) -> str:
-    return str(error).strip().split("\n")[0].strip().rstrip(".:")

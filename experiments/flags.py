@@ -7,9 +7,9 @@ from typing import NamedTuple, NoReturn
 
 from hydra._internal.utils import get_args_parser
 
+from experiments.places import quoted
+from experiments.trust import SEARCH_PATH, require_plain_search
 from solvers.ir import InvalidInput
-
-SEARCH_PATH = "hydra.searchpath"
 
 
 class Flags(NamedTuple):
@@ -61,6 +61,7 @@ def read_flags(argv: Sequence[str]) -> Flags:
     if given.resolve and not (given.cfg or given.help):
         raise InvalidInput("--resolve belongs to --cfg or --help: give it together with one of them")
     words = list(given.overrides)
+    require_plain_search(words)
     return Flags(words if given.config_dir is None else [*words, _searched(given.config_dir, words)], given)
 
 
@@ -73,4 +74,4 @@ def _searched(folder: str, words: Sequence[str]) -> str:
         )
     if any(word.lstrip("+").startswith(f"{SEARCH_PATH}=") for word in words):
         raise InvalidInput(f"--config-dir and {SEARCH_PATH} are both given: leave one of them out")
-    return f"{SEARCH_PATH}=['file://{place}']"
+    return f"{SEARCH_PATH}=[{quoted(f'file://{place}')}]"

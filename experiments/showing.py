@@ -10,9 +10,10 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from experiments.commands.completion import script_of
-from experiments.compose import Root, composed_by, in_sentences, with_budget
+from experiments.compose import Root, composed_by, with_budget
 from experiments.flags import Flags, parser
 from experiments.kinds import EXPERIMENTS, KINDS, kind_of
+from experiments.sentences import in_sentences
 from solvers.ir import InvalidInput
 
 HIDDEN = ("schema", "table")
@@ -43,7 +44,7 @@ def _show_configuration(hydra: Hydra, root: Root, flags: Flags) -> None:
     config = composed_by(hydra, root, words)
     there = given.package in (None, "_global_")
     with contextlib.suppress(OmegaConfBaseException):
-        there = there or OmegaConf.select(config, given.package) is not None
+        there = there or OmegaConf.select(hydra.get_sanitized_cfg(config, given.cfg), given.package) is not None
     if not there:
         raise InvalidInput(f"--package is {given.package!r}, which is not there: leave it out to see all of them")
     hydra.show_cfg(root.name, words, cfg_type=given.cfg, package=given.package, resolve=given.resolve)

@@ -16,10 +16,11 @@ from omegaconf import DictConfig, open_dict, read_write
 from rich.console import Console
 
 from experiments.commands.interrupts import Interrupts
-from experiments.compose import composed_by, in_sentences
+from experiments.compose import composed_by
 from experiments.grid import Cell
-from experiments.places import asked_place
+from experiments.places import asked_place, quoted
 from experiments.run_directory import CONFIG, RunDirectory, interrupted, open_run_directory
+from experiments.sentences import in_sentences, read_override
 from experiments.study import Study
 from experiments.sweeping.job import run_job
 from experiments.sweeping.launching import Cells
@@ -31,21 +32,23 @@ from experiments.trust import PROCESSES
 from solvers.ir import InvalidInput
 
 FAULT = 70
+STORES = ("sqlalchemy.", "redis.")
+"""Whose faults are those of the place where optuna keeps its trials."""
 
 
 def run_sweep(study: Study[Any], kind: str, hydra: Hydra, overrides: Sequence[str]) -> int:
     """Run every cell that is not there yet, write all rows, tables and pictures; the study's exit code."""
-    sweep = Sweep(study, kind, hydra, overrides)
-    sweep.prepare()
-    with Interrupts(patient=False) as interrupts:
+    with Interrupts(patient=False) as interrupts:  # SIGTERM is as Ctrl-C
+        sweep = Sweep(study, kind, hydra, overrides)
         try:
+            sweep.prepare()
             sweep.run()
+            return sweep.end(Console())
         except KeyboardInterrupt:
             return sweep.interrupted(interrupts.asked_by)
         except InvalidInput:
             sweep.withdraw()
             raise
-    return sweep.end(Console())
 
 
 class Sweep:
@@ -61,7 +64,7 @@ class Sweep:
         directory = RunDirectory(Path(place) if place is not None else Path())
         self.cells: Cells[Any] = Cells(study, kind, hydra, directory)
         self.config = config
-        self.fresh = False
+        self.fresh = self.opened = False
 
     @property
     def directory(self) -> RunDirectory:
@@ -71,33 +74,50 @@ class Sweep:
     def prepare(self) -> None:
         """Everything that can be refused is, before a folder is made; then the sweeper and its launcher."""
         self.cells.config = self.config
+        size = self.config.hydra.sweeper.get("max_batch_size")
+        if size is not None and size < 1:
+            raise InvalidInput(f"hydra.sweeper.max_batch_size is {size}, below 1: choose more, or leave it out")
         known = self._known_cells()  # a bad one is refused here
         if self.path is not None and not self.force:
             require_same_sweep(Path(self.path), self.kind, self.arguments, known)
         self.fresh = self.path is None or not Path(self.path).exists()
         self.cells.move(open_run_directory(self.name, self.path))
+        self.opened = True
         with read_write(self.config), open_dict(self.config):
             self.config.hydra.sweep.dir = str(self.directory.path.absolute())
-        word = f"hydra.sweep.dir='{self.directory.path.absolute()}'"
+        word = f"hydra.sweep.dir={quoted(str(self.directory.path.absolute()))}"
         self.config.hydra.overrides.hydra.append(word)
         cells = list(self.cells.cells.values())
         if self.force:
+            (self.directory.path / CONFIG).unlink(missing_ok=True)  # of a single run: it is one no more
             remove_foreign(self.directory.path, cells)
         keep_record(self.directory, self.kind, self.arguments, cells)
 
     def run(self) -> None:
         """Hydra's sweeper, with this project's cells in front of its launcher."""
         sweeper = self._sweeper()
-        with in_sentences():
-            sweeper.sweep(arguments=self.arguments)
+        try:
+            with in_sentences():
+                sweeper.sweep(arguments=self.arguments)
+        except Exception as error:
+            if not type(error).__module__.startswith(STORES):
+                raise
+            said = str(error).strip().split("\n")[0]
+            raise InvalidInput(f"hydra.sweeper.storage cannot be used ({said}): choose another place") from error
 
     def withdraw(self) -> None:
         """A sweep that was refused before a cell had anything leaves no new folder behind."""
-        if self.fresh and not any((cell.folder.path / CONFIG).exists() for cell in self.cells.grid.cells):
+        if (
+            self.opened
+            and self.fresh
+            and not any((cell.folder.path / CONFIG).exists() for cell in self.cells.grid.cells)
+        ):
             shutil.rmtree(self.directory.path, ignore_errors=True)
 
     def interrupted(self, by: str | None) -> int:
         """What is kept, in a line of stderr; the exit code."""
+        if not self.opened:
+            raise KeyboardInterrupt  # there is nothing yet to tell of
         grid = self.cells.grid
         keep_rows(self.directory, grid, self.cells.rows)
         done = sum(cell.kept().rows is not None for cell in grid.cells)
@@ -130,7 +150,10 @@ class Sweep:
         with in_sentences():
             words = [f"{key}={value}" for key, value in (params or {}).items()] + self.arguments
             parsed = OverridesParser.create(config_loader=self.hydra.config_loader).parse_overrides(words)
-            (batch,) = BasicSweeper.split_arguments(parsed, None)
+            batches = BasicSweeper.split_arguments(parsed, None)
+        batch = [words for one in batches for words in one]
+        if not batch:
+            raise InvalidInput(f"the grid of {' '.join(words)} has no cell: give each setting a value at least")
         return self.cells.compose(batch, 0)
 
     def _sweeper(self) -> Any:
@@ -163,8 +186,6 @@ def _with_basic_launcher(config: DictConfig) -> DictConfig:
 def _require_one_folder(overrides: Sequence[str]) -> None:
     """Raise `InvalidInput` where cells would not agree on the sweep's kind, name or folder."""
     keys = {word.lstrip("+").partition("=")[0]: word for word in overrides}
-    parse = OverridesParser.create().parse_override
     for key in ("name", "run_dir", "force", "experiment"):
-        with in_sentences():
-            if key in keys and parse(keys[key]).is_sweep_override():
-                raise InvalidInput(f"{keys[key]} holds several values, but a sweep has one {key}: give one of each")
+        if key in keys and read_override(keys[key]).is_sweep_override():
+            raise InvalidInput(f"{keys[key]} holds several values, but a sweep has one {key}: give one of each")

@@ -12,7 +12,7 @@ from experiments.config import Baseline, RobustnessConf
 from experiments.figures import figures_of
 from experiments.flags import read_flags
 from experiments.kinds import KINDS, kind_of, root_of, trainer_of, usage_of_trainer
-from experiments.places import asked_place
+from experiments.places import asked_place, quoted
 from experiments.plots import loss_figure, png_bytes, svg_text
 from experiments.run_directory import RunDirectory, interrupted, open_run
 from experiments.showing import show
@@ -56,7 +56,7 @@ def _placed(config: DictConfig, words: Sequence[str]) -> list[str]:
     place = asked_place(config, config.run_dir, "run")
     if place is None or place == config.run_dir:
         return list(words)
-    return [*words, f"run_dir='{place}'"]
+    return [*words, f"run_dir={quoted(place)}"]
 
 
 def _train(words: Sequence[str]) -> int:

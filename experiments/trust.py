@@ -1,10 +1,14 @@
 """What a configuration may name to be run: the project's own parts and Hydra's plugins, nothing else."""
 
 import dataclasses
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.plugins import Plugins
+from hydra.errors import HydraException
 from hydra.plugins.launcher import Launcher
 from hydra.plugins.sweeper import Sweeper
 from omegaconf import MISSING, DictConfig, OmegaConf
@@ -12,8 +16,23 @@ from omegaconf import MISSING, DictConfig, OmegaConf
 from solvers.ir import InvalidInput
 
 TARGET = "_target_"
+SEARCH_PATH = "hydra.searchpath"
+FILES = "file://"
 SAMPLERS = "optuna.samplers."
 """Where a sampler of the optuna sweeper comes from."""
+LOGGING = re.compile(r"logging(\.handlers)?\.[A-Z]\w*")
+"""Python's own handlers, formatters and filters."""
+IMPORTED = ("()", "factory", "queue", "listener")
+"""Keys under which Python's logging calls what it is given by name."""
+RESOLVED = ("launcher", "sweeper", "job_logging", "hydra_logging")
+"""Nodes that Hydra resolves and then instantiates."""
+OWN = (
+    "${hydra.sweep.dir}/.submitit/%j",
+    "${hydra.job.name}",
+    "${hydra.runtime.output_dir}/${hydra.job.name}.log",
+    "hydra-${hydra.job.name}.log",
+)
+"""What Hydra and its plugins themselves leave to be resolved there."""
 PROCESSES = "experiments.sweeping.processes.Processes"
 """This project's own launcher."""
 STREAMS = ("ext://sys.stdout", "ext://sys.stderr")
@@ -39,13 +58,47 @@ def require_trusted(hydra: DictConfig) -> None:
         "sweeper": set(_plugins(Sweeper)),
     }
     for place, value in _values(OmegaConf.to_container(hydra, resolve=False), ""):
+        _require_no_resolving(place, value)
         _require_logging(place, value)
         name = place.removesuffix(f".{TARGET}")
         if name == place and place != "sweeper.custom_search_space":
             continue
-        sampler = name == "sweeper.sampler" and str(value).startswith(SAMPLERS)
+        sampler = name == "sweeper.sampler" and _is_sampler(str(value))
         if value not in (None, MISSING) and not sampler and value not in allowed.get(name, ()):
             raise InvalidInput(f"hydra.{place} is {str(value)!r}, but {REMEDY}")
+
+
+def require_plain_search(overrides: Sequence[str]) -> None:
+    """Refuse a search path with anything but folders: a package would be imported to be looked at."""
+    parse = OverridesParser.create().parse_override
+    for word in overrides:
+        try:
+            override = parse(word)
+        except HydraException:  # said where it is composed
+            continue
+        if override.key_or_group != SEARCH_PATH:
+            continue
+        value = override.value()
+        for entry in map(str, value if isinstance(value, list) else [value]):
+            place = Path(entry.removeprefix(FILES))
+            if "://" in entry.removeprefix(FILES) or "${" in entry:
+                raise InvalidInput(f"{SEARCH_PATH} has {entry!r}, but {REMEDY}, or give a folder as in file:///a/b")
+            if not place.is_dir():
+                raise InvalidInput(f"{SEARCH_PATH} has {entry!r}, which is no folder: give folders with groups in them")
+
+
+def _require_no_resolving(place: str, value: Any) -> None:
+    """What is resolved later could become a name to import, unseen."""
+    if re.split(r"[.\[]", place)[0] in RESOLVED and "${" in str(value) and value not in OWN:
+        raise InvalidInput(f"hydra.{place} is {str(value)!r}, which is resolved too late to judge: write the value")
+
+
+def _is_sampler(name: str) -> bool:
+    if not name.startswith(SAMPLERS):
+        return False
+    import optuna  # a part of the extra [sweeps]
+
+    return name.endswith("Sampler") and name.removeprefix(SAMPLERS) in optuna.samplers.__all__
 
 
 def _require_logging(place: str, value: Any) -> None:
@@ -53,7 +106,7 @@ def _require_logging(place: str, value: Any) -> None:
     if not place.startswith(("job_logging.", "hydra_logging.")):
         return
     last = place.rpartition(".")[2]
-    foreign = last in ("()", "factory") or (last == "class" and not str(value).startswith("logging."))
+    foreign = last in IMPORTED or (last == "class" and not LOGGING.fullmatch(str(value)))
     if foreign or (str(value).startswith("ext://") and value not in STREAMS):
         raise InvalidInput(f"hydra.{place} is {str(value)!r}, but {REMEDY}")
 

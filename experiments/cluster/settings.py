@@ -15,7 +15,7 @@ from experiments.config import names_a_folder, within
 from experiments.hardware import read_hardware
 from experiments.kinds import CLUSTER
 from experiments.shapes import read_shape
-from solvers.ir import InvalidInput
+from solvers.ir import InvalidInput, InvalidProblem
 from solvers.replan.make import Trained
 
 # These classes are not frozen: Hydra fills their fields one override at a time (experiments/config.py).
@@ -129,7 +129,7 @@ def make_grid(settings: ClusterSettings) -> Grid:
     """The grid before any failure, judged against what is asked of it."""
     grid = read_grid_text(settings.grid)
     if settings.lost >= grid.nodes:
-        raise InvalidInput(f"lost is {settings.lost}, but the grid has {grid.nodes} nodes: leave at least one alive")
+        raise InvalidProblem(f"lost is {settings.lost}, but the grid has {grid.nodes} nodes: leave at least one alive")
     if not settings.seeds and not settings.lost and settings.trace is None:
         raise InvalidInput("nothing is asked: give seeds=N to train through failures, or lost=N to plan after them")
     if settings.trace is not None and not Path(settings.trace).is_file():

@@ -1,5 +1,6 @@
 """Between Hydra's sweeper and its launcher: which cells are launched, in which order, and what became of them."""
 
+import contextlib
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -14,15 +15,19 @@ from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from experiments.compose import in_sentences, judge, refuse_several, with_budget
+from experiments.compose import judge, refuse_several, with_budget
 from experiments.grid import BEGUN, AnyComposed, Cell, Grid, error_row, values_of
+from experiments.places import quoted
 from experiments.printable import printable
 from experiments.rows import read_rows
 from experiments.run_directory import ROWS, RunDirectory
+from experiments.sentences import in_sentences
 from experiments.study import Study
-from experiments.sweeping.job import BUSY, FAULT, run_job
+from experiments.sweeping.job import BUSY, FAULT, LOCK, held, run_job
 from experiments.sweeping.watching import watched
-from solvers.ir import BayplanError, InvalidInput, Row
+from experiments.trust import require_trusted
+from solvers.ir import BayplanError, InvalidInput, InvalidProblem, Row
+from solvers.ir.errors import InfeasibleBudget
 
 C = TypeVar("C", bound=AnyComposed)
 LOCAL = "LocalLauncher"
@@ -107,8 +112,11 @@ class Cells(Launcher, Generic[C]):
             config = self.hydra.config_loader.load_sweep_config(self.config, words)
             with open_dict(config):
                 config.hydra.job.num, config.hydra.job.id = number, str(number)
+            require_trusted(config.hydra)  # a cell may have chosen a file of its own
             place = str(OmegaConf.select(config, "hydra.sweep.subdir"))
         composed = self.study.composed(*judge(config))
+        with contextlib.suppress(InvalidProblem, InfeasibleBudget):  # not every combination fits: its row will say so
+            self.study.require(composed)
         folder = RunDirectory(self.directory.path / place)
         return Cell(tuple(words), composed, values_of(words, composed.yaml), folder)
 
@@ -123,6 +131,7 @@ class Cells(Launcher, Generic[C]):
         self.told |= set(unique)
         kept = {path: cell.kept() for path, cell in unique.items()}
         damaged = [(path, one.flaw) for path, one in kept.items() if one.damaged]
+        kept = {path: one for path, one in kept.items() if one.flaw != BEGUN or not _computed_now(path)}
         failed = sum(one.flaw == BEGUN and bool(self.rows(unique[path])) for path, one in kept.items())
         begun = sum(one.flaw == BEGUN for one in kept.values()) - failed
         done = sum(one.rows is not None for one in kept.values())
@@ -157,7 +166,7 @@ class Cells(Launcher, Generic[C]):
             yield cells[start : start + size]
 
     def _returns(self, cells: Sequence[Cell[C]], first: int) -> Sequence[JobReturn]:
-        jobs = [[*cell.overrides, f"hydra.sweep.subdir='{self._subdir(cell)}'"] for cell in cells]
+        jobs = [[*cell.overrides, f"hydra.sweep.subdir={quoted(self._subdir(cell))}"] for cell in cells]
         try:
             returned: Sequence[JobReturn] = self.inner.launch(jobs, initial_job_idx=first)
             return returned
@@ -178,6 +187,12 @@ class Cells(Launcher, Generic[C]):
     def _returned(self, cell: Cell[C]) -> JobReturn:
         value = self.study.objective(self.rows(cell))
         return JobReturn(overrides=list(cell.overrides), status=JobStatus.COMPLETED, _return_value=value)
+
+
+def _computed_now(folder: Path) -> bool:
+    """Whether another process is at a cell that was begun."""
+    with held(folder / LOCK, wait=False) as mine:
+        return not mine
 
 
 def _say(sentence: str) -> None:

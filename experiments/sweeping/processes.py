@@ -32,6 +32,7 @@ class _Worker:
     process: ForkServerProcess
     pipe: Connection
     job: Job | None = None
+    ready: bool = False
 
 
 @dataclass
@@ -57,14 +58,16 @@ class Processes(Launcher):
         found: dict[int, JobReturn] = {}
         workers = [self._started() for _ in range(min(self.workers, len(waiting)))]
         try:
-            for worker in workers:
-                _give(worker, waiting)
-            while any(worker.job is not None for worker in workers):
+            while waiting or any(worker.job is not None for worker in workers):
                 for worker in self._told(workers):
-                    self._hear(worker, found)
-                    if not worker.process.is_alive() and waiting:
-                        workers[workers.index(worker)] = worker = self._started()
-                    _give(worker, waiting)
+                    if not worker.ready:
+                        _greet(worker)
+                    else:
+                        self._hear(worker, found)
+                    if worker.process.is_alive():
+                        _give(worker, waiting)
+                    elif waiting:
+                        workers[workers.index(worker)] = self._started()
         finally:
             for worker in workers:
                 worker.process.kill()
@@ -73,7 +76,7 @@ class Processes(Launcher):
 
     def _told(self, workers: Sequence[_Worker]) -> list[_Worker]:
         """The workers that have answered, or died."""
-        busy = {worker.pipe: worker for worker in workers if worker.job is not None}
+        busy = {worker.pipe: worker for worker in workers if worker.job is not None or not worker.ready}
         return [busy[pipe] for pipe in wait(list(busy)) if isinstance(pipe, Connection)]
 
     def _hear(self, worker: _Worker, found: dict[int, JobReturn]) -> None:
@@ -98,6 +101,21 @@ class Processes(Launcher):
         return _Worker(process, ours)
 
 
+def _greet(worker: _Worker) -> None:
+    """Hear that a worker can take jobs; raises `InvalidInput` where it never will: no other one could."""
+    try:
+        fault = worker.pipe.recv()
+    except (EOFError, OSError):
+        worker.process.join()
+        fault = (
+            f"a worker process ended with {worker.process.exitcode} before it took a cell: choose fewer by "
+            "hydra.launcher.workers, or another launcher"
+        )
+    if fault is not None:
+        raise InvalidInput(fault)
+    worker.ready = True
+
+
 def _give(worker: _Worker, waiting: deque[Job]) -> None:
     if waiting:
         worker.job = waiting.popleft()
@@ -117,7 +135,12 @@ def _work(pipe: Connection, kind: str, words: list[str], task_function: Callable
     end_with_parent()
     root = study_of(kind).root
     with hydra_of(root) as hydra:
-        config = composed_by(hydra, root, words, RunMode.MULTIRUN)
+        try:
+            config = composed_by(hydra, root, words, RunMode.MULTIRUN)
+        except InvalidInput as error:
+            pipe.send(str(error))
+            return
+        pipe.send(None)  # ready
         launcher = BasicLauncher()
         context = HydraContext(config_loader=hydra.config_loader, callbacks=Callbacks())
         launcher.setup(hydra_context=context, task_function=task_function, config=config)

@@ -88,6 +88,15 @@ def test_hydras_commands_get_their_arguments_untouched(name: str, monkeypatch: p
     module.main = fail  # type: ignore[attr-defined]
     assert refused(call(name), code=1) == "the world ended: start another"
 
+    def interrupted(argv: list[str]) -> int:
+        try:
+            raise KeyboardInterrupt
+        finally:
+            raise UnboundLocalError("a library's finally that was not reached in order")
+
+    module.main = interrupted  # type: ignore[attr-defined]
+    assert refused(call(name), code=130) == "interrupted"
+
 
 def _imported_by(script: str) -> set[str]:
     code = f"import sys; from experiments.cli import main; {script}; print('|' + ' '.join(sys.modules))"

@@ -3,11 +3,16 @@
 from pathlib import Path
 
 import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import OmegaConf
 
+from experiments.places import quoted
 from experiments.run_directory import open_run, require_same, same_settings
 from solvers.ir import InvalidInput
 from tests.experiments.commands.console import call, refused
+from tests.experiments.sweeping.words import OTHERS
 
+SYSTEMS = [f"~systems.{name}" for name in OTHERS]
 PAPER = ["experiment=lynx", "shape=gpt-1.3b", "plots=false"]
 
 
@@ -54,3 +59,60 @@ def test_a_trainers_folder_is_kept_too(tmp_path: Path) -> None:
     (tmp_path / "sweep.json").write_text("{}")
     with pytest.raises(InvalidInput, match="holds a sweep"):
         require_same(tmp_path, "steps: 1\n")
+
+
+@pytest.mark.parametrize("text", ["a'b", "${x}", r"\${x}", "a\\", r"a\'b", 'a "b",c[', r"\\'${q}\\"])
+def test_quoted_text_means_itself(text: str) -> None:
+    value = OverridesParser.create().parse_override(f"key={quoted(text)}").value()
+    assert OmegaConf.create({"key": value}).key == text
+
+
+@pytest.mark.parametrize("launcher", ["basic", "processes"])
+def test_a_sweep_is_kept_in_a_folder_with_an_apostrophe(launcher: str, tmp_path: Path) -> None:
+    folder = tmp_path / "it's"
+    words = [*PAPER, "microbatch=8,16", "-m", f"hydra/launcher={launcher}", f"run_dir={quoted(str(folder))}"]
+    assert call("compare", *words, *SYSTEMS).code == 0
+    assert len(list(folder.glob("cells/*/done"))) == 2
+    said = refused(call("compare", *words[:-1], r"run_dir='a\${x}'"))
+    assert "has ${ in its name, which Hydra would resolve: choose another folder" in said
+
+
+def test_a_single_run_and_a_sweep_take_each_others_place_by_force_only(tmp_path: Path) -> None:
+    place = tmp_path / "run"
+    one = [*PAPER, *SYSTEMS, f"run_dir={place}"]
+    many = [*one, "-m", "microbatch=8,16"]
+    assert call("compare", *many).code == 0
+    assert "holds a sweep" in refused(call("compare", *one))
+    assert call("compare", *one, "force=true").code == 0
+    assert not (place / "sweep.json").exists() and call("compare", *one).code == 0
+    assert call("compare", *many, "force=true").code == 0
+    assert not (place / "config.yaml").exists()
+
+
+def test_an_empty_name_is_no_folder() -> None:
+    assert refused(call("compare", *PAPER, "run_dir=''")).startswith("run_dir is empty")
+    assert refused(call("compare", *PAPER, "hydra.run.dir=''")).startswith("hydra.run.dir is empty")
+    assert refused(call("compare", *PAPER, "hydra.run.dir='${nope}'")).endswith(": correct the value")
+    assert "nope" in refused(call("compare", *PAPER, "hydra.sweep.dir='${nope}'", "-m", "microbatch=8"))
+
+
+def test_a_grid_that_cannot_be_run_leaves_nothing(tmp_path: Path) -> None:
+    place = f"run_dir={tmp_path / 'run'}"
+    said = refused(call("compare", *PAPER, "-m", "cluster=glob(x*)", place))
+    assert said.startswith("the grid of ") and "has no cell" in said
+    said = refused(call("compare", *PAPER, "-m", "microbatch=8,-1", place))
+    assert "microbatch" in said and not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["-m", "microbatch=8", "hydra.sweeper.max_batch_size=0"], "max_batch_size is 0, below 1"),
+        (["-m", "hydra.sweeper.params={microbatch: '8,16'}"], "hydra.sweeper.params is null and takes no dictionary"),
+        (["hydra.job.env_copy=[NOPE_AT_ALL]"], "env_copy names NOPE_AT_ALL, which is not set"),
+        (["name=it's"], 'cannot read the override "name=it\'s": write key=value, and quote'),
+    ],
+)
+def test_what_hydra_stumbles_over_is_a_sentence(words: list[str], sentence: str, tmp_path: Path) -> None:
+    assert sentence in refused(call("compare", *PAPER, *words, f"run_dir={tmp_path / 'run'}"))
+    assert list(tmp_path.iterdir()) == []

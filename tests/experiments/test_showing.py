@@ -20,6 +20,10 @@ def test_a_trainer_of_its_own_has_its_own_usage_and_settings() -> None:
 
 def test_a_part_that_is_not_there_is_refused() -> None:
     assert "--package is 'nothing'" in refused(call("compare", "--cfg", "job", "--package", "nothing"))
+    assert "--package is 'hydra.launcher'" in refused(
+        call("compare", "experiment=lynx", "-c", "job", "-p", "hydra.launcher")
+    )
+    assert call("compare", "experiment=lynx", "-c", "hydra", "-p", "hydra.launcher").code == 0
     assert "invalid choice: 'nothing'" in refused(call("compare", "--info", "nothing"))
     assert refused(call("compare", "--cfg", "job", "steps=x")).startswith("steps: Value 'x'")
 

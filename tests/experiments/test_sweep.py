@@ -114,3 +114,11 @@ def test_a_launcher_that_is_not_there_is_named_with_its_package(tmp_path: Path) 
     assert said.startswith("hydra/launcher=ray needs the package hydra-ray-launcher, which is not installed")
     assert "srun" in refused(sweep(tmp_path / "run", "hydra/launcher=submitit_slurm"))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_storage_that_cannot_be_opened_is_refused(tmp_path: Path) -> None:
+    pytest.importorskip("hydra_plugins.hydra_optuna_sweeper")
+    storage = f"hydra.sweeper.storage=sqlite:///{tmp_path}/none/trials.db"
+    said = refused(sweep(tmp_path / "run", "hydra/sweeper=optuna", storage))
+    assert said.startswith("hydra.sweeper.storage cannot be used (")
+    assert list(tmp_path.iterdir()) == []

@@ -7,6 +7,7 @@ import pytest
 from tests.experiments.commands.console import call, refused
 
 LOUD = "builtins.print"
+LYNX = ["experiment=lynx", "plots=false"]
 
 
 @pytest.mark.parametrize(
@@ -20,6 +21,9 @@ LOUD = "builtins.print"
         [f"+hydra.callbacks.mine._target_={LOUD}"],
         ["hydra/job_logging=default", f"hydra.job_logging.handlers.file.class={LOUD}"],
         ["hydra/job_logging=default", "hydra.job_logging.handlers.console.stream=ext://antigravity.fly"],
+        ["hydra/job_logging=default", "hydra.job_logging.handlers.file.class=logging.os.system"],
+        ["hydra/job_logging=default", "+hydra.job_logging.handlers.file.queue=antigravity.fly"],
+        [r"hydra.searchpath=[pkg://antigravity]"],
     ],
 )
 def test_what_would_call_a_name_of_ones_own_is_refused(words: list[str], tmp_path: Path) -> None:
@@ -47,3 +51,36 @@ def test_optunas_own_hooks_are_refused() -> None:
 def test_what_hydra_ships_is_trusted() -> None:
     words = ["hydra/job_logging=default", "hydra/launcher=processes", "hydra/sweeper=basic", "--cfg", "hydra"]
     assert call("compare", *words).code == 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [f"+hydra.launcher.foo='${{oc.create:{{_target_:{LOUD}}}}}'"],
+        ["hydra/job_logging=default", "hydra.job_logging.handlers.console.stream='${oc.decode:x}'"],
+        ["hydra.launcher=${name}"],
+    ],
+)
+def test_nothing_of_it_is_resolved_later(words: list[str]) -> None:
+    for more in ([], ["-m"]):
+        assert "which is resolved too late to judge" in refused(call("compare", *words, *more))
+
+
+def test_a_cell_chooses_no_file_that_would_call_something(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    text = (
+        "# @package _global_\nhydra: {job_logging: {root: {level: INFO}, formatters: {mine: {'()': builtins.print}}}}\n"
+    )
+    for name in ("one", "two"):
+        (tmp_path / "model" / f"{name}.yaml").write_text(text)
+    said = refused(call("compare", "-cd", tmp_path, *LYNX, "-m", "+model=one,two", f"run_dir={tmp_path / 'run'}"))
+    assert said.startswith("hydra.job_logging.formatters.mine.() is 'builtins.print'")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_search_path_holds_folders_that_are_there(tmp_path: Path) -> None:
+    for words in (["--cfg", "job"], ["--hydra-help"], ["-sc", "query=bash"], []):
+        said = refused(call("compare", *words, "hydra.searchpath=[pkg://antigravity]"))
+        assert said.startswith("hydra.searchpath has 'pkg://antigravity'"), words
+    assert "which is no folder" in refused(call("compare", f"hydra.searchpath=[file://{tmp_path}/none]"))
+    assert call("compare", f"hydra.searchpath=[{tmp_path}, file://{tmp_path}]", "--cfg", "job").code == 0

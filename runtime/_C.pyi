@@ -431,6 +431,9 @@ class SwapSession:
     def small_peak_bytes(self) -> int:
         """The most that it has held for other requests."""
     @property
+    def only_small(self) -> bool:
+        """Whether there were no others in the iteration before it was last looked for an arena."""
+    @property
     def least_bytes(self) -> int:
         """What the allocator would have to hold for the latest request that nothing could be freed for, at least."""
     def least_bytes_for(self, bytes: int) -> int:

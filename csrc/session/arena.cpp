@@ -77,8 +77,7 @@ void give_back(std::vector<Range>& ranges, Range freed) {
 
 }  // namespace
 
-bool Layout::serves(const std::vector<Requests::Event>& events) const {
-  std::vector<Range> free = gaps(1);
+bool would_serve(const std::vector<Requests::Event>& events, std::vector<Range> free, bool (*counts)(uint64_t bytes)) {
   std::vector<Range> given;
   for (const Requests::Event& event : events) {
     if (event.bytes == 0) {
@@ -86,15 +85,19 @@ bool Layout::serves(const std::vector<Requests::Event>& events) const {
       continue;
     }
     given.push_back({});
-    if (event.bytes <= kSmallBytes) continue;
+    if (!counts(event.bytes)) continue;
     const auto found = best_of(free, event.bytes);
     if (found == free.end()) return false;
-    const bool whole = found->bytes() - event.bytes <= kSmallBytes;  // so little is not cut off
+    const bool whole = event.bytes > kSmallBytes && found->bytes() - event.bytes <= kSmallBytes;  // is not cut off
     const uintptr_t end = whole ? found->end : found->begin + event.bytes;
     given.back() = {found->begin, end};
     found->begin = end;
   }
   return true;
+}
+
+bool Layout::serves(const std::vector<Requests::Event>& events) const {
+  return would_serve(events, gaps(1), [](uint64_t bytes) { return bytes > kSmallBytes; });
 }
 
 std::vector<Range> Layout::gaps(uint64_t bytes) const {

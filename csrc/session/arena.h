@@ -72,6 +72,10 @@ class Layout {
   std::vector<Span> spans_;
 };
 
+// Whether an allocator that takes the smallest free range which holds a block finds one for each of the requests that
+// count.
+bool would_serve(const std::vector<Requests::Event>& events, std::vector<Range> free, bool (*counts)(uint64_t bytes));
+
 // The block that the allocator cuts for so many bytes.
 uint64_t block_of(uint64_t bytes);
 

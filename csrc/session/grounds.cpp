@@ -17,6 +17,9 @@ constexpr uint64_t kSpare = 4 * kMiB;  // for small requests beyond the most tha
 constexpr uint64_t kUnseenShare = 16;  // of the limit, for them in the first iteration
 constexpr uint64_t kWastedShare = 50;  // of the limit: less waste is none
 constexpr uint64_t kLeastShare = 4;    // of what large requests have: a smaller arena is none
+constexpr uint64_t kUnit = 2 * kMiB;   // of segments that are taken by their size,
+constexpr uint64_t kOwn = 10 * kMiB;   // which are those of so much: a smaller request takes one of 20 MiB
+constexpr uint64_t kPage = 20 * kMiB;  // of ranges that grow
 
 c10::DeviceAllocator& allocator_of(const SessionState& state) { return *c10::getDeviceAllocator(state.device.type()); }
 
@@ -36,6 +39,7 @@ void Grounds::renew(uint64_t limit_bytes, const Pins& pins) {
   if (segments_ == Segments::kNone || !cuts_ || in_compiled_code(state_.device) || streams_.seen_elsewhere()) return;
   const EngineWork work = state_.work();
   note_small();
+  if (lacks_large_requests()) return give_up();
   if (is_good(limit_bytes) || (state_.arena.there() && moves_ == kMoves)) return;
   empty_cache(state_.device);
   std::vector<StoragePtr> moved;
@@ -44,6 +48,7 @@ void Grounds::renew(uint64_t limit_bytes, const Pins& pins) {
   if (moves_ < kMoves && wasted > limit_bytes / kWastedShare) moved = send_all_away(pins);
   state_.arena = {};
   empty_cache(state_.device);
+  make_place(limit_bytes, pins);
   take(to_take(limit_bytes));
   for (const StoragePtr& storage : moved) streams_.bring_back(*storage);
   allocator_of(state_).resetPeakStats(state_.device.index());
@@ -61,7 +66,8 @@ uint64_t Grounds::small_peak_bytes() {
 void Grounds::look(uint64_t limit_bytes) {
   if (!state_.arena.there() || making_) return;
   const auto stats = stats_of(state_);
-  crowded_ = now(stats.reserved_bytes, kAllPools) + kSpare > limit_bytes;  // this one and one more
+  const bool crowded = now(stats.reserved_bytes, kAllPools) + kSpare > limit_bytes;  // this one and one more
+  crowded_ = crowded && may_shrink(limit_bytes);
   lost_ = now(stats.reserved_bytes, kLarge) < held_bytes_;
   if (lost_) state_.arena = {};
 }
@@ -76,6 +82,7 @@ void Grounds::mend(uint64_t limit_bytes, const Pins& pins) {
   send_all_away(pins);
   state_.arena = {};
   allocator_of(state_).emptyCache();
+  make_place(limit_bytes, pins);
   note_small();
   take(to_take(limit_bytes));
   again_ = true;
@@ -96,9 +103,39 @@ uint64_t Grounds::to_take(uint64_t limit_bytes) const {
   const uint64_t small = now(stats.reserved_bytes, kSmall);
   const uint64_t unseen = state_.iterations == 1 ? limit_bytes / kUnseenShare : 0;
   const uint64_t expected = std::max(small, small_peak_) - small + kSpare + std::max(unseen, more_);
-  const uint64_t unit = segments_ == Segments::kExpandable ? 20 * kMiB : 2 * kMiB;
-  const uint64_t left = limit_bytes - std::min(limit_bytes, now(stats.reserved_bytes, kAllPools));
-  return (left - std::min(expected, left / 2)) / unit * unit;
+  return fitting(limit_bytes - std::min(limit_bytes, now(stats.reserved_bytes, kAllPools)), expected);
+}
+
+// None is smaller than the least segment that can be had by its size, if that leaves small requests anything.
+uint64_t Grounds::fitting(uint64_t left, uint64_t for_small) const {
+  const bool pages = segments_ == Segments::kExpandable;
+  const uint64_t unit = pages ? kPage : kUnit, least = pages ? kPage : kOwn;
+  const uint64_t bytes = (left - std::min(for_small, left / 2)) / unit * unit;
+  if (bytes >= least) return bytes;
+  return left >= least + kUnit ? least : 0;
+}
+
+// Else small requests have to do with what they have, and others of them leave.
+bool Grounds::may_shrink(uint64_t limit_bytes) const {
+  const uint64_t small = now(stats_of(state_).reserved_bytes, kSmall);
+  const uint64_t expected = std::max(small, small_peak_) - small + kSpare + 2 * std::max(more_, kSpare);
+  const uint64_t left = limit_bytes - std::min(limit_bytes, small + outside_bytes_);
+  const uint64_t bytes = fitting(left, expected);
+  return bytes > 0 && bytes + kUnit <= state_.arena.bytes();
+}
+
+// In all of an iteration.
+bool Grounds::lacks_large_requests() {
+  const int64_t served = stats_of(state_).allocation[kLarge].allocated;
+  only_small_ = std::exchange(large_requests_, served) == served && state_.iterations > 1;
+  return only_small_;
+}
+
+void Grounds::give_up() {
+  if (!state_.arena.there()) return;
+  state_.arena = {};
+  empty_cache(state_.device);
+  allocator_of(state_).resetPeakStats(state_.device.index());
 }
 
 void Grounds::take(uint64_t bytes) {
@@ -109,19 +146,33 @@ void Grounds::take(uint64_t bytes) {
     const c10::DataPtr block = allocator_of(state_).allocate(bytes);
     const auto begin = reinterpret_cast<uintptr_t>(block.get());
     state_.arena = {begin, begin + bytes};
-    held_bytes_ = now(stats_of(state_).reserved_bytes, kLarge);
+    const auto stats = stats_of(state_);
+    held_bytes_ = now(stats.reserved_bytes, kLarge);
+    large_requests_ = stats.allocation[kLarge].allocated;
   } catch (const c10::OutOfMemoryError&) {  // somebody else has the device's memory: the allocator goes its own way
   }
   making_ = false;
 }
 
-// In the order of their addresses, in which they come back.
+// Small storages stand in the way of the least arena: they leave, and come back when they are used.
+void Grounds::make_place(uint64_t limit_bytes, const Pins& pins) {
+  if (to_take(limit_bytes) > 0) return;
+  send_away(pins, /*small=*/true);
+  empty_cache(state_.device);
+}
+
 std::vector<StoragePtr> Grounds::send_all_away(const Pins& pins) {
   ++moves_;
+  return send_away(pins, /*small=*/false);
+}
+
+// In the order of their addresses, in which they come back.
+std::vector<StoragePtr> Grounds::send_away(const Pins& pins, bool small) {
   std::vector<std::pair<const void*, StoragePtr>> found;
   for (const auto& [address, tracked] : state_.tracker) {
     StoragePtr storage = tracked.storage.lock();
-    if (storage == nullptr || storage->nbytes() <= kMiB || !passive_.may_leave(tracked, *storage, pins)) continue;
+    if (storage == nullptr || (storage->nbytes() <= kMiB) != small || !passive_.may_leave(tracked, *storage, pins))
+      continue;
     found.emplace_back(storage->_mutable_data_ptr_no_checks().get(), std::move(storage));
   }
   std::sort(found.begin(), found.end());

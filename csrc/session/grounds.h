@@ -45,6 +45,8 @@ class Grounds {
   void forget() { state_.arena = {}; }
   // The most that the allocator has held for requests of at most 1 MiB.
   uint64_t small_peak_bytes();
+  // Whether the iteration before it was last looked for an arena had no larger request.
+  bool only_small() const { return only_small_; }
   // Whether it asks the allocator for the arena now: nothing leaves for that.
   bool making() const { return making_; }
   // What the allocator has for requests above 1 MiB, in the arena and in use elsewhere.
@@ -55,8 +57,14 @@ class Grounds {
   static constexpr unsigned kMoves = 4;  // of everything that may move, in all
   bool is_good(uint64_t limit_bytes) const;
   uint64_t to_take(uint64_t limit_bytes) const;
+  uint64_t fitting(uint64_t left, uint64_t for_small) const;
+  bool may_shrink(uint64_t limit_bytes) const;
+  bool lacks_large_requests();
   void note_small();
+  void give_up();
+  void make_place(uint64_t limit_bytes, const Pins& pins);
   std::vector<StoragePtr> send_all_away(const Pins& pins);
+  std::vector<StoragePtr> send_away(const Pins& pins, bool small);
   void take(uint64_t bytes);
 
   SessionState& state_;
@@ -68,6 +76,7 @@ class Grounds {
   bool due_ = true;
   bool again_ = false;  // when the next iteration begins
   bool making_ = false;
+  bool only_small_ = false;
   bool lost_ = false;
   bool crowded_ = false;
   unsigned moves_ = 0;
@@ -75,6 +84,7 @@ class Grounds {
   uint64_t more_ = 0;           // and of those that are expected beyond
   uint64_t outside_bytes_ = 0;  // of large blocks in use when the arena was made
   uint64_t held_bytes_ = 0;     // of segments for large requests, once it was
+  int64_t large_requests_ = 0;  // that the allocator had served when an arena was last looked for
 };
 
 }  // namespace bayplan::swap

@@ -31,12 +31,18 @@ bool PassiveSwaps::relieve(uint64_t missing, unsigned attempt, const Pins& pins)
     state_.counts.relieved += released;
     return released > 0;
   }
-  const bool alone = !state_.options.guard && transfers_.has_policy();  // for comparison: no net under the policy
-  if (transfers_.may_wait() || alone) return false;
+  if (stands_still()) return false;
   const bool freed = swap_out_any(missing, pins);
   if (!freed) ++state_.counts.failed;
   return freed;
 }
+
+// While a planned swap-in asks; and, for comparison, where a session is to have no net under its policy.
+bool PassiveSwaps::stands_still() const {
+  return transfers_.may_wait() || (!state_.options.guard && transfers_.has_policy());
+}
+
+uint64_t PassiveSwaps::not_recent() const { return state_.now > kRecent ? state_.now - kRecent : 0; }
 
 bool PassiveSwaps::swap_out_any(uint64_t missing, const Pins& pins) {
   const bool may_leave = !in_compiled_code(state_.device);
@@ -136,8 +142,7 @@ bool PassiveSwaps::gather(uint64_t bytes, const Pins& pins) {
 
 // What was used just now stays, if anything else can leave.
 bool PassiveSwaps::swap_out(uint64_t missing, const Pins& pins, bool residents) {
-  const uint64_t old = state_.now > kRecent ? state_.now - kRecent : 0;
-  for (const uint64_t newest : {old, std::numeric_limits<uint64_t>::max()}) {
+  for (const uint64_t newest : {not_recent(), std::numeric_limits<uint64_t>::max()}) {
     const auto storage = state_.arena.there() ? choose_by_address(missing, pins, newest, residents)
                                               : choose(missing, pins, newest, residents);
     if (storage == nullptr) continue;
@@ -147,7 +152,6 @@ bool PassiveSwaps::swap_out(uint64_t missing, const Pins& pins, bool residents) 
   return false;
 }
 
-// What is leaving already only has its block released.
 void PassiveSwaps::send_away(c10::StorageImpl& storage) {
   if (Store::entry_of(storage) != nullptr) {
     transfers_.release_block(storage);

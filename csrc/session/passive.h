@@ -39,6 +39,14 @@ class PassiveSwaps {
   bool may_move(const Tracked& tracked, c10::StorageImpl& storage, const Pins& pins) const;
   // Whether a storage may leave now.
   bool may_leave(const Tracked& tracked, c10::StorageImpl& storage, const Pins& pins) const;
+  // Sends one away; of one that is leaving already only the block is released.
+  void send_away(c10::StorageImpl& storage);
+  // Undoes a planned swap-in that is under way; whether there was one.
+  bool recall(const Pins& pins) { return transfers_.recall(pins); }
+  // Whether nothing may leave now for a request that finds no memory.
+  bool stands_still() const;
+  // The last operator but some: what only later ones used stays, if anything else can leave.
+  uint64_t not_recent() const;
   // The bytes of the largest storage that was seen and lives.
   uint64_t largest_bytes() const;
 
@@ -50,7 +58,6 @@ class PassiveSwaps {
   bool swap_out_any(uint64_t missing, const Pins& pins);
   bool swap_out_for_most(const Pins& pins, bool residents);
   uint64_t release_leaving(uint64_t missing);
-  void send_away(c10::StorageImpl& storage);
 
   SessionState& state_;
   Streams& streams_;

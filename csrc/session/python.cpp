@@ -140,6 +140,7 @@ void bind_sessions(py::module_& module) {
       .def("renew_arena", &Session::renew_arena)
       .def_property_readonly("pool_bytes", &Session::pool_bytes)
       .def_property_readonly("small_peak_bytes", &Session::small_peak_bytes)
+      .def_property_readonly("only_small", &Session::only_small)
       .def_property_readonly("least_bytes", &Session::least_bytes)
       .def("least_bytes_for", &Session::least_bytes_for, py::arg("bytes"))
       .def("come_down", wrap_pybind_function_no_gil([](Session& session) {

@@ -57,13 +57,20 @@ void Session::hold(c10::StorageImpl& storage) {
 // While nobody watches, pins are not known, so that nothing may leave.
 bool Session::relieve(uint64_t missing, unsigned attempt, const Pins& pins) {
   const Lock held(store_.lock);
-  const bool freed = (attempt == 0 || watching_) && passive_.relieve(missing, attempt, pins);
+  const bool freed = (attempt == 0 || watching_) && relieve_one(missing, attempt, pins);
   if (!freed && attempt > 0) {
     const auto kept = static_cast<uint64_t>(memory().active_bytes[kAllPools].current);
     kept_bytes_ = kept;
     least_bytes_ = std::max(kept + room_for(passive_.largest_bytes()), whole_segments(most_needed()));
   }
   return freed;
+}
+
+// Ranges of the arena do not help a small request, nor does waiting for what is on its way.
+bool Session::relieve_one(uint64_t missing, unsigned attempt, const Pins& pins) {
+  if (small_.shortage(1) == 0) return passive_.relieve(missing, attempt, pins);
+  if (attempt == 0 || passive_.stands_still()) return false;
+  return small_.relieve(pins) || (!small_.certain() && passive_.relieve(missing, attempt, pins));
 }
 
 // The limit stands already, so that nobody takes what this frees. Other threads know their addresses; if they do not
@@ -124,8 +131,10 @@ uint64_t Session::shortage_without_cache(unsigned requests) {
   return wanted > *budget_ ? wanted - *budget_ : 0;
 }
 
-// The driver gives nothing more: what counts are ranges of free addresses.
+// The driver gives nothing more, but to small requests: what counts are ranges of free addresses.
 uint64_t Session::shortage_in_arena(unsigned requests) const {
+  const uint64_t small = small_.shortage(requests);
+  if (small > 0 || small_.certain()) return small;
   const uint64_t most = asked_ > 0 ? asked_ : std::max<uint64_t>(block_of(passive_.largest_bytes()), 1);
   const uint64_t wanted = std::min(most, state_.arena.bytes());
   return Layout(state_.arena, state_.tracker).fitting(wanted) >= requests ? 0 : wanted;
@@ -147,6 +156,7 @@ void Session::begin_request() {
   const Layout layout(state_.arena, state_.tracker);
   const uint64_t more = layout.largest_gap() + block_of(1);
   const uint64_t next = own == nullptr ? 0 : needs_.next(running.info->id, running.given, own->events());
+  small_.begin(next > 0 ? std::optional<uint64_t>(next) : std::nullopt);
   if (next > 0) {
     asked_ = std::max(block_of(next), more);  // a gap that is larger holds what nobody has seen
   } else if (own != nullptr) {
@@ -168,6 +178,7 @@ void Session::note_blocks(const Requests& own) {
 }
 
 void Session::end_request() {
+  small_.end();
   asked_ = 0;
   state_.arena.unseen.clear();
 }
@@ -183,11 +194,24 @@ void Session::make_room_for_operator(const at::RecordFunction& frame, OpenFrames
   }
   running.distinct = distinct_bytes(own);
   const auto& ways = needs_.ways(running.info->id, running.given);
+  make_room_for_small(ways, own);
   const Layout layout(state_.arena, state_.tracker);
   if (ways.empty() || !std::all_of(ways.begin(), ways.end(), [&](const auto& way) { return layout.serves(way); }))
     make_room_for(needs_.of(running.info->id, running.given), own);
   running.before = given_out();
   own.see_requests(frame);
+}
+
+// Outside of the allocator's lock whatever may leave can.
+void Session::make_room_for_small(const std::vector<OperatorNeeds::Way>& ways, const OpenFrames& own) {
+  if (passive_.stands_still()) return;
+  for (const auto& way : ways) small_.make_room(way, own.pins(), /*others_leave=*/true);
+  if (!ways.empty()) return;
+  const RunningOperator& running = state_.running;
+  const uint64_t need = needs_.of(running.info->id, running.given);
+  constexpr uint64_t kOne = uint64_t{1} << 20;  // of large arguments few results are small
+  const bool small = SmallRequests::is_small(running.given.largest);
+  small_.make_room_for_unknown(small ? need : std::min(need, kOne), own.pins());
 }
 
 void Session::make_room_for(uint64_t need, const OpenFrames& own) {

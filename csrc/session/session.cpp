@@ -49,9 +49,13 @@ Session::Session(c10::Device device, SessionOptions options)
       transfers_(state_, streams_),
       sightings_(state_, streams_, transfers_),
       passive_(state_, streams_, transfers_),
+      small_(state_, passive_),
       grounds_(state_, streams_, transfers_, passive_) {
   state_.make_room = [this](uint64_t bytes, bool others_leave) {
-    return !state_.arena.there() || passive_.make_room(bytes, OpenFrames::of_thread(device_).pins(), others_leave);
+    const Pins& pins = OpenFrames::of_thread(device_).pins();
+    if (!state_.arena.there()) return true;
+    return SmallRequests::is_small(bytes) ? small_.make_room({{bytes, 0}}, pins, others_leave)
+                                          : passive_.make_room(bytes, pins, others_leave);
   };
 }
 

@@ -16,6 +16,7 @@
 #include "session/passive.h"
 #include "session/policy.h"
 #include "session/sightings.h"
+#include "session/small_requests.h"
 #include "session/state.h"
 #include "session/streams.h"
 #include "session/transfers.h"
@@ -44,7 +45,10 @@ class Session final : public Follower {
   // Whether the calling thread runs an optimizer's step.
   void set_optimizer(bool runs);
   // Bytes that the allocator may hold: where it does not say how much it lacks (follow/relief.h).
-  void set_budget(std::optional<uint64_t> bytes) { budget_ = bytes; }
+  void set_budget(std::optional<uint64_t> bytes) {
+    budget_ = bytes;
+    small_.set_limit(bytes);
+  }
   // How the allocator takes memory from the driver: by exact bytes, as it does at first; in segments, which it cuts for
   // requests of any size or not; or in pages of ranges of addresses that grow (`expandable_segments`).
   void set_segments(Segments segments, bool cuts) { grounds_.set_segments(segments, cuts); }
@@ -54,6 +58,8 @@ class Session final : public Follower {
   uint64_t pool_bytes() const { return grounds_.pool_bytes(); }
   // The most that it has held for the others.
   uint64_t small_peak_bytes() { return grounds_.small_peak_bytes(); }
+  // Whether there were no others when the arena was last looked at.
+  bool only_small() const { return grounds_.only_small(); }
   // What the allocator would have to hold for the latest request that nothing could be freed for, at least; 0: there
   // was none.
   uint64_t least_bytes() const { return least_bytes_; }
@@ -89,6 +95,7 @@ class Session final : public Follower {
   uint64_t most_needed() const;
   static uint64_t whole_segments(uint64_t bytes);
   uint64_t shortage_in_arena(unsigned requests) const;
+  bool relieve_one(uint64_t missing, unsigned attempt, const Pins& pins);
   void renew_arena_if_due(const OpenFrames& own);
   void mend_arena(const OpenFrames& own);
   // Whether room is made for operators before they begin: an allocator with an arena asks only where there is none.
@@ -98,6 +105,7 @@ class Session final : public Follower {
   // The operator has all its arguments.
   void make_room_for_operator(const at::RecordFunction& frame, OpenFrames& own);
   void make_room_for(uint64_t need, const OpenFrames& own);
+  void make_room_for_small(const std::vector<OperatorNeeds::Way>& ways, const OpenFrames& own);
   void learn_needs();
   // Where the operator that runs has blocks, during a request.
   void note_blocks(const Requests& own);
@@ -124,6 +132,7 @@ class Session final : public Follower {
   Transfers transfers_;
   Sightings sightings_;
   PassiveSwaps passive_;
+  SmallRequests small_;
   bool short_ = true;        // memory was short in some iteration, or it is the first
   bool ever_short_ = false;  // memory was short in some iteration
   uint64_t epoch_ = 0;       // tells this iteration from all others, of other sessions too

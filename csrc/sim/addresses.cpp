@@ -11,6 +11,9 @@ namespace {
 constexpr size_t kLeastReserved = size_t{1} << 34;
 constexpr size_t kDirtyAllowed = size_t{512} << 20;  // Free pages kept beyond the bytes in use.
 constexpr size_t kPage = 4096;
+constexpr size_t kDriverPage = size_t{2} << 20;  // What a driver maps at once: whole ones lie at multiples of it.
+
+size_t pages_up(size_t at) { return (at + kDriverPage - 1) / kDriverPage * kDriverPage; }
 
 }  // namespace
 
@@ -18,7 +21,9 @@ AddressSpace::AddressSpace(size_t most) {
   for (reserved_ = most; reserved_ >= kLeastReserved; reserved_ /= 2) {
     void* at = mmap(nullptr, reserved_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (at != MAP_FAILED) {
-      base_ = static_cast<char*>(at);
+      const auto begin = reinterpret_cast<uintptr_t>(at);
+      base_ = reinterpret_cast<char*>(pages_up(begin));
+      reserved_ -= pages_up(begin) - begin;
       return;
     }
   }
@@ -39,6 +44,9 @@ AddressSpace::Ranges::iterator AddressSpace::erase(Ranges::iterator at) {
 
 bool AddressSpace::take_from(int64_t owner, size_t bytes, size_t* offset) {
   auto best = by_size_.lower_bound({owner, bytes, 0});
+  const bool pages = owner == kAnyone && bytes % kDriverPage == 0;
+  while (pages && best != by_size_.end() && std::get<0>(*best) == owner && std::get<2>(*best) % kDriverPage != 0)
+    ++best;
   if (best == by_size_.end() || std::get<0>(*best) != owner) return false;
   auto at = free_.find(std::get<2>(*best));
   *offset = at->first;
@@ -58,6 +66,9 @@ size_t AddressSpace::take(size_t bytes, size_t stream) {
 size_t AddressSpace::take_anywhere(size_t bytes) {
   size_t offset = 0;
   if (!take_from(kAnyone, bytes, &offset)) {
+    const size_t begin = bytes % kDriverPage == 0 ? pages_up(tail_) : tail_;
+    if (begin > tail_ && begin < reserved_) insert(tail_, {begin - tail_, kAnyone, false});
+    tail_ = std::max(tail_, std::min(begin, reserved_));
     TORCH_CHECK(tail_ + bytes <= reserved_, "device sim ran out of its ", reserved_,
                 " bytes of virtual addresses: call torch.accelerator.empty_cache()");
     offset = tail_;

@@ -30,7 +30,8 @@ class AddressSpace {
   // Returns the pages of all free ranges to the system. What was queued before the frees must have had its bytes.
   void drop_pages();
   // The same for ranges that any stream may have next; the device must be done with them. `take_anywhere` gives the
-  // best fit of those that were given back so, else a fresh one.
+  // best fit of those that were given back so, else a fresh one; whole pages of the driver's (2 MiB) at multiples of
+  // them.
   size_t take_anywhere(size_t bytes);
   void give_back_to_all(size_t offset, size_t bytes);
   // Returns the pages inside to the system; the addresses stay taken, and their bytes are undefined.

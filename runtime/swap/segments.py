@@ -11,6 +11,8 @@ from solvers.timeline.segments.settings import LARGE_SEGMENT, SMALL_SEGMENT, Seg
 
 SMALL_LEFT = 9 << 20
 """Left to small requests beyond what they have held: less than the least request that pages are mapped for."""
+LEAST_SMALL = 2 * SMALL_SEGMENT
+"""Small requests have to do with so much, rather than that no page is left to others."""
 FEW_PAGES = 4
 """A budget of fewer pages stays as it is: which of them the first iteration leaves free is chance."""
 
@@ -41,14 +43,21 @@ class SegmentLimit:
 
     def _whole_pages(self, small_bytes: int) -> int:
         """A limit under which pages for large requests leave so little to small ones, which need so much."""
-        pages = max(0, self._budget_bytes - small_bytes - SMALL_LEFT // 2) // LARGE_SEGMENT
+        least = int(self._budget_bytes >= LARGE_SEGMENT + LEAST_SMALL)
+        pages = max(least, (self._budget_bytes - small_bytes - SMALL_LEFT // 2) // LARGE_SEGMENT)
         return min(self._budget_bytes, pages * LARGE_SEGMENT + small_bytes + SMALL_LEFT)
 
     def adapt(self) -> None:
         """An iteration has ended: what small requests need is known, and all other pages may go to the arena."""
-        if not self._by_pages or not self.pool_bytes or self._budget_bytes < FEW_PAGES * LARGE_SEGMENT:
+        small = self._engine.small_peak_bytes
+        if not self._by_pages:
             return
-        limit = self._whole_pages(self._engine.small_peak_bytes)
+        if self._engine.only_small:
+            limit = max(self.limit_bytes, min(self._budget_bytes, small + SMALL_LEFT))
+        elif self.pool_bytes and self._budget_bytes >= FEW_PAGES * LARGE_SEGMENT:
+            limit = self._whole_pages(small)
+        else:
+            return
         if limit != self.limit_bytes:
             self.limit_bytes = limit
             move_limit(self._device, limit)

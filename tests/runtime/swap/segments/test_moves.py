@@ -45,7 +45,7 @@ def test_a_tensor_between_two_free_ranges_moves_and_nothing_leaves() -> None:
 def test_training_in_which_blocks_move_computes_what_it_did(expandable: bool) -> None:
     device = ready(expandable=False).device
     step = mixed(device)
-    losses = [step().cpu() for _ in range(6)]
+    losses = [step().cpu() for _ in range(8)]
     peak_bytes = memory_stats(device).peak_bytes
     device = ready(expandable).device
     step = mixed(device)

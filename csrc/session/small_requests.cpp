@@ -1,0 +1,176 @@
+#include "session/small_requests.h"
+
+#include <c10/core/CachingDeviceAllocator.h>
+
+#include <algorithm>
+#include <limits>
+#include <tuple>
+
+#include "follow/frames.h"
+#include "storage/store.h"
+
+namespace bayplan::swap {
+namespace {
+
+constexpr uint64_t kMostBytes = uint64_t{1} << 20;
+constexpr uint64_t kSegmentBytes = uint64_t{2} << 20;  // which drivers map at multiples of it
+constexpr uint64_t kTries = 4;                         // where what leaves may not lie beside each other
+constexpr uint64_t kFragments = 2;  // so many times as much as is asked for holds it, in whatever pieces
+uintptr_t segment_of(const Span& span) { return span.begin / kSegmentBytes * kSegmentBytes; }
+
+}  // namespace
+
+bool SmallRequests::is_small(uint64_t bytes) { return block_of(bytes) <= kMostBytes; }
+
+void SmallRequests::begin(std::optional<uint64_t> bytes) {
+  end();
+  if (!limit_.has_value() || (bytes.has_value() && !is_small(*bytes))) return;
+  certain_ = bytes.has_value();
+  if (certain_ || left() < kSegmentBytes) asked_ = certain_ ? block_of(*bytes) : largest_block();
+}
+
+void SmallRequests::end() {
+  asked_ = tries_ = 0;
+  served_ = certain_ = false;
+}
+
+uint64_t SmallRequests::shortage(unsigned requests) const {
+  if (asked_ == 0 || left() >= requests * kSegmentBytes || (served_ && requests == 1)) return 0;
+  return asked_;
+}
+
+bool SmallRequests::relieve(const Pins& pins) {
+  uint64_t released = send_some_away(asked_, pins);
+  while (released == 0 && passive_.recall(pins)) released = send_some_away(asked_, pins);
+  served_ = released >= asked_ || (released > 0 && ++tries_ == kTries);
+  if (released == 0 && !certain_) asked_ = 0;  // so it has to be a large one
+  return released > 0;
+}
+
+bool SmallRequests::make_room(const Way& way, const Pins& pins, bool others_leave) {
+  uint64_t largest = 0, all = 0;
+  for (const Requests::Event& event : way) {
+    if (event.bytes == 0 || !is_small(event.bytes)) continue;
+    largest = std::max(largest, block_of(event.bytes));
+    all += block_of(event.bytes);
+  }
+  if (!limit_.has_value() || kFragments * all <= left()) return true;
+  while (!serves(way, blocks(pins))) {
+    if (!others_leave || send_some_away(largest, pins) == 0) return false;
+  }
+  return true;
+}
+
+// Nobody knows what it will ask for: at most so many bytes, in requests as large as small ones have been.
+bool SmallRequests::make_room_for_unknown(uint64_t bytes, const Pins& pins) {
+  const uint64_t each = largest_block();
+  if (each == 0) return true;
+  Way way;
+  for (uint64_t asked = 0; asked < bytes; asked += each) way.push_back({each, way.size()});
+  return make_room(way, pins, /*others_leave=*/true);
+}
+
+// Of segments without storages that are looked at nothing is known.
+bool SmallRequests::serves(const Way& way, const std::vector<Span>& spans) const {
+  std::vector<Range> free;
+  for (size_t place = 0; place < spans.size(); ++place) {
+    const uintptr_t segment = segment_of(spans[place]), end = segment + kSegmentBytes;
+    const bool first = place == 0 || segment_of(spans[place - 1]) != segment;
+    const bool last = place + 1 == spans.size() || segment_of(spans[place + 1]) != segment;
+    if (first && spans[place].begin > segment) free.push_back({segment, spans[place].begin});
+    const uintptr_t next = last ? end : spans[place + 1].begin;
+    if (next > spans[place].end) free.push_back({spans[place].end, next});
+  }
+  for (uint64_t bytes = left(); bytes >= kSegmentBytes; bytes -= kSegmentBytes) free.push_back({0, kSegmentBytes});
+  return would_serve(way, std::move(free), is_small);
+}
+
+uint64_t SmallRequests::left() const {
+  const auto stats = c10::getDeviceAllocator(state_.device.type())->getDeviceStats(state_.device.index());
+  const auto held = static_cast<uint64_t>(stats.reserved_bytes[kAllPools].current);
+  return (*limit_ - std::min(*limit_, held)) / kSegmentBytes * kSegmentBytes;
+}
+
+uint64_t SmallRequests::largest_block() const {
+  uint64_t largest = 0;
+  for (const auto& [address, tracked] : state_.tracker) {
+    if (tracked.storage.use_count() > 0 && is_small(address->nbytes()))
+      largest = std::max(largest, block_of(address->nbytes()));
+  }
+  return largest;
+}
+
+uint64_t SmallRequests::send_some_away(uint64_t bytes, const Pins& pins) {
+  if (in_compiled_code(state_.device)) return 0;
+  const std::vector<Span> spans = blocks(pins);
+  for (const bool residents : {false, true}) {
+    for (const uint64_t newest : {passive_.not_recent(), std::numeric_limits<uint64_t>::max()}) {
+      const auto may_go = [&](const Span& span) {
+        if (span.storage == nullptr) return false;
+        const bool old = (residents || !span.tracked->resident) && span.tracked->last_use <= newest;
+        return span.leaving || (old && passive_.may_leave(*span.tracked, *span.storage, pins));
+      };
+      const auto [first, behind] = neighbours(spans, bytes, may_go);
+      uint64_t released = 0;
+      for (size_t place = first; place < behind; ++place) {
+        released += spans[place].end - spans[place].begin;
+        passive_.send_away(*spans[place].storage);
+      }
+      if (behind > first) return released;
+    }
+  }
+  return 0;
+}
+
+// By address: those that are there, and may be on their way out; and what the running operator has been given.
+std::vector<Span> SmallRequests::blocks(const Pins& pins) const {
+  std::vector<Span> found;
+  for (const auto& [address, tracked] : state_.tracker) {
+    StoragePtr storage = tracked.storage.lock();
+    if (storage == nullptr || !is_small(storage->nbytes())) continue;
+    const Entry* entry = Store::entry_of(*storage);
+    const void* block = entry == nullptr ? storage->_mutable_data_ptr_no_checks().get() : entry->block.get();
+    if (block == nullptr) continue;
+    const auto begin = reinterpret_cast<uintptr_t>(block);
+    const bool pinned = std::find(pins.begin(), pins.end(), storage.get()) != pins.end();
+    const bool leaving = entry != nullptr && entry->place == Place::kLeaving && !pinned;
+    found.push_back({begin, begin + block_of(storage->nbytes()), &tracked, std::move(storage), leaving});
+  }
+  for (const Range& range : state_.arena.unseen) {
+    const bool seen =
+        std::any_of(found.begin(), found.end(), [&](const Span& one) { return one.begin == range.begin; });
+    if (!seen && is_small(range.bytes())) found.push_back({range.begin, range.end, nullptr, {}, false});
+  }
+  std::sort(found.begin(), found.end(), [](const Span& one, const Span& other) { return one.begin < other.begin; });
+  return found;
+}
+
+// Places of neighbours within one segment which, once gone, leave room for a block of that size: those that hold most
+// of it themselves, as between them may lie what nobody looks at; then those of the fewest bytes, and that no operator
+// used for longest.
+std::pair<size_t, size_t> SmallRequests::neighbours(const std::vector<Span>& spans, uint64_t bytes,
+                                                    const Layout::MayGo& may_go) {
+  std::pair<size_t, size_t> best(0, 0);
+  std::tuple<uint64_t, uint64_t, uint64_t> least;
+  for (size_t first = 0; first < spans.size(); ++first) {
+    const uintptr_t segment = segment_of(spans[first]), end = segment + kSegmentBytes;
+    const uintptr_t begin = first == 0 ? segment : std::max(segment, spans[first - 1].end);
+    uint64_t held = 0, cost = 0, latest = 0;  // bytes of these, and of those that are not leaving anyway; last use
+    for (size_t last = first; last < spans.size() && spans[last].begin < end && may_go(spans[last]); ++last) {
+      const uint64_t block = spans[last].end - spans[last].begin;
+      held += block;
+      cost += spans[last].leaving ? 0 : block;
+      latest = std::max(latest, spans[last].tracked->last_use);
+      if ((last + 1 == spans.size() ? end : std::min(end, spans[last + 1].begin)) < begin + bytes) continue;
+      const std::tuple order{bytes - std::min(bytes, held), cost, latest};
+      if (best.second == 0 || order < least) {
+        least = order;
+        best = {first, last + 1};
+      }
+      break;
+    }
+  }
+  return best;
+}
+
+}  // namespace bayplan::swap

@@ -1,0 +1,62 @@
+// Requests of at most 1 MiB on an allocator that holds segments: it serves them from segments (or pages) of 2 MiB that
+// serve nothing else, and never from the arena (arena.h). So where the limit leaves no such segment, ranges of the
+// arena help nobody: what has to leave lies in small segments.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "session/arena.h"
+#include "session/passive.h"
+#include "session/state.h"
+
+namespace bayplan::swap {
+
+class SmallRequests {
+ public:
+  using Way = std::vector<Requests::Event>;
+
+  SmallRequests(SessionState& state, PassiveSwaps& passive) : state_(state), passive_(passive) {}
+
+  static bool is_small(uint64_t bytes);
+  // What the allocator may hold in all.
+  void set_limit(std::optional<uint64_t> bytes) { limit_ = bytes; }
+
+  // The allocator has no block for a request: of so many bytes, or of a number that is not known, so that it may be a
+  // small one. Until `end` the others tell of it.
+  void begin(std::optional<uint64_t> bytes);
+  void end();
+  // Whether the request is known to be small.
+  bool certain() const { return asked_ > 0 && certain_; }
+  // Bytes that lack for so many of them; 0 where it is no small one, or the allocator will find what it needs.
+  uint64_t shortage(unsigned requests) const;
+  // Storages leave their blocks to the request; whether there are such.
+  bool relieve(const Pins& pins);
+
+  // Whether there is room for those of these requests that are small, if need be (`others_leave`) once others have left
+  // for them: as far as is known where they lie.
+  bool make_room(const Way& way, const Pins& pins, bool others_leave);
+  bool make_room_for_unknown(uint64_t bytes, const Pins& pins);
+
+ private:
+  uint64_t left() const;  // of the limit, in whole segments
+  bool serves(const Way& way, const std::vector<Span>& spans) const;
+  uint64_t largest_block() const;
+  // How many bytes have left; 0: nothing may.
+  uint64_t send_some_away(uint64_t bytes, const Pins& pins);
+  std::vector<Span> blocks(const Pins& pins) const;
+  static std::pair<size_t, size_t> neighbours(const std::vector<Span>& spans, uint64_t bytes,
+                                              const Layout::MayGo& may_go);
+
+  SessionState& state_;
+  PassiveSwaps& passive_;
+  std::optional<uint64_t> limit_;
+  uint64_t asked_ = 0;
+  uint64_t tries_ = 0;
+  bool served_ = false;
+  bool certain_ = false;
+};
+
+}  // namespace bayplan::swap

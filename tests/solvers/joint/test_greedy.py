@@ -1,0 +1,49 @@
+"""`greedy-joint`: valid plans, what it prefers, and what the link carries for nothing."""
+
+from solvers.check.joint.judge import judge_joint
+from solvers.ir import Limits, Status
+from solvers.joint import GreedyJoint
+from solvers.joint.draft import measure
+from solvers.joint.given import given_of
+from solvers.joint.greedy import Hiding
+from solvers.joint.singles import recompute_only, swap_only
+from tests.solvers.joint.brute_force import optimum, random_problem
+from tests.solvers.joint.layered import layered
+
+
+def test_plans_are_valid_and_never_better_than_the_best() -> None:
+    found = 0
+    for seed in range(40):
+        problem = random_problem(seed)
+        solution = GreedyJoint().solve(problem, Limits())
+        if solution.plan is not None:
+            assert judge_joint(problem, solution.plan).objective_us == solution.objective, seed
+            best = optimum(problem)
+            assert best is not None and solution.objective is not None and solution.objective >= best
+            found += solution.status is Status.FEASIBLE
+    assert found > 6
+
+
+def test_both_techniques_are_used_where_the_link_is_short_of_time() -> None:
+    problem = layered(0.1)
+    solution = GreedyJoint().solve(problem, Limits())
+    assert solution.plan is not None and solution.objective is not None
+    assert judge_joint(problem, solution.plan).objective_us == solution.objective
+    assert solution.plan.swap and len(solution.plan.compute) > len(problem.ops)
+    given = given_of(problem)
+    for single in (swap_only(given, Limits(), quick=True), recompute_only(given, Limits(work=0.2))):
+        assert single is not None and measure(given, single).objective_us > solution.objective
+
+
+def test_what_the_link_hides_ends_in_time() -> None:
+    given = given_of(layered(0.1))
+    hiding = Hiding(given)
+    for early in (False, True):
+        chosen = hiding.swaps(early=early, enough=False)
+        assert chosen
+        for e in chosen:  # what op e or a later one made leaves after stage e and before the hardest stage
+            room = hiding.ends[hiding.stage] - hiding.ends[e + 1]
+            assert sum(given.out_time[i] for i in chosen if i >= e) <= room
+            back = hiding.ends[hiding.last[e]] - hiding.ends[hiding.stage + 1]
+            assert sum(given.in_time[i] for i in chosen if hiding.last[i] <= hiding.last[e]) <= back
+    assert len(hiding.swaps(link=0.5, enough=False)) < len(hiding.swaps(enough=False))

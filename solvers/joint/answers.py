@@ -16,8 +16,7 @@ def trivial(given: Given, call: Call) -> Solution[JointPlan] | None:
     if least > given.budget:
         label = "exactly" if given.host is None else "at least"
         return call.infeasible(
-            f"the most demanding op needs {label} {least} bytes beside nothing but its inputs, the budget is "
-            f"{given.budget}: raise it",
+            f"the most demanding op and its inputs need {label} {least} bytes, the budget is {given.budget}: raise it",
             engine="closed form",
             least_budget_bytes=least,
         )

@@ -16,8 +16,12 @@ from solvers.recompute.graph.replay import useful
 
 SHARES = (0.02, 0.05, 0.1, 0.2, 0.4)
 """How much of a choice is taken back at once."""
-LINKS = (0.8, 0.9, 0.95, 1.0, 1.0, 1.05)
+LINKS = (0.5, 0.65, 0.8, 0.9, 0.95, 1.0, 1.0, 1.05)
 """How much of the link's time a refill counts on."""
+
+
+SIZES, DEAR = 0.25, 1e3
+"""How often all swaps of one size are taken back, and by how much these are dearer then."""
 
 
 class Search:
@@ -37,10 +41,28 @@ class Search:
             self.best.offer_choice(choice, self.best.by)
             self.tightened = self.best.objective
             return
-        choice = self._loosened(choice_of(self.best.draft))
-        filled = fill(self.given, choice, self._prices(), self.best.over)
+        choice, prices = choice_of(self.best.draft), self._prices()
+        if self.source.random() < SIZES and choice.away:
+            prices = self._without_a_size(choice, prices)
+        else:
+            choice = self._loosened(choice)
+        filled = fill(self.given, choice, prices, self.best.over)
         if filled is not None:
             self.best.offer_choice(tightened(self.given, filled), "search")
+
+    def _without_a_size(self, choice: Choice, prices: Prices) -> Prices:
+        """Some or all swapped outputs of one size stay, at prices that keep them from leaving again."""
+        size, source = self.given.graph.size, self.source
+        chosen = size[source.choice(sorted(choice.away))[0]]
+        share = source.choice((0.2, 0.5, 1.0))
+        back = {gap for gap in sorted(choice.away) if size[gap[0]] == chosen and source.random() < share}
+        choice.away -= back
+
+        def swap(i: int, first: int, last: int) -> float:
+            dear = DEAR if (i, first) in back else 1.0
+            return dear * max(prices.swap(i, first, last), self.given.out_time[i] * (dear > 1))
+
+        return Prices(swap, prices.again, prices.noise)
 
     def _loosened(self, choice: Choice) -> Choice:
         """Without a random share of what it does: of its swaps, of its recomputations, or of what lies together."""

@@ -26,6 +26,8 @@ MOMENTS = 12
 """Moments looked at: the fullest stage, and the fullest of as many stretches of the step."""
 ROUNDS = 400
 """Rounds of local search a unit of `work`."""
+FEWER = (1.0, 0.9, 0.8, 0.65, 0.5, 0.3)
+"""How much of the link's time variants of the greedy count on: what leaves late makes the next stages wait."""
 SINGLES, BOUND = 0.15, 0.3
 """Shares of the time for each single technique's own solver, and for the bound."""
 
@@ -79,8 +81,8 @@ class _Solve:
     def _first(self) -> None:
         self.best.offer_choice(greedy(self.given), "greedy")
         hiding = Hiding(self.given)
-        for early, enough in ((True, True), (False, False)):
-            prices = link_prices(self.given, hiding.swaps(early=early, enough=enough))
+        for link, early in ((1.0, True), *((link, False) for link in FEWER)):
+            prices = link_prices(self.given, hiding.swaps(link, early, enough=early))
             self.best.offer_choice(fill(self.given, keep_all(self.given), prices, self.best.over), "greedy")
         everything = keep_all(self.given)
         kept = kept_of(self.given, everything.again)

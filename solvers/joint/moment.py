@@ -14,7 +14,7 @@ from solvers.engines.duals import LARGEST, UNIT
 from solvers.ir.solution import Limits
 from solvers.joint.given import Given
 
-LINES = 32
+LINES = 20
 """The most rows for ends of swap-outs, and for ends of swap-ins."""
 MOST = 2**80
 """The upper limit of waits, as the judge has it."""

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from itertools import pairwise
 
-from solvers.ir.solution import Limits
+from solvers.ir.solution import Limits, Watch
 from solvers.ir.swap import Swap, SwapOp, SwapPlan, SwapProblem, SwapTensor
 from solvers.joint.choice import keep_all
 from solvers.joint.draft import Away, Draft, Kept, kept_of
@@ -13,12 +13,14 @@ from solvers.swap.greedy import GreedySwap
 from solvers.swap.milp import MilpSwap
 
 
-def swap_only(given: Given, limits: Limits, quick: bool = False) -> Draft | None:
+def swap_only(given: Given, limits: Limits, watch: Watch | None = None, quick: bool = False) -> Draft | None:
     """The plan of `milp-swap` (`quick`: `greedy-swap`) where nothing is computed again; None where it finds none."""
-    return swapped(given, Draft(keep_all(given).again), limits, quick)
+    return swapped(given, Draft(keep_all(given).again), limits, watch, quick)
 
 
-def swapped(given: Given, draft: Draft, limits: Limits, quick: bool = False) -> Draft | None:
+def swapped(
+    given: Given, draft: Draft, limits: Limits, watch: Watch | None = None, quick: bool = False
+) -> Draft | None:
     """The draft's recomputations with the swaps of `milp-swap`, from its own on where they are valid."""
     kept = kept_of(given, draft.again)
     problem, spans = swap_problem(given, kept)
@@ -32,7 +34,7 @@ def swapped(given: Given, draft: Draft, limits: Limits, quick: bool = False) -> 
         )
     )
     solver = GreedySwap() if quick else MilpSwap(start=start if draft.away else None)
-    plan = solver.solve(problem, limits).plan
+    plan = solver.solve(problem, limits, watch).plan
     if plan is None:
         return None
     return Draft(draft.again, tuple(Away(*spans[str(swap.tensor)], swap.swap_in_at) for swap in plan.swaps))
@@ -68,9 +70,9 @@ def swap_problem(given: Given, kept: Kept) -> tuple[SwapProblem, Mapping[str, tu
     return problem, spans
 
 
-def recompute_only(given: Given, limits: Limits) -> Draft | None:
+def recompute_only(given: Given, limits: Limits, watch: Watch | None = None) -> Draft | None:
     """The plan of `opt` where nothing leaves; None where it finds none."""
-    plan = Opt().solve(recompute_half(given.problem), limits).plan
+    plan = Opt().solve(recompute_half(given.problem), limits, watch).plan
     if plan is None:
         return None
     again: list[set[int]] = [set() for _ in range(len(given))]

@@ -28,8 +28,10 @@ ROUNDS = 400
 """Rounds of local search a unit of `work`."""
 FEWER = (1.0, 0.9, 0.8, 0.65, 0.5, 0.3)
 """How much of the link's time variants of the greedy count on: what leaves late makes the next stages wait."""
-SINGLES, BOUND = 0.15, 0.3
-"""Shares of the time for each single technique's own solver, and for the bound."""
+LONGEST_S = 120.0
+"""The most seconds for a single technique's solver, however much time there is."""
+SINGLES, BOUND, FIRST = 0.15, 0.3, 0.8
+"""Shares of the time for each single technique's own solver, for the bound, and at most for its first moment."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,7 @@ class _Solve:
         """The relaxation at each moment, the fullest one first."""
         deadline = time.perf_counter() + self.call.share_s(BOUND)
         for stage in _moments(self.given):
-            left = deadline - time.perf_counter()
+            left = deadline - time.perf_counter() if self.proofs else FIRST * self.call.left_s
             if left <= 0 or self.best.over():
                 break
             limits = msgspec.structs.replace(self.call.limits, time_s=left, work=None, gap=0.0)
@@ -119,14 +121,20 @@ class _Solve:
         if self.options.singles:
             for by, single in (("swap only", swap_only), ("recompute only", recompute_only)):
                 if not self.best.over():
-                    draft = single(self.given, self._share())
+                    draft = single(self.given, self._share(), self._watched)
                     if draft is not None:
                         self.best.offer(draft, by)
 
     def _share(self) -> Limits:
         limits = self.call.limits
         work = None if limits.work is None else SINGLES * limits.work
-        return msgspec.structs.replace(limits, time_s=self.call.share_s(SINGLES), work=work)
+        time_s = self.call.share_s(SINGLES)
+        return msgspec.structs.replace(limits, time_s=time_s if work is not None else min(time_s, LONGEST_S), work=work)
+
+    def _watched(self, incumbent: float | None, bound: float | None, elapsed_s: float) -> bool:
+        """What a single technique's own solver tells is not told on; whoever watches may still stop it."""
+        self.best.report()
+        return self.best.stopped
 
     def _search(self) -> None:
         """Take decisions back and fill again, until the limits."""
@@ -137,6 +145,7 @@ class _Solve:
         hot = Search(self.given, self.best, self.proof, random.Random(self.call.limits.seed))
         while rounds > 0 and not self.best.over():
             hot.round()
+            self.best.report()
             rounds -= 1
 
     def _answered(self) -> Solution[JointPlan]:

@@ -3,6 +3,7 @@
 import math
 import random
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -71,7 +72,7 @@ class _Solve:
     def answer(self) -> Solution[JointPlan]:
         """Every part in turn until one proves the end; Ctrl-C keeps what there is."""
         try:
-            for part in (self._first, self._bound, self._guided, self._singles, self._search):
+            for part in self._parts():
                 if not self.best.over():
                     part()
         except KeyboardInterrupt:
@@ -80,17 +81,25 @@ class _Solve:
                 self._first()
         return self._answered()
 
+    def _parts(self) -> tuple[Callable[[], None], ...]:
+        return self._first, self._bound, self._variants, self._guided, self._singles, self._search
+
     def _first(self) -> None:
         self.best.offer_choice(greedy(self.given), "greedy")
-        hiding = Hiding(self.given)
-        for link, early in ((1.0, True), *((link, False) for link in FEWER)):
-            prices = link_prices(self.given, hiding.swaps(link, early, enough=early))
-            self.best.offer_choice(fill(self.given, keep_all(self.given), prices, self.best.over), "greedy")
         everything = keep_all(self.given)
         kept = kept_of(self.given, everything.again)
         for i, stages in enumerate(kept.touched):
             everything.away |= {(i, a) for a, b in pairwise(stages) if b > a + 1}
         self.best.offer_choice(everything, "swap all")
+
+    def _variants(self) -> None:
+        """The greedy with less of the link's time, and with the earliest outputs first."""
+        hiding = Hiding(self.given)
+        for link, early in ((1.0, True), *((link, False) for link in FEWER)):
+            if self.best.over():
+                break
+            prices = link_prices(self.given, hiding.swaps(link, early, enough=early))
+            self.best.offer_choice(fill(self.given, keep_all(self.given), prices, self.best.over), "greedy")
 
     def _bound(self) -> None:
         """The relaxation at each moment, the fullest one first."""

@@ -89,7 +89,7 @@ class _Solve:
         everything = keep_all(self.given)
         kept = kept_of(self.given, everything.again)
         for i, stages in enumerate(kept.touched):
-            everything.away |= {(i, a) for a, b in pairwise(stages) if b > a + 1}
+            everything.away |= {(i, a) for a, b in pairwise(stages) if b > a + 1 and self.given.graph.size[i]}
         self.best.offer_choice(everything, "swap all")
 
     def _variants(self) -> None:

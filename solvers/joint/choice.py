@@ -116,7 +116,7 @@ def where(given: Given, reader: int, stage: int) -> int | None:
 
     It lies behind `stage`, in which the output is to be gone.
     """
-    while given.graph.comm[reader]:
+    while reader > stage and given.graph.comm[reader]:
         reader -= 1
     return reader if reader > stage and reader >= given.graph.replays_from else None
 

@@ -1,8 +1,11 @@
 """`greedy-joint`: valid plans, what it prefers, and what the link carries for nothing."""
 
+from msgspec.structs import replace
+
 from solvers.check.joint.judge import judge_joint
 from solvers.ir import Limits, Status
 from solvers.joint import GreedyJoint
+from solvers.joint.choice import where
 from solvers.joint.draft import measure
 from solvers.joint.given import given_of
 from solvers.joint.greedy import Hiding
@@ -47,3 +50,12 @@ def test_what_the_link_hides_ends_in_time() -> None:
             back = hiding.ends[hiding.last[e]] - hiding.ends[hiding.stage + 1]
             assert sum(given.in_time[i] for i in chosen if hiding.last[i] <= hiding.last[e]) <= back
     assert len(hiding.swaps(link=0.5, enough=False)) < len(hiding.swaps(enough=False))
+
+
+def test_what_is_read_behind_communication_alone_is_not_computed_again() -> None:
+    """From a reader back to the first stage all communicate: there is no stage for a recomputation."""
+    problem = layered(0.1, layers=1)
+    comm = tuple(replace(op, comm=True) for op in problem.ops)
+    given = given_of(replace(problem, ops=comm))
+    assert where(given, len(comm) - 1, 0) is None
+    assert GreedyJoint().solve(replace(problem, ops=comm), Limits()).status is not Status.INFEASIBLE

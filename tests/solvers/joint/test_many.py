@@ -23,7 +23,9 @@ def test_no_false_bound_in_a_thousand() -> None:
         optimum.cache_clear()
         for stage in range(len(given) - 1):
             proof = Relaxation(given, stage).proof(Limits(), "highs")
-            assert proof is not None
+            if proof is None:  # not even this moment has room
+                assert known is None, (seed, stage)
+                continue
             faults, bound = add_up(problem, proof.certificate)
             assert faults == [] and proof.bound_us <= bound, (seed, stage)
             assert known is None or bound <= known, (seed, stage, bound, known)

@@ -70,8 +70,9 @@ class _Solve:
         self.notes: list[str] = []
 
     def answer(self) -> Solution[JointPlan]:
-        """Every part in turn until one proves the end; Ctrl-C keeps what there is."""
+        """The greedy, then every part in turn until one proves the end; Ctrl-C keeps what there is."""
         try:
+            self._first()
             for part in self._parts():
                 if not self.best.over():
                     part()
@@ -82,7 +83,7 @@ class _Solve:
         return self._answered()
 
     def _parts(self) -> tuple[Callable[[], None], ...]:
-        return self._first, self._bound, self._variants, self._guided, self._singles, self._search
+        return self._bound, self._variants, self._guided, self._singles, self._search
 
     def _first(self) -> None:
         self.best.offer_choice(greedy(self.given), "greedy")
@@ -160,13 +161,12 @@ class _Solve:
     def _answered(self) -> Solution[JointPlan]:
         best, notes = self.best, "; ".join(self.notes) or None
         engine = None if self.proof is None else self.options.engine
+        proved = self.proof is not None and self.proof.bound_us > self.given.base_us
+        certificate = self.proof.certificate if self.proof is not None and proved else None
         if best.draft is None or best.objective is None:
             said = notes or "no plan was found within the limits: give more time"
-            return self.call.unknown(said, best.bound, engine=engine)
+            return self.call.unknown(said, best.bound, engine=engine, certificate=certificate)
         said = "; ".join(filter(None, (f"found by {best.by}", notes)))
-        certificate = None if self.proof is None else self.proof.certificate
-        if self.proof is not None and self.proof.bound_us <= self.given.base_us:
-            certificate = None
         bound = min(best.bound, float(best.objective))
         return self.call.found(
             plan_of(self.given, best.draft), best.objective, bound, reason=said, engine=engine, certificate=certificate

@@ -145,6 +145,10 @@ def same_settings(one: str, other: str) -> bool:
 def interrupted(directory: RunDirectory, by: str = "", so_far: str = "") -> int:
     """What Ctrl-C leaves behind, in one line of stderr; the exit code."""
     kept = directory.holds_anything()
+    if kept and any((directory.path / name).exists() for name in (CONFIG, ROWS, SWEEP)):
+        from experiments.reporting.keep import keep_page  # only here: it reads what this writes
+
+        keep_page(directory)
     place = f": what was done so far is in {printable(str(directory.path))}{so_far}" if kept else ""
     print(f"bayplan: interrupted{by}{place}", file=sys.stderr)
     return 130

@@ -10,6 +10,7 @@ from rich.console import Console
 from experiments.compose import keep_hydra
 from experiments.plots import png_bytes, svg_text
 from experiments.progress import Stages, stages
+from experiments.reporting.keep import keep_page
 from experiments.run_directory import CONFIG, RunDirectory, interrupted, open_run, same_settings
 from experiments.stability.execution import Progress, execute
 from experiments.stability.outcomes import loss_table, row_of, tables_of
@@ -53,6 +54,7 @@ def main(argv: Sequence[str]) -> int:
         return interrupted(directory)
     finally:
         directory.remove_if_empty()
+    keep_page(directory)
     to_terminal(Console(), [loss_table(runs)])
     print_rows(Console(), rows, tables_of(rows), directory)
     return exit_code(rows)

@@ -1,0 +1,184 @@
+"""The page of a run's folder: what was asked, what happened and why, where time and memory went, and every file."""
+
+import functools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import jinja2
+
+from experiments.printable import printable
+from experiments.reporting.charts import FINEST, KINDS, Stack
+from experiments.reporting.curves import loss_plot, memory_plot
+from experiments.reporting.folder import PAGE, Found, read_folder
+from experiments.reporting.lanes import lanes_of, steps_of
+from experiments.reporting.sweeps import bars_of, heats_of, plots_of
+from experiments.reporting.tables import how_of, paper_table, reasons_of, tables_of
+from experiments.reporting.times import account_table, accounts_of, recoveries_of, shares_of, stacks_of
+from experiments.reporting.verdicts import judged_plans, verdict_table
+from solvers.ir import InvalidInput, Row
+
+MOST_BYTES = 2 * 10**6
+"""A page is smaller than this."""
+FINENESS = (FINEST, FINEST // 4, FINEST // 16, 0)
+"""How many bars of a lane can be told apart: less where the page would be too large, and then no pictures."""
+MOST_LETTERS = 60_000
+"""Letters of the settings that a page shows; their file holds all."""
+MOST_REASONS = 60
+"""Reasons that stand open; more stand in the rows."""
+HOW = {
+    "training": "executed, and planned by solvers",
+    "pipeline": "simulated: nothing was executed",
+    "cluster": "simulated: nothing was executed",
+}
+"""How the figures of a kind were obtained; of all others: executed."""
+
+
+def page_of(path: Path) -> str:
+    """The page of a run's folder; raises `InvalidInput` where it is none, or its rows cannot be read."""
+    found = read_folder(path)
+    told = _told(found)
+    for finest in FINENESS:
+        text = _environment().get_template("page.html").render(told | _pictures(found, finest))
+        if len(text.encode("utf-8", "replace")) < MOST_BYTES:
+            return text
+    raise InvalidInput(f"the page of {path} would not stay below {MOST_BYTES} bytes: read its table.md and rows.jsonl")
+
+
+def _told(found: Found) -> dict[str, Any]:
+    """Everything but the pictures."""
+    axes = found.cells.axes if found.cells is not None else ()
+    reasons = reasons_of(found.rows, axes)
+    verdicts = verdict_table(judged_plans(found.path))
+    tables = tables_of(found)
+    paper = paper_table(found)
+    return {
+        "title": f"bayplan: {_name(found)}",
+        "summary": _summary(found),
+        "facts": _facts(found),
+        "remarks": found.remarks,
+        "tables": [(table, how_of(found.kind, table)) for table in tables],
+        "reasons": reasons[:MOST_REASONS],
+        "more_reasons": max(0, len(reasons) - MOST_REASONS),
+        "verdicts": [] if verdicts is None else [verdicts],
+        "papers": [] if paper is None else [paper],
+        "settings": found.settings[:MOST_LETTERS] + (" …" if len(found.settings) > MOST_LETTERS else ""),
+        "files": _files(found),
+        "bars": bars_of(found.kind, found.rows) if found.cells is None else [],
+        "more_files": found.more_files,
+        "cells": _cells(found),
+        "names": KINDS | {"idle": "idles"},
+    }
+
+
+def _pictures(found: Found, finest: int) -> dict[str, Any]:
+    """What is drawn, so finely; 0: nothing."""
+    if not finest:
+        return {"lanes": None, "plots": [], "losses": None, "stacks": (), "times": [], "heats": [], "sweeps": [],
+                "coarse": True}  # fmt: skip
+    steps = steps_of(found.reports, found.graph, found.rows)
+    accounts = accounts_of(steps)
+    recoveries = recoveries_of(found.rows)
+    table = account_table(accounts)
+    lost = account_table(recoveries)
+    axes = found.cells.axes if found.cells is not None else ()
+    swept = found.rows if found.cells is not None else []
+    stacks: tuple[Stack, ...] = stacks_of(accounts) or stacks_of(recoveries) or shares_of(found.rows)
+    return {
+        "lanes": lanes_of(steps, finest),
+        "plots": [one for one in (memory_plot(found, finest),) if one is not None],
+        "losses": loss_plot(found, finest),
+        "stacks": stacks,
+        "times": [one for one in (table, lost) if one is not None],
+        "heats": heats_of(found.kind, swept, axes),
+        "sweeps": plots_of(found.kind, swept, axes),
+        "coarse": False,
+    }
+
+
+def _name(found: Found) -> str:
+    """The experiment's name; one's own model by its factory's."""
+    model = found.values.get("model")
+    if isinstance(model, dict) and isinstance(model.get("factory"), str):
+        return str(model["factory"])
+    if found.rows:
+        return found.rows[0].experiment
+    return str(found.values.get("name") or found.path.name)
+
+
+def _summary(found: Found) -> str:
+    """What the run came to, in a line."""
+    ends: dict[str, int] = {}
+    for row in found.rows:
+        ends[row.outcome] = ends.get(row.outcome, 0) + 1
+    told = ", ".join(f"{count} {outcome}" for outcome, count in ends.items()) or "no rows yet"
+    cells = f"{found.cells.done} of {len(found.cells.folders)} cells; " if found.cells is not None else ""
+    return f"{cells}{len(found.rows)} row{'s' * (len(found.rows) != 1)}: {told}"
+
+
+def _facts(found: Found) -> list[tuple[str, str]]:
+    """What was asked, where it ran, and from what the figures come."""
+    rows, values = found.rows, found.values
+    hardware = values.get("hardware", values.get("cluster"))
+    facts = [
+        ("experiment", f"{_name(found)} ({found.kind}{', a sweep' if found.cells is not None else ''})"),
+        ("figures are", HOW.get(found.kind, "executed")),
+        ("how they were obtained", _distinct([row.provenance for row in rows])),
+        ("commit", _distinct([row.commit or "outside a checkout" for row in rows])),
+        ("seed", _distinct([str(row.seed) for row in rows])),
+        ("hardware file", hardware.get("file") if isinstance(hardware, dict) else hardware),
+        ("machine", ", ".join(f"{name} {value}" for name, value in found.machine.items()) or "not written down"),
+        ("budget", _distinct([_bytes(row) for row in rows])),
+    ]
+    if found.cells is not None:
+        facts += [("swept", ", ".join(found.cells.axes)), ("arguments", " ".join(found.cells.arguments))]
+    return [(name, str(value)) for name, value in facts if value not in (None, "", "None")]
+
+
+def _bytes(row: Row) -> str:
+    size = row.figures.get("budget_bytes", row.asked.get("budget_bytes"))
+    return f"{size:,} bytes ({size / 2**20:,.1f} MiB)" if isinstance(size, int) else ""
+
+
+def _distinct(values: Sequence[str]) -> str:
+    known = [value for value in dict.fromkeys(values) if value]
+    return "; ".join(known[:4]) + (f"; and {len(known) - 4} more" if len(known) > 4 else "")
+
+
+def _files(found: Found) -> dict[str, list[tuple[str, str]]]:
+    """Names and relative links of the files, by the folder on top; those beside the page come first."""
+    folders: dict[str, list[tuple[str, str]]] = {}
+    for name in found.files:
+        folder = name.partition("/")[0] if "/" in name else ""
+        folders.setdefault(folder, []).append((name, quote(name.encode("utf-8", "surrogateescape"))))
+    return folders
+
+
+def _cells(found: Found) -> list[tuple[str, str]]:
+    """The pages of a sweep's cells, where they have one."""
+    names = found.cells.folders if found.cells is not None else ()
+    return [
+        (name, quote(f"{name}/{PAGE}".encode("utf-8", "surrogateescape")))
+        for name in names
+        if (found.path / name / PAGE).is_file()
+    ][:MOST_REASONS]
+
+
+@functools.cache
+def _environment() -> jinja2.Environment:
+    """Everything is escaped; what commands a terminal or turns the direction of writing is written out."""
+    return jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+        finalize=_plain,
+    )
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, str) and not hasattr(value, "__html__"):
+        return "\n".join(map(printable, value.split("\n")))
+    return value

@@ -30,7 +30,7 @@ def memory_plot(found: Found, finest: int = FINEST) -> Plot | None:
     right = max(one.report.makespan_us for one in told)
     most = max(float(size) for one in told for _, size in one.report.memory)
     top = 1.06 * max(most, budget or 0.0, 1.0)
-    unit = "GiB" if top >= 4 * UNITS["GiB"] else "MiB"
+    unit = next((name for name in ("GiB", "MiB", "KiB") if top >= 4 * UNITS[name]), "B")
     size = UNITS[unit]
     names = list(dict.fromkeys(one.name for one in told))
     paired = len(names) < len(told)

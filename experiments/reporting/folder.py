@@ -1,6 +1,7 @@
 """What a run's folder holds, read for its page: nothing in it is trusted, and nothing in it is changed."""
 
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -88,7 +89,7 @@ def read_folder(path: Path) -> Found:
     cells = None if record is None else _cells(path, record)
     rows = _rows(path, cells)
     settings = _settings(path, cells, remarks)
-    files = [str(one.relative_to(path)) for one in _files(path)]
+    files = _files(path, cells)
     return Found(
         path=path,
         kind=_kind(settings, record),
@@ -215,14 +216,15 @@ def _machine(path: Path) -> Mapping[str, Any]:
     return raw if isinstance(raw, dict) else {}
 
 
-def _files(path: Path) -> list[Path]:
-    """The files of a folder but the page and what is hidden, those on top first; links are not followed."""
-    found = [
-        one
-        for one in path.rglob("*")
-        if one.is_file()
-        and not one.is_symlink()
-        and one.name != PAGE
-        and not any(part.startswith(".") for part in one.relative_to(path).parts)
-    ]
-    return sorted(found, key=lambda one: (len(one.relative_to(path).parts), str(one)))
+def _files(path: Path, cells: Cells | None) -> list[str]:
+    """The files of a folder but the page, what is hidden, and what lies in cells; those on top first.
+
+    Links are not followed.
+    """
+    apart = {path / name for name in (cells.folders if cells is not None else ())}
+    found: list[Path] = []
+    for folder, inside, names in os.walk(path):
+        inside[:] = [one for one in inside if not one.startswith(".") and Path(folder, one) not in apart]
+        places = [Path(folder, name) for name in names if not name.startswith(".") and name != PAGE]
+        found += [place.relative_to(path) for place in places if place.is_file() and not place.is_symlink()]
+    return [str(one) for one in sorted(found, key=lambda one: (len(one.parts), str(one)))]

@@ -17,6 +17,7 @@ from experiments.reporting.sweeps import bars_of, heats_of, plots_of
 from experiments.reporting.tables import how_of, paper_table, reasons_of, tables_of
 from experiments.reporting.times import account_table, accounts_of, recoveries_of, shares_of, stacks_of
 from experiments.reporting.verdicts import judged_plans, verdict_table
+from experiments.run_directory import ROWS
 from solvers.ir import InvalidInput, Row
 
 MOST_BYTES = 2 * 10**6
@@ -25,8 +26,8 @@ FINENESS = (FINEST, FINEST // 4, FINEST // 16, 0)
 """How many bars of a lane can be told apart: less where the page would be too large, and then no pictures."""
 MOST_LETTERS = 60_000
 """Letters of the settings that a page shows; their file holds all."""
-MOST_REASONS = 60
-"""Reasons that stand open; more stand in the rows."""
+MOST_REASONS, MOST_CELLS = 60, 1000
+"""Reasons and cells that a page tells; the rows hold all."""
 HOW = {
     "training": "executed, and planned by solvers",
     "pipeline": "simulated: nothing was executed",
@@ -51,7 +52,8 @@ def _told(found: Found) -> dict[str, Any]:
     axes = found.cells.axes if found.cells is not None else ()
     reasons = reasons_of(found.rows, axes)
     verdicts = verdict_table(judged_plans(found.path))
-    tables = tables_of(found)
+    heats = {heat.title for _, heat in heats_of(found.kind, found.rows, axes)} if found.cells is not None else set()
+    tables = [table for table in tables_of(found) if table.title not in heats]
     paper = paper_table(found)
     return {
         "title": f"bayplan: {_name(found)}",
@@ -151,18 +153,22 @@ def _files(found: Found) -> dict[str, list[tuple[str, str]]]:
     folders: dict[str, list[tuple[str, str]]] = {}
     for name in found.files:
         folder = name.partition("/")[0] if "/" in name else ""
-        folders.setdefault(folder, []).append((name, quote(name.encode("utf-8", "surrogateescape"))))
+        folders.setdefault(folder, []).append((name, _link(name)))
     return folders
 
 
 def _cells(found: Found) -> list[tuple[str, str]]:
-    """The pages of a sweep's cells, where they have one."""
-    names = found.cells.folders if found.cells is not None else ()
-    return [
-        (name, quote(f"{name}/{PAGE}".encode("utf-8", "surrogateescape")))
-        for name in names
-        if (found.path / name / PAGE).is_file()
-    ][:MOST_REASONS]
+    """A sweep's cells, each with a link to its page where it has one, else to its rows, else to nothing."""
+    told = []
+    for name in (found.cells.folders if found.cells is not None else ())[:MOST_CELLS]:
+        there = [one for one in (PAGE, ROWS) if (found.path / name / one).is_file()]
+        told.append((name, _link(f"{name}/{there[0]}") if there else ""))
+    return told
+
+
+def _link(name: str) -> str:
+    """A relative link to a file of the folder: nothing in its name leads elsewhere."""
+    return quote(name.encode("utf-8", "surrogateescape"))
 
 
 @functools.cache

@@ -42,9 +42,9 @@ class Seen:
 
 
 # Elements wider than the window, but for those inside something that scrolls by itself.
-OVERFLOWING = """[...document.body.querySelectorAll('*')].filter(one => !one.closest('.scroll, pre') &&
-  one.getBoundingClientRect().right > innerWidth + 1).map(one => one.tagName + '.' + one.className + ' ' +
-  Math.round(one.getBoundingClientRect().right)).slice(0, 9)"""
+OVERFLOWING = """[...document.body.querySelectorAll('*')].filter(one => !one.closest('.scroll, pre'))
+  .map(one => [one.tagName, one.className, Math.round(one.getBoundingClientRect().right)].join(' '))
+  .filter(told => told.split(' ').pop() > document.documentElement.clientWidth + 1).slice(0, 9)"""
 
 
 class Browser:

@@ -1,9 +1,9 @@
 """Curves of a run: device memory over a step beside the budget, losses over the training, sweeps over an axis."""
 
+import contextlib
 import csv
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from experiments.reporting.charts import FINEST, PALETTE, Line, Plot, Tick, curve, ticks
@@ -50,7 +50,7 @@ def memory_plot(found: Found, finest: int = FINEST) -> Plot | None:
 
 def budget_of(found: Found, told: Sequence[Recorded]) -> float | None:
     """The budget that rows or reports name; None where they name none, or several."""
-    said = {row.figures.get("budget_bytes") for row in found.rows} | {one.report.budget_bytes for one in told}
+    said = [*(row.figures.get("budget_bytes") for row in found.rows), *(one.report.budget_bytes for one in told)]
     known = {float(one) for one in said if isinstance(one, int | float) and one > 0}
     return known.pop() if len(known) == 1 else None
 
@@ -70,7 +70,7 @@ def _memory_line(
 
 def loss_plot(found: Found, finest: int = FINEST) -> Plot | None:
     """The loss of every training step, a curve for each policy; equal ones lie on the first, which is wide."""
-    losses = {**_losses_of_rows(found.rows), **_losses_of_files(found.path)}
+    losses = {**_losses_of_rows(found.rows), **_losses_of_files(found)}
     known = {name: values for name, values in losses.items() if len(values) > 1 and all(map(math.isfinite, values))}
     if not known:
         return None
@@ -104,15 +104,16 @@ def _losses_of_rows(rows: Sequence[Row]) -> dict[str, list[float]]:
     return found
 
 
-def _losses_of_files(path: Path) -> dict[str, list[float]]:
+def _losses_of_files(found: Found) -> dict[str, list[float]]:
     """Those of a training under sessions, whose rows name none: a file for each policy."""
-    found = {}
-    for place in sorted((path / "losses").glob("*.csv")) if (path / "losses").is_dir() else []:
-        try:
-            found[place.stem] = [float(line["loss"]) for line in csv.DictReader(read_text(place).splitlines())]
-        except (InvalidInput, KeyError, ValueError, TypeError, csv.Error):
+    losses = {}
+    for row in found.rows:
+        place = found.path / "losses" / f"{row.asked.get('policy')}.csv"
+        if place.parent != found.path / "losses" or not place.is_file():
             continue
-    return found
+        with contextlib.suppress(InvalidInput, KeyError, ValueError, TypeError, csv.Error):
+            losses[place.stem] = [float(line["loss"]) for line in csv.DictReader(read_text(place).splitlines())]
+    return losses
 
 
 def _numbers(values: Any) -> bool:

@@ -5,6 +5,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,6 +25,8 @@ PAGE, MACHINE = "report.html", "machine.json"
 """The page itself, and what its run wrote down of the machine."""
 MOST_BYTES, MOST_OF_ALL = 24 << 20, 64 << 20
 """Reports beyond these sizes, each and together, are named and not drawn: the page is made in a second."""
+MOST_SETTINGS = 1 << 20
+"""Letters of settings that are read."""
 MOST_FILES = 400
 """Files that a page lists; it counts the others."""
 ROLES = {"simulated": "planned", "predicted": "planned", "executed": "executed"}
@@ -65,11 +68,11 @@ class Found:
     more_files: int = 0
     remarks: Sequence[str] = ()
 
-    @property
+    @cached_property
     def values(self) -> Mapping[str, Any]:
         """The settings as plain values; none where they cannot be read."""
         try:
-            raw = yaml.safe_load(self.settings)
+            raw = yaml.safe_load(self.settings) if len(self.settings) < MOST_SETTINGS else None
         except (yaml.YAMLError, RecursionError):
             return {}
         return raw if isinstance(raw, dict) else {}

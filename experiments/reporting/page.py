@@ -1,7 +1,7 @@
 """The page of a run's folder: what was asked, what happened and why, where time and memory went, and every file."""
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -9,16 +9,19 @@ from urllib.parse import quote
 import jinja2
 
 from experiments.printable import printable
-from experiments.reporting.charts import FINEST, KINDS, Stack
+from experiments.reporting.charts import FINEST, KINDS
 from experiments.reporting.curves import loss_plot, memory_plot
 from experiments.reporting.folder import PAGE, Found, read_folder
 from experiments.reporting.lanes import lanes_of, steps_of
 from experiments.reporting.sweeps import bars_of, heats_of, plots_of
-from experiments.reporting.tables import how_of, paper_table, reasons_of, tables_of
-from experiments.reporting.times import account_table, accounts_of, recoveries_of, shares_of, stacks_of
+from experiments.reporting.tables import AT_FAULT, how_of, paper_table, reasons_of, tables_of
+from experiments.reporting.times import account_table, accounts_of, recoveries_of, recovery_table, shares_of, stacks_of
 from experiments.reporting.verdicts import judged_plans, verdict_table
 from experiments.run_directory import ROWS
 from solvers.ir import InvalidInput, Row
+from solvers.ir.amounts import show_bytes
+from solvers.ir.fields import LARGEST
+from solvers.ir.sentences import one_line
 
 MOST_BYTES = 2 * 10**6
 """A page is smaller than this."""
@@ -26,6 +29,7 @@ FINENESS = (FINEST, FINEST // 4, FINEST // 16, 0)
 """How many bars of a lane can be told apart: less where the page would be too large, and then no pictures."""
 MOST_LETTERS = 60_000
 """Letters of the settings that a page shows; their file holds all."""
+MOST_WORD = 400
 MOST_REASONS, MOST_CELLS = 60, 1000
 """Reasons and cells that a page tells; the rows hold all."""
 HOW = {
@@ -38,64 +42,81 @@ HOW = {
 
 def page_of(path: Path) -> str:
     """The page of a run's folder; raises `InvalidInput` where it is none, or its rows cannot be read."""
-    found = read_folder(path)
-    told = _told(found)
+    found, tried = read_folder(path), Tried()
+    told = _told(found, tried)
     for finest in FINENESS:
-        text = _environment().get_template("page.html").render(told | _pictures(found, finest))
+        drawn = _pictures(found, finest, tried)
+        remarks = [*found.remarks, *dict.fromkeys(tried.remarks)]
+        text = _environment().get_template("page.html").render(told | drawn, remarks=remarks)
         if len(text.encode("utf-8", "replace")) < MOST_BYTES:
             return text
     raise InvalidInput(f"the page of {path} would not stay below {MOST_BYTES} bytes: read its table.md and rows.jsonl")
 
 
-def _told(found: Found) -> dict[str, Any]:
+class Tried:
+    """Makes one part of a page after the other; one that rows as nobody writes them break is a remark, no more."""
+
+    def __init__(self) -> None:
+        self.remarks: list[str] = []
+
+    def __call__(self, what: str, make: Callable[[], Any], otherwise: Any) -> Any:
+        """The part, or `otherwise`."""
+        try:
+            return make()
+        except AT_FAULT as error:
+            self.remarks.append(f"{what} cannot be shown of what the folder holds ({one_line(error)})")
+            return otherwise
+
+
+def _told(found: Found, tried: Tried) -> dict[str, Any]:
     """Everything but the pictures."""
     axes = found.cells.axes if found.cells is not None else ()
     reasons = reasons_of(found.rows, axes)
     verdicts = verdict_table(judged_plans(found.path))
-    heats = {heat.title for _, heat in heats_of(found.kind, found.rows, axes)} if found.cells is not None else set()
-    tables = [table for table in tables_of(found) if table.title not in heats]
-    paper = paper_table(found)
+    paper = tried("the paper's figures", lambda: paper_table(found), None)
     return {
         "title": f"bayplan: {_name(found)}",
         "summary": _summary(found),
         "facts": _facts(found),
-        "remarks": found.remarks,
-        "tables": [(table, how_of(found.kind, table)) for table in tables],
+        "tables": [(table, how_of(found.kind, table)) for table in tables_of(found)],
         "reasons": reasons[:MOST_REASONS],
         "more_reasons": max(0, len(reasons) - MOST_REASONS),
         "verdicts": [] if verdicts is None else [verdicts],
         "papers": [] if paper is None else [paper],
         "settings": found.settings[:MOST_LETTERS] + (" …" if len(found.settings) > MOST_LETTERS else ""),
         "files": _files(found),
-        "bars": bars_of(found.kind, found.rows) if found.cells is None else [],
         "more_files": found.more_files,
         "cells": _cells(found),
         "names": KINDS | {"idle": "idles"},
     }
 
 
-def _pictures(found: Found, finest: int) -> dict[str, Any]:
+def _pictures(found: Found, finest: int, tried: Tried) -> dict[str, Any]:
     """What is drawn, so finely; 0: nothing."""
+    nothing: dict[str, Any] = {"lanes": None, "plots": [], "losses": None, "stacks": (), "times": [], "heats": [],
+        "sweeps": [], "bars": [], "coarse": not finest}  # fmt: skip
     if not finest:
-        return {"lanes": None, "plots": [], "losses": None, "stacks": (), "times": [], "heats": [], "sweeps": [],
-                "coarse": True}  # fmt: skip
+        return nothing
+    drawn: dict[str, Any] = nothing | tried("where time goes", lambda: _times(found, finest), {})
+    memory = tried("memory", lambda: memory_plot(found, finest), None)
+    drawn |= {"plots": [] if memory is None else [memory]}
+    drawn |= {"losses": tried("losses", lambda: loss_plot(found, finest), None)}
+    if found.cells is None:
+        return drawn | {"bars": tried("bars", lambda: bars_of(found.kind, found.rows), [])}
+    axes = found.cells.axes
+    drawn |= {"heats": tried("the table of colours", lambda: heats_of(found.kind, found.rows, axes), [])}
+    return drawn | {"sweeps": tried("curves", lambda: plots_of(found.kind, found.rows, axes), [])}
+
+
+def _times(found: Found, finest: int) -> dict[str, Any]:
+    """Lanes, and where the time goes: of steps that were written down, of recoveries, or of a cluster's lives."""
     steps = steps_of(found.reports, found.graph, found.rows)
-    accounts = accounts_of(steps)
-    recoveries = recoveries_of(found.rows)
-    table = account_table(accounts)
-    lost = account_table(recoveries)
-    axes = found.cells.axes if found.cells is not None else ()
-    swept = found.rows if found.cells is not None else []
-    stacks: tuple[Stack, ...] = stacks_of(accounts) or stacks_of(recoveries) or shares_of(found.rows)
+    accounts, recoveries = accounts_of(steps), recoveries_of(found.rows)
+    tables = account_table(accounts), recovery_table(recoveries)
     return {
         "lanes": lanes_of(steps, finest),
-        "plots": [one for one in (memory_plot(found, finest),) if one is not None],
-        "losses": loss_plot(found, finest),
-        "stacks": stacks,
-        "times": [one for one in (table, lost) if one is not None],
-        "heats": heats_of(found.kind, swept, axes),
-        "sweeps": plots_of(found.kind, swept, axes),
-        "coarse": False,
+        "stacks": stacks_of(accounts) or stacks_of(recoveries) or shares_of(found.rows),
+        "times": [one for one in tables if one is not None],
     }
 
 
@@ -106,7 +127,7 @@ def _name(found: Found) -> str:
         return str(model["factory"])
     if found.rows:
         return found.rows[0].experiment
-    return str(found.values.get("name") or found.path.name)
+    return _word(found.values.get("name")) or found.path.absolute().name
 
 
 def _summary(found: Found) -> str:
@@ -129,8 +150,8 @@ def _facts(found: Found) -> list[tuple[str, str]]:
         ("how they were obtained", _distinct([row.provenance for row in rows])),
         ("commit", _distinct([row.commit or "outside a checkout" for row in rows])),
         ("seed", _distinct([str(row.seed) for row in rows])),
-        ("hardware file", hardware.get("file") if isinstance(hardware, dict) else hardware),
-        ("machine", ", ".join(f"{name} {value}" for name, value in found.machine.items()) or "not written down"),
+        ("hardware file", _word(hardware.get("file") if isinstance(hardware, dict) else hardware)),
+        ("machine", ", ".join(f"{name} {_word(value)}" for name, value in found.machine.items()) or "not written down"),
         ("budget", _distinct([_bytes(row) for row in rows])),
     ]
     if found.cells is not None:
@@ -138,9 +159,14 @@ def _facts(found: Found) -> list[tuple[str, str]]:
     return [(name, str(value)) for name, value in facts if value not in (None, "", "None")]
 
 
+def _word(value: Any) -> str:
+    """A setting that is one word; nothing of what holds others, which may be endless."""
+    return str(value)[:MOST_WORD] if isinstance(value, str | int | float) else ""
+
+
 def _bytes(row: Row) -> str:
     size = row.figures.get("budget_bytes", row.asked.get("budget_bytes"))
-    return f"{size:,} bytes ({size / 2**20:,.1f} MiB)" if isinstance(size, int) else ""
+    return show_bytes(size) if isinstance(size, int) and 0 < size <= LARGEST else ""
 
 
 def _distinct(values: Sequence[str]) -> str:

@@ -51,7 +51,8 @@ def paper_table(found: Found) -> Table | None:
     for row in found.rows:
         name, ours = str(row.asked.get("policy")), row.figures.get("first_over")
         if name in paper and isinstance(ours, dict) and isinstance(ours.get("mean"), int | float):
-            body.append((name, f"{ours['mean']:.3f}", f"{paper[name]}"))
+            printed = paper[name] if isinstance(paper[name], int | float) else "–"
+            body.append((name, f"{ours['mean']:.3f}", f"{printed}"))
     head = ("first policy over", "ours (simulated)", "paper")
     return (
         Table("Beside the paper", head, tuple(body), "The paper's: as printed there, of its own runs.")

@@ -15,6 +15,15 @@ LAST = ("launches", "idles", REST)
 """Columns that stand behind all others."""
 CLOSE = 1e-3
 """A report whose parts miss its length by more than this share of it is told lane by lane."""
+ACCOUNTS = (
+    "In µs; each line adds up to its step, exactly. Base: the step with unlimited memory; waits: the compute lane "
+    "stands still for transfers; launches: it waits for the host, less the same in a step without the plan. Of a "
+    "pipeline, and where a report states no base, each lane that computes is told by what it does, and idles."
+)
+RECOVERIES = (
+    "In µs by the clock of the machine, from a failure to the first step that counts, which is `redo`; each line adds "
+    "up, exactly. Parts that were cut short by another failure are left out."
+)
 CAUSES = {"swap_in": "waits for data", "swap_out": "waits for memory", "on_demand": "fetches on demand"}
 COLOURS = {"swap_in": "swap_in", "swap_out": "swap_out", "on_demand": "stall"}
 MOST = 24
@@ -56,8 +65,15 @@ def accounts_of(steps: Sequence[Step]) -> list[Account]:
 
 def account_table(accounts: Sequence[Account]) -> Table | None:
     """The parts as a table, in microseconds; None where there is nothing to tell."""
-    if not accounts:
-        return None
+    return _table("Where the time of a step goes (µs)", ACCOUNTS, accounts) if accounts else None
+
+
+def recovery_table(recoveries: Sequence[Account]) -> Table | None:
+    """The same of recoveries."""
+    return _table("Where the time of each recovery goes (µs)", RECOVERIES, recoveries) if recoveries else None
+
+
+def _table(title: str, note: str, accounts: Sequence[Account]) -> Table:
     names = list(dict.fromkeys(part.name for one in accounts for part in one.parts))
     names.sort(key=lambda name: LAST.index(name) if name in LAST else -1)
     whole = all(part.ns % NS == 0 for one in accounts for part in one.parts)
@@ -66,12 +82,7 @@ def account_table(accounts: Sequence[Account]) -> Table | None:
         known = {part.name: part.ns for part in one.parts}
         cells = [_us(known[name], whole) if name in known else "–" for name in names]
         body.append((one.name, one.how, *cells, _us(one.total_ns, whole)))
-    note = (
-        "In µs; each line adds up to its step, exactly. Base: the step with unlimited memory; waits: the compute lane "
-        "stands still for transfers; launches: it waits for the host, less the same in a step without the plan. Of a "
-        "pipeline, and where a report states no base, each lane that computes is told by what it does, and idles."
-    )
-    return Table("Where the time goes (µs)", ("step", "how", *names, "whole step"), tuple(body), note)
+    return Table(title, ("of", "how", *names, "together"), tuple(body), note)
 
 
 def stacks_of(accounts: Sequence[Account]) -> tuple[Stack, ...]:
@@ -129,7 +140,8 @@ def recoveries_of(rows: Sequence[Row]) -> list[Account]:
         told = row.figures.get("recoveries")
         for one in told if isinstance(told, list) else []:
             parts = one.get("recovery_us", {})
-            known = {name: us for name, us in parts.items() if isinstance(us, int | float)}
+            names = sorted(parts, key=lambda name: list(kinds).index(name) if name in kinds else len(kinds))
+            known = {name: parts[name] for name in names if isinstance(parts[name], int | float)}
             spent = tuple(Part(kinds.get(name, "compute"), name, round(us * NS)) for name, us in known.items())
             if spent and sum(part.ns for part in spent) > 0:
                 found.append(Account(f"before step {one.get('step')}: {one.get('layout')}", "executed", spent))

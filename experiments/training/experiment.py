@@ -1,11 +1,9 @@
 """One training experiment: every policy planned, checked, executed and written down."""
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
-from experiments.commands.questions import peak_questions
 from experiments.compose import Composed
 from experiments.config import Settings
 from experiments.execution import execute
@@ -64,8 +62,6 @@ def make_bench(settings: Settings, tell: Callable[[str], None]) -> Bench:
     for doubt in doubts(unlimited.graph):
         raise InvalidInput(doubt)
     problem = make_problem(settings.problem, unlimited.graph, world.hardware)
-    for question in peak_questions(problem.budget_bytes, max(unlimited.graph.memory_bytes)):
-        print(f"bayplan: warning: {question}", file=sys.stderr)
     return Bench(settings, world, model, unlimited, unlimited.graph, problem, tell)
 
 

@@ -40,7 +40,7 @@ def test_the_step_is_its_base_its_waits_and_its_launches(tmp_path: Path) -> None
     found = read_folder(planned_run(tmp_path / "run"))
     table = account_table(accounts_of(steps_of(found.reports, found.graph, found.rows)))
     assert table is not None
-    head = ("step", "how", "base", "waits for data", "waits for memory", "launches", "whole step")
+    head = ("of", "how", "base", "waits for data", "waits for memory", "launches", "together")
     assert table.head == head
     assert table.body[1] == (NAME, "executed", "60.000", "10.000", "10.000", "7.250", "87.250")
 

@@ -4,6 +4,7 @@ import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -179,6 +180,39 @@ def test_rows_of_another_version_are_shown_as_they_are(tmp_path: Path) -> None:
     (folder / ROWS).write_text("".join(json.dumps(row) + "\n" for row in rows))
     page = page_of(folder)
     assert PLAIN in page and "<td>3.5</td>" in page
+
+
+WEIRD: list[object] = [
+    None,
+    -1,
+    0,
+    10**400,
+    1e308,
+    "",
+    "word",
+    [],
+    [None],
+    [-1, "x"],
+    {},
+    {"mean": "x"},
+    {"training": {}},
+    True,
+]
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("name", KEPT)
+def test_whatever_rows_hold_there_is_a_page(tmp_path: Path, name: str, seed: int) -> None:
+    """Figures and what was asked, each replaced by something that nobody expects."""
+    folder, chosen = kept_run(tmp_path / "run", name), Random(seed)
+    rows = [json.loads(line) for line in (folder / ROWS).read_text().splitlines()][:4]
+    for row in rows:
+        for part in ("figures", "asked"):
+            row[part] = {key: chosen.choice([value, *WEIRD]) for key, value in row[part].items()}
+    (folder / ROWS).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    require_harmless(page_of(folder))
+    write_record(folder, KEPT[name] if KEPT[name] in ("training", "pipeline", "cluster") else "training", [], ["steps"])
+    require_harmless(page_of(folder))
 
 
 def test_a_page_that_would_be_too_large_is_drawn_coarser_and_then_refused(

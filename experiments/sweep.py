@@ -19,8 +19,8 @@ from experiments.commands.interrupts import Interrupts
 from experiments.compose import composed_by
 from experiments.grid import Cell
 from experiments.places import asked_place, quoted
-from experiments.reporting.keep import keep_page
-from experiments.run_directory import CONFIG, RunDirectory, interrupted, open_run_directory
+from experiments.reporting.keep import interrupted, keep_page
+from experiments.run_directory import CONFIG, RunDirectory, open_run_directory
 from experiments.sentences import in_sentences, read_override
 from experiments.study import Study
 from experiments.sweeping.job import run_job

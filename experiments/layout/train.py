@@ -23,8 +23,8 @@ from experiments.layout.training import (
 )
 from experiments.plots import png_bytes, svg_text
 from experiments.progress import stages
-from experiments.reporting.keep import keep_page
-from experiments.run_directory import CONFIG, RunDirectory, interrupted, open_run
+from experiments.reporting.keep import interrupted, keep_page
+from experiments.run_directory import CONFIG, RunDirectory, open_run
 from experiments.tables import Table, to_markdown, to_text
 from experiments.training.compare import print_rows
 from experiments.worlds import load_hardware

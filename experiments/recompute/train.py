@@ -19,8 +19,8 @@ from experiments.recompute.prediction import predict
 from experiments.recompute.programs import Job, Trained, train
 from experiments.recompute.settings import ROOT, ComposedRecompute, read_recompute_settings
 from experiments.recompute.step_log import StepLog, with_forwards
-from experiments.reporting.keep import keep_page
-from experiments.run_directory import CONFIG, RunDirectory, interrupted, open_run
+from experiments.reporting.keep import interrupted, keep_page
+from experiments.run_directory import CONFIG, RunDirectory, open_run
 from experiments.tables import to_markdown, to_text
 from experiments.training.compare import print_rows
 from experiments.worlds import load_hardware

@@ -1,10 +1,10 @@
 """Rows of any kind of experiment as that kind's own tables; where they do not fit them, as what they say at least."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from experiments.kinds import CLUSTER, ELASTIC, LAYOUT, PIPELINE, RANKS, RECOMPUTE, STABILITY, TRAINING, study_of
+from experiments.kinds import CLUSTER, PIPELINE, study_of, tables_of_kind
 from experiments.reporting.folder import Found
-from experiments.tables import Table, policy_tables
+from experiments.tables import Table
 from solvers.ir import Row
 
 MOST_LINES = 500
@@ -25,7 +25,7 @@ def tables_of(found: Found) -> list[Table]:
     if not found.rows:
         return []
     try:
-        tables = _sweep_tables(found) if found.cells is not None else TABLES[found.kind](found.rows)
+        tables = _sweep_tables(found) if found.cells is not None else tables_of_kind(found.kind, found.rows)
     except AT_FAULT:
         tables = [_plain(found.rows)]
     return [_shortened(table) for table in tables]
@@ -71,82 +71,6 @@ def how_of(kind: str, table: Table) -> str:
 def _sweep_tables(found: Found) -> list[Table]:
     assert found.cells is not None
     return study_of(found.kind).sweep_tables(found.rows, list(found.cells.axes))
-
-
-def _training(rows: Sequence[Row]) -> list[Table]:
-    return policy_tables(rows)
-
-
-def _pipeline(rows: Sequence[Row]) -> list[Table]:
-    from experiments.pipeline.tables import stage_table, system_table
-
-    asked = rows[0].asked
-    about = (
-        f"{asked['shape']} on {asked['cluster']}, tensor {asked['tensor']}, pipeline {asked['pipeline']}, "
-        f"{asked['microbatches']} microbatches of {asked['microbatch']} × {asked['sequence']}"
-    )
-    fastest = max(
-        (row for row in rows if row.outcome == "ok"), key=lambda row: row.figures["samples_per_s"], default=None
-    )
-    return [system_table(rows, about), *([] if fastest is None else [stage_table(fastest)])]
-
-
-def _cluster(rows: Sequence[Row]) -> list[Table]:
-    from experiments.cluster.tables import LIVES, PLANS, lives_table, plans_table
-
-    asked = rows[0].asked
-    about = f"{asked['shape']} on {asked['grid']} (pipelines x stages)"
-    tables = []
-    if any(row.asked["what"] == LIVES for row in rows):
-        lives = next(row.asked for row in rows if row.asked["what"] == LIVES)
-        spent = f"{lives['seeds']} times " if lives.get("seeds") else ""
-        tables.append(lives_table(rows, f"{about}, {spent}{lives['hours']:g} h"))
-    if any(row.asked["what"] == PLANS for row in rows):
-        tables.append(plans_table(rows, ["grid", "lost"], about))
-    return tables
-
-
-def _stability(rows: Sequence[Row]) -> list[Table]:
-    from experiments.stability.outcomes import tables_of as told
-
-    return told(rows)
-
-
-def _ranks(rows: Sequence[Row]) -> list[Table]:
-    from experiments.ranks.outcomes import table_of
-
-    return [table_of(row) for row in rows]
-
-
-def _recompute(rows: Sequence[Row]) -> list[Table]:
-    from experiments.recompute.outcomes import tables_of as told
-
-    return told(rows)
-
-
-def _elastic(rows: Sequence[Row]) -> list[Table]:
-    from experiments.elastic.outcomes import tables_of as told
-
-    return [table for row in rows for table in told(row)]
-
-
-def _layout(rows: Sequence[Row]) -> list[Table]:
-    from experiments.layout.train import tables_of as told
-
-    return told(rows)
-
-
-TABLES: dict[str, Callable[[Sequence[Row]], list[Table]]] = {
-    TRAINING: _training,
-    PIPELINE: _pipeline,
-    CLUSTER: _cluster,
-    STABILITY: _stability,
-    RANKS: _ranks,
-    RECOMPUTE: _recompute,
-    ELASTIC: _elastic,
-    LAYOUT: _layout,
-}
-"""Each kind's tables, of its rows alone."""
 
 
 def _plain(rows: Sequence[Row]) -> Table:

@@ -100,8 +100,8 @@ def _pictures(found: Found, finest: int, tried: Tried) -> dict[str, Any]:
     drawn: dict[str, Any] = nothing | tried("where time goes", lambda: _times(found, finest), {})
     memory = tried("memory", lambda: memory_plot(found, finest), None)
     drawn |= {"plots": [] if memory is None else [memory]}
-    drawn |= {"losses": tried("losses", lambda: loss_plot(found, finest), None)}
     if found.cells is None:
+        drawn |= {"losses": tried("losses", lambda: loss_plot(found, finest), None)}
         return drawn | {"bars": tried("bars", lambda: bars_of(found.kind, found.rows), [])}
     axes = found.cells.axes
     drawn |= {"heats": tried("the table of colours", lambda: heats_of(found.kind, found.rows, axes), [])}

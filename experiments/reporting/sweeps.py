@@ -87,7 +87,7 @@ def bars_of(kind: str, rows: Sequence[Row]) -> list[tuple[str, tuple[Stack, ...]
 
 def _bar(measure: Measure, name: str, row: Row, value: float | None, most: float) -> Stack:
     if value is None:
-        return Stack(name, measure.how, (), row.outcome)
+        return Stack(name, "", (), row.outcome)
     return Stack(name, measure.how, (Segment("compute", name, 100 * value / most, ""),), f"{value:,.3f}")
 
 

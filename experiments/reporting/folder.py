@@ -27,6 +27,8 @@ MOST_BYTES, MOST_OF_ALL = 24 << 20, 64 << 20
 """Reports beyond these sizes, each and together, are named and not drawn: the page is made in a second."""
 MOST_SETTINGS = 1 << 20
 """Letters of settings that are read."""
+MOST_CELLS = 10_000
+"""Cells of a sweep that are looked at."""
 MOST_FILES = 400
 """Files that a page lists; it counts the others."""
 ROLES = {"simulated": "planned", "predicted": "planned", "executed": "executed"}
@@ -129,7 +131,7 @@ def _settings(path: Path, cells: Cells | None, remarks: list[str]) -> str:
 
 def _cells(path: Path, record: Mapping[str, Any]) -> Cells:
     names = record.get("cells")
-    folders = [str(name) for name in names] if isinstance(names, list) else []
+    folders = [str(name) for name in names[:MOST_CELLS]] if isinstance(names, list) else []
     inside = tuple(name for name in folders if _within(path, name))
     texts = {key: tuple(map(str, value)) if isinstance(value := record.get(key), list) else () for key in ("arguments",
         "axes")}  # fmt: skip

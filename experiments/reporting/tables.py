@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from experiments.kinds import CLUSTER, PIPELINE, study_of, tables_of_kind
 from experiments.reporting.folder import Found
 from experiments.tables import Table
-from solvers.ir import Row
+from solvers.ir import InvalidInput, Row
 
 MOST_LINES = 500
 """Lines of a table that a page shows; the folder's rows hold all."""
 MOST_LETTERS = 400
 """Letters of a cell."""
-AT_FAULT = (KeyError, TypeError, ValueError, IndexError, AttributeError, ZeroDivisionError, OverflowError)
+AT_FAULT = (KeyError, TypeError, ValueError, IndexError, AttributeError, ZeroDivisionError, OverflowError, InvalidInput)
 """What a table raises of rows that another version wrote, or that someone changed."""
 SOLVED = ("What the solvers answered", "Plans:", "Gap to")
 """How the titles of tables begin whose figures are solvers' answers."""

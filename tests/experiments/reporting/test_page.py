@@ -211,7 +211,7 @@ def test_whatever_rows_hold_there_is_a_page(tmp_path: Path, name: str, seed: int
             row[part] = {key: chosen.choice([value, *WEIRD]) for key, value in row[part].items()}
     (folder / ROWS).write_text("".join(json.dumps(row) + "\n" for row in rows))
     require_harmless(page_of(folder))
-    write_record(folder, KEPT[name] if KEPT[name] in ("training", "pipeline", "cluster") else "training", [], ["steps"])
+    write_record(folder, KEPT[name], [], ["steps"])
     require_harmless(page_of(folder))
 
 

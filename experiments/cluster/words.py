@@ -17,6 +17,7 @@ def about(settings: ClusterSettings) -> str:
     """The experiment in a line."""
     grid = make_grid(settings)
     text = f"{settings.shape} on {grid.data} pipelines of {grid.depth}"
+    text += f", {settings.spares} spare nodes" if settings.spares else ""
     if settings.trace is not None:
         return f"{text}, trace {Path(settings.trace).name}"
     if settings.seeds:

@@ -6,7 +6,7 @@ each row is without that, and its figures have nine significant digits. Read, th
 
 import json
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -35,8 +35,8 @@ def rows_from_text(text: str, place: str = "the rows") -> list[Row]:
     return [document_from_raw(raw, Row, at) for at, raw in raws]
 
 
-def rows_to_compact(rows: Sequence[Row]) -> str:
-    """The rows as `bayplan-rows/1`."""
+def rows_to_compact(rows: Sequence[Row], exact: Collection[str] = ()) -> str:
+    """The rows as `bayplan-rows/1`; the figures named in `exact` keep all their digits."""
     raws = [document_to_raw(row) for row in rows]
     shared = _shared(raws)
     asked = _shared([raw["asked"] for raw in raws])
@@ -44,7 +44,9 @@ def rows_to_compact(rows: Sequence[Row]) -> str:
     for raw in raws:
         own = {name: value for name, value in raw.items() if name not in shared}
         own["asked"] = {name: value for name, value in raw["asked"].items() if name not in asked}
-        lines.append({**own, "figures": _rounded(own["figures"])})
+        figures = own["figures"].items()
+        own["figures"] = {name: value if name in exact else _rounded(value) for name, value in figures}
+        lines.append(own)
     return "".join(
         json.dumps(line, ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")) + "\n"
         for line in lines

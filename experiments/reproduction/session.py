@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 ALL = "all"
 SUMMARY, SCORE = "table.md", "score.md"
+EXACT = ("paper",)
+"""Figures of rows that keep all their digits: what the paper says."""
 
 
 def chosen(names: Sequence[str], folder: Path) -> list[str]:
@@ -83,7 +85,7 @@ def _run(name: str, entry: Entry, options: Options) -> Outcome:
 def _write(directory: RunDirectory, outcome: Outcome) -> None:
     """The page and the rows of one entry."""
     directory.text(f"{outcome.name}.md", page(outcome))
-    directory.text(f"{outcome.name}.jsonl", rows_to_compact(outcome.to_rows()))
+    directory.text(f"{outcome.name}.jsonl", rows_to_compact(outcome.to_rows(), EXACT))
 
 
 def _conclude(directory: RunDirectory, outcomes: Sequence[Outcome], form: "Format | None") -> None:

@@ -15,7 +15,7 @@ from experiments.cluster.policies import make_policies
 from experiments.cluster.remarks import remarks
 from experiments.cluster.settings import ROOT, ClusterSettings, ComposedCluster, make_grid, read_cluster_settings
 from experiments.cluster.tables import LIVES, PLANS, cell_tables, lives_table, plans_table, remark_lines
-from experiments.cluster.words import about, provenance
+from experiments.cluster.words import about, asked_of, failures_of, provenance
 from experiments.grid import Cell
 from experiments.grid import Grid as SweptGrid
 from experiments.page import html_page
@@ -141,14 +141,6 @@ def _lives(
     return live(setting, policies, seeds, file=directory.path / RUNS, workers=settings.workers, tell=tell)
 
 
-def asked_of(settings: ClusterSettings) -> dict[str, Any]:
-    """What a row says was asked."""
-    names = (
-        "shape", "cluster", "grid", "microbatches", "tensor", "sequence", "flash", "head", "gb_per_s", "restart_s",
-    )  # fmt: skip
-    return {name: getattr(settings, name) for name in names}
-
-
 def _life_row(settings: ClusterSettings, lives: Lives, policy: str, remark: str | None) -> Row:
     conf = settings.policies[policy]
     given = {name: value for name, value in vars(conf).items() if value is not None and name != "policy"}
@@ -158,20 +150,11 @@ def _life_row(settings: ClusterSettings, lives: Lives, policy: str, remark: str 
         "kind": conf.policy.value,
         **given,
         **asked_of(settings),
-        **_failures_of(settings),
+        **failures_of(settings),
     }
     seed = settings.first_seed if settings.trace is None else 0
     row = _row(settings, asked, figures_of(lives, policy), None, seed)
     return row if remark is None else msgspec.structs.replace(row, reason=remark)
-
-
-def _failures_of(settings: ClusterSettings) -> dict[str, Any]:
-    """Where the failures come from: seeds and rates, or a trace; then the rate is only what the policies expect."""
-    if settings.trace is not None:
-        found: dict[str, Any] = {"hours": settings.hours, "trace": settings.trace, "start": settings.start.value}
-        return {**found, "expected_rate_per_h": settings.rate_per_h, "spares": settings.spares}
-    names = ("hours", "rate_per_h", "repair_h", "trace", "seeds", *(("spares",) if settings.spares else ()))
-    return {name: getattr(settings, name) for name in names}
 
 
 def _plan_rows(settings: ClusterSettings, problem: ReplanProblem, directory: RunDirectory) -> list[Row]:

@@ -29,7 +29,9 @@ COLUMNS = (
     (PAPER_ONLY, f"{PAPER_ONLY}, with reason"),
     (FAILED, FAILED),
 )
-"""What a row counts as, and its heading; rows without a value of the paper (`ours only`) count for none."""
+"""What a row counts as, and its heading; rows that are ours only, or claims of our own, count for none."""
+OURS = "ours"
+"""The place of a claim that is in no paper."""
 ONLY_WHERE_THERE = (UNEXPLAINED, FAILED)
 
 
@@ -54,6 +56,8 @@ def counts_of(rows: Iterable[Judged]) -> Counter[str]:
 
 
 def _counted(row: Judged) -> str:
+    if row.paper is None and row.place.startswith(OURS):
+        return OURS_ONLY
     unexplained = row.verdict == DIFFERS and (row.reason is None or NO_REASON in row.reason)
     return UNEXPLAINED if unexplained else row.verdict
 
@@ -69,8 +73,8 @@ def _note(outcomes: Sequence[Outcome]) -> str:
     parts = [
         "Reproduced: the paper's number within the tolerance stated. Shape holds: an order, a crossing, a range of the "
         "paper's. Bracketed: its number lies between ours over what it leaves open. Within range: inside its range.",
-        f"{sum(row.verdict == OURS_ONLY for row in rows)} more rows are ours only.",
+        f"{counts_of(rows)[OURS_ONLY]} more rows are ours only, or claims of our own.",
     ]
     parts += [f"{derived} of the paper's numbers are derived from printed ones, and marked."] if derived else []
-    parts += [f"{kept} long entries are of kept results, and marked."] if kept else []
+    parts += [f"{kept} entries are of kept cells, and marked."] if kept else []
     return " ".join(parts)

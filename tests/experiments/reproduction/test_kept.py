@@ -16,7 +16,9 @@ from experiments.reproduction.kept import judged_of, kept_cells, kept_of
 from experiments.reproduction.pages import page, summary_page
 from experiments.reproduction.run import KEPT as FOLDER
 from experiments.reproduction.run import Options, Outcome, run_entry
+from experiments.reproduction.score import score_table
 from experiments.rows import read_rows, rows_to_compact
+from experiments.tables import to_markdown
 from solvers.ir import Row
 from tests.experiments.reproduction.fakes import squares_entry
 
@@ -52,6 +54,27 @@ def test_kept_rows_are_those_of_their_entry(path: Path) -> None:
 def test_every_entry_has_a_kept_result() -> None:
     assert sorted(path.stem for path in KEPT) == sorted(entry_names())
     assert all(path.parent.name == read_entry(path.stem).system for path in KEPT)
+
+
+def outcomes(system: str | None = None) -> list[Outcome]:
+    """What the kept rows of a system say, or of all."""
+    found = []
+    for name in entry_names():
+        entry = read_entry(name)
+        if system in (None, entry.system):
+            rows = read_rows(FOLDER / entry.system / f"{name}.jsonl")
+            found.append(Outcome(name, entry, judged_of(rows), kept=kept_of(rows)))
+    return found
+
+
+@pytest.mark.parametrize("system", ["chameleon", "lynx", "protrain", "smartswap"])
+def test_the_summaries_are_what_the_rows_of_all_pages_say(system: str) -> None:
+    """Pages may be made anew one by one: the summary must then count their verdicts."""
+    assert summary_page(outcomes(system)) == (FOLDER / system / "table.md").read_text()
+
+
+def test_the_score_is_what_all_rows_say() -> None:
+    assert to_markdown([score_table(outcomes())]) == (FOLDER / "score.md").read_text()
 
 
 def test_a_stale_result_is_complained_about() -> None:

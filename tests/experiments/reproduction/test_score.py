@@ -47,6 +47,19 @@ def test_what_is_wrong_is_seen_only_where_it_is_there(made: dict[str, Outcome]) 
     assert "differs, no reason" not in score_table([made["squares"]]).head
 
 
+def test_claims_of_our_own_are_no_score(tmp_path: Path) -> None:
+    shapes = [
+        {"check": "monotone", "claim": "up", "place": "ours", "of": "squares", "direction": "rising"},
+        {"check": "monotone", "claim": "down", "place": "ours", "of": "squares", "direction": "falling"},
+    ]
+    raw = squares_entry(shapes=shapes)
+    outcome = run_entry("one", msgspec.convert(raw, Entry), Options(tmp_path, tmp_path / "cache"))
+    (line,) = lines([outcome])
+    assert (line["shape holds"], line["rows with the paper's word"]) == ("–", "3")
+    assert "differs, no reason" not in line, "what we claim ourselves is no difference to a paper"
+    assert "3 more rows are ours only, or claims of our own." in score_table([outcome]).note
+
+
 def test_systems_are_summed(made: dict[str, Outcome]) -> None:
     school, work, both = lines([made["squares"], made["only"]])
     assert [one["paper"] for one in (school, work, both)] == ["school", "work", "all"]

@@ -27,7 +27,17 @@ def lives_table(rows: Sequence[Row], about: str) -> Table:
         "policy", "samples/s: p5", "p50", "p95", "mean ± 95 %", "first over: p5", "p50", "p95", "mean", "95 %",
         "training", "transition", "lost", "stopped", "decisions", "longest (ms)",
     )  # fmt: skip
-    return Table(f"Lives: {about}", head, tuple(_life(row) for row in chosen), LIVES_NOTE)
+    note = " ".join([LIVES_NOTE, *(f"{line[:1].upper()}{line[1:]}." for line in remark_lines(chosen))])
+    return Table(f"Lives: {about}", head, tuple(_life(row) for row in chosen), note)
+
+
+def remark_lines(rows: Sequence[Row]) -> list[str]:
+    """The remarks that rows hold, one line for each, with the policies that it is said of."""
+    said: dict[str, list[str]] = {}
+    for row in rows:
+        if row.asked.get("what") == LIVES and row.outcome == "ok" and row.reason is not None:
+            said.setdefault(row.reason, []).append(str(row.asked["policy"]))
+    return [f"{', '.join(dict.fromkeys(policies))}: {reason}" for reason, policies in said.items()]
 
 
 def _life(row: Row) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ import itertools
 import math
 import random
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from operator import itemgetter
 
@@ -25,8 +25,8 @@ from solvers.recompute.graph.opt.bound.patterns import (
 from solvers.recompute.graph.opt.bound.tree import BoundSearch, memory_unit
 from solvers.recompute.graph.opt.bound.windows import packings
 from solvers.recompute.graph.opt.layers import Layers
+from solvers.recompute.graph.opt.planning.neighbourhoods import NODES, Neighbourhoods, Start
 from solvers.recompute.graph.opt.planning.pack import Packing
-from solvers.recompute.graph.opt.planning.slots import Slot, SlotModel, SlotPlan
 from solvers.recompute.graph.replay import replay, retained
 
 FEW, MANY = 60, 300
@@ -36,20 +36,16 @@ MARGINS = (0, 1, 2, 4, 8, 16, 32)
 MOST_PACKINGS, COUNTING_S = 2000, 3.0
 COOLING = 300
 """The annealing begins at the overhead of the first plan divided by this, and ends near zero."""
-CHEAPEST, DEPTH = 8, 6
-"""Cheapest patterns that an exactly planned layer chooses among; latest windows in which it may hide an op."""
-SHORT_S, LONG_S = 0.4, 1.5
-"""A neighbourhood that is solved faster grows, one that takes longer is cut off and shrinks."""
-EVALUATIONS, ROUNDS, NODES = 1_000, 12, 60
-"""What one unit of deterministic work allows: annealed plans, neighbourhoods, nodes of each neighbourhood."""
-IDLE = 40
-"""Neighbourhoods in a row without a better plan after which the search ends."""
+CHEAPEST = 8
+"""Cheapest patterns that an exactly planned layer chooses among."""
+EVALUATIONS = 1_000
+"""Annealed plans that one unit of deterministic work allows."""
 STARTS = 3
 """Plans of different cost that are handed to the polishing, as they were counted: annealed ones end in one valley."""
 SHARES = (0.1, 0.25, 0.5)
 """Prices of a window, in shares of the time that it hides, at which patterns are looked for beside the bound's own."""
-NEAREST = 6
-"""Counts of patterns that are looked at for one in which a layer by layer plan fits, where no packed one does."""
+NEAREST = 4
+"""Plans from which neighbourhoods may begin."""
 NEAR = 12
 """Number of most similar patterns among which a pattern is exchanged."""
 Packed = tuple[list[int], list[set[int]]]
@@ -88,7 +84,11 @@ class LayeredPlanner:
                     self._take([*vector[:-1], top])
         self.counting = False
         self._anneal(deadline)
-        self._neighbourhoods(began + time_s)
+        starts = self._nearest()
+        if starts and not self.search.done():
+            choices = [self._choices(layer, starts) for layer in range(self.layers.count)]
+            known = [Start([self.patterns[p] for p in vector], plan) for vector, plan in starts]
+            Neighbourhoods(self.search, self.layers, choices, known, self.engine).run(began + time_s)
 
     def _candidates(self) -> list[Pattern]:
         """The cheapest at the bound's prices and at others in turn, for where windows are ample its prices are zero."""
@@ -258,83 +258,18 @@ class LayeredPlanner:
             found = self.neighbours[pattern, top] = ranked[:NEAR] or [pattern]
         return found
 
-    # -- a few layers at a time, exactly
-
-    def _neighbourhoods(self, deadline: float) -> None:
-        """Plan some layers anew, the others fixed, with model P (README); as long as that helps.
-
-        Where no plan fits yet it begins with the one that is nearest, less what is hidden where memory is short.
-        """
-        search = self.search
-        starts = self._nearest()
-        if not starts or search.done():
-            return
-        vectors = [vector for vector, _ in starts]
-        among = [self._choices(layer, vectors) for layer in range(self.layers.count)]
-        model = SlotModel(
-            self.given, self.layers, among, DEPTH, [slot for _, plan in starts for slot in self._slots(plan)]
-        )
-        tried = [model.start([self.patterns[p] for p in vector], self._slots(plan)) for vector, plan in starts]
-        x = next((x for x, holds in tried if holds), tried[0][0])
-        left = deadline - time.perf_counter()
-        share = 0.2 if search.limits.work is None else 1.0
-        best = model.placed(x, self._limits(share * left), self.engine, search.observed)
-        room: dict[int, int] = {}
-        source, width, idle, count = random.Random(search.limits.seed), 3, 0, 0
-        work = search.limits.work
-        while best is not None and idle < IDLE and not search.done() and (work is None or count < ROUNDS * work):
-            began = time.perf_counter()
-            left = deadline - began if work is not None else min(LONG_S, deadline - began)
-            if left <= 0:
-                return
-            free = self._free(source, width, count)
-            plan = model.improve(best, free, self._limits(left), self.engine, search.observed, room)
-            spent = time.perf_counter() - began
-            if work is None:
-                width = min(width + (spent < SHORT_S), self.layers.count) if spent < 0.9 * left else max(2, width - 1)
-            idle, count = idle + 1, count + 1
-            if plan is not None and plan.cost_us < best.cost_us - 0.5 and self._accepted(plan, room):
-                best, idle = plan, 0
+    # -- what neighbourhoods begin with
 
     def _nearest(self) -> list[Packed]:
-        """The best valid plan, or where there is none yet those that need least beyond the budget."""
-        if self.valid is not None:
-            return [self.valid]
-        counted = sorted(self.counts.values(), key=itemgetter(0))[:NEAREST]
-        return [packed for _, packed in ([] if self.least is None else [self.least]) + counted]
+        """The best valid plan, then plans as they were counted: those first that cost least with what they lack."""
+        counted = sorted(self.counts.values(), key=itemgetter(0))
+        first = [self.valid] if self.valid is not None else [] if self.least is None else [self.least[1]]
+        found = {tuple(vector): (vector, plan) for vector, plan in [*first, *(packed for _, packed in counted)]}
+        return list(found.values())[:NEAREST]
 
-    def _slots(self, recomputed: Sequence[Collection[int]]) -> list[Slot]:
-        """What a plan hides, and where."""
-        first, size = self.layers.first, self.layers.size
-        return [(*divmod(i - first, size), w) for w in self.windows for i in recomputed[w]]
-
-    def _choices(self, layer: int, vectors: Sequence[Sequence[int]]) -> list[Pattern]:
+    def _choices(self, layer: int, starts: Sequence[Packed]) -> list[Pattern]:
         """What a layer may have: the cheapest patterns, those of the plans; for the top layer, all."""
-        top, used = layer >= self.layers.count - 1, itertools.chain.from_iterable(vectors)
+        used = itertools.chain.from_iterable(vector for vector, _ in starts)
+        top = layer >= self.layers.count - 1
         some = range(len(self.patterns)) if top else [*range(CHEAPEST), *self._always, *used]
         return [self.patterns[p] for p in dict.fromkeys(some) if p < len(self.patterns)]
-
-    def _free(self, source: random.Random, width: int, count: int) -> set[int]:
-        """Neighbours, neighbours and one other, or any layers, in turn."""
-        layers = self.layers.count
-        if count % 3 == 2:
-            return set(source.sample(range(layers), min(layers, width)))
-        first = source.randrange(1 - width, layers)
-        free = {layer for layer in range(first, first + width) if 0 <= layer < layers}
-        return free | {source.randrange(layers)} if count % 3 else free
-
-    def _limits(self, time_s: float) -> Limits:
-        limits = self.search.limits
-        work = None if limits.work is None else NODES
-        return Limits(time_s=max(0.0, time_s), gap=1e-5, threads=limits.threads, seed=limits.seed, work=work)
-
-    def _accepted(self, plan: SlotPlan, room: dict[int, int]) -> bool:
-        """Offer a plan; where the replay refuses it, take the missing bytes away from its stages."""
-        search, given = self.search, self.given
-        search.stopped = search.stopped or plan.interrupted
-        if search.offer(plan.recomputed):
-            return True
-        for t, peak in enumerate(replay(given, plan.recomputed).peaks):
-            if peak > given.budget and t >= self.layers.end:
-                room[t] = room.get(t, 0) + peak - given.budget
-        return False

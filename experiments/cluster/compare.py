@@ -18,8 +18,8 @@ from experiments.cluster.tables import LIVES, PLANS, cell_tables, lives_table, p
 from experiments.cluster.words import about, asked_of, failures_of, provenance
 from experiments.grid import Cell
 from experiments.grid import Grid as SweptGrid
-from experiments.page import html_page
 from experiments.progress import Stages, stages
+from experiments.reporting.keep import keep_page
 from experiments.rows import commit
 from experiments.run_directory import CONFIG, RunDirectory, same_settings
 from experiments.study import Ran, Study, error_lines
@@ -112,9 +112,8 @@ def run_experiment(composed: ComposedCluster, directory: RunDirectory, shown: St
     directory.rows(rows)
     directory.text("table.txt", to_text(tables))
     directory.text("table.md", to_markdown(tables))
-    svgs = [] if lives is None or not settings.plots else _pictures(settings, lives, directory)
-    source = f"{provenance(settings)}; {commit() or 'outside a checkout'}"
-    directory.text("report.html", html_page(about(settings), source, tables, svgs, composed.yaml))
+    if lives is not None and settings.plots:
+        _write_pictures(settings, lives, directory)
     return Found(lives, rows)
 
 
@@ -217,14 +216,13 @@ def tables_of(settings: ClusterSettings, rows: Sequence[Row]) -> list[Table]:
     return tables
 
 
-def _pictures(settings: ClusterSettings, lives: Lives, directory: RunDirectory) -> list[str]:
+def _write_pictures(settings: ClusterSettings, lives: Lives, directory: RunDirectory) -> None:
     from experiments.cluster.pictures import lives_figure
     from experiments.plots import png_bytes, svg_text
 
     figure = lives_figure(lives, about(settings), settings.paper)
     directory.text("lives.svg", svg_text(figure))
     directory.binary("lives.png", png_bytes(figure))
-    return [svg_text(figure)]
 
 
 class ClusterStudy:
@@ -261,7 +259,9 @@ class ClusterStudy:
     def run_cell(self, cell: Cell[ComposedCluster]) -> list[Row]:
         """Lived through and planned, without progress."""
         require_answerable(cell.composed.settings)
-        return run_experiment(cell.composed, cell.folder, None).rows
+        rows = run_experiment(cell.composed, cell.folder, None).rows
+        keep_page(cell.folder)
+        return rows
 
     def objective(self, rows: Sequence[Row]) -> float:
         """Microseconds a sample of the policy that trains fastest, or the objective of the best plan."""

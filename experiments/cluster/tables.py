@@ -104,3 +104,17 @@ def _by_cell(rows: Sequence[Row], axes: Sequence[str]) -> Mapping[str, list[Row]
         label = ", ".join(f"{axis_name(axis)} {shown(row.asked.get(axis))}" for axis in axes)
         found.setdefault(label, []).append(row)
     return found
+
+
+def tables_of_rows(rows: Sequence[Row]) -> list[Table]:
+    """Lives and plans of one experiment, of its rows alone."""
+    asked = rows[0].asked
+    about = f"{asked['shape']} on {asked['grid']} (pipelines x stages)"
+    tables = []
+    lives = [row.asked for row in rows if row.asked["what"] == LIVES]
+    if lives:
+        spent = f"{lives[0]['seeds']} times " if lives[0].get("seeds") else ""
+        tables.append(lives_table(rows, f"{about}, {spent}{lives[0]['hours']:g} h"))
+    if any(row.asked["what"] == PLANS for row in rows):
+        tables.append(plans_table(rows, ["grid", "lost"], about))
+    return tables

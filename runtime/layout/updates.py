@@ -13,13 +13,13 @@ from typing import Any
 
 import torch
 from torch.optim.optimizer import Optimizer
-from torch.utils._foreach_utils import _get_foreach_kernels_supported_devices
 
 from runtime.device import shapes_only
 from runtime.layout.checksums import checksums
 from runtime.layout.chunk import Chunk
 from runtime.layout.host_lane import Done, HostLane
 from runtime.layout.log import Log
+from runtime.layout.masters import as_on
 from solvers.ir.errors import InvalidInput
 
 CPU_UPDATES_PER_S = 4_000_000_000
@@ -265,20 +265,6 @@ class Updates:
 def is_portioned(optimizer: Optimizer) -> bool:
     """Whether the optimizer's step over portions of its parameters gives the numbers of one over all."""
     return type(optimizer).__module__.startswith("torch.optim") and type(optimizer).__name__ in PORTIONED
-
-
-def as_on(device: torch.device, optimizer: Optimizer, group: dict[str, Any]) -> dict[str, Any]:
-    """A group's settings with which the host computes as the device does by default.
-
-    Where nothing is said, PyTorch takes one operator for many tensors on a device ("foreach") and one for each on the
-    host, and the last bits of NAdam, RAdam and ASGD differ between the two.
-    """
-    if group.get("foreach", False) is not None or group.get("fused") or group.get("differentiable"):
-        return group
-    if isinstance(optimizer, torch.optim.Adam) and isinstance(group["lr"], torch.Tensor):  # for each, there, too
-        return group
-    plain = all(type(one) in (torch.Tensor, torch.nn.Parameter) for one in group["params"])
-    return dict(group, foreach=True) if plain and device.type in _get_foreach_kernels_supported_devices() else group
 
 
 def settings_of(optimizer: Optimizer) -> Settings:

@@ -9,7 +9,8 @@ from torch.optim.optimizer import Optimizer
 
 from runtime.device import SimDevice
 from runtime.layout import report
-from runtime.layout.updates import PORTIONED, as_on
+from runtime.layout.masters import as_on
+from runtime.layout.updates import PORTIONED
 from solvers.ir.layout import LayoutPlan
 from tests.runtime.layout.models import Language, Looking, Repeated, loss_of
 from tests.runtime.layout.training import Layouts, Loop, MakeOptimizer, train_plainly

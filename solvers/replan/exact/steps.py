@@ -39,7 +39,7 @@ class StepTimes:
             late,
         )
         self.timetable = Timetable(problem)
-        self._known_limits = dict[tuple[int, int], StageLimits]()
+        self._known_limits, self._off = dict[tuple[int, int], StageLimits](), dict[int, int]()
         self._free, self._excluded = StageLimits(problem, problem.layers), dict[tuple[int, int], Exclusions]()
         for layers in {pipeline.layers for pipeline in problem.current.pipelines} if problem.current else ():
             self.timetable.note(layers)
@@ -197,6 +197,7 @@ class StepTimes:
             (self._exclusions(limits.fullest, load), self._exclusions(limits.fullest, self.movable.loads[-1])),
             lambda depth: self._starts(limits, depth),
             self._promises.most,
+            self._off,
         )
         nodes, most = self.movable.nodes(load), self.movable.pipelines(load)
         return StepSearch(rows, nodes, most, self.problem.microbatches, floor_us, self.stop, self.late)

@@ -126,10 +126,10 @@ class Pipelines:
 class _Turn:
     """A level of the steady phase: stages `back`, `back` + 2, … go back, `ahead`, `ahead` + 2, … go forward.
 
-    At level k `back` is P − k and `ahead` the next or, from k = P on, one is 0 and the other 1. Stage s with w = P − 1 − s
-    ends B(j) at level w + 1 + 2j, after which T(j + w + 1) has `left` to go. A stage that goes back has waited for the
-    next one, which goes forward and has waited for it: so stages work in pairs, [pair, back or forward, pipeline], and
-    where a neighbour does not exist the row beside all stages stands for it.
+    At level k `back` is P − k and `ahead` the next or, from k = P on, one is 0 and the other 1. Stage s with w = P − 1
+    − s ends B(j) at level w + 1 + 2j, after which T(j + w + 1) has `left` to go. A stage that goes back has waited for
+    the next one, which goes forward and has waited for it: so stages work in pairs, [pair, back or forward, pipeline],
+    and where a neighbour does not exist the row beside all stages stands for it.
     """
 
     def __init__(self, pipelines: Pipelines, ends: IntArray, back: int, ahead: int) -> None:

@@ -126,9 +126,10 @@ class StepTimes:
         """Limits on the fullest stage, the most promising first, the others as long as they can pay.
 
         What no stage of at most 5 layers allows within a limit, none of at most 4 allows: where the relaxation says so,
-        many limits are excluded at once.
+        many limits are excluded at once; where one was searched in vain, a search for many of them comes first.
         """
         best, floors, waiting = Fastest((), None, cutoff_us), list(self._floors_us), list[list[int]]()
+        stuck = False  # the last limit that was searched allowed nothing better: perhaps no other does
         first = self._paying(self._fullest if self.problem.layer_sync_us else [self.problem.layers], floors, cutoff_us)
         if first:
             chosen = self._promises.fullest(first, self._sync_us)
@@ -139,8 +140,13 @@ class StepTimes:
             limit_us = best.bound_us - self._sync_us(some[0]) if some else 0
             if not some or self._none_within(limit_us - 1, some[-1], floors):
                 continue
+            if stuck and len(some) > 1:
+                if self._none_at_all(limit_us, some[-1], load, floors):
+                    continue
+                stuck = False
             if len(some) == 1:
-                best = self._better(best, self._pipelines(limit_us, some[0], load, floors))
+                found = self._better(best, self._pipelines(limit_us, some[0], load, floors))
+                stuck, best = found is best, found
             else:
                 waiting += [some[len(some) // 2 :], some[: len(some) // 2]]
         least = min(floors[number] + self._sync_us(number) for number in self._fullest)
@@ -182,6 +188,17 @@ class StepTimes:
         excluded = limit_us < limits.alone_us or self._search(limits, limit_us + 1, free).relaxed(limit_us)
         if excluded:
             self._raise(floors_us, fullest, limit_us + 1, limits)
+        return excluded
+
+    def _none_at_all(self, cutoff_us: int, fullest: int, load: int, floors_us: list[int]) -> bool:
+        """Whether a search excludes such pipelines below the cutoff; noted in the floors.
+
+        Where it finds some, their own fullest stage may still take too long to synchronize: then nothing is proven.
+        """
+        limits = self._limits(fullest, load)
+        excluded = self._search(limits, cutoff_us, load, floors_us[fullest]).none_within(cutoff_us - 1)
+        if excluded:
+            self._raise(floors_us, fullest, cutoff_us, limits)
         return excluded
 
     def _raise(self, floors_us: list[int], fullest: int, bound_us: int, limits: StageLimits) -> None:

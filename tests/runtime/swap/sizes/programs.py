@@ -1,6 +1,6 @@
 """Training loops with like operators in every step, and other sizes: padding, packing, buckets, routing, closures."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import torch
 from torch import nn
@@ -149,8 +149,3 @@ PROGRAMS: dict[str, Build] = {
     "nested": nested,
     "lbfgs": lbfgs,
 }
-
-
-def names() -> Iterator[str]:
-    """Of all programs."""
-    yield from PROGRAMS

@@ -1,4 +1,7 @@
-"""What happens between two iterations: look at the one that ended, decide what the next one executes and records."""
+"""What happens between two iterations: look at the one that ended, decide what the next one executes and records.
+
+One file: each decision reads what the ones before it have left in the kind of iteration that ended.
+"""
 
 from collections import deque
 from collections.abc import Callable

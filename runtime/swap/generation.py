@@ -1,4 +1,7 @@
-"""One pass of making policies: each is planned, executed and measured in turn, and the best is kept."""
+"""One pass of making policies: each is planned, executed and measured in turn, and the best is kept.
+
+One file: planning, measuring and choosing work on the same list of results.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace

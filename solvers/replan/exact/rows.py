@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -43,13 +44,23 @@ class Exclusions:
         return min([fewest - 1 for fewest, known_us in self._proofs[depth] if known_us >= limit_us], default=most)
 
 
+@dataclass(frozen=True)
+class Guess:
+    """The number of microbatches to try first, `about`, of a depth within a limit.
+
+    `off`: by how much that was too low for a depth when it was last asked, for searches to share.
+    """
+
+    about: Callable[[int, int], int]
+    off: dict[int, int]
+
+
 class Rows:
     """Times reached and times excluded, for chosen depths and as many microbatches as can end within `latest_us`.
 
     t(p, m) never falls with m: fewer microbatches need neither more memory nor more time. Nothing is known of a depth
     that was not met yet; `starts` gives the splits to begin with then. `excluded`: what is proven, and the part of it
-    that is proven whatever has to move. `about`: the number of microbatches to try first, of a depth within a limit;
-    `off`: by how much that was too low for a depth when it was last asked, for searches to share.
+    that is proven whatever has to move.
     """
 
     def __init__(
@@ -60,12 +71,11 @@ class Rows:
         most_suffixes: int,
         excluded: tuple[Exclusions, Exclusions],
         starts: Callable[[int], list[tuple[int, ...]]],
-        about: Callable[[int, int], int],
-        off: dict[int, int],
+        guess: Guess,
     ) -> None:
         self.limits, self.timetable, self.most_suffixes = limits, timetable, most_suffixes
         self._excluded, self._excluded_anyhow = excluded
-        self._starts, self._met, self.about, self._off = starts, set[int](), about, off
+        self._starts, self._met, self.about, self._off = starts, set[int](), guess.about, guess.off
         self.depths = limits.depths
         self._most = {depth: limits.most_microbatches(depth, latest_us) for depth in self.depths}
         self.most = max(self._most.values(), default=0)

@@ -12,7 +12,7 @@ from solvers.replan.exact.every_plan import EveryPlan
 from solvers.replan.exact.movable import Movable
 from solvers.replan.exact.placement import witness_within
 from solvers.replan.exact.promise import Promises
-from solvers.replan.exact.rows import Exclusions, Rows
+from solvers.replan.exact.rows import Exclusions, Guess, Rows
 from solvers.replan.exact.start import level_split
 from solvers.replan.exact.step import NEVER_US, Fastest, StepSearch
 from solvers.replan.exact.timetable import Timetable
@@ -213,8 +213,7 @@ class StepTimes:
             self.most_suffixes,
             (self._exclusions(limits.fullest, load), self._exclusions(limits.fullest, self.movable.loads[-1])),
             lambda depth: self._starts(limits, depth),
-            self._promises.most,
-            self._off,
+            Guess(self._promises.most, self._off),
         )
         nodes, most = self.movable.nodes(load), self.movable.pipelines(load)
         return StepSearch(rows, nodes, most, self.problem.microbatches, floor_us, self.stop, self.late)

@@ -30,6 +30,7 @@ COMMANDS = {
     "fit": "Will it fit: by technique, in bytes and in segments.",
     "compare": "One experiment: every solver planned, checked, executed.",
     "train": "Real training under a plan, and the same without.",
+    "report": "The page of a run, made again from its folder.",
     "table": "The papers' tables and figures beside ours.",
     "completion": "What a shell needs to complete commands and settings.",
 }

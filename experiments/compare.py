@@ -17,7 +17,8 @@ from experiments.compose import composed_by, hydra_of, judge
 from experiments.flags import read_flags
 from experiments.kinds import kind_of, study_of
 from experiments.places import asked_place
-from experiments.run_directory import SWEEP, RunDirectory, interrupted, open_run_directory, require_same
+from experiments.reporting.keep import interrupted, keep_page
+from experiments.run_directory import SWEEP, RunDirectory, open_run_directory, require_same
 from experiments.showing import show
 from experiments.study import Ran, Study
 from experiments.sweep import run_sweep
@@ -53,6 +54,7 @@ def run_alone(study: Study[Any], hydra: Hydra, words: Sequence[str]) -> int:
             directory = directory.absolute()
         try:
             ran: Ran = as_hydras_job(hydra, config, directory, lambda _: study.run(composed, directory))
+            keep_page(directory)
         except KeyboardInterrupt:
             return interrupted(directory, f" by {interrupts.asked_by}" if interrupts.asked_by else "")
         finally:

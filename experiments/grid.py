@@ -103,8 +103,13 @@ class Grid(Generic[C]):
     @property
     def axes(self) -> list[str]:
         """The settings whose values differ from cell to cell."""
-        keys = list(dict.fromkeys(key for cell in self.cells for key in cell.values))
-        return [key for key in keys if len({str(cell.values.get(key)) for cell in self.cells}) > 1]
+        return swept(self.cells)
+
+
+def swept(cells: Sequence[Cell[Any]]) -> list[str]:
+    """The settings whose values differ between cells, in the order in which they were given."""
+    keys = list(dict.fromkeys(key for cell in cells for key in cell.values))
+    return [key for key in keys if len({str(cell.values.get(key)) for cell in cells}) > 1]
 
 
 def values_of(overrides: Sequence[str], yaml: str) -> dict[str, Any]:

@@ -13,6 +13,8 @@ from solvers.kinds import load
 if TYPE_CHECKING:
     from experiments.compose import Root
     from experiments.study import Study
+    from experiments.tables import Table
+    from solvers.ir.report import Row
 
 EXPERIMENTS = Path(__file__).resolve().parent.parent / "conf" / "experiment"
 TRAINING, PIPELINE, CLUSTER, STABILITY, RANKS = "training", "pipeline", "cluster", "stability", "ranks"
@@ -23,12 +25,14 @@ RECOMPUTE, ELASTIC, LAYOUT = "recompute", "elastic", "layout"
 class Experiment:
     """What runs the experiments of one kind, as import paths `module:attribute`.
 
+    `tables`: a function of its rows that tells what they say as tables.
     `study`: its `experiments.study.Study` for `bayplan compare`; None: `no_study` says why not, and
     `root` is where its settings begin (`experiments.compose.Root`). `trainer`: its own
     `main(argv) -> exit code` of `bayplan train`; `no_trainer`: why nothing trains it, where that is so. `quiet`: what
     PyTorch's sockets say of processes that end is told in sentences of one's own.
     """
 
+    tables: str
     study: str | None = None
     root: str | None = None
     no_study: str = ""
@@ -38,37 +42,44 @@ class Experiment:
 
 
 KINDS: dict[str, Experiment] = {
-    TRAINING: Experiment(study="experiments.training.compare:STUDY"),
+    TRAINING: Experiment(tables="experiments.tables:policy_tables", study="experiments.training.compare:STUDY"),
     PIPELINE: Experiment(
+        tables="experiments.pipeline.tables:tables_of_rows",
         study="experiments.pipeline.compare:STUDY",
         no_trainer="this experiment plans a pipeline, which nothing trains: use bayplan compare, or experiment=demo",
     ),
     CLUSTER: Experiment(
+        tables="experiments.cluster.tables:tables_of_rows",
         study="experiments.cluster.compare:STUDY",
         no_trainer="this experiment simulates a cluster, which nothing trains: use bayplan compare, or experiment=demo",
     ),
     STABILITY: Experiment(
+        tables="experiments.stability.outcomes:tables_of",
         no_study="this experiment trains under sessions, which are no plans: use bayplan train",
         root="experiments.stability.settings:ROOT",
         trainer="experiments.stability.train:main",
     ),
     RANKS: Experiment(
+        tables="experiments.ranks.outcomes:tables_of_rows",
         no_study="this experiment trains over several devices, without plans: use bayplan train",
         root="experiments.ranks.settings:ROOT",
         trainer="experiments.ranks.train:main",
     ),
     RECOMPUTE: Experiment(
+        tables="experiments.recompute.outcomes:tables_of",
         no_study="this experiment executes recomputation on several devices: use bayplan train",
         root="experiments.recompute.settings:ROOT",
         trainer="experiments.recompute.train:main",
     ),
     ELASTIC: Experiment(
+        tables="experiments.elastic.outcomes:tables_of_rows",
         no_study="this experiment trains on processes that fail, which is no comparison of plans: use bayplan train",
         root="experiments.elastic.settings:ROOT",
         trainer="experiments.elastic.train:main",
         quiet=True,
     ),
     LAYOUT: Experiment(
+        tables="experiments.layout.train:tables_of",
         no_study="this experiment executes layouts of a model larger than the device: use bayplan train",
         root="experiments.layout.settings:ROOT",
         trainer="experiments.layout.train:main",
@@ -84,6 +95,12 @@ def study_of(kind: str) -> "Study[Any]":
         raise InvalidInput(KINDS[kind].no_study)
     study: Study[Any] = load(target)
     return study
+
+
+def tables_of_kind(kind: str, rows: "Sequence[Row]") -> "list[Table]":
+    """A kind's rows as its own tables."""
+    tables: list[Table] = load(KINDS[kind].tables)(rows)
+    return tables
 
 
 def root_of(kind: str) -> "Root":

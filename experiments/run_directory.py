@@ -4,7 +4,6 @@ import contextlib
 import datetime
 import os
 import shutil
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,6 @@ from typing import Any, Protocol
 
 import yaml
 
-from experiments.printable import printable
 from experiments.rows import rows_to_text
 from solvers.ir import InvalidInput, Row
 from solvers.ir.codec import write_json, write_text
@@ -140,14 +138,6 @@ def require_same(path: Path, text: str) -> None:
 def same_settings(one: str, other: str) -> bool:
     """Whether two settings as YAML text differ in nothing that changes a number."""
     return one == other or _numbers(one) == _numbers(other)
-
-
-def interrupted(directory: RunDirectory, by: str = "", so_far: str = "") -> int:
-    """What Ctrl-C leaves behind, in one line of stderr; the exit code."""
-    kept = directory.holds_anything()
-    place = f": what was done so far is in {printable(str(directory.path))}{so_far}" if kept else ""
-    print(f"bayplan: interrupted{by}{place}", file=sys.stderr)
-    return 130
 
 
 def _numbers(text: str) -> dict[str, Any] | str:

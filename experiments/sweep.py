@@ -19,7 +19,8 @@ from experiments.commands.interrupts import Interrupts
 from experiments.compose import composed_by
 from experiments.grid import Cell
 from experiments.places import asked_place, quoted
-from experiments.run_directory import CONFIG, RunDirectory, interrupted, open_run_directory
+from experiments.reporting.keep import interrupted, keep_page
+from experiments.run_directory import CONFIG, RunDirectory, open_run_directory
 from experiments.sentences import in_sentences, read_override
 from experiments.study import Study
 from experiments.sweeping.job import run_job
@@ -136,6 +137,7 @@ class Sweep:
         self.directory.text("table.txt", to_text(tables))
         self.directory.text("table.md", to_markdown(tables))
         self.study.draw_sweep(grid, rows)
+        keep_page(self.directory)
         to_terminal(console, tables)
         for line in self.study.sweep_lines(rows):
             say(console, line)

@@ -14,7 +14,8 @@ from experiments.flags import read_flags
 from experiments.kinds import KINDS, kind_of, root_of, trainer_of, usage_of_trainer
 from experiments.places import asked_place, quoted
 from experiments.plots import loss_figure, png_bytes, svg_text
-from experiments.run_directory import RunDirectory, interrupted, open_run
+from experiments.reporting.keep import interrupted, keep_page
+from experiments.run_directory import RunDirectory, open_run
 from experiments.showing import show
 from experiments.tables import Table, policy_tables, to_markdown, to_terminal
 from experiments.training.compare import exit_code, print_rows, require_parts
@@ -76,6 +77,7 @@ def _train(words: Sequence[str]) -> int:
     finally:
         directory.remove_if_empty()
     _write_losses(directory, rows)
+    keep_page(directory)
     console = Console()
     to_terminal(console, [loss_table(rows)])
     print_rows(console, rows, policy_tables(rows), directory)

@@ -252,10 +252,17 @@ class SwapEvent:
     ) -> None: ...
 
 class SwapPolicy:
-    """What a session does; `arrivals` (target, operator of its next use) serve only without the guard."""
+    """What a session does; `arrivals` (target, operator of its next use) serve only without the guard.
+
+    `on_demand`: blocks are released once memory is asked for, not when the policy says.
+    """
 
     def __init__(
-        self, targets: Sequence[SwapTarget], events: Sequence[SwapEvent], arrivals: Sequence[tuple[int, int]]
+        self,
+        targets: Sequence[SwapTarget],
+        events: Sequence[SwapEvent],
+        arrivals: Sequence[tuple[int, int]],
+        on_demand: bool = False,
     ) -> None: ...
 
 class SwapSessionCounts:

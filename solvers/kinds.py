@@ -104,6 +104,15 @@ KINDS: dict[str, Kind] = {
         judge_schedule="solvers.check.layout.schedule:judge_layout_schedule",
         timeline="solvers.timeline.layout:simulate_layout",
     ),
+    "joint": Kind(
+        problem="solvers.ir.joint:JointProblem",
+        plan="solvers.ir.joint:JointPlan",
+        judge="solvers.check.joint:JUDGE",
+        certificates={"moment/1": "solvers.check.joint.bound:add_up"},
+        budget="budget_bytes",
+        make="solvers.joint.make:make_joint_problem",
+        simulate="solvers.joint.report:plan_report",
+    ),
 }
 
 

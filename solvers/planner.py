@@ -105,6 +105,8 @@ SOLVERS: dict[str, SolverEntry] = {
         "layout", "solvers.layout.baselines:ColossalStatic", "Gemini-like: all offloaded, checkpointed, least buffers"
     ),
     "fsdp": SolverEntry("layout", "solvers.layout.baselines:Fsdp", "FSDP-like: offloaded, all kept or checkpointed"),
+    "joint": SolverEntry("joint", "solvers.joint:Joint", "keep, swap or recompute together, with a certified bound"),
+    "greedy-joint": SolverEntry("joint", "solvers.joint:GreedyJoint", "by price per byte, in one pass, no bound"),
 }
 QUICK = ("greedy-swap", "capuchin-swap")
 """Solvers that answer in milliseconds; the first looks for a slower one's room in segments."""

@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from solvers.ir import (
     CurrentPipeline,
     CurrentState,
+    JointPlan,
+    JointProblem,
     LayerGroup,
     LayerOp,
     LayoutBlock,
@@ -43,8 +45,11 @@ from solvers.ir import (
 from solvers.ir.graph import Phase
 from solvers.ir.layout import POLICIES
 from solvers.ir.pipeline import HideInStalls, PassOrder
+from solvers.joint.draft import plan_of
 from solvers.kinds import KINDS
 from solvers.partition.stages import layer_problem_of
+from tests.solvers.joint.brute_force import random_problem
+from tests.solvers.joint.drafts import random_draft
 
 names = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), max_size=8)
 """Any text that UTF-8 holds, spaces, commas, quotes and line ends included."""
@@ -446,6 +451,16 @@ def layout_plans(draw: st.DrawFn, problem: LayoutProblem) -> LayoutPlan:
         buffers=draw(st.integers(0, count + 1)),
         policies=tuple(draw(st.sampled_from(POLICIES)) if b.choice else "keep" for b in problem.blocks),
     )
+
+
+def joint_problems() -> st.SearchStrategy[JointProblem]:
+    """Tiny problems of all sorts, as the kind's brute force has them."""
+    return st.builds(random_problem, st.integers(0, 2**20))
+
+
+def joint_plans(problem: JointProblem) -> st.SearchStrategy[JointPlan]:
+    """Some recomputations and swaps; most exceed the budget or lack an input."""
+    return st.integers(0, 2**20).map(lambda seed: plan_of(*random_draft(problem, seed)))
 
 
 def _of(kind: str, what: str) -> Callable[..., Any]:

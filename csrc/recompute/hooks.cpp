@@ -46,6 +46,7 @@ class Hooks final : public torch::autograd::SavedVariableHooks, public Pooled<Ho
 
   at::Tensor call_unpack_hook() override {
     if (in_python_ != nullptr) return in_python_->call_unpack_hook();
+    if (!packed_->is_value()) return packed_->unpack();  // the tape has no part in it
     const Locked held;
     return packed_->unpack();
   }

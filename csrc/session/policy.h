@@ -51,6 +51,9 @@ struct Policy {
   std::vector<Target> targets;
   std::vector<Event> events;
   std::vector<std::pair<uint32_t, uint32_t>> arrivals;  // target, operator of its first use after: without the guard
+  // Blocks are released once memory is asked for, not when the policy says: it is made for the largest iteration of
+  // its kind, and in smaller ones what nobody asks for need not come back.
+  bool on_demand = false;
 };
 
 // A policy with the tables that finding needs; counts anew in each iteration.

@@ -30,10 +30,10 @@ void bind_policy(py::module_& module) {
            py::arg("targets"));
   py::class_<Policy>(module, "SwapPolicy")
       .def(py::init([](std::vector<Target> targets, std::vector<Event> events,
-                       std::vector<std::pair<uint32_t, uint32_t>> arrivals) {
-             return Policy{std::move(targets), std::move(events), std::move(arrivals)};
+                       std::vector<std::pair<uint32_t, uint32_t>> arrivals, bool on_demand) {
+             return Policy{std::move(targets), std::move(events), std::move(arrivals), on_demand};
            }),
-           py::arg("targets"), py::arg("events"), py::arg("arrivals"));
+           py::arg("targets"), py::arg("events"), py::arg("arrivals"), py::arg("on_demand") = false);
 }
 
 void bind_counts(py::module_& module) {

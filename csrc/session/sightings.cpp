@@ -11,6 +11,12 @@ Features& features_in(Phase phase, Tracked& tracked) {
   return phase == Phase::kWithoutGradients ? tracked.without_gradients : tracked.features;
 }
 
+// What a tensor's size tells of it: of what stays its bytes, of what comes and goes only how many dimensions it has, as
+// batches and sequences differ from iteration to iteration.
+uint64_t size_of(const Tracked& tracked, const at::Tensor& tensor) {
+  return tracked.resident ? tensor.storage().nbytes() : static_cast<uint64_t>(tensor.dim());
+}
+
 bool fills(const OperatorInfo& info) { return info.name == "aten::mul.out" || info.name == "aten::copy_"; }
 
 }  // namespace
@@ -56,7 +62,7 @@ void Sightings::see_argument(const at::Tensor& tensor, bool written) {
   }
   features.use(ranks_, info.id);
   if (!transfers_.has_policy() && !recording_) return;
-  note(*storage, features.key(phase, storage->nbytes(), tensor.scalar_type()), false);
+  note(*storage, features.key(phase, size_of(tracked, tensor), tensor.scalar_type()), false);
 }
 
 void Sightings::see_results(const at::RecordFunction& frame) {
@@ -75,7 +81,7 @@ void Sightings::see_result(const at::Tensor& tensor) {
   Features made;
   made.tags = ranks_.bit(state_.running.info->id);
   made.calls = ranks_.number(state_.running.info->id);
-  note(*storage, made.key(phase, storage->nbytes(), tensor.scalar_type(), position_), true);
+  note(*storage, made.key(phase, size_of(tracked, tensor), tensor.scalar_type(), position_), true);
 }
 
 void Sightings::note(const c10::Storage& storage, uint64_t key, bool result) {

@@ -82,7 +82,7 @@ void Transfers::release(const std::vector<uint32_t>& targets) {
     if (state_.options.record_stream == RecordStream::kPrinted) release_block(*storage);
     for (Leaving& leaving : leaving_) leaving.due = leaving.due || leaving.copied_out == flights_[target].copied_out;
   }
-  release_due();
+  if (!finder_->policy().on_demand) release_due();
 }
 
 // The policy's operator times are means, so its release may come before the copy's end. Then the block waits until

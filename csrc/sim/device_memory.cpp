@@ -405,6 +405,7 @@ void DeviceMemory::reset() {
   std::lock_guard<std::recursive_mutex> held(Machine::get().lock);
   release_completed();
   frees_.clear();
+  freed_.clear();  // else what a stream frees next would count together with all that it freed before
   reuse_intervals_.clear();
   for (auto* stat : {&allocations_, &allocated_, &requested_, &active_blocks_, &active_}) {
     stat->reset_accumulated();

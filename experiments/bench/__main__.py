@@ -23,6 +23,7 @@ SECTIONS = (
     "tracing",
     "offload",
     "replan",
+    "deep",
     "layout",
     "prediction",
     "tape",
@@ -89,6 +90,10 @@ def _section(section: str, instance: Path, graph: tuple[Path, ...], settings: di
         from experiments.bench.replan import replan_figures
 
         return replan_figures(int(settings["runs"]))
+    if section == "deep":
+        from experiments.bench.deep import deep_figures
+
+        return deep_figures()
     if section == "layout":
         from experiments.bench.layout import layout_figures
 

@@ -4,20 +4,22 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, cast
 
-from experiments.cluster.lives import Lives, figures_of, live, live_through, make_setting
+import msgspec
+
+from experiments.cluster.lives import Lives, figures_of, live, live_through, make_setting, traced
 from experiments.cluster.planning import PLANNERS, Answer, DrawnFailure, answers, failed_problem
 from experiments.cluster.planning import figures_of as plan_figures
 from experiments.cluster.policies import make_policies
+from experiments.cluster.remarks import remarks
 from experiments.cluster.settings import ROOT, ClusterSettings, ComposedCluster, make_grid, read_cluster_settings
-from experiments.cluster.tables import LIVES, PLANS, cell_tables, lives_table, plans_table
-from experiments.cluster.words import about, provenance
+from experiments.cluster.tables import LIVES, PLANS, cell_tables, lives_table, plans_table, remark_lines
+from experiments.cluster.words import about, asked_of, failures_of, provenance
 from experiments.grid import Cell
 from experiments.grid import Grid as SweptGrid
-from experiments.page import html_page
 from experiments.progress import Stages, stages
+from experiments.reporting.keep import keep_page
 from experiments.rows import commit
 from experiments.run_directory import CONFIG, RunDirectory, same_settings
 from experiments.study import Ran, Study, error_lines
@@ -25,7 +27,7 @@ from experiments.tables import Table, to_markdown, to_text
 from solvers.ir import InvalidInput, Limits, Row
 from solvers.ir.codec import problem_to_raw, read_text
 from solvers.ir.replan import ReplanProblem
-from solvers.replan.cluster import Cluster, ClusterSetting, Failures, Progress, read_trace
+from solvers.replan.cluster import Cluster, ClusterSetting, Failures, Progress
 
 RUNS = "runs.jsonl"
 HOUR_US = 3600 * 10**6
@@ -38,7 +40,9 @@ plan after failures. Settings (conf/experiment):
   tensor=N                         devices that share each layer, and fail as one
   gb_per_s=X restart_s=X           what a device sends to another node; the time of a transition, transfers included
   seeds=100 first_seed=0           lives; hours=9 rate_per_h=0.1 of a device, repair_h=X for failed ones to return
-  trace=PATH                       one life, from a file of lines MILLISECONDS,add|remove,NODE
+  trace=PATH start=empty           one life, from a file of lines MILLISECONDS,add|remove,NODE; public traces of spot
+                                   instances begin with no node (without start: with all, numbered from 0)
+  spares=N                         nodes beyond the grid
   policies.NAME.KEY=VALUE          as in policies.oobleck.restart_s=60; ~policies.NAME removes one (policies.py)
   lost=N draws=M                   plan after N failures, for M choices of the failed nodes
   head=false sequence=N flash=false workers=N plots=false
@@ -65,15 +69,15 @@ def require_answerable(settings: ClusterSettings) -> None:
     failures but does not fit a device.
     """
     setting = make_setting(settings)
-    if not settings.seeds and settings.trace is None:
+    if not settings.lives:
         return
     if not settings.policies:
         raise InvalidInput("policies is empty: leave at least one of them in")
     make_policies(settings.policies)
-    nodes = setting.problem.nodes
-    if settings.trace is not None:
-        _require_within(settings, read_trace(Path(settings.trace), nodes))
-    Cluster(setting).initial(frozenset(range(nodes)))
+    failures = traced(settings, setting)
+    if failures is not None:
+        _require_within(settings, failures)
+    Cluster(setting).initial(frozenset(range(setting.problem.nodes)))
 
 
 def _require_within(settings: ClusterSettings, failures: Failures) -> None:
@@ -97,25 +101,32 @@ def run_experiment(composed: ComposedCluster, directory: RunDirectory, shown: St
     """Live, plan, and write everything; lives that the folder holds already are not lived again."""
     settings, setting = composed.settings, make_setting(composed.settings)
     lives, rows = None, []
-    if settings.seeds or settings.trace is not None:
-        lives = _lives(settings, setting, directory, shown)
-        rows += [_life_row(settings, lives, name) for name in lives.runs]
+    if settings.lives:
+        failures = traced(settings, setting)
+        lives = _lives(settings, setting, failures, directory, shown)
+        told = remarks(settings, setting, failures)
+        rows += [_life_row(settings, lives, name, told.get(name)) for name in lives.runs]
     if settings.lost:
         rows += _plan_rows(settings, setting.problem, directory)
     tables = tables_of(settings, rows)
     directory.rows(rows)
     directory.text("table.txt", to_text(tables))
     directory.text("table.md", to_markdown(tables))
-    svgs = [] if lives is None or not settings.plots else _pictures(settings, lives, directory)
-    source = f"{provenance(settings)}; {commit() or 'outside a checkout'}"
-    directory.text("report.html", html_page(about(settings), source, tables, svgs, composed.yaml))
+    if lives is not None and settings.plots:
+        _write_pictures(settings, lives, directory)
     return Found(lives, rows)
 
 
-def _lives(settings: ClusterSettings, setting: ClusterSetting, directory: RunDirectory, shown: Stages | None) -> Lives:
+def _lives(
+    settings: ClusterSettings,
+    setting: ClusterSetting,
+    failures: Failures | None,
+    directory: RunDirectory,
+    shown: Stages | None,
+) -> Lives:
     policies = make_policies(settings.policies)
-    if settings.trace is not None:
-        return live_through(setting, policies, Path(settings.trace))
+    if failures is not None:
+        return live_through(setting, policies, failures)
     seeds = range(settings.first_seed, settings.first_seed + settings.seeds)
     if shown is not None:
         shown.expect(len(seeds) * len(policies))
@@ -129,15 +140,7 @@ def _lives(settings: ClusterSettings, setting: ClusterSetting, directory: RunDir
     return live(setting, policies, seeds, file=directory.path / RUNS, workers=settings.workers, tell=tell)
 
 
-def asked_of(settings: ClusterSettings) -> dict[str, Any]:
-    """What a row says was asked."""
-    names = (
-        "shape", "cluster", "grid", "microbatches", "tensor", "sequence", "flash", "head", "gb_per_s", "restart_s",
-    )  # fmt: skip
-    return {name: getattr(settings, name) for name in names}
-
-
-def _life_row(settings: ClusterSettings, lives: Lives, policy: str) -> Row:
+def _life_row(settings: ClusterSettings, lives: Lives, policy: str, remark: str | None) -> Row:
     conf = settings.policies[policy]
     given = {name: value for name, value in vars(conf).items() if value is not None and name != "policy"}
     asked = {
@@ -146,17 +149,11 @@ def _life_row(settings: ClusterSettings, lives: Lives, policy: str) -> Row:
         "kind": conf.policy.value,
         **given,
         **asked_of(settings),
-        **_failures_of(settings),
+        **failures_of(settings),
     }
     seed = settings.first_seed if settings.trace is None else 0
-    return _row(settings, asked, figures_of(lives, policy), None, seed)
-
-
-def _failures_of(settings: ClusterSettings) -> dict[str, Any]:
-    """Where the failures come from: seeds and rates, or a trace; then the rate is only what the policies expect."""
-    if settings.trace is not None:
-        return {"hours": settings.hours, "trace": settings.trace, "expected_rate_per_h": settings.rate_per_h}
-    return {name: getattr(settings, name) for name in ("hours", "rate_per_h", "repair_h", "trace", "seeds")}
+    row = _row(settings, asked, figures_of(lives, policy), None, seed)
+    return row if remark is None else msgspec.structs.replace(row, reason=remark)
 
 
 def _plan_rows(settings: ClusterSettings, problem: ReplanProblem, directory: RunDirectory) -> list[Row]:
@@ -219,14 +216,13 @@ def tables_of(settings: ClusterSettings, rows: Sequence[Row]) -> list[Table]:
     return tables
 
 
-def _pictures(settings: ClusterSettings, lives: Lives, directory: RunDirectory) -> list[str]:
+def _write_pictures(settings: ClusterSettings, lives: Lives, directory: RunDirectory) -> None:
     from experiments.cluster.pictures import lives_figure
     from experiments.plots import png_bytes, svg_text
 
     figure = lives_figure(lives, about(settings), settings.paper)
     directory.text("lives.svg", svg_text(figure))
     directory.binary("lives.png", png_bytes(figure))
-    return [svg_text(figure)]
 
 
 class ClusterStudy:
@@ -253,7 +249,8 @@ class ClusterStudy:
         start_anew(composed, directory)
         with stages() as shown:
             rows = run_experiment(composed, directory, shown).rows
-        return Ran(rows, tables_of(composed.settings, rows), spent=f"{time.perf_counter() - began:.1f} s; ")
+        tables = tables_of(composed.settings, rows)
+        return Ran(rows, tables, remark_lines(rows), f"{time.perf_counter() - began:.1f} s; ")
 
     def exit_code(self, rows: Sequence[Row]) -> int:
         """0, whatever the rows say."""
@@ -262,7 +259,9 @@ class ClusterStudy:
     def run_cell(self, cell: Cell[ComposedCluster]) -> list[Row]:
         """Lived through and planned, without progress."""
         require_answerable(cell.composed.settings)
-        return run_experiment(cell.composed, cell.folder, None).rows
+        rows = run_experiment(cell.composed, cell.folder, None).rows
+        keep_page(cell.folder)
+        return rows
 
     def objective(self, rows: Sequence[Row]) -> float:
         """Microseconds a sample of the policy that trains fastest, or the objective of the best plan."""
@@ -282,8 +281,8 @@ class ClusterStudy:
         """Nothing: each cell has its pictures."""
 
     def sweep_lines(self, rows: Sequence[Row]) -> list[str]:
-        """The cells at fault."""
-        return error_lines(rows)
+        """The cells at fault, and what is to be said of others."""
+        return [*error_lines(rows), *remark_lines(rows)]
 
     def sweep_exit_code(self, rows: Sequence[Row]) -> int:
         """0, whatever the cells say."""

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from experiments.cluster.settings import ClusterSettings, make_grid, make_model
 from solvers.replan.cluster import (
     ClusterSetting,
+    Failures,
     Policy,
     Progress,
     Repair,
@@ -60,7 +61,7 @@ def make_setting(settings: ClusterSettings) -> ClusterSetting:
     microbatches = settings.microbatches * grid.data
     problem = make_model(settings).problem(depth=grid.depth, data=grid.data, microbatches=microbatches)
     return ClusterSetting(
-        problem=msgspec.structs.replace(problem, data_parallel=None),
+        problem=msgspec.structs.replace(problem, data_parallel=None, nodes=grid.nodes + settings.spares),
         depth=grid.depth,
         data_parallel=grid.data,
         duration_us=round(settings.hours * HOUR_S * MICRO),
@@ -85,9 +86,15 @@ def live(
     return Lives(setting, {name: tuple(found.of(name)) for name in policies})
 
 
-def live_through(setting: ClusterSetting, policies: Mapping[str, Policy], trace: Path) -> Lives:
-    """One life, whose failures and returns a trace gives; raises `InvalidInput` naming a line that means nothing."""
-    failures = read_trace(trace, setting.problem.nodes)
+def traced(settings: ClusterSettings, setting: ClusterSetting) -> Failures | None:
+    """The failures of the trace; None without one. Raises `InvalidInput` naming a line that means nothing."""
+    if settings.trace is None:
+        return None
+    return read_trace(Path(settings.trace), setting.problem.nodes, settings.start.value)
+
+
+def live_through(setting: ClusterSetting, policies: Mapping[str, Policy], failures: Failures) -> Lives:
+    """One life, whose failures and returns are given."""
     found = campaign(setting, policies, [0], workers=1, failures={0: failures})
     return Lives(setting, {name: tuple(found.of(name)) for name in policies})
 

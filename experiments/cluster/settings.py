@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
 from typing import NamedTuple, cast
 
@@ -21,11 +22,19 @@ from solvers.replan.make import Trained
 # These classes are not frozen: Hydra fills their fields one override at a time (experiments/config.py).
 
 
+class Start(Enum):
+    """Which nodes are there when a trace begins."""
+
+    full = "full"
+    empty = "empty"
+
+
 @dataclass
 class ClusterSettings:
     """One experiment: a model on a cluster, and what is asked of it.
 
-    With `seeds` above 0 the policies train through `seeds` lives of the cluster (or through the trace, once); with
+    With `seeds` above 0 the policies train through `seeds` lives of the cluster (or through the trace, once, which
+    `start`s with all nodes or with none); `spares` are nodes beyond the grid, idle until one is needed. With
     `lost` above 0 the planners plan after `lost` failures, for each of `draws` choices of the failed nodes. `grid` is
     PIPELINESxDEPTH or PIPELINESxDEPTHxLAYERS before any failure, a node being `tensor` devices that fail as one;
     `microbatches` are those of a pipeline then. `paper` holds a paper's gains over policies, drawn beside ours.
@@ -49,6 +58,8 @@ class ClusterSettings:
     rate_per_h: float = 0.1
     repair_h: float | None = None
     trace: str | None = None
+    start: Start = Start.full
+    spares: int = 0
     policies: dict[str, PolicyConf] = field(default_factory=dict)
     paper: dict[str, float] = field(default_factory=dict)
     lost: int = 0
@@ -72,6 +83,7 @@ class ClusterSettings:
             ("rate_per_h", 1e-9, 1e3),
             ("repair_h", 1e-3, 1e5),
             ("lost", 0, 100_000),
+            ("spares", 0, 100_000),
             ("draws", 1, 1000),
             ("workers", 1, 256),
         ):
@@ -81,6 +93,11 @@ class ClusterSettings:
         names_a_folder(self.name)
         if self.kind != CLUSTER:
             raise InvalidInput(f"kind is {self.kind!r}, but this experiment is of the kind {CLUSTER!r}: leave it out")
+
+    @property
+    def lives(self) -> bool:
+        """Whether policies train through failures."""
+        return bool(self.seeds) or self.trace is not None
 
 
 class ComposedCluster(NamedTuple):
@@ -132,8 +149,14 @@ def make_grid(settings: ClusterSettings) -> Grid:
         raise InvalidProblem(f"lost is {settings.lost}, but the grid has {grid.nodes} nodes: leave at least one alive")
     if not settings.seeds and not settings.lost and settings.trace is None:
         raise InvalidInput("nothing is asked: give seeds=N to train through failures, or lost=N to plan after them")
+    if settings.trace is not None and Path(settings.trace).is_dir():
+        raise InvalidInput(f"the trace {settings.trace} is a folder: give the path of a CSV file, or leave trace out")
     if settings.trace is not None and not Path(settings.trace).is_file():
         raise InvalidInput(f"there is no trace {settings.trace}: give the path of a CSV file, or leave trace out")
+    if settings.start is Start.empty and settings.trace is None:
+        raise InvalidInput("start is empty, but no node would ever come: give trace=FILE, or start=full")
+    if settings.spares and not settings.lives:
+        raise InvalidInput(f"spares is {settings.spares}, but nothing trains through failures: give seeds=N or trace")
     return grid
 
 

@@ -27,7 +27,17 @@ def lives_table(rows: Sequence[Row], about: str) -> Table:
         "policy", "samples/s: p5", "p50", "p95", "mean ± 95 %", "first over: p5", "p50", "p95", "mean", "95 %",
         "training", "transition", "lost", "stopped", "decisions", "longest (ms)",
     )  # fmt: skip
-    return Table(f"Lives: {about}", head, tuple(_life(row) for row in chosen), LIVES_NOTE)
+    note = " ".join([LIVES_NOTE, *(f"{line[:1].upper()}{line[1:]}." for line in remark_lines(chosen))])
+    return Table(f"Lives: {about}", head, tuple(_life(row) for row in chosen), note)
+
+
+def remark_lines(rows: Sequence[Row]) -> list[str]:
+    """The remarks that rows hold, one line for each, with the policies that it is said of."""
+    said: dict[str, list[str]] = {}
+    for row in rows:
+        if row.asked.get("what") == LIVES and row.outcome == "ok" and row.reason is not None:
+            said.setdefault(row.reason, []).append(str(row.asked["policy"]))
+    return [f"{', '.join(dict.fromkeys(policies))}: {reason}" for reason, policies in said.items()]
 
 
 def _life(row: Row) -> tuple[str, ...]:
@@ -94,3 +104,17 @@ def _by_cell(rows: Sequence[Row], axes: Sequence[str]) -> Mapping[str, list[Row]
         label = ", ".join(f"{axis_name(axis)} {shown(row.asked.get(axis))}" for axis in axes)
         found.setdefault(label, []).append(row)
     return found
+
+
+def tables_of_rows(rows: Sequence[Row]) -> list[Table]:
+    """Lives and plans of one experiment, of its rows alone."""
+    asked = rows[0].asked
+    about = f"{asked['shape']} on {asked['grid']} (pipelines x stages)"
+    tables = []
+    lives = [row.asked for row in rows if row.asked["what"] == LIVES]
+    if lives:
+        spent = f"{lives[0]['seeds']} times " if lives[0].get("seeds") else ""
+        tables.append(lives_table(rows, f"{about}, {spent}{lives[0]['hours']:g} h"))
+    if any(row.asked["what"] == PLANS for row in rows):
+        tables.append(plans_table(rows, ["grid", "lost"], about))
+    return tables

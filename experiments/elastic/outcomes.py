@@ -160,3 +160,8 @@ def _ms(value_us: float | None) -> str:
 
 def _yes(value: bool | None) -> str:
     return NOTHING if value is None else "yes" if value else "NO"
+
+
+def tables_of_rows(rows: Sequence[Row]) -> list[Table]:
+    """What each training came to."""
+    return [table for row in rows for table in tables_of(row)]

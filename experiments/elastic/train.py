@@ -16,7 +16,8 @@ from experiments.elastic.outcomes import Compared, is_as_promised, row_of, table
 from experiments.elastic.pictures import draw, title
 from experiments.elastic.settings import ROOT, ComposedElastic, ElasticSettings, read_elastic_settings
 from experiments.progress import stages
-from experiments.run_directory import CONFIG, RunDirectory, interrupted, open_run
+from experiments.reporting.keep import interrupted, keep_page
+from experiments.run_directory import CONFIG, RunDirectory, open_run
 from experiments.tables import to_markdown, to_text
 from experiments.training.compare import print_rows
 from runtime.elastic import Options, Outcome, load_job, parse_kills, train, train_alone
@@ -52,6 +53,7 @@ def main(argv: Sequence[str]) -> int:
         return interrupted(directory)
     finally:
         directory.remove_if_empty()
+    keep_page(directory)
     print_rows(Console(), [row], tables_of(row), directory)  # what went wrong on the way was said at once, as a warning
     return 0 if is_as_promised(row) else 1
 

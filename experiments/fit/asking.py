@@ -1,7 +1,9 @@
 """One call of `bayplan fit`: from a program or a shape, a machine and a budget to the answer."""
 
+import sys
 from dataclasses import dataclass, field, replace
 
+from experiments.commands.questions import unit_questions
 from experiments.fit.answer import TECHNIQUES, Answer, Row, Technique
 from experiments.fit.judge import Asked, Budget, allocated_peak
 from experiments.fit.outside import Outside, outside_of
@@ -51,7 +53,10 @@ class Question:
         if self.budget is None:
             amount, how = device - outside.bytes, "the device's memory less what no tensor owns"
         else:
-            amount, how = parse_budget(self.budget, allocated_peak(plain.events)), "as given by --budget"
+            peak = allocated_peak(plain.events)
+            amount, how = parse_budget(self.budget, peak), "as given by --budget"
+            for question in unit_questions(self.budget, amount, peak):  # above the peak is what fit may be asked
+                print(f"bayplan: warning: {question}", file=sys.stderr)
         if amount < 1 and self.outside_bytes is not None and self.budget is None:
             raise InvalidInput(
                 f"--outside is {show_bytes(outside.bytes)}, but the whole device has {show_bytes(device)}: give less "

@@ -2,8 +2,9 @@
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -11,8 +12,10 @@ from experiments.command_line import run
 from experiments.graphs.budgets import budgets
 from experiments.graphs.cell import Asked
 from experiments.graphs.names import by_name
-from experiments.graphs.page import gap_page, race_page, tiny_page
+from experiments.graphs.page import gap_page, pairs_page, race_page, shares_page, tiny_page
+from experiments.graphs.pairs import pairs
 from experiments.graphs.race import GRAPHS, questions, race
+from experiments.graphs.shares import shares
 from experiments.graphs.store import Store
 from experiments.graphs.tiny import COUNT, rows
 from solvers.ir.codec import problem_to_raw, write_json
@@ -53,17 +56,40 @@ def _gaps(place: Path, asked: dict[str, Asked], kept: bool, label: str) -> str:
 
 def _tiny(folder: Path, kept: bool) -> str:
     place = folder / "tiny.jsonl"
-    known = [json.loads(text) for text in place.read_text().splitlines()] if place.exists() else []
+    known = _lines(place)
     feasible = sum(row["optimum"] is not None for row in known)
+    return tiny_page(_grown(place, rows(known[-1]["seed"] + 1 if known else 0, 0 if kept else COUNT - feasible)))
+
+
+def _pairs(folder: Path, kept: bool) -> str:
+    place = folder / "pairs.jsonl"
+    known = {(row["solver"], row["instance"]) for row in _lines(place)}
+    return pairs_page(_grown(place, () if kept else pairs(known)))
+
+
+def _shares(folder: Path, kept: bool) -> str:
+    place = folder / "shares.jsonl"
+    return shares_page(_grown(place, () if kept else shares({row["instance"] for row in _lines(place)})))
+
+
+def _lines(place: Path) -> list[dict[str, Any]]:
+    return [json.loads(text) for text in place.read_text().splitlines()] if place.exists() else []
+
+
+def _grown(place: Path, more: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows that are there, and these, each written as it comes."""
+    known = _lines(place)
     with place.open("a") as file:
-        for row in rows(known[-1]["seed"] + 1 if known else 0, 0 if kept else COUNT - feasible):
+        for row in more:
             file.write(json.dumps(row, separators=(",", ":")) + "\n")
             file.flush()
             known.append(row)
-    return tiny_page(known)
+    return known
 
 
-STUDIES: dict[str, Callable[[Path, bool], str]] = {"race": _race, "budgets": _budgets, "traced": _traced, "tiny": _tiny}
+STUDIES: dict[str, Callable[[Path, bool], str]] = {
+    "race": _race, "budgets": _budgets, "traced": _traced, "tiny": _tiny, "pairs": _pairs, "shares": _shares,
+}  # fmt: skip
 
 
 @click.group("graphs", help=__doc__)

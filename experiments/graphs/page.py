@@ -5,6 +5,7 @@ from statistics import median
 from typing import Any
 
 from experiments.graphs.race import QUICK_S, RIVAL_S, RIVALS, TIME_S, WORSE
+from solvers.check.proof import NOTHING
 
 Row = Mapping[str, Any]
 
@@ -74,6 +75,40 @@ def tiny_page(rows: Sequence[Row]) -> str:
         f"{sum(row['proven'] for row in rows)} of {len(rows)}.",
         "",
     ])  # fmt: skip
+
+
+def pairs_page(rows: Sequence[Row]) -> str:
+    """Which answers with the same work differ where other processes take the machine's time."""
+    told = [
+        f"{len(rows)} pairs of answers with the same `--work` and seed, the second beside processes that only burn "
+        f"time: {sum(row['same'] for row in rows)} the same in everything but the time.",
+        "",
+        _head(("solver", "instance", "work", "status", "same", "s", "s beside others")),
+    ]
+    for row in rows:
+        told.append(_line((
+            row["solver"], row["instance"], row["work"], row["status"], "yes" if row["same"] else "no",
+            row["calm_s"], row["busy_s"],
+        )))  # fmt: skip
+    return "\n".join([*told, ""])
+
+
+def shares_page(rows: Sequence[Row]) -> str:
+    """Of each kind, how many claims the judge proves; then each claim."""
+    told = ["What a solver claims of instances, shipped and drawn at random, and what the judge proves of it.", ""]
+    told.append(_head(("kind", "solver", "shipped: proven of claimed", "drawn: proven of claimed")))
+    for kind in sorted({row["kind"] for row in rows}):
+        some = [row for row in rows if row["kind"] == kind]
+        solvers = ", ".join(sorted({row["solver"] for row in some}))
+        told.append(_line((kind, solvers, *(_proven(some, drawn) for drawn in (False, True)))))
+    told += ["", _head(("instance", "status", "claim", "s"))]
+    told += [_line((row["instance"], row["status"], row["claim"], row["spent_s"])) for row in rows]
+    return "\n".join([*told, ""])
+
+
+def _proven(rows: Sequence[Row], drawn: bool) -> str:
+    claims = [row["proven"] for row in rows if row["drawn"] is drawn and row["claim"] != NOTHING]
+    return f"{sum(claims)} of {len(claims)}"
 
 
 def _over(row: Row, key: str) -> str:

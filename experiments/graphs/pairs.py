@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -24,9 +24,11 @@ PAIRS = (
 BURN = "while True: pass"
 
 
-def pairs() -> Iterator[dict[str, Any]]:
-    """A row for each pair."""
+def pairs(known: Collection[tuple[str, str]] = ()) -> Iterator[dict[str, Any]]:
+    """A row for each pair but those of a solver and an instance that are `known`."""
     for solver, name, work in PAIRS:
+        if (solver, name) in known:
+            continue
         problem: Problem = read_problem(SHIPPED / name)[0] if name.endswith(".json") else by_name(name)
         calm, calm_s = _answer(solver, problem, work)
         with burning(os.cpu_count() or 1):

@@ -23,7 +23,8 @@ from experiments.layout.training import (
 )
 from experiments.plots import png_bytes, svg_text
 from experiments.progress import stages
-from experiments.run_directory import CONFIG, RunDirectory, interrupted, open_run
+from experiments.reporting.keep import interrupted, keep_page
+from experiments.run_directory import CONFIG, RunDirectory, open_run
 from experiments.tables import Table, to_markdown, to_text
 from experiments.training.compare import print_rows
 from experiments.worlds import load_hardware
@@ -56,6 +57,7 @@ def main(argv: Sequence[str]) -> int:
         return interrupted(directory)
     finally:
         directory.remove_if_empty()
+    keep_page(directory)
     print_rows(Console(), rows, tables_of(rows), directory)
     planned = [row for row in rows if row.asked["policy"] in composed.settings.policies]
     return 1 if any(map(broken, rows)) or all(row.outcome != "ok" for row in planned) else 0

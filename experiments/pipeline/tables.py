@@ -135,3 +135,15 @@ def _cell(row: Row | None) -> str:
 
 def _gap(row: Row | None) -> str:
     return NOTHING if row is None else _percent(row.figures.get("gap"))
+
+
+def tables_of_rows(rows: Sequence[Row]) -> list[Table]:
+    """The systems, and the stages of the fastest one, of rows alone."""
+    asked = rows[0].asked
+    about = (
+        f"{asked['shape']} on {asked['cluster']}, tensor {asked['tensor']}, pipeline {asked['pipeline']}, "
+        f"{asked['microbatches']} microbatches of {asked['microbatch']} × {asked['sequence']}"
+    )
+    done = [row for row in rows if row.outcome == "ok"]
+    fastest = max(done, key=lambda row: row.figures["samples_per_s"], default=None)
+    return [system_table(rows, about), *([] if fastest is None else [stage_table(fastest)])]

@@ -69,14 +69,14 @@ def _grown(place: Testbed, shape: ModelShape, most: int) -> dict[str, float]:
         def one(layers: int) -> bool:
             if layers not in problems:
                 problems[layers] = place.problem(_of(shape, layers), place.ranks)
-            return _can_hold(system, problems[layers])
+            return can_hold(system, problems[layers])
 
         return one
 
     return {system: _billions(_of(shape, largest(holds(system), most))) for system in SYSTEMS}
 
 
-def _can_hold(system: str, problem: LayoutProblem) -> bool:
+def can_hold(system: str, problem: LayoutProblem) -> bool:
     """Whether the system's smallest plan fits: of the baselines all have everything offloaded and checkpointed."""
     if system == PROTRAIN:
         return fits(instance(problem), smallest_plan(problem))

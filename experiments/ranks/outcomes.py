@@ -165,3 +165,8 @@ def _share(part_us: float | None, whole_us: float) -> str:
 
 def _yes(value: bool) -> str:
     return "yes" if value else "NO"
+
+
+def tables_of_rows(rows: Sequence[Row]) -> list[Table]:
+    """The ranks of each run."""
+    return [table_of(row) for row in rows]

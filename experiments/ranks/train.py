@@ -16,7 +16,8 @@ from experiments.ranks.programs import Job, Trained, train
 from experiments.ranks.record import figures_of_rank
 from experiments.ranks.reference import reference
 from experiments.ranks.settings import ROOT, Carrier, ComposedRanks, RanksSettings, read_ranks_settings
-from experiments.run_directory import CONFIG, RunDirectory, interrupted, open_run
+from experiments.reporting.keep import interrupted, keep_page
+from experiments.run_directory import CONFIG, RunDirectory, open_run
 from experiments.tables import to_markdown, to_text
 from experiments.training.compare import print_rows
 from experiments.worlds import load_hardware
@@ -53,6 +54,7 @@ def main(argv: Sequence[str]) -> int:
         return interrupted(directory)
     finally:
         directory.remove_if_empty()
+    keep_page(directory)
     print_rows(Console(), [row], [table_of(row)], directory)
     return 0 if equal_in_all(row) else 1
 

@@ -19,7 +19,8 @@ from experiments.recompute.prediction import predict
 from experiments.recompute.programs import Job, Trained, train
 from experiments.recompute.settings import ROOT, ComposedRecompute, read_recompute_settings
 from experiments.recompute.step_log import StepLog, with_forwards
-from experiments.run_directory import CONFIG, RunDirectory, interrupted, open_run
+from experiments.reporting.keep import interrupted, keep_page
+from experiments.run_directory import CONFIG, RunDirectory, open_run
 from experiments.tables import to_markdown, to_text
 from experiments.training.compare import print_rows
 from experiments.worlds import load_hardware
@@ -50,6 +51,7 @@ def main(argv: Sequence[str]) -> int:
         return interrupted(directory)
     finally:
         directory.remove_if_empty()
+    keep_page(directory)
     print_rows(Console(), rows, tables_of(rows), directory)
     return 1 if any(map(broken, rows)) or all(row.outcome != "ok" for row in rows[1:]) else 0
 

@@ -33,6 +33,7 @@ class Cell:
     seconds: float = 0.0
     commit: str | None = None
     stored: bool = False
+    kept: bool = False
 
 
 @dataclass
@@ -40,6 +41,7 @@ class Cells:
     """What a compute function is given: a store of its cells, the declared inputs, and the seed.
 
     `folder` belongs to one state of code, parameters and inputs. `done` lists the cells of this run in their order.
+    `kept` are cells that an earlier state computed, by `cell_hash`: they stand in for what is not stored.
     `interrupted` says whether Ctrl-C was pressed, even where a solver took it for a wish to end early.
     """
 
@@ -51,13 +53,14 @@ class Cells:
     stages: Stages | None = None
     interrupted: Callable[[], bool] = lambda: False
     done: list[Cell] = field(default_factory=list)
+    kept: Mapping[str, Cell] = field(default_factory=dict)
 
     def get(self, key: Mapping[str, Any], compute: Callable[..., Any], *arguments: Any) -> Any:
         """The stored value for this key, or `compute(*arguments)`; None where computing it fails, which is noted.
 
         The value must be JSON: None, numbers, strings, lists, dicts (msgspec records become dicts).
         """
-        cell = self._stored(key)
+        cell = self._stored(key) or self.kept.get(cell_hash(key))
         if cell is None:
             if self.stages is not None:
                 self.stages.say(f"{self.name}: {' '.join(map(str, key.values()))}")
@@ -106,7 +109,7 @@ class Cells:
         return cell
 
     def _place(self, key: Mapping[str, Any]) -> Path:
-        return self.folder / f"{canonical_sha256(dict(key))[:24]}.json"
+        return self.folder / f"{cell_hash(key)}.json"
 
     def _stored(self, key: Mapping[str, Any]) -> Cell | None:
         place = self._place(key)
@@ -127,6 +130,11 @@ class Cells:
         if self.interrupted():  # an engine that was stopped gives its best so far, which is not the cell's value
             raise KeyboardInterrupt
         return self.store(key, value, time.perf_counter() - began)
+
+
+def cell_hash(key: Mapping[str, Any]) -> str:
+    """What a cell is found by."""
+    return canonical_sha256(dict(key))[:24]
 
 
 def _plain(value: Any) -> Any:

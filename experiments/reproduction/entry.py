@@ -20,12 +20,16 @@ How = Literal["executed", "sim-executed", "simulated", "solved", "arithmetic", "
 Text = Annotated[str, msgspec.Meta(min_length=1)]
 
 
-class Claim(Record, frozen=True, kw_only=True):
-    """What the paper states: a value, a range, or one end of a range ("up to", "less than")."""
+class Claim(Record, frozen=True, kw_only=True, omit_defaults=True):
+    """What the paper states: a value, a range, or one end of a range ("up to", "less than").
+
+    `derived`: how the number follows from what is printed, where it is not printed itself.
+    """
 
     value: float | None = None
     low: float | None = None
     high: float | None = None
+    derived: Text | None = None
 
     def __post_init__(self) -> None:
         ends = self.low is not None or self.high is not None

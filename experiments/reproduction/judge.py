@@ -9,8 +9,8 @@ from solvers.ir.errors import InvalidInput
 from solvers.ir.fields import Record
 
 REPRODUCED, WITHIN, HOLDS, DIFFERS = "reproduced", "within range", "shape holds", "differs"
-OURS_ONLY, FAILED, PAPER_ONLY = "ours only", "failed", "paper only"
-VERDICTS = (REPRODUCED, WITHIN, HOLDS, DIFFERS, OURS_ONLY, FAILED, PAPER_ONLY)
+BRACKETED, OURS_ONLY, FAILED, PAPER_ONLY = "bracketed", "ours only", "failed", "paper only"
+VERDICTS = (REPRODUCED, HOLDS, BRACKETED, WITHIN, DIFFERS, PAPER_ONLY, OURS_ONLY, FAILED)
 NO_REASON = "reason not known yet"
 SHOWN = 3
 """Broken places that a reason lists."""
@@ -102,7 +102,8 @@ def deviations(paper: Claim, ours: Interval) -> tuple[float, ...]:
 def _verdict(paper: Claim, ours: Interval, deviation: tuple[float, ...], tolerance: float) -> str:
     close = all(abs(one) <= tolerance for one in deviation)
     if paper.value is not None:
-        return REPRODUCED if close else DIFFERS
+        between = ours[0] <= paper.value <= ours[1]
+        return REPRODUCED if close else BRACKETED if between else DIFFERS
     both = paper.low is not None and paper.high is not None
     if both and close and ours[0] != ours[1]:
         return REPRODUCED

@@ -8,6 +8,7 @@ from experiments.reproduction.entry import Claim, Entry
 from experiments.reproduction.judge import DIFFERS, FAILED, VERDICTS, Judged
 from experiments.reproduction.result import Interval, Series, Value
 from experiments.reproduction.run import Outcome
+from experiments.reproduction.score import score_table
 from experiments.tables import NOTHING, Table, to_markdown
 
 HEAD = ("quantity or claim", "place", "paper", "ours", "deviation", "verdict")
@@ -19,11 +20,11 @@ def tables_of(outcome: Outcome) -> list[Table]:
 
 
 def verdict_table(outcome: Outcome) -> Table:
-    """One line for each quantity and claim; reasons are numbered and stand below."""
+    """One line for each quantity and claim; reasons and derivations are numbered and stand below."""
     reasons = _reasons(outcome.rows)
     body = tuple(_line(one, reasons) for one in outcome.rows)
     entry = outcome.entry
-    return Table(f"{outcome.name}: {entry.title} ({entry.place}; {entry.how})", HEAD, body, _listed(reasons))
+    return Table(f"{outcome.name}: {entry.title} ({entry.place}; {outcome.how})", HEAD, body, _listed(reasons))
 
 
 def value_tables(outcome: Outcome) -> list[Table]:
@@ -48,10 +49,12 @@ def summary_table(outcomes: Sequence[Outcome]) -> Table:
     counts = [Counter(one.verdict for one in outcome.rows) for outcome in outcomes]
     present = [verdict for verdict in VERDICTS if any(count[verdict] for count in counts)]
     body = tuple(
-        (outcome.name, outcome.entry.place, outcome.entry.how, *(str(count[verdict] or NOTHING) for verdict in present))
+        (outcome.name, outcome.entry.place, outcome.how, *(str(count[verdict] or NOTHING) for verdict in present))
         for outcome, count in zip(outcomes, counts, strict=True)
     )
     note = f"Rows by verdict; {sum(sum(count.values()) for count in counts)} in all."
+    kept = [f"{outcome.name}: {outcome.kept.sentence()}" for outcome in outcomes if outcome.kept is not None]
+    note += f" Kept: {'; '.join(kept)}." if kept else ""
     return Table("The papers' figures beside ours", ("entry", "place", "how", *present), body, note)
 
 
@@ -77,8 +80,13 @@ def page(outcome: Outcome) -> str:
 
 def summary_page(outcomes: Sequence[Outcome]) -> str:
     """The summary of a run over several entries."""
+    return to_markdown(summary_tables(outcomes))
+
+
+def summary_tables(outcomes: Sequence[Outcome]) -> list[Table]:
+    """The score, the verdicts of each entry, and what differs."""
     differences = difference_table(outcomes)
-    return to_markdown([summary_table(outcomes), *([differences] if differences else [])])
+    return [score_table(outcomes), summary_table(outcomes), *([differences] if differences else [])]
 
 
 def show_number(value: float) -> str:
@@ -113,7 +121,12 @@ def show_claim(claim: Claim | None, unit: str) -> str:
 
 
 def _reasons(rows: Sequence[Judged]) -> list[str]:
-    return list(dict.fromkeys(one.reason for one in rows if one.reason is not None))
+    found = [text for one in rows for text in (_derivation(one.paper), one.reason) if text is not None]
+    return list(dict.fromkeys(found))
+
+
+def _derivation(claim: Claim | None) -> str | None:
+    return None if claim is None or claim.derived is None else f"not printed, derived: {claim.derived}"
 
 
 def _listed(reasons: Sequence[str]) -> str:
@@ -123,7 +136,8 @@ def _listed(reasons: Sequence[str]) -> str:
 def _line(judged: Judged, reasons: Sequence[str]) -> tuple[str, ...]:
     mark = "" if judged.reason is None else f" [{reasons.index(judged.reason) + 1}]"
     deviation = ", ".join(f"{100 * one:+.1f} %" for one in judged.deviation) or NOTHING
-    paper = show_claim(judged.paper, judged.unit)
+    paper, derivation = show_claim(judged.paper, judged.unit), _derivation(judged.paper)
+    paper += "" if derivation is None else f", derived [{reasons.index(derivation) + 1}]"
     return judged.name, judged.place, paper, _ours(judged), deviation, judged.verdict + mark
 
 
@@ -152,6 +166,8 @@ def _origin(outcome: Outcome) -> str:
     on = f"{made['cores']}-core {made['processor']}, Python {made['python']}" if made else NOTHING
     lines = [("system", entry.system), ("place in the paper", entry.place), ("how obtained", entry.how)]
     lines += [("command", f"`{outcome.command}`"), ("commit", outcome.commit or NOTHING), ("computed on", on)]
+    lines += [("content", f"`{outcome.content}`")] if outcome.content is not None else []
+    lines += [("kept", outcome.kept.sentence())] if outcome.kept is not None else []
     used = [("hardware files", entry.hardware), ("model files", entry.models), ("other files", entry.reads)]
     lines += [(name, ", ".join(f"`{file}`" for file in files)) for name, files in used if files]
     lines += [("parameters", f"`{json.dumps(entry.parameters)}`")] if entry.parameters else []

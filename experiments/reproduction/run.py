@@ -16,23 +16,29 @@ from experiments.progress import Stages
 from experiments.reproduction.cells import Cell, Cells, failure_sentence
 from experiments.reproduction.entry import SHIPPED, Entry
 from experiments.reproduction.judge import FAILED, Judged, judge
+from experiments.reproduction.kept import Kept, KeptCells, kept_cells
 from experiments.reproduction.result import Result
-from experiments.reproduction.sources import code_digest, files_digest
+from experiments.reproduction.sources import ROOT, code_digest, files_digest
 from experiments.rows import commit
 from solvers.ir import InvalidInput, Row
 from solvers.ir.names import unknown
 
 CACHE = Path("runs") / "table"
+KEPT = ROOT / "experiments" / "results" / "tables"
 RESULT = {"result": "whole"}
 """The key under which a whole result is stored."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """How tables are made: from which entries, with which seed, and whether the cache counts."""
+    """How tables are made: from which entries, with which seed, and whether the cache counts.
+
+    `kept`: the folder of kept results, from which long entries may take their cells.
+    """
 
     folder: Path = SHIPPED
     cache: Path = CACHE
+    kept: Path | None = None
     seed: int = 0
     fresh: bool = False
     interrupted: Callable[[], bool] = lambda: False
@@ -40,7 +46,10 @@ class Options:
 
 @dataclass(frozen=True)
 class Outcome:
-    """One entry with its verdicts; `cells` are those behind the result, in their order."""
+    """One entry with its verdicts; `cells` are those behind the result, in their order.
+
+    `content` is the hash of what decides its values, where they were computed; `kept` tells of kept cells among them.
+    """
 
     name: str
     entry: Entry
@@ -51,6 +60,13 @@ class Outcome:
     seed: int = 0
     commit: str | None = None
     machine: Mapping[str, Any] = field(default_factory=dict)
+    content: str | None = None
+    kept: Kept | None = None
+
+    @property
+    def how(self) -> str:
+        """How ours was obtained, and whether from kept cells."""
+        return self.entry.how if self.kept is None else f"{self.entry.how}, kept"
 
     @property
     def command(self) -> str:
@@ -70,15 +86,26 @@ def run_entry(name: str, entry: Entry, options: Options, stages: Stages | None =
     if entry.compute is None:
         return Outcome(name, entry, tuple(judge(entry, None)), seed=options.seed, commit=commit(), machine=machine())
     try:
-        cells = _cells(name, entry, options, stages)
+        content = cache_key(entry, options.seed)
+        known = _known(name, entry, options)
+        cells = _cells(name, entry, options, stages, content, known)
         result, made = _result(entry, cells)
     except InvalidInput as error:
         return _failed(name, entry, options, str(error))
     except Exception as error:
         return _failed(name, entry, options, failure_sentence(error))
-    rows = tuple(judge(entry, result))
+    kept = known.used(cells.done, content)
     return Outcome(
-        name, entry, rows, result, None, tuple(cells.done), options.seed, made.get("commit"), made.get("machine", {})
+        name=name,
+        entry=entry,
+        rows=tuple(judge(entry, result)),
+        result=result,
+        cells=tuple(cells.done),
+        seed=options.seed,
+        commit=made.get("commit"),
+        machine=made.get("machine", {}),
+        content=content if kept is None else known.content,
+        kept=kept,
     )
 
 
@@ -98,16 +125,26 @@ def cache_key(entry: Entry, seed: int) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:24]
 
 
-def _cells(name: str, entry: Entry, options: Options, stages: Stages | None) -> Cells:
-    folder = options.cache / name / cache_key(entry, options.seed)
-    cells = Cells(folder, name, options.seed, entry.hardware, entry.models, stages, options.interrupted)
+def _known(name: str, entry: Entry, options: Options) -> KeptCells:
+    """The kept cells of a long entry; none of others, and where nothing kept is wanted."""
+    if options.kept is None or options.fresh:
+        return KeptCells()
+    known = kept_cells(options.kept, entry.system, name, options.seed)
+    return known if known.long else KeptCells()
+
+
+def _cells(name: str, entry: Entry, options: Options, stages: Stages | None, content: str, known: KeptCells) -> Cells:
+    folder = options.cache / name / content
+    cells = Cells(
+        folder, name, options.seed, entry.hardware, entry.models, stages, options.interrupted, kept=known.cells
+    )
     if options.fresh:
         cells.forget()
     return cells
 
 
 def _result(entry: Entry, cells: Cells) -> tuple[Result, dict[str, Any]]:
-    """The stored result, or a computed one, which is stored if none of its cells failed."""
+    """The stored result, or a computed one, which is stored if its cells were all computed here and none failed."""
     stored = cells.peek(RESULT)
     if stored is not None:
         cells.done += cells.recall(stored["cells"])
@@ -115,6 +152,9 @@ def _result(entry: Entry, cells: Cells) -> tuple[Result, dict[str, Any]]:
     result = compute_function(entry)(cells, **entry.parameters)
     if not isinstance(result, Result):
         raise InvalidInput(f"{entry.compute} returned {type(result).__name__}: it must return a Result")
+    if any(cell.kept for cell in cells.done):
+        commits = dict.fromkeys(cell.commit for cell in cells.done if cell.commit is not None)
+        return result, {"commit": next(iter(commits), None)}
     made = {"commit": commit(), "machine": machine()}
     if not any(cell.failure for cell in cells.done):
         keys = [dict(cell.key) for cell in cells.done]
@@ -148,7 +188,7 @@ def _failed(name: str, entry: Entry, options: Options, sentence: str) -> Outcome
 
 def _row(outcome: Outcome, judged: Judged) -> Row:
     raw = msgspec.json.decode(msgspec.json.encode(judged))
-    asked = {"system": outcome.entry.system, "quantity": raw.pop("name"), "place": raw.pop("place")}
+    asked = {**_asked(outcome), "quantity": raw.pop("name"), "place": raw.pop("place")}
     return Row(
         experiment=outcome.name,
         asked=asked,
@@ -164,7 +204,7 @@ def _row(outcome: Outcome, judged: Judged) -> Row:
 def _cell_row(outcome: Outcome, cell: Cell) -> Row:
     return Row(
         experiment=outcome.name,
-        asked={"system": outcome.entry.system, "cell": dict(cell.key)},
+        asked={**_asked(outcome), "cell": dict(cell.key)},
         outcome="ok" if cell.failure is None else "error",
         figures={} if cell.failure is not None else {"value": cell.value, "seconds": round(cell.seconds, 6)},
         provenance=provenance(outcome),
@@ -174,10 +214,17 @@ def _cell_row(outcome: Outcome, cell: Cell) -> Row:
     )
 
 
+def _asked(outcome: Outcome) -> dict[str, Any]:
+    """What all rows of an entry were asked."""
+    asked: dict[str, Any] = {"system": outcome.entry.system}
+    asked |= {} if outcome.content is None else {"content": outcome.content}
+    return asked if outcome.kept is None else {**asked, "kept": msgspec.to_builtins(outcome.kept)}
+
+
 def provenance(outcome: Outcome) -> str:
     """How the figures were obtained, from which files, and by which command."""
     entry = outcome.entry
     used = [f"hardware {', '.join(entry.hardware)}"] if entry.hardware else []
     used += [f"models {', '.join(entry.models)}"] if entry.models else []
     used += [f"files {', '.join(entry.reads)}"] if entry.reads else []
-    return "; ".join([entry.how, *used, outcome.command])
+    return "; ".join([outcome.how, *used, outcome.command])

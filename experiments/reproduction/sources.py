@@ -1,8 +1,9 @@
 """What a result was computed from: a hash of our modules behind a compute function, and of the files it reads.
 
 Code counts as its syntax tree without docstrings, so that comments, layout and words do not spoil a cache. Followed
-are imports at any depth of a module, lazy ones too, and strings of the form `solvers.room:Class` (the planner's
-registry). Libraries from outside and the framework itself are not part of it.
+are imports at any depth of a module, lazy ones too, and strings of the form `solvers.room:Class` (registries). What
+runs on a simulated device depends on the native sources as well. Libraries from outside and the framework itself are
+not part of it.
 """
 
 import ast
@@ -18,13 +19,20 @@ from solvers.ir.errors import InvalidInput
 ROOT = Path(__file__).resolve().parents[2]
 OURS = ("solvers", "runtime", "experiments", "tests")
 FRAMEWORK = "experiments.reproduction"
+REGISTRY, TYPES = "solvers.kinds", "solvers.ir"
+"""The registry of kinds, and the room that looks its own types up there and nothing else: for that room alone the
+registry leads nowhere else, or every result would depend on every solver."""
+NATIVE, NATIVE_USERS = ("csrc/**/*.cpp", "csrc/**/*.h"), "runtime"
 LAZY = re.compile(r"((?:solvers|runtime|experiments|tests)(?:\.\w+)*):\w+")
 
 
 @cache
 def code_digest(module: str, root: Path = ROOT) -> str:
     """The hash of a module's code and of everything of ours that it imports, transitively."""
-    lines = [f"{name} {_tree_digest(path)}" for name, path in sorted(closure(module, root).items())]
+    modules = closure(module, root)
+    lines = [f"{name} {_tree_digest(path)}" for name, path in sorted(modules.items())]
+    if any(_within(name, NATIVE_USERS) for name in modules):
+        lines.append(f"native {_native_digest(root)}")
     return _digest("\n".join(lines))
 
 
@@ -33,16 +41,24 @@ def closure(module: str, root: Path = ROOT) -> dict[str, Path]:
     if _file_of(module, root) is None:
         raise InvalidInput(f"there is no module {module}: correct `compute`, or write it")
     found: dict[str, Path] = {}
-    waiting = [module]
+    _follow([module], found, root, followed=False)
+    if REGISTRY in found and _asked(module, found, root):
+        _follow(list(_imports(found[REGISTRY], REGISTRY, root)), found, root, followed=True)
+    return found
+
+
+def _follow(waiting: list[str], found: dict[str, Path], root: Path, followed: bool) -> None:
+    """Add what the waiting modules reach; `followed`: the registry has been opened to all that it names."""
     while waiting:
         name = waiting.pop()
         path = _file_of(name, root)
         if path is None or name in found or _within(name, FRAMEWORK):
             continue
         found[name] = path
-        waiting += _imports(path, name, root)
+        reached = _imports(path, name, root)
+        closed = name == REGISTRY and not followed
+        waiting += [one for one in reached if _within(one, TYPES)] if closed else reached
         waiting += [name.rpartition(".")[0]] if "." in name else []
-    return found
 
 
 def files_digest(patterns: Iterable[str], root: Path = ROOT) -> str:
@@ -54,6 +70,25 @@ def files_digest(patterns: Iterable[str], root: Path = ROOT) -> str:
             raise InvalidInput(f"no file matches {pattern!r}: correct the name in the entry, or write the file")
         lines += [f"{path.relative_to(root)} {hashlib.sha256(path.read_bytes()).hexdigest()}" for path in paths]
     return _digest("\n".join(lines))
+
+
+def _asked(module: str, found: dict[str, Path], root: Path) -> bool:
+    """Whether something here may look up in the registry what is no type.
+
+    A module that only its own package imports is offered there, and used by nobody here.
+    """
+    imports = {name: _imports(path, name, root) for name, path in found.items()}
+    users = [name for name, reached in imports.items() if REGISTRY in reached and not _within(name, TYPES)]
+    return any(
+        user == module or any(user in reached for name, reached in imports.items() if name != user.rpartition(".")[0])
+        for user in users
+    )
+
+
+@cache
+def _native_digest(root: Path) -> str:
+    """The hash of the native sources; of nothing where the folder has none."""
+    return files_digest([pattern for pattern in NATIVE if any(root.glob(pattern))], root)
 
 
 def _within(name: str, package: str) -> bool:

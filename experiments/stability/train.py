@@ -10,7 +10,8 @@ from rich.console import Console
 from experiments.compose import keep_hydra
 from experiments.plots import png_bytes, svg_text
 from experiments.progress import Stages, stages
-from experiments.run_directory import CONFIG, RunDirectory, interrupted, open_run, same_settings
+from experiments.reporting.keep import interrupted, keep_page
+from experiments.run_directory import CONFIG, RunDirectory, open_run, same_settings
 from experiments.stability.execution import Progress, execute
 from experiments.stability.outcomes import loss_table, row_of, tables_of
 from experiments.stability.pictures import stability_figure
@@ -53,6 +54,7 @@ def main(argv: Sequence[str]) -> int:
         return interrupted(directory)
     finally:
         directory.remove_if_empty()
+    keep_page(directory)
     to_terminal(Console(), [loss_table(runs)])
     print_rows(Console(), rows, tables_of(rows), directory)
     return exit_code(rows)

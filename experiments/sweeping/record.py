@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from experiments.grid import AnyComposed, Cell
+from experiments.grid import AnyComposed, Cell, swept
 from experiments.run_directory import CONFIG, SWEEP, RunDirectory, same_settings
 from solvers.ir import InvalidInput
 from solvers.ir.codec import parse_json, read_text
@@ -47,9 +47,9 @@ def foreign_cells(path: Path, record: Mapping[str, Any], cells: Sequence[Cell[An
 
 
 def keep_record(directory: RunDirectory, kind: str, arguments: Sequence[str], cells: Sequence[Cell[Any]]) -> None:
-    """Write down which cells the sweep has."""
+    """Write down which cells the sweep has, and which settings differ between them."""
     names = [str(cell.folder.path.relative_to(directory.path)) for cell in cells]
-    raw = {"format": FORMAT, "kind": kind, "arguments": list(arguments), "cells": names}
+    raw = {"format": FORMAT, "kind": kind, "arguments": list(arguments), "cells": names, "axes": swept(cells)}
     directory.json(SWEEP, raw)
 
 

@@ -15,6 +15,7 @@ from hydra.core.hydra_config import HydraConfig
 from experiments.compose import Composed, read_settings
 from experiments.config import Settings
 from experiments.grid import Cell, error_row
+from experiments.reporting.keep import keep_page
 from experiments.rows import read_rows
 from experiments.run_directory import ROWS, RunDirectory
 from experiments.study import CellFault
@@ -83,6 +84,7 @@ def run_cell(overrides: Sequence[str], folder: str, plans: Sequence[str]) -> Non
         os.dup2(log.fileno(), sys.stderr.fileno())
     try:
         run_experiment(composed, directory, _starts(plans))
+        keep_page(directory)
     except BayplanError as error:
         directory.rows([_error_row(composed.settings, str(error))])
         sys.exit(REFUSED)

@@ -8,17 +8,15 @@ from experiments.compose import Composed
 from experiments.config import Settings
 from experiments.execution import execute
 from experiments.outcomes import Bench, Outcome, make_model, refused, run_baseline, run_plan
-from experiments.page import html_page
 from experiments.pictures import LANES, why_absent
 from experiments.planning import Prepared, best_start, make_limits, make_problem, make_solvers, prepare
 from experiments.plots import Curve, Panel, lanes_figure, memory_figure, png_bytes, svg_text
 from experiments.profiled import doubts, require_operators
 from experiments.progress import Stages, stages
-from experiments.rows import commit
 from experiments.run_directory import CONFIG, RunDirectory
 from experiments.tables import policy_tables, to_markdown, to_text
 from experiments.worlds import World, load_hardware
-from solvers.ir import BayplanError, InvalidInput, Row, SwapPlan
+from solvers.ir import BayplanError, InvalidInput, Report, Row, SwapPlan
 from solvers.ir.codec import document_to_raw, plan_to_raw, problem_to_raw
 from solvers.ir.sentences import one_line
 from solvers.timeline import chrome_trace
@@ -41,7 +39,7 @@ def run_experiment(
         directory.json("problem.json", problem_to_raw(bench.problem))
         outcomes = _run_policies(bench, directory, shown, starts or {})
         with shown.stage("drawing"):
-            _write_pages(composed, directory, outcomes, bench)
+            _write_pages(directory, outcomes, bench)
     return [outcome.row for outcome in outcomes]
 
 
@@ -98,28 +96,36 @@ def _write_plan(directory: RunDirectory, name: str, prepared: Prepared) -> None:
     directory.json(f"reports/{name}.simulated.json", document_to_raw(prepared.predicted))
 
 
-def _write_pages(composed: Composed, directory: RunDirectory, outcomes: Sequence[Outcome], bench: Bench) -> None:
+def _write_pages(directory: RunDirectory, outcomes: Sequence[Outcome], bench: Bench) -> None:
     for outcome in outcomes:
+        name = str(outcome.row.asked["policy"])
+        if outcome.report is None and outcome.curve is not None:
+            report = _baseline_report(bench, name, outcome.curve)
+            directory.json(f"reports/{name}.executed.json", document_to_raw(report))
         if outcome.report is not None:
-            name = outcome.row.asked["policy"]
             directory.json(f"reports/{name}.executed.json", document_to_raw(outcome.report))
             directory.json(f"traces/{name}.json", chrome_trace(outcome.report))
     rows = [outcome.row for outcome in outcomes]
     tables = policy_tables(rows)
     directory.text("table.txt", to_text(tables))
     directory.text("table.md", to_markdown(tables))
-    svgs = _write_pictures(directory, outcomes, bench) if bench.settings.plots else []
-    source = f"{bench.world.name}; commit {commit() or 'unknown'}"
-    title = f"bayplan: {bench.settings.title}"
-    directory.text("report.html", html_page(title, source, tables, svgs, composed.yaml, reasons(rows)))
+    if bench.settings.plots:
+        _write_pictures(directory, outcomes, bench)
 
 
-def reasons(rows: Sequence[Row]) -> dict[str, str]:
-    """Why policies failed, and what else there is to say of them, by policy."""
-    return {str(row.asked["policy"]): row.reason for row in rows if row.reason}
+def _baseline_report(bench: Bench, name: str, curve: Curve) -> Report:
+    """What is known of a step that no plan moves: how long it takes, and its memory."""
+    return Report(
+        name=name,
+        how="executed",
+        source=bench.world.name,
+        makespan_us=curve.end_us,
+        peak_bytes=curve.peak_bytes,
+        memory=tuple(curve.points),
+    )
 
 
-def _write_pictures(directory: RunDirectory, outcomes: Sequence[Outcome], bench: Bench) -> list[str]:
+def _write_pictures(directory: RunDirectory, outcomes: Sequence[Outcome], bench: Bench) -> None:
     curves: list[Curve] = [outcome.curve for outcome in outcomes if outcome.curve is not None]
     panels: list[Panel] = [outcome.panel for outcome in outcomes if outcome.panel is not None]
     absent = [why_absent(outcome.row) for outcome in outcomes if outcome.curve is None]
@@ -134,9 +140,6 @@ def _write_pictures(directory: RunDirectory, outcomes: Sequence[Outcome], bench:
         )
     if panels:
         figures["lanes"] = lanes_figure(panels, LANES, f"Lanes during one step of {place}", absent=solved)
-    svgs = []
     for name, figure in figures.items():
-        svgs.append(svg_text(figure))
-        directory.text(f"{name}.svg", svgs[-1])
+        directory.text(f"{name}.svg", svg_text(figure))
         directory.binary(f"{name}.png", png_bytes(figure))
-    return svgs

@@ -19,6 +19,7 @@ from runtime.layout.checksums import checksums
 from runtime.layout.chunk import Chunk
 from runtime.layout.host_lane import Done, HostLane
 from runtime.layout.log import Log
+from runtime.layout.masters import as_on
 from solvers.ir.errors import InvalidInput
 
 CPU_UPDATES_PER_S = 4_000_000_000
@@ -255,6 +256,8 @@ class Updates:
             shadow.__dict__.update({key: one.cpu() for key in SCALED if (one := own.__dict__.get(key)) is not None})
         mine = {id(slot.master) for slot in chunk.slots}
         groups = [dict(group, params=[one for one in group["params"] if id(one) in mine]) for group in own.param_groups]
+        if not chunk.persistent:
+            groups = [as_on(self.log.device, own, group) for group in groups]
         shadow.param_groups = [group for group in groups if group["params"]]
         return shadow
 

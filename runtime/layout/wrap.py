@@ -76,6 +76,7 @@ def wrap(
         raise InvalidInput("the model is wrapped already: unwrap(model) first")
     _require_own_parameters(model, optimizer)
     _require_plain(model)
+    _require_dense(optimizer)
     place = accelerator_of(options["device"] if "device" in options else _device_of(model))
     wrapped = Wrapped(model, optimizer, place, _asked(budget, options, place))
     profile, step = options.get("profile"), options.get("step")
@@ -262,6 +263,15 @@ def _require_own_parameters(model: nn.Module, optimizer: torch.optim.Optimizer) 
     if foreign:
         raise InvalidInput(
             f"{foreign} of the optimizer's parameters are not the model's: make the optimizer of model.parameters()"
+        )
+
+
+def _require_dense(optimizer: torch.optim.Optimizer) -> None:
+    """Refuse an optimizer of sparse gradients: they would come to the masters as dense ones."""
+    if isinstance(optimizer, torch.optim.SparseAdam):
+        raise InvalidInput(
+            "SparseAdam takes sparse gradients only, but gradients of a wrapped model travel as dense ones: make its "
+            "embeddings with sparse=False and train them with Adam or AdamW"
         )
 
 

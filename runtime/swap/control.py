@@ -1,4 +1,7 @@
-"""What happens between two iterations: look at the one that ended, decide what the next one executes and records."""
+"""What happens between two iterations: look at the one that ended, decide what the next one executes and records.
+
+One file: each decision reads what the ones before it have left in the kind of iteration that ended.
+"""
 
 from collections import deque
 from collections.abc import Callable
@@ -17,10 +20,12 @@ from runtime.swap.policy import Policy
 from runtime.swap.recorder import Recorder
 from runtime.swap.recurrence import Kind, Kinds
 from runtime.swap.report import IterationSummary, PolicyResult, SessionCounts, counts_of
-from runtime.swap.stages import Sampling, Stage, StageSettings
+from runtime.swap.stages import Sampling, Stage, StageSettings, relative_change
 from runtime.swap.tightening import ran_last
 from solvers.ir.errors import BayplanError
 
+LARGER = 0.02
+"""By this share an iteration has to be larger than those that a policy is for before it is made again."""
 LISTED = 1000
 """Number of latest policies that are reported; a loop without end may try any number."""
 
@@ -193,6 +198,29 @@ class Control:
         self._prepare(ran)
         return kind
 
+    def _look_back(self, kind: Kind, counts: SessionCounts) -> None:
+        """Say where policies do not help: what an iteration then costs stands in the report."""
+        kind.returns.append((counts.fallbacks, counts.fallbacks + counts.in_time))
+        if kind.unforeseen is not None:
+            late, of = kind.unforeseen
+            self.remark(
+                f"{late} of {of} tensors came back on demand: no policy foresees these iterations, whose operators or "
+                "sizes change from one to the next, so passive swaps keep the budget (cost: see the report)"
+            )
+
+    def _evaluate_again(self, kind: Kind) -> None:
+        """A larger iteration than the policy is for has come: make it for that one, from what was recorded."""
+        generation = kind.generation
+        larger = relative_change(kind.planned_bytes, kind.largest) >= LARGER and kind.largest > kind.planned_bytes
+        if generation is None or kind.policy is None or generation.kept is None or not larger:
+            return
+        kind.planned_bytes = kind.largest
+        profiled = kind.recorded.at(kind.largest)
+        policy = None if profiled is None else generation.planned_again(profiled)
+        if policy is not None and policy != kind.policy:
+            kind.policy = policy
+            self._running = None if self._running == kind.place else self._running
+
     def _compare(self, ended: core.SwapIteration, summary: IterationSummary, recorder: Recorder | None) -> Kind:
         """Advance the stage of the iteration's kind; what was recorded counts only for the kind that was expected."""
         ran = self._kinds.expected
@@ -204,6 +232,9 @@ class Control:
             self._begin_generation(kind, operators)
         elif kind is ran and kind.generating and recorder is not None:
             self._go_on(kind, kind.generation, ended, summary, recorder)
+        elif kind.settled:
+            self._look_back(kind, summary.counts)
+            self._evaluate_again(kind)
         return kind
 
     def _prepare(self, ran: Kind) -> None:
@@ -241,9 +272,9 @@ class Control:
     ) -> None:
         """The iteration was recorded for a generation: measure its policy, then propose the next one or choose."""
         if self._running is not None or not generation.results:
-            generation.measured(summary.duration_us, summary.counts)
+            generation.measured(summary.duration_us, summary.counts, ended.forward_bytes)
         made = len(generation.results)
-        proposed = self._proposed(generation, ended, recorder)
+        proposed = self._proposed(kind, generation, ended, recorder)
         new = [(generation, number) for number in range(made, len(generation.results))]
         self._forgotten += max(len(self._tried) + len(new) - LISTED, 0)
         self._tried.extend(new)
@@ -268,14 +299,23 @@ class Control:
             log_chosen(self.iterations, generation.kept + 1, generation.results[generation.kept].duration_us or 0.0)
         self._kinds.settle()
 
-    def _proposed(self, generation: Generation, ended: core.SwapIteration, recorder: Recorder) -> Policy | None:
-        """The next policy, made from the iteration that ended; None where there is none, for now or for good."""
-        fastest_us = generation.fastest_us
+    def _proposed(
+        self, kind: Kind, generation: Generation, ended: core.SwapIteration, recorder: Recorder
+    ) -> Policy | None:
+        """The next policy, made from the iteration that ended; None where there is none, for now or for good.
+
+        Where sizes vary it is made for the largest iteration, and what an iteration took says little of its policy.
+        """
+        generation.varies = kind.varies
+        fastest_us = generation.fastest_us_of(ended.forward_bytes)
         if generation.exhausted:
             generation.open = False
         elif fastest_us is not None:
             try:
-                return generation.propose(recorder.profiled(ended, fastest_us))
+                profiled = recorder.profiled(ended, fastest_us)
+                kind.recorded.note(profiled, ended.forward_bytes)
+                kind.planned_bytes = kind.largest
+                return generation.propose((kind.recorded.at(kind.largest) if kind.varies else None) or profiled)
             except Exception as error:  # a policy only saves time, and the program trains on without
                 generation.fail(f"no policy was made from an iteration: {str(error) or repr(error)}")
                 LOGGER.debug("the iteration's profile failed", exc_info=True)

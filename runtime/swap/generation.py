@@ -1,4 +1,7 @@
-"""One pass of making policies: each is planned, executed and measured in turn, and the best is kept."""
+"""One pass of making policies: each is planned, executed and measured in turn, and the best is kept.
+
+One file: planning, measuring and choosing work on the same list of results.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -27,6 +30,8 @@ LEFT = (0.01, 0.02, 0.04, 0.06, 0.09, 0.13, 0.18, 0.25, 0.35)
 not a finer search."""
 MORE_HEADROOM = 0.05
 """Share of the budget by which a policy is planned for less, once it made the allocator give its cache back."""
+SPARED = 0.02
+"""Share of the budget that policies leave where sizes vary: no two iterations need the same."""
 MOST_REPEATS = 3
 """How often a policy is planned for less on that ground."""
 
@@ -63,6 +68,7 @@ class Generation:
         self.number = number
         self.results: list[PolicyResult] = []
         self.open = True
+        self.varies = False
         self.fits = False
         self.remark: str | None = None
         self.unswapped_peak_bytes: int | None = None
@@ -80,14 +86,24 @@ class Generation:
             self._host["host_budget_bytes"] = host_bytes
         self._policies: list[Policy | None] = []
         self._aims: list[int] = []
+        self._sizes: list[int] = []
+        self._unplanned_size = 0
         self._tightening = Tightening(budget_bytes)
         self._failures = 0
 
     @property
     def fastest_us(self) -> float | None:
         """The least time of an iteration so far: swaps only ever add, so it is nearest to one without stalls."""
-        times = (self.unplanned_us, *(result.duration_us for result in self.results))
-        return min((time for time in times if time is not None), default=None)
+        return self.fastest_us_of(self._unplanned_size)
+
+    def fastest_us_of(self, size: int) -> float | None:
+        """The same of an iteration whose forward pass works on `size` bytes; where sizes vary, times go with them."""
+        times = [(self.unplanned_us, self._unplanned_size)]
+        times += [(result.duration_us, own) for result, own in zip(self.results, self._sizes, strict=False)]
+        return min((self._at(size, time, own) for time, own in times if time is not None), default=None)
+
+    def _at(self, size: int, time_us: float, own_size: int) -> float:
+        return time_us * (size / own_size) if self.varies and own_size else time_us
 
     @property
     def trial(self) -> Policy | None:
@@ -121,6 +137,8 @@ class Generation:
                 f"the iteration needs {show_bytes(self.unswapped_peak_bytes)}, within the "
                 f"{show_bytes(self._budget_bytes)} that it may use: nothing is swapped"
             )
+        if self.varies and not self.results:
+            self._aim_bytes = self._spared_bytes
         while self.open and not self.exhausted:
             choice = self._choices[len(self.results)]
             self._policies.append(self._make(choice, profiled))
@@ -131,11 +149,12 @@ class Generation:
         self.open = False
         return None
 
-    def measured(self, duration_us: float | None, counts: SessionCounts) -> None:
+    def measured(self, duration_us: float | None, counts: SessionCounts, size: int = 0) -> None:
         """An iteration took that long under the latest policy or, before the first, with passive swaps only."""
         if not self.results:
-            self.unplanned_us, self._unplanned_retries = duration_us, counts.retries
+            self.unplanned_us, self._unplanned_retries, self._unplanned_size = duration_us, counts.retries, size
             return
+        self._sizes += [size] * (len(self.results) - len(self._sizes))
         self.results[-1] = replace(self.results[-1], duration_us=duration_us, counts=counts)
         if counts.retries > 0 and self._repeats_left > 0:
             self._repeats_left -= 1
@@ -159,9 +178,12 @@ class Generation:
         """
         policies = self._policies
         self.close()
-        place = self._tightening.best(self.results)
+        place = self._most_promising() if self.varies else self._tightening.best(self.results)
         if place is None:
             return None
+        if self.varies:
+            self.results[place] = replace(self.results[place], kept=True)
+            return policies[place]
         took_us = self.results[place].duration_us
         calm = self._unplanned_retries == 0 or retries(self.results[place]) > 0
         if (
@@ -176,6 +198,33 @@ class Generation:
             return None
         self.results[place] = replace(self.results[place], kept=True)
         return policies[place]
+
+    @property
+    def _spared_bytes(self) -> int:
+        """What policies are made for where sizes vary: a little less than the budget."""
+        return int((1 - SPARED) * self._budget_bytes)
+
+    def _most_promising(self) -> int | None:
+        """The place of the executed policy that promised the least delay: where sizes vary, times tell of those."""
+        ran = [place for place, result in enumerate(self.results) if result.counts is not None]
+        return min(ran, key=lambda place: _promised(self.results[place]), default=None)
+
+    def planned_again(self, profiled: Profiled) -> Policy | None:
+        """The kept policy made anew from another iteration; None where there is no plan for that one."""
+        if self.kept is None:
+            return None
+        self._aim_bytes = self._spared_bytes
+        kept = self.results[self.kept]
+        try:
+            solution = self._plan_in_bytes(kept.choice, profiled.graph)
+        except Exception as error:  # the policy that stands goes on
+            LOGGER.warning("policy %s was not made again: %r", kept.choice, error)
+            return None
+        if solution.plan is None:
+            return None
+        policy = locate(solution.plan, *profiled)._replace(on_demand=self.varies)
+        self.results[self.kept] = replace(kept, swaps=len(policy.targets), bytes=policy.bytes)
+        return policy
 
     def close(self) -> None:
         """Try no more policies and let go of all: only their results stay, which the report lists to the end."""
@@ -200,7 +249,7 @@ class Generation:
             self.results.append(replace(blank, reason=solution.reason or "it found no plan within its limits"))
             return None
         promised = replace(blank, objective_us=solution.objective, base_us=solution.base)
-        policy = locate(solution.plan, *profiled)
+        policy = locate(solution.plan, *profiled)._replace(on_demand=self.varies)
         repeats = self._repeats(policy)
         self.results.append(
             replace(promised, swaps=len(policy.targets), bytes=policy.bytes, reason=repeats or _misfit(policy))
@@ -294,3 +343,11 @@ def _misfit(policy: Policy) -> str | None:
     if policy.unseen:
         return f"{policy.unseen} of its tensors could not be recognised and stay on the device"
     return None
+
+
+def _promised(result: PolicyResult) -> tuple[float, int]:
+    """The share by which a policy promised to take longer than an iteration without swaps, to a percent; then swaps.
+
+    Each swap costs the host a launch, of which the limited information of Eq. 1 knows nothing.
+    """
+    return round((result.objective_us or 0) / (result.base_us or 1), 2), result.swaps

@@ -51,13 +51,15 @@ class Policy(NamedTuple):
     """What the engine does in the next iteration.
 
     `arrivals` pairs each target that returns with the operator that then uses it, which matters only without the guard.
-    `unseen` tensors of the schedule stay on the device, as the engine could not be told how to find them.
+    `unseen` tensors of the schedule stay on the device, as the engine could not be told how to find them. `on_demand`:
+    blocks go once memory is asked for, not when the schedule says, as it was made for a larger iteration than most.
     """
 
     targets: tuple[Target, ...]
     events: tuple[Event, ...]
     arrivals: tuple[tuple[int, int], ...]
     unseen: int = 0
+    on_demand: bool = False
 
     @property
     def bytes(self) -> int:
@@ -85,7 +87,8 @@ class Policy(NamedTuple):
             core.SwapEvent(*event.anchor, op=event.op, kind=ACTION_KINDS[event.do], targets=list(event.targets))
             for event in self.events
         ]
-        return core.SwapPolicy([core.SwapTarget(*target) for target in self.targets], events, list(self.arrivals))
+        targets = [core.SwapTarget(*target) for target in self.targets]
+        return core.SwapPolicy(targets, events, list(self.arrivals), self.on_demand)
 
 
 def anchors(operators: Sequence[int], phases: Sequence[int]) -> list[Anchor]:

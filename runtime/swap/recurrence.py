@@ -5,9 +5,8 @@ lengths of sequences, or trains two networks by turns would never pass its warm-
 one *kind*, and each kind goes through the stages by itself: to the kind's own iterations, Algorithm 1 looks as it
 would if no others came between them (ours). A loop that settles has one kind at a time, and then nothing differs.
 
-Alike are operators by Algorithm 1's condition, and also the bytes that the forward pass works on, by its condition for
-lengths: sequences of two lengths have the same operators, but other tensors, for which a policy of the one is nothing.
-Where there are many lengths, of which none comes often enough for a policy of its own, bytes do not count.
+Alike are operators by Algorithm 1's condition, whatever their sizes: batches that are padded, packed or routed are of
+one kind, and so are sequences of two lengths. Policies are made for the largest of a kind (`sizes.py`).
 
 The next iteration's kind is not known before it has run. It is taken to be what mostly followed the longest run of
 latest kinds that has come at least twice before; if none has, what followed this kind when it came last; or else the
@@ -24,6 +23,7 @@ from runtime.swap.cost import StepTimes
 from runtime.swap.generation import Generation
 from runtime.swap.past import Past
 from runtime.swap.policy import Policy
+from runtime.swap.sizes import Sizes
 from runtime.swap.stages import (
     Counted,
     Similarity,
@@ -35,15 +35,16 @@ from runtime.swap.stages import (
     similarity,
 )
 
-SIZES, FEW_SIZES = 32, 4
-"""Bytes tell kinds apart while the latest SIZES iterations have at most FEW_SIZES different values of them."""
+SIZES = 64
+"""Number of latest iterations of a kind whose sizes are remembered."""
 
 
 class Kind:
     """Iterations that are like each other: their stage, and the policies made for them.
 
     `ranks` are the operators by falling frequency from which the features of the policy's tensors were made; `policy`
-    is the best one as measured, with its `place` among all results, both None where none is needed or none is better.
+    is the best one, with its `place` among all results, both None where none is needed or none is better. `sizes` are
+    the bytes that the forward passes of the latest iterations worked on, `planned_bytes` those that the policy is for.
     """
 
     def __init__(self, settings: StageSettings) -> None:
@@ -53,7 +54,10 @@ class Kind:
         self.policy: Policy | None = None
         self.place: int | None = None
         self.operators: Counted | None = None
-        self.forward_bytes = 0
+        self.sizes: deque[int] = deque(maxlen=SIZES)
+        self.planned_bytes = 0
+        self.recorded = Sizes()
+        self.returns: deque[tuple[int, int]] = deque(maxlen=SIZES // 2)
         self.follower: Kind | None = None
         self.times = StepTimes()
 
@@ -72,11 +76,34 @@ class Kind:
         """Whether the best policy of this kind is known."""
         return self.generation is not None and not self.generation.open
 
+    @property
+    def largest(self) -> int:
+        """The size of the largest of the latest iterations."""
+        return max(self.sizes, default=0)
+
+    @property
+    def varies(self) -> bool:
+        """Whether their sizes differ by more than sequences of one kind may differ in length."""
+        tolerance = self.machine.settings.length_tolerance
+        return bool(self.sizes) and relative_change(min(self.sizes), self.largest) >= tolerance
+
+    @property
+    def unforeseen(self) -> tuple[int, int] | None:
+        """Returns on demand and all returns of the latest iterations under the kept policy, where most were unforeseen.
+
+        None while these iterations are few, too.
+        """
+        on_demand, all_returns = (sum(column) for column in zip(*self.returns, strict=True)) if self.returns else (0, 0)
+        few = len(self.returns) < SIZES // 4
+        return None if few or 2 * on_demand <= all_returns else (on_demand, all_returns)
+
     def forget(self) -> None:
         """Drop all policies, as before the first."""
         if self.generation is not None:
             self.generation.close()
         self.generation = self.policy = self.place = None
+        self.recorded = Sizes()
+        self.returns.clear()
 
 
 class Kinds:
@@ -90,7 +117,6 @@ class Kinds:
         self._settings = settings
         self._past: Past[Kind] = Past()
         self._kinds: list[Kind] = []  # the latest first
-        self._sizes: deque[int] = deque(maxlen=SIZES)
         self.most = 0 if settings.printed else settings.remembered
         self.expected = Kind(settings)
         self.last: Similarity | None = None
@@ -107,9 +133,7 @@ class Kinds:
         are no operator's.
         """
         operators = counted(ids)
-        self._sizes.append(forward_bytes)
-        by_size = self._few_sizes()
-        found = next((kind for kind in self._kinds if self._alike(kind, operators, forward_bytes, by_size)), None)
+        found = next((kind for kind in self._kinds if self._alike(kind, operators)), None)
         before = self._kinds[0] if self._kinds else None
         if found is None and before is None:
             found = self.expected
@@ -122,7 +146,8 @@ class Kinds:
             self.last = found.machine.last
         else:
             self.last = similarity(before.operators, operators, self._settings)
-        found.operators, found.forward_bytes = operators, forward_bytes
+        found.operators = operators
+        found.sizes.append(forward_bytes)
         self._keep([found, *(kind for kind in self._kinds if kind is not found)])
         return found
 
@@ -140,23 +165,11 @@ class Kinds:
         """A kind has got its policy; beyond `most` such kinds, the one unused for longest is forgotten."""
         self._keep(self._kinds)
 
-    def _alike(self, kind: Kind, operators: Counted, forward_bytes: int, by_size: bool) -> bool:
+    def _alike(self, kind: Kind, operators: Counted) -> bool:
         if self.most == 0 or kind.operators is None:
             return True
-        if by_size and self._of_other_size(kind.forward_bytes, forward_bytes):
-            return False
         same = np.array_equal(kind.operators.ids, operators.ids)
         return same or similarity(kind.operators, operators, self._settings).similar
-
-    def _of_other_size(self, before: int, now: int) -> bool:
-        return relative_change(before, now) >= self._settings.length_tolerance
-
-    def _few_sizes(self) -> bool:
-        different: list[int] = []
-        for size in dict.fromkeys(self._sizes):
-            if all(self._of_other_size(other, size) for other in different):
-                different.append(size)
-        return len(different) <= FEW_SIZES
 
     def _keep(self, kinds: list[Kind]) -> None:
         """Keep the latest settled and unsettled kinds; the kind of the iteration that just ended always stays."""

@@ -4,6 +4,7 @@ from solvers.ir.codec import PlanFile
 from solvers.ir.errors import BayplanError, EngineMissing, InvalidInput, InvalidProblem
 from solvers.ir.graph import Op, OpGraph, Tensor
 from solvers.ir.hardware import Device, Hardware, Link
+from solvers.ir.joint import JointOp, JointPlan, JointProblem, JointSwap
 from solvers.ir.layout import LayoutBlock, LayoutChunk, LayoutPlan, LayoutProblem
 from solvers.ir.partition import PartitionPlan, PartitionProblem
 from solvers.ir.pipeline import PipelinePlan, PipelineProblem, PipelineStage, StagePolicies
@@ -35,6 +36,10 @@ __all__ = [
     "Hosts",
     "InvalidInput",
     "InvalidProblem",
+    "JointOp",
+    "JointPlan",
+    "JointProblem",
+    "JointSwap",
     "LayerGroup",
     "LayerOp",
     "LayoutBlock",

@@ -97,18 +97,19 @@ def _prices(worth: Mapping[int, int], nodes: int, most: int) -> _Prices:
 
 def _hull(worth: Mapping[int, int]) -> list[tuple[int, int]]:
     """Depths and microbatches that no mixture of others with as many nodes exceeds, as long as they rise."""
-    hull = [(0, 0)]
-    for depth in sorted(worth):
-        value = worth[depth]
-        if value <= hull[-1][1]:
+    depths, values = [0], [0]
+    for depth, value in sorted(worth.items()):
+        if value <= values[-1]:
             continue
-        while len(hull) > 1:
-            (first, low), (second, high) = hull[-2:]
-            if (high - low) * (depth - first) > (value - low) * (second - first):
+        while len(depths) > 1:
+            rise, run = values[-1] - values[-2], depths[-1] - depths[-2]
+            if rise * (depth - depths[-2]) > (value - values[-2]) * run:
                 break
-            hull.pop()
-        hull.append((depth, value))
-    return hull[1:]
+            depths.pop()
+            values.pop()
+        depths.append(depth)
+        values.append(value)
+    return list(zip(depths[1:], values[1:], strict=True))
 
 
 def _fill_periodic(some: Mapping[int, int], nodes: int) -> dict[int, int]:

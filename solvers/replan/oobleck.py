@@ -13,8 +13,8 @@ from solvers.replan.algorithm1 import near_even_depths
 from solvers.replan.answers import Split, dynamic, without_plan
 from solvers.replan.estimate.sync import sync_us
 from solvers.replan.oobleck_batches import Batches, shares_of
-from solvers.replan.oobleck_templates import Template, templates_of
-from solvers.replan.progress import ENDED, NONE_YET, Progress, Stop, never
+from solvers.replan.oobleck_templates import Template, template_depths, template_of, templates_of
+from solvers.replan.progress import ENDED, NONE_YET, Progress, Stop, Stopped, never
 
 Below = Literal["continue", "stop"]
 """What happens below the nodes that the guarantee needs."""
@@ -75,7 +75,7 @@ class Oobleck:
     def start(self, problem: ReplanProblem, nodes: int, stop: Stop = never) -> tuple[Split, ...] | None:
         """The fastest instantiation of templates on `nodes` nodes; `nodes` and `current` of the problem are ignored."""
         templates = self._templates(problem, stop)
-        if not templates or self._stopped(templates, nodes):
+        if not templates or self._stopped(templates[0].depth, nodes):
             return None
         options = _instantiations(
             templates,
@@ -96,12 +96,16 @@ class Oobleck:
         self, problem: ReplanProblem, alive: Sequence[int], idle: int = 0, stop: Stop = never
     ) -> tuple[Split, ...] | None:
         """The pipelines after a failure that left each of them some nodes, with some nodes standing idle."""
-        templates = self._templates(problem, stop)
-        if not templates or self._stopped(templates, sum(alive) + idle):
+        every = template_depths(problem, self.least_depth or 1)
+        if not every or self._stopped(every[0], sum(alive) + idle):
             return None
-        depths = regrouped(alive, idle, templates[0].depth, templates[-1].depth)
+        depths = regrouped(alive, idle, every[0], every[-1])
         deepest = sorted(depths, reverse=True)[: problem.microbatches]
-        dealt = self._dealt(problem, templates, deepest)
+        try:
+            some = [template_of(problem, depth, stop) for depth in sorted(set(deepest))]
+        except Stopped:
+            return None
+        dealt = self._dealt(problem, [template for template in some if template is not None], deepest)
         return None if dealt is None else dealt[1]
 
     def _templates(self, problem: ReplanProblem, stop: Stop = never) -> tuple[Template, ...]:
@@ -110,8 +114,7 @@ class Oobleck:
         first = templates[0].depth if templates else 0
         return tuple(found for number, found in enumerate(templates) if found.depth == first + number)
 
-    def _stopped(self, templates: Sequence[Template], nodes: int) -> bool:
-        least = templates[0].depth
+    def _stopped(self, least: int, nodes: int) -> bool:
         return nodes < (least if self.below == "continue" else (self.faults + 1) * least)
 
     def _dealt(
@@ -128,14 +131,14 @@ class Oobleck:
         return slowest + sync_us(problem, [layers for layers, _ in splits]), splits
 
     def _why_none_found(self, problem: ReplanProblem) -> str:
-        templates = self._templates(problem)
-        if not templates:
+        depths = template_depths(problem, self.least_depth or 1)
+        if not depths:
             return (
                 f"no template fits a node's {problem.memory_bytes} bytes with a full pipeline in flight: use "
                 "exact-replan, which counts the microbatches that there are"
             )
-        if self._stopped(templates, problem.nodes):
-            least = templates[0].depth * (1 if self.below == "continue" else self.faults + 1)
+        if self._stopped(depths[0], problem.nodes):
+            least = depths[0] * (1 if self.below == "continue" else self.faults + 1)
             return (
                 f"{problem.nodes} nodes are alive, but oobleck goes on with {least} or more: add nodes, or lower faults"
             )

@@ -1,7 +1,7 @@
 """Oobleck's pipeline templates: the layers of each depth, by divide and conquer ([R] after Oobleck, SOSP 2023, 4.1)."""
 
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,10 +20,15 @@ FloatArray = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Template:
-    """The template of a number of nodes: its layers a stage, and its step time (F5) for 0, 1, 2, … microbatches."""
+    """The template of a number of nodes: its layers a stage."""
 
+    model: ReplanProblem
     layers: Layers
-    row_us: NDArray[np.int64]
+
+    @cached_property
+    def row_us(self) -> NDArray[np.int64]:
+        """Its step time (F5) for 0, 1, 2, … microbatches; computed once asked for, as few templates are ever used."""
+        return row_us(self.model, self.layers, self.model.microbatches)
 
     @property
     def depth(self) -> int:
@@ -67,18 +72,18 @@ class Templates:
         if least not in self._all:
             depths = range(least, min(self.model.max_depth, self.model.layers) + 1)
             try:
-                found = [self._template(depth, stop) for depth in depths]
+                found = [self.of(depth, stop) for depth in depths]
             except Stopped:
                 known = [self._found.get(depth) for depth in depths]
                 return tuple(template for template in known if template is not None)
             self._all[least] = tuple(template for template in found if template is not None)
         return self._all[least]
 
-    def _template(self, depth: int, stop: Stop) -> Template | None:
+    def of(self, depth: int, stop: Stop) -> Template | None:
+        """The template of this depth, if any fits; `Stopped` where the search has to stop."""
         if depth not in self._found:
             split = template_layers(self.model, depth, stop)
-            row = None if split is None else row_us(self.model, split, self.model.microbatches)
-            self._found[depth] = None if split is None or row is None else Template(split, row)
+            self._found[depth] = None if split is None else Template(self.model, split)
         return self._found[depth]
 
 
@@ -95,6 +100,24 @@ def templates_of(problem: ReplanProblem, least: int, stop: Stop = never) -> tupl
     return _templates(model_of(problem)).all_from(least, stop)
 
 
+def template_of(problem: ReplanProblem, depth: int, stop: Stop = never) -> Template | None:
+    """The template of one depth, None where none fits; `Stopped` where the search has to stop."""
+    return _templates(model_of(problem)).of(depth, stop)
+
+
+def template_depths(problem: ReplanProblem, least: int) -> range:
+    """The consecutive depths from `least` on for which there are templates; those beyond one without are left out."""
+    last = min(problem.max_depth, problem.layers)
+    first = next((depth for depth in range(least, last + 1) if _has_room(problem, depth)), last + 1)
+    return range(first, next((depth for depth in range(first, last + 1) if not _has_room(problem, depth)), last + 1))
+
+
+def _has_room(model: ReplanProblem, depth: int) -> bool:
+    """Whether memory holds some split with a full pipeline in flight."""
+    most = most_layers(model, depth, depth)
+    return depth <= model.layers and min(most) >= 1 and sum(most) >= model.layers
+
+
 def template_layers(model: ReplanProblem, depth: int, stop: Stop = never) -> Layers | None:
     """The split of least T1 + T2 + T3 that the recursion finds; None where none fits with a full pipeline in flight.
 
@@ -105,10 +128,9 @@ def template_layers(model: ReplanProblem, depth: int, stop: Stop = never) -> Lay
     """
     if stop():
         raise Stopped
-    most = most_layers(model, depth, depth)
-    if depth > model.layers or min(most) < 1 or sum(most) < model.layers:
+    if not _has_room(model, depth):
         return None
-    return _Recursion(model, depth, most, stop).part(0, depth).layers(model.layers - depth)
+    return _Recursion(model, depth, most_layers(model, depth, depth), stop).part(0, depth).layers(model.layers - depth)
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,10 @@ from solvers.ir.replan import CurrentState, ReplanPlan, ReplanProblem
 from solvers.ir.solution import Call, Limits, Solution, Watch
 from solvers.replan.algorithm1 import Algorithm1
 from solvers.replan.answers import Split, dynamic, without_plan
+from solvers.replan.recycle_schedule import Places
 from solvers.replan.recycle_times import Floor, Techniques, recycle_step_us
 from solvers.replan.reroute import rerouted
-from solvers.replan.rerouting_rules import grid_of, why_not_rerouted
+from solvers.replan.rerouting_rules import grid_of, places_of, why_not_rerouted
 from solvers.replan.symmetric import Symmetric
 
 LostStage = Literal["stop", "checkpoint", "replan"]
@@ -63,17 +64,25 @@ class Recycle:
         return without_plan(call, problem, reason)
 
     def step_us(
-        self, problem: ReplanProblem, layers: tuple[int, ...], microbatches: int, failed: tuple[int, ...], degree: int
+        self,
+        problem: ReplanProblem,
+        layers: tuple[int, ...],
+        microbatches: int,
+        failed: tuple[int, ...],
+        degree: int,
+        places: Places | None = None,
     ) -> int | None:
         """`recycle_step_us` with these techniques: the step in microseconds, None where rerouting is impossible."""
-        return recycle_step_us(problem, layers, microbatches, failed, degree, self.techniques())
+        return recycle_step_us(problem, layers, microbatches, failed, degree, self.techniques(), places)
 
     def step_of(self, problem: ReplanProblem, current: CurrentState) -> int | None:
         """The same for a running state; None too where its pipelines are not alike."""
         grid = grid_of(current)
         if grid is None:
             return None
-        return self.step_us(problem, grid.layers, grid.microbatches, grid.failed, grid.degree)
+        gone = set(current.failed)
+        lost = [[node in gone for node in pipeline.nodes] for pipeline in current.pipelines]
+        return self.step_us(problem, grid.layers, grid.microbatches, grid.failed, grid.degree, places_of(lost))
 
     def restart(self, problem: ReplanProblem, nodes: int, depth: int) -> tuple[Split, ...] | None:
         """The pipelines after a stage of depth-`depth` pipelines lost all its nodes, `nodes` being alive.

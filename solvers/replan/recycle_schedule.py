@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import NamedTuple
 
+Places = tuple[tuple[int, ...], ...]
+"""For each stage the pipelines that have lost their node of it, ascending."""
 Batch = tuple[int, int]
 """A microbatch: its number in its home pipeline, and that pipeline."""
 
@@ -21,7 +23,7 @@ class Work:
 
     `weights_us` is the part of the backward pass that no other stage waits for (the weights' gradients; 0: not apart),
     `backward_us` the rest; `flights[s]`: the microbatches whose activations a node of stage s may hold at once;
-    `order`: which kinds of passes a node prefers. Pipelines 0 … `dead[s]` − 1 have lost their node of stage s.
+    `order`: which kinds of passes a node prefers. The pipelines of `dead[s]`, ascending, lost their node of stage s.
     """
 
     forward_us: tuple[int, ...]
@@ -32,15 +34,23 @@ class Work:
     order: tuple[int, int, int]
     pipelines: int
     microbatches: int
-    dead: tuple[int, ...]
+    dead: Places
 
-    def executor(self, stage: int, batch: Batch) -> int:
-        """The pipeline whose node runs this microbatch at this stage: its own, or a living peer in turn."""
-        number, home = batch
-        gone = self.dead[stage]
-        if home >= gone:
-            return home
-        return gone + (home * self.microbatches + number) % (self.pipelines - gone)
+    def executors(self, stage: int) -> list[list[int]]:
+        """By number and home pipeline, whose node runs the microbatch at this stage: the home's, or a peer's in turn.
+
+        Orphaned microbatches go to the living peers one after the other, those of one home pipeline together.
+        """
+        gone = set(self.dead[stage])
+        alive = [pipeline for pipeline in range(self.pipelines) if pipeline not in gone]
+        turns = {home: turn for turn, home in enumerate(self.dead[stage])}
+        return [
+            [
+                alive[(turns[home] * self.microbatches + number) % len(alive)] if home in gone else home
+                for home in range(self.pipelines)
+            ]
+            for number in range(self.microbatches)
+        ]
 
 
 class Pass(NamedTuple):
@@ -96,11 +106,7 @@ class _Making:
         self.made: list[Pass] = []
         self.durations = (work.forward_us, work.backward_us, work.weights_us)
         self.runs_on = [
-            [
-                work.executor(stage, (number, home)) * self.depth + stage
-                for number in range(work.microbatches)
-                for home in range(work.pipelines)
-            ]
+            [pipeline * self.depth + stage for row in work.executors(stage) for pipeline in row]
             for stage in range(self.depth)
         ]
 

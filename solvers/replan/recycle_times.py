@@ -12,7 +12,7 @@ from solvers.ir.replan import ReplanProblem
 from solvers.replan.estimate.memory import stage_bytes
 from solvers.replan.estimate.pipeline import pipeline_us, stage_times_us
 from solvers.replan.even_placements import model_of
-from solvers.replan.recycle_schedule import BACKWARD, FORWARD, WEIGHTS, Pass, Work, scheduled, windows
+from solvers.replan.recycle_schedule import BACKWARD, FORWARD, WEIGHTS, Pass, Places, Work, scheduled, windows
 from solvers.replan.rerouting_rules import Grid, rerouted_bytes
 
 Floor = Literal["fault-free", "none"]
@@ -58,23 +58,34 @@ def recycle_step_us(
     failed: Sequence[int],
     degree: int,
     techniques: Techniques = ALL,
+    places: Places | None = None,
 ) -> int | None:
     """A step of `degree` alike pipelines that lost `failed[s]` nodes of stage s, in microseconds.
+
+    `places[s]`: the pipelines that lost theirs; None: the first ones.
 
     None where a stage has no survivor, or its share does not fit (F8). The time is that of a schedule that could run
     as it stands, the best of those tried: two orders of passes, activations as in 1F1B or as many as memory holds, and
     with or without each technique that is on; so a technique never lengthens the step (except `bubble_filling`, whose
     absence is a formula that ignores whole microbatches' ways). ReCycle's own integer program may find better ones.
-    Failed nodes are in the first pipelines. A large grid is simulated by a smaller one whose survivors take over no
-    fewer microbatches each. Staggered steps repeat the schedule every max over stages of (end + synchronization −
-    start) microseconds. The problem names no time for the optimizer: `sync_us` and `layer_sync_us` stand for it.
+    A large grid is simulated by a smaller one whose survivors take over no fewer microbatches each, and whose failed
+    nodes are in the first pipelines. Staggered steps repeat the schedule every max over stages of (end +
+    synchronization − start) microseconds. The problem names no time for the optimizer: `sync_us` and `layer_sync_us`
+    stand for it.
     """
     if any(gone >= degree for gone in failed):
         return None
     grid = Grid(degree, tuple(layers), microbatches, tuple(failed))
     if max(rerouted_bytes(problem, grid)) > problem.memory_bytes:
         return None
-    return _step_us(model_of(problem), reduced(grid), degree > 1, techniques)
+    smaller = reduced(grid)
+    dead = places if places is not None and smaller == grid else first_places(smaller.failed)
+    return _step_us(model_of(problem), smaller, dead, degree > 1, techniques)
+
+
+def first_places(failed: Sequence[int]) -> Places:
+    """The first pipelines lost as many nodes of each stage."""
+    return tuple(tuple(range(count)) for count in failed)
 
 
 def reduced(grid: Grid) -> Grid:
@@ -96,12 +107,12 @@ def reduced(grid: Grid) -> Grid:
 
 
 @lru_cache(maxsize=KEPT_STEPS)
-def _step_us(model: ReplanProblem, grid: Grid, synchronized: bool, techniques: Techniques) -> int:
+def _step_us(model: ReplanProblem, grid: Grid, dead: Places, synchronized: bool, techniques: Techniques) -> int:
     """The best of the schedules, the most promising first, until one is no longer than the floor."""
     sync = [model.sync_us + model.layer_sync_us * count if synchronized else 0 for count in grid.layers]
     least = pipeline_us(model, grid.layers, grid.microbatches) + max(sync) if techniques.floor == "fault-free" else 0
     best: int | None = None
-    for work in schedules_of(model, grid, techniques):
+    for work in schedules_of(model, grid, techniques, dead):
         period = period_us(scheduled(work), sync, techniques.staggered_optimizer)
         best = period if best is None else min(best, period)
         if best <= least:
@@ -119,10 +130,12 @@ def period_us(passes: Sequence[Pass], sync_us: Sequence[int], staggered: bool) -
     return min(together, max(end + sync - start for start, end, sync in zip(starts, ends, sync_us, strict=True)))
 
 
-def schedules_of(model: ReplanProblem, grid: Grid, techniques: Techniques) -> list[Work]:
+def schedules_of(model: ReplanProblem, grid: Grid, techniques: Techniques, places: Places | None = None) -> list[Work]:
     """The schedules to try for a grid: weights apart before not, more held microbatches before fewer."""
+    dead = first_places(grid.failed) if places is None else places
     if not techniques.bubble_filling or grid.degree * grid.microbatches * len(grid.layers) * 3 > MOST_PASSES:
         grid = _stretched(grid)
+        dead = first_places(grid.failed)
     forward, backward = (part.tolist() for part in stage_times_us(model, grid.layers))
     shares = {0.0, techniques.weight_share} if techniques.decoupled_backward else {0.0}
     works = []
@@ -138,7 +151,7 @@ def schedules_of(model: ReplanProblem, grid: Grid, techniques: Techniques) -> li
                 order=order,
                 pipelines=grid.degree,
                 microbatches=grid.microbatches,
-                dead=grid.failed,
+                dead=dead,
             )
             for order in (ORDERS if share else ORDERS[:1])
         ]

@@ -1,6 +1,6 @@
 """When rerouting is a valid decision (formats.md 7.9): alike pipelines, a survivor of every stage, its memory."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from solvers.ir.replan import CurrentPipeline, CurrentState, ReplanProblem
@@ -33,6 +33,16 @@ def grid_of(current: CurrentState) -> Grid | None:
             for stage, node in enumerate(pipeline.nodes):
                 failed[stage] += node in gone
     return Grid(len(pipelines), pipelines[0].layers, pipelines[0].microbatches, tuple(failed))
+
+
+def places_of(lost: Iterable[Sequence[bool]]) -> tuple[tuple[int, ...], ...]:
+    """For each stage the pipelines that have lost their node of it, where `lost[p][s]` says which have.
+
+    Alike pipelines have no names: those that lost most come first, and none that lost the same is told apart.
+    """
+    patterns = sorted(lost, key=lambda one: (-sum(one), [not gone for gone in one]))
+    depth = len(patterns[0]) if patterns else 0
+    return tuple(tuple(number for number, one in enumerate(patterns) if one[stage]) for stage in range(depth))
 
 
 def alike(one: CurrentPipeline, other: CurrentPipeline) -> bool:

@@ -52,9 +52,9 @@ class Symmetric:
             return without_plan(call, problem, reason)
         return dynamic(call, problem, splits, ENDED if stop() else None)
 
-    def splits(self, problem: ReplanProblem) -> tuple[Split, ...] | None:
+    def splits(self, problem: ReplanProblem, stop: Stop = never) -> tuple[Split, ...] | None:
         """The alike pipelines, not mapped to nodes; None where no grid fits."""
-        return self.splits_of(problem, problem.nodes)
+        return self.splits_of(problem, problem.nodes, stop)
 
     def splits_of(self, problem: ReplanProblem, nodes: int, stop: Stop = never) -> tuple[Split, ...] | None:
         """The same for `nodes` nodes; `nodes` and `current` of the problem are ignored.

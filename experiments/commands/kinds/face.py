@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 
 import click
 
+from experiments.commands.questions import questions
 from experiments.commands.show import Figures
 from experiments.printable import printable
-from solvers.ir.amounts import parse_budget, show_bytes
+from solvers.ir.amounts import parse_budget
 from solvers.ir.codec import problem_to_raw
 from solvers.ir.errors import InvalidInput
 from solvers.ir.graph import OpGraph
@@ -18,8 +19,6 @@ from solvers.ir.problem import Plan, Problem
 from solvers.ir.report import Report
 from solvers.ir.schedule import Schedule
 
-SMALL_BYTES, SMALL_SHARE = 1 << 20, 100
-"""A budget without a unit below both, a mebibyte and a hundredth of the peak, was hardly meant in bytes."""
 Option = Callable[[Callable[..., Any]], Callable[..., Any]]
 """What `click.option` returns."""
 
@@ -111,20 +110,6 @@ def budget_bytes(budget: str | None, peak_bytes: int, machine: Hardware) -> int:
     for question in questions(budget, amount, peak_bytes):
         click.echo(f"bayplan: warning: {printable(question)}", err=True)
     return amount
-
-
-def questions(budget: str, amount: int, peak_bytes: int) -> Iterator[str]:
-    """What speaks against a budget being meant as it was written."""
-    if budget.strip().isdigit() and amount < SMALL_BYTES and amount < peak_bytes // SMALL_SHARE:
-        yield (
-            f"the budget of {budget} has no unit, so it is of {show_bytes(amount)}, 1/{peak_bytes // max(amount, 1)} "
-            f"of the peak of {show_bytes(peak_bytes)}: write {budget}MiB, or a percentage, if that was meant"
-        )
-    if amount >= peak_bytes:
-        yield (
-            f"the budget of {show_bytes(amount)} is not below the peak of {show_bytes(peak_bytes)}, so nothing has to "
-            "leave: give less"
-        )
 
 
 def given_bytes(budget: str, peak_bytes: int) -> int:

@@ -13,7 +13,7 @@ from solvers.ir.problem import with_host
 from solvers.ir.swap import HostRounding, SwapProblem
 
 OPTIONS = (
-    click.option("--host-budget", metavar="B", help="swap: host memory for what is swapped.  [default: any]"),
+    click.option("--host-budget", metavar="B", help="swap, joint: host memory for what is swapped.  [default: any]"),
     click.option(
         "--host-rounding",
         type=click.Choice(get_args(HostRounding)),

@@ -12,16 +12,17 @@ Sets = list[set[int]]
 def judge_recompute_graph(problem: RecomputeGraphProblem, plan: RecomputeGraphPlan) -> Verdict:
     """The decision's violations, and its time where it has none."""
     count = len(problem.ops)
-    violations, computed = _by_stage("compute", plan.compute, count)
-    more, kept = _by_stage("keep", plan.keep, count)
-    violations += [*more, *_add_runs(kept, plan.keep_runs, count)]
+    violations, computed = by_stage("compute", plan.compute, count)
+    more, kept = by_stage("keep", plan.keep, count)
+    violations += [*more, *add_runs(kept, plan.keep_runs, count)]
     if not violations:
-        violations = _form(computed, kept)
+        violations = form(computed, kept)
     if not violations:
         violations = [
-            *_replays(problem, computed),
-            *_data(problem, computed, kept),
-            *_windows(problem, computed),
+            *replays(problem, computed),
+            *reads(problem, computed, kept),
+            *carried(computed, kept),
+            *windows(problem, computed),
             *_memory(problem, computed, kept),
         ]
     if violations:
@@ -35,7 +36,8 @@ def base_us(problem: RecomputeGraphProblem) -> int:
     return sum(op.time_us for op in problem.ops)
 
 
-def _by_stage(name: str, pairs: tuple[tuple[int, int], ...], count: int) -> tuple[list[str], Sets]:
+def by_stage(name: str, pairs: tuple[tuple[int, int], ...], count: int) -> tuple[list[str], Sets]:
+    """One set of ops a stage, and what is wrong with the pairs."""
     violations = []
     found: Sets = [set() for _ in range(count)]
     for number, (t, i) in enumerate(pairs):
@@ -48,7 +50,7 @@ def _by_stage(name: str, pairs: tuple[tuple[int, int], ...], count: int) -> tupl
     return violations, found
 
 
-def _add_runs(kept: Sets, runs: tuple[tuple[int, int, int], ...], count: int) -> list[str]:
+def add_runs(kept: Sets, runs: tuple[tuple[int, int, int], ...], count: int) -> list[str]:
     """The stages of `keep_runs`, added to `kept`: each once, and none that `keep` has listed."""
     for number, (i, first, last) in enumerate(runs):
         if not (0 <= i < count and 0 <= first <= last < count):
@@ -60,7 +62,7 @@ def _add_runs(kept: Sets, runs: tuple[tuple[int, int, int], ...], count: int) ->
     return []
 
 
-def _form(computed: Sets, kept: Sets) -> list[str]:
+def form(computed: Sets, kept: Sets) -> list[str]:
     """R[t,t] = 1; R[t,i] = 0 for i > t; S[t,i] = 0 for i ≥ t; R[t,i] + S[t,i] ≤ 1 for i < t."""
     violations = []
     for t, (run, held) in enumerate(zip(computed, kept, strict=True)):
@@ -72,7 +74,7 @@ def _form(computed: Sets, kept: Sets) -> list[str]:
     return violations
 
 
-def _replays(problem: RecomputeGraphProblem, computed: Sets) -> list[str]:
+def replays(problem: RecomputeGraphProblem, computed: Sets) -> list[str]:
     """R[t,i] = 0 for i < t where op i must not run twice, or t is before `replays_from`."""
     violations = []
     for t, run in enumerate(computed):
@@ -84,8 +86,8 @@ def _replays(problem: RecomputeGraphProblem, computed: Sets) -> list[str]:
     return violations
 
 
-def _data(problem: RecomputeGraphProblem, computed: Sets, kept: Sets) -> list[str]:
-    """R[t,i] ≤ R[t,j] + S[t,j] for inputs j; a comm stage's own inputs kept; S[t,i] ≤ R[t−1,i] + S[t−1,i]."""
+def reads(problem: RecomputeGraphProblem, computed: Sets, kept: Sets) -> list[str]:
+    """R[t,i] ≤ R[t,j] + S[t,j] for inputs j; a comm stage's own inputs kept."""
     violations = []
     for t, (run, held) in enumerate(zip(computed, kept, strict=True)):
         for i in sorted(run):
@@ -96,13 +98,19 @@ def _data(problem: RecomputeGraphProblem, computed: Sets, kept: Sets) -> list[st
                 f"stage {t} computes op {i}, whose input {j} is not {how}"
                 for j in sorted(set(problem.ops[i].inputs) - present)
             ]
-        if t > 0:
-            lost = sorted(held - computed[t - 1] - kept[t - 1])
-            violations += [f"stage {t} keeps op {i}, which stage {t - 1} neither kept nor computed" for i in lost]
     return violations
 
 
-def _windows(problem: RecomputeGraphProblem, computed: Sets) -> list[str]:
+def carried(computed: Sets, kept: Sets, returned: Sets | None = None) -> list[str]:
+    """S[t,i] ≤ R[t−1,i] + S[t−1,i], but for what is `returned` to stage t from elsewhere."""
+    violations = []
+    for t in range(1, len(kept)):
+        lost = kept[t] - computed[t - 1] - kept[t - 1] - (returned[t] if returned is not None else set())
+        violations += [f"stage {t} keeps op {i}, which stage {t - 1} neither kept nor computed" for i in sorted(lost)]
+    return violations
+
+
+def windows(problem: RecomputeGraphProblem, computed: Sets) -> list[str]:
     """In a comm stage no comm op is recomputed, and the recomputation fits into the communication (4.4)."""
     violations = []
     for t, run in enumerate(computed):

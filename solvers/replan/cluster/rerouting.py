@@ -8,20 +8,28 @@ from typing import Protocol
 from solvers.ir import ReplanProblem
 from solvers.replan.cluster.state import Running
 from solvers.replan.estimate.pipeline import stage_times_us
-from solvers.replan.estimate.rerouting import rerouted_us
+from solvers.replan.estimate.rerouting import rerouted_nodes_us
 from solvers.replan.estimate.sync import sync_us
-from solvers.replan.rerouting_rules import Grid, rerouted_bytes
+from solvers.replan.recycle_schedule import Places
+from solvers.replan.recycle_times import first_places
+from solvers.replan.rerouting_rules import Grid, places_of, rerouted_bytes
 
 
 class ReroutingLaw(Protocol):
-    """`Recycle` of this room is one too."""
+    """`Recycle` of this room is one too. `places`: which pipelines lost their node of each stage; None: the first."""
 
     def __hash__(self) -> int:
         """Results are remembered by law and structure."""
         ...
 
     def step_us(
-        self, problem: ReplanProblem, layers: tuple[int, ...], microbatches: int, failed: tuple[int, ...], degree: int
+        self,
+        problem: ReplanProblem,
+        layers: tuple[int, ...],
+        microbatches: int,
+        failed: tuple[int, ...],
+        degree: int,
+        places: Places | None = None,
     ) -> int | None:
         """A step's time, synchronization included, where `failed[s]` of the `degree` nodes of stage s are gone."""
         ...
@@ -35,9 +43,15 @@ class PaperRerouting:
     """
 
     def step_us(
-        self, problem: ReplanProblem, layers: tuple[int, ...], microbatches: int, failed: tuple[int, ...], degree: int
+        self,
+        problem: ReplanProblem,
+        layers: tuple[int, ...],
+        microbatches: int,
+        failed: tuple[int, ...],
+        degree: int,
+        places: Places | None = None,
     ) -> int | None:
-        """None where a stage has no survivor."""
+        """None where a stage has no survivor; places do not matter."""
         survivors = degree - max(failed)
         if survivors < 1:
             return None
@@ -52,13 +66,20 @@ class SimulatedRerouting:
     """The event simulation of rerouted 1F1B (estimate/rerouting.py): whole microbatches, extra hops."""
 
     def step_us(
-        self, problem: ReplanProblem, layers: tuple[int, ...], microbatches: int, failed: tuple[int, ...], degree: int
+        self,
+        problem: ReplanProblem,
+        layers: tuple[int, ...],
+        microbatches: int,
+        failed: tuple[int, ...],
+        degree: int,
+        places: Places | None = None,
     ) -> int | None:
         """None where a stage has no survivor."""
         if max(failed) >= degree:
             return None
-        pipelines = [layers] * degree
-        return rerouted_us(problem, layers, microbatches, failed, degree) + sync_us(problem, pipelines)
+        lost = first_places(failed) if places is None else places
+        dead = {(pipeline, stage) for stage, gone in enumerate(lost) for pipeline in gone}
+        return rerouted_nodes_us(problem, layers, microbatches, dead, degree) + sync_us(problem, [layers] * degree)
 
 
 def rerouted_step_us(problem: ReplanProblem, running: Running, law: ReroutingLaw) -> int | None:
@@ -70,19 +91,18 @@ def rerouted_step_us(problem: ReplanProblem, running: Running, law: ReroutingLaw
     pipelines = running.pipelines
     if not pipelines or any(pipeline.layers != pipelines[0].layers for pipeline in pipelines):
         return None
-    failed = tuple(
-        sum(pipeline.nodes[stage] is None for pipeline in pipelines) for stage in range(len(pipelines[0].layers))
-    )
+    places = places_of([[node is None for node in pipeline.nodes] for pipeline in pipelines])
+    failed = tuple(map(len, places))
     if problem.sharded_optimizer and any(failed):
         return None
     most = max(pipeline.microbatches for pipeline in pipelines)
-    return _step_us(problem, Grid(len(pipelines), pipelines[0].layers, most, failed), law)
+    return _step_us(problem, Grid(len(pipelines), pipelines[0].layers, most, failed), places, law)
 
 
 @lru_cache(maxsize=65536)
-def _step_us(problem: ReplanProblem, grid: Grid, law: ReroutingLaw) -> int | None:
+def _step_us(problem: ReplanProblem, grid: Grid, places: Places, law: ReroutingLaw) -> int | None:
     if max(grid.failed) >= grid.degree:
         return None
     if max(rerouted_bytes(problem, grid)) > problem.memory_bytes:
         return None
-    return law.step_us(problem, grid.layers, grid.microbatches, grid.failed, grid.degree)
+    return law.step_us(problem, grid.layers, grid.microbatches, grid.failed, grid.degree, places)

@@ -63,28 +63,23 @@ def _times_us(forward: IntArray, backward: IntArray, counts: IntArray, p2p_us: i
     """T at `counts` [J, K or 1] for stage times [K, P], portion by portion: [J, K]."""
     pipelines, depth = forward.shape
     width = max(1, CELLS // max(counts.shape[0], 2 * depth + 4, depth * depth))
-    portions = [
-        _settled_us(
-            forward[start : start + width],
-            backward[start : start + width],
-            counts if counts.shape[1] == 1 else counts[:, start : start + width],
-            p2p_us,
-            2 * depth + 4,
-        )
-        for start in range(0, pipelines, width)
-    ]
+    portions = []
+    for start in range(0, pipelines, width):
+        some = slice(start, start + width)
+        lanes = np.ascontiguousarray(forward[some].T), np.ascontiguousarray(backward[some].T)
+        own = counts if counts.shape[1] == 1 else counts[:, some]
+        portions.append(_settled_us(Pipelines(*lanes, p2p_us), own, 2 * depth + 4))
     return np.concatenate(portions, axis=1)
 
 
-def _settled_us(forward: IntArray, backward: IntArray, counts: IntArray, p2p_us: int, look: int) -> IntArray:
-    """T at `counts`: by the recurrence up to `look`, then by a proved period; those without one look twice as far."""
+def _settled_us(pipelines: Pipelines, counts: IntArray, look: int) -> IntArray:
+    """T at `counts`: by the recurrence up to `look`, then by a proved period; those without one go on twice as far."""
     furthest = int(counts.max())
-    lanes = np.ascontiguousarray(forward.T), np.ascontiguousarray(backward.T)
-    rounds = Pipelines(lanes[0], lanes[1], p2p_us).rounds(min(furthest, look))
+    rounds = pipelines.rounds(min(furthest, look))
     times = rounds.at(counts)
     if furthest <= look or rounds.periodic.all():
         return times
     rest = np.flatnonzero(~rounds.periodic)
     own = counts if counts.shape[1] == 1 else counts[:, rest]
-    times[:, rest] = _settled_us(forward[rest], backward[rest], own, p2p_us, 2 * look)
+    times[:, rest] = _settled_us(pipelines.chosen(rest), own, 2 * look)
     return times

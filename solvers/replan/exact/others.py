@@ -1,13 +1,29 @@
 """What the room's heuristics would do: where the search has not met its bound, one of them may do better."""
 
+from collections.abc import Sequence
+from typing import Protocol
+
 from solvers.ir.replan import ReplanPlan, ReplanProblem
-from solvers.ir.solution import Limits, Solution, Solver, Watch
+from solvers.ir.solution import Call, Limits, Solution, Watch
 from solvers.replan.algorithm1 import Algorithm1
+from solvers.replan.answers import Split, dynamic
+from solvers.replan.estimate.objective import step_us, stretched_us
 from solvers.replan.oobleck import Oobleck
+from solvers.replan.progress import Progress, Stop
 from solvers.replan.symmetric import Symmetric
+from solvers.replan.transfer.restore import least_transfer_us
 
 MOST_NODES_TIMES_LAYERS, MOST_DEPTH = 400_000, 80
 """Up to here Oobleck and Varuna answer within a second."""
+
+
+class Heuristic(Protocol):
+    """A solver that names pipelines before their nodes are chosen, which takes longer at scale."""
+
+    NAME: str
+
+    def splits(self, problem: ReplanProblem, stop: Stop) -> Sequence[Split] | None:
+        """The pipelines; None where it finds none, or none in time."""
 
 
 def is_deep(problem: ReplanProblem) -> bool:
@@ -15,16 +31,37 @@ def is_deep(problem: ReplanProblem) -> bool:
     return min(problem.max_depth, problem.layers, problem.nodes) > MOST_DEPTH
 
 
-def best_of_others(problem: ReplanProblem, limits: Limits, watch: Watch | None = None) -> Solution[ReplanPlan] | None:
-    """The best plan of Algorithm 1, Oobleck and Varuna, ties to the first; None where none of them has one.
+def best_of_others(
+    problem: ReplanProblem, limits: Limits, watch: Watch | None = None, below_us: int | None = None
+) -> Solution[ReplanPlan] | None:
+    """The best re-planning of Algorithm 1, Oobleck and Varuna, ties to the first; None where none has one.
 
-    Each is given the limits for itself. Many nodes are left to Algorithm 1.
+    Only plans with an objective below `below_us` are of interest: pipelines that cannot have one, whatever nodes they
+    get, get none. Each is given the limits for itself. Many nodes are left to Algorithm 1.
     """
-    asked: list[Solver[ReplanProblem, Solution[ReplanPlan]]] = []
+    best: Solution[ReplanPlan] | None = None
+    for solver in _asked(problem):
+        call, stop = Call(solver.NAME, limits), Progress(limits, watch).stop
+        splits = solver.splits(problem, stop)
+        if splits is None or not _may_be_better(problem, splits, below_us):
+            continue
+        answer = dynamic(call, problem, splits)
+        if answer.objective is not None and (below_us is None or answer.objective < below_us):
+            best, below_us = answer, answer.objective
+    return best
+
+
+def _asked(problem: ReplanProblem) -> list[Heuristic]:
+    asked: list[Heuristic] = []
     if problem.current is not None or problem.data_parallel is not None:
         asked.append(Algorithm1())
     if is_deep(problem) or problem.nodes * problem.layers <= MOST_NODES_TIMES_LAYERS:
         asked += [Oobleck(), Symmetric()]
-    answers = [solver.solve(problem, limits, watch) for solver in asked]
-    planned = [(answer.objective, number) for number, answer in enumerate(answers) if answer.objective is not None]
-    return answers[min(planned)[1]] if planned else None
+    return asked
+
+
+def _may_be_better(problem: ReplanProblem, splits: Sequence[Split], below_us: int | None) -> bool:
+    """Whether these pipelines, moving no more than they must, would have an objective below this one."""
+    least_us = least_transfer_us(problem, splits)
+    floor_us = stretched_us(problem, step_us(problem, splits), (problem.restart_us or 0) + least_us)
+    return floor_us is not None and (below_us is None or floor_us < below_us)

@@ -14,10 +14,10 @@ from solvers.replan.progress import Stop, never
 
 _LARGEST = 40
 """Responses of more microbatches than this are not compared: they cost the cube of it."""
-_FEW = 48
-"""Up to this many partial splits it is cheaper to continue than to judge them by their pipeline time."""
 _WITNESSES = 64
 """Partial splits kept at first: one good split is enough where the limit is loose."""
+_FEW = _WITNESSES
+"""Up to this many partial splits it is cheaper to continue than to judge them by their pipeline time."""
 _CELLS = 2**23
 """Entries of responses held at once."""
 

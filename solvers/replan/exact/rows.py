@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -43,12 +44,23 @@ class Exclusions:
         return min([fewest - 1 for fewest, known_us in self._proofs[depth] if known_us >= limit_us], default=most)
 
 
+@dataclass(frozen=True)
+class Guess:
+    """The number of microbatches to try first, `about`, of a depth within a limit.
+
+    `off`: by how much that was too low for a depth when it was last asked, for searches to share.
+    """
+
+    about: Callable[[int, int], int]
+    off: dict[int, int]
+
+
 class Rows:
     """Times reached and times excluded, for chosen depths and as many microbatches as can end within `latest_us`.
 
     t(p, m) never falls with m: fewer microbatches need neither more memory nor more time. Nothing is known of a depth
     that was not met yet; `starts` gives the splits to begin with then. `excluded`: what is proven, and the part of it
-    that is proven whatever has to move. `about`: the number of microbatches to try first, of a depth within a limit.
+    that is proven whatever has to move.
     """
 
     def __init__(
@@ -59,11 +71,11 @@ class Rows:
         most_suffixes: int,
         excluded: tuple[Exclusions, Exclusions],
         starts: Callable[[int], list[tuple[int, ...]]],
-        about: Callable[[int, int], int],
+        guess: Guess,
     ) -> None:
         self.limits, self.timetable, self.most_suffixes = limits, timetable, most_suffixes
         self._excluded, self._excluded_anyhow = excluded
-        self._starts, self._met, self.about = starts, set[int](), about
+        self._starts, self._met, self.about, self._off = starts, set[int](), guess.about, guess.off
         self.depths = limits.depths
         self._most = {depth: limits.most_microbatches(depth, latest_us) for depth in self.depths}
         self.most = max(self._most.values(), default=0)
@@ -115,8 +127,8 @@ class Rows:
 
     def tighten(self, depth: int, limit_us: int, most: int, stop: Stop = never) -> int:
         """`most` microbatches or fewer: what the relaxation does not exclude within the limit."""
-        low, high, step = 0, most + 1, 1
-        middle = min(most, self.about(depth, limit_us))
+        low, high, step, about = 0, most + 1, 1, self.about(depth, limit_us)
+        middle = max(1, min(most, about + self._off.get(depth, 0)))
         while low < high - 1 and not stop():
             if not self.excludes(depth, middle, limit_us):
                 low, middle = middle, min(middle + step, high - 1)
@@ -125,6 +137,8 @@ class Rows:
             step *= 2
             if low and high <= most:
                 middle = (low + high) // 2
+        if low == high - 1 and most:
+            self._off[depth] = low - about
         return high - 1
 
     def excludes(self, depth: int, microbatches: int, limit_us: int) -> bool:

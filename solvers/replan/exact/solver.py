@@ -87,10 +87,9 @@ def _or_another(problem: ReplanProblem, limits: Limits, progress: Progress, best
         return best
     if progress.stop() and problem.nodes * problem.layers > MOST_NODES_TIMES_LAYERS:
         return best
-    other = best_of_others(problem, msgspec.structs.replace(limits, time_s=max(progress.left_s, _GRACE_S)))
+    some = msgspec.structs.replace(limits, time_s=max(progress.left_s, _GRACE_S))
+    other = best_of_others(problem, some, below_us=best.objective_us)
     if other is None or other.objective is None:
-        return best
-    if best.objective_us is not None and best.objective_us <= other.objective:
         return best
     progress.incumbent_us = other.objective
     return Replanned(other.objective, other.plan)
@@ -102,7 +101,7 @@ def _better_start(
     """What the heuristics find in some of the time, if it is better: the search may not come far."""
     share = _SHARE if limits.work is None else 1.0
     some = msgspec.structs.replace(limits, time_s=share * progress.left_s)
-    other = best_of_others(problem, some, lambda *_: progress.stop())
+    other = best_of_others(problem, some, lambda *_: progress.stop(), kept.objective)
     return kept if other is None else better(kept, other)
 
 

@@ -53,6 +53,10 @@ class StepSearch:
             slowest = max(self.rows.timetable.time_us(*split) for split in set(splits))
             limit, best = slowest - 1, Fastest(splits, slowest, 0)
 
+    def none_within(self, limit_us: int) -> bool:
+        """Whether it is proven that no pipelines end within the limit."""
+        return self._within(limit_us) == {}
+
     def pipelines(self, limit_us: int) -> tuple[Split, ...]:
         """Pipelines known to end within the limit, and as much earlier as is known."""
         known = np.unique(self.rows.reached_us)

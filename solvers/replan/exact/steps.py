@@ -12,7 +12,7 @@ from solvers.replan.exact.every_plan import EveryPlan
 from solvers.replan.exact.movable import Movable
 from solvers.replan.exact.placement import witness_within
 from solvers.replan.exact.promise import Promises
-from solvers.replan.exact.rows import Exclusions, Rows
+from solvers.replan.exact.rows import Exclusions, Guess, Rows
 from solvers.replan.exact.start import level_split
 from solvers.replan.exact.step import NEVER_US, Fastest, StepSearch
 from solvers.replan.exact.timetable import Timetable
@@ -39,7 +39,7 @@ class StepTimes:
             late,
         )
         self.timetable = Timetable(problem)
-        self._known_limits = dict[tuple[int, int], StageLimits]()
+        self._known_limits, self._off = dict[tuple[int, int], StageLimits](), dict[int, int]()
         self._free, self._excluded = StageLimits(problem, problem.layers), dict[tuple[int, int], Exclusions]()
         for layers in {pipeline.layers for pipeline in problem.current.pipelines} if problem.current else ():
             self.timetable.note(layers)
@@ -126,9 +126,10 @@ class StepTimes:
         """Limits on the fullest stage, the most promising first, the others as long as they can pay.
 
         What no stage of at most 5 layers allows within a limit, none of at most 4 allows: where the relaxation says so,
-        many limits are excluded at once.
+        many limits are excluded at once; where one was searched in vain, a search for many of them comes first.
         """
         best, floors, waiting = Fastest((), None, cutoff_us), list(self._floors_us), list[list[int]]()
+        stuck = False  # the last limit that was searched allowed nothing better: perhaps no other does
         first = self._paying(self._fullest if self.problem.layer_sync_us else [self.problem.layers], floors, cutoff_us)
         if first:
             chosen = self._promises.fullest(first, self._sync_us)
@@ -139,8 +140,13 @@ class StepTimes:
             limit_us = best.bound_us - self._sync_us(some[0]) if some else 0
             if not some or self._none_within(limit_us - 1, some[-1], floors):
                 continue
+            if stuck and len(some) > 1:
+                if self._none_at_all(limit_us, some[-1], load, floors):
+                    continue
+                stuck = False
             if len(some) == 1:
-                best = self._better(best, self._pipelines(limit_us, some[0], load, floors))
+                found = self._better(best, self._pipelines(limit_us, some[0], load, floors))
+                stuck, best = found is best, found
             else:
                 waiting += [some[len(some) // 2 :], some[: len(some) // 2]]
         least = min(floors[number] + self._sync_us(number) for number in self._fullest)
@@ -184,6 +190,17 @@ class StepTimes:
             self._raise(floors_us, fullest, limit_us + 1, limits)
         return excluded
 
+    def _none_at_all(self, cutoff_us: int, fullest: int, load: int, floors_us: list[int]) -> bool:
+        """Whether a search excludes such pipelines below the cutoff; noted in the floors.
+
+        Where it finds some, their own fullest stage may still take too long to synchronize: then nothing is proven.
+        """
+        limits = self._limits(fullest, load)
+        excluded = self._search(limits, cutoff_us, load, floors_us[fullest]).none_within(cutoff_us - 1)
+        if excluded:
+            self._raise(floors_us, fullest, cutoff_us, limits)
+        return excluded
+
     def _raise(self, floors_us: list[int], fullest: int, bound_us: int, limits: StageLimits) -> None:
         for floors in [floors_us, self._floors_us] if limits.movable is None else [floors_us]:
             floors[: fullest + 1] = [max(floor, bound_us) for floor in floors[: fullest + 1]]
@@ -196,7 +213,7 @@ class StepTimes:
             self.most_suffixes,
             (self._exclusions(limits.fullest, load), self._exclusions(limits.fullest, self.movable.loads[-1])),
             lambda depth: self._starts(limits, depth),
-            self._promises.most,
+            Guess(self._promises.most, self._off),
         )
         nodes, most = self.movable.nodes(load), self.movable.pipelines(load)
         return StepSearch(rows, nodes, most, self.problem.microbatches, floor_us, self.stop, self.late)

@@ -43,7 +43,8 @@ class Way:
 
     def crowded(self, load: int) -> set[int]:
         """The layers sent by nodes whose load is at least this."""
-        return {move.layer for move in self.sending.transfers if self.sending.sent.get(move.source, 0) >= load}
+        sources, crowded = self.sending.sources, {node for node, sent in self.sending.sent.items() if sent >= load}
+        return {layer for (_, layer), source in sources.items() if source in crowded}
 
 
 class Places:
@@ -113,7 +114,7 @@ def _better(
 ) -> tuple[Way | None, int]:
     """The first neighbour whose busiest nodes are less busy or fewer, None where there is none; the work left."""
     for nodes in places.neighbours(way):
-        work -= len(nodes) + len(way.sending.transfers)
+        work -= len(nodes) + len(way.sending.needs)
         other = way_of(nodes, places.most_received(nodes))
         if other.badness < way.badness:
             return other, work

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import cycle
 
 from solvers.ir.errors import InvalidInput
 from solvers.ir.replan import Transfer
@@ -26,16 +27,22 @@ from solvers.replan.transfer.topology import Topology
 
 @dataclass(frozen=True)
 class Sending:
-    """Transfers in the order of the needs, every sender's load, and a lower bound on max(the busiest's, `allowed`).
+    """Who sends what is needed, every sender's load, and a lower bound on max(the busiest's, `allowed`).
 
     The bound holds for any choice of senders; it is `allowed` (nothing more known) where hosts have several nodes.
     `received`, every receiver's load, is empty with one rate, where the choice of senders does not change it.
     """
 
-    transfers: tuple[Transfer, ...]
+    needs: Sequence[Need]
+    sources: Mapping[Need, int]
     sent: Mapping[int, int]
     received: Mapping[int, int]
     bound: int
+
+    @cached_property
+    def transfers(self) -> tuple[Transfer, ...]:
+        """The transfers in the order of the needs: of all the ways that are tried, one is written down."""
+        return tuple(Transfer(layer=layer, source=self.sources[node, layer], target=node) for node, layer in self.needs)
 
     @property
     def most(self) -> int:
@@ -97,8 +104,7 @@ def choose_senders(
         relief.run(allowed)
         sources |= relief.sources
         loads, received, bound = relief.sent, relief.received, allowed
-    transfers = tuple(Transfer(layer=layer, source=sources[node, layer], target=node) for node, layer in needs)
-    return Sending(transfers, loads, received, bound)
+    return Sending(needs, sources, loads, received, bound)
 
 
 def least_sent(demands: Mapping[int, int], owners: Owners, sizes: Sequence[int], topology: Topology) -> int:
@@ -139,7 +145,10 @@ class _Flow:
         self.copies = {layer: copies[layer] for layer in sorted(copies)}
         self.grains = {layer: weights[layer] // self.grain for layer in self.copies}
         self.runs = {layer: owners.of(layer) for layer in self.copies}
-        self.busy = {run: Counter(loads.get(node, 0) for node in nodes) for run, nodes in owners.kinds.items()}
+        self.busy = {
+            run: Counter([loads.get(node, 0) for node in nodes]) if loads else Counter({0: len(nodes)})
+            for run, nodes in owners.kinds.items()
+        }
         self.amounts: dict[int, dict[Interval, int]] = {}
 
     def least_capacity(self, allowed: int) -> int:
@@ -200,9 +209,14 @@ def _name(
         waiting = iter(targets[layer])
         for run, count in amounts.items():
             shares.setdefault(run, []).extend((next(waiting), layer) for _ in range(count))
-    sources = {}
+    sources: dict[Need, int] = {}
     for run, share in shares.items():
-        queue = [(loads.get(node, 0), node) for node in owners.kinds[run]]
+        nodes, alike = owners.kinds[run], {weights[layer] for _, layer in share}
+        if len(alike) == 1 and loads.keys().isdisjoint(nodes):
+            sources |= zip(share, cycle(nodes), strict=False)  # what the queue below would do: one after the other
+            loads |= _in_turn(nodes, len(share), *alike)
+            continue
+        queue = [(loads.get(node, 0), node) for node in nodes]
         heapq.heapify(queue)
         for need in sorted(share, key=lambda need: -weights[need[1]]):
             load, node = queue[0]
@@ -210,3 +224,10 @@ def _name(
             loads[node] = load + weights[need[1]]
             heapq.heapreplace(queue, (loads[node], node))
     return sources
+
+
+def _in_turn(nodes: Sequence[int], count: int, weight: int) -> dict[int, int]:
+    """The loads of those that send, with `count` layers of one weight sent by one node after the other."""
+    each, more = divmod(count, len(nodes))
+    loads = ((node, (each + (number < more)) * weight) for number, node in enumerate(nodes))
+    return {node: load for node, load in loads if load}

@@ -185,6 +185,22 @@ def test_bytes_that_another_stream_freed_are_there_for_one_that_waited(room: Roo
     side.synchronize()
 
 
+def test_what_a_stream_freed_before_a_reset_counts_no_more(room: Room) -> None:
+    """It did, with the next bytes that the stream freed: steps behind other work of a process waited for nothing."""
+    block(2 * MIB).fill_(1)
+    room.sim.synchronize()
+    room.sim.reset()
+    room.limit(3 * MIB)
+    busy = block(MIB).fill_(1)
+    del busy
+    before = room.sim.host_ns()
+    with torch.Stream(device="sim") as side:
+        taken = block(2 * MIB)
+    assert room.stats().retries == 0 and room.sim.host_ns() == before
+    del taken
+    side.synchronize()
+
+
 def test_the_stream_itself_may_reuse_at_once(room: Room) -> None:
     room.limit(2 * MIB)
     for _ in range(5):

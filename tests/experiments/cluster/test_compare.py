@@ -101,6 +101,62 @@ def test_a_trace_is_one_life(tmp_path: Path) -> None:
     assert not (tmp_path / "other").exists()
 
 
+def test_a_public_trace_starts_with_no_node(tmp_path: Path) -> None:
+    """Spot instances come, go, and come under other names; one more than the grid has is a spare node."""
+    trace, path = tmp_path / "spot.csv", tmp_path / "run"
+    lines = [f"{number * 1000},add,i-{number}" for number in range(33)]
+    lines += [f"{3_600_000 + 60_000 * number},remove,i-{number}" for number in range(5)]
+    lines += ["4000000,add,i-33", "4000001,remove,i-33"]
+    trace.write_text("\n".join(["milliseconds,event,node", *lines]))
+    words = [*WORDS[:1], "hours=2", "seeds=0", "plots=false", f"trace={trace}", f"run_dir={path}"]
+    with pytest.raises(InvalidInput, match=r"node 'i-0' is none of 0…31.*or say that it starts empty"):
+        main(words)
+    with pytest.raises(
+        InvalidInput, match="33 nodes are present at once, but the cluster has 32: give 1 more as spares"
+    ):
+        main([*words, "start=empty"])
+    assert not path.exists()
+    assert main([*words, "start=empty", "spares=1", "policies.checkpoint.restore_s=1000"]) == 0
+    rows = {row.asked["policy"]: row for row in read_rows(path / "rows.jsonl")}
+    for row in rows.values():
+        assert (row.figures["failures"], row.figures["repairs"]) == (6, 34)
+        assert (row.asked["start"], row.asked["spares"]) == ("empty", 1)
+        assert row.figures["samples_per_s"]["mean"] > 1, "training began once enough nodes had come"
+    assert {row.reason for row in rows.values()} == {None}, "1,200 s between failures are longer than any restore"
+
+
+def test_a_restore_longer_than_the_time_between_failures_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "run"
+    words = [*WORDS, "seeds=1", "hours=1", "rate_per_h=1", "plots=false", f"run_dir={path}"]
+    assert main(words) == 0
+    said = (
+        "going back to a checkpoint, at every failure, takes 300 s, longer than the 112 s between failures on average"
+    )
+    rows = {row.asked["policy"]: row for row in read_rows(path / "rows.jsonl")}
+    assert said in (rows["checkpoint"].reason or "") and rows["checkpoint"].outcome == "ok"
+    assert "where a state has lost all its copies" in (rows["oobleck"].reason or "")
+    assert f"Checkpoint: {said}" in (path / "table.md").read_text()
+    out = capsys.readouterr()
+    assert f"checkpoint: {said}" in out.out + out.err
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["trace=."], "the trace . is a folder: give the path of a CSV file"),
+        (["start=empty"], "start is empty, but no node would ever come: give trace=FILE, or start=full"),
+        (["seeds=0", "lost=2", "spares=2"], "spares is 2, but nothing trains through failures"),
+        (["spares=-1"], "spares is -1, outside 0…100000"),
+    ],
+)
+def test_what_contradicts_itself_is_refused(words: list[str], sentence: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        main([*WORDS, *words, f"run_dir={tmp_path / 'run'}"])
+    assert sentence in str(caught.value)
+
+
 def test_what_cannot_be_lived_leaves_no_folder(tmp_path: Path) -> None:
     """Pipelines of one stage fit no device: nothing is written, and the folder is free for settings that do."""
     path = tmp_path / "run"

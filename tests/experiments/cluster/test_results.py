@@ -2,16 +2,11 @@
 
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from experiments.cluster.compare import tables_of
 from experiments.cluster.settings import read_cluster_settings
 from experiments.cluster.tables import cell_tables
-from experiments.reproduction.entry import entry_names, read_entry
-from experiments.reproduction.judge import Judged
-from experiments.reproduction.pages import summary_page
-from experiments.reproduction.run import Outcome
 from experiments.rows import read_rows
 from experiments.tables import to_markdown
 from solvers.ir import Row
@@ -43,23 +38,6 @@ def test_a_result_states_its_commit(name: str) -> None:
     (commit,) = {row.commit for row in rows_of(name)}
     assert commit is not None and not commit.endswith("+")  # nothing uncommitted took part
     assert commit in (RESULTS / name / "README.md").read_text()
-
-
-def test_the_index_of_figures_is_what_the_rows_of_all_pages_say() -> None:
-    """Pages may be made anew one by one: the index must then count their verdicts."""
-    folder, outcomes = RESULTS / "tables" / "chameleon", []
-    for name, entry in ((name, read_entry(name)) for name in entry_names() if name.startswith("chameleon-")):
-        kept = [row for row in read_rows(folder / f"{name}.jsonl") if "quantity" in row.asked]
-        raws = [
-            {"name": row.asked["quantity"], "place": row.asked["place"], "reason": row.reason, **row.figures}
-            for row in kept
-        ]
-        judged = tuple(msgspec.convert(raw, Judged) for raw in raws)
-        assert [one.name for one in judged] == [
-            *(one.name for one in entry.quantities), *(one.claim for one in entry.shapes)
-        ], f"{name}: the entry has other rows than the page"  # fmt: skip
-        outcomes.append(Outcome(name, entry, judged))
-    assert summary_page(outcomes) == (folder / "table.md").read_text()
 
 
 def test_a_hundred_lives_show_what_the_readme_says() -> None:

@@ -3,7 +3,16 @@
 import pytest
 
 from experiments.reproduction.entry import Claim, Quantity
-from experiments.reproduction.judge import DIFFERS, NO_REASON, OURS_ONLY, REPRODUCED, WITHIN, deviations, judge_quantity
+from experiments.reproduction.judge import (
+    BRACKETED,
+    DIFFERS,
+    NO_REASON,
+    OURS_ONLY,
+    REPRODUCED,
+    WITHIN,
+    deviations,
+    judge_quantity,
+)
 from experiments.reproduction.result import OUT_OF_MEMORY, Result, Series, Take
 
 RESULT = Result(
@@ -27,6 +36,10 @@ def asked(paper: Claim | None, take: Take, of: str = "s", **more: object) -> Qua
         (Claim(value=1.6), "max", 0.25, REPRODUCED, (0.25,)),
         (Claim(value=1.6), "max", 0.2, DIFFERS, (0.25,)),
         (Claim(value=4), "range", 0.5, DIFFERS, (-0.75, -0.5)),
+        (Claim(value=1.5), "range", 0.0, BRACKETED, (-1 / 3, 1 / 3)),
+        (Claim(value=2), "range", 0.0, BRACKETED, (-0.5, 0.0)),
+        (Claim(value=1.5), "range", 0.4, REPRODUCED, (-1 / 3, 1 / 3)),
+        (Claim(value=2.1), "range", 0.0, DIFFERS, (-11 / 21, -1 / 21)),
         (Claim(low=1, high=2), "range", 0.0, REPRODUCED, (0.0, 0.0)),
         (Claim(low=0.5, high=2.5), "range", 0.0, WITHIN, (1.0, -0.2)),
         (Claim(low=0.5, high=1.6), "range", 0.0, DIFFERS, (1.0, 0.25)),

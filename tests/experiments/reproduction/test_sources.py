@@ -1,10 +1,20 @@
 """The cache notices every change that can matter to a value, and none that cannot."""
 
+import re
 from pathlib import Path
 
 import pytest
 
-from experiments.reproduction.sources import ROOT, _imports, _tree, _tree_digest, closure, code_digest, files_digest
+from experiments.reproduction.sources import (
+    ROOT,
+    _imports,
+    _native_digest,
+    _tree,
+    _tree_digest,
+    closure,
+    code_digest,
+    files_digest,
+)
 from solvers.ir.errors import InvalidInput
 
 
@@ -29,7 +39,7 @@ def tree(tmp_path: Path) -> Path:
 
 
 def digest(root: Path) -> str:
-    for cached in (_imports, _tree, _tree_digest, code_digest):
+    for cached in (_imports, _tree, _tree_digest, _native_digest, code_digest):
         cached.cache_clear()
     return code_digest("experiments.figure", root)
 
@@ -46,6 +56,73 @@ def test_changed_code_is_noticed(tree: Path, name: str) -> None:
     file = tree / f"{name}.py"
     file.write_text(file.read_text() + "\nmore = 1\n")
     assert digest(tree) != before
+
+
+REGISTRY = 'KINDS = {"a": "solvers.ir.types:A", "make": "solvers.maker:make"}\n'
+
+
+def with_registry(tree: Path, user: str, text: str) -> set[str]:
+    """The closure where `solvers.ir` looks types up in a registry that also names `solvers.maker`."""
+    files = {
+        "solvers/ir/__init__.py": "from solvers.kinds import KINDS\n",
+        "solvers/ir/types.py": "class A: ...\n",
+        "solvers/kinds.py": REGISTRY,
+        "solvers/maker.py": "def make(): ...\n",
+        "solvers/room/__init__.py": "from solvers.room.offered import simulate\n",
+        "solvers/room/offered.py": "from solvers.kinds import KINDS\n",
+        "experiments/figure.py": "import solvers.ir\n",
+        user: text,
+    }
+    for name, content in files.items():
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
+        (tree / name).write_text(content)
+    digest(tree)
+    return set(closure("experiments.figure", tree))
+
+
+@pytest.mark.parametrize(
+    ("user", "text", "opened"),
+    [
+        ("experiments/other.py", "", False),
+        ("experiments/figure.py", "import solvers.ir, solvers.room\n", False),
+        (
+            "experiments/figure.py",
+            "from solvers.room import simulate\nfrom solvers.room.offered import simulate\n",
+            True,
+        ),
+        ("experiments/figure.py", "from solvers.kinds import KINDS\n", True),
+        ("solvers/a.py", "VALUE = 1\n", False),
+    ],
+)
+def test_the_registry_leads_to_types_unless_somebody_asks_it_for_more(
+    tree: Path, user: str, text: str, opened: bool
+) -> None:
+    found = with_registry(tree, user, text)
+    assert {"solvers.kinds", "solvers.ir.types"} <= found
+    assert ("solvers.maker" in found) == opened
+
+
+def test_the_room_of_types_asks_the_registry_for_types_only() -> None:
+    """What `closure` takes for granted."""
+    asked = [
+        set(re.findall(r"KINDS\[[^]]*\]\.(\w+)", path.read_text())) for path in (ROOT / "solvers" / "ir").glob("*.py")
+    ]
+    assert set().union(*asked) == {"problem", "plan"}
+
+
+def test_native_sources_count_where_something_runs(tree: Path) -> None:
+    (tree / "csrc/step").mkdir(parents=True)
+    source = tree / "csrc/step/a.cpp"
+    source.write_text("int a;")
+    before = digest(tree)
+    source.write_text("int b;")
+    assert digest(tree) == before, "nothing here runs native code"
+    (tree / "runtime").mkdir()
+    (tree / "runtime/__init__.py").write_text("")
+    (tree / "solvers/a.py").write_text("import runtime\n")
+    runs = digest(tree)
+    source.write_text("int c;")
+    assert digest(tree) != runs
 
 
 def test_words_layout_and_strangers_do_not_count(tree: Path) -> None:

@@ -9,6 +9,8 @@ from torch.optim.optimizer import Optimizer
 
 from runtime.device import SimDevice
 from runtime.layout import report
+from runtime.layout.masters import as_on
+from runtime.layout.updates import PORTIONED
 from solvers.ir.layout import LayoutPlan
 from tests.runtime.layout.models import Language, Looking, Repeated, loss_of
 from tests.runtime.layout.training import Layouts, Loop, MakeOptimizer, train_plainly
@@ -223,21 +225,35 @@ class Noisy(torch.optim.Optimizer):
                     parameter.add_(mean + noise, alpha=-group["lr"])
 
 
-def adagrad(parameters: Sequence[nn.Parameter]) -> Optimizer:
-    """Makes its states at once, too."""
-    return torch.optim.Adagrad(parameters, lr=1e-3)
-
-
-def rms(parameters: Sequence[nn.Parameter]) -> Optimizer:
-    return torch.optim.RMSprop(parameters, lr=1e-3)
-
-
-@pytest.mark.parametrize("optimizer", [sgd, grouped, Signs, Noisy, adagrad, rms])
+@pytest.mark.parametrize("optimizer", [sgd, grouped, Signs, Noisy])
 def test_any_optimizer_trains_alike(sim: SimDevice, optimizer: MakeOptimizer) -> None:
     layouts = Layouts(Language, make_optimizer=optimizer)
     plain = train_plainly(layouts.make, optimizer)
     for seed in (5, 6):
         assert layouts.train(layouts.random_plan(seed)).same_as(plain), seed
+
+
+@pytest.mark.parametrize("name", PORTIONED)
+def test_pytorch_s_own_optimizers_train_alike_by_default(sim: SimDevice, name: str) -> None:
+    """On a device by operators for many tensors, which NAdam, RAdam and ASGD round otherwise than those for each."""
+
+    def make(parameters: Sequence[nn.Parameter]) -> Optimizer:
+        optimizer: Optimizer = getattr(torch.optim, name)(parameters, lr=1e-3)
+        return optimizer
+
+    layouts = Layouts(Language, make_optimizer=make)
+    plan = layouts.random_plan(5)
+    assert 0 < len(plan.persistent) < len(layouts.problem.chunks)
+    assert layouts.train(plan).same_as(train_plainly(layouts.make, make))
+
+
+def test_the_host_computes_for_each_tensor_where_the_device_does(sim: SimDevice) -> None:
+    adam, rate = torch.optim.Adam([nn.Parameter(torch.ones(1))]), torch.tensor(1e-3)
+    (group,) = adam.param_groups
+    assert as_on(sim.device, adam, group)["foreach"] is True
+    for more in ({"foreach": False}, {"fused": True}, {"differentiable": True}, {"lr": rate}):
+        assert as_on(sim.device, adam, group | more).get("foreach") is not True
+    assert as_on(torch.device("cpu"), adam, group)["foreach"] is None
 
 
 def clipping(model: nn.Module, optimizer: Optimizer) -> list[Tensor]:

@@ -148,6 +148,13 @@ def test_hooks_on_parameters_are_refused(sim: SimDevice, monkeypatch: pytest.Mon
     assert grad_scaler._MultiDeviceReplicator.get.__qualname__ == "_Replicating.get"
 
 
+def test_an_optimizer_of_sparse_gradients_is_refused(sim: SimDevice) -> None:
+    model = nn.Sequential(nn.Embedding(9, 4, sparse=True))
+    optimizer = torch.optim.SparseAdam(list(model.parameters()))
+    with pytest.raises(InvalidInput, match=r"SparseAdam takes sparse gradients only, .* sparse=False"):
+        wrap(model, optimizer, budget="1GiB", device="sim")
+
+
 class _Replicating:
     def get(self, device: torch.device) -> torch.Tensor:
         raise AssertionError(device)

@@ -116,15 +116,14 @@ OTHER = [9] * LAYERS + [11] * LAYERS + [UPDATE_ID]
 
 
 def in_turns(loop: Loop, pattern: str, iterations: int) -> list[IterationSummary]:
-    """`a` stands for the chain, `b` for other operators, `c` for the chain on larger tensors."""
+    """`a` stands for the chain, `b` for other operators."""
     for number in range(iterations):
         letter = pattern[number % len(pattern)]
-        loop.engine.forward_bytes = 2 << 20 if letter == "c" else 1 << 20
         loop.run(1, OTHER if letter == "b" else None)
     return loop.summaries
 
 
-@pytest.mark.parametrize("pattern", ["ab", "aab", "abb", "aaaaab", "ac", "aacb"])
+@pytest.mark.parametrize("pattern", ["ab", "aab", "abb", "aaaaab"])
 def test_a_loop_that_never_settles_has_a_policy_for_each_kind_of_iteration(pattern: str) -> None:
     loop = Loop()
     needed = (WARM_UP + 1 + 1 + POLICIES + 3) * len(pattern)

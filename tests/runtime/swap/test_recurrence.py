@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from runtime.swap.generation import Generation
 from runtime.swap.past import PAST
-from runtime.swap.recurrence import Kind, Kinds
+from runtime.swap.recurrence import SIZES, Kind, Kinds
 from runtime.swap.stages import Stage, StageMachine, StageSettings
 from tests.runtime.swap.chain import hardware
 from tests.runtime.swap.test_generation import CHOICES
@@ -45,23 +45,15 @@ def test_alike_are_operators_by_algorithm_1s_condition() -> None:
     assert see(kinds, [1, 2] * 20) is first
 
 
-def test_sequences_of_another_length_are_of_another_kind_by_their_bytes() -> None:
-    kinds = Kinds(StageSettings())
-    long = see(kinds, [1, 2] * 20, 1000)
-    assert see(kinds, [1, 2] * 20, 1049) is long
-    short = see(kinds, [1, 2] * 20, 700)
-    assert short is not long
-    assert see(kinds, [1, 2] * 20, 1049) is long
-    assert see(kinds, [1, 2] * 20, 700) is short
-
-
-def test_many_lengths_are_one_kind_for_none_of_them_comes_often() -> None:
+def test_like_operators_are_of_one_kind_whatever_their_sizes() -> None:
     rng = random.Random(5)
     kinds = Kinds(StageSettings())
     seen = [see(kinds, [1, 2] * 20, rng.randrange(1000, 9000)) for _ in range(100)]
-    assert len({id(kind) for kind in seen[10:]}) == 1
-    two = [see(kinds, [1, 2] * 20, 1000 + 500 * (number % 2)) for number in range(60)]
-    assert two[-1] is two[-3] is not two[-2], "and are told apart again once there are few"
+    assert len({id(kind) for kind in seen}) == 1 and seen[0].varies
+    assert seen[0].largest == max(seen[0].sizes) and len(seen[0].sizes) == SIZES
+    steady = Kinds(StageSettings())
+    assert not [see(steady, [1, 2] * 20, size) for size in (1000, 1049, 1010)][-1].varies
+    assert see(steady, [1, 2] * 20, 1051).varies
 
 
 def test_an_iteration_is_compared_with_the_latest_of_its_kind() -> None:

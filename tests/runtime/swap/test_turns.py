@@ -78,7 +78,7 @@ class Loop:
 
 LOOPS = [
     Loop(validating_every_third, kinds=2, share=0.8),
-    Loop(of_two_lengths, kinds=2, share=0.7),
+    Loop(of_two_lengths, kinds=1, share=0.7),
     Loop(by_turns, kinds=2, share=0.6, options={"boundaries": "given"}),
     Loop(accumulating_every_fourth, kinds=2, share=0.6),
 ]
@@ -101,7 +101,9 @@ def test_each_kind_of_iteration_is_swapped_by_its_own_policy(device: torch.devic
     assert len({iteration.policy for iteration in last}) == loop.kinds
     alone = run(loop.program, device, budget, SHAPE, stages=StageSettings(1, 2, remembered=0), **loop.options)
     assert alone.equals(ran)
-    assert sum(counted(last)) < 0.2 * sum(counted(alone.iterations[-LAST:])), "the paper's Algorithm 1 by itself"
+    by_itself = sum(counted(alone.iterations[-LAST:]))
+    assert sum(counted(last)) <= 0.2 * by_itself, "the paper's Algorithm 1 by itself"
+    assert by_itself > 0 or loop.kinds == 1, "two sizes are of one kind for it, too"
 
 
 @pytest.mark.parametrize("sample_every", [1, 3])
@@ -131,10 +133,11 @@ def test_a_policy_of_the_wrong_kind_costs_time_only(device: torch.device) -> Non
     """The pattern breaks off where policies stand: the expected kind's policy runs in an iteration of the other."""
 
     def breaking(trainer: Trainer, following: Session | None) -> list[torch.Tensor]:
-        return [*of_two_lengths(trainer, following), *(trainer.step(tokens=SHORT) for _ in range(5)), trainer.step()]
+        turns = [step_of_two_losses(trainer) if number % 2 else trainer.step() for number in range(30)]
+        return [*turns, *(trainer.step() for _ in range(5)), step_of_two_losses(trainer)]
 
     free = run(breaking, torch.device("sim", 0), shape=SHAPE)
-    budget = int(0.7 * free.peak_bytes)
+    budget = int(0.6 * free.peak_bytes)
     ran = run(breaking, device, budget, SHAPE, stages=SOON)
     assert ran.equals(free)
     assert ran.peak_bytes <= budget

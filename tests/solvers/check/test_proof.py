@@ -31,7 +31,7 @@ def answered(kind: str, seed: int) -> tuple[Any, PlanFile, int | None]:
     contract = contract_of(kind)
     problem = contract.tiny(seed)
     names = {SOLVERS[name].kind: name for name in contract.exact}
-    names |= {"pipeline": "bayplan", "recompute-layer": "heu", "recompute-graph": "opt"}
+    names |= {"pipeline": "bayplan", "recompute-layer": "heu", "recompute-graph": "opt", "joint": "joint"}
     solution = build_solver(names[kind], {}).solve(problem, Limits(work=1.0))
     return problem, plan_file(solution, kind, None), contract.optimum(problem)
 

@@ -230,7 +230,7 @@ SWAP = {
         (("link", "in_bytes_per_s"), 0, "link.in_bytes_per_s is 0, but `int` >= 1"),
         (("link",), None, "link is null"),
         (("budget_bytes",), "much " * 100, 'budget_bytes is "' + "much " * 11 + "much…, but"),
-        (("kind",), "stow", "has kind 'stow': choose of layout"),
+        (("kind",), "stow", "has kind 'stow': choose of joint, layout"),
         (("format",), "bayplan-problem/2", "has format 'bayplan-problem/2'"),
         ((), [], "holds list"),
     ],

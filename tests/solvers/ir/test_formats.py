@@ -11,6 +11,7 @@ from solvers.ir import (
     codec,
     graph,
     hardware,
+    joint,
     layout,
     partition,
     pipeline,
@@ -53,6 +54,7 @@ RECORDS: dict[str, tuple[type[msgspec.Struct], ...]] = {
     "11": (schedule.Schedule, schedule.Action),
     "12": (report.Report, report.Span),
     "13": (report.Row,),
+    "14": (joint.JointProblem, joint.JointOp, joint.JointPlan, joint.JointSwap),
     "15": (pipeline.PipelineProblem, pipeline.PipelineStage, pipeline.PipelinePlan, pipeline.StagePolicies),
 }
 

@@ -143,6 +143,22 @@ def test_without_survivors_or_memory_there_is_no_step() -> None:
     assert recycle_step_us(tight, LAYERS, 2, (1, 0, 0, 0), 4) is None
 
 
+def test_where_nodes_were_lost_counts() -> None:
+    """Two nodes of one pipeline, or of two: as many microbatches a survivor, other ways between them."""
+    failed, first = (1, 0, 1, 0), ((0,), (), (0,), ())
+    apart = ((0,), (), (1,), ())
+    known = recycle_step_us(MODEL, LAYERS, 8, failed, 4, FREE)
+    assert known == recycle_step_us(MODEL, LAYERS, 8, failed, 4, FREE, first)
+    elsewhere = recycle_step_us(MODEL, LAYERS, 8, failed, 4, FREE, apart)
+    brute = min(
+        period_us(scheduled(work), [5000] * 4, True)
+        for work in schedules_of(MODEL, Grid(4, LAYERS, 8, failed), FREE, apart)
+    )
+    assert elsewhere == brute != known
+    far = [((0,), (), (9,), ()), first]  # beyond what one grid simulates, the first pipelines stand for all
+    assert len({recycle_step_us(MODEL, LAYERS, 8, failed, 2500, FREE, one) for one in far}) == 1
+
+
 def test_what_memory_allows_shortens_steps() -> None:
     wide = msgspec.structs.replace(MODEL, last_extra_us=(4000, 8000))
     lean = msgspec.structs.replace(wide, memory_bytes=4 * 1000 + 4 * 400)

@@ -1,10 +1,13 @@
 """Rerouting is allowed exactly where the judge allows it."""
 
+from random import Random
+
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from solvers.check.replan.judge import judge_replan
 from solvers.ir import ReplanPlan, ReplanProblem
-from solvers.replan.rerouting_rules import Grid, grid_of, rerouted_bytes, why_not_rerouted
+from solvers.replan.rerouting_rules import Grid, grid_of, places_of, rerouted_bytes, why_not_rerouted
 from tests.solvers.replan.clusters import before, grid
 from tests.strategies import replan_problems
 
@@ -21,6 +24,18 @@ def test_a_grid_counts_failures_by_stage() -> None:
     problem = grid(3, 4, 6, 8, failed=[0, 3, 5])
     assert problem.current is not None
     assert grid_of(problem.current) == Grid(degree=4, layers=(2, 2, 2), microbatches=2, failed=(2, 0, 1))
+
+
+@settings(max_examples=200, deadline=None)
+@given(lost=st.lists(st.lists(st.booleans(), min_size=3, max_size=3), min_size=1, max_size=5), seed=st.randoms())
+def test_pipelines_have_no_names(lost: list[list[bool]], seed: Random) -> None:
+    """However they are numbered the places are the same, and they are those of the pipelines with losses first."""
+    places = places_of(lost)
+    seed.shuffle(lost)
+    assert places_of(lost) == places
+    patterns = [tuple(number in stage for stage in places) for number in range(len(lost))]
+    assert sorted(patterns) == sorted(map(tuple, lost))
+    assert [sum(one) for one in patterns] == sorted((sum(one) for one in lost), reverse=True)
 
 
 def test_survivors_take_over_whole_microbatches() -> None:

@@ -9,6 +9,7 @@ import msgspec
 
 from experiments.commands.devices import ready, require_device
 from experiments.commands.kinds.face import Made, Request
+from experiments.commands.questions import questions
 from experiments.commands.streams import read_graph_at
 from solvers.ir.amounts import parse_budget, parse_bytes, show_bytes
 from solvers.ir.errors import InvalidInput
@@ -163,6 +164,7 @@ def _budgeted(problem: LayoutProblem, budget: str | None, said: tuple[str, ...])
     peak = device_bytes(given, all_on_device(problem))
     if budget is not None:
         problem = msgspec.structs.replace(problem, device_bytes=parse_budget(budget, peak))
+        said = (*said, *questions(budget, problem.device_bytes, peak))
     least = Least(instance(problem))
     if least.device_bytes > problem.device_bytes:
         said = (*said, f"no layout fits: {memory_sentence(least)}")

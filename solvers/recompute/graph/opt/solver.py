@@ -127,7 +127,7 @@ class _Optimum:
     def _layered(self) -> None:
         """Repeated layers: patterns first."""
         self._share(0.25, self._choose_cut)
-        self._share(0.25, self._patterns)
+        self._share(0.4, self._patterns)
         self._share(0.3, self._first_plan)
         if self.columns < members.SMALL:
             self._share(0.4, self._whole)

@@ -29,7 +29,7 @@ UNSETTLED = {"opt-eager", "opt-sdpa", "grad-scaler", "validation", "save-and-cop
 TWO_LENGTHS = {
     f"{name}-{attention}" for name in ("gpt2", "llama", "mistral", "mixtral", "bert") for attention in ("eager", "sdpa")
 }
-"""Every third of their batches is shorter: two kinds of iterations, which need more steps to settle."""
+"""Every third of their batches is shorter: one kind of iterations, whatever their sizes."""
 LONGER, SOON = 21, StageSettings(warm_up_iterations=1, policies=2)
 
 
@@ -90,7 +90,7 @@ def test_a_program_keeps_its_budget_and_its_bits(name: str, device: torch.device
     assert report.peak_bytes <= budget_bytes < free.peak_bytes
     assert min(report.counts.swapped_out, report.counts.swapped_in) >= STEPS
     assert (report.stage == "Stable") == (name not in UNSETTLED)
-    assert name not in TWO_LENGTHS or report.generations == 2
+    assert name not in TWO_LENGTHS or report.generations == 1
     assert use_sim().races() == []
 
 

@@ -17,6 +17,7 @@ from solvers.replan.cluster import (
     Placed,
     RecyclePolicy,
     Repair,
+    ReroutingLaw,
     Running,
     SimulatedRerouting,
     SymmetricPolicy,
@@ -25,6 +26,9 @@ from solvers.replan.cluster import (
     random_failures,
     run,
 )
+from solvers.replan.cluster.rerouting import rerouted_step_us
+from solvers.replan.estimate.rerouting import rerouted_nodes_us
+from solvers.replan.estimate.sync import sync_us
 from solvers.replan.exact.solver import ExactReplan
 from solvers.replan.recycle import Recycle
 from solvers.replan.reroute import Reroute
@@ -75,6 +79,26 @@ def test_no_law_reroutes_around_a_stage_without_survivor(law: PaperRerouting) ->
     assert law.step_us(cluster.problem, (2, 2), 4, (2, 0), 2) is None
     some = moves.reroute(cluster, grid((None, 1), (2, 3)), law)
     assert some is not None and (some.running.step_us or 0) >= 30 * SECOND
+
+
+@pytest.mark.parametrize("law", [SimulatedRerouting(), Recycle(floor="none")])
+def test_rerouting_counts_where_nodes_are_missing_not_how_pipelines_are_numbered(law: ReroutingLaw) -> None:
+    """Two stages of one pipeline missing, or of two: other times; whichever pipelines these are: the same."""
+    cluster = wide(6, 9)
+    both, apart, alike = (
+        rerouted_step_us(cluster.problem, grid(*nodes, m=3), law)
+        for nodes in (
+            ((None, None), (2, 3), (4, 5)),
+            ((None, 1), (2, None), (4, 5)),
+            ((0, 1), (2, None), (None, 5)),
+        )
+    )
+    assert apart == alike
+    lost = {"both": {(0, 0), (0, 1)}, "apart": {(0, 0), (1, 1)}}
+    if isinstance(law, SimulatedRerouting):
+        found = [rerouted_nodes_us(cluster.problem, (2, 2), 3, lost[name], 3) for name in ("both", "apart")]
+        sync = sync_us(cluster.problem, [(2, 2)] * 3)
+        assert [both, apart] == [one + sync for one in found]
 
 
 def test_pipelines_that_differ_are_not_rerouted() -> None:

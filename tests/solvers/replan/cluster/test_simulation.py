@@ -255,3 +255,29 @@ def test_ten_thousand_devices_for_a_month() -> None:
         result = run(setting, policy, failures)
         assert result.effective_ratio > 0.98
         assert sum(result.decision_s) < 30
+
+
+@pytest.mark.parametrize("name", ["chameleon", "recycle", "always-reroute", "checkpoint-only"])
+def test_an_empty_cluster_that_fills_at_once_is_a_full_one(name: str) -> None:
+    """All nodes come at time 0, under any names, and nothing takes time: the same steps as where they were there."""
+    setting = by_hand(restart_us=0)
+    policy = policies(Checkpoints(0))[name]
+    later = ["60000,remove,{1}", "300000,add,{1}", "500000,remove,{2}", "500000,remove,{0}"]
+    full = parse_trace([line.format(*range(4)) for line in later], 4)
+    names = ["i-a", "i-b", "i-c", "i-d"]
+    empty = parse_trace([*(f"0,add,{one}" for one in names), *(line.format(*names) for line in later)], 4, "empty")
+    told, other = run(setting, policy, full), run(setting, policy, empty)
+    assert told.steps == other.steps > 0
+    assert (told.training_us, told.lost_us, told.stopped_us) == (other.training_us, other.lost_us, other.stopped_us)
+    assert other.repairs == told.repairs + 4
+
+
+def test_an_empty_cluster_waits_for_enough_nodes() -> None:
+    """Two nodes come after 100 s and have four of the eight microbatches each, 4 * 12 s; two more after 400 s."""
+    lines = ["100000,add,a", "100000,add,b", "400000,add,c", "400000,add,d"]
+    found = run(by_hand(restart_us=0), AlwaysReplan(), parse_trace(lines, 4, "empty"))
+    assert found.stopped_us == 100 * SECOND
+    assert [span.doing for span in found.spans] == ["stopped", "training", "training"]
+    assert [(span.start_us // SECOND, span.step_us) for span in found.spans[1:]] == [
+        (100, 48 * SECOND), (400, 30 * SECOND),
+    ]  # fmt: skip

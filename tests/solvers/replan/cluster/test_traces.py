@@ -18,6 +18,71 @@ def test_a_trace_is_read(tmp_path: Path) -> None:
     assert read_trace(path, 4) == Failures((*failed, Event(2_000_000, 2, "repaired")))
 
 
+def test_more_nodes_than_the_cluster_has_are_counted() -> None:
+    lines = ["0,add,a", "0,add,b", "0,add,c", "1,remove,b", "2,add,d", "3,add,e", "4,remove,a", "4,remove,c"]
+    with pytest.raises(InvalidInput, match=r"^trace: 4 nodes are present at once, but the cluster has 2: give 2 more"):
+        parse_trace(lines, 2, start="empty")
+    assert len(parse_trace(lines, 4, start="empty").events) == 8
+
+
+def test_spot_instances_come_back_under_other_names() -> None:
+    """A place serves one instance after another, as long as no more are there at once than the cluster has nodes."""
+    lines = ["0,add,a", "1,add,b", "2,remove,a", "3,remove,b", "4,add,c", "5,add,a", "6,remove,c", "7,add,d"]
+    failures = parse_trace(lines, 2, start="empty")
+    assert [(event.node, event.kind) for event in failures.events][4:] == [
+        (0, "repaired"), (1, "repaired"), (0, "failed"), (0, "repaired"),
+    ]  # fmt: skip
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.integers(0, 5), max_size=40))
+def test_places_follow_presence(steps: list[int]) -> None:
+    """Whatever comes and goes: as many places are taken at each moment as names are present, each by one."""
+    present: set[str] = set()
+    lines, counts = list[str](), list[int]()
+    for name in steps:
+        word = f"i-{name}"
+        lines.append(f"{len(lines)},{'remove' if word in present else 'add'},{word}")
+        present ^= {word}
+        counts.append(len(present))
+    failures, taken = parse_trace(lines, 6, start="empty"), set[int]()
+    for event, count in zip(failures.events, counts, strict=True):
+        taken ^= {event.node}
+        assert (event.node in taken) == (event.kind == "repaired")
+        assert len(taken) == count
+
+
+@pytest.mark.parametrize(
+    ("head", "line"),
+    [
+        ("time,event,node", "1500,add,a"),
+        ("Milliseconds, Event, Instance", "1500,add,a"),
+        ("node,zone,seconds,event", "a,us-1,1.5,add"),
+        ("s,type,name", "1.50,add,a"),
+    ],
+)
+def test_a_first_line_may_name_the_columns(head: str, line: str) -> None:
+    assert parse_trace([head, line], 1, start="empty").events == (Event(1_500_000, 0, "repaired"),)
+
+
+def test_seconds_are_numbers() -> None:
+    for text in ("-1", "nan", "inf", "1e400", "one", "9" * 40):
+        with pytest.raises(InvalidInput, match=r"line 2: the time '.*' is not a number of seconds"):
+            parse_trace(["seconds,event,node", f"{text},add,a"], 1, start="empty")
+
+
+def test_a_folder_and_too_much_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InvalidInput, match="the trace is a folder: give a text file"):
+        read_trace(tmp_path, 4)
+    monkeypatch.setattr("solvers.replan.cluster.traces.MOST_BYTES", 40)
+    (tmp_path / "long").write_text("1,remove,0\n2,add,0\n" * 3)
+    with pytest.raises(InvalidInput, match="the trace has more than 40 bytes: cut it into shorter ones"):
+        read_trace(tmp_path / "long", 4)
+    with pytest.raises(InvalidInput) as caught:
+        parse_trace(["x" * 10_000], 4)
+    assert len(str(caught.value)) < 200
+
+
 def test_spot_instances_are_numbered_as_they_come() -> None:
     lines = ["0,add,i-b", "0,add,i-a", "10,remove,i-b", "20,add,i-c", "30,add,i-b"]
     failures = parse_trace(lines, 3, start="empty")
@@ -54,7 +119,11 @@ def test_a_line_that_means_nothing_is_named(lines: list[str], sentence: str) -> 
     [
         (["0,add,a", "0,add,a"], "line 2: node 'a' is added, but it is present already"),
         (["0,add,a", "0,remove,b"], "line 2: node 'b' is removed, but it is absent"),
-        (["0,add,a", "0,add,b", "0,add,c"], "line 3: node 'c' is one more than the cluster's 2: raise nodes"),
+        (["0,add,a", "0,remove,a", "0,remove,a"], "line 3: node 'a' is removed, but it is absent"),
+        (
+            ["0,add,a", "0,remove,a", "0,add,b", "0,add,c", "0,remove,a"],
+            "line 5: node 'a' is removed, but it is absent",
+        ),
         (["0,add,"], "line 1: the node has no name"),
     ],
 )

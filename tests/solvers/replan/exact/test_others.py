@@ -23,6 +23,16 @@ def test_the_best_of_the_three() -> None:
         assert judge_replan(problem, found.plan).objective_us == least
 
 
+def test_only_what_is_below_the_limit_is_of_interest() -> None:
+    for make in INSTANCES.values():
+        problem = make()
+        found = best_of_others(problem, Limits())
+        assert found is not None and found.objective is not None
+        assert best_of_others(problem, Limits(), below_us=found.objective) is None
+        again = best_of_others(problem, Limits(), below_us=found.objective + 1)
+        assert again is not None and (again.objective, again.plan) == (found.objective, found.plan)
+
+
 def test_a_dear_transition() -> None:
     """Three pipelines of two stages lost two nodes, ten seconds before the next failure: Oobleck moves fewer layers."""
     problem = Model(layers=24, vocab=1).after("dear", 2, 3, 6, (1, 4))

@@ -3,7 +3,7 @@
 import random
 
 from solvers.replan.exact.bounds import StageLimits
-from solvers.replan.exact.rows import Exclusions, Rows
+from solvers.replan.exact.rows import Exclusions, Guess, Rows
 from solvers.replan.exact.timetable import Timetable
 from tests.solvers.replan.exact.problems import random_problem
 
@@ -28,7 +28,9 @@ def test_tightening_finds_where_the_relaxation_gives_in() -> None:
         limits, known = StageLimits(problem, problem.layers), (Exclusions(), Exclusions())
         source = random.Random(seed)
         latest = source.randint(0, 3 * limits.alone_us + 9)
-        rows = Rows(limits, Timetable(problem), latest, 100, known, lambda _: [], lambda depth, _: 1 + 7 * depth % 12)
+        off = {depth: source.randint(-12, 12) for depth in range(1, 9, 2)}  # whatever an earlier search left
+        guess = Guess(lambda depth, _: 7 * depth % 12, off)
+        rows = Rows(limits, Timetable(problem), latest, 100, known, lambda _: [], guess)
         for depth, most in rows.possible(latest).items():
             found = rows.tighten(depth, latest, most)
             assert found == 0 or limits.may_end(depth, found, latest)
@@ -44,7 +46,7 @@ def test_a_depth_is_met_once() -> None:
         return [(problem.layers - 1, 1)]
 
     limits = StageLimits(problem, problem.layers)
-    rows = Rows(limits, Timetable(problem), 10**6, 100, (Exclusions(), Exclusions()), starts, lambda *_: 1)
+    rows = Rows(limits, Timetable(problem), 10**6, 100, (Exclusions(), Exclusions()), starts, Guess(lambda *_: 1, {}))
     assert rows.sure(10**6)[2] == 0
     assert [rows.meet(2), rows.meet(2)] == [True, False] and asked == [2]
     assert rows.sure(10**6)[2] == rows.timetable.most_fitting((problem.layers - 1, 1))

@@ -17,6 +17,7 @@ from solvers.recompute.graph.opt.bound.patterns import (
     ENUMERATED,
     LayerView,
     Pattern,
+    Prices,
     all_patterns,
     grown_patterns,
     leanest,
@@ -24,29 +25,31 @@ from solvers.recompute.graph.opt.bound.patterns import (
 from solvers.recompute.graph.opt.bound.tree import BoundSearch, memory_unit
 from solvers.recompute.graph.opt.bound.windows import packings
 from solvers.recompute.graph.opt.layers import Layers
+from solvers.recompute.graph.opt.planning.neighbourhoods import NODES, Neighbourhoods, Start
 from solvers.recompute.graph.opt.planning.pack import Packing
-from solvers.recompute.graph.opt.planning.slots import SlotModel, SlotPlan
 from solvers.recompute.graph.replay import replay, retained
 
-FEW, MANY = 40, 300
+FEW, MANY = 60, 300
 """Candidate patterns of a layer; the top two have many, since they decide the peak."""
 MARGINS = (0, 1, 2, 4, 8, 16, 32)
 """How far the budgets of the first plans lie below the true one, in 1/400 of what layers can keep."""
 MOST_PACKINGS, COUNTING_S = 2000, 3.0
 COOLING = 300
 """The annealing begins at the overhead of the first plan divided by this, and ends near zero."""
-CHEAPEST, DEPTH = 8, 6
-"""Cheapest patterns that an exactly planned layer chooses among; latest windows in which it may hide an op."""
-SHORT_S, LONG_S = 0.4, 1.5
-"""A neighbourhood that is solved faster grows, one that takes longer is cut off and shrinks."""
-EVALUATIONS, ROUNDS, NODES = 1_000, 12, 60
-"""What one unit of deterministic work allows: annealed plans, neighbourhoods, nodes of each neighbourhood."""
-IDLE = 40
-"""Neighbourhoods in a row without a better plan after which the search ends."""
+CHEAPEST = 8
+"""Cheapest patterns that an exactly planned layer chooses among."""
+EVALUATIONS = 1_000
+"""Annealed plans that one unit of deterministic work allows."""
 STARTS = 3
 """Plans of different cost that are handed to the polishing, as they were counted: annealed ones end in one valley."""
+SHARES = (0.1, 0.25, 0.5)
+"""Prices of a window, in shares of the time that it hides, at which patterns are looked for beside the bound's own."""
+NEAREST = 4
+"""Plans from which neighbourhoods may begin."""
 NEAR = 12
 """Number of most similar patterns among which a pattern is exchanged."""
+Packed = tuple[list[int], list[set[int]]]
+"""A pattern index for each layer, and what is computed again, by stage."""
 
 
 class LayeredPlanner:
@@ -56,14 +59,15 @@ class LayeredPlanner:
         self.search, self.given, self.layers, self.bounds, self.engine = search, search.given, layers, bounds, engine
         self.view = LayerView(self.given, layers, max(0, layers.count - 2))
         self.prices = bounds.prices()
-        self.patterns = self._candidates()
-        self.kept = [self.view.kept_bytes(pattern) for pattern in self.patterns]
         given = self.given
         self.windows = [t for t in range(layers.end, len(given)) if given.comm[t]]
+        self.patterns = self._candidates()
+        self.kept = [self.view.kept_bytes(pattern) for pattern in self.patterns]
         self.first_uses = [min((u for u in users if u >= layers.end), default=None) for users in given.users]
         self.neighbours: dict[tuple[int, bool], list[int]] = {}
-        self.least: tuple[float, list[int]] | None = None
-        self.valid: tuple[list[int], list[set[int]]] | None = None
+        self.least: tuple[float, Packed] | None = None
+        self.valid: Packed | None = None
+        self.counts: dict[tuple[int, ...], tuple[float, Packed]] = {}
         self.starts: list[tuple[int, list[set[int]]]] = []
         self.counting = True
         self._always = [self.patterns.index(frozenset()), self.patterns.index(leanest(self.view))]
@@ -80,15 +84,39 @@ class LayeredPlanner:
                     self._take([*vector[:-1], top])
         self.counting = False
         self._anneal(deadline)
-        self._neighbourhoods(began + time_s)
+        starts = self._nearest()
+        if starts and not self.search.done():
+            choices = [self._choices(layer, starts) for layer in range(self.layers.count)]
+            known = [Start([self.patterns[p] for p in vector], plan) for vector, plan in starts]
+            Neighbourhoods(self.search, self.layers, choices, known, self.engine).run(began + time_s)
 
     def _candidates(self) -> list[Pattern]:
-        if self.layers.size <= ENUMERATED:
-            found = all_patterns(self.view, self.prices, MANY)
-        else:
-            found = grown_patterns(self.view, self.prices, self.bounds.patterns(), MANY)
+        """The cheapest at the bound's prices and at others in turn, for where windows are ample its prices are zero."""
+        each = [self._cheapest(prices) for prices in (self.prices, *self._other_prices())]
+        found = list(dict.fromkeys(one for rank in itertools.zip_longest(*each) for one in rank if one is not None))
         top = [self.view.closed(one) for one in self.bounds.computed_again(self.layers.lists[-1])]
-        return list(dict.fromkeys([*found[:FEW], frozenset(), leanest(self.view), *found[FEW:], *top]))
+        return list(dict.fromkeys([*found[:FEW], frozenset(), leanest(self.view), *found[FEW:MANY], *top]))
+
+    def _cheapest(self, prices: Prices) -> list[Pattern]:
+        if self.layers.size <= ENUMERATED:
+            return all_patterns(self.view, prices, MANY)
+        return grown_patterns(self.view, prices, self.bounds.patterns(), MANY)
+
+    def _other_prices(self) -> list[Prices]:
+        """Memory at what the ops cost a byte on average, and at less than any that no window hides; windows at shares.
+
+        A window costs a share of the time that it hides.
+        """
+        given = self.given
+        largest = max((given.time[w] for w in self.windows), default=0)
+        again = [i for i in self.view.ops if given.size[i] > 0 and given.replay[i] and not given.comm[i]]
+        hidden = {given.time[i] for i in again if given.time[i] <= largest}
+        exposed = [given.time[i] / given.size[i] for i in again if given.time[i] > largest]
+        if not hidden:
+            return []
+        average = sum(given.time[i] for i in again) / sum(given.size[i] for i in again)
+        bytes_ = (average, 0.9 * min(exposed, default=average))
+        return [Prices(byte, {time: share * time for time in hidden}) for byte in bytes_ for share in SHARES]
 
     def _of_the_top(self) -> list[int]:
         """The patterns that the bound gives the top layer, which it sees stage by stage."""
@@ -164,17 +192,19 @@ class LayeredPlanner:
         again = [self.layers.op(layer, k) for layer, p in enumerate(vector) for k in self.patterns[p]]
         recomputed = Packing(self.given, again, self.first_uses, self._reach).run(self.windows)
         found = replay(self.given, recomputed)
-        excess = max(0, found.peak_bytes - self.given.budget)
+        excess, packed = max(0, found.peak_bytes - self.given.budget), (list(vector), recomputed)
         if found.violation is None:
             known = [objective for objective, _ in self.starts]
             if found.objective_us not in known and (self.counting or not known):
                 self.starts = sorted([*self.starts, (found.objective_us, recomputed)], key=itemgetter(0))[:STARTS]
             if self.search.objective is None or found.objective_us < self.search.objective or self.valid is None:
-                self.valid = (list(vector), recomputed)
+                self.valid = packed
             self.search.offer(recomputed)
         cost = found.objective_us - self.given.base + 3 * excess * max(self.prices.byte, 1e-7)
+        if self.counting:
+            self.counts[tuple(vector)] = (cost, packed)
         if self.least is None or cost < self.least[0]:
-            self.least = (cost, list(vector))
+            self.least = (cost, packed)
         return cost, list(vector)
 
     @cached_property
@@ -186,7 +216,7 @@ class LayeredPlanner:
         """Exchange patterns of one or two layers."""
         began, source, work = time.perf_counter(), random.Random(self.search.limits.seed), self.search.limits.work
         most = None if work is None else int(EVALUATIONS * work)
-        vector = self.least[1] if self.least is not None else [self.patterns.index(frozenset())] * self.layers.count
+        vector = self.least[1][0] if self.least is not None else [self.patterns.index(frozenset())] * self.layers.count
         current = best = self._take(vector)
         start = max(1.0, best[0]) / COOLING
         for number in itertools.count():
@@ -228,70 +258,18 @@ class LayeredPlanner:
             found = self.neighbours[pattern, top] = ranked[:NEAR] or [pattern]
         return found
 
-    # -- a few layers at a time, exactly
+    # -- what neighbourhoods begin with
 
-    def _neighbourhoods(self, deadline: float) -> None:
-        """Plan some layers anew, the others fixed, with model P (README); as long as that helps."""
-        search = self.search
-        if self.valid is None or search.done():
-            return
-        vector, recomputed = self.valid
-        patterns = [self.patterns[p] for p in vector]
-        among = [self._choices(layer, vector) for layer in range(self.layers.count)]
-        slots = [
-            (layer, k, w)
-            for w in self.windows
-            for i in recomputed[w]
-            for layer, k in [divmod(i - self.layers.first, self.layers.size)]
-        ]
-        model = SlotModel(self.given, self.layers, among, DEPTH, slots)
-        left = deadline - time.perf_counter()
-        share = 0.2 if search.limits.work is None else 1.0
-        best = model.placed(patterns, slots, self._limits(share * left), self.engine, search.observed, {})
-        room: dict[int, int] = {}
-        source, width, idle, count = random.Random(search.limits.seed), 3, 0, 0
-        work = search.limits.work
-        while best is not None and idle < IDLE and not search.done() and (work is None or count < ROUNDS * work):
-            began = time.perf_counter()
-            left = deadline - began if work is not None else min(LONG_S, deadline - began)
-            if left <= 0:
-                return
-            free = self._free(source, width, count)
-            plan = model.improve(best, free, self._limits(left), self.engine, search.observed, room)
-            spent = time.perf_counter() - began
-            if work is None:
-                width = min(width + (spent < SHORT_S), self.layers.count) if spent < 0.9 * left else max(2, width - 1)
-            idle, count = idle + 1, count + 1
-            if plan is not None and plan.cost_us < best.cost_us - 0.5 and self._accepted(plan, room):
-                best, idle = plan, 0
+    def _nearest(self) -> list[Packed]:
+        """The best valid plan, then plans as they were counted: those first that cost least with what they lack."""
+        counted = sorted(self.counts.values(), key=itemgetter(0))
+        first = [self.valid] if self.valid is not None else [] if self.least is None else [self.least[1]]
+        found = {tuple(vector): (vector, plan) for vector, plan in [*first, *(packed for _, packed in counted)]}
+        return list(found.values())[:NEAREST]
 
-    def _choices(self, layer: int, vector: Sequence[int]) -> list[Pattern]:
-        """What a layer may have: the cheapest patterns, those of the plan; for the top layer, all."""
+    def _choices(self, layer: int, starts: Sequence[Packed]) -> list[Pattern]:
+        """What a layer may have: the cheapest patterns, those of the plans; for the top layer, all."""
+        used = itertools.chain.from_iterable(vector for vector, _ in starts)
         top = layer >= self.layers.count - 1
-        some = range(len(self.patterns)) if top else [*range(CHEAPEST), *self._always, *vector]
+        some = range(len(self.patterns)) if top else [*range(CHEAPEST), *self._always, *used]
         return [self.patterns[p] for p in dict.fromkeys(some) if p < len(self.patterns)]
-
-    def _free(self, source: random.Random, width: int, count: int) -> set[int]:
-        """Neighbours, neighbours and one other, or any layers, in turn."""
-        layers = self.layers.count
-        if count % 3 == 2:
-            return set(source.sample(range(layers), min(layers, width)))
-        first = source.randrange(1 - width, layers)
-        free = {layer for layer in range(first, first + width) if 0 <= layer < layers}
-        return free | {source.randrange(layers)} if count % 3 else free
-
-    def _limits(self, time_s: float) -> Limits:
-        limits = self.search.limits
-        work = None if limits.work is None else NODES
-        return Limits(time_s=max(0.0, time_s), gap=1e-5, threads=limits.threads, seed=limits.seed, work=work)
-
-    def _accepted(self, plan: SlotPlan, room: dict[int, int]) -> bool:
-        """Offer a plan; where the replay refuses it, take the missing bytes away from its stages."""
-        search, given = self.search, self.given
-        search.stopped = search.stopped or plan.interrupted
-        if search.offer(plan.recomputed):
-            return True
-        for t, peak in enumerate(replay(given, plan.recomputed).peaks):
-            if peak > given.budget and t >= self.layers.end:
-                room[t] = room.get(t, 0) + peak - given.budget
-        return False

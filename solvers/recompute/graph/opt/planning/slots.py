@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 
 from solvers.engines import Answer, LinearModel, ModelBuilder, solve
-from solvers.engines.model import FloatArray
+from solvers.engines.model import TOLERANCE, FloatArray
 from solvers.ir.solution import Limits, Watch
 from solvers.recompute.graph.opt.bound.patterns import Pattern
 from solvers.recompute.graph.opt.bound.tree import memory_unit
@@ -211,18 +211,9 @@ class SlotModel:
 
     # -- solving
 
-    def placed(
-        self,
-        patterns: Sequence[Pattern],
-        hidden: Collection[Slot],
-        limits: Limits,
-        engine: str,
-        watch: Watch | None,
-        room: Mapping[int, int],
-    ) -> SlotPlan | None:
-        """The best windows for these patterns, beginning with those that are `hidden`; None if the model has none."""
-        model = self._with_room(room)
-        x = np.zeros(model.columns)
+    def start(self, patterns: Sequence[Pattern], hidden: Collection[Slot]) -> tuple[FloatArray, bool]:
+        """These patterns, hidden there as far as rows hold; and whether they all do: else engines drop such a start."""
+        x = np.zeros(self.model.columns)
         for layer, pattern in enumerate(patterns):
             number = next(n for n, profile in enumerate(self.profiles[layer]) if profile.pattern == pattern)
             x[self.chosen[layer][number]] = 1.0
@@ -230,10 +221,33 @@ class SlotModel:
         for slot in hidden:
             if slot in self.slots:
                 x[self.slots[slot]] = 1.0
+        return x, self._uncover(x)
+
+    def placed(self, start: FloatArray, limits: Limits, engine: str, watch: Watch | None) -> SlotPlan | None:
+        """The best windows for the patterns that `start` chooses; None if none was found."""
         columns = [column for found in self.chosen for column in found]
-        lower, upper = model.lower.copy(), model.upper.copy()
-        lower[columns] = upper[columns] = x[columns]
-        return self._read(solve(replace(model, lower=lower, upper=upper), limits, engine, watch, x))
+        lower, upper = self.model.lower.copy(), self.model.upper.copy()
+        lower[columns] = upper[columns] = start[columns]
+        return self._read(solve(replace(self.model, lower=lower, upper=upper), limits, engine, watch, start))
+
+    def _uncover(self, x: FloatArray) -> bool:
+        """Hide less until every row holds; False where that does not help.
+
+        The model asks more than a valid plan must keep, as every layer computes its pattern just in time in it.
+        """
+        model, saved = self.model, {column: -float(self.model.cost[column]) for column in self.slots.values()}
+        while True:
+            activity = np.bincount(model.entry_rows, model.row_value * x[model.row_index], model.rows)
+            excess = activity - model.row_upper - TOLERANCE * np.maximum(1.0, np.abs(model.row_upper))
+            broken = int(np.argmax(excess))
+            if excess[broken] <= 0:
+                return True
+            entries = slice(model.row_start[broken], model.row_start[broken + 1])
+            pairs = zip(model.row_index[entries].tolist(), model.row_value[entries].tolist(), strict=True)
+            chosen = [column for column, value in pairs if value > 0 and x[column] > 0.5 and column in saved]
+            if not chosen:
+                return False
+            x[min(chosen, key=lambda column: saved[column])] = 0.0
 
     def improve(
         self,

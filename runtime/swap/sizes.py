@@ -1,0 +1,99 @@
+"""What an iteration of another size would be: policies are made for the largest of a kind, whichever was recorded.
+
+A loop that pads its batches, packs them or routes tokens runs like operators on tensors of other sizes each time. Its
+policies name operators and tensors by features, in which sizes do not count; what a size decides is how much must
+leave. So the graph that they are made from is that of the largest iteration seen, whether it was recorded or not: from
+two recordings of the same operators every size and time goes on in a straight line; from one, what comes and goes grows
+in proportion. In smaller iterations a policy sends more away than must leave, which costs time on the link only.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import repeat
+
+import msgspec
+
+from runtime.swap.generation import Profiled
+from solvers.ir.graph import OpGraph, Tensor
+
+Line = Callable[[int, int], int]
+"""What becomes of a number, given that of another recording."""
+STAYING = ("parameter", "gradient", "optimizer")
+"""Kinds of tensors whose size is the model's, not the batch's."""
+
+
+class Sizes:
+    """The smallest and the largest recorded iteration of one kind."""
+
+    def __init__(self) -> None:
+        self._least: tuple[int, Profiled] | None = None
+        self._most: tuple[int, Profiled] | None = None
+
+    def note(self, profiled: Profiled, size: int) -> None:
+        """An iteration was recorded whose forward pass worked on `size` bytes."""
+        if self._least is None or size < self._least[0]:
+            self._least = size, profiled
+        if self._most is None or size >= self._most[0]:
+            self._most = size, profiled
+
+    def at(self, size: int) -> Profiled | None:
+        """The largest recorded iteration as it would be at this size, if that is larger; None where there is none.
+
+        Where memory comes in segments, as it was recorded: what would be asked for is not known.
+        """
+        if self._most is None or self._least is None:
+            return None
+        most, profiled = self._most
+        if size <= most or most <= 0 or profiled.graph.requests is not msgspec.UNSET:
+            return profiled
+        least, other = self._least
+        if least < most and alike(profiled.graph, other.graph):
+            onwards = (size - most) / (most - least)
+
+            def line(value: int, before: int) -> int:
+                return max(0, round(value + (value - before) * onwards))
+
+            return profiled._replace(graph=stretched(profiled.graph, line, other.graph))
+
+        def grown(value: int, _: int) -> int:
+            return math.ceil(value * size / most)
+
+        return profiled._replace(graph=stretched(profiled.graph, grown, None))
+
+
+def alike(graph: OpGraph, other: OpGraph) -> bool:
+    """Whether both have the same operators, and the same tensors but for their sizes."""
+    return (
+        [op.name for op in graph.ops] == [op.name for op in other.ops]
+        and len(graph.tensors) == len(other.tensors)
+        and all(map(_same_place, graph.tensors, other.tensors))
+    )
+
+
+def stretched(graph: OpGraph, line: Line, other: OpGraph | None) -> OpGraph:
+    """Sizes, memory and times put through `line`; without another graph only those of what comes and goes."""
+    tensors = graph.tensors if other is None else other.tensors
+    ops = graph.ops if other is None else other.ops
+    stay = min(graph.memory_bytes) if other is None else 0
+    memory: Sequence[int] = graph.memory_bytes if other is None else other.memory_bytes
+    return msgspec.structs.replace(
+        graph,
+        tensors=tuple(
+            msgspec.structs.replace(tensor, bytes=line(tensor.bytes, before.bytes))
+            if other is not None or (tensor.born is not None and tensor.kind not in STAYING)
+            else tensor
+            for tensor, before in zip(graph.tensors, tensors, strict=True)
+        ),
+        ops=tuple(
+            msgspec.structs.replace(op, time_us=line(op.time_us, before.time_us))
+            for op, before in zip(graph.ops, ops, strict=True)
+        ),
+        memory_bytes=tuple(
+            least + line(here - least, before - least)
+            for here, before, least in zip(graph.memory_bytes, memory, repeat(stay), strict=False)
+        ),
+    )
+
+
+def _same_place(one: Tensor, other: Tensor) -> bool:
+    return (one.id, one.born, one.uses, one.kind) == (other.id, other.born, other.uses, other.kind)

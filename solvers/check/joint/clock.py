@@ -1,0 +1,79 @@
+"""When the stages of a valid `joint` decision end: formats.md 14.6 to 14.9, followed stage by stage."""
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+from solvers.ir.joint import JointProblem
+
+Sets = list[set[int]]
+"""One set of op indices a stage."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An entry of `swap`, with the first stage that reads what has returned."""
+
+    op: int
+    out_after: int
+    in_at: int
+    reader: int
+
+
+def end_us(problem: JointProblem, computed: Sets, peaks: list[int], entries: list[Entry]) -> int:
+    """The end of the last stage in µs, rounded up."""
+    unit = 1 if problem.link.latency_ns is None else 1000
+    return math.ceil(Fraction(_Clock(problem, unit, entries).run(computed, peaks), unit))
+
+
+class _Clock:
+    """Both lanes of the link and the compute lane, in 1/unit µs; `out_end` and `in_end` by position in the list."""
+
+    def __init__(self, problem: JointProblem, unit: int, entries: list[Entry]) -> None:
+        self.problem, self.unit, self.entries = problem, unit, entries
+        self.out_end: dict[int, int] = {}
+        self.in_end: dict[int, int] = {}
+        self.out_free = self.in_free = 0
+
+    def run(self, computed: Sets, peaks: list[int]) -> int:
+        """Stage by stage; the end of the last one."""
+        ops, now = self.problem.ops, 0
+        for t, run in enumerate(computed):
+            now = self._ready(t, now, peaks[t])
+            for number in self._where("in_at", t):
+                time = self._transfer(number, self.problem.link.in_bytes_per_s)
+                self.in_free = self.in_end[number] = max(self.in_free, now) + time
+            now = max([now, *(self.in_end[number] for number in self._where("reader", t))])
+            shared = self.problem.comm_shares_link and any(ops[i].comm for i in run)
+            if shared:
+                now = max(now, self.out_free, self.in_free)
+            now += self.unit * (ops[t].time_us if ops[t].comm else sum(ops[i].time_us for i in run))
+            if shared:
+                self.out_free = self.in_free = now
+            for number in self._where("out_after", t):
+                time = self._transfer(number, self.problem.link.out_bytes_per_s)
+                self.out_free = self.out_end[number] = max(self.out_free, now) + time
+        return now
+
+    def _ready(self, t: int, now: int, peak: int) -> int:
+        """14.6: what returns has left, and what has not left yet finds room beside the stage's peak."""
+        now = max([now, *(self.out_end[number] for number in self._where("in_at", t))])
+        leaving = sorted((end, number) for number, end in self.out_end.items() if end > now)
+        level = peak + sum(self._size(number) for _, number in leaving)
+        for end, number in leaving:
+            if level <= self.problem.budget_bytes:
+                break
+            now, level = end, level - self._size(number)
+        return now
+
+    def _where(self, field: str, t: int) -> list[int]:
+        return [number for number, entry in enumerate(self.entries) if getattr(entry, field) == t]
+
+    def _size(self, number: int) -> int:
+        return self.problem.ops[self.entries[number].op].output_bytes
+
+    def _transfer(self, number: int, bytes_per_s: int) -> int:
+        link = self.problem.link
+        if link.latency_ns is None:
+            return link.latency_us + math.ceil(Fraction(self._size(number) * 10**6, bytes_per_s))
+        return link.latency_ns + math.ceil(Fraction(self._size(number) * 10**9, bytes_per_s))

@@ -1,0 +1,202 @@
+"""Judge of `joint` decisions: the recursion of recompute-graph with what leaves and returns (formats.md 14.1 to 14.5).
+
+What both kinds share word for word is the judge's of that kind; times are followed in `clock.py`.
+"""
+
+from collections import defaultdict
+from itertools import accumulate
+
+from solvers.check.joint.clock import Entry, end_us
+from solvers.check.recompute_graph.judge import Sets, add_runs, by_stage, carried, form, reads, replays, windows
+from solvers.check.verdict import Verdict
+from solvers.ir.joint import JointPlan, JointProblem
+from solvers.ir.recompute import RecomputeGraphProblem, RecomputeOp
+
+
+def judge_joint(problem: JointProblem, plan: JointPlan) -> Verdict:
+    """The decision's violations, and its time where it has none."""
+    count = len(problem.ops)
+    violations, computed = by_stage("compute", plan.compute, count)
+    more, kept = by_stage("keep", plan.keep, count)
+    violations += [*more, *add_runs(kept, plan.keep_runs, count), *_places(problem, plan)]
+    violations = violations or form(computed, kept) or _swaps(plan, computed, kept)
+    if violations:
+        return Verdict(tuple(violations))
+    entries, violations = _entries(problem, plan, computed, kept)
+    graph = _graph(problem)
+    violations += [
+        *replays(graph, computed),
+        *reads(graph, computed, kept),
+        *carried(computed, kept, _returned(plan, count)),
+        *windows(graph, computed),
+    ]
+    peaks = _peaks(problem, computed, kept, plan)
+    violations += [
+        f"stage {t} has {peak} bytes in use, budget {problem.budget_bytes}"
+        for t, peak in enumerate(peaks)
+        if peak > problem.budget_bytes
+    ]
+    violations += _host(problem, entries)
+    if violations:
+        return Verdict(tuple(violations))
+    return Verdict((), end_us(problem, computed, peaks, entries))
+
+
+def base_us(problem: JointProblem) -> int:
+    """The objective with unlimited memory: each op once, nothing swapped."""
+    return sum(op.time_us for op in problem.ops)
+
+
+def least_budget_bytes(problem: JointProblem) -> int:
+    """14.10: what an op needs beside its inputs, at the most demanding one."""
+    return problem.static_bytes + max(
+        op.workspace_bytes + sum(problem.ops[i].output_bytes for i in {t, *op.inputs})
+        for t, op in enumerate(problem.ops)
+    )
+
+
+def known_least_budget(problem: JointProblem) -> tuple[int, int]:
+    """At least and at most what the least feasible budget is; exact unless the host is limited."""
+    least = least_budget_bytes(problem)
+    if problem.host_budget_bytes is None:
+        return least, least
+    return least, max(least, *_peaks(problem, *_once(problem), JointPlan(compute=())))
+
+
+def is_feasible(problem: JointProblem) -> bool:
+    """Whether some decision surely keeps the budget: to swap all that is not in use, or to keep everything."""
+    least = known_least_budget(problem)
+    return problem.budget_bytes >= least[1]
+
+
+def _once(problem: JointProblem) -> tuple[Sets, Sets]:
+    """R and S where everything runs once and is kept until its last reader."""
+    last = list(range(len(problem.ops)))
+    for t, op in enumerate(problem.ops):
+        for i in op.inputs:
+            last[i] = t
+    computed: Sets = [{t} for t in range(len(problem.ops))]
+    return computed, [{i for i in range(t) if last[i] >= t} for t in range(len(problem.ops))]
+
+
+def _graph(problem: JointProblem) -> RecomputeGraphProblem:
+    """The same ops without link and workspace: the rules that both kinds share read nothing else."""
+    return RecomputeGraphProblem(
+        name=problem.name,
+        budget_bytes=problem.budget_bytes,
+        static_bytes=problem.static_bytes,
+        replays_from=problem.replays_from,
+        ops=tuple(
+            RecomputeOp(
+                name=op.name,
+                time_us=op.time_us,
+                output_bytes=op.output_bytes,
+                inputs=op.inputs,
+                comm=op.comm,
+                replay=op.replay,
+            )
+            for op in problem.ops
+        ),
+    )
+
+
+def _places(problem: JointProblem, plan: JointPlan) -> list[str]:
+    """Entries name ops and stages that there are, t < k, and none leaves or returns twice at one time."""
+    count, violations = len(problem.ops), []
+    left: set[tuple[int, int]] = set()
+    back: set[tuple[int, int]] = set()
+    for number, swap in enumerate(plan.swap):
+        place = f"swap[{number}]: op {swap.op}"
+        if max(swap.op, swap.out_after, swap.in_at) >= count:
+            violations.append(
+                f"{place} leaves after stage {swap.out_after} and returns at {swap.in_at}, but stages "
+                f"and ops are 0…{count - 1}"
+            )
+        elif swap.out_after >= swap.in_at:
+            violations.append(
+                f"{place} returns at stage {swap.in_at}, not after stage {swap.out_after}, when it leaves"
+            )
+        if (swap.op, swap.out_after) in left or (swap.op, swap.in_at) in back:
+            violations.append(f"{place} leaves after stage {swap.out_after} or returns at {swap.in_at} a second time")
+        left.add((swap.op, swap.out_after))
+        back.add((swap.op, swap.in_at))
+    return violations
+
+
+def _swaps(plan: JointPlan, computed: Sets, kept: Sets) -> list[str]:
+    """14.1: there when it leaves, kept when it returns, neither in between."""
+    violations = []
+    for number, swap in enumerate(plan.swap):
+        i, place = swap.op, f"swap[{number}]: op {swap.op}"
+        if i not in computed[swap.out_after] | kept[swap.out_after]:
+            violations.append(f"{place} leaves after stage {swap.out_after}, which neither keeps nor computes it")
+        if i not in kept[swap.in_at]:
+            violations.append(f"{place} returns at stage {swap.in_at}, which does not keep it")
+        violations += [
+            f"{place} is away in stage {s}, which {'keeps' if i in kept[s] else 'computes'} it"
+            for s in range(swap.out_after + 1, swap.in_at)
+            if i in kept[s] | computed[s]
+        ]
+    return violations
+
+
+def _returned(plan: JointPlan, count: int) -> Sets:
+    returned: Sets = [set() for _ in range(count)]
+    for swap in plan.swap:
+        returned[swap.in_at].add(swap.op)
+    return returned
+
+
+def _entries(problem: JointProblem, plan: JointPlan, computed: Sets, kept: Sets) -> tuple[list[Entry], list[str]]:
+    """14.3: each entry with its first reader; what returns and is not read is a violation."""
+    entries, violations = [], []
+    for number, swap in enumerate(plan.swap):
+        reader = swap.in_at
+        while reader < len(kept) and swap.op in kept[reader]:
+            if any(swap.op in problem.ops[i].inputs for i in computed[reader]):
+                entries.append(Entry(swap.op, swap.out_after, swap.in_at, reader))
+                break
+            reader += 1
+        else:
+            violations.append(
+                f"swap[{number}]: op {swap.op} returns at stage {swap.in_at} and is gone before any op reads it"
+            )
+    return entries, violations
+
+
+def _peaks(problem: JointProblem, computed: Sets, kept: Sets, plan: JointPlan) -> list[int]:
+    """14.4: the most in use in each stage, right after each allocation and before its frees."""
+    users: dict[int, list[int]] = defaultdict(list)
+    for i, op in enumerate(problem.ops):
+        for j in set(op.inputs):
+            users[j].append(i)
+    staying: Sets = [set(held) for held in [*kept[1:], set()]]  # what stage t does not free
+    for swap in plan.swap:
+        staying[swap.out_after].add(swap.op)
+    peaks = []
+    for t, run in enumerate(computed):
+        level = peak = problem.static_bytes + sum(problem.ops[i].output_bytes for i in kept[t])
+        for i in sorted(run):
+            op = problem.ops[i]
+            level += op.output_bytes
+            window = problem.ops[t].output_bytes if problem.ops[t].comm and i < t else 0
+            peak = max(peak, level + window + op.workspace_bytes)
+            for d in {*op.inputs, i}:
+                if d not in staying[t] and not any(j > i and j in run for j in users[d]):
+                    level -= problem.ops[d].output_bytes
+        peaks.append(peak)
+    return peaks
+
+
+def _host(problem: JointProblem, entries: list[Entry]) -> list[str]:
+    """14.5: on the host from the end of stage `out_after` until the first reader begins."""
+    if problem.host_budget_bytes is None:
+        return []
+    change = [0] * (len(problem.ops) + 1)
+    for entry in entries:
+        change[entry.out_after] += problem.ops[entry.op].output_bytes
+        change[entry.reader] -= problem.ops[entry.op].output_bytes
+    most = max(accumulate(change))
+    if most <= problem.host_budget_bytes:
+        return []
+    return [f"the host holds {most} bytes of swapped outputs, host_budget_bytes {problem.host_budget_bytes}"]

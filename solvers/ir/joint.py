@@ -1,0 +1,67 @@
+"""The `joint` kind: which outputs stay, leave for the host, or are computed again, decided together (formats.md 14)."""
+
+from typing import ClassVar
+
+from solvers.ir.fields import Bytes, Index, Microseconds, Record, require, require_index
+from solvers.ir.problem import Plan, Problem
+from solvers.ir.recompute import require_earlier_inputs
+from solvers.ir.swap import SwapLink
+
+
+class JointOp(Record, frozen=True, kw_only=True, omit_defaults=True):
+    """An operator of a graph; `inputs` are earlier op indices, `comm` marks communication, hiding recomputation.
+
+    `workspace_bytes` are in use while it runs and at no other time. Where `replay` is false it never runs again.
+    """
+
+    name: str
+    time_us: Microseconds
+    output_bytes: Bytes
+    inputs: tuple[Index, ...]
+    comm: bool
+    replay: bool = True
+    workspace_bytes: Bytes = 0
+
+
+class JointProblem(Problem, frozen=True, kw_only=True, omit_defaults=True):
+    """Ops in order, op t first in stage t; `static_bytes` is parameters, their gradients, optimizer states.
+
+    Before the stage `replays_from` nothing runs again. What is swapped takes at most `host_budget_bytes` of the host at
+    any time (absent: whatever it takes). Where `comm_shares_link`, communication and transfers take turns on the link.
+    """
+
+    budget_bytes: Bytes
+    static_bytes: Bytes
+    ops: tuple[JointOp, ...]
+    link: SwapLink
+    replays_from: Index = 0
+    host_budget_bytes: Bytes | None = None
+    comm_shares_link: bool = False
+    KIND: ClassVar[str] = "joint"
+
+    def __post_init__(self) -> None:
+        """Refuse an empty graph, inputs that are not earlier ops (hence cycles), and a stage that there is not."""
+        require(bool(self.ops), "ops is empty: a joint problem needs at least one op")
+        require_earlier_inputs([op.inputs for op in self.ops])
+        require_index(self.replays_from, len(self.ops), "replays_from", "stages")
+
+
+class JointSwap(Record, frozen=True, kw_only=True):
+    """Op `op`'s output leaves when stage `out_after` has ended; its way back is issued when stage `in_at` is ready."""
+
+    op: Index
+    out_after: Index
+    in_at: Index
+
+
+class JointPlan(Plan, frozen=True, kw_only=True, omit_defaults=True):
+    """`compute` lists the [stage, op] pairs with R = 1 (every [t, t] included), `keep` those with S = 1.
+
+    `keep_runs` says the same as `keep` in fewer words, [op, first stage, last stage]. The order of `swap` breaks ties
+    in the FIFO lanes, so it is part of the decision.
+    """
+
+    compute: tuple[tuple[Index, Index], ...]
+    keep: tuple[tuple[Index, Index], ...] = ()
+    keep_runs: tuple[tuple[Index, Index, Index], ...] = ()
+    swap: tuple[JointSwap, ...] = ()

@@ -1,0 +1,70 @@
+"""What all solvers of this room answer alike: the closed forms, and the best draft so far."""
+
+from dataclasses import dataclass, field
+
+from solvers.ir.joint import JointPlan
+from solvers.ir.solution import Call, Solution, Watch
+from solvers.joint.choice import Choice, keep_all
+from solvers.joint.draft import Draft, measure, plan_of
+from solvers.joint.given import Given, least_budget_bytes
+from solvers.joint.swaps import timed
+
+
+def trivial(given: Given, call: Call) -> Solution[JointPlan] | None:
+    """The answers that need no search: an op that fits beside nothing, or everything kept fits."""
+    least = least_budget_bytes(given.problem)
+    if least > given.budget:
+        label = "exactly" if given.host is None else "at least"
+        return call.infeasible(
+            f"the most demanding op and its inputs need {label} {least} bytes, the budget is {given.budget}: raise it",
+            engine="closed form",
+            least_budget_bytes=least,
+        )
+    draft = Draft(keep_all(given).again)
+    if measure(given, draft).violation is None:
+        return call.based(given.base_us).found(
+            plan_of(given, draft), given.base_us, float(given.base_us), engine="closed form"
+        )
+    return None
+
+
+@dataclass
+class Incumbent:
+    """The best valid draft so far, and who found it."""
+
+    given: Given
+    watch: Watch | None
+    call: Call
+    draft: Draft | None = None
+    objective: int | None = None
+    bound: float = 0.0
+    by: str = ""
+    stopped: bool = False
+    offered: dict[str, int] = field(default_factory=dict)
+
+    def offer(self, draft: Draft, by: str) -> bool:
+        """Take a draft if it is valid and better than the best; whether it was."""
+        found = measure(self.given, draft)
+        if found.violation is not None:
+            return False
+        self.offered[by] = min(found.objective_us, self.offered.get(by, found.objective_us))
+        if self.objective is not None and found.objective_us >= self.objective:
+            return False
+        self.draft, self.objective, self.by = draft, found.objective_us, by
+        self.report()
+        return True
+
+    def offer_choice(self, choice: Choice | None, by: str) -> bool:
+        """Time a choice and take it if it is the best."""
+        return choice is not None and self.offer(timed(self.given, choice)[0], by)
+
+    def report(self) -> None:
+        """Tell whoever watches; a True of theirs ends the search."""
+        if self.watch is not None and self.watch(self.objective, self.bound, self.call.elapsed_s):
+            self.stopped = True
+
+    def over(self) -> bool:
+        """Whether to stop: told to, out of time, or the bound is met."""
+        if self.stopped or self.call.left_s <= 0:
+            return True
+        return self.objective is not None and self.objective - self.bound <= self.call.limits.gap * self.objective

@@ -1,0 +1,103 @@
+"""A joint problem as plain lists, and as the two problems that it becomes once one half of the decision is fixed."""
+
+from dataclasses import dataclass, replace
+
+from solvers.ir.joint import JointProblem
+from solvers.ir.recompute import RecomputeGraphProblem, RecomputeOp
+from solvers.ir.swap import SwapLink
+from solvers.recompute.graph.replay import Instance, instance
+
+
+@dataclass(frozen=True)
+class Given:
+    """A problem, indexed by op. Times are in ticks, `ticks` of them to a µs: 1 unless the link counts nanoseconds.
+
+    `graph` is its recompute-graph half with times in µs and unlimited memory; `out_time[i]`, `in_time[i]` what op i's
+    output takes on the link; `last[i]` the latest op that depends on op i, directly or not (i where none does).
+    """
+
+    problem: JointProblem
+    graph: Instance
+    ticks: int
+    time: list[int]
+    workspace: list[int]
+    out_time: list[int]
+    in_time: list[int]
+    last: list[int]
+    budget: int
+    host: int | None
+    shared: bool
+
+    def __len__(self) -> int:
+        """The number of ops, which is the number of stages."""
+        return len(self.time)
+
+    @property
+    def link(self) -> SwapLink:
+        """The host link."""
+        return self.problem.link
+
+    @property
+    def base_us(self) -> int:
+        """The objective with unlimited memory."""
+        return self.graph.base
+
+    def whole_us(self, ticks: int) -> int:
+        """A time in microseconds, rounded up: objectives are whole."""
+        return -(-ticks // self.ticks)
+
+
+def given_of(problem: JointProblem) -> Given:
+    """The problem as plain lists."""
+    link, sizes = problem.link, [op.output_bytes for op in problem.ops]
+    roomy = replace(instance(recompute_half(problem)), budget=2**62)
+    last = list(range(len(sizes)))
+    for i in reversed(range(len(sizes))):
+        for j in roomy.inputs[i]:
+            last[j] = max(last[j], last[i])
+    return Given(
+        problem=problem,
+        graph=roomy,
+        ticks=link.ticks,
+        time=[op.time_us * link.ticks for op in problem.ops],
+        workspace=[op.workspace_bytes for op in problem.ops],
+        out_time=[link.out_ticks(size) for size in sizes],
+        in_time=[link.in_ticks(size) for size in sizes],
+        last=last,
+        budget=problem.budget_bytes,
+        host=problem.host_budget_bytes,
+        shared=problem.comm_shares_link,
+    )
+
+
+def recompute_half(problem: JointProblem) -> RecomputeGraphProblem:
+    """The problem without its link: its plans are the joint ones that swap nothing.
+
+    That kind knows no workspace: the largest one counts as static memory, which may cost more than it must and never
+    allows a plan that does not fit.
+    """
+    return RecomputeGraphProblem(
+        name=problem.name,
+        budget_bytes=problem.budget_bytes,
+        static_bytes=problem.static_bytes + max(op.workspace_bytes for op in problem.ops),
+        replays_from=problem.replays_from,
+        ops=tuple(
+            RecomputeOp(
+                name=op.name,
+                time_us=op.time_us,
+                output_bytes=op.output_bytes,
+                inputs=op.inputs,
+                comm=op.comm,
+                replay=op.replay,
+            )
+            for op in problem.ops
+        ),
+    )
+
+
+def least_budget_bytes(problem: JointProblem) -> int:
+    """What the most demanding op needs beside its inputs (README, (L)): exact unless the host is limited."""
+    ops = problem.ops
+    return problem.static_bytes + max(
+        op.workspace_bytes + sum(ops[i].output_bytes for i in {t, *op.inputs}) for t, op in enumerate(ops)
+    )

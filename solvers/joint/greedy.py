@@ -1,0 +1,111 @@
+"""`greedy-joint`: one pass by price per byte, as the public planners of selective checkpointing with offload do it."""
+
+import math
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from solvers.ir.joint import JointPlan, JointProblem
+from solvers.ir.solution import Call, Limits, Solution, Watch
+from solvers.joint.answers import trivial
+from solvers.joint.choice import Choice, Prices, closure, fill, keep_all
+from solvers.joint.draft import kept_of, plan_of
+from solvers.joint.given import Given, given_of
+from solvers.joint.swaps import timed
+
+
+@dataclass(frozen=True)
+class GreedyJoint:
+    """In the fullest stage, what is cheapest per byte leaves or is computed again, until everything fits.
+
+    What takes longest to recompute per byte is swapped for nothing while the link has time; other swaps cost their
+    transfers' time, a recomputation its ops' time. FEASIBLE with bound None, as every heuristic.
+    """
+
+    NAME = "greedy-joint"
+
+    def solve(self, problem: JointProblem, limits: Limits, watch: Watch | None = None) -> Solution[JointPlan]:
+        """A plan in fractions of a second; INFEASIBLE with the least budget where the closed form proves it."""
+        call, given = Call(self.NAME, limits), given_of(problem)
+        known = trivial(given, call)
+        if known is not None:
+            return known
+        choice = greedy(given)
+        if choice is None:
+            return call.based(given.base_us).unknown("the greedy finds no plan that fits: choose joint")
+        draft, found = timed(given, choice)
+        if found.violation is not None:
+            return call.based(given.base_us).unknown(f"the greedy's plan is invalid ({found.violation}): choose joint")
+        return call.based(given.base_us).found(plan_of(given, draft), found.objective_us)
+
+
+def greedy(given: Given) -> Choice | None:
+    """The greedy's choice; None where it finds none."""
+    hidden = Hiding(given).swaps()
+    return fill(given, keep_all(given), link_prices(given, hidden), lambda: False)
+
+
+def hardest(given: Given, peaks: list[int]) -> list[int]:
+    """The stages beyond the budget, that first for which the link would need most time that there is not."""
+    ends = np.cumsum([0, *given.time]).tolist()
+    over = [t for t in range(len(given)) if peaks[t] > given.budget]
+    rate = given.ticks * 1_000_000 / given.link.out_bytes_per_s
+    return sorted(over, key=lambda t: ends[t] - rate * (peaks[t] - given.budget)) or [len(given) - 1]
+
+
+class Hiding:
+    """Which swaps the link carries for nothing: out until the hardest stage begins, in from its end to their use."""
+
+    def __init__(self, given: Given) -> None:
+        self.given, choice = given, keep_all(given)
+        kept = kept_of(given, choice.again)
+        self.ends = np.cumsum([0, *given.time], dtype=np.int64)
+        self.stage = hardest(given, kept.peaks)[0]
+        self.excess = kept.peaks[self.stage] - given.budget
+        self.last: dict[int, int] = {}
+        self.worth: dict[int, float] = {}
+        for i in range(self.stage):
+            gap = kept.gap(i, self.stage) if given.graph.size[i] else None
+            if gap is not None:
+                needed = closure(given, choice, kept, i, gap[1], self.stage)
+                time = math.inf if needed is None else sum(given.time[j] for j in needed)
+                self.worth[i], self.last[i] = time / given.graph.size[i], gap[1]
+
+    def swaps(
+        self, link: float = 1.0, early: bool = False, enough: bool = True, noise: Callable[[], float] = lambda: 1.0
+    ) -> set[int]:
+        """Ops whose outputs leave: most time to recompute per byte first, the earlier of equals.
+
+        `early`: the earliest first. `enough`: no more than the fullest stage lacks. `link`: its rate, more or less.
+        """
+        out = link * (self.ends[self.stage] - self.ends[1 : self.stage + 1])  # time left once op e has ended
+        back = link * (self.ends[:-1] - self.ends[self.stage + 1])  # time until stage s begins
+        order = sorted((0.0 if early else -worth * noise(), i) for i, worth in self.worth.items())
+        found, missing = set[int](), self.excess
+        for _, i in order:
+            if enough and missing <= 0:
+                break
+            leaves, returns, last = self.given.out_time[i], self.given.in_time[i], self.last[i]
+            if out[: i + 1].min() >= leaves and back[last:].min() >= returns:
+                out[: i + 1] -= leaves
+                back[last:] -= returns
+                missing -= self.given.graph.size[i]
+                found.add(i)
+        return found
+
+
+def link_prices(given: Given, hidden: set[int], weight: float = 1.0, source: random.Random | None = None) -> Prices:
+    """What is `hidden` costs nothing to swap, all else its transfers' time; `weight` scales that.
+
+    A `source` varies all prices by random factors.
+    """
+
+    def swap(i: int, first: int, last: int) -> float:
+        return 0.0 if i in hidden else weight * max(given.out_time[i], given.in_time[i])
+
+    def noise() -> float:
+        return 1.0 if source is None else source.uniform(0.5, 1.5)
+
+    return Prices(swap, noise=noise)

@@ -1,0 +1,184 @@
+"""`joint`: never worse than the best single technique, with a bound that anyone can add up again (README, `joint`)."""
+
+import math
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+
+import msgspec
+import numpy as np
+
+from solvers.ir.errors import InvalidInput
+from solvers.ir.joint import JointPlan, JointProblem
+from solvers.ir.solution import INTERRUPTED, Call, Limits, Solution, Watch
+from solvers.joint.answers import Incumbent, trivial
+from solvers.joint.choice import fill, keep_all
+from solvers.joint.draft import kept_of, plan_of
+from solvers.joint.given import Given, given_of
+from solvers.joint.greedy import Hiding, greedy, hardest, link_prices
+from solvers.joint.guided import guided
+from solvers.joint.moment import Proof, Relaxation
+from solvers.joint.search import Search
+from solvers.joint.singles import recompute_only, swap_only
+
+MOMENTS = 12
+"""Moments looked at: the fullest stage, and the fullest of as many stretches of the step."""
+ROUNDS = 400
+"""Rounds of local search a unit of `work`."""
+FEWER = (1.0, 0.9, 0.8, 0.65, 0.5, 0.3)
+"""How much of the link's time variants of the greedy count on: what leaves late makes the next stages wait."""
+LONGEST_S = 120.0
+"""The most seconds for a single technique's solver, however much time there is."""
+SINGLES, BOUND, FIRST = 0.15, 0.3, 0.8
+"""Shares of the time for each single technique's own solver, for the bound, and at most for its first moment."""
+
+
+@dataclass(frozen=True)
+class Joint:
+    """Keep, swap or recompute, decided together.
+
+    It begins from every single technique's plan and the greedy's, bounds the class by linear relaxations at single
+    moments, follows their prices, and improves by taking decisions back and filling again. `engine` solves the
+    relaxations (cpsat is refused: it has no duals). `singles` False leaves the single techniques' solvers out.
+    """
+
+    engine: str = "auto"
+    singles: bool = True
+    NAME = "joint"
+
+    def solve(self, problem: JointProblem, limits: Limits, watch: Watch | None = None) -> Solution[JointPlan]:
+        """The best plan and the best bound within the limits; INFEASIBLE only with the closed form's proof."""
+        if self.engine == "cpsat":
+            raise InvalidInput(
+                "joint needs dual values, which engine cpsat does not give: choose highs, gurobi or auto"
+            )
+        call, given = Call(self.NAME, limits), given_of(problem)
+        known = trivial(given, call)
+        return known if known is not None else _Solve(self, given, watch, call.based(given.base_us)).answer()
+
+
+class _Solve:
+    """One solve: the greedy, the bound, its prices, the single techniques, and local search for what is left."""
+
+    def __init__(self, options: Joint, given: Given, watch: Watch | None, call: Call) -> None:
+        self.options, self.given, self.call = options, given, call
+        self.best = Incumbent(given, watch, call, bound=float(given.base_us))
+        self.proof: Proof | None = None
+        self.proofs: list[Proof] = []
+        self.notes: list[str] = []
+
+    def answer(self) -> Solution[JointPlan]:
+        """The greedy, then every part in turn until one proves the end; Ctrl-C keeps what there is."""
+        try:
+            self._first()
+            for part in self._parts():
+                if not self.best.over():
+                    part()
+        except KeyboardInterrupt:
+            self.notes.append(INTERRUPTED)
+            if self.best.draft is None:
+                self._first()
+        return self._answered()
+
+    def _parts(self) -> tuple[Callable[[], None], ...]:
+        return self._bound, self._variants, self._guided, self._singles, self._search
+
+    def _first(self) -> None:
+        self.best.offer_choice(greedy(self.given), "greedy")
+        everything = keep_all(self.given)
+        kept = kept_of(self.given, everything.again)
+        for i, stages in enumerate(kept.touched):
+            everything.away |= {(i, a) for a, b in pairwise(stages) if b > a + 1 and self.given.graph.size[i]}
+        self.best.offer_choice(everything, "swap all")
+
+    def _variants(self) -> None:
+        """The greedy with less of the link's time, and with the earliest outputs first."""
+        hiding = Hiding(self.given)
+        for link, early in ((1.0, True), *((link, False) for link in FEWER)):
+            if self.best.over():
+                break
+            prices = link_prices(self.given, hiding.swaps(link, early, enough=early))
+            self.best.offer_choice(fill(self.given, keep_all(self.given), prices, self.best.over), "greedy")
+
+    def _bound(self) -> None:
+        """The relaxation at each moment, the fullest one first."""
+        deadline = time.perf_counter() + self.call.share_s(BOUND)
+        for stage in _moments(self.given):
+            left = deadline - time.perf_counter() if self.proofs else FIRST * self.call.left_s
+            if left <= 0 or self.best.over():
+                break
+            limits = msgspec.structs.replace(self.call.limits, time_s=left, work=None, gap=0.0)
+            found = Relaxation(self.given, stage).proof(limits, self.options.engine)
+            if found is None:
+                continue
+            self.proofs.append(found)
+            if self.proof is None or found.bound_us > self.proof.bound_us:
+                self.proof = found
+                self.best.bound = max(self.best.bound, float(found.bound_us))
+                self.best.report()
+
+    def _guided(self) -> None:
+        """Choices that follow the relaxations' own, the best bound's first."""
+        for proof in sorted(self.proofs, key=lambda proof: -proof.bound_us)[:3]:
+            if self.best.over():
+                break
+            for choice in guided(self.given, proof, self.best.over):
+                self.best.offer_choice(choice, "relaxation")
+
+    def _singles(self) -> None:
+        if self.options.singles:
+            for by, single in (("swap only", swap_only), ("recompute only", recompute_only)):
+                if not self.best.over():
+                    draft = single(self.given, self._share(), self._watched)
+                    if draft is not None:
+                        self.best.offer(draft, by)
+
+    def _share(self) -> Limits:
+        limits = self.call.limits
+        work = None if limits.work is None else SINGLES * limits.work
+        time_s = self.call.share_s(SINGLES)
+        return msgspec.structs.replace(limits, time_s=time_s if work is not None else min(time_s, LONGEST_S), work=work)
+
+    def _watched(self, incumbent: float | None, bound: float | None, elapsed_s: float) -> bool:
+        """What a single technique's own solver tells is not told on; whoever watches may still stop it."""
+        self.best.report()
+        return self.best.stopped
+
+    def _search(self) -> None:
+        """Take decisions back and fill again, until the limits."""
+        if self.best.draft is None:
+            return
+        work = self.call.limits.work
+        rounds = math.inf if work is None else ROUNDS * work
+        hot = Search(self.given, self.best, self.proof, random.Random(self.call.limits.seed))
+        while rounds > 0 and not self.best.over():
+            hot.round()
+            self.best.report()
+            rounds -= 1
+
+    def _answered(self) -> Solution[JointPlan]:
+        best, notes = self.best, "; ".join(self.notes) or None
+        engine = None if self.proof is None else self.options.engine
+        proved = self.proof is not None and self.proof.bound_us > self.given.base_us
+        certificate = self.proof.certificate if self.proof is not None and proved else None
+        if best.draft is None or best.objective is None:
+            said = notes or "no plan was found within the limits: give more time"
+            return self.call.unknown(said, best.bound, engine=engine, certificate=certificate)
+        said = "; ".join(filter(None, (f"found by {best.by}", notes)))
+        bound = min(best.bound, float(best.objective))
+        return self.call.found(
+            plan_of(self.given, best.draft), best.objective, bound, reason=said, engine=engine, certificate=certificate
+        )
+
+
+def _moments(given: Given) -> list[int]:
+    """The hardest stages of the step with everything kept: of all, and of equal stretches; the hardest first."""
+    peaks = kept_of(given, keep_all(given).again).peaks
+    order = [t for t in hardest(given, peaks) if t < len(given) - 1 and peaks[t] > given.budget]
+    place = {t: number for number, t in enumerate(order)}
+    parts = np.array_split(np.array(sorted(order), dtype=int), MOMENTS)
+    chosen = {min(part.tolist(), key=place.__getitem__) for part in parts if len(part)}
+    fullest = sorted(order, key=lambda t: (-peaks[t], t))[:2]
+    return list(dict.fromkeys([*order[:3], *fullest, *sorted(chosen, key=place.__getitem__)]))

@@ -1,0 +1,69 @@
+"""The swap half of a joint problem, its recomputations fixed: the kind `swap` with a stage for an op.
+
+The two halves agree in every rule (README, (S)), so the swap room's own timing and searches serve here.
+"""
+
+from collections.abc import Collection
+from itertools import accumulate
+
+from solvers.joint.choice import Choice, Gap, spans
+from solvers.joint.draft import Away, Draft, Kept, Measured, kept_of, measure
+from solvers.joint.given import Given
+from solvers.swap.evaluate import Instance
+from solvers.swap.host import HostRoom
+from solvers.swap.issue import issue_swap_ins
+
+Span = tuple[int, int, int]
+"""(op, stage before the gap, stage after it)."""
+
+
+def swap_half(given: Given, kept: Kept, gaps: Collection[Span]) -> Instance:
+    """The swap problem whose tensors are these gaps, as that room's plain lists."""
+    before = [0, *accumulate(kept.ticks)]
+    need = [max(0, peak - given.budget) for peak in kept.peaks]
+    size, first, last = ([] for _ in range(3))
+    for op, start, end in gaps:
+        size.append(given.graph.size[op])
+        first.append(start)
+        last.append(end)
+    room = None if given.host is None else HostRoom(given.host, size, first, last, [0] * len(size))
+    return Instance(
+        time=kept.ticks,
+        need=need,
+        before=before,
+        busy=[stage for stage, missing in enumerate(need) if missing > 0],
+        size=size,
+        first=first,
+        last=last,
+        out_time=[given.out_time[op] for op, _, _ in gaps],
+        in_time=[given.in_time[op] for op, _, _ in gaps],
+        ticks=given.ticks,
+        launches=None,
+        unswapped=before,
+        host=room,
+    )
+
+
+def timed(given: Given, choice: Choice) -> tuple[Draft, Measured]:
+    """The draft of a choice, its swap-ins issued early or at their use, whichever ends sooner; measured."""
+    kept = kept_of(given, choice.again)
+    gaps = spans(kept, choice.away)
+    late = Draft(choice.again, tuple(Away(op, first, last) for op, first, last in gaps))
+    best = late, measure(given, late, kept)
+    if not gaps or best[1].violation is not None:
+        return best
+    for eager in (True, False):
+        issued = issue_swap_ins(swap_half(given, kept, gaps), range(len(gaps)), eager)
+        if issued is not None:
+            away = tuple(Away(gaps[number][0], gaps[number][1], issue) for number, issue in issued)
+            draft = Draft(choice.again, away)
+            found = measure(given, draft, kept)
+            if found.violation is None and found.objective_us < best[1].objective_us:
+                best = draft, found
+    return best
+
+
+def choice_of(draft: Draft) -> Choice:
+    """A draft without its times."""
+    away: set[Gap] = {(op, out_after) for op, out_after, _ in draft.away}
+    return Choice([set(run) for run in draft.again], away)

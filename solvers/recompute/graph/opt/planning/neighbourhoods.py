@@ -1,0 +1,133 @@
+"""Plans of layered graphs made cheaper: a few layers at a time exactly, with model P (README), the others fixed."""
+
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from solvers.engines.model import FloatArray
+from solvers.ir.solution import Limits
+from solvers.recompute.graph.answers import Search
+from solvers.recompute.graph.opt.bound.patterns import Pattern
+from solvers.recompute.graph.opt.layers import Layers
+from solvers.recompute.graph.opt.planning.slots import Slot, SlotModel, SlotPlan
+from solvers.recompute.graph.replay import replay
+
+DEPTH = 6
+"""Latest windows in which a layer may hide an op."""
+WIDTHS = (4, 5, 6, 7, 3)
+"""How many layers the neighbourhoods leave open in turn, where no clock says how long one takes."""
+SHORT_S, LONG_S = 0.4, 3.0
+"""A neighbourhood that is solved faster grows, one that takes longer is cut off and shrinks."""
+ROUNDS, NODES, FIRST_NODES = 80, 60, 3
+"""What one unit of deterministic work allows: neighbourhoods, nodes of each, and of the windows of a first plan."""
+IDLE = 40
+"""Neighbourhoods in a row without a better plan after which the search ends."""
+BEGUN, TRIED = 3, 6
+"""Plans from which it begins, and neighbourhoods of each before it goes on with the best."""
+PLACING = 0.1
+"""The share of the time left that the windows of a first plan may take."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """A plan to begin with: a pattern for each layer, and what is computed again, by stage."""
+
+    patterns: list[Pattern]
+    recomputed: Sequence[set[int]]
+
+
+class Neighbourhoods:
+    """Offers the search better plans than its starts; `choices` are the patterns that each layer may have.
+
+    Plans that need a byte more than the budget may be starts: what is hidden in them is taken back until they fit.
+    """
+
+    def __init__(
+        self, search: Search, layers: Layers, choices: list[list[Pattern]], starts: Sequence[Start], engine: str
+    ) -> None:
+        self.search, self.given, self.layers, self.engine = search, search.given, layers, engine
+        self.starts = starts
+        used = [slot for start in starts for slot in self._slots(start.recomputed)]
+        self.model = SlotModel(self.given, layers, choices, DEPTH, used)
+        self.room: dict[int, int] = {}
+        self.source, self.width, self.count = random.Random(search.limits.seed), 3, 0
+
+    def run(self, deadline: float) -> None:
+        """Some neighbourhoods of each of several starts, then those of the best as long as that helps."""
+        best: SlotPlan | None = None
+        for x in self._beginnings():
+            left = (PLACING if self.search.limits.work is None else 1.0) * (deadline - time.perf_counter())
+            if left <= 0 or self.search.done():
+                break
+            plan = self.model.placed(x, self._limits(left, FIRST_NODES), self.engine, self.search.observed)
+            if plan is not None:
+                plan = self._improved(plan, deadline, TRIED)
+                best = plan if best is None or plan.cost_us < best.cost_us else best
+        if best is not None:
+            self._improved(best, deadline)
+
+    def _beginnings(self) -> list[FloatArray]:
+        """The first few starts in which every row holds; where it holds in none, the first one."""
+        tried = [self.model.start(start.patterns, self._slots(start.recomputed)) for start in self.starts]
+        return [x for x, holds in tried if holds][:BEGUN] or [tried[0][0]]
+
+    def _slots(self, recomputed: Sequence[set[int]]) -> list[Slot]:
+        """What a plan hides, and where."""
+        first, size, comm = self.layers.first, self.layers.size, self.given.comm
+        windows = [w for w in range(self.layers.end, len(self.given)) if comm[w]]
+        return [(*divmod(i - first, size), w) for w in windows for i in sorted(recomputed[w])]
+
+    def _improved(self, best: SlotPlan, deadline: float, most: int | None = None) -> SlotPlan:
+        """The best plan of its neighbourhoods: of so many, or until many in a row brought nothing."""
+        search, work, began_with, idle = self.search, self.search.limits.work, self.count, 0
+        while idle < IDLE and not search.done() and (most is None or self.count < began_with + most):
+            began = time.perf_counter()
+            left = deadline - began if work is not None else min(LONG_S, deadline - began)
+            if left <= 0 or (work is not None and self.count >= ROUNDS * work):
+                break
+            free = self._free()
+            plan = self.model.improve(best, free, self._limits(left), self.engine, search.observed, self.room)
+            self._adapt(time.perf_counter() - began, left)
+            idle += 1
+            if plan is not None and plan.cost_us < best.cost_us - 0.5 and self._accepted(plan):
+                best, idle = plan, 0
+        return best
+
+    def _adapt(self, spent_s: float, left_s: float) -> None:
+        """Wider where the last one was quick; in turn where no clock may decide."""
+        if self.search.limits.work is not None:
+            self.width = WIDTHS[self.count % len(WIDTHS)]
+        elif spent_s < 0.9 * left_s:
+            self.width = min(self.width + (spent_s < SHORT_S), self.layers.count)
+        else:
+            self.width = max(2, self.width - 1)
+        self.count += 1
+
+    def _free(self) -> set[int]:
+        """Neighbours, neighbours and one other, any layers, and the top layer with neighbours, in turn.
+
+        The top layer has most to choose from, and decides the peak.
+        """
+        layers, kind, source, width = self.layers.count, self.count % 4, self.source, self.width
+        if kind == 2:
+            return set(source.sample(range(layers), min(layers, width)))
+        first = source.randrange(1 - width, layers)
+        free = {layer for layer in range(first, first + width) if 0 <= layer < layers}
+        return free | ({source.randrange(layers)} if kind == 1 else {layers - 1} if kind == 3 else set[int]())
+
+    def _limits(self, time_s: float, nodes: int = NODES) -> Limits:
+        limits = self.search.limits
+        work = None if limits.work is None else nodes
+        return Limits(time_s=max(0.0, time_s), gap=1e-5, threads=limits.threads, seed=limits.seed, work=work)
+
+    def _accepted(self, plan: SlotPlan) -> bool:
+        """Offer a plan; where the replay refuses it, take the missing bytes away from its stages."""
+        search, given = self.search, self.given
+        search.stopped = search.stopped or plan.interrupted
+        if search.offer(plan.recomputed):
+            return True
+        for t, peak in enumerate(replay(given, plan.recomputed).peaks):
+            if peak > given.budget and t >= self.layers.end:
+                self.room[t] = self.room.get(t, 0) + peak - given.budget
+        return False

@@ -1,0 +1,1 @@
+"""Loops whose sizes vary from iteration to iteration, in a session."""

@@ -26,7 +26,10 @@ def test_the_peak_is_the_allocators(device: torch.device, seed: int) -> None:
         loop.run()
     finally:
         gc.enable()
-    assert need.floor_bytes < need.peak_bytes == memory_stats(device).peak_bytes
+    peak = memory_stats(device).peak_bytes
+    assert need.floor_bytes < need.peak_bytes <= peak
+    if not any("raise in backward" in turn.changes for turn in program.turns):  # its graph may live a little longer
+        assert need.peak_bytes == peak
 
 
 def test_a_deep_program_could_do_with_much_less(device: torch.device) -> None:

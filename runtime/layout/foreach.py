@@ -22,6 +22,11 @@ ROUNDED = (torch.optim.NAdam, torch.optim.RAdam, torch.optim.ASGD)
 PRECISE = (torch.float32, torch.float64)
 
 
+def is_portioned(optimizer: Optimizer) -> bool:
+    """Whether the optimizer's step over portions of its parameters gives the numbers of one over all."""
+    return type(optimizer).__module__.startswith("torch.optim") and type(optimizer).__name__ in PORTIONED
+
+
 def is_plain(parameter: Tensor) -> bool:
     """Whether PyTorch takes operators for many tensors for this one."""
     return type(parameter) in (Tensor, torch.nn.Parameter)

@@ -17,7 +17,7 @@ from torch.optim.optimizer import Optimizer
 from runtime.device import shapes_only
 from runtime.layout.checksums import checksums
 from runtime.layout.chunk import Chunk
-from runtime.layout.foreach import PORTIONED, as_on, is_decided_late, stepping_as_on
+from runtime.layout.foreach import as_on, is_decided_late, is_portioned, stepping_as_on
 from runtime.layout.host_lane import Done, HostLane
 from runtime.layout.log import Log
 from solvers.ir.errors import InvalidInput
@@ -263,11 +263,6 @@ class Updates:
         ]
         shadow.param_groups = [group for group in groups if group["params"]]
         return shadow
-
-
-def is_portioned(optimizer: Optimizer) -> bool:
-    """Whether the optimizer's step over portions of its parameters gives the numbers of one over all."""
-    return type(optimizer).__module__.startswith("torch.optim") and type(optimizer).__name__ in PORTIONED
 
 
 def settings_of(optimizer: Optimizer) -> Settings:

@@ -19,7 +19,7 @@ from runtime.layout.hooks import Walk, Walked
 from runtime.layout.host_lane import host_lane
 from runtime.layout.log import Log
 from runtime.layout.masters import Build, Places, held_parameters, settle_states
-from runtime.layout.refusals import refused
+from runtime.layout.refusals import refused, require_not_captured
 from runtime.layout.report import LayoutReport, layout_report
 from runtime.layout.scalers import let_scalers_wait
 from runtime.layout.store import Store
@@ -77,7 +77,7 @@ def wrap(
     _require_own_parameters(model, optimizer)
     _require_plain(model)
     _require_dense(optimizer)
-    _require_not_captured(optimizer)
+    require_not_captured(optimizer)
     place = accelerator_of(options["device"] if "device" in options else _device_of(model))
     wrapped = Wrapped(model, optimizer, place, _asked(budget, options, place))
     profile, step = options.get("profile"), options.get("step")
@@ -273,16 +273,6 @@ def _require_dense(optimizer: torch.optim.Optimizer) -> None:
         raise InvalidInput(
             "SparseAdam takes sparse gradients only, but gradients of a wrapped model travel as dense ones: make its "
             "embeddings with sparse=False and train them with Adam or AdamW"
-        )
-
-
-def _require_not_captured(optimizer: torch.optim.Optimizer) -> None:
-    """Refuse steps for CUDA graphs, which need every parameter on the device; fused ones do without."""
-    if any(group.get("capturable") and not group.get("fused") for group in optimizer.param_groups):
-        fused = " (or fused=True)" if isinstance(optimizer, torch.optim.Adam) else ""
-        raise InvalidInput(
-            f"{type(optimizer).__name__} has capturable=True, which takes parameters on the device only, but a wrapped "
-            f"model's masters may be on the host: make the optimizer with capturable=False{fused}"
         )
 
 

@@ -20,7 +20,8 @@ class Slot:
 
     `master` is the parameter that the optimizer and the program know; `working` is what forward and backward compute
     with, a view of the chunk on the device, of type `dtype`. Of a persistent chunk both are one, unless their types
-    differ. `home_start` is where the master lies among masters.
+    differ. `home_start` is where the master lies among masters. `plain` says whether the parameter came as one of
+    PyTorch's own class.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Slot:
     stride: tuple[int, ...]
     dtype: torch.dtype
     trainable: bool
+    plain: bool
     master: nn.Parameter
     working: nn.Parameter
 

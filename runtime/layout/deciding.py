@@ -14,9 +14,10 @@ from torch import nn
 from runtime.blocks.saved import GRANULE_BYTES
 from runtime.device import memory_limit_bytes, sim_hardware
 from runtime.layout.chunk import aligned
+from runtime.layout.foreach import is_portioned
 from runtime.layout.prediction import Members, copy_ns, layout_costs, narrowed
 from runtime.layout.update_costs import counts_on_device, states_per_number, update_cost, widened_ns
-from runtime.layout.updates import CPU_UPDATES_PER_S, is_portioned
+from runtime.layout.updates import CPU_UPDATES_PER_S
 from runtime.profile.calibration import calibrate
 from runtime.profile.memory import MemoryProfile, ProfiledBlock, activation_peak_bytes, profile_memory
 from solvers.ir.errors import InfeasibleBudget, InvalidInput

@@ -13,10 +13,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._foreach_utils import _get_foreach_kernels_supported_devices
 
 from runtime.device import shapes_only
 from runtime.layout.chunk import Chunk, Slot, aligned, pinned, working_view
+from runtime.layout.foreach import is_plain
 
 Touch = Callable[[Chunk, int], None]
 
@@ -104,7 +104,17 @@ class Build:
         stride = torch.empty_like(master, device="meta").stride()  # its own, unless it has gaps
         dtype = self.travels_as(master)
         slot = Slot(
-            held.name, held.places, start, home_start, master.shape, stride, dtype, master.requires_grad, master, master
+            held.name,
+            held.places,
+            start,
+            home_start,
+            master.shape,
+            stride,
+            dtype,
+            master.requires_grad,
+            is_plain(master),  # asked before it becomes one
+            master,
+            master,
         )
         flats = (chunk.homes, chunk.host, chunk.flat)
         home = slot.home(next(flat for flat in flats if flat is not None))
@@ -134,20 +144,6 @@ def settle_states(optimizer: torch.optim.Optimizer) -> None:
             for key, value in state.items():
                 if isinstance(value, Tensor) and (value.ndim or counted or not value.is_cpu):
                     state[key] = value.to(parameter.device)
-
-
-def as_on(device: torch.device, optimizer: torch.optim.Optimizer, group: dict[str, Any]) -> dict[str, Any]:
-    """A group's settings with which the host computes as the device does by default.
-
-    Where nothing is said, PyTorch takes one operator for many tensors on a device ("foreach") and one for each on the
-    host, and the last bits of NAdam, RAdam and ASGD differ between the two.
-    """
-    if group.get("foreach", False) is not None or group.get("fused") or group.get("differentiable"):
-        return group
-    if isinstance(optimizer, torch.optim.Adam) and isinstance(group["lr"], torch.Tensor):  # for each, there, too
-        return group
-    plain = all(type(one) in (torch.Tensor, torch.nn.Parameter) for one in group["params"])
-    return dict(group, foreach=True) if plain and device.type in _get_foreach_kernels_supported_devices() else group
 
 
 class _Watched(dict[str, nn.Parameter | None]):

@@ -27,6 +27,16 @@ def refused(model: nn.Module, device: torch.device) -> Iterator[None]:
                 module.__dict__.pop(name, None)
 
 
+def require_not_captured(optimizer: torch.optim.Optimizer) -> None:
+    """Refuse steps for CUDA graphs, which need every parameter on the device; fused ones do without."""
+    if any(group.get("capturable") and not group.get("fused") for group in optimizer.param_groups):
+        fused = " (or fused=True)" if isinstance(optimizer, torch.optim.Adam) else ""
+        raise InvalidInput(
+            f"{type(optimizer).__name__} has capturable=True, which takes parameters on the device only, but a wrapped "
+            f"model's masters may be on the host: make the optimizer with capturable=False{fused}"
+        )
+
+
 _COPIED = ("copied", "copy its state_dict() into another model, or unwrap(model) first")
 
 

@@ -6,7 +6,7 @@ Where nothing between backward and step changes gradients, parameters or setting
 still runs.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from contextlib import suppress
 from types import MethodType
 from typing import Any
@@ -17,17 +17,15 @@ from torch.optim.optimizer import Optimizer
 from runtime.device import shapes_only
 from runtime.layout.checksums import checksums
 from runtime.layout.chunk import Chunk
+from runtime.layout.foreach import as_on, is_decided_late, is_portioned, stepping_as_on
 from runtime.layout.host_lane import Done, HostLane
 from runtime.layout.log import Log
-from runtime.layout.masters import as_on
 from solvers.ir.errors import InvalidInput
 
 CPU_UPDATES_PER_S = 4_000_000_000
 """Parameters that a host updates in a second, on sim, as plans assume (solvers/layout)."""
 CHANGED = "gradients or parameters change between backward and step, as clipping and decay do"
 """Why nothing overlaps where somebody was seen to change them."""
-PORTIONED = ("SGD", "Adam", "AdamW", "NAdam", "RAdam", "Adamax", "Adadelta", "Adagrad", "RMSprop", "Rprop", "ASGD")
-"""Optimizers of `torch.optim` that treat each parameter by itself."""
 SCALED = ("grad_scale", "found_inf")
 """What a gradient scaler hangs on a fused optimizer for its step, which then does the scaler's work."""
 Settings = tuple[tuple[tuple[str, object], ...], ...]
@@ -60,7 +58,8 @@ class Updates:
     ) -> None:
         self._optimizer, self._chunks, self._lane, self._settle = optimizer, tuple(chunks), lane, settle
         self.log = log
-        self.reason = _why_not(optimizer, overlap)
+        self._others = {id(slot.master) for chunk in chunks for slot in chunk.slots if not slot.plain}
+        self.reason = _why_not(optimizer, overlap, self._others)
         self.overlapping = False
         self._looked_on = False
         self._backwards = self._ended = 0
@@ -165,7 +164,7 @@ class Updates:
         else:
             for loaded in (chunk.loaded for chunk in self._chunks if chunk.loaded is not None):
                 loaded.synchronize()  # the host writes what a load may still read
-            with torch.no_grad():
+            with torch.no_grad(), stepping_as_on(self.log.device, self._optimizer, self._others):
                 self._raw_step(self._optimizer)
             for chunk in self._chunks:
                 chunk.narrow()
@@ -255,16 +254,15 @@ class Updates:
         if not chunk.persistent:  # the optimizer would copy them to its parameters' device, and not wait
             shadow.__dict__.update({key: one.cpu() for key in SCALED if (one := own.__dict__.get(key)) is not None})
         mine = {id(slot.master) for slot in chunk.slots}
-        groups = [dict(group, params=[one for one in group["params"] if id(one) in mine]) for group in own.param_groups]
-        if not chunk.persistent:
-            groups = [as_on(self.log.device, own, group) for group in groups]
+        groups = [
+            dict(
+                as_on(self.log.device, own, group, self._others),
+                params=[one for one in group["params"] if id(one) in mine],
+            )
+            for group in own.param_groups
+        ]
         shadow.param_groups = [group for group in groups if group["params"]]
         return shadow
-
-
-def is_portioned(optimizer: Optimizer) -> bool:
-    """Whether the optimizer's step over portions of its parameters gives the numbers of one over all."""
-    return type(optimizer).__module__.startswith("torch.optim") and type(optimizer).__name__ in PORTIONED
 
 
 def settings_of(optimizer: Optimizer) -> Settings:
@@ -292,9 +290,11 @@ def _versions(chunk: Chunk) -> tuple[int, ...]:
     return tuple(-1 if one is None else hash((id(one), one._version)) for one in grads)
 
 
-def _why_not(optimizer: Optimizer, overlap: bool) -> str | None:
+def _why_not(optimizer: Optimizer, overlap: bool, others: Set[int]) -> str | None:
     if not overlap:
         return "overlap_update is False"
     if not is_portioned(optimizer):
         return f"{type(optimizer).__name__} is not known to treat each parameter by itself"
+    if is_decided_late(optimizer, others):
+        return f"{type(optimizer).__name__} rounds by which parameters of classes of their own have gradients"
     return None

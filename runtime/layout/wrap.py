@@ -19,7 +19,7 @@ from runtime.layout.hooks import Walk, Walked
 from runtime.layout.host_lane import host_lane
 from runtime.layout.log import Log
 from runtime.layout.masters import Build, Places, held_parameters, settle_states
-from runtime.layout.refusals import refused
+from runtime.layout.refusals import refused, require_not_captured
 from runtime.layout.report import LayoutReport, layout_report
 from runtime.layout.scalers import let_scalers_wait
 from runtime.layout.store import Store
@@ -77,6 +77,7 @@ def wrap(
     _require_own_parameters(model, optimizer)
     _require_plain(model)
     _require_dense(optimizer)
+    require_not_captured(optimizer)
     place = accelerator_of(options["device"] if "device" in options else _device_of(model))
     wrapped = Wrapped(model, optimizer, place, _asked(budget, options, place))
     profile, step = options.get("profile"), options.get("step")

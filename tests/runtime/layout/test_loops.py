@@ -9,8 +9,7 @@ from torch.optim.optimizer import Optimizer
 
 from runtime.device import SimDevice
 from runtime.layout import report
-from runtime.layout.masters import as_on
-from runtime.layout.updates import PORTIONED
+from runtime.layout.foreach import PORTIONED, as_on
 from solvers.ir.layout import LayoutPlan
 from tests.runtime.layout.models import Language, Looking, Repeated, loss_of
 from tests.runtime.layout.training import Layouts, Loop, MakeOptimizer, train_plainly
@@ -245,6 +244,80 @@ def test_pytorch_s_own_optimizers_train_alike_by_default(sim: SimDevice, name: s
     plan = layouts.random_plan(5)
     assert 0 < len(plan.persistent) < len(layouts.problem.chunks)
     assert layouts.train(plan).same_as(train_plainly(layouts.make, make))
+
+
+class Own(nn.Parameter):
+    """Somebody's own class of parameters."""
+
+
+class OwnScale(Language):
+    """One parameter of it is of somebody's own class, and gets its gradient last; in every other step if it is told."""
+
+    def __init__(self, *, seldom: bool) -> None:
+        super().__init__()
+        self.own = Own(torch.ones(64))
+        self.seldom, self.calls = seldom, 0
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        self.calls += 1
+        hidden = self.tokens(tokens) + self.positions
+        hidden = hidden if self.seldom and self.calls % 2 else hidden * self.own.mean()
+        for block in self.blocks:
+            hidden = block(hidden)
+        logits: Tensor = self.head(self.norm(hidden))
+        return logits
+
+
+class OwnNAdam(torch.optim.NAdam):
+    pass
+
+
+class OwnRAdam(torch.optim.RAdam):
+    pass
+
+
+class OwnASGD(torch.optim.ASGD):
+    pass
+
+
+class OwnSGD(torch.optim.SGD):
+    pass
+
+
+def test_half_precise_masters_of_an_optimizer_of_an_own_class(sim: SimDevice) -> None:
+    """Of those every optimizer rounds otherwise by operators for many tensors."""
+
+    def make(parameters: Sequence[nn.Parameter]) -> Optimizer:
+        return OwnSGD(parameters, lr=0.1, momentum=0.9, weight_decay=0.1)
+
+    layouts = Layouts(lambda: Language().to(torch.bfloat16), make_optimizer=make)
+    assert layouts.train(layouts.random_plan(0)).same_as(train_plainly(layouts.make, make))
+
+
+@pytest.mark.parametrize("kind", [OwnNAdam, OwnRAdam, OwnASGD])
+def test_an_optimizer_derived_from_one_that_rounds_by_its_operators(sim: SimDevice, kind: type[Optimizer]) -> None:
+    def make(parameters: Sequence[nn.Parameter]) -> Optimizer:
+        return kind(parameters, lr=1e-2)  # type: ignore[call-arg]
+
+    layouts = Layouts(Language, make_optimizer=make)
+    assert layouts.train(layouts.random_plan(0)).same_as(train_plainly(layouts.make, make))
+    model, optimizer = layouts.wrapped(layouts.random_plan(0))
+    stepped(model, optimizer, 0)
+    assert optimizer.param_groups[0]["foreach"] is None
+
+
+@pytest.mark.parametrize("seldom", [False, True])
+@pytest.mark.parametrize("kind", [torch.optim.NAdam, torch.optim.RAdam, torch.optim.ASGD, OwnNAdam])
+def test_one_parameter_of_an_own_class_decides_for_its_group(
+    sim: SimDevice, kind: type[Optimizer], seldom: bool
+) -> None:
+    def make(parameters: Sequence[nn.Parameter]) -> Optimizer:
+        return kind(parameters, lr=1e-2)  # type: ignore[call-arg]
+
+    layouts = Layouts(lambda: OwnScale(seldom=seldom), make_optimizer=make)
+    plan = layouts.random_plan(5)
+    assert 0 < len(plan.persistent) < len(layouts.problem.chunks)
+    assert layouts.train(plan, departs=True).same_as(train_plainly(layouts.make, make))
 
 
 def test_the_host_computes_for_each_tensor_where_the_device_does(sim: SimDevice) -> None:

@@ -155,6 +155,17 @@ def test_an_optimizer_of_sparse_gradients_is_refused(sim: SimDevice) -> None:
         wrap(model, optimizer, budget="1GiB", device="sim")
 
 
+def test_steps_for_graphs_are_refused_unless_fused(sim: SimDevice) -> None:
+    for kind, remedy in ((torch.optim.AdamW, r"capturable=False \(or fused=True\)$"), (torch.optim.NAdam, "False$")):
+        model = Language()
+        optimizer = kind(model.parameters(), capturable=True)
+        with pytest.raises(InvalidInput, match=rf"{kind.__name__} has capturable=True, .* on the host: .*{remedy}"):
+            wrap(model, optimizer, budget="1GiB", device="sim")
+    fused = torch.optim.AdamW(model.parameters(), capturable=True, fused=True)
+    wrap(model, fused, budget="1GiB", device="sim")
+    stepped(model, fused, 0)
+
+
 class _Replicating:
     def get(self, device: torch.device) -> torch.Tensor:
         raise AssertionError(device)

@@ -167,9 +167,13 @@ class _Solve:
             said = notes or "no plan was found within the limits: give more time"
             return self.call.unknown(said, best.bound, engine=engine, certificate=certificate)
         said = "; ".join(filter(None, (f"found by {best.by}", notes)))
-        bound = min(best.bound, float(best.objective))
-        return self.call.found(
-            plan_of(self.given, best.draft), best.objective, bound, reason=said, engine=engine, certificate=certificate
+        return self.call.found(  # raises where a bound is above the objective: one of them is wrong then
+            plan_of(self.given, best.draft),
+            best.objective,
+            best.bound,
+            reason=said,
+            engine=engine,
+            certificate=certificate,
         )
 
 

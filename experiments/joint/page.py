@@ -57,7 +57,10 @@ def summary(rows: Sequence[Row]) -> list[str]:
     own = [100 * gap(row, "joint") for row in rows]
     wins = [100 * (row["greedy"] - row["joint"]) / (row["base_us"] + row["joint"]) for row in timed]
     over = [100 * (row["joint"] - row["bound"]) / row["joint"] for row in rows if row["joint"]]
-    below, better = share(lambda row: bool(row["joint"] <= best_single(row))), share(lambda row: _has_both(row) and _is_better(row))
+    below, better = (
+        share(lambda row: bool(row["joint"] <= best_single(row))),
+        share(lambda row: _has_both(row) and _is_better(row)),
+    )
     alone = sum(_is_better(row) and not _has_both(row) for row in rows)
     return [
         f"- joint is never above a single technique in {below} cases, better than both by at least 1 % of the base in "

@@ -57,10 +57,14 @@ def summary(rows: Sequence[Row]) -> list[str]:
     own = [100 * gap(row, "joint") for row in rows]
     wins = [100 * (row["greedy"] - row["joint"]) / (row["base_us"] + row["joint"]) for row in timed]
     over = [100 * (row["joint"] - row["bound"]) / row["joint"] for row in rows if row["joint"]]
-    below, better = share(lambda row: bool(row["joint"] <= best_single(row))), share(_is_better)
+    below, better = (
+        share(lambda row: bool(row["joint"] <= best_single(row))),
+        share(lambda row: _has_both(row) and _is_better(row)),
+    )
+    alone = sum(_is_better(row) and not _has_both(row) for row in rows)
     return [
         f"- joint is never above a single technique in {below} cases, better than both by at least 1 % of the base in "
-        f"{better}.",
+        f"{better}, better than the only one that has a plan in {alone} more.",
         f"- greedy's certified gap, of the step: {_range(gaps)}; joint's: {_range(own)}.",
         f"- joint's step is shorter than greedy's by {min(wins):.2f} to {max(wins):.2f} %, by 1 % or more in "
         f"{sum(win >= 1 for win in wins)}, by 5 % or more in {sum(win >= 5 for win in wins)} cases.",
@@ -68,6 +72,10 @@ def summary(rows: Sequence[Row]) -> list[str]:
         "cases with overhead.",
         f"- bounds proven (certificate added up by the judge): {share(lambda row: bool(row['proven']))}.",
     ]
+
+
+def _has_both(row: Row) -> bool:
+    return row["swap"] is not None and row["recompute"] is not None
 
 
 def _is_better(row: Row) -> bool:

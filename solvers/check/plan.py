@@ -55,7 +55,7 @@ def check_plan(
         violations = [*judged.violations, *_claims_with_decision(plan_file, judged.objective_us)]
     violations += _base(problem, plan_file)
     violations += _least_budget(problem, plan_file)
-    faults, certified = _certificate(problem, plan_file, certificates)
+    faults, certified = _certificate(problem, plan_file, certificates, judged.objective_us)
     return Verdict((*violations, *faults), judged.objective_us, certified)
 
 
@@ -142,9 +142,12 @@ def said_least(reason: str | None) -> tuple[str | None, int | None]:
 
 
 def _certificate(
-    problem: Problem, plan: PlanFile, certificates: Mapping[str, AddUp] | None
+    problem: Problem, plan: PlanFile, certificates: Mapping[str, AddUp] | None, objective: int | None
 ) -> tuple[list[str], float | None]:
-    """Add the certificate up again: it proves the bound claimed, or that nothing is valid where that is claimed."""
+    """Add the certificate up again: it proves the bound claimed, or that nothing is valid where that is claimed.
+
+    It never proves more than a valid decision takes: else the proof, the judge or both are wrong.
+    """
     if plan.certificate is None:
         return [], None
     form = plan.certificate.get("form")
@@ -158,6 +161,9 @@ def _certificate(
         return [f"certificate: {fault}" for fault in faults], None
     if plan.status is Status.INFEASIBLE and proved < math.inf:
         return [f"status is infeasible, but the certificate proves only that no decision ends before {proved} us"], None
+    if objective is not None and proved > objective:
+        shown = "that no decision is valid" if proved == math.inf else proved
+        return [f"the certificate proves {shown}, but the decision takes {objective}"], proved
     if plan.bound_us is not None and plan.bound_us > proved:
         return [f"bound_us is {plan.bound_us}, but the certificate proves only {proved}"], proved
     return [], proved

@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from solvers.ir.fields import Bytes, Index, Microseconds, Record, require, require_index
+from solvers.ir.fields import LARGEST, Bytes, Index, Microseconds, Record, require, require_index
 from solvers.ir.problem import Plan, Problem
 from solvers.ir.recompute import require_earlier_inputs
 from solvers.ir.swap import SwapLink
@@ -40,10 +40,34 @@ class JointProblem(Problem, frozen=True, kw_only=True, omit_defaults=True):
     KIND: ClassVar[str] = "joint"
 
     def __post_init__(self) -> None:
-        """Refuse an empty graph, inputs that are not earlier ops (hence cycles), and a stage that there is not."""
+        """Refuse an empty graph, cycles (inputs are earlier ops), a stage that there is not, and absurd amounts."""
         require(bool(self.ops), "ops is empty: a joint problem needs at least one op")
         require_earlier_inputs([op.inputs for op in self.ops])
         require_index(self.replays_from, len(self.ops), "replays_from", "stages")
+        self._check_sums()
+
+    def _check_sums(self) -> None:
+        """Steps and memory of any decision that every JSON reader holds exactly.
+
+        A stage runs an op once at most, and each of its outputs leaves and returns once at most; while the step lasts
+        the device or a lane of the link is busy. So no step is longer than all that together.
+        """
+        count, link = len(self.ops), self.link
+        longest = sum(
+            (count - i) * (op.time_us * link.ticks + link.out_ticks(op.output_bytes) + link.in_ticks(op.output_bytes))
+            for i, op in enumerate(self.ops)
+        )
+        step = -(-longest // link.ticks)
+        require(
+            step <= LARGEST,
+            f"a step may take {step} us, beyond the {LARGEST} that files hold: correct times, sizes, rates or latency",
+        )
+        held = self.static_bytes + sum(op.output_bytes for op in self.ops)
+        held += max(op.output_bytes + op.workspace_bytes for op in self.ops)
+        require(
+            held <= LARGEST,
+            f"the device may hold {held} bytes, beyond the {LARGEST} that files hold: correct the sizes",
+        )
 
 
 class JointSwap(Record, frozen=True, kw_only=True):

@@ -1,5 +1,6 @@
 """What all solvers of this room answer alike: the closed forms, and the best draft so far."""
 
+import math
 from dataclasses import dataclass, field
 
 from solvers.ir.joint import JointPlan
@@ -55,13 +56,19 @@ class Incumbent:
         return True
 
     def offer_choice(self, choice: Choice | None, by: str) -> bool:
-        """Time a choice and take it if it is the best."""
-        return choice is not None and self.offer(timed(self.given, choice)[0], by)
+        """Time a choice and take it if it is the best; out of time, its swap-ins are issued at their use."""
+        return choice is not None and self.offer(timed(self.given, choice, quick=self.over())[0], by)
 
     def report(self) -> None:
         """Tell whoever watches; a True of theirs ends the search."""
-        if self.watch is not None and self.watch(self.objective, self.bound, self.call.elapsed_s):
+        bound = self.bound if self.bound > -math.inf else None
+        if self.watch is not None and self.watch(self.objective, bound, self.call.elapsed_s):
             self.stopped = True
+
+    def asked(self) -> bool:
+        """`over`, after whoever watches was asked."""
+        self.report()
+        return self.over()
 
     def over(self) -> bool:
         """Whether to stop: told to, out of time, or the bound is met."""

@@ -6,6 +6,7 @@ every stage fits; a gap is (op, stage that touches it last before it is away).
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 
@@ -40,6 +41,14 @@ class Prices:
 def keep_all(given: Given) -> Choice:
     """Nothing again, nothing away."""
     return Choice([set() for _ in range(len(given))])
+
+
+def swap_all(given: Given) -> Choice:
+    """Every gap away whole: a plan from the least budget on, unless the host is limited (README, (L))."""
+    choice = keep_all(given)
+    for i, stages in enumerate(kept_of(given, choice.again).touched):
+        choice.away |= {(i, a) for a, b in pairwise(stages) if b > a + 1 and given.graph.size[i]}
+    return choice
 
 
 def spans(kept: Kept, away: Iterable[Gap]) -> list[tuple[int, int, int]]:
@@ -77,15 +86,19 @@ def fill(given: Given, choice: Choice, prices: Prices, stop: Callable[[], bool])
         stage = int(np.argmax(excess))
         if excess[stage] <= 0:
             return choice
-        if not _relieve(given, choice, kept, stage, int(excess[stage]), prices):
+        if not _relieve(given, choice, kept, stage, int(excess[stage]), prices, stop):
             return None
     return None
 
 
-def _relieve(given: Given, choice: Choice, kept: Kept, stage: int, excess: int, prices: Prices) -> bool:
-    """Free so many bytes in a stage; False where nothing there can go."""
+def _relieve(
+    given: Given, choice: Choice, kept: Kept, stage: int, excess: int, prices: Prices, stop: Callable[[], bool]
+) -> bool:
+    """Free so many bytes in a stage; False where nothing there can go, or on `stop`."""
     actions = []
     for i in range(stage):
+        if stop():
+            return False
         gap = kept.gap(i, stage) if given.graph.size[i] else None
         if gap is None or (i, gap[0]) in choice.away:
             continue

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from solvers.ir.joint import JointPlan, JointProblem
-from solvers.ir.solution import Call, Limits, Solution, Watch
-from solvers.joint.answers import trivial
-from solvers.joint.choice import Choice, Prices, closure, fill, keep_all
+from solvers.ir.solution import INTERRUPTED, Call, Limits, Solution, Watch
+from solvers.joint.answers import Incumbent, trivial
+from solvers.joint.choice import Choice, Prices, closure, fill, keep_all, swap_all
 from solvers.joint.draft import kept_of, plan_of
 from solvers.joint.given import Given, given_of
-from solvers.joint.swaps import timed
 
 
 @dataclass(frozen=True)
@@ -32,19 +31,25 @@ class GreedyJoint:
         known = trivial(given, call)
         if known is not None:
             return known
-        choice = greedy(given)
-        if choice is None:
-            return call.based(given.base_us).unknown("the greedy finds no plan that fits: choose joint")
-        draft, found = timed(given, choice)
-        if found.violation is not None:
-            return call.based(given.base_us).unknown(f"the greedy's plan is invalid ({found.violation}): choose joint")
-        return call.based(given.base_us).found(plan_of(given, draft), found.objective_us)
+        best = Incumbent(given, watch, call.based(given.base_us), bound=-math.inf)
+        said = None
+        try:
+            best.offer_choice(greedy(given, best.asked), "greedy")
+        except KeyboardInterrupt:
+            said = INTERRUPTED
+        if best.draft is None:
+            best.watch = None  # it has stopped the greedy, perhaps
+            best.offer_choice(swap_all(given), "swap all")
+            said = "; ".join(filter(None, ("the greedy found no plan: everything is swapped", said)))
+        if best.draft is None or best.objective is None:
+            return best.call.unknown("the greedy finds no plan that fits the host too: choose joint")
+        return best.call.found(plan_of(given, best.draft), best.objective, reason=said)
 
 
-def greedy(given: Given) -> Choice | None:
-    """The greedy's choice; None where it finds none."""
-    hidden = Hiding(given).swaps()
-    return fill(given, keep_all(given), link_prices(given, hidden), lambda: False)
+def greedy(given: Given, stop: Callable[[], bool] = lambda: False) -> Choice | None:
+    """The greedy's choice; None where it finds none, or on `stop`."""
+    hidden = Hiding(given, stop).swaps()
+    return fill(given, keep_all(given), link_prices(given, hidden), stop)
 
 
 def hardest(given: Given, peaks: list[int]) -> list[int]:
@@ -58,7 +63,7 @@ def hardest(given: Given, peaks: list[int]) -> list[int]:
 class Hiding:
     """Which swaps the link carries for nothing: out until the hardest stage begins, in from its end to their use."""
 
-    def __init__(self, given: Given) -> None:
+    def __init__(self, given: Given, stop: Callable[[], bool] = lambda: False) -> None:
         self.given, choice = given, keep_all(given)
         kept = kept_of(given, choice.again)
         self.ends = np.cumsum([0, *given.time], dtype=np.int64)
@@ -67,6 +72,8 @@ class Hiding:
         self.last: dict[int, int] = {}
         self.worth: dict[int, float] = {}
         for i in range(self.stage):
+            if stop():
+                break  # what is left counts as nothing that the link carries for nothing
             gap = kept.gap(i, self.stage) if given.graph.size[i] else None
             if gap is not None:
                 needed = closure(given, choice, kept, i, gap[1], self.stage)

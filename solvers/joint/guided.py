@@ -13,7 +13,7 @@ def guided(given: Given, proof: Proof, stop: Callable[[], bool]) -> Iterator[Cho
     prices = relaxed_prices(given, proof)
     yield fill(given, keep_all(given), prices, stop)
     for least in (0.5, 0.9):
-        yield fill(given, rounded(given, proof, least), prices, stop)
+        yield fill(given, rounded(given, proof, least, stop), prices, stop)
 
 
 def relaxed_prices(given: Given, proof: Proof, noise: Callable[[], float] = lambda: 1.0) -> Prices:
@@ -30,11 +30,13 @@ def relaxed_prices(given: Given, proof: Proof, noise: Callable[[], float] = lamb
     return Prices(swap, noise=noise)
 
 
-def rounded(given: Given, proof: Proof, least: float) -> Choice:
+def rounded(given: Given, proof: Proof, least: float, stop: Callable[[], bool] = lambda: False) -> Choice:
     """What the relaxation swaps or computes again by at least that much; the latest op first, so that chains hold."""
     choice = keep_all(given)
     kept = kept_of(given, choice.again)
     for i in range(proof.stage - 1, -1, -1):
+        if stop():
+            break
         gap = kept.gap(i, proof.stage)
         if gap is None:
             continue

@@ -1,6 +1,7 @@
 """Local search over choices: take back what there is room for, take back some at random and fill again."""
 
 import random
+from collections.abc import Callable
 
 import numpy as np
 
@@ -29,7 +30,7 @@ class Search:
 
     def __init__(self, given: Given, best: Incumbent, proof: Proof | None, source: random.Random) -> None:
         self.given, self.best, self.proof, self.source = given, best, proof, source
-        self.hiding = Hiding(given)
+        self.hiding = Hiding(given, best.over)
         self.tightened: int | None = None
 
     def round(self) -> None:
@@ -37,7 +38,7 @@ class Search:
         if self.best.draft is None or self.best.objective is None:
             return
         if self.tightened != self.best.objective:
-            choice = tightened(self.given, choice_of(self.best.draft))
+            choice = tightened(self.given, choice_of(self.best.draft), self.best.over)
             self.best.offer_choice(choice, self.best.by)
             self.tightened = self.best.objective
             return
@@ -48,7 +49,7 @@ class Search:
             choice = self._loosened(choice)
         filled = fill(self.given, choice, prices, self.best.over)
         if filled is not None:
-            self.best.offer_choice(tightened(self.given, filled), "search")
+            self.best.offer_choice(tightened(self.given, filled, self.best.over), "search")
 
     def _without_a_size(self, choice: Choice, prices: Prices) -> Prices:
         """Some or all swapped outputs of one size stay, at prices that keep them from leaving again."""
@@ -93,13 +94,15 @@ class Search:
         return link_prices(self.given, hidden, source.choice((0.3, 1.0, 2.0)), source)
 
 
-def tightened(given: Given, choice: Choice) -> Choice:
+def tightened(given: Given, choice: Choice, stop: Callable[[], bool] = lambda: False) -> Choice:
     """Without recomputations that there is room to do without, the longest first; swaps where waits cost, likewise."""
     choice = Choice(useful(given.graph, choice.again), set(choice.away))
     order = sorted(((given.time[i], t, i) for t, run in enumerate(choice.again) for i in run), reverse=True)
     kept = kept_of(given, choice.again)
     slack = given.budget - levels(given, kept, spans(kept, choice.away))
     for _, t, i in order:
+        if stop():
+            return choice
         before = max((s for s in kept.touched[i] if s < t), default=None)
         if i not in choice.again[t] or before is None or _least(slack, before, t) < given.graph.size[i]:
             continue

@@ -5,16 +5,15 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import pairwise
 
 import msgspec
 import numpy as np
 
-from solvers.ir.errors import InvalidInput
+from solvers.ir.errors import BayplanError, InvalidInput, InvalidProblem
 from solvers.ir.joint import JointPlan, JointProblem
 from solvers.ir.solution import INTERRUPTED, Call, Limits, Solution, Watch
 from solvers.joint.answers import Incumbent, trivial
-from solvers.joint.choice import fill, keep_all
+from solvers.joint.choice import fill, keep_all, swap_all
 from solvers.joint.draft import kept_of, plan_of
 from solvers.joint.given import Given, given_of
 from solvers.joint.greedy import Hiding, greedy, hardest, link_prices
@@ -79,23 +78,24 @@ class _Solve:
         except KeyboardInterrupt:
             self.notes.append(INTERRUPTED)
             if self.best.draft is None:
-                self._first()
+                self._everything()
         return self._answered()
 
     def _parts(self) -> tuple[Callable[[], None], ...]:
         return self._bound, self._variants, self._guided, self._singles, self._search
 
     def _first(self) -> None:
-        self.best.offer_choice(greedy(self.given), "greedy")
-        everything = keep_all(self.given)
-        kept = kept_of(self.given, everything.again)
-        for i, stages in enumerate(kept.touched):
-            everything.away |= {(i, a) for a, b in pairwise(stages) if b > a + 1 and self.given.graph.size[i]}
+        self._everything()
+        self.best.offer_choice(greedy(self.given, self.best.asked), "greedy")
+
+    def _everything(self) -> None:
+        """The plan that there always is without a host limit, so that nothing later has to find one."""
+        everything = swap_all(self.given)
         self.best.offer_choice(everything, "swap all")
 
     def _variants(self) -> None:
         """The greedy with less of the link's time, and with the earliest outputs first."""
-        hiding = Hiding(self.given)
+        hiding = Hiding(self.given, self.best.over)
         for link, early in ((1.0, True), *((link, False) for link in FEWER)):
             if self.best.over():
                 break
@@ -110,7 +110,7 @@ class _Solve:
             if left <= 0 or self.best.over():
                 break
             limits = msgspec.structs.replace(self.call.limits, time_s=left, work=None, gap=0.0)
-            found = Relaxation(self.given, stage).proof(limits, self.options.engine)
+            found = self._proof(stage, limits)
             if found is None:
                 continue
             self.proofs.append(found)
@@ -118,6 +118,18 @@ class _Solve:
                 self.proof = found
                 self.best.bound = max(self.best.bound, float(found.bound_us))
                 self.best.report()
+
+    def _proof(self, stage: int, limits: Limits) -> Proof | None:
+        """What the engine proves at a moment; that it refuses a model's numbers takes no plan away."""
+        try:
+            return Relaxation(self.given, stage).proof(limits, self.options.engine)
+        except BayplanError as error:
+            if isinstance(error, InvalidInput) and not isinstance(error, InvalidProblem):
+                raise  # no such engine, say: the user's to mend
+            note = f"the relaxation was not solved ({error})"
+            if not any(said.startswith("the relaxation was not solved") for said in self.notes):
+                self.notes.append(note)
+            return None
 
     def _guided(self) -> None:
         """Choices that follow the relaxations' own, the best bound's first."""
@@ -167,9 +179,13 @@ class _Solve:
             said = notes or "no plan was found within the limits: give more time"
             return self.call.unknown(said, best.bound, engine=engine, certificate=certificate)
         said = "; ".join(filter(None, (f"found by {best.by}", notes)))
-        bound = min(best.bound, float(best.objective))
-        return self.call.found(
-            plan_of(self.given, best.draft), best.objective, bound, reason=said, engine=engine, certificate=certificate
+        return self.call.found(  # raises where a bound is above the objective: one of them is wrong then
+            plan_of(self.given, best.draft),
+            best.objective,
+            best.bound,
+            reason=said,
+            engine=engine,
+            certificate=certificate,
         )
 
 

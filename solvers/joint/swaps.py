@@ -44,13 +44,16 @@ def swap_half(given: Given, kept: Kept, gaps: Collection[Span]) -> Instance:
     )
 
 
-def timed(given: Given, choice: Choice) -> tuple[Draft, Measured]:
-    """The draft of a choice, its swap-ins issued early or at their use, whichever ends sooner; measured."""
+def timed(given: Given, choice: Choice, quick: bool = False) -> tuple[Draft, Measured]:
+    """The draft of a choice, its swap-ins issued early or at their use, whichever ends sooner; measured.
+
+    `quick`: at their use, nothing else is tried.
+    """
     kept = kept_of(given, choice.again)
     gaps = spans(kept, choice.away)
     late = Draft(choice.again, tuple(Away(op, first, last) for op, first, last in gaps))
     best = late, measure(given, late, kept)
-    if not gaps or best[1].violation is not None:
+    if quick or not gaps or best[1].violation is not None:
         return best
     for eager in (True, False):
         issued = issue_swap_ins(swap_half(given, kept, gaps), range(len(gaps)), eager)

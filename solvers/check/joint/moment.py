@@ -12,7 +12,7 @@ from solvers.check.keyed import Column, Keyed, Row
 from solvers.ir.joint import JointProblem
 
 MOST = 2**80
-"""More ticks than any step takes."""
+"""More ticks than any step takes: problems whose step may exceed 2⁵³ µs, 1,000 ticks each at most, are refused."""
 
 
 class Moment:

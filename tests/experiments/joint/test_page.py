@@ -25,6 +25,11 @@ def test_a_row_and_what_it_says() -> None:
     assert "at most 10 % in 1 of 1 cases with overhead" in text
 
 
+def test_a_win_over_one_technique_is_no_win_over_both() -> None:
+    text = "\n".join(summary([ROW, ROW | {"recompute": None}]))
+    assert "in 1 of 2, better than the only one that has a plan in 1 more." in text
+
+
 def test_losses_are_told_too() -> None:
     worse = ROW | {"joint": 250}
     assert "in 0 of 1 cases, better than both by at least 1 % of the base in 0 of 1" in "\n".join(summary([worse]))

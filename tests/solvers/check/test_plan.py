@@ -194,6 +194,9 @@ def test_a_certificate_is_added_up_again() -> None:
     assert violations(60, 60.0) == ()
     assert violations(60, 61.0) == ("bound_us is 61.0, but the certificate proves only 60",)
     assert violations(61, 61.0) == ("certificate: parts add up to 60",)
+    too_much = {"form": "sum", "parts": [10**6], "total": 10**6}
+    (said,) = check_plan(STORY, claim(certificate=too_much, bound_us=None), certificates=known).violations
+    assert said.startswith("the certificate proves 1000000, but the decision takes ")
 
 
 def forged(problem: LayoutProblem | RecomputeGraphProblem, certificate: dict[str, Any]) -> tuple[str, ...]:

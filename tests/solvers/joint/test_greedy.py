@@ -57,3 +57,23 @@ def test_what_is_read_behind_communication_alone_is_not_computed_again() -> None
     given = given_of(replace(problem, ops=comm))
     assert where(given, len(comm) - 1, 0) is None
     assert GreedyJoint().solve(replace(problem, ops=comm), Limits()).status is not Status.INFEASIBLE
+
+
+def test_there_is_always_a_plan_but_where_the_host_is_limited() -> None:
+    for seed in range(60):
+        problem = replace(random_problem(seed), host_budget_bytes=None)
+        assert GreedyJoint().solve(problem, Limits()).status is not Status.UNKNOWN, seed
+
+
+def test_out_of_time_stopped_or_interrupted_everything_is_swapped() -> None:
+    def interrupt(incumbent: float | None, bound: float | None, elapsed_s: float) -> bool:
+        assert bound is None
+        raise KeyboardInterrupt
+
+    stopped = GreedyJoint().solve(layered(0.1), Limits(), lambda incumbent, bound, elapsed_s: True)
+    interrupted = GreedyJoint().solve(layered(0.1), Limits(), interrupt)
+    for solution in (GreedyJoint().solve(layered(0.1), Limits(time_s=0)), stopped, interrupted):
+        assert solution.plan is not None and solution.reason is not None
+        assert "everything is swapped" in solution.reason
+        assert judge_joint(layered(0.1), solution.plan).objective_us == solution.objective
+    assert interrupted.reason is not None and "stopped by the user" in interrupted.reason

@@ -8,9 +8,13 @@ from msgspec.structs import replace
 from solvers.check import check_plan, prove
 from solvers.ir import InvalidInput, Limits, Status
 from solvers.ir.codec import plan_file
+from solvers.ir.errors import BayplanError
 from solvers.joint import GreedyJoint, Joint
 from solvers.joint.draft import measure
 from solvers.joint.given import given_of
+from solvers.joint.greedy import Hiding, greedy
+from solvers.joint.guided import rounded
+from solvers.joint.moment import Proof, Relaxation
 from solvers.joint.singles import recompute_only, swap_only
 from tests.solvers.joint.brute_force import optimum, random_problem
 from tests.solvers.joint.layered import layered
@@ -92,3 +96,29 @@ def test_no_time_at_all_still_finds_a_plan() -> None:
     solution = Joint().solve(layered(0.1), Limits(time_s=0))
     assert solution.status is Status.FEASIBLE
     assert check_plan(layered(0.1), plan_file(solution, "joint", None)).violations == ()
+
+
+def test_an_engine_that_refuses_the_numbers_takes_no_plan_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(self: Relaxation, limits: Limits, engine: str) -> Proof | None:
+        raise BayplanError("HiGHS could not take the model: too large a number")
+
+    monkeypatch.setattr(Relaxation, "proof", refused)
+    solution = Joint(singles=False).solve(layered(0.1), WORK)
+    assert solution.plan is not None and solution.reason is not None
+    assert solution.reason.count("could not take the model") == 1
+
+
+def test_a_bound_above_the_objective_is_a_fault_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    def false(self: Relaxation, limits: Limits, engine: str) -> Proof:
+        return Proof(self.q, 10**9, {}, {})
+
+    monkeypatch.setattr(Relaxation, "proof", false)
+    with pytest.raises(ValueError, match="above its own objective"):
+        Joint(singles=False).solve(layered(0.1), WORK)
+
+
+def test_each_part_that_may_take_long_stops_when_told() -> None:
+    given = given_of(layered(0.1))
+    assert greedy(given, lambda: True) is None and not Hiding(given, lambda: True).worth
+    everything = Proof(len(given) // 2, 0, {}, {f"swap/{i}": 1.0 for i in range(len(given))})
+    assert rounded(given, everything, 0.5).away and not rounded(given, everything, 0.5, lambda: True).away

@@ -1,0 +1,40 @@
+"""Joint problems whose step or memory no file holds exactly are refused, so that waits have a limit (README, (M))."""
+
+import pytest
+from msgspec.structs import replace
+
+from solvers.check.joint.moment import MOST
+from solvers.ir import InvalidInput, JointOp, JointProblem, SwapLink
+from solvers.ir.fields import LARGEST
+
+
+def problem(time_us: int = 1, output_bytes: int = 1, rate: int = 10**6, latency_us: int = 0) -> JointProblem:
+    link = SwapLink(
+        out_bytes_per_s=rate, in_bytes_per_s=rate, latency_us=latency_us, latency_ns=1000 * latency_us or None
+    )
+    op = JointOp(name="op", time_us=time_us, output_bytes=output_bytes, inputs=(), comm=False)
+    return JointProblem(
+        name="huge", budget_bytes=LARGEST, static_bytes=0, ops=(op, replace(op, inputs=(0,))), link=link
+    )
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"time_us": LARGEST // 2},
+        {"output_bytes": LARGEST // 4, "rate": 1},
+        {"latency_us": LARGEST // 4},
+        {"output_bytes": LARGEST // 2, "rate": 10**12},
+    ],
+)
+def test_amounts_that_no_file_holds_are_refused(change: dict[str, int]) -> None:
+    with pytest.raises(InvalidInput, match=f"beyond the {LARGEST} that files hold: correct"):
+        problem(**change)
+
+
+def test_the_largest_step_is_below_the_limit_of_waits() -> None:
+    """3 stages' worth of each op: its time, its way out and back; in nanoseconds where the link counts those."""
+    assert problem(time_us=LARGEST // 3 - 2).ops[0].time_us == LARGEST // 3 - 2
+    with pytest.raises(InvalidInput):
+        problem(time_us=LARGEST // 3 - 1)
+    assert LARGEST * problem(latency_us=1).link.ticks < MOST

@@ -11,7 +11,6 @@ from urllib.parse import quote
 import jinja2
 from markupsafe import Markup, escape
 
-from experiments.commands.streams import is_stream
 from experiments.printable import printable
 from experiments.reporting.charts import FINEST, KINDS
 from experiments.reporting.curves import loss_plot, memory_plot
@@ -53,6 +52,8 @@ AFTER = {
 }
 """What else there is to say of how the figures of a kind were obtained."""
 MOST_REMARKS = 60
+NOWHERE = Path("-")
+"""Stdout in place of a file."""
 MOST_NAME = 300
 """Letters of a cell's name."""
 
@@ -82,7 +83,7 @@ class Links:
     """Links from a page to files of its run's folder."""
 
     def __init__(self, path: Path, place: Path | None) -> None:
-        self.known = place is None or not is_stream(place)
+        self.known = place != NOWHERE
         there = path if place is None or not self.known else place.parent
         base = os.path.relpath(os.path.realpath(path), os.path.realpath(there))
         self._base = "" if base == "." else f"{base}/"

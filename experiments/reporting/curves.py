@@ -2,15 +2,16 @@
 
 import contextlib
 import csv
+import io
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from experiments.reporting.charts import FINEST, PALETTE, Line, Plot, Tick, curve, ticks
-from experiments.reporting.folder import Found, Recorded
+from experiments.reporting.folder import MOST_BYTES, Found, Recorded
+from experiments.reporting.inside import Budget
 from solvers.ir import InvalidInput, Row
 from solvers.ir.amounts import UNITS
-from solvers.ir.codec import read_text
 
 MOST = 12
 """Curves of one picture; more cannot be told apart."""
@@ -71,25 +72,36 @@ def _memory_line(
 def loss_plot(found: Found, finest: int = FINEST) -> Plot | None:
     """The loss of every training step, a curve for each policy; equal ones lie on the first, which is wide."""
     losses = {**_losses_of_rows(found.rows), **_losses_of_files(found)}
-    known = {name: values for name, values in losses.items() if len(values) > 1 and all(map(math.isfinite, values))}
+    finite = {name: _finite(values) for name, values in losses.items()}
+    for name, points in finite.items():
+        if len(points) < len(losses[name]):
+            left = f"{len(losses[name]) - len(points)} of {len(losses[name])} losses"
+            found.inside.remark(f"{left} of {name} are no finite numbers: the others are drawn")
+    known = {name: points for name, points in finite.items() if len(points) > 1}
     if not known:
         return None
     shown = dict(list(known.items())[:MOST])
-    low, high = min(map(min, shown.values())), max(map(max, shown.values()))
+    every = [value for points in shown.values() for _, value in points]
+    low, high = min(every), max(every)
     base = math.floor(low * 10) / 10
     top = max((high - base) * 1.06, 1e-9)
-    right = float(max(map(len, shown.values())))
+    right = max(points[-1][0] for points in shown.values())
     first = next(iter(shown.values()))
     lines = []
-    for number, (name, values) in enumerate(shown.items()):
-        points = [(float(step), value - base) for step, value in enumerate(values, 1)]
-        path = curve(points, right, top, steps=False, finest=finest // STEPS)
-        same = ", equal to the first" if number and values == first else ""
-        facts = f"{len(values)} steps, last {values[-1]:.6f}{same}"
-        wide = not number and list(shown.values()).count(values) > 1
+    for number, (name, points) in enumerate(shown.items()):
+        above_base = [(step, value - base) for step, value in points]
+        path = curve(above_base, right, top, steps=False, finest=finest // STEPS)
+        same = ", equal to the first" if number and points == first else ""
+        facts = f"{len(losses[name])} steps, last {losses[name][-1]:.6f}{same}"
+        wide = not number and list(shown.values()).count(points) > 1
         lines.append(Line(name, "executed", number % PALETTE, path, facts, dashed=bool(number), wide=wide))
     above = tuple(Tick(one.at, f"{float(one.text.replace(',', '')) + base:g}") for one in ticks(top, 1, from_top=True))
     return Plot("Training loss", tuple(lines), ticks(right, 1), above, "training step", "loss")
+
+
+def _finite(values: Sequence[float]) -> list[tuple[float, float]]:
+    """Each step, counted from 1, whose loss is a finite number."""
+    return [(float(step), value) for step, value in enumerate(values, 1) if math.isfinite(value)]
 
 
 def _losses_of_rows(rows: Sequence[Row]) -> dict[str, list[float]]:
@@ -106,13 +118,16 @@ def _losses_of_rows(rows: Sequence[Row]) -> dict[str, list[float]]:
 
 def _losses_of_files(found: Found) -> dict[str, list[float]]:
     """Those of a training under sessions, whose rows name none: a file for each policy."""
-    losses = {}
+    losses: dict[str, list[float]] = {}
+    budget = Budget(MOST_BYTES)
     for row in found.rows:
-        place = found.path / "losses" / f"{row.asked.get('policy')}.csv"
-        if place.parent != found.path / "losses" or not place.is_file():
+        name = str(row.asked.get("policy"))
+        if "/" in name or name in losses:
             continue
         with contextlib.suppress(InvalidInput, KeyError, ValueError, TypeError, csv.Error):
-            losses[place.stem] = [float(line["loss"]) for line in csv.DictReader(read_text(place).splitlines())]
+            text = found.inside.text(f"losses/{name}.csv", budget)
+            if text is not None:
+                losses[name] = [float(line["loss"]) for line in csv.DictReader(io.StringIO(text))]
     return losses
 
 

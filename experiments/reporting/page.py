@@ -1,20 +1,33 @@
 """The page of a run's folder: what was asked, what happened and why, where time and memory went, and every file."""
 
 import functools
+import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import jinja2
+from markupsafe import Markup, escape
 
 from experiments.printable import printable
 from experiments.reporting.charts import FINEST, KINDS
 from experiments.reporting.curves import loss_plot, memory_plot
 from experiments.reporting.folder import PAGE, Found, read_folder
 from experiments.reporting.lanes import lanes_of, steps_of
+from experiments.reporting.provenance import SEE, UNKNOWN, how_of_rows
 from experiments.reporting.sweeps import bars_of, heats_of, plots_of
-from experiments.reporting.tables import AT_FAULT, how_of, paper_table, reasons_of, tables_of
+from experiments.reporting.tables import (
+    AT_FAULT,
+    MOST_SENTENCE,
+    cut,
+    how_of,
+    paper_table,
+    reasons_of,
+    shortened,
+    tables_of,
+)
 from experiments.reporting.times import account_table, accounts_of, recoveries_of, recovery_table, shares_of, stacks_of
 from experiments.reporting.verdicts import judged_plans, verdict_table
 from experiments.run_directory import ROWS
@@ -32,25 +45,52 @@ MOST_LETTERS = 60_000
 MOST_WORD = 400
 MOST_REASONS, MOST_CELLS = 60, 1000
 """Reasons and cells that a page tells; the rows hold all."""
-HOW = {
-    "training": "executed, and planned by solvers",
-    "pipeline": "simulated: nothing was executed",
-    "cluster": "simulated: nothing was executed",
+AFTER = {
+    "training": ", and planned by solvers",
+    "pipeline": ": nothing was executed",
+    "cluster": ": nothing was executed",
 }
-"""How the figures of a kind were obtained; of all others: executed."""
+"""What else there is to say of how the figures of a kind were obtained."""
+MOST_REMARKS = 60
+NOWHERE = Path("-")
+"""Stdout in place of a file."""
+MOST_NAME = 300
+"""Letters of a cell's name."""
 
 
-def page_of(path: Path) -> str:
-    """The page of a run's folder; raises `InvalidInput` where it is none, or its rows cannot be read."""
+def page_of(path: Path, place: Path | None = None) -> str:
+    """The page of a run's folder; raises `InvalidInput` where it is none, or its rows cannot be read.
+
+    `place`: where the page will lie, from where its links lead; None: in the folder. A stream's page (`-`) has none.
+    """
     found, tried = read_folder(path), Tried()
-    told = _told(found, tried)
+    told = _told(found, tried, Links(path, place))
     for finest in FINENESS:
         drawn = _pictures(found, finest, tried)
-        remarks = [*found.remarks, *dict.fromkeys(tried.remarks)]
+        remarks = _remarks([*found.remarks, *found.inside.remarks, *dict.fromkeys(tried.remarks)])
         text = _environment().get_template("page.html").render(told | drawn, remarks=remarks)
         if len(text.encode("utf-8", "replace")) < MOST_BYTES:
             return text
     raise InvalidInput(f"the page of {path} would not stay below {MOST_BYTES} bytes: read its table.md and rows.jsonl")
+
+
+def _remarks(sentences: Sequence[str]) -> list[str]:
+    more = len(sentences) - MOST_REMARKS
+    return [*map(cut, sentences[:MOST_REMARKS]), *([f"There are {more} more remarks."] if more > 0 else [])]
+
+
+class Links:
+    """Links from a page to files of its run's folder."""
+
+    def __init__(self, path: Path, place: Path | None) -> None:
+        self.known = place != NOWHERE
+        there = path if place is None or not self.known else place.parent
+        base = os.path.relpath(os.path.realpath(path), os.path.realpath(there))
+        self._base = "" if base == "." else f"{base}/"
+
+    def __call__(self, name: str) -> str:
+        """A relative link: nothing in the name leads elsewhere. Nothing where nobody knows the page's place."""
+        return quote(f"{self._base}{name}".encode("utf-8", "surrogateescape")) if self.known else ""
 
 
 class Tried:
@@ -68,25 +108,28 @@ class Tried:
             return otherwise
 
 
-def _told(found: Found, tried: Tried) -> dict[str, Any]:
+def _told(found: Found, tried: Tried, link: Links) -> dict[str, Any]:
     """Everything but the pictures."""
     axes = found.cells.axes if found.cells is not None else ()
     reasons = reasons_of(found.rows, axes)
-    verdicts = verdict_table(judged_plans(found.path))
+    verdicts = tried("the plans", lambda: verdict_table(judged_plans(found.inside)), None)
+    if not link.known:
+        tried.remarks.append("Links are left out, as nobody knows where this page lies: write it by --out FILE.html.")
     paper = tried("the paper's figures", lambda: paper_table(found), None)
     return {
-        "title": f"bayplan: {_name(found)}",
+        "title": cut(f"bayplan: {_name(found)}"),
         "summary": _summary(found),
         "facts": _facts(found),
-        "tables": [(table, how_of(found.kind, table)) for table in tables_of(found)],
+        "tables": [(table, how_of(found.rows, table)) for table in tables_of(found)],
         "reasons": reasons[:MOST_REASONS],
         "more_reasons": max(0, len(reasons) - MOST_REASONS),
-        "verdicts": [] if verdicts is None else [verdicts],
+        "verdicts": [] if verdicts is None else [shortened(verdicts)],
         "papers": [] if paper is None else [paper],
-        "settings": found.settings[:MOST_LETTERS] + (" …" if len(found.settings) > MOST_LETTERS else ""),
-        "files": _files(found),
+        "settings": _escaped(cut(found.settings, MOST_LETTERS)),
+        "files": _files(found, link),
         "more_files": found.more_files,
-        "cells": _cells(found),
+        "cells": _cells(found, link),
+        "ran": how_of_rows(found.rows),
         "names": KINDS | {"idle": "idles"},
     }
 
@@ -111,12 +154,16 @@ def _pictures(found: Found, finest: int, tried: Tried) -> dict[str, Any]:
 def _times(found: Found, finest: int) -> dict[str, Any]:
     """Lanes, and where the time goes: of steps that were written down, of recoveries, or of a cluster's lives."""
     steps = steps_of(found.reports, found.graph, found.rows)
-    accounts, recoveries = accounts_of(steps), recoveries_of(found.rows)
+    ran = how_of_rows(found.rows)
+    accounts, recoveries = (
+        [replace(one, how=ran) if one.how == "executed" else one for one in told]
+        for told in (accounts_of(steps), recoveries_of(found.rows))
+    )
     tables = account_table(accounts), recovery_table(recoveries)
     return {
         "lanes": lanes_of(steps, finest),
         "stacks": stacks_of(accounts) or stacks_of(recoveries) or shares_of(found.rows),
-        "times": [one for one in tables if one is not None],
+        "times": [shortened(one) for one in tables if one is not None],
     }
 
 
@@ -143,10 +190,11 @@ def _summary(found: Found) -> str:
 def _facts(found: Found) -> list[tuple[str, str]]:
     """What was asked, where it ran, and from what the figures come."""
     rows, values = found.rows, found.values
+    how = how_of_rows(rows)
     hardware = values.get("hardware", values.get("cluster"))
     facts = [
         ("experiment", f"{_name(found)} ({found.kind}{', a sweep' if found.cells is not None else ''})"),
-        ("figures are", HOW.get(found.kind, "executed")),
+        ("figures are", SEE if how == UNKNOWN else f"{how}{AFTER.get(found.kind, '')}"),
         ("how they were obtained", _distinct([row.provenance for row in rows])),
         ("commit", _distinct([row.commit or "outside a checkout" for row in rows])),
         ("seed", _distinct([str(row.seed) for row in rows])),
@@ -156,12 +204,14 @@ def _facts(found: Found) -> list[tuple[str, str]]:
     ]
     if found.cells is not None:
         facts += [("swept", ", ".join(found.cells.axes)), ("arguments", " ".join(found.cells.arguments))]
-    return [(name, str(value)) for name, value in facts if value not in (None, "", "None")]
+    return [(cut(name), cut(str(value))) for name, value in facts if value not in (None, "", "None")]
 
 
 def _word(value: Any) -> str:
     """A setting that is one word; nothing of what holds others, which may be endless."""
-    return str(value)[:MOST_WORD] if isinstance(value, str | int | float) else ""
+    if isinstance(value, int) and not -LARGEST <= value <= LARGEST:
+        return "an endless number"
+    return cut(str(value), MOST_WORD) if isinstance(value, str | int | float) else ""
 
 
 def _bytes(row: Row) -> str:
@@ -174,32 +224,32 @@ def _distinct(values: Sequence[str]) -> str:
     return "; ".join(known[:4]) + (f"; and {len(known) - 4} more" if len(known) > 4 else "")
 
 
-def _files(found: Found) -> dict[str, list[tuple[str, str]]]:
+def _files(found: Found, link: Links) -> dict[str, list[tuple[str, str]]]:
     """Names and relative links of the files, by the folder on top; those beside the page come first."""
     folders: dict[str, list[tuple[str, str]]] = {}
     for name in found.files:
         folder = name.partition("/")[0] if "/" in name else ""
-        folders.setdefault(folder, []).append((name, _link(name)))
+        folders.setdefault(folder, []).append((name, link(name)))
     return folders
 
 
-def _cells(found: Found) -> list[tuple[str, str]]:
+def _cells(found: Found, link: Links) -> list[tuple[str, str, str]]:
     """A sweep's cells, each with a link to its page where it has one, else to its rows, else to nothing."""
     told = []
     for name in (found.cells.folders if found.cells is not None else ())[:MOST_CELLS]:
-        there = [one for one in (PAGE, ROWS) if (found.path / name / one).is_file()]
-        told.append((name, _link(f"{name}/{there[0]}") if there else ""))
+        there = [one for one in (PAGE, ROWS) if found.inside.file(f"{name}/{one}") is not None]
+        told.append(
+            (cut(name, MOST_NAME), link(f"{name}/{there[0]}") if there else "", "" if there else ", without rows")
+        )
     return told
-
-
-def _link(name: str) -> str:
-    """A relative link to a file of the folder: nothing in its name leads elsewhere."""
-    return quote(name.encode("utf-8", "surrogateescape"))
 
 
 @functools.cache
 def _environment() -> jinja2.Environment:
-    """Everything is escaped; what commands a terminal or turns the direction of writing is written out."""
+    """Everything is escaped but the paths of pictures, which are made of numbers here.
+
+    What commands a terminal or turns the direction of writing is written out.
+    """
     return jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         autoescape=True,
@@ -210,7 +260,12 @@ def _environment() -> jinja2.Environment:
     )
 
 
+def _escaped(text: str) -> Markup:
+    """A text of any length, escaped as everything is."""
+    return escape("\n".join(map(printable, text.split("\n"))))
+
+
 def _plain(value: Any) -> Any:
     if isinstance(value, str) and not hasattr(value, "__html__"):
-        return "\n".join(map(printable, value.split("\n")))
+        return cut("\n".join(map(printable, value.split("\n"))), 2 * MOST_SENTENCE)
     return value

@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 
-from experiments.kinds import CLUSTER, PIPELINE, study_of, tables_of_kind
+from experiments.kinds import study_of, tables_of_kind
 from experiments.reporting.folder import Found
+from experiments.reporting.provenance import UNKNOWN, how_of_rows
 from experiments.tables import Table
 from solvers.ir import InvalidInput, Row
 
@@ -11,13 +12,19 @@ MOST_LINES = 500
 """Lines of a table that a page shows; the folder's rows hold all."""
 MOST_LETTERS = 400
 """Letters of a cell."""
-AT_FAULT = (KeyError, TypeError, ValueError, IndexError, AttributeError, ZeroDivisionError, OverflowError, InvalidInput)
+AT_FAULT = (
+    KeyError, TypeError, ValueError, IndexError, AttributeError, ZeroDivisionError, OverflowError, InvalidInput,
+    RecursionError,
+)  # fmt: skip
 """What a table raises of rows that another version wrote, or that someone changed."""
 SOLVED = ("What the solvers answered", "Plans:", "Gap to")
 """How the titles of tables begin whose figures are solvers' answers."""
 TOLD = (
     "These rows are not as this version writes them (another one's, or changed by hand), so they are shown as they are."
 )
+NO_KIND = "The folder does not say what kind of experiment its run was, so they are shown as they are."
+MOST_SENTENCE = 2000
+"""Letters of a sentence that a page shows."""
 
 
 def tables_of(found: Found) -> list[Table]:
@@ -27,8 +34,8 @@ def tables_of(found: Found) -> list[Table]:
     try:
         tables = _sweep_tables(found) if found.cells is not None else tables_of_kind(found.kind, found.rows)
     except AT_FAULT:
-        tables = [_plain(found.rows)]
-    return [_shortened(table) for table in tables]
+        tables = [_plain(found.rows, NO_KIND if found.kind == UNKNOWN else TOLD)]
+    return [shortened(table) for table in tables]
 
 
 def reasons_of(rows: Sequence[Row], axes: Sequence[str] = ()) -> list[tuple[str, str, str]]:
@@ -38,13 +45,18 @@ def reasons_of(rows: Sequence[Row], axes: Sequence[str] = ()) -> list[tuple[str,
         if row.reason or row.outcome != "ok":
             places = [f"{axis.rpartition('.')[2]} {row.asked.get(axis)}" for axis in axes]
             who = ", ".join([str(row.asked.get("policy", row.experiment)), *places])
-            told.append((who, row.outcome, row.reason or "no reason is given"))
+            told.append((cut(who), cut(row.outcome), cut(row.reason or "no reason is given")))
     return sorted(told, key=lambda one: one[1] == "ok")
 
 
 def paper_table(found: Found) -> Table | None:
-    """A paper's own figures beside ours, where the settings name them."""
+    """A paper's own figures beside ours, where the settings name them, and the run was of what the paper ran.
+
+    A run on a trace of one's own has nothing to do with the paper's.
+    """
     paper = found.values.get("paper")
+    if found.values.get("trace") is not None or any(row.asked.get("trace") is not None for row in found.rows):
+        return None
     if not isinstance(paper, dict) or not paper:
         return None
     body = []
@@ -61,11 +73,14 @@ def paper_table(found: Found) -> Table | None:
     )
 
 
-def how_of(kind: str, table: Table) -> str:
-    """Whether a table's figures were executed, simulated or solved."""
-    if table.title.startswith(SOLVED):
-        return "solved"
-    return "simulated" if kind in (PIPELINE, CLUSTER) else "executed"
+def how_of(rows: Sequence[Row], table: Table) -> str:
+    """Whether a table's figures were executed, sim-executed, simulated or solved."""
+    return "solved" if table.title.startswith(SOLVED) else how_of_rows(rows)
+
+
+def cut(text: str, most: int = MOST_SENTENCE) -> str:
+    """A text that a page can hold; what is left out is said."""
+    return text if len(text) <= most else f"{text[:most]} … cut"
 
 
 def _sweep_tables(found: Found) -> list[Table]:
@@ -73,7 +88,7 @@ def _sweep_tables(found: Found) -> list[Table]:
     return study_of(found.kind).sweep_tables(found.rows, list(found.cells.axes))
 
 
-def _plain(rows: Sequence[Row]) -> Table:
+def _plain(rows: Sequence[Row], note: str) -> Table:
     """Policy, outcome, and every figure that is one number or word."""
     names = list(dict.fromkeys(name for row in rows for name, value in row.figures.items() if _is_one(value)))
     body = tuple(
@@ -84,14 +99,14 @@ def _plain(rows: Sequence[Row]) -> Table:
         )
         for row in rows
     )
-    return Table("Rows", ("policy", "outcome", *names), body, TOLD)
+    return Table("Rows", ("policy", "outcome", *names), body, note)
 
 
 def _is_one(value: object) -> bool:
     return isinstance(value, bool | int | float | str)
 
 
-def _shortened(table: Table) -> Table:
+def shortened(table: Table) -> Table:
     """A table that a page can hold."""
     body = tuple(tuple(_cut(cell) for cell in line) for line in table.body[:MOST_LINES])
     note = table.note
@@ -101,4 +116,4 @@ def _shortened(table: Table) -> Table:
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= MOST_LETTERS else f"{text[:MOST_LETTERS]} …"
+    return cut(text, MOST_LETTERS)

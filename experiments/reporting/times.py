@@ -88,12 +88,12 @@ def _table(title: str, note: str, accounts: Sequence[Account]) -> Table:
 def stacks_of(accounts: Sequence[Account]) -> tuple[Stack, ...]:
     """A bar for each step, on one scale; of a step told lane by lane the mean of its lanes.
 
-    A part below 0 (the host ran ahead) has no width, and stands in the table.
+    A part below 0 (the host ran ahead) has no width: the shares are those of the others, and the bar says what is off.
     """
     groups: dict[tuple[str, str], list[Account]] = {}
     for one in accounts:
         groups.setdefault((one.whose or one.name, one.how), []).append(one)
-    longest = max((one.total_ns for one in accounts), default=0)
+    longest = max((sum(max(part.ns, 0) for part in one.parts) for one in accounts), default=0)
     return tuple(_stack(name, group, longest) for (name, _), group in list(groups.items())[:MOST] if longest)
 
 
@@ -102,15 +102,16 @@ def _stack(name: str, group: Sequence[Account], longest_ns: int) -> Stack:
     for one in group:
         for part in one.parts:
             spent[part.kind, part.name] = spent.get((part.kind, part.name), 0) + part.ns
-    total = sum(spent.values())
+    total, drawn = sum(spent.values()), sum(ns for ns in spent.values() if ns > 0)
     segments = tuple(
-        Segment(kind, what, 100 * ns / len(group) / longest_ns, f"{ns / total:.1%}")
+        Segment(kind, what, 100 * ns / len(group) / longest_ns, f"{ns / drawn:.1%}")
         for (kind, what), ns in spent.items()
         if ns > 0
     )
     length = f"{total / len(group) / 1e6:,.3f} ms"
     mean = f", the mean of {len(group)} lanes" if len(group) > 1 else ""
-    return Stack(name, group[0].how, segments, f"{length}{mean}")
+    off = "".join(f", {what} {ns / len(group) / 1e6:,.3f} ms" for (_, what), ns in spent.items() if ns < 0)
+    return Stack(name, group[0].how, segments, f"{length}{mean}{off}")
 
 
 def shares_of(rows: Sequence[Row]) -> tuple[Stack, ...]:
@@ -156,7 +157,7 @@ def _by_cause(step: Step) -> Account | None:
     total = round(report.makespan_us * NS)
     parts = [Part("forward", "base", round(report.base_us * NS))]
     parts += [
-        Part(COLOURS.get(cause, "stall"), CAUSES.get(cause, cause), round(us * NS))
+        Part(COLOURS.get(cause, "stall"), CAUSES.get(cause, f"waits: {cause}"), round(us * NS))
         for cause, us in sorted(report.stall_us.items())
         if us
     ]

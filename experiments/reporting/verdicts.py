@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from experiments.reporting.inside import Inside
 from experiments.tables import Table
 from solvers.check import Verdict, check_plan
 from solvers.ir.codec import PlanFile, read_plan, read_problem
@@ -31,24 +32,27 @@ class Judged:
     fault: str = ""
 
 
-def judged_plans(path: Path) -> list[Judged]:
+def judged_plans(inside: Inside) -> list[Judged]:
     """Every `plans/…json` beside the problem that it is of."""
     found: list[Judged] = []
     spent = 0
-    places = sorted((path / "plans").rglob("*.json")) if (path / "plans").is_dir() else []
-    for place in places[:MOST_PLANS]:
-        name = place.relative_to(path / "plans").with_suffix("")
-        problem = path / "problem.json"
-        if not problem.is_file() or len(name.parts) > 1:
-            problem = path / "problems" / place.relative_to(path / "plans")
-        if not problem.is_file():
+    for place in inside.files("plans", "*.json", deep=True)[:MOST_PLANS]:
+        below = place.relative_to(inside.root / "plans")
+        name = below.with_suffix("")
+        plan = inside.file(f"plans/{below}")
+        if plan is None:
+            found.append(Judged(str(name), None, None, "not judged: it is no file of the folder"))
+            continue
+        problem = inside.file("problem.json") if len(name.parts) == 1 else None
+        problem = problem or inside.file(f"problems/{below}")
+        if problem is None:
             found.append(Judged(str(name), None, None, "its problem is not in the folder"))
             continue
-        spent += place.stat().st_size + problem.stat().st_size
+        spent += plan.stat().st_size + problem.stat().st_size
         if spent > MOST_BYTES:
             found.append(Judged(str(name), None, None, "not judged here, too large: use bayplan check"))
             continue
-        found.append(_judged(str(name), problem, place))
+        found.append(_judged(str(name), problem, plan))
     return found
 
 
@@ -59,7 +63,7 @@ def _judged(name: str, problem: Path, plan: Path) -> Judged:
         if answer.decision is None:
             return Judged(name, answer, None, f"{answer.status.value}: no plan to judge")
         return Judged(name, answer, check_plan(asked, answer, sha256))
-    except BayplanError as error:
+    except (BayplanError, OverflowError, RecursionError) as error:  # integers beyond any double
         return Judged(name, None, None, one_line(error))
 
 
@@ -108,7 +112,13 @@ def _said(one: Judged) -> str:
 def _line(one: Judged) -> tuple[str, ...]:
     if one.answer is None:
         return (one.name, *["–"] * 7, _said(one))
-    answer = one.answer
+    try:
+        return _figures(one, one.answer)
+    except OverflowError:
+        return (one.name, *["–"] * 7, f"{_said(one)}; its figures are too large to be shown")
+
+
+def _figures(one: Judged, answer: PlanFile) -> tuple[str, ...]:
     recomputed = None if one.verdict is None else one.verdict.objective_us
     return (
         one.name,

@@ -29,9 +29,19 @@ def test_the_page_goes_where_it_is_asked_for(tmp_path: Path) -> None:
     before = contents(folder)
     assert call("report", folder, "--out", tmp_path / "page.html").code == 0
     page = (tmp_path / "page.html").read_text()
-    assert call("report", folder, "--out", "-").out == page
-    assert page.startswith("<!DOCTYPE html>")
+    assert 'href="run/rows.jsonl"' in page  # from where it lies
+    streamed = call("report", folder, "--out", "-").out
+    assert streamed.startswith("<!DOCTYPE html>") and "href=" not in streamed and "Links are left out" in streamed
     assert contents(folder) == before
+
+
+@pytest.mark.parametrize("name", ["rows.jsonl", "config.yaml", "new.txt"])
+def test_a_page_takes_no_place_of_what_the_run_left(tmp_path: Path, name: str) -> None:
+    folder = kept_run(tmp_path / "run", "demo")
+    before = contents(folder)
+    assert "ends in .html" in refused(call("report", folder, "--out", folder / name))
+    assert contents(folder) == before
+    assert call("report", folder, "--out", folder / "another.html").code == 0
 
 
 def test_what_cannot_be_told_is_refused_and_nothing_is_lost(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -73,6 +74,21 @@ def test_stages_of_a_pipeline_are_told_one_by_one_and_drawn_as_their_mean() -> N
     assert [(part.name, part.width) for part in stack.segments] == [
         ("forward", 20.0), ("idles", 50.0), ("recomputes", 30.0),
     ]  # fmt: skip
+
+
+def test_shares_are_of_what_is_drawn_and_no_cause_hides_the_base() -> None:
+    stalls = {"base": 30.0}
+    report = Report(
+        name="r", how="executed", source="s", makespan_us=120, base_us=100, launch_us=-10, stall_us=stalls,
+        spans=(span("compute", "mm", 0, 120),),
+    )  # fmt: skip
+    accounts = accounts_of(steps_of([Recorded("one", "executed", report)], None, []))
+    table = account_table(accounts)
+    assert table is not None and table.body == (("one", "executed", "100", "30", "-10", "120"),)
+    (stack,) = stacks_of(accounts)
+    assert [part.figure for part in stack.segments] == ["76.9%", "23.1%"]
+    assert sum(part.width for part in stack.segments) == pytest.approx(100)
+    assert stack.total == "0.120 ms, launches -0.010 ms"
 
 
 def test_a_run_without_reports_has_neither(tmp_path: Path) -> None:

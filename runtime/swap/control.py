@@ -20,12 +20,15 @@ from runtime.swap.policy import Policy
 from runtime.swap.recorder import Recorder
 from runtime.swap.recurrence import Kind, Kinds
 from runtime.swap.report import IterationSummary, PolicyResult, SessionCounts, counts_of
+from runtime.swap.sizes import Sizes
 from runtime.swap.stages import Sampling, Stage, StageSettings, relative_change
 from runtime.swap.tightening import ran_last
 from solvers.ir.errors import BayplanError
 
 LARGER = 0.02
 """By this share an iteration has to be larger than those that a policy is for before it is made again."""
+WAITS = 8
+"""So many smaller iterations a generation that was opened for a larger one records at most until that comes again."""
 LISTED = 1000
 """Number of latest policies that are reported; a loop without end may try any number."""
 
@@ -201,25 +204,66 @@ class Control:
     def _look_back(self, kind: Kind, counts: SessionCounts) -> None:
         """Say where policies do not help: what an iteration then costs stands in the report."""
         kind.returns.append((counts.fallbacks, counts.fallbacks + counts.in_time))
-        if kind.unforeseen is not None:
-            late, of = kind.unforeseen
-            self.remark(
-                f"{late} of {of} tensors came back on demand: no policy foresees these iterations, whose operators or "
-                "sizes change from one to the next, so passive swaps keep the budget (cost: see the report)"
-            )
+        if kind.unforeseen is None:
+            return
+        late, of = kind.unforeseen
+        if kind.policy is None:
+            why = "no policy is kept for these iterations"
+        elif kind.changes:
+            why = "no policy foresees these iterations, whose operators or sizes change from one to the next"
+        else:
+            why = "the policy that is kept foresees few of them, though operators and sizes stay the same"
+        self.remark(
+            f"{late} of {of} tensors came back on demand: {why}, so passive swaps keep the budget "
+            "(cost: see the report)"
+        )
 
-    def _evaluate_again(self, kind: Kind) -> None:
-        """A larger iteration than the policy is for has come: make it for that one, from what was recorded."""
+    def _evaluate_again(self, kind: Kind, counts: SessionCounts) -> None:
+        """A larger iteration than the policy is for has come, or one that needs a policy where none is kept."""
         generation = kind.generation
         larger = relative_change(kind.planned_bytes, kind.largest) >= LARGER and kind.largest > kind.planned_bytes
-        if generation is None or kind.policy is None or generation.kept is None or not larger:
+        if generation is None:
             return
+        if kind.policy is not None and generation.kept is not None:
+            if larger:
+                self._make_again(kind, generation)
+        elif not generation.fits:
+            if larger:
+                self._open_again(kind, generation)
+        elif counts.passive > 0 and self._running is None and (larger or kind.reopenings_left > 0):
+            kind.reopenings_left -= not larger
+            self.remark("an iteration did not fit after all: it was recorded again, for a policy", expected=True)
+            self._open_again(kind, generation)
+
+    def _make_again(self, kind: Kind, generation: Generation) -> None:
+        """Make the kept policy for the largest iteration, from what was recorded."""
         kind.planned_bytes = kind.largest
-        profiled = kind.recorded.at(kind.largest)
-        policy = None if profiled is None else generation.planned_again(profiled)
+        generation.varies = kind.varies
+        try:
+            profiled = kind.recorded.at(kind.largest)
+            policy = None if profiled is None else generation.planned_again(profiled)
+        except Exception as error:  # the policy that stands goes on
+            self.remark(f"the policy was not made again for a larger iteration: {str(error) or repr(error)}")
+            LOGGER.debug("making the policy again failed", exc_info=True)
+            return
         if policy is not None and policy != kind.policy:
             kind.policy = policy
+            self._settle_host(policy)
             self._running = None if self._running == kind.place else self._running
+
+    def _open_again(self, kind: Kind, generation: Generation) -> None:
+        """Begin a new generation for a kind without a policy: what was recorded or tried was smaller, or needed less.
+
+        The ranks stay, since features of earlier recordings were made with them.
+        """
+        generation.close()
+        if kind.largest <= kind.planned_bytes:
+            kind.recorded = Sizes()  # of the same size, but no longer of the same need
+        kind.planned_bytes = kind.largest
+        kind.waits_left = WAITS
+        kind.returns.clear()
+        self.generations += 1
+        kind.generation = self._generations(self.generations)
 
     def _compare(self, ended: core.SwapIteration, summary: IterationSummary, recorder: Recorder | None) -> Kind:
         """Advance the stage of the iteration's kind; what was recorded counts only for the kind that was expected."""
@@ -233,8 +277,9 @@ class Control:
         elif kind is ran and kind.generating and recorder is not None:
             self._go_on(kind, kind.generation, ended, summary, recorder)
         elif kind.settled:
-            self._look_back(kind, summary.counts)
-            self._evaluate_again(kind)
+            self._evaluate_again(kind, summary.counts)
+            if kind.settled:
+                self._look_back(kind, summary.counts)
         return kind
 
     def _prepare(self, ran: Kind) -> None:
@@ -289,8 +334,7 @@ class Control:
     def _keep_best(self, kind: Kind, generation: Generation) -> None:
         kind.policy = generation.best()
         if kind.policy is not None:
-            self._host_bytes = max(self._host_bytes, kind.policy.host_bytes)
-            self._around.settle_host(self._host_bytes)
+            self._settle_host(kind.policy)
             if not ran_last(generation.results, generation.kept):
                 self._around.gather()
         self.remark(generation.remark, expected=generation.fits)
@@ -298,6 +342,10 @@ class Control:
             kind.place = self._place(generation, generation.kept)
             log_chosen(self.iterations, generation.kept + 1, generation.results[generation.kept].duration_us or 0.0)
         self._kinds.settle()
+
+    def _settle_host(self, policy: Policy) -> None:
+        self._host_bytes = max(self._host_bytes, policy.host_bytes)
+        self._around.settle_host(self._host_bytes)
 
     def _proposed(
         self, kind: Kind, generation: Generation, ended: core.SwapIteration, recorder: Recorder
@@ -311,10 +359,12 @@ class Control:
         if generation.exhausted:
             generation.open = False
         elif fastest_us is not None:
+            kind.planned_bytes = kind.largest
             try:
                 profiled = recorder.profiled(ended, fastest_us)
                 kind.recorded.note(profiled, ended.forward_bytes)
-                kind.planned_bytes = kind.largest
+                if not generation.results and kind.waits(ended.forward_bytes, (1 - LARGER) * kind.largest):
+                    return None
                 return generation.propose((kind.recorded.at(kind.largest) if kind.varies else None) or profiled)
             except Exception as error:  # a policy only saves time, and the program trains on without
                 generation.fail(f"no policy was made from an iteration: {str(error) or repr(error)}")

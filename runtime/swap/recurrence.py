@@ -37,6 +37,8 @@ from runtime.swap.stages import (
 
 SIZES = 64
 """Number of latest iterations of a kind whose sizes are remembered."""
+REOPENINGS = 3
+"""So often a kind that fitted is recorded anew because it did not fit after all, though it became no larger."""
 
 
 class Kind:
@@ -45,6 +47,7 @@ class Kind:
     `ranks` are the operators by falling frequency from which the features of the policy's tensors were made; `policy`
     is the best one, with its `place` among all results, both None where none is needed or none is better. `sizes` are
     the bytes that the forward passes of the latest iterations worked on, `planned_bytes` those that the policy is for.
+    `waits_left` smaller iterations may still be recorded before policies are made from one of those.
     """
 
     def __init__(self, settings: StageSettings) -> None:
@@ -57,7 +60,10 @@ class Kind:
         self.sizes: deque[int] = deque(maxlen=SIZES)
         self.planned_bytes = 0
         self.recorded = Sizes()
+        self.reopenings_left = REOPENINGS
+        self.waits_left = 0
         self.returns: deque[tuple[int, int]] = deque(maxlen=SIZES // 2)
+        self._changed: deque[bool] = deque(maxlen=SIZES // 2)
         self.follower: Kind | None = None
         self.times = StepTimes()
 
@@ -96,6 +102,26 @@ class Kind:
         on_demand, all_returns = (sum(column) for column in zip(*self.returns, strict=True)) if self.returns else (0, 0)
         few = len(self.returns) < SIZES // 4
         return None if few or 2 * on_demand <= all_returns else (on_demand, all_returns)
+
+    @property
+    def changes(self) -> bool:
+        """Whether operators or sizes of the latest iterations differ from one to the next."""
+        return any(self._changed)
+
+    def ended(self, operators: Counted, forward_bytes: int) -> None:
+        """One of these iterations ended."""
+        if self.operators is not None:
+            same = forward_bytes == self.sizes[-1] and np.array_equal(self.operators.ids, operators.ids)
+            self._changed.append(not same)
+        self.operators = operators
+        self.sizes.append(forward_bytes)
+
+    def waits(self, size: int, least: float) -> bool:
+        """Whether to wait for an iteration of at least that size, instead of one of `size`; counts the wait."""
+        if size >= least or self.waits_left == 0:
+            return False
+        self.waits_left -= 1
+        return True
 
     def forget(self) -> None:
         """Drop all policies, as before the first."""
@@ -146,8 +172,7 @@ class Kinds:
             self.last = found.machine.last
         else:
             self.last = similarity(before.operators, operators, self._settings)
-        found.operators = operators
-        found.sizes.append(forward_bytes)
+        found.ended(operators, forward_bytes)
         self._keep([found, *(kind for kind in self._kinds if kind is not found)])
         return found
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-from runtime.swap.control import Control
+from runtime.swap.control import Around, Control
 from runtime.swap.generation import Generation, Profiled
 from runtime.swap.policy import Policy
 from runtime.swap.report import IterationSummary, SessionCounts
@@ -22,6 +22,7 @@ from tests.runtime.swap.chain import (
     hardware,
 )
 from tests.runtime.swap.test_generation import CHOICES
+from tests.runtime.swap.test_sizes import of_size
 
 LAYERS = 12
 BUDGET_BYTES = STATIC_BYTES + (LAYERS - 4) * LAYER_BYTES
@@ -43,6 +44,8 @@ class FakeEngine:
     ranks: list[list[int]] = field(default_factory=list)
     sighted: list[bool] = field(default_factory=list)
     forward_bytes: int = 1 << 20
+    passive: int = 0
+    fallbacks: int = 0
     _sighting: bool = False
     _marking: bool = False
 
@@ -55,6 +58,8 @@ class FakeEngine:
         took_us = self._duration_us()
         counts = {name: 0 for name in vars(SessionCounts()) if not name.startswith("_")}
         counts["swapped_out"] = 0 if self.policy is None else len(self.policy.targets)
+        counts["passive"] = self.passive if self.policy is None else 0
+        counts["fetched"] = self.fallbacks
         return SimpleNamespace(
             operators=ran,
             phases=b"\0" * len(ran),
@@ -95,7 +100,7 @@ class FakeEngine:
 
 @dataclass
 class FakeRecorder:
-    """Sees the chain's iteration, or fails."""
+    """Sees the chain's iteration, as many times as large as its forward pass has MiB, or fails."""
 
     fails: bool = False
     running: bool = False
@@ -112,7 +117,8 @@ class FakeRecorder:
         if self.fails:
             raise BayplanError("profiler and engine saw different operators")
         layers = LAYERS + 4 if iteration.operators == DEEPER else LAYERS
-        return chain_profiled(layers)._replace(operators=iteration.operators)
+        profiled = chain_profiled(layers)._replace(operators=iteration.operators)
+        return of_size(iteration.forward_bytes >> 20, like=profiled)
 
 
 class Loop:
@@ -129,6 +135,7 @@ class Loop:
         self.engine = FakeEngine()
         self.summaries: list[IterationSummary] = []
         self.recorders: list[FakeRecorder] = []
+        self.host_bytes: list[int] = []
         self._broken = broken_recorders
         self.control = Control(
             self.engine,
@@ -137,6 +144,7 @@ class Loop:
             stages,
             Sampling(sample_every),
             self.summaries.append,
+            Around(settle_host=self.host_bytes.append),
         )
         self.control.begin(whole=True)
 

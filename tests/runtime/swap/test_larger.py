@@ -1,0 +1,128 @@
+"""A kind whose iterations become larger than those that its policies were made, or not made, for."""
+
+import pytest
+
+from runtime.swap.generation import Generation
+from runtime.swap.policy import Policy
+from runtime.swap.recurrence import REOPENINGS, SIZES
+from runtime.swap.sizes import Sizes
+from tests.runtime.swap.chain import LAYER_BYTES, STATIC_BYTES
+from tests.runtime.swap.controlled import LAYERS, POLICIES, WARM_UP, Loop
+
+MIB = 1 << 20
+FOUR_TIMES = STATIC_BYTES + 4 * (LAYERS - 4) * LAYER_BYTES
+"""What iterations of 4 MiB need a policy for, and such of 1 MiB do not."""
+SETTLED = WARM_UP + 1 + POLICIES + 1
+"""Iterations until the first one under the policy that is kept."""
+
+
+@pytest.fixture(autouse=True)
+def plain_policies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fake engine is given policies as they are."""
+    monkeypatch.setattr(Policy, "native", lambda policy: policy)
+
+
+def fitting() -> Loop:
+    """A loop that was found to need no policy."""
+    loop = Loop(budget_bytes=FOUR_TIMES)
+    loop.run(WARM_UP + 6)
+    assert loop.control.generations == 1 and loop.engine.policies == []
+    return loop
+
+
+def test_a_kind_that_fitted_gets_a_policy_once_it_no_longer_does() -> None:
+    loop = fitting()
+    loop.engine.forward_bytes, loop.engine.passive = 4 * MIB, 7
+    ran = loop.run(1 + 1 + POLICIES + 2)
+    assert [summary.recorded for summary in ran] == [False] + [True] * (1 + POLICIES) + [False] * 2
+    assert [summary.policy for summary in ran[:-2]] == [None, None, 0, 1, 2]
+    kept = [place for place, result in enumerate(loop.control.results) if result.kept]
+    assert [summary.policy for summary in ran[-2:]] == 2 * kept
+    assert loop.control.generations == 2
+    assert any("did not fit after all" in remark for remark in loop.control.remarks)
+
+
+def test_a_larger_iteration_that_needs_no_swap_is_not_recorded() -> None:
+    loop = fitting()
+    loop.engine.forward_bytes = 2 * MIB
+    assert not any(summary.recorded for summary in loop.run(10))
+    assert loop.control.generations == 1
+
+
+def test_policies_are_made_from_one_of_the_larger_iterations() -> None:
+    """They come by turns with smaller ones, and the one after the first is small."""
+    loop = fitting()
+    for number in range(16):
+        large = number % 3 == 0
+        loop.engine.forward_bytes, loop.engine.passive = (4 * MIB, 7) if large else (MIB, 0)
+        (summary,) = loop.run(1)
+        assert bool(loop.control.results) == (number >= 3)
+    assert loop.control.generations == 2 and summary.policy is not None
+
+
+def test_what_passes_for_fitting_again_and_again_is_not_recorded_for_ever() -> None:
+    loop = fitting()
+    loop.engine.passive = 7
+    ran = loop.run(40)
+    assert sum(summary.recorded for summary in ran) == REOPENINGS
+    assert loop.control.generations == 1 + REOPENINGS
+
+
+def settled() -> Loop:
+    loop = Loop()
+    loop.run(SETTLED)
+    assert loop.engine.policy is not None
+    return loop
+
+
+LARGER = MIB + MIB // 8
+
+
+def test_a_policy_made_again_is_for_sizes_that_vary_and_the_host_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    varied: list[bool] = []
+    again = Generation.planned_again
+
+    def noted(generation: Generation, profiled: object) -> Policy | None:
+        varied.append(generation.varies)
+        return again(generation, profiled)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Generation, "planned_again", noted)
+    loop = settled()
+    loop.engine.forward_bytes = LARGER
+    before = len(loop.host_bytes)
+    loop.run(2)
+    policy = loop.engine.policy
+    assert varied == [True]
+    assert policy is not None and policy.on_demand
+    assert len(loop.host_bytes) == before + 1 and loop.host_bytes[-1] >= policy.host_bytes
+
+
+def test_a_failure_to_make_it_again_leaves_the_policy(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = settled()
+    policy = loop.engine.policy
+
+    def broken(*_: object) -> None:
+        raise ValueError("no line through these")
+
+    monkeypatch.setattr(Sizes, "at", broken)
+    loop.engine.forward_bytes = LARGER
+    loop.run(3)
+    assert loop.engine.policy is policy
+    assert sum("no line through these" in remark for remark in loop.control.remarks) == 1
+
+
+def said(loop: Loop, *sizes: int) -> list[str]:
+    loop.engine.fallbacks = 9
+    for number in range(SIZES // 2):
+        loop.engine.forward_bytes = sizes[number % len(sizes)]
+        loop.run(1)
+    return [remark for remark in loop.control.remarks if "on demand" in remark]
+
+
+def test_why_tensors_came_back_on_demand_is_said_as_it_is() -> None:
+    (steady,) = said(settled(), MIB)
+    assert "stay the same" in steady
+    (varying,) = said(settled(), MIB + 1, MIB)
+    assert "change from one to the next" in varying
+    (none,) = said(fitting(), MIB)
+    assert "no policy is kept" in none

@@ -79,7 +79,10 @@ class Fitted(Record, frozen=True, kw_only=True):
 
 
 class Entry(Record, frozen=True, kw_only=True):
-    """One table or figure. `fitted` and `assumptions` have no default, so that "none" is said on purpose."""
+    """One table or figure. `fitted` and `assumptions` have no default, so that "none" is said on purpose.
+
+    `within_paper`: it compares numbers that the paper prints with each other, and nothing of ours enters.
+    """
 
     system: Text
     title: Text
@@ -95,6 +98,7 @@ class Entry(Record, frozen=True, kw_only=True):
     reads: tuple[str, ...] = ()
     quantities: tuple[Quantity, ...] = ()
     shapes: tuple[AnyCheck, ...] = ()
+    within_paper: bool = False
 
     def __post_init__(self) -> None:
         require_unique([*(one.name for one in self.quantities), *(one.claim for one in self.shapes)], "row")

@@ -66,8 +66,8 @@ class Outcome:
 
     @property
     def how(self) -> str:
-        """How ours was obtained, and whether from kept cells."""
-        return self.entry.how if self.kept is None else f"{self.entry.how}, kept"
+        """How ours was obtained, and whether from kept cells or other kept results."""
+        return self.entry.how if self.kept is None and not self.entry.reread else f"{self.entry.how}, kept"
 
     @property
     def command(self) -> str:
@@ -225,7 +225,7 @@ def _cell_row(outcome: Outcome, cell: Cell) -> Row:
         asked={**_cell_asked(outcome, cell), "cell": dict(cell.key)},
         outcome="ok" if cell.failure is None else "error",
         figures={} if cell.failure is not None else {"value": cell.value, "seconds": round(cell.seconds, 6)},
-        provenance=provenance(outcome, f"{outcome.entry.how}, kept" if cell.kept else outcome.entry.how),
+        provenance=provenance(outcome, outcome.how if cell.kept or outcome.entry.reread else outcome.entry.how),
         commit=cell.commit,
         seed=outcome.seed,
         reason=cell.failure,

@@ -82,7 +82,7 @@ def _broken_claims(outcomes: Sequence[Outcome]) -> list[str]:
 def _note(outcomes: Sequence[Outcome]) -> str:
     rows = [row for outcome in outcomes for row in outcome.rows]
     derived = sum(row.paper is not None and row.paper.derived is not None for row in rows)
-    kept = sum(outcome.kept is not None for outcome in outcomes)
+    kept = sum(outcome.how.endswith(", kept") for outcome in outcomes)
     parts = [
         "Reproduced: the paper's number within the tolerance stated. Shape holds: an order, a crossing, a range of the "
         "paper's. Bracketed: its number lies between ours over what it leaves open. Within range: inside its range. "
@@ -91,5 +91,5 @@ def _note(outcomes: Sequence[Outcome]) -> str:
         *_broken_claims(outcomes),
     ]
     parts += [f"{derived} of the paper's numbers are derived from printed ones, and marked."] if derived else []
-    parts += [f"{kept} entries are of kept cells, and marked."] if kept else []
+    parts += [f"{kept} entries are of kept cells or rows, and marked."] if kept else []
     return " ".join(parts)

@@ -54,6 +54,12 @@ def test_the_papers_numbers_against_each_other_reproduce_nothing(tmp_path: Path)
     assert (line["consistent within the paper"], line["differs, with reason"]) == ("3", "1")
 
 
+def test_what_is_read_from_kept_results_is_marked(tmp_path: Path) -> None:
+    outcome = run_entry("one", msgspec.convert(squares_entry(reread=True), Entry), Options(tmp_path, tmp_path))
+    assert outcome.how == "arithmetic, kept" and "1 entries are of kept cells or rows" in score_table([outcome]).note
+    assert all(row.provenance.startswith("arithmetic, kept;") for row in outcome.to_rows())
+
+
 def test_claims_of_our_own_are_no_score(tmp_path: Path) -> None:
     shapes = [
         {"check": "monotone", "claim": "up", "place": "ours", "of": "squares", "direction": "rising"},

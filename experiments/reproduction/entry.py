@@ -81,8 +81,8 @@ class Fitted(Record, frozen=True, kw_only=True):
 class Entry(Record, frozen=True, kw_only=True):
     """One table or figure. `fitted` and `assumptions` have no default, so that "none" is said on purpose.
 
-    `within_paper`: it compares numbers that the paper prints with each other, and nothing of ours enters. `reread`: ours is read from
-    results that are kept in the repository, and not computed again.
+    `within_paper`: it compares numbers that the paper prints with each other, and nothing of ours enters. `reread`:
+    ours is read from results that are kept in the repository, and not computed again.
     """
 
     system: Text

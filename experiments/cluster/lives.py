@@ -99,6 +99,17 @@ def live_through(setting: ClusterSetting, policies: Mapping[str, Policy], failur
     return Lives(setting, {name: tuple(found.of(name)) for name in policies})
 
 
+def require_trained(settings: ClusterSettings, lives: Lives) -> None:
+    """Raise `InvalidInput` where a policy never trains: nothing can be compared with it."""
+    never = [name for name in lives.runs if not any(lives.throughputs(name))]
+    if never:
+        source = f"{settings.seeds} lives" if settings.trace is None else f"the trace {settings.trace}"
+        raise InvalidInput(
+            f"{', '.join(never)} never ended a step within the {settings.hours:g} h of {source}: nothing can be "
+            "compared; raise hours, or let more nodes be present for longer"
+        )
+
+
 def figures_of(lives: Lives, policy: str) -> dict[str, Any]:
     """The figures of one policy over all lives; shares are of the whole time, counts are of one life, all means."""
     runs = lives.runs[policy]

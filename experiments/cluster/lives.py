@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments.cluster.settings import ClusterSettings, make_grid, make_model
+from solvers.ir import InvalidInput
 from solvers.replan.cluster import (
     ClusterSetting,
     Failures,

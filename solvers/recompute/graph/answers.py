@@ -114,6 +114,11 @@ class Search:
         self.report(incumbent)
         return self.stopped
 
+    def heard(self, incumbent: float | None, bound: float | None, elapsed_s: float) -> bool:
+        """A watch for engines whose model counts otherwise: neither of their numbers says anything of the problem."""
+        self.report()
+        return self.stopped
+
     def answer(self) -> Answer:
         """The best plan with its bound; UNKNOWN without one."""
         reason = "; ".join(dict.fromkeys(self.notes)) or None

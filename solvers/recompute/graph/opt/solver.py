@@ -14,7 +14,7 @@ import msgspec
 
 from solvers.ir.errors import InvalidInput
 from solvers.ir.recompute import RecomputeGraphProblem
-from solvers.ir.solution import Limits, Watch
+from solvers.ir.solution import INTERRUPTED, Limits, Watch
 from solvers.recompute.graph.answers import Answer, Search, no_plan, trivial
 from solvers.recompute.graph.evict import evictions
 from solvers.recompute.graph.opt import members
@@ -60,7 +60,16 @@ class Opt:
             raise InvalidInput("opt needs dual values, which engine cpsat does not give: choose highs, gurobi or auto")
         short, factor = shortest(problem)
         search = Search(instance(short), self.NAME, limits, watch_in_us(watch, factor))
-        return in_us(trivial(search) or _Optimum(search, self.engine, factor).answer(), factor)
+        return in_us(trivial(search) or self._answer(_Optimum(search, self.engine, factor)), factor)
+
+    def _answer(self, optimum: "_Optimum") -> Answer:
+        """All parts; on Ctrl-C what is known by then."""
+        try:
+            return optimum.answer()
+        except KeyboardInterrupt:
+            optimum.search.stopped = True
+            optimum.search.notes.append(INTERRUPTED)
+            return optimum.certified()
 
 
 class _Optimum:
@@ -89,7 +98,7 @@ class _Optimum:
         if not self.search.stopped and self.search.left_s() > 0:
             with self.search.share(CERTIFYING):
                 self._tighten()  # what an engine proved may have a certificate, too
-        return self._certified()
+        return self.certified()
 
     @property
     def _irregular(self) -> bool:
@@ -164,7 +173,10 @@ class _Optimum:
             if left <= 0 or search.stopped:
                 break
             candidate = BoundSearch(CutRelaxation(search.given, shape), self.engine)
-            if candidate.root(left) and (self.bounds is None or candidate.bound_us > self.bounds.bound_us):
+            better = candidate.root(left) and (self.bounds is None or candidate.bound_us > self.bounds.bound_us)
+            if candidate.interrupted:
+                search.stopped = True
+            if better:
                 self.bounds = candidate
                 self._take_bound()
         if self.bounds is not None and search.objective is None:
@@ -195,12 +207,13 @@ class _Optimum:
 
         def stop() -> bool:
             self._take_bound()
+            search.stopped = search.stopped or (self.bounds is not None and self.bounds.interrupted)
             return search.stopped
 
         work = search.limits.work
         most = MOST_LEAVES if work is None else min(MOST_LEAVES, self.bounds.leaves + int(LEAVES * work))
         self.bounds.run(target, deadline, most, stop)
-        self._take_bound()
+        stop()
 
     # -- the plan
 
@@ -255,7 +268,7 @@ class _Optimum:
         self.search.report()
         return self.search.stopped
 
-    def _certified(self) -> Answer:
+    def certified(self) -> Answer:
         """The answer claims what its certificate proves; what an engine knows beyond that stands in `reason`."""
         search, bounds = self.search, self.bounds
         proved = search.given.base + (0 if bounds is None else bounds.bound_us)

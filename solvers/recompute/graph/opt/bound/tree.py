@@ -59,7 +59,10 @@ class _Node:
 
 
 class BoundSearch:
-    """Branch and bound on one relaxation; `bound_us` (over the base) only grows."""
+    """Branch and bound on one relaxation; `bound_us` (over the base) only grows.
+
+    `interrupted` tells whether Ctrl-C ended one of its solves.
+    """
 
     def __init__(self, relaxation: CutRelaxation, engine: str = "auto") -> None:
         self.relaxation, self.engine = relaxation, engine
@@ -76,7 +79,7 @@ class BoundSearch:
         self.values: FloatArray | None = None
         self.first = Leaf({}, {}, {}, 0, self.unit)
         self._numbers = itertools.count()
-        self.engine_used = engine
+        self.engine_used, self.interrupted = engine, False
 
     @property
     def bound_us(self) -> int:
@@ -179,6 +182,7 @@ class BoundSearch:
         for key, (low, high) in limits.items():
             lower[self.place[key]], upper[self.place[key]] = low, high
         answer = solve(replace(self.model, lower=lower, upper=upper), Limits(time_s=time_s), self.engine)
+        self.interrupted = self.interrupted or answer.interrupted
         if answer.status is not Status.OPTIMAL or answer.row_duals is None or answer.x is None:
             return None
         self.engine_used = answer.engine

@@ -178,7 +178,8 @@ class LayeredPlanner:
         work = None if self.search.limits.work is None else NODES
         time_s = min(left, COUNTING_S) if work is None else left
         limits = Limits(time_s=time_s, gap=1e-4, seed=self.search.limits.seed, work=work)
-        answer = solve(builder.build(), limits, self.engine, self.search.observed)
+        answer = solve(builder.build(), limits, self.engine, self.search.heard)
+        self.search.stopped = self.search.stopped or answer.interrupted
         if answer.x is None:
             return []
         counts = [round(value) for value in answer.x[chosen]]

@@ -60,7 +60,8 @@ class Neighbourhoods:
             left = (PLACING if self.search.limits.work is None else 1.0) * (deadline - time.perf_counter())
             if left <= 0 or self.search.done():
                 break
-            plan = self.model.placed(x, self._limits(left, FIRST_NODES), self.engine, self.search.observed)
+            plan = self.model.placed(x, self._limits(left, FIRST_NODES), self.engine, self.search.heard)
+            self.search.stopped = self.search.stopped or self.model.interrupted
             if plan is not None:
                 plan = self._improved(plan, deadline, TRIED)
                 best = plan if best is None or plan.cost_us < best.cost_us else best
@@ -87,7 +88,8 @@ class Neighbourhoods:
             if left <= 0 or (work is not None and self.count >= ROUNDS * work):
                 break
             free = self._free()
-            plan = self.model.improve(best, free, self._limits(left), self.engine, search.observed, self.room)
+            plan = self.model.improve(best, free, self._limits(left), self.engine, search.heard, self.room)
+            search.stopped = search.stopped or self.model.interrupted
             self._adapt(time.perf_counter() - began, left)
             idle += 1
             if plan is not None and plan.cost_us < best.cost_us - 0.5 and self._accepted(plan):
@@ -124,7 +126,6 @@ class Neighbourhoods:
     def _accepted(self, plan: SlotPlan) -> bool:
         """Offer a plan; where the replay refuses it, take the missing bytes away from its stages."""
         search, given = self.search, self.given
-        search.stopped = search.stopped or plan.interrupted
         if search.offer(plan.recomputed):
             return True
         for t, peak in enumerate(replay(given, plan.recomputed).peaks):

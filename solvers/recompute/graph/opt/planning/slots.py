@@ -33,11 +33,13 @@ class SlotPlan:
     recomputed: list[set[int]]
     cost_us: float
     x: FloatArray
-    interrupted: bool
 
 
 class SlotModel:
-    """Model P for candidate patterns of every layer; ops are hidden in one of the last `depth` windows that fit."""
+    """Model P for candidate patterns of every layer; ops are hidden in one of the last `depth` windows that fit.
+
+    `interrupted` tells whether Ctrl-C ended one of its solves.
+    """
 
     def __init__(
         self,
@@ -48,6 +50,7 @@ class SlotModel:
         used: Collection[Slot] = (),
     ) -> None:
         self.given, self.layers, self.depth, self.unit = given, layers, depth, memory_unit(given)
+        self.interrupted = False
         self.views = [ProfiledLayer(given, layers, layer) for layer in range(layers.count)]
         self.profiles = [
             [view.profile(pattern, self._next_start(layer)) for pattern in candidates[layer]]
@@ -274,9 +277,10 @@ class SlotModel:
         return replace(self.model, row_upper=upper)
 
     def _read(self, answer: Answer) -> SlotPlan | None:
+        self.interrupted = self.interrupted or answer.interrupted
         if answer.x is None or answer.objective is None:
             return None
-        return SlotPlan(self._plan(answer.x), answer.objective, answer.x, answer.interrupted)
+        return SlotPlan(self._plan(answer.x), answer.objective, answer.x)
 
     @cached_property
     def model(self) -> LinearModel:

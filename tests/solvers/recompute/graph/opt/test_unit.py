@@ -66,7 +66,7 @@ def test_what_an_engine_claims_beyond_the_certificate_is_told_in_microseconds() 
     short, factor = shortest(in_units(transformer(layers=2, position=0.4), 1000))
     search = Search(instance(short), "opt", Limits(work=0.2))
     search.raise_bound(search.given.base + 5)
-    answer = _Optimum(search, "auto", factor)._certified()
+    answer = _Optimum(search, "auto", factor).certified()
     assert answer.bound == search.given.base  # without a certificate
     assert times_in(answer.reason) == [(search.given.base + 5) * factor]
 

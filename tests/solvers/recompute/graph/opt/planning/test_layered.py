@@ -9,6 +9,7 @@ from solvers.recompute.graph.opt.bound.shapes import layered_shapes
 from solvers.recompute.graph.opt.bound.tree import BoundSearch
 from solvers.recompute.graph.opt.layers import find_layers
 from solvers.recompute.graph.opt.planning.layered import LayeredPlanner
+from solvers.recompute.graph.opt.solver import Opt
 from solvers.recompute.graph.replay import instance
 from tests.solvers.recompute.graph.layered import transformer
 
@@ -24,3 +25,15 @@ def test_where_windows_are_ample_nothing_is_computed_again_outside_them(layers: 
     assert bounds.prices().byte == 0.0  # at this price any pattern is as good as another
     LayeredPlanner(search, found, bounds, "auto").run(60.0)
     assert search.objective == given.base
+
+
+def test_a_watch_hears_of_no_plan_that_is_not_there() -> None:
+    told: list[float] = []
+
+    def watch(incumbent: float | None, bound: float | None, elapsed_s: float) -> bool:
+        told.extend([] if incumbent is None else [incumbent])
+        return False
+
+    answer = Opt().solve(transformer(layers=10, position=0.3), Limits(work=0.05), watch)
+    assert answer.objective is not None
+    assert min(told) == answer.objective  # counts and neighbourhoods have objectives of their own

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import msgspec
 
-from experiments.cluster.lives import Lives, figures_of, live, live_through, make_setting, traced
+from experiments.cluster.lives import Lives, figures_of, live, live_through, make_setting, require_trained, traced
 from experiments.cluster.planning import PLANNERS, Answer, DrawnFailure, answers, failed_problem
 from experiments.cluster.planning import figures_of as plan_figures
 from experiments.cluster.policies import make_policies
@@ -104,6 +104,7 @@ def run_experiment(composed: ComposedCluster, directory: RunDirectory, shown: St
     if settings.lives:
         failures = traced(settings, setting)
         lives = _lives(settings, setting, failures, directory, shown)
+        require_trained(settings, lives)
         told = remarks(settings, setting, failures)
         rows += [_life_row(settings, lives, name, told.get(name)) for name in lives.runs]
     if settings.lost:

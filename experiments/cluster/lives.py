@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments.cluster.settings import ClusterSettings, make_grid, make_model
+from solvers.ir import InvalidInput
 from solvers.replan.cluster import (
     ClusterSetting,
     Failures,
@@ -97,6 +98,17 @@ def live_through(setting: ClusterSetting, policies: Mapping[str, Policy], failur
     """One life, whose failures and returns are given."""
     found = campaign(setting, policies, [0], workers=1, failures={0: failures})
     return Lives(setting, {name: tuple(found.of(name)) for name in policies})
+
+
+def require_trained(settings: ClusterSettings, lives: Lives) -> None:
+    """Raise `InvalidInput` where a policy never trains: nothing can be compared with it."""
+    never = [name for name in lives.runs if not any(lives.throughputs(name))]
+    if never:
+        source = f"{settings.seeds} lives" if settings.trace is None else f"the trace {settings.trace}"
+        raise InvalidInput(
+            f"{', '.join(never)} never ended a step within the {settings.hours:g} h of {source}: nothing can be "
+            "compared; raise hours, or let more nodes be present for longer"
+        )
 
 
 def figures_of(lives: Lives, policy: str) -> dict[str, Any]:

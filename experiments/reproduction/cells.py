@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell: what was asked, what came out or the sentence of its failure, and when it was computed."""
+    """One cell: what was asked, what came out or the sentence of its failure, when it was computed, and of what."""
 
     key: Mapping[str, Any]
     value: Any = None
@@ -34,6 +34,7 @@ class Cell:
     commit: str | None = None
     stored: bool = False
     kept: bool = False
+    content: str | None = None
 
 
 @dataclass

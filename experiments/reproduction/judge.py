@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import msgspec
+
 from experiments.reproduction.checks import AnyCheck, Finding
 from experiments.reproduction.entry import Claim, Entry, Quantity
 from experiments.reproduction.result import Interval, Result
@@ -10,7 +12,9 @@ from solvers.ir.fields import Record
 
 REPRODUCED, WITHIN, HOLDS, DIFFERS = "reproduced", "within range", "shape holds", "differs"
 BRACKETED, OURS_ONLY, FAILED, PAPER_ONLY = "bracketed", "ours only", "failed", "paper only"
-VERDICTS = (REPRODUCED, HOLDS, BRACKETED, WITHIN, DIFFERS, PAPER_ONLY, OURS_ONLY, FAILED)
+CONSISTENT = "consistent within the paper"
+"""The paper's numbers agree with each other; nothing of ours was compared."""
+VERDICTS = (REPRODUCED, HOLDS, BRACKETED, WITHIN, CONSISTENT, DIFFERS, PAPER_ONLY, OURS_ONLY, FAILED)
 NO_REASON = "reason not known yet"
 SHOWN = 3
 """Broken places that a reason lists."""
@@ -42,10 +46,17 @@ def judge(entry: Entry, result: Result | None, failure: str | None = None) -> li
             for one in entry.quantities
         ]
         return rows + [Judged(name=one.claim, place=one.place, verdict=verdict, reason=reason) for one in entry.shapes]
-    return [
+    rows = [
         *(judge_quantity(one, result) for one in entry.quantities),
         *(judge_shape(one, result) for one in entry.shapes),
     ]
+    return [_within_paper(row) for row in rows] if entry.within_paper else rows
+
+
+def _within_paper(row: Judged) -> Judged:
+    """The row of an entry into which nothing of ours enters: no agreement there reproduces anything."""
+    agrees = row.verdict in (REPRODUCED, HOLDS, BRACKETED, WITHIN)
+    return msgspec.structs.replace(row, verdict=CONSISTENT) if agrees else row
 
 
 def judge_quantity(quantity: Quantity, result: Result) -> Judged:

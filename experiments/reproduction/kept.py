@@ -10,7 +10,7 @@ import msgspec
 from experiments.reproduction.cells import Cell, cell_hash
 from experiments.reproduction.judge import Judged
 from experiments.rows import read_rows
-from solvers.ir import Row
+from solvers.ir import InvalidInput, Row
 from solvers.ir.fields import Record
 
 LONG_S = 60.0
@@ -37,7 +37,6 @@ class Kept(Record, frozen=True, kw_only=True):
 class KeptCells:
     """The cells of one entry's kept rows, by the hashes of their keys."""
 
-    content: str | None = None
     cells: Mapping[str, Cell] = field(default_factory=dict)
 
     @property
@@ -52,19 +51,23 @@ class KeptCells:
             return None
         commits = tuple(dict.fromkeys(cell.commit for cell in taken if cell.commit is not None))
         seconds = round(sum(cell.seconds for cell in taken), 1)
-        return Kept(cells=len(taken), of=len(done), commits=commits, seconds=seconds, same=self.content == content)
+        same = all(cell.content == content for cell in taken)
+        return Kept(cells=len(taken), of=len(done), commits=commits, seconds=seconds, same=same)
 
 
-def kept_cells(folder: Path, system: str, name: str, seed: int) -> KeptCells:
-    """The kept cells of an entry, made with that seed; none where nothing is kept.
+def kept_cells(folder: Path, system: str, name: str, seed: int, parameters: str) -> KeptCells:
+    """The kept cells of an entry, made with that seed and parameters of that hash.
 
-    Raises `InvalidInput` where the file is spoilt.
+    None where nothing is kept, or what is kept is spoilt or was made with other parameters: then all is computed.
     """
     path = folder / system / f"{name}.jsonl"
-    rows = [row for row in read_rows(path) if row.seed == seed] if path.is_file() else []
-    content = {row.asked.get("content") for row in rows}
-    cells = {cell_hash(row.asked["cell"]): _cell(row) for row in rows if "cell" in row.asked and row.outcome == "ok"}
-    return KeptCells(str(content.pop()) if len(content) == 1 and None not in content else None, cells)
+    try:
+        rows = read_rows(path) if path.is_file() else []
+        mine = [row for row in rows if row.seed == seed and row.asked.get("parameters") == parameters]
+        cells = [row for row in mine if "cell" in row.asked and row.outcome == "ok"]
+        return KeptCells({cell_hash(row.asked["cell"]): _cell(row) for row in cells})
+    except (InvalidInput, KeyError, TypeError):
+        return KeptCells()  # a spoilt file is no answer: compute it again
 
 
 def judged_of(rows: list[Row]) -> tuple[Judged, ...]:
@@ -84,4 +87,5 @@ def _raw(row: Row) -> dict[str, Any]:
 
 def _cell(row: Row) -> Cell:
     key, figures = row.asked["cell"], row.figures
-    return Cell(key, figures["value"], None, figures["seconds"], row.commit, stored=True, kept=True)
+    content = row.asked.get("content")
+    return Cell(key, figures["value"], None, figures["seconds"], row.commit, stored=True, kept=True, content=content)

@@ -4,7 +4,7 @@ import hashlib
 import inspect
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -48,7 +48,8 @@ class Options:
 class Outcome:
     """One entry with its verdicts; `cells` are those behind the result, in their order.
 
-    `content` is the hash of what decides its values, where they were computed; `kept` tells of kept cells among them.
+    `content` is the hash of what decides its values, where they were computed, if that is one for all cells; `kept`
+    tells of kept cells among them.
     """
 
     name: str
@@ -65,8 +66,8 @@ class Outcome:
 
     @property
     def how(self) -> str:
-        """How ours was obtained, and whether from kept cells."""
-        return self.entry.how if self.kept is None else f"{self.entry.how}, kept"
+        """How ours was obtained, and whether from kept cells or other kept results."""
+        return self.entry.how if self.kept is None and not self.entry.reread else f"{self.entry.how}, kept"
 
     @property
     def command(self) -> str:
@@ -100,13 +101,19 @@ def run_entry(name: str, entry: Entry, options: Options, stages: Stages | None =
         entry=entry,
         rows=tuple(judge(entry, result)),
         result=result,
-        cells=tuple(cells.done),
+        cells=tuple(cell if cell.kept else replace(cell, content=content) for cell in cells.done),
         seed=options.seed,
         commit=made.get("commit"),
         machine=made.get("machine", {}),
-        content=content if kept is None else known.content,
+        content=_content(cells.done, content),
         kept=kept,
     )
+
+
+def _content(done: list[Cell], content: str) -> str | None:
+    """The content that all cells are of; None where they are of several."""
+    found = {cell.content if cell.kept else content for cell in done} or {content}
+    return found.pop() if len(found) == 1 else None
 
 
 def cache_key(entry: Entry, seed: int) -> str:
@@ -121,7 +128,18 @@ def cache_key(entry: Entry, seed: int) -> str:
         *(f"conf/model/shapes/{name}.json" for name in entry.models),
         *entry.reads,
     ]
-    parts = [entry.compute, entry.parameters, seed, files_digest(patterns), code_digest(module)]
+    readers = ["experiments.hardware"] if entry.hardware else []
+    readers += ["experiments.shapes"] if entry.models else []
+    code = [code_digest(one) for one in (module, *readers)]
+    return _hash([entry.compute, entry.parameters, seed, files_digest(patterns), *code])
+
+
+def parameters_hash(entry: Entry) -> str:
+    """The hash of the function and the parameters that an entry names, by which kept cells are told apart."""
+    return _hash([entry.compute, entry.parameters])
+
+
+def _hash(parts: list[Any]) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:24]
 
 
@@ -129,7 +147,7 @@ def _known(name: str, entry: Entry, options: Options) -> KeptCells:
     """The kept cells of a long entry; none of others, and where nothing kept is wanted."""
     if options.kept is None or options.fresh:
         return KeptCells()
-    known = kept_cells(options.kept, entry.system, name, options.seed)
+    known = kept_cells(options.kept, entry.system, name, options.seed, parameters_hash(entry))
     return known if known.long else KeptCells()
 
 
@@ -204,27 +222,35 @@ def _row(outcome: Outcome, judged: Judged) -> Row:
 def _cell_row(outcome: Outcome, cell: Cell) -> Row:
     return Row(
         experiment=outcome.name,
-        asked={**_asked(outcome), "cell": dict(cell.key)},
+        asked={**_cell_asked(outcome, cell), "cell": dict(cell.key)},
         outcome="ok" if cell.failure is None else "error",
         figures={} if cell.failure is not None else {"value": cell.value, "seconds": round(cell.seconds, 6)},
-        provenance=provenance(outcome),
+        provenance=provenance(outcome, outcome.how if cell.kept or outcome.entry.reread else outcome.entry.how),
         commit=cell.commit,
         seed=outcome.seed,
         reason=cell.failure,
     )
 
 
+def _cell_asked(outcome: Outcome, cell: Cell) -> dict[str, Any]:
+    """What a cell was asked: by its own content, and marked as kept if it is."""
+    asked = {name: value for name, value in _asked(outcome).items() if name != "content"}
+    asked |= {} if cell.content is None else {"content": cell.content}
+    return asked if cell.kept else {name: value for name, value in asked.items() if name != "kept"}
+
+
 def _asked(outcome: Outcome) -> dict[str, Any]:
     """What all rows of an entry were asked."""
     asked: dict[str, Any] = {"system": outcome.entry.system}
+    asked |= {} if outcome.entry.compute is None else {"parameters": parameters_hash(outcome.entry)}
     asked |= {} if outcome.content is None else {"content": outcome.content}
     return asked if outcome.kept is None else {**asked, "kept": msgspec.to_builtins(outcome.kept)}
 
 
-def provenance(outcome: Outcome) -> str:
+def provenance(outcome: Outcome, how: str | None = None) -> str:
     """How the figures were obtained, from which files, and by which command."""
     entry = outcome.entry
     used = [f"hardware {', '.join(entry.hardware)}"] if entry.hardware else []
     used += [f"models {', '.join(entry.models)}"] if entry.models else []
     used += [f"files {', '.join(entry.reads)}"] if entry.reads else []
-    return "; ".join([outcome.how, *used, outcome.command])
+    return "; ".join([how or outcome.how, *used, outcome.command])

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 
 from experiments.reproduction.judge import (
     BRACKETED,
+    CONSISTENT,
     DIFFERS,
     FAILED,
     HOLDS,
@@ -24,6 +25,7 @@ COLUMNS = (
     (HOLDS, HOLDS),
     (BRACKETED, BRACKETED),
     (WITHIN, WITHIN),
+    (CONSISTENT, CONSISTENT),
     (DIFFERS, f"{DIFFERS}, with reason"),
     (UNEXPLAINED, UNEXPLAINED),
     (PAPER_ONLY, f"{PAPER_ONLY}, with reason"),
@@ -32,7 +34,7 @@ COLUMNS = (
 """What a row counts as, and its heading; rows that are ours only, or claims of our own, count for none."""
 OURS = "ours"
 """The place of a claim that is in no paper."""
-ONLY_WHERE_THERE = (UNEXPLAINED, FAILED)
+ONLY_WHERE_THERE = (CONSISTENT, UNEXPLAINED, FAILED)
 
 
 def score_table(outcomes: Sequence[Outcome]) -> Table:
@@ -66,15 +68,28 @@ def _judged(count: Counter[str]) -> int:
     return sum(count.values()) - count[OURS_ONLY]
 
 
+def _broken_claims(outcomes: Sequence[Outcome]) -> list[str]:
+    """The claims of our own that our own figures contradict, or that could not be judged."""
+    found = [
+        f"{outcome.name}: {row.name} ({row.verdict})"
+        for outcome in outcomes
+        for row in outcome.rows
+        if _counted(row) == OURS_ONLY and row.verdict in (DIFFERS, FAILED)
+    ]
+    return [f"Claims of our own that do not hold: {'; '.join(found)}."] if found else []
+
+
 def _note(outcomes: Sequence[Outcome]) -> str:
     rows = [row for outcome in outcomes for row in outcome.rows]
     derived = sum(row.paper is not None and row.paper.derived is not None for row in rows)
-    kept = sum(outcome.kept is not None for outcome in outcomes)
+    kept = sum(outcome.how.endswith(", kept") for outcome in outcomes)
     parts = [
         "Reproduced: the paper's number within the tolerance stated. Shape holds: an order, a crossing, a range of the "
-        "paper's. Bracketed: its number lies between ours over what it leaves open. Within range: inside its range.",
+        "paper's. Bracketed: its number lies between ours over what it leaves open. Within range: inside its range. "
+        "Consistent within the paper: its printed numbers agree with each other, and nothing of ours was compared.",
         f"{counts_of(rows)[OURS_ONLY]} more rows are ours only, or claims of our own.",
+        *_broken_claims(outcomes),
     ]
     parts += [f"{derived} of the paper's numbers are derived from printed ones, and marked."] if derived else []
-    parts += [f"{kept} entries are of kept cells, and marked."] if kept else []
+    parts += [f"{kept} entries are of kept cells or rows, and marked."] if kept else []
     return " ".join(parts)

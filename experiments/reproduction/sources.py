@@ -23,6 +23,8 @@ REGISTRY, TYPES = "solvers.kinds", "solvers.ir"
 """The registry of kinds, and the room that looks its own types up there and nothing else: for that room alone the
 registry leads nowhere else, or every result would depend on every solver."""
 NATIVE, NATIVE_USERS = ("csrc/**/*.cpp", "csrc/**/*.h"), "runtime"
+CHOICE, ENGINES = "solvers.engines.choice", "solvers.engines"
+"""The choice imports an engine by a name that is known only then: whatever reaches it depends on every engine."""
 LAZY = re.compile(r"((?:solvers|runtime|experiments|tests)(?:\.\w+)*):\w+")
 
 
@@ -55,7 +57,7 @@ def _follow(waiting: list[str], found: dict[str, Path], root: Path, followed: bo
         if path is None or name in found or _within(name, FRAMEWORK):
             continue
         found[name] = path
-        reached = _imports(path, name, root)
+        reached = _imports(path, name, root) + (_rooms(ENGINES, root) if name == CHOICE else ())
         closed = name == REGISTRY and not followed
         waiting += [one for one in reached if _within(one, TYPES)] if closed else reached
         waiting += [name.rpartition(".")[0]] if "." in name else []
@@ -89,6 +91,11 @@ def _asked(module: str, found: dict[str, Path], root: Path) -> bool:
 def _native_digest(root: Path) -> str:
     """The hash of the native sources; of nothing where the folder has none."""
     return files_digest([pattern for pattern in NATIVE if any(root.glob(pattern))], root)
+
+
+def _rooms(package: str, root: Path) -> tuple[str, ...]:
+    """All modules of a package's own folder."""
+    return tuple(f"{package}.{path.stem}" for path in sorted(root.joinpath(*package.split(".")).glob("*.py")))
 
 
 def _within(name: str, package: str) -> bool:

@@ -1,7 +1,7 @@
 """What Chameleon is compared with: Oobleck, ReCycle, Varuna, and training that has checkpoints only."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from solvers.ir import InvalidInput, ReplanProblem
@@ -104,7 +104,8 @@ class RecyclePolicy(Rejoining):
         return moves.replan(cluster, running, wide, cluster.restart_us(self.restart_us), "grow")
 
     def _restart(self, cluster: Cluster, running: Running) -> Change | None:
-        splits = _recycle_restart(cluster.problem, self.solver, running.alive, _depth(cluster, running))
+        solver = self.solver if running.pipelines else replace(self.solver, lost_stage="checkpoint")  # the first start
+        splits = _recycle_restart(cluster.problem, solver, running.alive, _depth(cluster, running))
         restart_us = cluster.restart_us(self.restart_us)
         living = moves.replan(cluster, running, splits, restart_us) if self.solver.lost_stage == "replan" else None
         return living or moves.restore(cluster, running, splits, self.checkpoints, restart_us)
@@ -129,7 +130,9 @@ class SymmetricPolicy(Rejoining):
     def failed(self, cluster: Cluster, running: Running) -> Change:
         """The best grid from the last checkpoint; nothing where none fits."""
         splits = cluster.splits(self.solver, running.alive, 1)
-        return moves.restore(cluster, running, splits, self.checkpoints, 0) or moves.stop(running)
+        return moves.restore(cluster, running, splits, self.checkpoints, cluster.restart_us(None)) or moves.stop(
+            running
+        )
 
     def repaired(self, cluster: Cluster, running: Running) -> Change | None:
         """A larger grid, a checkpoint written first, if that is worth more than going on."""
@@ -155,7 +158,9 @@ class CheckpointOnly(Rejoining):
     def failed(self, cluster: Cluster, running: Running) -> Change:
         """What fits, from the last checkpoint; nothing where that is too little."""
         splits = self._splits(cluster, running)
-        return moves.restore(cluster, running, splits, self.checkpoints, 0) or moves.stop(running)
+        return moves.restore(cluster, running, splits, self.checkpoints, cluster.restart_us(None)) or moves.stop(
+            running
+        )
 
     def repaired(self, cluster: Cluster, running: Running) -> Change | None:
         """More pipelines, a checkpoint written first, if that is worth more than going on."""

@@ -99,11 +99,12 @@ def restore(
 ) -> Change | None:
     """New pipelines from the last checkpoint; from the beginning of training where there is none.
 
-    It takes `restore_us` (`restart_us` without checkpoints); None where there is no plan.
+    It takes `restore_us`; `restart_us` without checkpoints, and where no pipeline has ever been: nothing was trained
+    yet, so that there is nothing to restore. None where there is no plan.
     """
     if splits is None:
         return None
-    lost_us = restart_us if checkpoints is None else checkpoints.restore_us
+    lost_us = restart_us if checkpoints is None or not running.pipelines else checkpoints.restore_us
     return Change(cluster.on(running.nodes(), splits), lost_us, "restore", restored=True)
 
 

@@ -5,8 +5,10 @@ A first line may name the columns, in any order and among others: `time` (or `mi
 """
 
 import csv
+import re
+from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from pathlib import Path
 from typing import Literal
 
@@ -20,6 +22,8 @@ MOST_SHOWN = 60
 """Letters of a faulty line that a message quotes."""
 MOST_BYTES = 2**26
 """The largest trace that is read: some two million events."""
+SECONDS = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,6})?")
+"""A number as files write it: ASCII digits, a fraction, an exponent."""
 TIMES = {"time": 1000, "milliseconds": 1000, "ms": 1000, "time_ms": 1000, "seconds": 10**6, "s": 10**6, "time_s": 10**6}
 """Names of the column of times, and its unit in microseconds."""
 EVENTS = ("event", "action", "type")
@@ -81,7 +85,7 @@ class _Reader:
         self.numbers: dict[str, int] = {str(node): node for node in range(nodes)} if full else {}
         self.named = not full
         self.present = set(range(nodes)) if full else set()
-        self.free: dict[int, None] = {} if full else dict.fromkeys(range(nodes))
+        self.free: OrderedDict[int, None] = OrderedDict.fromkeys(() if full else range(nodes))
         self.owner: dict[int, str] = {}
         self.columns, self.unit_us, self.width = (0, 1, 2), MILLISECOND_US, 3
         self.headed, self.most = False, nodes
@@ -121,8 +125,9 @@ class _Reader:
     def _time(self, text: str) -> int:
         at_us = self._seconds(text) if self.unit_us != MILLISECOND_US else self._milliseconds(text)
         if self.events and at_us < self.events[-1].at_us:
-            before = self.events[-1].at_us // MILLISECOND_US
-            raise InvalidInput(f"the time {text} ms is before {before} ms, the line before it: sort the trace by time")
+            unit = "ms" if self.unit_us == MILLISECOND_US else "s"
+            before = f"{Decimal(self.events[-1].at_us) / self.unit_us:f} {unit}"
+            raise InvalidInput(f"the time {text} {unit} is before {before}, the line before it: sort the trace by time")
         return at_us
 
     def _milliseconds(self, text: str) -> int:
@@ -134,11 +139,9 @@ class _Reader:
 
     def _seconds(self, text: str) -> int:
         """Seconds may have a fraction, down to the millisecond, which is what happens together."""
-        try:
-            milliseconds = Decimal(text) * 1000 if len(text) <= 32 else Decimal(-1)
-        except InvalidOperation:
-            milliseconds = Decimal(-1)
-        if not milliseconds.is_finite() or not 0 <= milliseconds <= LONGEST_MS:
+        seconds = Decimal(text) if len(text) <= 32 and SECONDS.fullmatch(text) else Decimal(-1)
+        milliseconds = seconds * 1000 if 0 <= seconds <= LONGEST_MS else Decimal(-1)
+        if not 0 <= milliseconds <= LONGEST_MS:
             most = LONGEST_MS // 1000
             raise InvalidInput(f"the time {_shown(text)} is not a number of seconds from 0 to {most}: correct it")
         return int(milliseconds) * MILLISECOND_US

@@ -123,6 +123,10 @@ def test_a_public_trace_starts_with_no_node(tmp_path: Path) -> None:
         assert (row.asked["start"], row.asked["spares"]) == ("empty", 1)
         assert row.figures["samples_per_s"]["mean"] > 1, "training began once enough nodes had come"
     assert {row.reason for row in rows.values()} == {None}, "1,200 s between failures are longer than any restore"
+    trace.write_text("0,add,a\n1000,remove,a\n")
+    words[-1] = f"run_dir={tmp_path / 'never'}"
+    with pytest.raises(InvalidInput, match=r"chameleon, .* never ended a step within the 2 h of the trace .*spot\.csv"):
+        main([*words, "start=empty"])
 
 
 def test_a_restore_longer_than_the_time_between_failures_is_said(

@@ -66,6 +66,19 @@ def test_all_and_systems_go_on_after_a_fault(entries: Path) -> None:
     assert "work-table-1" not in call("table", "school").out
 
 
+def test_a_folder_of_pages_is_added_to_and_keeps_what_failed_less(
+    entries: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call("table", "school", "--out", "out")
+    before, page = Path("out/table.md").read_text(), Path("out/school-figure-1.jsonl").read_text()
+    call("table", "school-figure-1", "--out", "out")
+    assert Path("out/table.md").read_text() == before, "the other entry is still counted"
+    monkeypatch.setattr("tests.experiments.reproduction.fakes.squares", None)
+    failed = call("table", "school-figure-1", "--out", "out", "--fresh")
+    assert "school-figure-1 failed: its page and rows in out are left as they were" in failed.out
+    assert (Path("out/table.md").read_text(), Path("out/school-figure-1.jsonl").read_text()) == (before, page)
+
+
 def test_a_summary_can_stand_in_a_readme(entries: Path) -> None:
     """tests/test_readmes.py compares blocks of READMEs with files under experiments/results."""
     call("table", "school-figure-1", "--out", "out")
@@ -81,8 +94,7 @@ def test_one_document_of_each_format(entries: Path, form: str, begins: str) -> N
     assert outcome.out.startswith(begins) and "They cannot add" in outcome.out
     written = call("table", "all", "--format", form, "--out", "out")
     assert written.code == 0 and "written to out" in written.out
-    if form != "md":
-        assert Path(f"out/table.{form}").read_text() == outcome.out
+    assert Path(f"out/table.{form}").read_text() == outcome.out
 
 
 def test_json_is_a_format_too(entries: Path) -> None:

@@ -3,6 +3,7 @@
 And what takes long is taken from them, and said to be.
 """
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from experiments.reproduction.judge import DIFFERS, FAILED, NO_REASON
 from experiments.reproduction.kept import judged_of, kept_cells, kept_of
 from experiments.reproduction.pages import page, summary_page
 from experiments.reproduction.run import KEPT as FOLDER
-from experiments.reproduction.run import Options, Outcome, run_entry
+from experiments.reproduction.run import Options, Outcome, parameters_hash, run_entry
 from experiments.reproduction.score import score_table
 from experiments.rows import read_rows, rows_to_compact
 from experiments.tables import to_markdown
@@ -49,6 +50,16 @@ def complaints(rows: list[Row], entry: Entry, page: str) -> list[str]:
 def test_kept_rows_are_those_of_their_entry(path: Path) -> None:
     page = path.with_suffix(".md").read_text(encoding="utf-8")
     assert complaints(read_rows(path), read_entry(path.stem), page) == []
+
+
+@pytest.mark.parametrize("path", KEPT, ids=lambda path: path.stem)
+def test_kept_pages_name_the_commit_and_the_parameters_that_computed_them(path: Path) -> None:
+    """Content may be older than the code; the commit says of when it is."""
+    page, rows, entry = path.with_suffix(".md").read_text(encoding="utf-8"), read_rows(path), read_entry(path.stem)
+    (commit,) = re.findall(r"^\| commit \| (\w+\+?) \|$", page, re.MULTILINE)
+    assert commit in {row.commit for row in rows}
+    wanted = None if entry.compute is None else parameters_hash(entry)
+    assert {row.asked.get("parameters") for row in rows} == {wanted}, "computed with other parameters: make it again"
 
 
 def test_every_entry_has_a_kept_result() -> None:
@@ -165,14 +176,28 @@ def test_what_changed_since_is_said_and_only_what_is_new_is_computed(
     run: Callable[..., Outcome], keep: Callable[..., Path], computed: Callable[[], list[int]]
 ) -> None:
     first = run(kept=False)
-    keep(first)
+    path, now = keep(first), first.content
+    rows = [msgspec.structs.replace(row, asked={**row.asked, "content": "old"}) for row in read_rows(path)]
+    path.write_text(rows_to_compact(rows[:-1]))
     computed()
-    outcome = run(upto=4)
-    assert computed() == [3]
-    assert outcome.kept is not None and not outcome.kept.same and outcome.kept.cells == 3
-    assert outcome.content == first.content, "the hash is that of what computed the kept cells"
-    assert "3 of 4 cells kept from abc (150 s of computing), other code or inputs than these" in page(outcome)
-    assert run(upto=4).kept == outcome.kept and computed() == []
+    outcome = run()
+    assert computed() == [2]
+    assert outcome.kept is not None and not outcome.kept.same and outcome.kept.cells == 2
+    assert outcome.content is None, "cells of two contents"
+    assert [row.asked["content"] for row in outcome.to_rows() if "cell" in row.asked] == ["old", "old", now]
+    assert [cell.kept for cell in outcome.cells] == [True, True, False]
+    hows = [row.provenance.split(";")[0] for row in outcome.to_rows() if "cell" in row.asked]
+    assert hows == ["arithmetic, kept", "arithmetic, kept", "arithmetic"]
+    assert "2 of 3 cells kept from abc (100 s of computing), other code or inputs than these" in page(outcome)
+    assert run().kept == outcome.kept and computed() == []
+
+
+def test_kept_cells_of_other_parameters_are_no_answer(
+    run: Callable[..., Outcome], keep: Callable[..., Path], computed: Callable[[], list[int]]
+) -> None:
+    keep(run(kept=False))
+    computed()
+    assert run(upto=4).kept is None and computed() == [0, 1, 2, 3]
 
 
 def test_what_is_quick_fresh_or_of_another_seed_is_computed(
@@ -189,14 +214,15 @@ def test_what_is_quick_fresh_or_of_another_seed_is_computed(
     assert run().kept is None and computed() == [0, 1, 2]
 
 
-def test_a_spoilt_kept_result_is_named_and_failed_cells_are_none(
-    run: Callable[..., Outcome], keep: Callable[..., Path], tmp_path: Path
+def test_a_spoilt_kept_result_and_failed_cells_are_computed(
+    run: Callable[..., Outcome], keep: Callable[..., Path], computed: Callable[[], list[int]], tmp_path: Path
 ) -> None:
     path = keep(run(kept=False))
     lines = path.read_text().splitlines()
     path.write_text("\n".join(lines[:-1]))
-    assert {row.verdict for row in run().rows} == {FAILED}
-    assert "squares.jsonl holds 7 rows of 8: write the file again" in (run().failure or "")
+    computed()
+    assert (run().kept, run().failure, computed()) == (None, None, [0, 1, 2])
     rows = [msgspec.structs.replace(row, outcome="error") for row in run(kept=False).to_rows()]
     path.write_text(rows_to_compact(rows))
-    assert kept_cells(tmp_path / "kept", "school", "squares", 0).cells == {}
+    parameters = str(rows[0].asked["parameters"])
+    assert kept_cells(tmp_path / "kept", "school", "squares", 0, parameters).cells == {}

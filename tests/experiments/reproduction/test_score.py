@@ -47,6 +47,19 @@ def test_what_is_wrong_is_seen_only_where_it_is_there(made: dict[str, Outcome]) 
     assert "differs, no reason" not in score_table([made["squares"]]).head
 
 
+def test_the_papers_numbers_against_each_other_reproduce_nothing(tmp_path: Path) -> None:
+    outcome = run_entry("one", msgspec.convert(squares_entry(within_paper=True), Entry), Options(tmp_path, tmp_path))
+    (line,) = lines([outcome])
+    assert (line["reproduced"], line["shape holds"], line["within range"]) == ("–", "–", "–")
+    assert (line["consistent within the paper"], line["differs, with reason"]) == ("3", "1")
+
+
+def test_what_is_read_from_kept_results_is_marked(tmp_path: Path) -> None:
+    outcome = run_entry("one", msgspec.convert(squares_entry(reread=True), Entry), Options(tmp_path, tmp_path))
+    assert outcome.how == "arithmetic, kept" and "1 entries are of kept cells or rows" in score_table([outcome]).note
+    assert all(row.provenance.startswith("arithmetic, kept;") for row in outcome.to_rows())
+
+
 def test_claims_of_our_own_are_no_score(tmp_path: Path) -> None:
     shapes = [
         {"check": "monotone", "claim": "up", "place": "ours", "of": "squares", "direction": "rising"},
@@ -57,7 +70,9 @@ def test_claims_of_our_own_are_no_score(tmp_path: Path) -> None:
     (line,) = lines([outcome])
     assert (line["shape holds"], line["rows with the paper's word"]) == ("–", "3")
     assert "differs, no reason" not in line, "what we claim ourselves is no difference to a paper"
-    assert "3 more rows are ours only, or claims of our own." in score_table([outcome]).note
+    note = score_table([outcome]).note
+    assert "3 more rows are ours only, or claims of our own." in note
+    assert "Claims of our own that do not hold: one: down (differs)." in note and "one: up" not in note
 
 
 def test_systems_are_summed(made: dict[str, Outcome]) -> None:

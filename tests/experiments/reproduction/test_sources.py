@@ -58,6 +58,17 @@ def test_changed_code_is_noticed(tree: Path, name: str) -> None:
     assert digest(tree) != before
 
 
+def test_the_choice_of_an_engine_depends_on_every_engine(tree: Path) -> None:
+    engines = tree / "solvers" / "engines"
+    engines.mkdir()
+    for name in ("__init__", "choice", "cbc"):
+        (engines / f"{name}.py").write_text("")
+    (tree / "experiments" / "figure.py").write_text("from solvers.engines.choice import solve\n")
+    before = digest(tree)
+    (engines / "cbc.py").write_text("gap = 1\n")
+    assert digest(tree) != before
+
+
 REGISTRY = 'KINDS = {"a": "solvers.ir.types:A", "make": "solvers.maker:make"}\n'
 
 

@@ -272,6 +272,15 @@ def test_an_empty_cluster_that_fills_at_once_is_a_full_one(name: str) -> None:
     assert other.repairs == told.repairs + 4
 
 
+@pytest.mark.parametrize("name", policies(Checkpoints(0)))
+def test_the_first_start_restores_nothing(name: str) -> None:
+    """A launch takes what the policy's restart takes, not what reading a checkpoint takes: there is none yet."""
+    restart_s = 60 if name == "oobleck" else 10
+    lines = [f"100000,add,{one}" for one in "abcd"]
+    found = run(by_hand(), policies(Checkpoints(0, 300 * SECOND))[name], parse_trace(lines, 4, "empty"))
+    assert (found.stopped_us, found.transition_us) == (100 * SECOND, restart_s * SECOND)
+
+
 def test_an_empty_cluster_waits_for_enough_nodes() -> None:
     """Two nodes come after 100 s and have four of the eight microbatches each, 4 * 12 s; two more after 400 s."""
     lines = ["100000,add,a", "100000,add,b", "400000,add,c", "400000,add,d"]

@@ -66,7 +66,7 @@ def test_a_first_line_may_name_the_columns(head: str, line: str) -> None:
 
 
 def test_seconds_are_numbers() -> None:
-    for text in ("-1", "nan", "inf", "1e400", "one", "9" * 40):
+    for text in ("-1", "nan", "inf", "1e400", "1e999999", "1_0", "١٢", "one", "9" * 40):
         with pytest.raises(InvalidInput, match=r"line 2: the time '.*' is not a number of seconds"):
             parse_trace(["seconds,event,node", f"{text},add,a"], 1, start="empty")
 
@@ -100,6 +100,7 @@ def test_spot_instances_are_numbered_as_they_come() -> None:
         (["1.5,remove,0"], "line 1: the time '1.5' is not a whole number"),
         (["99999999999999999999,remove,0"], "line 1: the time '99999999999999999999' is not a whole number"),
         (["9,remove,0", "8,remove,1"], "line 2: the time 8 ms is before 9 ms, the line before it: sort the trace"),
+        (["s,event,node", "9.5,remove,0", "8,remove,1"], "line 3: the time 8 s is before 9.5 s, the line before it"),
         (["1,fail,0"], "line 1: 'fail' is neither add nor remove: write one of them"),
         (["1,add,0"], "line 1: node '0' is added, but it is present already: drop the line"),
         (["1,remove,0", "# gone", "2,remove,0"], "line 3: node '0' is removed, but it is absent: drop the line"),

@@ -9,7 +9,7 @@ from experiments.protrain.setting import testbed as place_of
 from experiments.protrain.sizes import can_hold
 from experiments.reproduction import Cells
 from experiments.reproduction.entry import read_entry
-from experiments.reproduction.judge import HOLDS, REPRODUCED, WITHIN, judge
+from experiments.reproduction.judge import CONSISTENT, HOLDS, WITHIN, judge
 from experiments.rows import read_rows
 from experiments.shapes import read_shape
 from tests.experiments.protrain.test_tables import computed
@@ -27,7 +27,7 @@ def fits(tmp_path: Path, system: str, sequence: int, shape: str, ranks: int = 1,
 
 def test_the_papers_ratios_are_those_of_its_values(tmp_path: Path) -> None:
     result = computed(tmp_path, "consistency")
-    assert {row.verdict for row in judge(read_entry("protrain-consistency"), result)} == {REPRODUCED}
+    assert {row.verdict for row in judge(read_entry("protrain-consistency"), result)} == {CONSISTENT}
     assert result.named("ratio").points["size over Colossal-AI, RTX 3090 x4"] == 37 / 25
 
 

@@ -4,6 +4,7 @@ import contextlib
 import copy
 import gc
 import inspect
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -133,6 +134,7 @@ class Loop:
         except Interrupted as wanted:
             raised = str(wanted)
         if raised:
+            time.sleep(0.005)  # autograd's thread tells of an exception before it lets go of the graph
             gc.collect()  # a graph that an exception left in a cycle would go some time or other
         kept = [hidden for until, hidden in self.kept if until == number]
         self.kept = [(until, hidden) for until, hidden in self.kept if until > number]

@@ -2,9 +2,11 @@
 
 from typing import ClassVar
 
+from msgspec.structs import fields
+
 from solvers.ir.fields import LARGEST, Bytes, Index, Microseconds, Record, require, require_index
 from solvers.ir.problem import Plan, Problem
-from solvers.ir.recompute import require_earlier_inputs
+from solvers.ir.recompute import RecomputeGraphProblem, RecomputeOp, require_earlier_inputs
 from solvers.ir.swap import SwapLink
 
 
@@ -45,6 +47,17 @@ class JointProblem(Problem, frozen=True, kw_only=True, omit_defaults=True):
         require_earlier_inputs([op.inputs for op in self.ops])
         require_index(self.replays_from, len(self.ops), "replays_from", "stages")
         self._check_sums()
+
+    def without_link(self, more_static_bytes: int = 0) -> RecomputeGraphProblem:
+        """The same ops as a `recompute-graph` problem, which knows neither a link nor workspace."""
+        shared = [field.name for field in fields(RecomputeOp)]
+        return RecomputeGraphProblem(
+            name=self.name,
+            budget_bytes=self.budget_bytes,
+            static_bytes=self.static_bytes + more_static_bytes,
+            replays_from=self.replays_from,
+            ops=tuple(RecomputeOp(**{name: getattr(op, name) for name in shared}) for op in self.ops),
+        )
 
     def _check_sums(self) -> None:
         """Steps and memory of any decision that every JSON reader holds exactly.

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from solvers.ir.joint import JointProblem
-from solvers.ir.recompute import RecomputeGraphProblem, RecomputeOp
+from solvers.ir.recompute import RecomputeGraphProblem
 from solvers.ir.swap import SwapLink
 from solvers.recompute.graph.replay import Instance, instance
 
@@ -76,23 +76,7 @@ def recompute_half(problem: JointProblem) -> RecomputeGraphProblem:
     That kind knows no workspace: the largest one counts as static memory, which may cost more than it must and never
     allows a plan that does not fit.
     """
-    return RecomputeGraphProblem(
-        name=problem.name,
-        budget_bytes=problem.budget_bytes,
-        static_bytes=problem.static_bytes + max(op.workspace_bytes for op in problem.ops),
-        replays_from=problem.replays_from,
-        ops=tuple(
-            RecomputeOp(
-                name=op.name,
-                time_us=op.time_us,
-                output_bytes=op.output_bytes,
-                inputs=op.inputs,
-                comm=op.comm,
-                replay=op.replay,
-            )
-            for op in problem.ops
-        ),
-    )
+    return problem.without_link(max(op.workspace_bytes for op in problem.ops))
 
 
 def least_budget_bytes(problem: JointProblem) -> int:

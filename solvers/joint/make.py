@@ -1,5 +1,7 @@
 """From a graph and a hardware file to a joint problem: the ops as recomputation sees them, and the host link."""
 
+from msgspec.structs import asdict
+
 from solvers.ir.graph import OpGraph
 from solvers.ir.hardware import HOST, Hardware
 from solvers.ir.joint import JointOp, JointProblem
@@ -19,17 +21,7 @@ def make_joint_problem(graph: OpGraph, hardware: Hardware, budget_bytes: int | N
         budget_bytes=problem.budget_bytes,
         static_bytes=problem.static_bytes,
         replays_from=problem.replays_from,
-        ops=tuple(
-            JointOp(
-                name=op.name,
-                time_us=op.time_us,
-                output_bytes=op.output_bytes,
-                inputs=op.inputs,
-                comm=op.comm,
-                replay=op.replay,
-            )
-            for op in problem.ops
-        ),
+        ops=tuple(JointOp(**asdict(op)) for op in problem.ops),
         link=swap_link(hardware),
         comm_shares_link=_shares(hardware),
     )

@@ -10,7 +10,6 @@ from solvers.check.joint.clock import Entry, end_us
 from solvers.check.recompute_graph.judge import Sets, add_runs, by_stage, carried, form, reads, replays, windows
 from solvers.check.verdict import Verdict
 from solvers.ir.joint import JointPlan, JointProblem
-from solvers.ir.recompute import RecomputeGraphProblem, RecomputeOp
 
 
 def judge_joint(problem: JointProblem, plan: JointPlan) -> Verdict:
@@ -23,7 +22,7 @@ def judge_joint(problem: JointProblem, plan: JointPlan) -> Verdict:
     if violations:
         return Verdict(tuple(violations))
     entries, violations = _entries(problem, plan, computed, kept)
-    graph = _graph(problem)
+    graph = problem.without_link()
     violations += [
         *replays(graph, computed),
         *reads(graph, computed, kept),
@@ -77,27 +76,6 @@ def _once(problem: JointProblem) -> tuple[Sets, Sets]:
             last[i] = t
     computed: Sets = [{t} for t in range(len(problem.ops))]
     return computed, [{i for i in range(t) if last[i] >= t} for t in range(len(problem.ops))]
-
-
-def _graph(problem: JointProblem) -> RecomputeGraphProblem:
-    """The same ops without link and workspace: the rules that both kinds share read nothing else."""
-    return RecomputeGraphProblem(
-        name=problem.name,
-        budget_bytes=problem.budget_bytes,
-        static_bytes=problem.static_bytes,
-        replays_from=problem.replays_from,
-        ops=tuple(
-            RecomputeOp(
-                name=op.name,
-                time_us=op.time_us,
-                output_bytes=op.output_bytes,
-                inputs=op.inputs,
-                comm=op.comm,
-                replay=op.replay,
-            )
-            for op in problem.ops
-        ),
-    )
 
 
 def _places(problem: JointProblem, plan: JointPlan) -> list[str]:

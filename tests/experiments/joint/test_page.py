@@ -1,6 +1,7 @@
 """The page of the joint study says what its rows say, no more."""
 
-from experiments.joint.cases import CASES, LINKS
+from experiments.joint.cases import CASES
+from experiments.joint.machines import LINKS
 from experiments.joint.page import gap, page, summary
 
 ROW = {

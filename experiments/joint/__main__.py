@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from experiments.command_line import run
-from experiments.joint.cases import CASES
+from experiments.joint.cases import CASES, FAMILIES
 from experiments.joint.page import page
 from experiments.joint.study import answered
 
@@ -33,8 +33,8 @@ def command(out: Path, work: float, most: int | None) -> int:
             file.write(json.dumps(rows[-1], ensure_ascii=False) + "\n")
         click.echo(f"{case.name}: " + ", ".join(f"{key} {rows[-1][key]}" for key in TOLD))
     if rows:
-        order = {case.name: number for number, case in enumerate(CASES)}
-        rows.sort(key=lambda row: order.get(row["case"], len(order)))
+        families = list(FAMILIES.values())
+        rows.sort(key=lambda row: (families.index(row["family"]), row["case"]))
         (out / "cases.md").write_text(page(rows), encoding="utf-8")
     return 0
 

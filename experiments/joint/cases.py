@@ -22,7 +22,7 @@ FAMILIES = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, order=True)
 class Case:
     """A model, a machine, a position (0: the least budget of any plan, 1: everything kept), devices that share it."""
 
@@ -66,7 +66,7 @@ class Case:
 TIGHT, ROOMY = 0.02, 0.15
 FIRST = ("llama-3-8b", "llama-2-7b", "mixtral-8x7b", "gpt-1.3b")
 PCIE = ("a100-sxm-80", "rtx-3090", "h200")
-CASES = (
+_BY_KIND = (
     *(Case(model, machine, at) for at in (TIGHT, ROOMY) for model in FIRST for machine in PCIE),
     *(Case(model, "gh200-4", TIGHT) for model in FIRST),
     *(Case("llama-2-13b", machine, TIGHT) for machine in PCIE),
@@ -76,4 +76,12 @@ CASES = (
     *(Case(model, machine, at) for model in VISION for at in (TIGHT, ROOMY) for machine in PCIE),
     *(Case(model, "gh200-4", TIGHT) for model in VISION),
 )
-"""By name, each model's tight budgets first."""
+CASES = tuple(
+    case
+    for _, case in sorted(
+        (position, case)
+        for family in dict.fromkeys(FAMILIES.values())
+        for position, case in enumerate(case for case in _BY_KIND if case.family == family)
+    )
+)
+"""By name; families take turns, so that a part of them, too, tells of all."""

@@ -47,7 +47,7 @@ less what no tensor owns (--outside). Exit code 0: some technique fits in segmen
     "techniques",
     multiple=True,
     metavar="T",
-    help="plain, full, selective or swap; may be given several times.  [default: all]",
+    help="plain, full, selective, planned, swap or joint; may be given several times.  [default: all]",
 )
 @click.option("--solver", default="greedy-swap", show_default=True, metavar="NAME", help="Who plans swaps.")
 @click.option("--time-limit", type=float, default=10.0, show_default=True, metavar="S", help="Its seconds a plan.")
@@ -73,7 +73,7 @@ def command(factory: str | None, shape: str | None, as_json: bool, **options: An
     cut = {name: options[name] for name in CUT}
     attention = options["attention"]
     if factory is not None:
-        _refuse_cut({**cut, "attention": attention})
+        refuse_cut({**cut, "attention": attention})
         answer = fit_program(factory, question)
     else:
         from experiments.commands.kinds.face import Request
@@ -93,7 +93,7 @@ def command(factory: str | None, shape: str | None, as_json: bool, **options: An
     return 0 if answer.fits else 1
 
 
-def _refuse_cut(cut: dict[str, Any]) -> None:
+def refuse_cut(cut: dict[str, Any]) -> None:
     """Refuse what says how a shape is cut where a program is run."""
     for name, value in cut.items():
         if value is not None:

@@ -198,9 +198,11 @@ class LayeredPlanner:
             known = [objective for objective, _ in self.starts]
             if found.objective_us not in known and (self.counting or not known):
                 self.starts = sorted([*self.starts, (found.objective_us, recomputed)], key=itemgetter(0))[:STARTS]
-            if self.search.objective is None or found.objective_us < self.search.objective or self.valid is None:
+            better = self.search.objective is None or found.objective_us < self.search.objective
+            if better or self.valid is None:
                 self.valid = packed
-            self.search.offer(recomputed)
+            if better:
+                self.search.offer(recomputed)
         cost = found.objective_us - self.given.base + 3 * excess * max(self.prices.byte, 1e-7)
         if self.counting:
             self.counts[tuple(vector)] = (cost, packed)

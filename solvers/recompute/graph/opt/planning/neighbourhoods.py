@@ -17,10 +17,12 @@ DEPTH = 6
 """Latest windows in which a layer may hide an op."""
 WIDTHS = (4, 5, 6, 7, 3)
 """How many layers the neighbourhoods leave open in turn, where no clock says how long one takes."""
-SHORT_S, LONG_S = 0.4, 3.0
+SHORT_S, LONG_S = 0.4, 1.5
 """A neighbourhood that is solved faster grows, one that takes longer is cut off and shrinks."""
 ROUNDS, NODES, FIRST_NODES = 80, 60, 3
 """What one unit of deterministic work allows: neighbourhoods, nodes of each, and of the windows of a first plan."""
+GAP = 2e-3
+"""Smaller gains, relative to what the plan adds to the base, are not looked for: the proof would take the time."""
 IDLE = 40
 """Neighbourhoods in a row without a better plan after which the search ends."""
 BEGUN, TRIED = 3, 6
@@ -56,22 +58,28 @@ class Neighbourhoods:
     def run(self, deadline: float) -> None:
         """Some neighbourhoods of each of several starts, then those of the best as long as that helps."""
         best: SlotPlan | None = None
-        for x in self._beginnings():
-            left = (PLACING if self.search.limits.work is None else 1.0) * (deadline - time.perf_counter())
+        for x, holds in self._beginnings():
+            left = deadline - time.perf_counter()
             if left <= 0 or self.search.done():
                 break
-            plan = self.model.placed(x, self._limits(left, FIRST_NODES), self.engine, self.search.heard)
-            self.search.stopped = self.search.stopped or self.model.interrupted
+            plan = self.model.planned(x) if holds else self._placed(x, left)
             if plan is not None:
                 plan = self._improved(plan, deadline, TRIED)
                 best = plan if best is None or plan.cost_us < best.cost_us else best
         if best is not None:
             self._improved(best, deadline)
 
-    def _beginnings(self) -> list[FloatArray]:
-        """The first few starts in which every row holds; where it holds in none, the first one."""
+    def _beginnings(self) -> list[tuple[FloatArray, bool]]:
+        """The first few starts in which every row holds; where it holds in none, the first one; and whether it does."""
         tried = [self.model.start(start.patterns, self._slots(start.recomputed)) for start in self.starts]
-        return [x for x, holds in tried if holds][:BEGUN] or [tried[0][0]]
+        return [one for one in tried if one[1]][:BEGUN] or [tried[0]]
+
+    def _placed(self, x: FloatArray, left_s: float) -> SlotPlan | None:
+        """A plan with the patterns of a point that breaks rows, if there is one."""
+        time_s = (PLACING if self.search.limits.work is None else 1.0) * left_s
+        plan = self.model.placed(x, self._limits(time_s, FIRST_NODES), self.engine, self.search.heard)
+        self.search.stopped = self.search.stopped or self.model.interrupted
+        return plan
 
     def _slots(self, recomputed: Sequence[set[int]]) -> list[Slot]:
         """What a plan hides, and where."""
@@ -121,7 +129,7 @@ class Neighbourhoods:
     def _limits(self, time_s: float, nodes: int = NODES) -> Limits:
         limits = self.search.limits
         work = None if limits.work is None else nodes
-        return Limits(time_s=max(0.0, time_s), gap=1e-5, threads=limits.threads, seed=limits.seed, work=work)
+        return Limits(time_s=max(0.0, time_s), gap=GAP, threads=limits.threads, seed=limits.seed, work=work)
 
     def _accepted(self, plan: SlotPlan) -> bool:
         """Offer a plan; where the replay refuses it, take the missing bytes away from its stages."""

@@ -143,7 +143,7 @@ class _Optimum:
         if self.columns < members.SMALL:
             self._share(0.4, self._whole)
         self._share(0.5, self._first_plan)
-        self._share(0.4, self._tighten, PATIENCE)
+        self._share(0.2, self._tighten, PATIENCE)
         self._share(0.5, self._polish)
         if len(self.search.given) <= members.LAYERED:
             self._share(0.4, members.intervals, self.search)

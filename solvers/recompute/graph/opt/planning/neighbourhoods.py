@@ -17,6 +17,8 @@ DEPTH = 6
 """Latest windows in which a layer may hide an op."""
 WIDTHS = (4, 5, 6, 7, 3)
 """How many layers the neighbourhoods leave open in turn, where no clock says how long one takes."""
+KINDS, FIRST_WIDTH = 5, 4
+"""Kinds of neighbourhoods, each as wide as is quick for it, and how many layers the first ones leave open."""
 SHORT_S, LONG_S = 0.4, 1.5
 """A neighbourhood that is solved faster grows, one that takes longer is cut off and shrinks."""
 ROUNDS, NODES, FIRST_NODES = 80, 60, 3
@@ -25,7 +27,7 @@ GAP = 2e-3
 """Smaller gains, relative to what the plan adds to the base, are not looked for: the proof would take the time."""
 IDLE = 40
 """Neighbourhoods in a row without a better plan after which the search ends."""
-BEGUN, TRIED = 3, 6
+BEGUN, TRIED = 5, 6
 """Plans from which it begins, and neighbourhoods of each before it goes on with the best."""
 PLACING = 0.1
 """The share of the time left that the windows of a first plan may take."""
@@ -53,7 +55,7 @@ class Neighbourhoods:
         used = [slot for start in starts for slot in self._slots(start.recomputed)]
         self.model = SlotModel(self.given, layers, choices, DEPTH, used)
         self.room: dict[int, int] = {}
-        self.source, self.width, self.count = random.Random(search.limits.seed), 3, 0
+        self.source, self.widths, self.count = random.Random(search.limits.seed), [FIRST_WIDTH] * KINDS, 0
 
     def run(self, deadline: float) -> None:
         """Some neighbourhoods of each of several starts, then those of the best as long as that helps."""
@@ -105,26 +107,28 @@ class Neighbourhoods:
         return best
 
     def _adapt(self, spent_s: float, left_s: float) -> None:
-        """Wider where the last one was quick; in turn where no clock may decide."""
+        """Each kind wider where its last one was quick; in turn where no clock may decide."""
+        kind, most = self.count % KINDS, self.layers.count
         if self.search.limits.work is not None:
-            self.width = WIDTHS[self.count % len(WIDTHS)]
+            self.widths = [WIDTHS[(self.count + self.count // KINDS) % len(WIDTHS)]] * KINDS
         elif spent_s < 0.9 * left_s:
-            self.width = min(self.width + (spent_s < SHORT_S), self.layers.count)
+            self.widths[kind] = min(self.widths[kind] + (spent_s < SHORT_S) + (spent_s < SHORT_S / 4), most)
         else:
-            self.width = max(2, self.width - 1)
+            self.widths[kind] = max(2, self.widths[kind] - 1)
         self.count += 1
 
     def _free(self) -> set[int]:
-        """Neighbours, neighbours and one other, any layers, and the top layer with neighbours, in turn.
+        """In turn: the top layers and any one, neighbours, any, neighbours and the top layer, neighbours and any one.
 
-        The top layer has most to choose from, and decides the peak.
+        The top layer has most to choose from; with the next ones it decides the peak.
         """
-        layers, kind, source, width = self.layers.count, self.count % 4, self.source, self.width
+        layers, kind, source = self.layers.count, self.count % KINDS, self.source
+        width = self.widths[kind]
         if kind == 2:
             return set(source.sample(range(layers), min(layers, width)))
-        first = source.randrange(1 - width, layers)
+        first = max(0, layers - width) if kind == 0 else source.randrange(1 - width, layers)
         free = {layer for layer in range(first, first + width) if 0 <= layer < layers}
-        return free | ({source.randrange(layers)} if kind == 1 else {layers - 1} if kind == 3 else set[int]())
+        return free | ({source.randrange(layers)} if kind in (0, 4) else {layers - 1} if kind == 3 else set[int]())
 
     def _limits(self, time_s: float, nodes: int = NODES) -> Limits:
         limits = self.search.limits

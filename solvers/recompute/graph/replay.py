@@ -2,6 +2,8 @@
 
 A plan is few *runs*: in stage t op i is computed, and kept at the start of the stages t+1 … until. Every solver of this
 room measures its plans with it; the independent checker has its own recursion.
+
+One file: runs, the two forms that plans have, and the pass that measures them share what a run is.
 """
 
 from collections.abc import Collection, Mapping, Sequence

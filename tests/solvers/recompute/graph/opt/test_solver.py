@@ -102,8 +102,8 @@ def test_a_watch_stops_it_and_keeps_the_best_plan() -> None:
 
 
 def test_the_same_work_gives_the_same_plan() -> None:
-    problem = transformer(layers=3, position=0.4)
-    first, second = (Opt().solve(problem, Limits(time_s=math.inf, work=0.3, seed=5)) for _ in range(2))
+    problem = transformer(layers=4, position=0.4)
+    first, second = (Opt().solve(problem, Limits(time_s=math.inf, work=0.2, seed=5)) for _ in range(2))
     assert (first.plan, first.bound, first.certificate) == (second.plan, second.bound, second.certificate)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from experiments.command_line import run
-from experiments.graphs.budgets import budgets
+from experiments.graphs.budgets import TIME_S, WORK, by_work, in_time
 from experiments.graphs.cell import Asked
 from experiments.graphs.names import by_name
 from experiments.graphs.page import gap_page, pairs_page, race_page, shares_page, tiny_page
@@ -35,7 +35,12 @@ def _race(folder: Path, kept: bool) -> str:
 
 
 def _budgets(folder: Path, kept: bool) -> str:
-    return _gaps(folder / "budgets.jsonl", {str(position): asked for position, asked in budgets()}, kept, "position")
+    parts = {f"{TIME_S:g} s of the clock": in_time(), f"`--work {WORK:g}`": by_work()}
+    pages = [
+        f"**{limits}.** " + _gaps(folder / "budgets.jsonl", {str(at): one for at, one in asked}, kept, "position")
+        for limits, asked in parts.items()
+    ]
+    return "\n".join(pages)
 
 
 def _traced(folder: Path, kept: bool) -> str:

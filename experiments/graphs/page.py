@@ -42,20 +42,24 @@ def race_page(lines: Sequence[Row]) -> str:
 
 
 def gap_page(rows: Iterable[Row], label: str) -> str:
-    """Answers of `opt`: status, overhead, overhead gap, seconds, memory, and whether the judge proves the claim."""
+    """Answers of `opt`: status, overhead, gaps, seconds, memory, and whether the judge proves the claim.
+
+    CPU seconds are those of the process and its children, its start and the judge included.
+    """
     rows = list(rows)
     gaps = [100 * row["overhead_gap"] for row in rows if row["overhead_gap"] is not None]
     told = [
         f"Overhead gap: median {_two(median(gaps) if gaps else None)} %, largest {_two(max(gaps, default=None))} %, "
         f"of {len(rows)}; claims proven by the judge: {sum(row['proven'] for row in rows)}.",
         "",
-        _head((label, "ops", "status", "overhead %", "bound %", "gap %", "overhead gap %", "s", "MiB")),
+        _head((label, "ops", "status", "overhead %", "bound %", "gap %", "overhead gap %", "s", "CPU s", "MiB")),
     ]
     for row in rows:
         told.append(_line((
             row["label"], row["ops"], row["status"], _over(row, "objective"), _over(row, "bound"),
             _two(None if row["gap"] is None else 100 * row["gap"]),
-            _two(None if row["overhead_gap"] is None else 100 * row["overhead_gap"]), row["wall_s"], row["rss_mib"],
+            _two(None if row["overhead_gap"] is None else 100 * row["overhead_gap"]), row["wall_s"],
+            row.get("cpu_s", "–"), row["rss_mib"],
         )))  # fmt: skip
     return "\n".join([*told, ""])
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import subprocess
 import sys
 import time
@@ -43,10 +44,14 @@ class Store:
 
 
 def ask(asked: Asked) -> dict[str, Any]:
-    """Run the cell; `rss_mib` is the most that its process and that one's children held together at any look."""
+    """Run the cell.
+
+    `rss_mib` is the most that its process and that one's children held together at any look, `cpu_s` what they took of
+    the processors.
+    """
     command = [sys.executable, "-m", "experiments.graphs.cell", json.dumps(asdict(asked))]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    most = 0
+    most, before = 0, _spent_s()
     while process.poll() is None:
         most = max(most, sum(map(_resident, family(process.pid))))
         time.sleep(LOOK_S)
@@ -55,7 +60,13 @@ def ask(asked: Asked) -> dict[str, Any]:
         last = errors.strip().splitlines()[-1:] or ["nothing said"]
         raise BayplanError(f"{asked.solver} on {asked.graph} ended with exit code {process.returncode}: {last[0]}")
     row: dict[str, Any] = json.loads(out)
-    return {**row, "rss_mib": round(most / 2**20)}
+    return {**row, "rss_mib": round(most / 2**20), "cpu_s": round(_spent_s() - before, 2)}
+
+
+def _spent_s() -> float:
+    """Seconds of processors that the children waited for, and theirs, have taken so far."""
+    found = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return found.ru_utime + found.ru_stime
 
 
 def family(pid: int) -> Iterable[int]:

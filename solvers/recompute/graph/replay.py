@@ -2,6 +2,8 @@
 
 A plan is few *runs*: in stage t op i is computed, and kept at the start of the stages t+1 … until. Every solver of this
 room measures its plans with it; the independent checker has its own recursion.
+
+One file: runs, the two forms that plans have, and the pass that measures them share what a run is.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -93,7 +95,7 @@ def retained(given: Instance, recomputed: Sequence[Collection[int]]) -> list[dic
     latest = [0] * count
     for t in range(count):
         run = runs[t]
-        for i in sorted({t, *recomputed[t]}):
+        for i in sorted({t, *recomputed[t]}) if recomputed[t] else (t,):
             for j in given.inputs[i]:
                 runs[latest[j]][j] = t
             run[i] = latest[i] = t
@@ -187,7 +189,11 @@ class _Replay:
         given = self.given
         objective, peaks = given.base, []
         for t, run in enumerate(self.runs):
-            order = sorted(run) if len(run) > 1 else [t]
+            if len(run) <= 1:
+                peaks.append(self._alone(t, run))
+                self._advance(t, run)
+                continue
+            order = sorted(run)
             again = sum(given.time[i] for i in order) - given.time[t]
             if given.comm[t]:
                 self._window(t, order, again)
@@ -197,6 +203,17 @@ class _Replay:
             peaks.append(self._peak(t, order, run))
             self._advance(t, run)
         return Replay(objective, peaks, self.violation, self.stage)
+
+    def _alone(self, t: int, run: Mapping[int, int]) -> int:
+        """The most bytes in use in a stage that computes nothing again."""
+        given, kept = self.given, self.kept
+        for j in given.inputs[t]:
+            if j not in kept and (given.comm[t] or j not in run):
+                self._fault(t, f"stage {t} computes op {t}, whose input {j} is not there")
+        needed = self.kept_bytes + given.size[t]
+        if needed > given.budget:
+            self._fault(t, f"stage {t}, op {t} has {needed} bytes in use, budget {given.budget}")
+        return needed
 
     def _fault(self, t: int, sentence: str) -> None:
         if self.violation is None:
@@ -229,7 +246,7 @@ class _Replay:
         given, kept, size = self.given, self.kept, self.given.size
         level = peak = self.kept_bytes
         buffer = size[t] if given.comm[t] else 0
-        last = {j: i for i in order for j in (*given.inputs[i], i)} if len(order) > 1 else None
+        last = {j: i for i in order for j in (*given.inputs[i], i)}
         for i in order:
             level += size[i]
             needed = level + buffer if i < t else level
@@ -238,7 +255,7 @@ class _Replay:
                 self._fault(t, f"stage {t}, op {i} has {needed} bytes in use, budget {given.budget}")
             for j in (*given.inputs[i], i):
                 until = run[j] if j in run else kept.get(j)
-                if until == t and (last is None or last[j] == i):
+                if until == t and last[j] == i:
                     level -= size[j]
         return peak
 

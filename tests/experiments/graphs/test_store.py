@@ -20,6 +20,7 @@ def test_a_cell_is_computed_once(tmp_path: Path) -> None:
     row = Store(place).get(CELL)
     assert row["objective"] >= row["base"] > 0
     assert row["rss_mib"] > 20
+    assert row["cpu_s"] > 0.1
     assert len(place.read_text().splitlines()) == 1
     changed = {**row, "objective": -1}
     place.write_text(json.dumps(changed) + "\n")

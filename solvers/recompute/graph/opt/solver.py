@@ -34,6 +34,8 @@ MOST_LEAVES = 300
 """The most leaves of a certificate."""
 CERTIFYING = 0.3
 """Of what is left at the end, the share in which a certificate is looked for."""
+PATIENCE = 30
+"""Leaves without a better bound after which plans have their turn."""
 SEEDS = 100_003
 """How far the seeds of one polishing lie from those of the next."""
 LATE_S = 0.5
@@ -136,16 +138,16 @@ class _Optimum:
     def _layered(self) -> None:
         """Repeated layers: patterns first."""
         self._share(0.25, self._choose_cut)
-        self._share(0.4, self._patterns)
+        self._share(0.6, self._patterns)
         self._share(0.3, self._first_plan)
         if self.columns < members.SMALL:
             self._share(0.4, self._whole)
         self._share(0.5, self._first_plan)
-        self._share(0.2, self._tighten)
+        self._share(0.2, self._tighten, PATIENCE)
         self._share(0.5, self._polish)
         if len(self.search.given) <= members.LAYERED:
             self._share(0.4, members.intervals, self.search)
-        self._share(0.5, self._polish)
+        self._share(0.7, self._polish)
         self._share(1.0, self._tighten)
 
     def _share(self, part: float, run: Callable[..., None], *given: object) -> None:
@@ -191,8 +193,8 @@ class _Optimum:
             self.search.raise_bound(self.search.given.base + self.bounds.bound_us)
             self.search.report()
 
-    def _tighten(self) -> None:
-        """Branch until the bound meets the plan or the time is over."""
+    def _tighten(self, patience: float = math.inf) -> None:
+        """Branch until the bound meets the plan, the time is over, or it has not grown for `patience` leaves."""
         search = self.search
         if self.bounds is None:  # its share was too short for any cut
             self._choose_cut()
@@ -212,7 +214,7 @@ class _Optimum:
 
         work = search.limits.work
         most = MOST_LEAVES if work is None else min(MOST_LEAVES, self.bounds.leaves + int(LEAVES * work))
-        self.bounds.run(target, deadline, most, stop)
+        self.bounds.run(target, deadline, most, stop, patience)
         stop()
 
     # -- the plan

@@ -12,6 +12,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -76,6 +77,7 @@ class BoundSearch:
         self.penalty, self.shared_slack = builder.penalty, builder.shared_slack
         self.nodes: list[_Node] = []
         self.closed: list[Leaf] = []
+        self._whole_us = math.inf
         self.values: FloatArray | None = None
         self.first = Leaf({}, {}, {}, 0, self.unit)
         self._numbers = itertools.count()
@@ -146,19 +148,32 @@ class BoundSearch:
         bound = None if answer.status is not Status.OPTIMAL else answer.bound
         return 0 if bound is None else max(0, math.floor(bound * self.memory_unit * (1 - 1e-6)) - 1)
 
-    def run(self, target_us: Callable[[], float], deadline: float, most_leaves: int, stop: Callable[[], bool]) -> None:
-        """Branch until the bound meets the target (µs over the base), the time or the leaves run out, or `stop`."""
-        while self.nodes and self.leaves < most_leaves:
+    def run(
+        self,
+        target_us: Callable[[], float],
+        deadline: float,
+        most_leaves: int,
+        stop: Callable[[], bool],
+        patience: float = math.inf,
+    ) -> None:
+        """Branch until the bound meets the target (µs over the base), the time or the leaves run out, or `stop`.
+
+        It also ends where the bound can grow no more, and where it has not grown for so many leaves (`patience`).
+        """
+        grown = (self.bound_us, self.leaves)
+        while self.nodes and self.leaves < min(most_leaves, grown[1] + patience):
             best = self.nodes[0]
-            if best.leaf.bound_us >= target_us() or time.perf_counter() >= deadline or stop():
+            if best.leaf.bound_us >= min(target_us(), self._whole_us) or time.perf_counter() >= deadline or stop():
                 return
             heapq.heappop(self.nodes)
             if best.branch is None:
                 self.closed.append(best.leaf)
+                self._whole_us = min(self._whole_us, best.leaf.bound_us)  # no branching elsewhere raises the bound
                 continue
             if not self._split(best, deadline):
                 heapq.heappush(self.nodes, best)
                 return
+            grown = max(grown, (self.bound_us, self.leaves), key=itemgetter(0))
 
     def _split(self, node: _Node, deadline: float) -> bool:
         assert node.branch is not None

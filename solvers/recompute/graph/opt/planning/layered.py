@@ -38,13 +38,15 @@ COOLING = 300
 """The annealing begins at the overhead of the first plan divided by this, and ends near zero."""
 CHEAPEST = 8
 """Cheapest patterns that an exactly planned layer chooses among."""
-EVALUATIONS = 1_000
+ANNEALING = 0.2
+"""The share of the time that counts and annealing may take; neighbourhoods have the rest."""
+EVALUATIONS = 700
 """Annealed plans that one unit of deterministic work allows."""
 STARTS = 3
 """Plans of different cost that are handed to the polishing, as they were counted: annealed ones end in one valley."""
 SHARES = (0.1, 0.25, 0.5)
 """Prices of a window, in shares of the time that it hides, at which patterns are looked for beside the bound's own."""
-NEAREST = 4
+NEAREST = 6
 """Plans from which neighbourhoods may begin."""
 NEAR = 12
 """Number of most similar patterns among which a pattern is exchanged."""
@@ -75,7 +77,7 @@ class LayeredPlanner:
     def run(self, time_s: float) -> None:
         """Counts of patterns first, then their order and exchange, then a few layers at a time exactly."""
         began = time.perf_counter()
-        deadline = began + (0.3 if self.search.limits.work is None else 1.0) * time_s
+        deadline = began + (ANNEALING if self.search.limits.work is None else 1.0) * time_s
         for margin in MARGINS:
             if self.search.done() or time.perf_counter() >= deadline:
                 break
@@ -198,9 +200,11 @@ class LayeredPlanner:
             known = [objective for objective, _ in self.starts]
             if found.objective_us not in known and (self.counting or not known):
                 self.starts = sorted([*self.starts, (found.objective_us, recomputed)], key=itemgetter(0))[:STARTS]
-            if self.search.objective is None or found.objective_us < self.search.objective or self.valid is None:
+            better = self.search.objective is None or found.objective_us < self.search.objective
+            if better or self.valid is None:
                 self.valid = packed
-            self.search.offer(recomputed)
+            if better:
+                self.search.offer(recomputed)
         cost = found.objective_us - self.given.base + 3 * excess * max(self.prices.byte, 1e-7)
         if self.counting:
             self.counts[tuple(vector)] = (cost, packed)

@@ -17,13 +17,17 @@ DEPTH = 6
 """Latest windows in which a layer may hide an op."""
 WIDTHS = (4, 5, 6, 7, 3)
 """How many layers the neighbourhoods leave open in turn, where no clock says how long one takes."""
-SHORT_S, LONG_S = 0.4, 3.0
+KINDS, FIRST_WIDTH = 5, 4
+"""Kinds of neighbourhoods, each as wide as is quick for it, and how many layers the first ones leave open."""
+SHORT_S, LONG_S = 0.4, 1.5
 """A neighbourhood that is solved faster grows, one that takes longer is cut off and shrinks."""
 ROUNDS, NODES, FIRST_NODES = 80, 60, 3
 """What one unit of deterministic work allows: neighbourhoods, nodes of each, and of the windows of a first plan."""
+GAP = 2e-3
+"""Smaller gains, relative to what the plan adds to the base, are not looked for: the proof would take the time."""
 IDLE = 40
 """Neighbourhoods in a row without a better plan after which the search ends."""
-BEGUN, TRIED = 3, 6
+BEGUN, TRIED = 5, 6
 """Plans from which it begins, and neighbourhoods of each before it goes on with the best."""
 PLACING = 0.1
 """The share of the time left that the windows of a first plan may take."""
@@ -51,27 +55,33 @@ class Neighbourhoods:
         used = [slot for start in starts for slot in self._slots(start.recomputed)]
         self.model = SlotModel(self.given, layers, choices, DEPTH, used)
         self.room: dict[int, int] = {}
-        self.source, self.width, self.count = random.Random(search.limits.seed), 3, 0
+        self.source, self.widths, self.count = random.Random(search.limits.seed), [FIRST_WIDTH] * KINDS, 0
 
     def run(self, deadline: float) -> None:
         """Some neighbourhoods of each of several starts, then those of the best as long as that helps."""
         best: SlotPlan | None = None
-        for x in self._beginnings():
-            left = (PLACING if self.search.limits.work is None else 1.0) * (deadline - time.perf_counter())
+        for x, holds in self._beginnings():
+            left = deadline - time.perf_counter()
             if left <= 0 or self.search.done():
                 break
-            plan = self.model.placed(x, self._limits(left, FIRST_NODES), self.engine, self.search.heard)
-            self.search.stopped = self.search.stopped or self.model.interrupted
+            plan = self.model.planned(x) if holds else self._placed(x, left)
             if plan is not None:
                 plan = self._improved(plan, deadline, TRIED)
                 best = plan if best is None or plan.cost_us < best.cost_us else best
         if best is not None:
             self._improved(best, deadline)
 
-    def _beginnings(self) -> list[FloatArray]:
-        """The first few starts in which every row holds; where it holds in none, the first one."""
+    def _beginnings(self) -> list[tuple[FloatArray, bool]]:
+        """The first few starts in which every row holds; where it holds in none, the first one; and whether it does."""
         tried = [self.model.start(start.patterns, self._slots(start.recomputed)) for start in self.starts]
-        return [x for x, holds in tried if holds][:BEGUN] or [tried[0][0]]
+        return [one for one in tried if one[1]][:BEGUN] or [tried[0]]
+
+    def _placed(self, x: FloatArray, left_s: float) -> SlotPlan | None:
+        """A plan with the patterns of a point that breaks rows, if there is one."""
+        time_s = (PLACING if self.search.limits.work is None else 1.0) * left_s
+        plan = self.model.placed(x, self._limits(time_s, FIRST_NODES), self.engine, self.search.heard)
+        self.search.stopped = self.search.stopped or self.model.interrupted
+        return plan
 
     def _slots(self, recomputed: Sequence[set[int]]) -> list[Slot]:
         """What a plan hides, and where."""
@@ -97,31 +107,33 @@ class Neighbourhoods:
         return best
 
     def _adapt(self, spent_s: float, left_s: float) -> None:
-        """Wider where the last one was quick; in turn where no clock may decide."""
+        """Each kind wider where its last one was quick; in turn where no clock may decide."""
+        kind, most = self.count % KINDS, self.layers.count
         if self.search.limits.work is not None:
-            self.width = WIDTHS[self.count % len(WIDTHS)]
+            self.widths = [WIDTHS[(self.count + self.count // KINDS) % len(WIDTHS)]] * KINDS
         elif spent_s < 0.9 * left_s:
-            self.width = min(self.width + (spent_s < SHORT_S), self.layers.count)
+            self.widths[kind] = min(self.widths[kind] + (spent_s < SHORT_S) + (spent_s < SHORT_S / 4), most)
         else:
-            self.width = max(2, self.width - 1)
+            self.widths[kind] = max(2, self.widths[kind] - 1)
         self.count += 1
 
     def _free(self) -> set[int]:
-        """Neighbours, neighbours and one other, any layers, and the top layer with neighbours, in turn.
+        """In turn: the top layers and any one, neighbours, any, neighbours and the top layer, neighbours and any one.
 
-        The top layer has most to choose from, and decides the peak.
+        The top layer has most to choose from; with the next ones it decides the peak.
         """
-        layers, kind, source, width = self.layers.count, self.count % 4, self.source, self.width
+        layers, kind, source = self.layers.count, self.count % KINDS, self.source
+        width = self.widths[kind]
         if kind == 2:
             return set(source.sample(range(layers), min(layers, width)))
-        first = source.randrange(1 - width, layers)
+        first = max(0, layers - width) if kind == 0 else source.randrange(1 - width, layers)
         free = {layer for layer in range(first, first + width) if 0 <= layer < layers}
-        return free | ({source.randrange(layers)} if kind == 1 else {layers - 1} if kind == 3 else set[int]())
+        return free | ({source.randrange(layers)} if kind in (0, 4) else {layers - 1} if kind == 3 else set[int]())
 
     def _limits(self, time_s: float, nodes: int = NODES) -> Limits:
         limits = self.search.limits
         work = None if limits.work is None else nodes
-        return Limits(time_s=max(0.0, time_s), gap=1e-5, threads=limits.threads, seed=limits.seed, work=work)
+        return Limits(time_s=max(0.0, time_s), gap=GAP, threads=limits.threads, seed=limits.seed, work=work)
 
     def _accepted(self, plan: SlotPlan) -> bool:
         """Offer a plan; where the replay refuses it, take the missing bytes away from its stages."""

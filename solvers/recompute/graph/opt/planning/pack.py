@@ -5,6 +5,7 @@ step, an op that can be hidden in one window can be hidden in all windows that c
 each window as well as possible, in that order, leaves little unhidden.
 """
 
+import itertools
 from collections.abc import Collection, Sequence
 
 from solvers.recompute.graph.replay import Instance
@@ -27,7 +28,8 @@ class Packing:
         self.children = {i: [c for c in given.users[i] if c in chosen] for i in self.again}
         self.parents = {i: [j for j in given.inputs[i] if j in chosen] for i in self.again}
         self.stage: dict[int, int] = {}
-        self.hidden: set[int] = set()
+        self.hideable = [i for i in self.again if not given.comm[i]]
+        self.open = set(self.again)
         for i in reversed(self.again):
             self.stage[i] = self._just_in_time(i)
 
@@ -47,7 +49,7 @@ class Packing:
         """Recomputations by stage."""
         for w in sorted(windows, reverse=True):
             for i in self._best(w):
-                self.hidden.add(i)
+                self.open.remove(i)
                 self.stage[i] = w
                 self._bring_forward(i)
         recomputed: list[set[int]] = [set() for _ in range(len(self.given))]
@@ -58,41 +60,39 @@ class Packing:
     def _bring_forward(self, i: int) -> None:
         """What i is computed from is due earlier now."""
         for j in sorted(self.parents[i], reverse=True):
-            if j not in self.hidden:
+            if j in self.open:
                 due = self._just_in_time(j)
                 if due != self.stage[j]:
                     self.stage[j] = due
                     self._bring_forward(j)
 
-    def _ready(self, i: int, w: int, taken: set[int]) -> bool:
-        """All that is computed from it and could be hidden is hidden in this or a later window."""
-        return all(c in self.hidden or c in taken or not self._fits(c, w) for c in self.children[i])
-
-    def _fits(self, i: int, w: int) -> bool:
-        given = self.given
-        return (
-            i not in self.hidden
-            and not given.comm[i]
-            and given.time[i] <= given.time[w]
-            and w < self.stage[i] <= w + self.reach
-        )
+    def _candidates(self, w: int) -> list[int]:
+        """What the window may hide, last needed first: all that is computed from it and could be hidden goes before."""
+        time, stage, room, last = self.given.time, self.stage, self.given.time[w], w + self.reach
+        fitting = [i for i in self.hideable if time[i] <= room and w < stage[i] <= last and i in self.open]
+        return sorted(fitting, key=lambda i: (stage[i], i), reverse=True)
 
     def _best(self, w: int) -> list[int]:
-        """A set of ops that fills the window best, of equals one that is needed last."""
-        candidates = sorted((i for i in self.again if self._fits(i, w)), key=lambda i: (-self.stage[i], -i))
-        candidates = candidates[:LOOKED_AT]
-        best: list[int] = []
-        most = 0
+        """A set of ops that fills the window best, of equals one that is needed last.
 
-        def extend(place: int, left: int, taken: list[int]) -> None:
+        An op is taken only with all that is computed from it and could be hidden here too: `needs`, as bits of places.
+        """
+        fitting, time, room = self._candidates(w), self.given.time, self.given.time[w]
+        places = {i: place for place, i in enumerate(fitting)}
+        needs = [sum(1 << places[c] for c in self.children[i] if c in places) for i in fitting[:LOOKED_AT]]
+        spent = [time[i] for i in fitting[:LOOKED_AT]]
+        behind = list(itertools.accumulate(reversed(spent)))[::-1]
+        best, most = 0, 0
+
+        def extend(place: int, used: int, taken: int) -> None:
             nonlocal best, most
-            used = self.given.time[w] - left
             if used > most:
-                best, most = list(taken), used
-            for number in range(place, len(candidates)):
-                i = candidates[number]
-                if self.given.time[i] <= left and self._ready(i, w, set(taken)):
-                    extend(number + 1, left - self.given.time[i], [*taken, i])
+                best, most = taken, used
+            for number in range(place, len(spent)):
+                if most == room or used + behind[number] <= most:
+                    return
+                if used + spent[number] <= room and not needs[number] & ~taken:
+                    extend(number + 1, used + spent[number], taken | 1 << number)
 
-        extend(0, self.given.time[w], [])
-        return best
+        extend(0, 0, 0)
+        return [i for place, i in enumerate(fitting[:LOOKED_AT]) if best >> place & 1]

@@ -15,6 +15,7 @@ import numpy as np
 
 from solvers.engines import Answer, LinearModel, ModelBuilder, solve
 from solvers.engines.model import TOLERANCE, FloatArray
+from solvers.engines.reduced import without_fixed
 from solvers.ir.solution import Limits, Watch
 from solvers.recompute.graph.opt.bound.patterns import Pattern
 from solvers.recompute.graph.opt.bound.tree import memory_unit
@@ -231,7 +232,12 @@ class SlotModel:
         columns = [column for found in self.chosen for column in found]
         lower, upper = self.model.lower.copy(), self.model.upper.copy()
         lower[columns] = upper[columns] = start[columns]
-        return self._read(solve(replace(self.model, lower=lower, upper=upper), limits, engine, watch, start))
+        answer = solve(replace(self.model, lower=lower, upper=upper), limits, engine, watch, start)
+        return self._read(answer, answer.x)
+
+    def planned(self, x: FloatArray) -> SlotPlan:
+        """The plan of a point in which every row holds."""
+        return SlotPlan(self._plan(x), self.model.objective(x), x)
 
     def _uncover(self, x: FloatArray) -> bool:
         """Hide less until every row holds; False where that does not help.
@@ -265,9 +271,13 @@ class SlotModel:
         model = self._with_room(room)
         columns = [column for layer, found in enumerate(self.chosen) if layer not in free for column in found]
         columns += [column for (layer, _, _), column in self.slots.items() if layer not in free]
-        lower, upper = model.lower.copy(), model.upper.copy()
-        lower[columns] = upper[columns] = np.round(start.x[columns])
-        return self._read(solve(replace(model, lower=lower, upper=upper), limits, engine, watch, start.x))
+        lower, upper, x = model.lower.copy(), model.upper.copy(), start.x.copy()
+        lower[columns] = upper[columns] = x[columns] = np.round(x[columns])
+        some, is_open = without_fixed(replace(model, lower=lower, upper=upper))
+        answer = solve(some, limits, engine, watch, x[is_open])
+        if answer.x is not None:
+            x[is_open] = answer.x
+        return self._read(answer, x)
 
     def _with_room(self, room: Mapping[int, int]) -> LinearModel:
         """The model with bytes taken away from stages in which a replay found more than foreseen."""
@@ -276,11 +286,11 @@ class SlotModel:
             upper[self.memory_rows[t]] -= missing / self.unit
         return replace(self.model, row_upper=upper)
 
-    def _read(self, answer: Answer) -> SlotPlan | None:
+    def _read(self, answer: Answer, x: FloatArray | None) -> SlotPlan | None:
         self.interrupted = self.interrupted or answer.interrupted
-        if answer.x is None or answer.objective is None:
+        if answer.objective is None or x is None:
             return None
-        return SlotPlan(self._plan(answer.x), answer.objective, answer.x)
+        return SlotPlan(self._plan(x), answer.objective, x)
 
     @cached_property
     def model(self) -> LinearModel:

@@ -72,6 +72,9 @@ def test_more_leaves_never_prove_less() -> None:
     assert few is not None
     assert many is not None
     assert 0 < few.bound_us <= many.bound_us
+    few.run(lambda: float("inf"), time.perf_counter() + 20, 30, lambda: False, patience=1)
+    assert few.leaves < many.leaves  # some leaf brought nothing
+    assert few.bound_us <= many.bound_us
 
 
 def test_a_search_cut_off_in_mid_split_still_covers_everything() -> None:

@@ -67,7 +67,7 @@ void Grounds::look(uint64_t limit_bytes) {
   if (!state_.arena.there() || making_) return;
   const auto stats = stats_of(state_);
   const bool crowded = now(stats.reserved_bytes, kAllPools) + kSpare > limit_bytes;  // this one and one more
-  crowded_ = crowded && may_shrink(limit_bytes);
+  crowded_ = crowded && (!has_served() || may_shrink(limit_bytes));
   lost_ = now(stats.reserved_bytes, kLarge) < held_bytes_;
   if (lost_) state_.arena = {};
 }
@@ -76,8 +76,12 @@ void Grounds::look(uint64_t limit_bytes) {
 void Grounds::mend(uint64_t limit_bytes, const Pins& pins) {
   if (in_compiled_code(state_.device) || streams_.seen_elsewhere()) return;
   const EngineWork work = state_.work();
+  const bool stays = !crowded_ || may_shrink(limit_bytes);
   if (crowded_) more_ = 2 * std::max(more_, kSpare);
   lost_ = crowded_ = false;
+  again_ = true;
+  if (!stays && !has_served()) return give_up();
+  used_ = has_served();
   transfers_.release_leaving();
   send_all_away(pins);
   state_.arena = {};
@@ -85,7 +89,6 @@ void Grounds::mend(uint64_t limit_bytes, const Pins& pins) {
   make_place(limit_bytes, pins);
   note_small();
   take(to_take(limit_bytes));
-  again_ = true;
 }
 
 // Nothing lies so that it divides what is free, and not much more could be had.
@@ -124,14 +127,20 @@ bool Grounds::may_shrink(uint64_t limit_bytes) const {
   return bytes > 0 && bytes + kUnit <= state_.arena.bytes();
 }
 
+// Whether anybody has had a block of the arena.
+bool Grounds::has_served() const { return used_ || stats_of(state_).allocation[kLarge].allocated != large_requests_; }
+
 // In all of an iteration.
 bool Grounds::lacks_large_requests() {
   const int64_t served = stats_of(state_).allocation[kLarge].allocated;
-  only_small_ = std::exchange(large_requests_, served) == served && state_.iterations > 1;
+  only_small_ = !has_served() && state_.iterations > 1;
+  large_requests_ = served;
+  used_ = false;
   return only_small_;
 }
 
 void Grounds::give_up() {
+  only_small_ = true;
   if (!state_.arena.there()) return;
   state_.arena = {};
   empty_cache(state_.device);

@@ -30,6 +30,11 @@ class Grounds {
   // What there is before the first operator of an iteration is looked at, if it is one of the first or was asked for.
   void begin_iteration() { due_ = due_ || state_.iterations <= kFirst || std::exchange(again_, false); }
   void ask() { due_ = true; }
+  // The same, as a larger request came, or will, where there have been none.
+  void ask_for_large() {
+    due_ = true;
+    large_requests_ = kUnknown;
+  }
   bool due() const { return due_; }
   // Looks at it: outside of operators, on the compute stream's thread.
   void renew(uint64_t limit_bytes, const Pins& pins);
@@ -45,8 +50,9 @@ class Grounds {
   void forget() { state_.arena = {}; }
   // The most that the allocator has held for requests of at most 1 MiB.
   uint64_t small_peak_bytes();
-  // Whether the iteration before it was last looked for an arena had no larger request.
-  bool only_small() const { return only_small_; }
+  // Whether there is no arena as nobody has had a larger block of it, in all of an iteration or until small requests
+  // had no room beside it.
+  bool only_small() const { return only_small_ && !state_.arena.there(); }
   // Whether it asks the allocator for the arena now: nothing leaves for that.
   bool making() const { return making_; }
   // What the allocator has for requests above 1 MiB, in the arena and in use elsewhere.
@@ -54,12 +60,14 @@ class Grounds {
 
  private:
   static constexpr uint64_t kFirst = 4;  // iterations: policies are made from later ones
+  static constexpr int64_t kUnknown = -1;
   static constexpr unsigned kMoves = 4;  // of everything that may move, in all
   bool is_good(uint64_t limit_bytes) const;
   uint64_t to_take(uint64_t limit_bytes) const;
   uint64_t fitting(uint64_t left, uint64_t for_small) const;
   bool may_shrink(uint64_t limit_bytes) const;
   bool lacks_large_requests();
+  bool has_served() const;
   void note_small();
   void give_up();
   void make_place(uint64_t limit_bytes, const Pins& pins);
@@ -77,6 +85,7 @@ class Grounds {
   bool again_ = false;  // when the next iteration begins
   bool making_ = false;
   bool only_small_ = false;
+  bool used_ = false;  // somebody had a block of an arena that was made anew since one was last looked for
   bool lost_ = false;
   bool crowded_ = false;
   unsigned moves_ = 0;

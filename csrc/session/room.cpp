@@ -33,6 +33,11 @@ uint64_t distinct_bytes(const OpenFrames& own) {
   return bytes;
 }
 
+bool has_large(const OperatorNeeds::Way& way) {
+  return std::any_of(way.begin(), way.end(),
+                     [](const Requests::Event& event) { return !SmallRequests::is_small(event.bytes); });
+}
+
 // Under a policy room is looked for only for operators that take more than this part of the arena: by moving blocks,
 constexpr uint64_t kManyMoves = 64;
 // and by swapping, too.
@@ -104,13 +109,14 @@ Descent Session::come_down() {
 uint64_t Session::shortage(unsigned requests) const {
   if (!budget_.has_value() || grounds_.making()) return 0;
   if (state_.arena.there()) return shortage_in_arena(requests);
+  if (grounds_.only_small() && asked_ == 0) return small_.shortage(requests);
   const auto stats = memory();
   if (grounds_.segments() == Segments::kNone) {
     const uint64_t wanted = static_cast<uint64_t>(stats.allocated_bytes[kAllPools].current) + passive_.largest_bytes();
     return wanted > *budget_ ? wanted - *budget_ : 0;
   }
   const int64_t kept = stats.active_bytes[kAllPools].current + stats.inactive_split_bytes[kAllPools].current;
-  const uint64_t wanted = static_cast<uint64_t>(kept) + requests * room_for(passive_.largest_bytes());
+  const uint64_t wanted = static_cast<uint64_t>(kept) + requests * room_for(std::max(asked_, passive_.largest_bytes()));
   return wanted > *budget_ ? wanted - *budget_ : 0;
 }
 
@@ -119,7 +125,8 @@ uint64_t Session::shortage_without_cache(unsigned requests) {
     return shortage(requests);
   const auto reserved = [this] { return static_cast<uint64_t>(memory().reserved_bytes[kAllPools].current); };
   const auto active = [this] { return static_cast<uint64_t>(memory().active_bytes[kAllPools].current); };
-  const uint64_t room = requests * room_for(passive_.largest_bytes());
+  if (grounds_.only_small() && asked_ == 0) return 0;
+  const uint64_t room = requests * room_for(std::max(asked_, passive_.largest_bytes()));
   if (reserved() + room <= *budget_) return 0;
   uint64_t kept = std::min(reserved(), active() + between_bytes_);
   if (!WithoutWaits::active()) {
@@ -147,7 +154,7 @@ uint64_t Session::shortage_in_arena(unsigned requests) const {
 // at most 1 MiB, which is not served from the arena.)
 void Session::begin_request() {
   if (budget_.has_value()) grounds_.look(*budget_);
-  if (!state_.arena.there()) return;
+  if (!knows_places()) return;
   const RunningOperator& running = state_.running;
   const bool given = running.frame != nullptr && running.given.bytes > 0;
   const uint64_t wanted = given ? needs_.of(running.info->id, running.given) : passive_.largest_bytes();
@@ -157,7 +164,11 @@ void Session::begin_request() {
   const uint64_t more = layout.largest_gap() + block_of(1);
   const uint64_t next = own == nullptr ? 0 : needs_.next(running.info->id, running.given, own->events());
   small_.begin(next > 0 ? std::optional<uint64_t>(next) : std::nullopt);
-  if (next > 0) {
+  if (!state_.arena.there()) {
+    const bool known = given && needs_.knows(running.info->id, running.given);
+    const uint64_t most = next > 0 || known ? next : std::max(wanted, SmallRequests::kMostBytes + 1);
+    asked_ = SmallRequests::is_small(most) ? 0 : most;  // who has never run may ask for anything
+  } else if (next > 0) {
     asked_ = std::max(block_of(next), more);  // a gap that is larger holds what nobody has seen
   } else if (own != nullptr) {
     asked_ = std::max(block_of(wanted - std::min(wanted, own->bytes())), more);
@@ -195,9 +206,7 @@ void Session::make_room_for_operator(const at::RecordFunction& frame, OpenFrames
   running.distinct = distinct_bytes(own);
   const auto& ways = needs_.ways(running.info->id, running.given);
   make_room_for_small(ways, own);
-  const Layout layout(state_.arena, state_.tracker);
-  if (ways.empty() || !std::all_of(ways.begin(), ways.end(), [&](const auto& way) { return layout.serves(way); }))
-    make_room_for(needs_.of(running.info->id, running.given), own);
+  make_room_for_large(ways, own);
   running.before = given_out();
   own.see_requests(frame);
 }
@@ -214,6 +223,20 @@ void Session::make_room_for_small(const std::vector<OperatorNeeds::Way>& ways, c
   small_.make_room_for_unknown(small ? need : std::min(need, kOne), own.pins());
 }
 
+// Where there have been only small requests, an arena is taken once a larger one is known to come.
+void Session::make_room_for_large(const std::vector<OperatorNeeds::Way>& ways, const OpenFrames& own) {
+  if (!state_.arena.there() && std::any_of(ways.begin(), ways.end(), has_large)) take_arena(own);
+  if (!state_.arena.there()) return;
+  const Layout layout(state_.arena, state_.tracker);
+  if (ways.empty() || !std::all_of(ways.begin(), ways.end(), [&](const auto& way) { return layout.serves(way); }))
+    make_room_for(needs_.of(state_.running.info->id, state_.running.given), own);
+}
+
+void Session::take_arena(const OpenFrames& own) {
+  grounds_.ask_for_large();
+  if (owns_thread() && !others_compute(device_) && !compute_.is_elsewhere()) grounds_.renew(*budget_, own.pins());
+}
+
 void Session::make_room_for(uint64_t need, const OpenFrames& own) {
   if (transfers_.has_policy() && need < state_.arena.bytes() / kManyMoves) return;
   const bool large = !transfers_.has_policy() || need >= state_.arena.bytes() / kManyOperators;
@@ -225,6 +248,7 @@ void Session::learn_needs() {
   if (running.before == 0) return;
   const Requests* own = OpenFrames::of_thread(device_).requests_of(*running.frame);
   if (own != nullptr) {
+    if (grounds_.only_small() && has_large(own->events())) grounds_.ask_for_large();
     most_needed_ = std::max(most_needed_, running.distinct + own->peak_bytes());
     return needs_.learn(running.info->id, running.given, own->peak_bytes(), own->events());
   }

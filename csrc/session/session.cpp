@@ -53,9 +53,9 @@ Session::Session(c10::Device device, SessionOptions options)
       grounds_(state_, streams_, transfers_, passive_) {
   state_.make_room = [this](uint64_t bytes, bool others_leave) {
     const Pins& pins = OpenFrames::of_thread(device_).pins();
-    if (!state_.arena.there()) return true;
-    return SmallRequests::is_small(bytes) ? small_.make_room({{bytes, 0}}, pins, others_leave)
-                                          : passive_.make_room(bytes, pins, others_leave);
+    if (!knows_places()) return true;
+    if (SmallRequests::is_small(bytes)) return small_.make_room({{bytes, 0}}, pins, others_leave);
+    return !state_.arena.there() || passive_.make_room(bytes, pins, others_leave);
   };
 }
 

@@ -99,12 +99,16 @@ class Session final : public Follower {
   void renew_arena_if_due(const OpenFrames& own);
   void mend_arena(const OpenFrames& own);
   // Whether room is made for operators before they begin: an allocator with an arena asks only where there is none.
-  bool looks_ahead() const { return state_.arena.there() && short_; }
+  bool looks_ahead() const { return knows_places() && short_; }
   // The same where nothing is known of operators, nor is memory page-locked.
-  bool begins() const { return state_.arena.there() && state_.iterations == 1; }
+  bool begins() const { return knows_places() && state_.iterations == 1; }
+  // Whether what counts is where blocks lie: in the arena, or in segments for small requests alone.
+  bool knows_places() const { return state_.arena.there() || grounds_.only_small(); }
   // The operator has all its arguments.
   void make_room_for_operator(const at::RecordFunction& frame, OpenFrames& own);
+  void make_room_for_large(const std::vector<OperatorNeeds::Way>& ways, const OpenFrames& own);
   void make_room_for(uint64_t need, const OpenFrames& own);
+  void take_arena(const OpenFrames& own);
   void make_room_for_small(const std::vector<OperatorNeeds::Way>& ways, const OpenFrames& own);
   void learn_needs();
   // Where the operator that runs has blocks, during a request.

@@ -12,11 +12,10 @@
 namespace bayplan::swap {
 namespace {
 
-constexpr uint64_t kMostBytes = uint64_t{1} << 20;
 constexpr uint64_t kSegmentBytes = uint64_t{2} << 20;  // which drivers map at multiples of it
-constexpr uint64_t kTries = 4;                         // where what leaves may not lie beside each other
 constexpr uint64_t kFragments = 2;  // so many times as much as is asked for holds it, in whatever pieces
-uintptr_t segment_of(const Span& span) { return span.begin / kSegmentBytes * kSegmentBytes; }
+uintptr_t segment_at(uintptr_t address) { return address / kSegmentBytes * kSegmentBytes; }
+uintptr_t segment_of(const Span& span) { return segment_at(span.begin); }
 
 }  // namespace
 
@@ -30,7 +29,8 @@ void SmallRequests::begin(std::optional<uint64_t> bytes) {
 }
 
 void SmallRequests::end() {
-  asked_ = tries_ = 0;
+  asked_ = 0;
+  freed_.clear();
   served_ = certain_ = false;
 }
 
@@ -40,11 +40,11 @@ uint64_t SmallRequests::shortage(unsigned requests) const {
 }
 
 bool SmallRequests::relieve(const Pins& pins) {
-  uint64_t released = send_some_away(asked_, pins);
-  while (released == 0 && passive_.recall(pins)) released = send_some_away(asked_, pins);
-  served_ = released >= asked_ || (released > 0 && ++tries_ == kTries);
-  if (released == 0 && !certain_) asked_ = 0;  // so it has to be a large one
-  return released > 0;
+  bool released = send_some_away(asked_, pins);
+  while (!released && passive_.recall(pins)) released = send_some_away(asked_, pins);
+  served_ = std::any_of(freed_.begin(), freed_.end(), [&](const Range& range) { return range.bytes() >= asked_; });
+  if (!released && !certain_) asked_ = 0;  // so it has to be a large one
+  return released;
 }
 
 bool SmallRequests::make_room(const Way& way, const Pins& pins, bool others_leave) {
@@ -55,10 +55,10 @@ bool SmallRequests::make_room(const Way& way, const Pins& pins, bool others_leav
     all += block_of(event.bytes);
   }
   if (!limit_.has_value() || kFragments * all <= left()) return true;
-  while (!serves(way, blocks(pins))) {
-    if (!others_leave || send_some_away(largest, pins) == 0) return false;
-  }
-  return true;
+  bool served = serves(way, blocks(pins));
+  while (!served && others_leave && send_some_away(largest, pins)) served = serves(way, blocks(pins));
+  freed_.clear();
+  return served;
 }
 
 // Nobody knows what it will ask for: at most so many bytes, in requests as large as small ones have been.
@@ -100,26 +100,43 @@ uint64_t SmallRequests::largest_block() const {
   return largest;
 }
 
-uint64_t SmallRequests::send_some_away(uint64_t bytes, const Pins& pins) {
-  if (in_compiled_code(state_.device)) return 0;
-  const std::vector<Span> spans = blocks(pins);
+bool SmallRequests::send_some_away(uint64_t bytes, const Pins& pins) {
+  if (in_compiled_code(state_.device)) return false;
+  std::vector<Span> spans = blocks(pins);
+  for (const Range& range : freed_) spans.push_back({range.begin, range.end, nullptr, {}, /*leaving=*/true});
+  std::sort(spans.begin(), spans.end(), [](const Span& one, const Span& other) { return one.begin < other.begin; });
   for (const bool residents : {false, true}) {
     for (const uint64_t newest : {passive_.not_recent(), std::numeric_limits<uint64_t>::max()}) {
       const auto may_go = [&](const Span& span) {
-        if (span.storage == nullptr) return false;
+        if (span.storage == nullptr) return span.leaving;
         const bool old = (residents || !span.tracked->resident) && span.tracked->last_use <= newest;
         return span.leaving || (old && passive_.may_leave(*span.tracked, *span.storage, pins));
       };
       const auto [first, behind] = neighbours(spans, bytes, may_go);
-      uint64_t released = 0;
+      bool released = false;
       for (size_t place = first; place < behind; ++place) {
-        released += spans[place].end - spans[place].begin;
+        if (spans[place].storage == nullptr) continue;
         passive_.send_away(*spans[place].storage);
+        note_freed({spans[place].begin, spans[place].end});
+        released = true;
       }
-      if (behind > first) return released;
+      if (released) return true;
     }
   }
-  return 0;
+  return false;
+}
+
+// Segments beside each other are not joined.
+void SmallRequests::note_freed(Range range) {
+  const auto joins = [](const Range& one, const Range& other) {
+    return one.end == other.begin && segment_at(one.begin) == segment_at(other.begin);
+  };
+  for (auto other = freed_.begin(); other != freed_.end();) {
+    const bool beside = joins(*other, range) || joins(range, *other);
+    if (beside) range = {std::min(range.begin, other->begin), std::max(range.end, other->end)};
+    other = beside ? freed_.erase(other) : other + 1;
+  }
+  freed_.push_back(range);
 }
 
 // By address: those that are there, and may be on their way out; and what the running operator has been given.
@@ -145,9 +162,9 @@ std::vector<Span> SmallRequests::blocks(const Pins& pins) const {
   return found;
 }
 
-// Places of neighbours within one segment which, once gone, leave room for a block of that size: those that hold most
-// of it themselves, as between them may lie what nobody looks at; then those of the fewest bytes, and that no operator
-// used for longest.
+// Places of neighbours within one segment which, once gone, leave room for a block of that size: those of which such as
+// touch each other hold most of it, as where they do not may lie what nobody looks at; then those of the fewest bytes,
+// and that no operator used for longest.
 std::pair<size_t, size_t> SmallRequests::neighbours(const std::vector<Span>& spans, uint64_t bytes,
                                                     const Layout::MayGo& may_go) {
   std::pair<size_t, size_t> best(0, 0);
@@ -155,19 +172,21 @@ std::pair<size_t, size_t> SmallRequests::neighbours(const std::vector<Span>& spa
   for (size_t first = 0; first < spans.size(); ++first) {
     const uintptr_t segment = segment_of(spans[first]), end = segment + kSegmentBytes;
     const uintptr_t begin = first == 0 ? segment : std::max(segment, spans[first - 1].end);
-    uint64_t held = 0, cost = 0, latest = 0;  // bytes of these, and of those that are not leaving anyway; last use
+    uint64_t run = 0, held = 0;     // bytes of the last that touch each other, and the most of such
+    uint64_t cost = 0, latest = 0;  // of those that are not leaving anyway; last use
     for (size_t last = first; last < spans.size() && spans[last].begin < end && may_go(spans[last]); ++last) {
       const uint64_t block = spans[last].end - spans[last].begin;
-      held += block;
+      run = (last > first && spans[last].begin == spans[last - 1].end ? run : 0) + block;
+      held = std::max(held, run);
       cost += spans[last].leaving ? 0 : block;
-      latest = std::max(latest, spans[last].tracked->last_use);
+      if (spans[last].tracked != nullptr) latest = std::max(latest, spans[last].tracked->last_use);
       if ((last + 1 == spans.size() ? end : std::min(end, spans[last + 1].begin)) < begin + bytes) continue;
       const std::tuple order{bytes - std::min(bytes, held), cost, latest};
       if (best.second == 0 || order < least) {
         least = order;
         best = {first, last + 1};
       }
-      break;
+      if (held >= bytes) break;
     }
   }
   return best;

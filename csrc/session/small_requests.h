@@ -20,6 +20,7 @@ class SmallRequests {
 
   SmallRequests(SessionState& state, PassiveSwaps& passive) : state_(state), passive_(passive) {}
 
+  static constexpr uint64_t kMostBytes = uint64_t{1} << 20;
   static bool is_small(uint64_t bytes);
   // What the allocator may hold in all.
   void set_limit(std::optional<uint64_t> bytes) { limit_ = bytes; }
@@ -44,8 +45,9 @@ class SmallRequests {
   uint64_t left() const;  // of the limit, in whole segments
   bool serves(const Way& way, const std::vector<Span>& spans) const;
   uint64_t largest_block() const;
-  // How many bytes have left; 0: nothing may.
-  uint64_t send_some_away(uint64_t bytes, const Pins& pins);
+  // Whether something has left.
+  bool send_some_away(uint64_t bytes, const Pins& pins);
+  void note_freed(Range range);
   std::vector<Span> blocks(const Pins& pins) const;
   static std::pair<size_t, size_t> neighbours(const std::vector<Span>& spans, uint64_t bytes,
                                               const Layout::MayGo& may_go);
@@ -54,7 +56,7 @@ class SmallRequests {
   PassiveSwaps& passive_;
   std::optional<uint64_t> limit_;
   uint64_t asked_ = 0;
-  uint64_t tries_ = 0;
+  std::vector<Range> freed_ = {};  // by what has left for the request, by address: what lies beside each other is free
   bool served_ = false;
   bool certain_ = false;
 };

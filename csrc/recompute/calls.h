@@ -23,9 +23,9 @@ struct Recording {
   std::shared_ptr<Tape> tape;
   uint64_t number = 0;  // of the tape, among those of the thread
   bool in_operator = false;
-  bool it_writes = false;                           // the operator writes arguments, or may
-  bool observed = false;                            // an observer stands in for the dispatcher
-  std::vector<c10::intrusive_ptr<Packed>> unknown;  // saved while the operator runs, which may be what made them
+  bool it_writes = false;        // the operator writes arguments, or may
+  bool observed = false;         // an observer stands in for the dispatcher
+  std::vector<Packed*> unknown;  // saved while the operator runs, which may be what made them
   int stopped = 0;
 
   bool listens() const { return tape != nullptr && !in_operator && stopped == 0; }

@@ -22,18 +22,6 @@ PyObject* python_pack = nullptr;
 PyObject* python_unpack = nullptr;
 std::atomic<Engine*> behind{nullptr};  // PyTorch's own
 
-// Python's lock, which is the tape's; in fewer steps than pybind11's, which knows interpreters, too.
-class Locked {
- public:
-  Locked() : state_(PyGILState_Ensure()) {}
-  ~Locked() { PyGILState_Release(state_); }
-  Locked(const Locked&) = delete;
-  Locked& operator=(const Locked&) = delete;
-
- private:
-  const PyGILState_STATE state_;
-};
-
 class Hooks final : public torch::autograd::SavedVariableHooks, public Pooled<Hooks> {
  public:
   void call_pack_hook(const at::Tensor& tensor) override {
@@ -41,24 +29,15 @@ class Hooks final : public torch::autograd::SavedVariableHooks, public Pooled<Ho
       in_python_ = behind.load()->get_default_saved_variable_hooks();
       return in_python_->call_pack_hook(tensor);
     }
-    packed_ = pack(tensor);
+    pack(packed_, tensor, /*own=*/tensor.use_count() == 1);
   }
 
   at::Tensor call_unpack_hook() override {
-    if (in_python_ != nullptr) return in_python_->call_unpack_hook();
-    if (!packed_->is_value()) return packed_->unpack();  // the tape has no part in it
-    const Locked held;
-    return packed_->unpack();
-  }
-
-  ~Hooks() override {
-    if (packed_ == nullptr || !packed_->is_value() || Py_IsInitialized() == 0 || PyGILState_Check() != 0) return;
-    const Locked held;
-    packed_.reset();
+    return in_python_ != nullptr ? in_python_->call_unpack_hook() : packed_.unpack();
   }
 
  private:
-  c10::intrusive_ptr<Packed> packed_;
+  Packed packed_;
   std::unique_ptr<torch::autograd::SavedVariableHooks> in_python_;
 };
 
@@ -67,7 +46,8 @@ bool are_innermost() {
   const at::impl::SavedTensorDefaultHooksTLS& state = at::SavedTensorDefaultHooks::get_tls_state();
   if (state.is_tracing || state.stack.empty()) return false;
   const auto& [pack, unpack] = state.stack.top();
-  return pack.ptr(getPyInterpreter()) == python_pack && unpack.ptr(getPyInterpreter()) == python_unpack;
+  static c10::impl::PyInterpreter* const python = getPyInterpreter();
+  return pack.ptr(python) == python_pack && unpack.ptr(python) == python_unpack;
 }
 
 // The type of a graph's root differs between PyTorch's releases.

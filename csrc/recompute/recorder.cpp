@@ -13,6 +13,15 @@ Recording& recording() {
   return own;
 }
 
+namespace {
+
+void forget_unknown(Recording& own) {
+  for (Packed* packed : own.unknown) packed->wait_no_more();
+  own.unknown.clear();
+}
+
+}  // namespace
+
 void begin_operator(Recording& own, const Recipe& recipe, c10::ArrayRef<c10::IValue> inputs) {
   own.in_operator = true;  // also for what beginning a node calls
   own.it_writes = recipe.may_write;
@@ -28,9 +37,9 @@ void end_operator(Recording& own, uint64_t number, c10::ArrayRef<c10::IValue> re
   own.in_operator = false;
   if (own.tape != nullptr && own.number == number) {
     own.tape->end_node(results);
-    for (const auto& packed : own.unknown) packed->resolve(own.tape);
+    for (Packed* packed : own.unknown) packed->resolve(own.tape);
   }
-  own.unknown.clear();
+  forget_unknown(own);
 }
 
 namespace {
@@ -138,7 +147,7 @@ void stop_recording() {
   c10::impl::tls_set_dispatch_key_included(kRecording, false);
   end_hooks();
   own.in_operator = false;
-  own.unknown.clear();
+  forget_unknown(own);
   const std::shared_ptr<Tape> tape = std::move(own.tape);
   own.tape = nullptr;
   tape->end();
@@ -150,21 +159,21 @@ void hold_idle_recorder(bool hold) {
   c10::impl::tls_set_dispatch_key_included(kRecording, hold);
 }
 
-c10::intrusive_ptr<Packed> pack(const at::Tensor& tensor) {
+void pack(Packed& packed, const at::Tensor& tensor, bool own_body) {
   Recording& own = recording();
   const bool recorded = own.tape != nullptr && own.stopped == 0;
   const c10::Storage* storage = recorded ? plain_storage_on(own.tape->device(), tensor) : nullptr;
-  if (storage == nullptr) return c10::make_intrusive<Packed>(tensor, /*known=*/true);
+  packed.hold(tensor, own_body);
+  if (storage == nullptr) return packed.known();
   ValueIndex value = kNone;
   if (!own.in_operator) {
     value = own.tape->find(storage);
   } else if (!own.it_writes) {
     value = own.tape->look_up(storage);
   }
-  if (value != kNone) return c10::make_intrusive<Packed>(own.tape, value, tensor);
-  auto packed = c10::make_intrusive<Packed>(tensor, /*known=*/!own.in_operator);
-  if (own.in_operator) own.unknown.push_back(packed);  // the operator may be the one that makes it
-  return packed;
+  if (value != kNone) return packed.become(own.tape, value);
+  if (!own.in_operator) return packed.known();
+  packed.wait_among(own.unknown);  // the operator may be the one that makes it
 }
 
 }  // namespace bayplan::recompute

@@ -17,8 +17,8 @@ void stop_recording();
 // Operators of the calling thread go the recorder's way, and nothing is recorded: what PyTorch takes for that alone.
 void hold_idle_recorder(bool hold);
 
-// Autograd saves a tensor: what it holds in its place, or null where it holds the tensor itself.
-c10::intrusive_ptr<Packed> pack(const at::Tensor& tensor);
+// Autograd saves a tensor: `packed` is what it holds in its place. `own`: the tensor was made for that.
+void pack(Packed& packed, const at::Tensor& tensor, bool own);
 
 // The calling thread's tape; null where none records.
 Tape* recording_tape();

@@ -117,18 +117,19 @@ void Tape::lend(const c10::Storage& storage) const {
   c10::impl::VirtualGuardImpl(device_.type()).recordDataPtrOnStream(storage.data_ptr(), asking);
 }
 
-at::Tensor Tape::take(ValueIndex index, const Geometry& geometry) {
+at::Tensor Tape::take(ValueIndex index, Look& look) {
+  const Held held(*this);
   const Value& value = values_[index];
   TORCH_CHECK(is_unchanged(value), "one of the variables needed for gradient computation has been modified by an ",
               "inplace operation: what ", nodes_[value.node].recipe->info->name, " made is at version ",
               value.counter.current_version(), "; expected version ", value.version,
               " instead. Training without a plan says so, too");
-  if (value.shown.has_value()) return geometry.on(*value.shown);
+  if (value.shown.has_value()) return look.on(*value.shown);
   note(Happened::kTake, index);
   if (!value.present.has_value()) have(index, /*demanded=*/true);
   note(Happened::kTaken, index);
   lend(*values_[index].present);
-  return geometry.on(*values_[index].present);
+  return look.on(*values_[index].present);
 }
 
 // Somebody else still holds the storage, and nobody has written it since.
@@ -175,6 +176,7 @@ void Tape::have(ValueIndex wanted, bool demanded) {
 }
 
 int64_t Tape::replay(const std::vector<NodeIndex>& nodes) {
+  const Held held(*this);
   int64_t ran = 0;
   for (const NodeIndex index : nodes) {
     TORCH_CHECK_INDEX(index >= 0 && static_cast<size_t>(index) < nodes_.size(), "node ", index, " of a tape of ",
@@ -202,6 +204,7 @@ int64_t Tape::replay(const std::vector<NodeIndex>& nodes) {
 }
 
 void Tape::drop(const std::vector<NodeIndex>& nodes) {
+  const Held held(*this);
   for (const NodeIndex index : nodes) {
     const Node& node = nodes_.at(static_cast<size_t>(index));
     if (node.closed || !node.runs_again || changed_argument(node).has_value()) continue;

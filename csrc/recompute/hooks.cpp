@@ -41,13 +41,17 @@ class Hooks final : public torch::autograd::SavedVariableHooks, public Pooled<Ho
   std::unique_ptr<torch::autograd::SavedVariableHooks> in_python_;
 };
 
+c10::impl::PyInterpreter* python() {
+  static c10::impl::PyInterpreter* const own = getPyInterpreter();
+  return own;
+}
+
 // Whether the hooks that the program set last on this thread are the recorder's.
 bool are_innermost() {
   const at::impl::SavedTensorDefaultHooksTLS& state = at::SavedTensorDefaultHooks::get_tls_state();
   if (state.is_tracing || state.stack.empty()) return false;
   const auto& [pack, unpack] = state.stack.top();
-  static c10::impl::PyInterpreter* const python = getPyInterpreter();
-  return pack.ptr(python) == python_pack && unpack.ptr(python) == python_unpack;
+  return pack.ptr(python()) == python_pack && unpack.ptr(python()) == python_unpack;
 }
 
 // The type of a graph's root differs between PyTorch's releases.
@@ -96,6 +100,19 @@ void set_python_hooks(PyObject* pack, PyObject* unpack) {
   Py_INCREF(unpack);
   python_pack = pack;
   python_unpack = unpack;
+}
+
+void push_python_hooks(PyObject* unpack) {
+  at::SavedTensorDefaultHooks::lazy_initialize();
+  Py_INCREF(python_pack);
+  Py_INCREF(unpack);
+  at::SavedTensorDefaultHooks::push_hooks({python_pack, python()}, {unpack, python()});
+}
+
+void pop_python_hooks() {
+  auto [pack, unpack] = at::SavedTensorDefaultHooks::pop_hooks();
+  Py_XDECREF(pack.release());
+  Py_XDECREF(unpack.release());
 }
 
 void begin_hooks() {

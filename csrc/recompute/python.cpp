@@ -219,6 +219,22 @@ void bind_hooks(py::module_& module) {
       py::arg("pack"), py::arg("unpack"));
 }
 
+// What torch.autograd.graph.saved_tensors_hooks does, in fewer calls.
+void start_region(std::shared_ptr<Tape> tape, const py::object& unpack) {
+  push_python_hooks(unpack.ptr());
+  try {
+    start_recording(std::move(tape));
+  } catch (...) {
+    pop_python_hooks();
+    throw;
+  }
+}
+
+void stop_region() {
+  if (!stop_recording()) return;
+  pop_python_hooks();
+}
+
 void bind_tape(py::module_& module) {
   py::class_<Policy, std::shared_ptr<Policy>>(module, "TapePolicy")
       .def(py::init([](std::vector<uint8_t> store, bool store_others, std::vector<std::string> names) {
@@ -262,8 +278,8 @@ void bind_tape(py::module_& module) {
           py::arg("nodes"))
       .def("drop", &Tape::drop, py::arg("nodes"))
       .def("__len__", [](const Tape& tape) { return tape.nodes().size(); });
-  module.def("start_recording", &start_recording, py::arg("tape"));
-  module.def("stop_recording", &stop_recording);
+  module.def("start_recording", &start_region, py::arg("tape"), py::arg("unpack"));
+  module.def("stop_recording", &stop_region);
   module.def("hold_idle_recorder", &hold_idle_recorder, py::arg("hold"));
   module.def(
       "note_write",

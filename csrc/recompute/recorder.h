@@ -13,7 +13,8 @@ constexpr c10::DispatchKey kRecording = c10::DispatchKey::TESTING_ONLY_GenericMo
 
 // From now on the operators of the calling thread go to the tape; throws where another one records.
 void start_recording(std::shared_ptr<Tape> tape);
-void stop_recording();
+// False where nothing was recorded.
+bool stop_recording();
 // Operators of the calling thread go the recorder's way, and nothing is recorded: what PyTorch takes for that alone.
 void hold_idle_recorder(bool hold);
 

@@ -48,13 +48,15 @@ void Tape::begin() {
     values_.reserve(64);
     outside_reads_.reserve(64);
   }
-  if (!device_.is_cpu()) stream_ = swap::current_stream(device_);
+  if (device_.is_cpu()) return;
+  guard_ = c10::impl::getDeviceGuardImpl(device_.type());
+  stream_ = current_stream();
 }
 
 Tape::~Tape() {
   nodes_.clear();
   values_.clear();
-  latest_.clear();
+  if (!latest_.empty()) latest_.clear();  // only where the region has not ended
   outside_reads_.clear();
   random_states_.clear();
   Rooms::all().give({std::move(nodes_), std::move(values_), std::move(latest_), std::move(outside_reads_),

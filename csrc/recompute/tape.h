@@ -17,6 +17,7 @@
 #include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
 #include <c10/core/Storage.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/util/flat_hash_map.h>
 
 #include <atomic>
@@ -99,9 +100,19 @@ class Tape : public std::enable_shared_from_this<Tape> {
   void end();
 
   // ---- recording (recorder.cpp)
-  // The next node begins; nothing else is recorded until it ends.
-  void begin_node(const Recipe& recipe, c10::ArrayRef<c10::IValue> inputs);
-  void end_node(c10::ArrayRef<c10::IValue> results);
+  // The next node: opened, given its arguments in order, and begun; closed when the operator has run, given its results
+  // in order, and ended. Nothing else is recorded meanwhile.
+  void open_node(const Recipe& recipe);
+  void add_argument(const at::Tensor& tensor);
+  void add_argument(const std::optional<at::Tensor>& tensor);
+  void add_argument(const c10::IValue& value);
+  void begin_node();
+  void close_node();
+  void add_result(int32_t result, int32_t element, const at::Tensor& tensor);
+  void add_results(int32_t result, const c10::IValue& value);
+  void end_node();
+  // Whether the open node reads that storage, which is not the region's.
+  bool is_given(const c10::Storage& storage) const;
   // The value that the tensor shows, or kNone: nobody's, or one that somebody else may have written.
   ValueIndex find(const at::Tensor& tensor) { return find(plain_storage_on(device_, tensor)); }
   // The same of the tensor's plain storage, or null.
@@ -146,10 +157,9 @@ class Tape : public std::enable_shared_from_this<Tape> {
   };
   class Rooms;
 
-  void add_argument(Node& node, size_t place, const c10::IValue& value);
   at::Tensor add_tensor(Node& node, size_t place, int32_t element, const at::Tensor& tensor);
   at::Tensor add_outside(Argument& argument, const at::Tensor& tensor, const c10::Storage* storage);
-  void refuse_what_it_writes(Node& node, c10::ArrayRef<c10::IValue> inputs);
+  void refuse_what_it_writes(Node& node);
   void keep_what_it_writes(Node& node);
   void keep_old_content(Address storage);
   void keep_what_cannot_run_again(Node& node);
@@ -158,8 +168,8 @@ class Tape : public std::enable_shared_from_this<Tape> {
   void add_collective(const Recipe& recipe, ValueIndex value, const at::Tensor& tensor);
   bool is_as_first_found(Value& value);
   bool is_current(ValueIndex index, const c10::Storage& storage);
-  ValueIndex make_value(NodeIndex node, const at::Tensor& tensor, const c10::Storage& storage);
-  void add_result(Node& node, int32_t result, int32_t element, const at::Tensor& tensor);
+  void make_value(ValueIndex index, NodeIndex node, const at::Tensor& tensor, const c10::Storage& storage);
+  c10::Stream current_stream() const { return guard_->getStream(device_); }
   void add_written(Node& node);
   void apply_policy(Node& node, NodeIndex index);
   void hold(Value& value) const;
@@ -198,6 +208,7 @@ class Tape : public std::enable_shared_from_this<Tape> {
   bool recording_ = false;
   bool settled_ = false;  // counts of readers hold from the end of the region on
   std::optional<c10::Stream> stream_;
+  const c10::impl::DeviceGuardImplInterface* guard_ = nullptr;  // where there is a stream
   Nodes nodes_;
   std::vector<Value> values_;
   ska::flat_hash_map<Address, ValueIndex> latest_;

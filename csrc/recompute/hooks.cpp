@@ -20,7 +20,14 @@ using torch::autograd::Engine;
 
 PyObject* python_pack = nullptr;
 PyObject* python_unpack = nullptr;
+c10::impl::PyInterpreter* python = nullptr;
 std::atomic<Engine*> behind{nullptr};  // PyTorch's own
+
+// PyTorch saves a copy of the variable's body, which it forgets then: it holds that once where it makes it, and once
+// where it calls.
+bool is_made_for_saving(const at::Tensor& tensor) {
+  return tensor.use_count() <= 2 && tensor.unsafeGetTensorImpl()->autograd_meta() == nullptr;
+}
 
 class Hooks final : public torch::autograd::SavedVariableHooks, public Pooled<Hooks> {
  public:
@@ -29,7 +36,7 @@ class Hooks final : public torch::autograd::SavedVariableHooks, public Pooled<Ho
       in_python_ = behind.load()->get_default_saved_variable_hooks();
       return in_python_->call_pack_hook(tensor);
     }
-    pack(packed_, tensor, /*own=*/tensor.use_count() == 1);
+    pack(packed_, tensor, is_made_for_saving(tensor));
   }
 
   at::Tensor call_unpack_hook() override {
@@ -41,17 +48,12 @@ class Hooks final : public torch::autograd::SavedVariableHooks, public Pooled<Ho
   std::unique_ptr<torch::autograd::SavedVariableHooks> in_python_;
 };
 
-c10::impl::PyInterpreter* python() {
-  static c10::impl::PyInterpreter* const own = getPyInterpreter();
-  return own;
-}
-
 // Whether the hooks that the program set last on this thread are the recorder's.
 bool are_innermost() {
   const at::impl::SavedTensorDefaultHooksTLS& state = at::SavedTensorDefaultHooks::get_tls_state();
   if (state.is_tracing || state.stack.empty()) return false;
   const auto& [pack, unpack] = state.stack.top();
-  return pack.ptr(python()) == python_pack && unpack.ptr(python()) == python_unpack;
+  return pack.ptr(python) == python_pack && unpack.ptr(python) == python_unpack;
 }
 
 // The type of a graph's root differs between PyTorch's releases.
@@ -98,6 +100,7 @@ int recorders = 0;
 void set_python_hooks(PyObject* pack, PyObject* unpack) {
   Py_INCREF(pack);  // for ever: their addresses are compared
   Py_INCREF(unpack);
+  python = getPyInterpreter();
   python_pack = pack;
   python_unpack = unpack;
 }
@@ -106,7 +109,7 @@ void push_python_hooks(PyObject* unpack) {
   at::SavedTensorDefaultHooks::lazy_initialize();
   Py_INCREF(python_pack);
   Py_INCREF(unpack);
-  at::SavedTensorDefaultHooks::push_hooks({python_pack, python()}, {unpack, python()});
+  at::SavedTensorDefaultHooks::push_hooks({python_pack, python}, {unpack, python});
 }
 
 void pop_python_hooks() {

@@ -23,12 +23,6 @@ PyObject* python_unpack = nullptr;
 c10::impl::PyInterpreter* python = nullptr;
 std::atomic<Engine*> behind{nullptr};  // PyTorch's own
 
-// PyTorch saves a copy of the variable's body, which it forgets then: it holds that once where it makes it, and once
-// where it calls.
-bool is_made_for_saving(const at::Tensor& tensor) {
-  return tensor.use_count() <= 2 && tensor.unsafeGetTensorImpl()->autograd_meta() == nullptr;
-}
-
 class Hooks final : public torch::autograd::SavedVariableHooks, public Pooled<Hooks> {
  public:
   void call_pack_hook(const at::Tensor& tensor) override {
@@ -36,7 +30,7 @@ class Hooks final : public torch::autograd::SavedVariableHooks, public Pooled<Ho
       in_python_ = behind.load()->get_default_saved_variable_hooks();
       return in_python_->call_pack_hook(tensor);
     }
-    pack(packed_, tensor, is_made_for_saving(tensor));
+    pack(packed_, tensor);
   }
 
   at::Tensor call_unpack_hook() override {

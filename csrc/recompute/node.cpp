@@ -2,8 +2,6 @@
 
 #include <ATen/core/TensorBody.h>
 
-#include <utility>
-
 namespace bayplan::recompute {
 
 Geometry Geometry::of(const at::Tensor& tensor) {
@@ -39,31 +37,6 @@ at::Tensor Geometry::on(const c10::Storage& storage) const {
   const size_t dimensions = all.size() / 2;
   tensor.unsafeGetTensorImpl()->set_sizes_and_strides(all.slice(0, dimensions), all.slice(dimensions), offset);
   return tensor;
-}
-
-namespace {
-
-c10::Storage& storage_in(const at::Tensor& tensor) {
-  // PyTorch's own way in asks first whether the tensor may change: one without history may not.
-  return const_cast<c10::Storage&>(tensor.unsafeGetTensorImpl()->unsafe_storage());
-}
-
-}  // namespace
-
-c10::Storage Look::take(at::Tensor tensor, bool own) {
-  if (!own) {
-    geometry_.set(tensor);
-    return tensor.storage();
-  }
-  body_ = std::move(tensor);
-  return std::exchange(storage_in(body_), c10::Storage());
-}
-
-at::Tensor Look::on(const c10::Storage& storage) {
-  if (!body_.defined()) return geometry_.on(storage);
-  geometry_.set(body_);
-  storage_in(body_) = storage;
-  return std::move(body_);
 }
 
 at::Tensor Node::tensor(size_t index) const {

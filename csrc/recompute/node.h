@@ -30,19 +30,6 @@ struct Geometry {
   at::Tensor on(const c10::Storage& storage) const;
 };
 
-// How a saved tensor looks at its storage: its own body without the storage, for who asks first, and a geometry for who
-// asks again.
-class Look {
- public:
-  // Takes the storage out of the tensor; where the body is not `own`, others go on seeing it there.
-  c10::Storage take(at::Tensor tensor, bool own);
-  at::Tensor on(const c10::Storage& storage);
-
- private:
-  at::Tensor body_;
-  Geometry geometry_;
-};
-
 // A tensor among a node's arguments: which, where, and what of.
 struct Argument {
   uint8_t place = 0;        // the argument

@@ -188,7 +188,7 @@ PyObject* pack_hook(PyObject* wrapped, PyObject* saved) {
   if (object == nullptr) throw python_error();
   new (&object->packed) Packed();
   auto owned = py::reinterpret_steal<py::object>(reinterpret_cast<PyObject*>(object));
-  pack(object->packed, tensor, /*own=*/false);
+  pack(object->packed, tensor);
   return owned.release().ptr();
   END_HANDLE_TH_ERRORS
 }

@@ -142,11 +142,11 @@ void hold_idle_recorder(bool hold) {
   c10::impl::tls_set_dispatch_key_included(kRecording, hold);
 }
 
-void pack(Packed& packed, const at::Tensor& tensor, bool own_body) {
+void pack(Packed& packed, const at::Tensor& tensor) {
   Recording& own = recording();
   const bool recorded = own.tape != nullptr && own.stopped == 0;
   const c10::Storage* storage = recorded ? plain_storage_on(own.tape->device(), tensor) : nullptr;
-  packed.hold(tensor, own_body);
+  packed.hold(tensor);
   if (storage == nullptr) return packed.known();
   ValueIndex value = kNone;
   if (!own.in_operator) {

@@ -18,8 +18,8 @@ bool stop_recording();
 // Operators of the calling thread go the recorder's way, and nothing is recorded: what PyTorch takes for that alone.
 void hold_idle_recorder(bool hold);
 
-// Autograd saves a tensor: `packed` is what it holds in its place. `own`: the tensor was made for that.
-void pack(Packed& packed, const at::Tensor& tensor, bool own);
+// Autograd saves a tensor: `packed` is what it holds in its place.
+void pack(Packed& packed, const at::Tensor& tensor);
 
 // The calling thread's tape; null where none records.
 Tape* recording_tape();

@@ -117,19 +117,19 @@ void Tape::lend(const c10::Storage& storage) const {
   c10::impl::VirtualGuardImpl(device_.type()).recordDataPtrOnStream(storage.data_ptr(), asking);
 }
 
-at::Tensor Tape::take(ValueIndex index, Look& look) {
+at::Tensor Tape::take(ValueIndex index, const Geometry& geometry) {
   const Held held(*this);
   const Value& value = values_[index];
   TORCH_CHECK(is_unchanged(value), "one of the variables needed for gradient computation has been modified by an ",
               "inplace operation: what ", nodes_[value.node].recipe->info->name, " made is at version ",
               value.counter.current_version(), "; expected version ", value.version,
               " instead. Training without a plan says so, too");
-  if (value.shown.has_value()) return look.on(*value.shown);
+  if (value.shown.has_value()) return geometry.on(*value.shown);
   note(Happened::kTake, index);
   if (!value.present.has_value()) have(index, /*demanded=*/true);
   note(Happened::kTaken, index);
   lend(*values_[index].present);
-  return look.on(*values_[index].present);
+  return geometry.on(*values_[index].present);
 }
 
 // Somebody else still holds the storage, and nobody has written it since.

@@ -207,11 +207,12 @@ int64_t Tape::present_bytes() const {
 void Packed::become(std::shared_ptr<Tape> tape, ValueIndex value) {
   tape_ = std::move(tape);
   value_ = value;
-  tape_->save(value_, look_.take(std::move(tensor_), own_));
+  geometry_.set(tensor_);
+  tape_->save(value_, tensor_.storage());
+  tensor_.reset();
 }
 
-void Packed::hold(const at::Tensor& tensor, bool own) {
-  own_ = own;
+void Packed::hold(const at::Tensor& tensor) {
   tensor_ = tensor;
   c10::TensorImpl* body = tensor.unsafeGetTensorImpl();
   if (!body->is_inference()) version_ = body->version_counter().current_version();
@@ -225,7 +226,7 @@ void Packed::resolve(const std::shared_ptr<Tape>& tape) {
 void Packed::leave() { among_->erase(std::find(among_->begin(), among_->end(), this)); }
 
 at::Tensor Packed::unpack() {
-  if (tape_ != nullptr) return tape_->take(value_, look_);
+  if (tape_ != nullptr) return tape_->take(value_, geometry_);
   c10::TensorImpl* body = tensor_.unsafeGetTensorImpl();
   if (body->is_inference()) return tensor_;
   const uint32_t version = body->version_counter().current_version();

@@ -128,7 +128,7 @@ class Tape : public std::enable_shared_from_this<Tape> {
   void save(ValueIndex value, c10::Storage storage);
   // It has let go of one. Where somebody holds the tape's lock, that one sees to it, and nobody waits.
   void unsave(ValueIndex value);
-  at::Tensor take(ValueIndex value, Look& look);
+  at::Tensor take(ValueIndex value, const Geometry& geometry);
 
   // ---- replaying (replay.cpp)
   // Runs these nodes again, in order, where they are wanted and what they read is there; how many ran.
@@ -246,12 +246,10 @@ class Packed {
   Packed(const Packed&) = delete;
   Packed& operator=(const Packed&) = delete;
 
-  // In the place of that tensor; `own`: its body is nobody else's. One of the next three says what of.
-  void hold(const at::Tensor& tensor, bool own);
+  // In the place of that tensor. One of the next three says what of.
+  void hold(const at::Tensor& tensor);
   // It is no value's.
-  void known() {
-    if (!own_) tensor_ = without_history(tensor_);
-  }
+  void known() { tensor_ = without_history(tensor_); }
   void become(std::shared_ptr<Tape> tape, ValueIndex value);
   // It will be known when the operator ends. Autograd may let go of it before, on the thread that runs the operator or
   // while that waits.
@@ -273,9 +271,8 @@ class Packed {
   std::shared_ptr<Tape> tape_;  // null: not a value's, or not known yet
   ValueIndex value_ = kNone;
   uint32_t version_ = 0;  // the tensor's counter then: with hooks PyTorch does not look
-  bool own_ = false;      // the tensor's body is nobody else's
   at::Tensor tensor_;     // while there is no tape
-  Look look_;
+  Geometry geometry_;     // of a value's
 };
 
 }  // namespace bayplan::recompute

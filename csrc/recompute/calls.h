@@ -23,38 +23,83 @@ struct Recording {
   std::shared_ptr<Tape> tape;
   uint64_t number = 0;  // of the tape, among those of the thread
   bool in_operator = false;
-  bool it_writes = false;                           // the operator writes arguments, or may
-  bool observed = false;                            // an observer stands in for the dispatcher
-  std::vector<c10::intrusive_ptr<Packed>> unknown;  // saved while the operator runs, which may be what made them
+  bool it_writes = false;        // the operator writes arguments, or may
+  bool observed = false;         // an observer stands in for the dispatcher
+  std::vector<Packed*> unknown;  // saved while the operator runs, which may be what made them
   int stopped = 0;
 
   bool listens() const { return tape != nullptr && !in_operator && stopped == 0; }
 };
 
-Recording& recording();
+// What was saved in an operator that has ended is told which value it is, if any; not where the tape is gone.
+void now_known(Recording& own, bool tape_is_there);
 
-// The operator begins: the tape's next node.
-void begin_operator(Recording& own, const Recipe& recipe, c10::ArrayRef<c10::IValue> inputs);
+// The calling thread's. An address that needs no making is found in fewer steps than an object that does.
+extern __thread Recording* known_recording;
+Recording& make_recording();
+inline Recording& recording() { return known_recording != nullptr ? *known_recording : make_recording(); }
+
+// The operator begins: the tape's next node, to which `add_arguments` gives what it is called with.
+template <typename AddArguments>
+void begin_operator(Recording& own, const Recipe& recipe, const AddArguments& add_arguments) {
+  own.in_operator = true;  // also for what beginning a node calls
+  own.it_writes = recipe.may_write;
+  try {
+    own.tape->open_node(recipe);
+    add_arguments(*own.tape);
+    own.tape->begin_node();
+  } catch (...) {
+    own.in_operator = false;
+    throw;
+  }
+}
 // The operator of that tape has ended, or thrown: then it has no results, and may have written.
-void end_operator(Recording& own, uint64_t number, c10::ArrayRef<c10::IValue> results);
+template <typename AddResults>
+void end_operator(Recording& own, uint64_t number, const AddResults& add_results) {
+  own.in_operator = false;
+  const bool still_there = own.tape != nullptr && own.number == number;
+  if (still_there) {
+    own.tape->close_node();
+    add_results(*own.tape);
+    own.tape->end_node();
+  }
+  if (!own.unknown.empty()) now_known(own, still_there);
+}
+
+// With arguments, or results, in a list.
+inline auto each_argument(c10::ArrayRef<c10::IValue> inputs) {
+  return [inputs](Tape& tape) {
+    for (const c10::IValue& value : inputs) tape.add_argument(value);
+  };
+}
+inline auto each_result(c10::ArrayRef<c10::IValue> results) {
+  return [results](Tape& tape) {
+    for (size_t place = 0; place < results.size(); ++place)
+      tape.add_results(static_cast<int32_t>(place), results[place]);
+  };
+}
 
 // A call that is a node.
 class Recorded {
  public:
-  Recorded(Recording& own, const Recipe& recipe, c10::ArrayRef<c10::IValue> inputs)
+  template <typename AddArguments>
+  Recorded(Recording& own, const Recipe& recipe, const AddArguments& add_arguments)
       : own_(own), number_(own.number), what_it_calls_(kRecording) {
-    begin_operator(own, recipe, inputs);
+    begin_operator(own, recipe, add_arguments);
   }
   template <typename Operator>
   decltype(auto) call(const Operator& run) {
     try {
       return run();
     } catch (...) {
-      end({});
+      end([](Tape& /*tape*/) {});
       throw;
     }
   }
-  void end(c10::ArrayRef<c10::IValue> results) { end_operator(own_, number_, results); }
+  template <typename AddResults>
+  void end(const AddResults& add_results) {
+    end_operator(own_, number_, add_results);
+  }
 
  private:
   Recording& own_;

@@ -20,19 +20,8 @@ using torch::autograd::Engine;
 
 PyObject* python_pack = nullptr;
 PyObject* python_unpack = nullptr;
+c10::impl::PyInterpreter* python = nullptr;
 std::atomic<Engine*> behind{nullptr};  // PyTorch's own
-
-// Python's lock, which is the tape's; in fewer steps than pybind11's, which knows interpreters, too.
-class Locked {
- public:
-  Locked() : state_(PyGILState_Ensure()) {}
-  ~Locked() { PyGILState_Release(state_); }
-  Locked(const Locked&) = delete;
-  Locked& operator=(const Locked&) = delete;
-
- private:
-  const PyGILState_STATE state_;
-};
 
 class Hooks final : public torch::autograd::SavedVariableHooks, public Pooled<Hooks> {
  public:
@@ -41,24 +30,15 @@ class Hooks final : public torch::autograd::SavedVariableHooks, public Pooled<Ho
       in_python_ = behind.load()->get_default_saved_variable_hooks();
       return in_python_->call_pack_hook(tensor);
     }
-    packed_ = pack(tensor);
+    pack(packed_, tensor);
   }
 
   at::Tensor call_unpack_hook() override {
-    if (in_python_ != nullptr) return in_python_->call_unpack_hook();
-    if (!packed_->is_value()) return packed_->unpack();  // the tape has no part in it
-    const Locked held;
-    return packed_->unpack();
-  }
-
-  ~Hooks() override {
-    if (packed_ == nullptr || !packed_->is_value() || Py_IsInitialized() == 0 || PyGILState_Check() != 0) return;
-    const Locked held;
-    packed_.reset();
+    return in_python_ != nullptr ? in_python_->call_unpack_hook() : packed_.unpack();
   }
 
  private:
-  c10::intrusive_ptr<Packed> packed_;
+  Packed packed_;
   std::unique_ptr<torch::autograd::SavedVariableHooks> in_python_;
 };
 
@@ -67,7 +47,7 @@ bool are_innermost() {
   const at::impl::SavedTensorDefaultHooksTLS& state = at::SavedTensorDefaultHooks::get_tls_state();
   if (state.is_tracing || state.stack.empty()) return false;
   const auto& [pack, unpack] = state.stack.top();
-  return pack.ptr(getPyInterpreter()) == python_pack && unpack.ptr(getPyInterpreter()) == python_unpack;
+  return pack.ptr(python) == python_pack && unpack.ptr(python) == python_unpack;
 }
 
 // The type of a graph's root differs between PyTorch's releases.
@@ -114,8 +94,22 @@ int recorders = 0;
 void set_python_hooks(PyObject* pack, PyObject* unpack) {
   Py_INCREF(pack);  // for ever: their addresses are compared
   Py_INCREF(unpack);
+  python = getPyInterpreter();
   python_pack = pack;
   python_unpack = unpack;
+}
+
+void push_python_hooks(PyObject* unpack) {
+  at::SavedTensorDefaultHooks::lazy_initialize();
+  Py_INCREF(python_pack);
+  Py_INCREF(unpack);
+  at::SavedTensorDefaultHooks::push_hooks({python_pack, python}, {unpack, python});
+}
+
+void pop_python_hooks() {
+  auto [pack, unpack] = at::SavedTensorDefaultHooks::pop_hooks();
+  Py_XDECREF(pack.release());
+  Py_XDECREF(unpack.release());
 }
 
 void begin_hooks() {

@@ -11,6 +11,11 @@ namespace bayplan::recompute {
 // knows by these two objects. They do the same, but for each tensor Python would take its lock five times.
 void set_python_hooks(PyObject* pack, PyObject* unpack);
 
+// Puts them on the calling thread's stack of hooks, with an unpacking one of the region's own, and takes what is on top
+// away again.
+void push_python_hooks(PyObject* unpack);
+void pop_python_hooks();
+
 // A thread begins, or ends, to record.
 void begin_hooks();
 void end_hooks();

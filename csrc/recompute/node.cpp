@@ -2,19 +2,7 @@
 
 #include <ATen/core/TensorBody.h>
 
-#include "profiler/storages.h"
-
 namespace bayplan::recompute {
-
-namespace {
-
-// What a geometry does not tell: quantizers, lists of sizes, what transforms wrap, subclasses.
-constexpr c10::DispatchKeySet kSpecial({c10::DispatchKey::Python, c10::DispatchKey::FuncTorchGradWrapper,
-                                        c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::Functionalize,
-                                        c10::DispatchKey::ZeroTensor, c10::DispatchKey::NestedTensor,
-                                        c10::DispatchKey::Quantized});
-
-}  // namespace
 
 Geometry Geometry::of(const at::Tensor& tensor) {
   Geometry geometry;
@@ -34,11 +22,6 @@ void Geometry::set(const at::Tensor& tensor) {
   offset = tensor.storage_offset();
   dtype = tensor.scalar_type();
   keys = tensor.unsafeGetTensorImpl()->key_set();
-}
-
-const c10::Storage* plain_storage_on(c10::Device device, const at::Tensor& tensor) {
-  if (tensor.unsafeGetTensorImpl()->key_set().has_any(kSpecial)) return nullptr;
-  return storage_on(device, tensor);
 }
 
 at::Tensor without_history(const at::Tensor& tensor) {

@@ -114,8 +114,19 @@ class Nodes {
   size_t count_ = 0;
 };
 
-// The storage of an ordinary tensor on that device: one that its `Geometry` describes wholly. Null for others.
-const c10::Storage* plain_storage_on(c10::Device device, const at::Tensor& tensor);
+// The storage of an ordinary tensor on that device: one that its `Geometry` describes wholly. Null for others: those
+// for which `storage_on` has none, and what a geometry does not tell (quantizers, lists of sizes, what transforms wrap,
+// subclasses). Asked of every tensor, hence in line.
+inline const c10::Storage* plain_storage_on(c10::Device device, const at::Tensor& tensor) {
+  using Key = c10::DispatchKey;
+  constexpr c10::DispatchKeySet kSpecial({Key::Python, Key::FuncTorchGradWrapper, Key::FuncTorchBatched,
+                                          Key::Functionalize, Key::ZeroTensor, Key::NestedTensor, Key::Quantized});
+  const c10::TensorImpl* body = tensor.unsafeGetTensorImpl();
+  const c10::Storage& storage = body->unsafe_storage();
+  const c10::StorageImpl* held = storage.unsafeGetStorageImpl();
+  const bool plain = held != nullptr && held->device() == device && !body->key_set().has_any(kSpecial);
+  return plain && !body->is_wrapped_number() && !held->sym_nbytes().is_symbolic() ? &storage : nullptr;
+}
 
 // The tensor as it is now, without its history: it would hold the graph that holds the tape.
 at::Tensor without_history(const at::Tensor& tensor);

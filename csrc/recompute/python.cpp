@@ -24,6 +24,18 @@ struct NodeView {
   const Node& node() const { return tape->nodes()[index]; }
 };
 
+Tape& tape_of(const NodeView& view) { return *view.tape; }
+Tape& tape_of(Tape& tape) { return tape; }
+
+// The same question, asked while nobody changes the tape.
+template <typename Asked, typename Answer>
+auto held(Answer (*ask)(Asked&)) {
+  return [ask](Asked& asked) -> Answer {
+    const Held lock(tape_of(asked));
+    return ask(asked);
+  };
+}
+
 // The results that it reads, each once: the node that made them, and their place among what it made.
 std::vector<std::pair<NodeIndex, int32_t>> reads_of(const NodeView& view) {
   std::vector<std::pair<NodeIndex, int32_t>> reads;
@@ -82,50 +94,48 @@ int64_t sum(const NodeView& view, const Count& count) {
   return total;
 }
 
+// What it made: of each the bytes, and whether autograd has saved it.
+std::vector<std::pair<int64_t, bool>> made_of(const NodeView& view) {
+  std::vector<std::pair<int64_t, bool>> each;
+  for (const Made& made : view.node().made) {
+    const Value& value = view.tape->values()[made.value];
+    each.emplace_back(value.bytes, value.ever_saved);
+  }
+  return each;
+}
+
 void bind_nodes(py::module_& module) {
+  using View = const NodeView;
   py::class_<NodeView>(module, "TapeNode")
-      .def_property_readonly("name", [](const NodeView& view) { return view.node().recipe->info->name; })
-      .def_property_readonly("inputs", &inputs_of)
-      .def_property_readonly("reads", &reads_of)
-      .def_property_readonly("writes_over", &writes_over)
-      .def_property_readonly("communicates",
-                             [](const NodeView& view) { return view.node().recipe->info->communicates; })
-      .def_property_readonly("random", [](const NodeView& view) { return view.node().recipe->random; })
-      .def_property_readonly("why_stored",
-                             [](const NodeView& view) -> std::optional<std::string> {
+      .def_property_readonly("name", [](View& view) { return view.node().recipe->info->name; })
+      .def_property_readonly("inputs", held<View>(&inputs_of))
+      .def_property_readonly("reads", held<View>(&reads_of))
+      .def_property_readonly("writes_over", held<View>(&writes_over))
+      .def_property_readonly("communicates", [](View& view) { return view.node().recipe->info->communicates; })
+      .def_property_readonly("random", [](View& view) { return view.node().recipe->random; })
+      .def_property_readonly("why_stored", held<View>(+[](View& view) -> std::optional<std::string> {
                                if (view.node().runs_again) return std::nullopt;
                                return view.node().reason;
-                             })
-      .def_property_readonly("stored", [](const NodeView& view) { return view.node().stored != kNothing; })
-      .def_property_readonly("saved",
-                             [](const NodeView& view) {
+                             }))
+      .def_property_readonly("stored", [](View& view) { return view.node().stored != kNothing; })
+      .def_property_readonly("saved", held<View>(+[](View& view) {
                                return sum(view, [](const Value& value) { return value.ever_saved ? 1 : 0; }) > 0;
-                             })
+                             }))
       .def_property_readonly(
-          "bytes", [](const NodeView& view) { return sum(view, [](const Value& value) { return value.bytes; }); })
-      .def_property_readonly("saved_bytes",
-                             [](const NodeView& view) {
+          "bytes", held<View>(+[](View& view) { return sum(view, [](const Value& value) { return value.bytes; }); }))
+      .def_property_readonly("saved_bytes", held<View>(+[](View& view) {
                                return sum(view, [](const Value& value) { return value.ever_saved ? value.bytes : 0; });
-                             })
-      .def_property_readonly("made",
-                             [](const NodeView& view) {
-                               std::vector<std::pair<int64_t, bool>> each;
-                               for (const Made& made : view.node().made) {
-                                 const Value& value = view.tape->values()[made.value];
-                                 each.emplace_back(value.bytes, value.ever_saved);
-                               }
-                               return each;
-                             })
-      .def_property_readonly("present",
-                             [](const NodeView& view) {
+                             }))
+      .def_property_readonly("made", held<View>(&made_of))
+      .def_property_readonly("present", held<View>(+[](View& view) {
                                return sum(view, [](const Value& value) { return value.present.has_value(); }) > 0;
-                             })
-      .def_property_readonly(
-          "needed",
-          [](const NodeView& view) { return sum(view, [](const Value& value) { return value.needed() ? 1 : 0; }) > 0; })
-      .def_property_readonly("time_us", [](const NodeView& view) { return view.tape->time_us(view.node()); })
-      .def_property_readonly("arguments", &arguments_of)
-      .def_property_readonly("results", &results_of);
+                             }))
+      .def_property_readonly("needed", held<View>(+[](View& view) {
+                               return sum(view, [](const Value& value) { return value.needed() ? 1 : 0; }) > 0;
+                             }))
+      .def_property_readonly("time_us", [](View& view) { return view.tape->time_us(view.node()); })
+      .def_property_readonly("arguments", held<View>(&arguments_of))
+      .def_property_readonly("results", held<View>(&results_of));
 }
 
 std::vector<NodeView> nodes_of(const std::shared_ptr<Tape>& tape) {
@@ -137,17 +147,17 @@ std::vector<NodeView> nodes_of(const std::shared_ptr<Tape>& tape) {
 // ---- the hooks on saved tensors: called for each of them, hence without pybind11 ------------------------------------
 
 struct PackedObject {
-  PyObject_HEAD c10::intrusive_ptr<Packed> packed;
+  PyObject_HEAD Packed packed;
 };
 
 void free_packed(PyObject* object) {
-  reinterpret_cast<PackedObject*>(object)->packed.~intrusive_ptr();
+  reinterpret_cast<PackedObject*>(object)->packed.~Packed();
   PyObject_Free(object);
 }
 
 PyObject* where_of(PyObject* object, void* /*closure*/) {
   HANDLE_TH_ERRORS
-  return py::cast(reinterpret_cast<PackedObject*>(object)->packed->where()).release().ptr();
+  return py::cast(reinterpret_cast<PackedObject*>(object)->packed.where()).release().ptr();
   END_HANDLE_TH_ERRORS
 }
 
@@ -174,11 +184,12 @@ PyObject* pack_hook(PyObject* wrapped, PyObject* saved) {
   if (tensor.unsafeGetTensorImpl()->key_set().has(c10::DispatchKey::Python)) {
     return PyObject_CallOneArg(wrapped, saved);
   }
-  auto packed = pack(tensor);
   auto* object = PyObject_New(PackedObject, packed_type());
   if (object == nullptr) throw python_error();
-  new (&object->packed) c10::intrusive_ptr<Packed>(std::move(packed));
-  return reinterpret_cast<PyObject*>(object);
+  new (&object->packed) Packed();
+  auto owned = py::reinterpret_steal<py::object>(reinterpret_cast<PyObject*>(object));
+  pack(object->packed, tensor);
+  return owned.release().ptr();
   END_HANDLE_TH_ERRORS
 }
 
@@ -186,7 +197,7 @@ PyObject* pack_hook(PyObject* wrapped, PyObject* saved) {
 PyObject* unpack_hook(PyObject* wrapped, PyObject* packed) {
   HANDLE_TH_ERRORS
   if (Py_TYPE(packed) != packed_type()) return PyObject_CallOneArg(wrapped, packed);
-  return THPVariable_Wrap(reinterpret_cast<PackedObject*>(packed)->packed->unpack());
+  return THPVariable_Wrap(reinterpret_cast<PackedObject*>(packed)->packed.unpack());
   END_HANDLE_TH_ERRORS
 }
 
@@ -208,6 +219,22 @@ void bind_hooks(py::module_& module) {
       py::arg("pack"), py::arg("unpack"));
 }
 
+// What torch.autograd.graph.saved_tensors_hooks does, in fewer calls.
+void start_region(std::shared_ptr<Tape> tape, const py::object& unpack) {
+  push_python_hooks(unpack.ptr());
+  try {
+    start_recording(std::move(tape));
+  } catch (...) {
+    pop_python_hooks();
+    throw;
+  }
+}
+
+void stop_region() {
+  if (!stop_recording()) return;
+  pop_python_hooks();
+}
+
 void bind_tape(py::module_& module) {
   py::class_<Policy, std::shared_ptr<Policy>>(module, "TapePolicy")
       .def(py::init([](std::vector<uint8_t> store, bool store_others, std::vector<std::string> names) {
@@ -220,23 +247,23 @@ void bind_tape(py::module_& module) {
            }),
            py::arg("device"), py::arg("policy"), py::arg("timed"))
       .def_property_readonly("nodes", &nodes_of)
-      .def_property_readonly("finished", &Tape::finished)
+      .def_property_readonly("finished", held<Tape>(+[](Tape& tape) { return tape.finished(); }))
       .def("tell", &Tape::tell, py::arg("log"))
-      .def_property_readonly("value_bytes",
-                             [](const Tape& tape) {
+      .def_property_readonly("value_bytes", held<Tape>(+[](Tape& tape) {
                                std::vector<int64_t> bytes;
                                for (const Value& value : tape.values()) bytes.push_back(value.bytes);
                                return bytes;
-                             })
+                             }))
       .def(
           "node_of",
           [](Tape& tape, const at::Tensor& tensor) -> std::optional<NodeIndex> {
+            const Held lock(tape);
             const ValueIndex value = tape.find(tensor);
             return value == kNone ? std::nullopt : std::optional<NodeIndex>(tape.values()[value].node);
           },
           py::arg("tensor"))
       .def_property_readonly("diverged_at", &Tape::diverged_at)
-      .def_property_readonly("present_bytes", &Tape::present_bytes)
+      .def_property_readonly("present_bytes", held<Tape>(+[](Tape& tape) { return tape.present_bytes(); }))
       .def_property_readonly("replayed_on_demand", [](const Tape& tape) { return tape.replays().on_demand; })
       .def_property_readonly("replayed_ahead", [](const Tape& tape) { return tape.replays().ahead; })
       .def_property_readonly("left_out", [](const Tape& tape) { return tape.replays().left_out; })
@@ -251,8 +278,8 @@ void bind_tape(py::module_& module) {
           py::arg("nodes"))
       .def("drop", &Tape::drop, py::arg("nodes"))
       .def("__len__", [](const Tape& tape) { return tape.nodes().size(); });
-  module.def("start_recording", &start_recording, py::arg("tape"));
-  module.def("stop_recording", &stop_recording);
+  module.def("start_recording", &start_region, py::arg("tape"), py::arg("unpack"));
+  module.def("stop_recording", &stop_region);
   module.def("hold_idle_recorder", &hold_idle_recorder, py::arg("hold"));
   module.def(
       "note_write",

@@ -84,13 +84,6 @@ const Recipe* make_recipe(const OperatorInfo& info) {
 
 namespace {
 
-// Tensors that stand for others: DTensor and other subclasses, what functorch's transforms wrap, fake tensors.
-bool stands_for_another(const at::Tensor& tensor) {
-  constexpr c10::DispatchKeySet kWrapped({c10::DispatchKey::Python, c10::DispatchKey::FuncTorchGradWrapper,
-                                          c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::Functionalize});
-  return tensor.unsafeGetTensorImpl()->key_set().has_any(kWrapped);
-}
-
 bool is_cast_for(const Recipe& recipe, c10::DeviceType device) {
   if (!at::autocast::is_autocast_enabled(device)) return false;
   const c10::DispatchKey key = at::autocast::get_autocast_dispatch_key_from_device_type(device);
@@ -120,11 +113,9 @@ const Recipe* recipe_of(const OperatorInfo* info) {
 
 }  // namespace
 
-bool Recipe::is_composite(c10::Device device) const {
-  auto& known = composite_[static_cast<size_t>(device.type())];
-  if (const int8_t answer = known.load(std::memory_order_relaxed)) return answer > 0;
+bool Recipe::find_composite(c10::Device device) const {
   const bool composite = calls_others_only(*op, device);
-  known.store(composite ? 1 : -1, std::memory_order_relaxed);
+  composite_[static_cast<size_t>(device.type())].store(composite ? 1 : -1, std::memory_order_relaxed);
   return composite;
 }
 

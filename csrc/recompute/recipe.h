@@ -44,9 +44,14 @@ struct Recipe {
   bool opens_window = false;               // waits for a collective: what comes before it runs beside the collective
 
   // PyTorch derives such an operator's gradient on that kind of device from those of the operators that it calls.
-  bool is_composite(c10::Device device) const;
+  bool is_composite(c10::Device device) const {
+    const int8_t answer = composite_[static_cast<size_t>(device.type())].load(std::memory_order_relaxed);
+    return answer == 0 ? find_composite(device) : answer > 0;
+  }
 
  private:
+  bool find_composite(c10::Device device) const;
+
   mutable std::array<std::atomic<int8_t>, c10::COMPILE_TIME_MAX_DEVICE_TYPES> composite_{};  // 0: not asked yet
 };
 
@@ -60,6 +65,13 @@ const Recipe* make_recipe(const OperatorInfo& info);
 // Whether the call is recorded as what it calls: composite operators, such as autocast casts for, tensor subclasses
 // (DTensor), and tensors that transforms wrap.
 bool is_transparent(const Recipe& recipe, c10::ArrayRef<c10::IValue> inputs, c10::Device device);
+
+// Tensors that stand for others: DTensor and other subclasses, what functorch's transforms wrap, fake tensors.
+inline bool stands_for_another(const at::Tensor& tensor) {
+  constexpr c10::DispatchKeySet kWrapped({c10::DispatchKey::Python, c10::DispatchKey::FuncTorchGradWrapper,
+                                          c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::Functionalize});
+  return tensor.unsafeGetTensorImpl()->key_set().has_any(kWrapped);
+}
 
 // Whether a tensor among them is a subclass's, which Python takes apart.
 bool has_subclass(c10::ArrayRef<c10::IValue> inputs);

@@ -8,27 +8,18 @@
 
 namespace bayplan::recompute {
 
-Recording& recording() {
+__thread Recording* known_recording = nullptr;
+
+Recording& make_recording() {
   thread_local Recording own;
+  known_recording = &own;
   return own;
 }
 
-void begin_operator(Recording& own, const Recipe& recipe, c10::ArrayRef<c10::IValue> inputs) {
-  own.in_operator = true;  // also for what beginning a node calls
-  own.it_writes = recipe.may_write;
-  try {
-    own.tape->begin_node(recipe, inputs);
-  } catch (...) {
-    own.in_operator = false;
-    throw;
-  }
-}
-
-void end_operator(Recording& own, uint64_t number, c10::ArrayRef<c10::IValue> results) {
-  own.in_operator = false;
-  if (own.tape != nullptr && own.number == number) {
-    own.tape->end_node(results);
-    for (const auto& packed : own.unknown) packed->resolve(own.tape);
+void now_known(Recording& own, bool tape_is_there) {
+  for (Packed* packed : own.unknown) {
+    if (tape_is_there) packed->resolve(own.tape);
+    packed->wait_no_more();
   }
   own.unknown.clear();
 }
@@ -47,13 +38,13 @@ std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& frame) {
   const Recipe* recipe = find_recipe(frame);
   if (recipe == nullptr || is_transparent(*recipe, frame.inputs(), own.tape->device())) return nullptr;
   auto open = std::make_unique<OpenNode>(own.number);
-  begin_operator(own, *recipe, frame.inputs());
+  begin_operator(own, *recipe, each_argument(frame.inputs()));
   return open;
 }
 
 void on_end(const at::RecordFunction& frame, at::ObserverContext* context) {
   if (context == nullptr) return;
-  end_operator(recording(), static_cast<OpenNode*>(context)->number, frame.outputs());
+  end_operator(recording(), static_cast<OpenNode*>(context)->number, each_result(frame.outputs()));
 }
 
 void on_call(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
@@ -70,9 +61,9 @@ void on_call(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit
     const TakenApart apart(own, inputs);
     return run();
   }
-  Recorded recorded(own, *recipe, inputs);
+  Recorded recorded(own, *recipe, each_argument(inputs));
   recorded.call(run);
-  recorded.end(torch::jit::last(*stack, schema.returns().size()));
+  recorded.end(each_result(torch::jit::last(*stack, schema.returns().size())));
 }
 
 // Once a process, before the first recording.
@@ -132,16 +123,17 @@ void start_recording(std::shared_ptr<Tape> tape) {
   c10::impl::tls_set_dispatch_key_included(kRecording, true);
 }
 
-void stop_recording() {
+bool stop_recording() {
   Recording& own = recording();
-  if (own.tape == nullptr) return;
+  if (own.tape == nullptr) return false;
   c10::impl::tls_set_dispatch_key_included(kRecording, false);
   end_hooks();
   own.in_operator = false;
-  own.unknown.clear();
+  now_known(own, /*tape_is_there=*/false);
   const std::shared_ptr<Tape> tape = std::move(own.tape);
   own.tape = nullptr;
   tape->end();
+  return true;
 }
 
 void hold_idle_recorder(bool hold) {
@@ -150,21 +142,21 @@ void hold_idle_recorder(bool hold) {
   c10::impl::tls_set_dispatch_key_included(kRecording, hold);
 }
 
-c10::intrusive_ptr<Packed> pack(const at::Tensor& tensor) {
+void pack(Packed& packed, const at::Tensor& tensor) {
   Recording& own = recording();
   const bool recorded = own.tape != nullptr && own.stopped == 0;
   const c10::Storage* storage = recorded ? plain_storage_on(own.tape->device(), tensor) : nullptr;
-  if (storage == nullptr) return c10::make_intrusive<Packed>(tensor, /*known=*/true);
+  packed.hold(tensor);
+  if (storage == nullptr) return packed.known();
   ValueIndex value = kNone;
   if (!own.in_operator) {
     value = own.tape->find(storage);
   } else if (!own.it_writes) {
     value = own.tape->look_up(storage);
   }
-  if (value != kNone) return c10::make_intrusive<Packed>(own.tape, value, tensor);
-  auto packed = c10::make_intrusive<Packed>(tensor, /*known=*/!own.in_operator);
-  if (own.in_operator) own.unknown.push_back(packed);  // the operator may be the one that makes it
-  return packed;
+  if (value != kNone) return packed.become(own.tape, value);
+  if (!own.in_operator || (!own.it_writes && own.tape->is_given(*storage))) return packed.known();
+  packed.wait_among(own.unknown);  // the operator may be the one that makes it
 }
 
 }  // namespace bayplan::recompute

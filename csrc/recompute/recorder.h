@@ -13,12 +13,13 @@ constexpr c10::DispatchKey kRecording = c10::DispatchKey::TESTING_ONLY_GenericMo
 
 // From now on the operators of the calling thread go to the tape; throws where another one records.
 void start_recording(std::shared_ptr<Tape> tape);
-void stop_recording();
+// False where nothing was recorded.
+bool stop_recording();
 // Operators of the calling thread go the recorder's way, and nothing is recorded: what PyTorch takes for that alone.
 void hold_idle_recorder(bool hold);
 
-// Autograd saves a tensor: what it holds in its place, or null where it holds the tensor itself.
-c10::intrusive_ptr<Packed> pack(const at::Tensor& tensor);
+// Autograd saves a tensor: `packed` is what it holds in its place.
+void pack(Packed& packed, const at::Tensor& tensor);
 
 // The calling thread's tape; null where none records.
 Tape* recording_tape();

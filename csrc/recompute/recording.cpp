@@ -50,37 +50,55 @@ void for_each_element(const c10::IValue& value, const Visit& visit) {  // visit(
 
 }  // namespace
 
-void Tape::begin_node(const Recipe& recipe, c10::ArrayRef<c10::IValue> inputs) {
+void Tape::open_node(const Recipe& recipe) {
   note(Happened::kNode, static_cast<NodeIndex>(nodes_.size()));
   Node& node = nodes_.next();
   node.recipe = &recipe;
   node.gradients = c10::GradMode::is_enabled();
-  node.arguments.resize(inputs.size());
-  for (size_t place = 0; place < inputs.size(); ++place) add_argument(node, place, inputs[place]);
-  if (recipe.may_write) refuse_what_it_writes(node, inputs);
-  if (stream_.has_value() && swap::current_stream(device_).id() != stream_->id()) {
+}
+
+void Tape::begin_node() {
+  Node& node = nodes_.open();
+  const Recipe& recipe = *node.recipe;
+  if (recipe.may_write) refuse_what_it_writes(node);
+  if (stream_.has_value() && current_stream().id() != stream_->id()) {
     node.refuse("it runs on another stream than the region began on");
   }
   if (recipe.may_write) {
     keep_what_cannot_run_again(node);
     keep_what_it_writes(node);
   }
-  if (recipe.random && draws(recipe, inputs)) {
+  if (recipe.random && draws(recipe, node.arguments)) {
     node.random_state = static_cast<int32_t>(random_states_.size());
-    random_states_.emplace_back(generator_of(inputs, device_));
+    random_states_.emplace_back(generator_of(node.arguments, device_));
   }
   if (timed_ && stream_.has_value()) node.begin_mark = marks_.mark(*stream_);
   if (timed_) node.begin_ns = host_ns();
 }
 
-void Tape::add_argument(Node& node, size_t place, const c10::IValue& value) {
-  c10::IValue& own_value = node.arguments[place];
-  if (value.isTensor()) {
-    if (!value.toTensor().defined()) {
-      own_value = value;
-    } else if (at::Tensor kept = add_tensor(node, place, kNone, value.toTensor()); kept.defined()) {
-      own_value = std::move(kept);
-    }
+void Tape::add_argument(const at::Tensor& tensor) {
+  Node& node = nodes_.open();
+  const size_t place = node.arguments.size();
+  c10::IValue& own = node.arguments.emplace_back();
+  if (!tensor.defined()) {
+    own = tensor;
+  } else if (at::Tensor kept = add_tensor(node, place, kNone, tensor); kept.defined()) {
+    own = std::move(kept);
+  }
+}
+
+void Tape::add_argument(const std::optional<at::Tensor>& tensor) {
+  if (tensor.has_value()) return add_argument(*tensor);
+  nodes_.open().arguments.emplace_back();
+}
+
+void Tape::add_argument(const c10::IValue& value) {
+  if (value.isTensor()) return add_argument(value.toTensor());
+  Node& node = nodes_.open();
+  const size_t place = node.arguments.size();
+  c10::IValue& own_value = node.arguments.emplace_back();
+  if (!value.isPtrType()) {
+    own_value = value;
   } else if (value.isTensorList()) {  // a list of its own: the caller's is not the tape's to change
     c10::List<at::Tensor> own;
     int32_t element = 0;
@@ -123,9 +141,9 @@ at::Tensor Tape::add_tensor(Node& node, size_t place, int32_t element, const at:
   return add_outside(argument, tensor, storage);
 }
 
-void Tape::refuse_what_it_writes(Node& node, c10::ArrayRef<c10::IValue> inputs) {
+void Tape::refuse_what_it_writes(Node& node) {
   const Recipe& recipe = *node.recipe;
-  const bool secretly = !recipe.secretly_if.has_value() || is_true(inputs, *recipe.secretly_if);
+  const bool secretly = !recipe.secretly_if.has_value() || is_true(node.arguments, *recipe.secretly_if);
   for (Argument& argument : node.tensors) {
     if (!secretly || !recipe.secret_writes.has(argument.place)) continue;
     argument.secret = argument.value == kNone;
@@ -137,19 +155,23 @@ void Tape::refuse_what_it_writes(Node& node, c10::ArrayRef<c10::IValue> inputs) 
   if (recipe.communicates_in_place) node.refuse("it communicates in place");
 }
 
-void Tape::end_node(c10::ArrayRef<c10::IValue> results) {
-  const auto index = static_cast<NodeIndex>(nodes_.size());
+void Tape::close_node() {
   Node& own = nodes_.open();
   if (timed_) own.end_ns = host_ns();
   if (timed_ && stream_.has_value()) own.end_mark = marks_.mark(*stream_);
   nodes_.add();
-  for (size_t result = 0; result < results.size(); ++result) {
-    for_each_element(results[result], [&](int32_t element, const at::Tensor& tensor) {
-      add_result(own, static_cast<int32_t>(result), element, tensor);
-    });
-  }
+}
+
+void Tape::add_results(int32_t result, const c10::IValue& value) {
+  for_each_element(value, [&](int32_t element, const at::Tensor& tensor) { add_result(result, element, tensor); });
+}
+
+void Tape::end_node() {
+  const auto index = static_cast<NodeIndex>(nodes_.size() - 1);
+  Node& own = nodes_.back();
   if (own.recipe->may_write) add_written(own);
   for (const Argument& argument : own.tensors) {  // a writer that told nobody
+    if (!own.recipe->secret_writes.any()) break;
     if (!own.recipe->secret_writes.has(argument.place) || argument.value == kNone) continue;
     if (const auto held = values_[argument.value].storage.lock()) written_by_others(c10::Storage(held));
   }
@@ -162,16 +184,28 @@ void Tape::end_node(c10::ArrayRef<c10::IValue> results) {
   nodes_.take_back();
 }
 
-void Tape::add_result(Node& node, int32_t result, int32_t element, const at::Tensor& tensor) {
+void Tape::add_result(int32_t result, int32_t element, const at::Tensor& tensor) {
   // A subclass (a collective's result that nobody has waited for) has a storage without bytes; its tensor is seen
   // inside.
   const c10::Storage* storage = plain_storage_on(device_, tensor);
-  if (storage == nullptr || storage->nbytes() == 0 || latest_.count(storage->unsafeGetStorageImpl()) > 0) return;
+  if (storage == nullptr || storage->nbytes() == 0) return;
+  const Address address = storage->unsafeGetStorageImpl();
   const auto index = static_cast<NodeIndex>(nodes_.size() - 1);
   for (auto read = outside_reads_.rbegin(); read != outside_reads_.rend() && read->node == index; ++read) {
-    if (read->storage == storage->unsafeGetStorageImpl()) return;
+    if (read->storage == address) return;
   }
-  node.made.push_back({make_value(index, tensor, *storage), result, element, 0});
+  const auto value = static_cast<ValueIndex>(values_.size());
+  if (!latest_.emplace(address, value).second) return;
+  make_value(value, index, tensor, *storage);
+  nodes_.back().made.push_back({value, result, element, 0});
+}
+
+bool Tape::is_given(const c10::Storage& storage) const {
+  const auto index = static_cast<NodeIndex>(nodes_.size());
+  for (auto read = outside_reads_.rbegin(); read != outside_reads_.rend() && read->node == index; ++read) {
+    if (read->storage == storage.unsafeGetStorageImpl()) return true;
+  }
+  return false;
 }
 
 void Tape::add_written(Node& node) {
@@ -198,8 +232,7 @@ void Tape::add_written(Node& node) {
   }
 }
 
-ValueIndex Tape::make_value(NodeIndex node, const at::Tensor& tensor, const c10::Storage& storage) {
-  const auto index = static_cast<ValueIndex>(values_.size());
+void Tape::make_value(ValueIndex index, NodeIndex node, const at::Tensor& tensor, const c10::Storage& storage) {
   Value& value = values_.emplace_back(node, storage);
   c10::TensorImpl* body = tensor.unsafeGetTensorImpl();
   value.counted = !body->is_inference();
@@ -207,9 +240,7 @@ ValueIndex Tape::make_value(NodeIndex node, const at::Tensor& tensor, const c10:
     value.counter = body->version_counter();
     value.version = value.counter.current_version();
   }
-  latest_[storage.unsafeGetStorageImpl()] = index;
   if (log_ != nullptr) log_->follow(log_number_, index, storage);
-  return index;
 }
 
 void Tape::apply_policy(Node& node, NodeIndex index) {

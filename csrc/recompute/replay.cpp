@@ -118,6 +118,7 @@ void Tape::lend(const c10::Storage& storage) const {
 }
 
 at::Tensor Tape::take(ValueIndex index, const Geometry& geometry) {
+  const Held held(*this);
   const Value& value = values_[index];
   TORCH_CHECK(is_unchanged(value), "one of the variables needed for gradient computation has been modified by an ",
               "inplace operation: what ", nodes_[value.node].recipe->info->name, " made is at version ",
@@ -175,6 +176,7 @@ void Tape::have(ValueIndex wanted, bool demanded) {
 }
 
 int64_t Tape::replay(const std::vector<NodeIndex>& nodes) {
+  const Held held(*this);
   int64_t ran = 0;
   for (const NodeIndex index : nodes) {
     TORCH_CHECK_INDEX(index >= 0 && static_cast<size_t>(index) < nodes_.size(), "node ", index, " of a tape of ",
@@ -202,6 +204,7 @@ int64_t Tape::replay(const std::vector<NodeIndex>& nodes) {
 }
 
 void Tape::drop(const std::vector<NodeIndex>& nodes) {
+  const Held held(*this);
   for (const NodeIndex index : nodes) {
     const Node& node = nodes_.at(static_cast<size_t>(index));
     if (node.closed || !node.runs_again || changed_argument(node).has_value()) continue;

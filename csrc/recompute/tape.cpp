@@ -48,13 +48,15 @@ void Tape::begin() {
     values_.reserve(64);
     outside_reads_.reserve(64);
   }
-  if (!device_.is_cpu()) stream_ = swap::current_stream(device_);
+  if (device_.is_cpu()) return;
+  guard_ = c10::impl::getDeviceGuardImpl(device_.type());
+  stream_ = current_stream();
 }
 
 Tape::~Tape() {
   nodes_.clear();
   values_.clear();
-  latest_.clear();
+  if (!latest_.empty()) latest_.clear();  // only where the region has not ended
   outside_reads_.clear();
   random_states_.clear();
   Rooms::all().give({std::move(nodes_), std::move(values_), std::move(latest_), std::move(outside_reads_),
@@ -90,16 +92,50 @@ void Tape::end() {
   note(Happened::kEnd, kNone);
 }
 
-void Tape::save(ValueIndex index) {
+void Tape::save(ValueIndex index, c10::Storage storage) {
   Value& value = values_[index];
   value.ever_saved = true;
   ++value.saved;
-  if (nodes_[value.node].stored != kNothing) hold(value);
+  if (nodes_[value.node].stored != kNothing && !value.present.has_value() && value.latest) {
+    value.present = std::move(storage);
+  }
   if (settled_ && value.saved == 1 && value.readers == 0) need_more(index);
   note(Happened::kSave, index);
 }
 
 void Tape::unsave(ValueIndex index) {
+  if (lock_.try_lock()) {
+    no_longer_saved(index);
+    return unlock();
+  }
+  {
+    const std::lock_guard<std::mutex> lock(due_mutex_);
+    due_.push_back(index);
+    any_due_ = true;
+  }
+  unsave_what_is_due();
+}
+
+// Who finds the lock taken says so before trying again, and who held it looks after letting go: one of the two sees it.
+void Tape::unlock() {
+  lock_.unlock();
+  if (any_due_) unsave_what_is_due();
+}
+
+void Tape::unsave_what_is_due() {
+  while (any_due_ && lock_.try_lock()) {
+    std::vector<ValueIndex> due;
+    {
+      const std::lock_guard<std::mutex> lock(due_mutex_);
+      due.swap(due_);
+      any_due_ = false;
+    }
+    for (const ValueIndex index : due) no_longer_saved(index);
+    lock_.unlock();
+  }
+}
+
+void Tape::no_longer_saved(ValueIndex index) {
   Value& value = values_[index];
   --value.saved;
   if (value.saved == 0) value.shown.reset();
@@ -168,47 +204,41 @@ int64_t Tape::present_bytes() const {
   return bytes;
 }
 
-Packed::Packed(std::shared_ptr<Tape> tape, ValueIndex value, const at::Tensor& tensor)
-    : tape_(std::move(tape)), value_(value), geometry_(Geometry::of(tensor)) {
-  tape_->save(value_);
+void Packed::become(std::shared_ptr<Tape> tape, ValueIndex value) {
+  tape_ = std::move(tape);
+  value_ = value;
+  geometry_.set(tensor_);
+  tape_->save(value_, tensor_.storage());
+  tensor_.reset();
 }
 
-Packed::~Packed() {
-  if (tape_ != nullptr) tape_->unsave(value_);
-}
-
-Packed::Packed(const at::Tensor& tensor, bool known) : tensor_(known ? without_history(tensor) : tensor) {
+void Packed::hold(const at::Tensor& tensor) {
+  tensor_ = tensor;
   c10::TensorImpl* body = tensor.unsafeGetTensorImpl();
   if (!body->is_inference()) version_ = body->version_counter().current_version();
 }
 
 void Packed::resolve(const std::shared_ptr<Tape>& tape) {
-  if (tape_ != nullptr || !tensor_.has_value()) return;
-  const ValueIndex value = tape->find(*tensor_);
-  if (value == kNone) {
-    tensor_ = without_history(*tensor_);
-    return;
-  }
-  geometry_ = Geometry::of(*tensor_);
-  value_ = value;
-  tape_ = tape;
-  tape_->save(value_);
-  tensor_.reset();
+  if (const ValueIndex value = tape->find(tensor_); value != kNone) return become(tape, value);
+  known();
 }
 
-at::Tensor Packed::unpack() const {
+void Packed::leave() { among_->erase(std::find(among_->begin(), among_->end(), this)); }
+
+at::Tensor Packed::unpack() {
   if (tape_ != nullptr) return tape_->take(value_, geometry_);
-  c10::TensorImpl* body = tensor_->unsafeGetTensorImpl();
-  if (body->is_inference()) return *tensor_;
+  c10::TensorImpl* body = tensor_.unsafeGetTensorImpl();
+  if (body->is_inference()) return tensor_;
   const uint32_t version = body->version_counter().current_version();
   TORCH_CHECK(version == version_, "one of the variables needed for gradient computation has been modified by an ",
-              "inplace operation: [", tensor_->toString(), " ", tensor_->sizes(), "] is at version ", version,
+              "inplace operation: [", tensor_.toString(), " ", tensor_.sizes(), "] is at version ", version,
               "; expected version ", version_, " instead. Training without a plan says so, too");
-  return *tensor_;
+  return tensor_;
 }
 
 std::optional<std::pair<NodeIndex, int32_t>> Packed::where() const {
   if (tape_ == nullptr) return std::nullopt;
+  const Held held(*tape_);
   const NodeIndex maker = tape_->values()[value_].node;
   const std::vector<Made>& made = tape_->nodes()[maker].made;
   const auto it = std::find_if(made.begin(), made.end(), [&](const Made& one) { return one.value == value_; });

@@ -10,26 +10,29 @@
 // Running a node again gives the same bits: the same kernel on the same arguments, below autograd and autocast, with
 // the random numbers that it drew. What the tape cannot tell apart from a writer that it did not see, it stores.
 //
-// The tape's lock is Python's: packing, unpacking and replaying hold it. Recording does not: a tape that records is its
-// thread's alone.
+// A tape's lock is its own (lock.h): unpacking, replaying and whatever Python asks hold it. Recording does not: a tape
+// that records is its thread's alone.
 #pragma once
 
 #include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
 #include <c10/core/Storage.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/util/flat_hash_map.h>
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "follow/tape.h"
+#include "recompute/lock.h"
 #include "recompute/memory.h"
 #include "recompute/node.h"
-#include "recompute/pooled.h"
 #include "recompute/random.h"
 
 namespace bayplan::recompute {
@@ -97,9 +100,19 @@ class Tape : public std::enable_shared_from_this<Tape> {
   void end();
 
   // ---- recording (recorder.cpp)
-  // The next node begins; nothing else is recorded until it ends.
-  void begin_node(const Recipe& recipe, c10::ArrayRef<c10::IValue> inputs);
-  void end_node(c10::ArrayRef<c10::IValue> results);
+  // The next node: opened, given its arguments in order, and begun; closed when the operator has run, given its results
+  // in order, and ended. Nothing else is recorded meanwhile.
+  void open_node(const Recipe& recipe);
+  void add_argument(const at::Tensor& tensor);
+  void add_argument(const std::optional<at::Tensor>& tensor);
+  void add_argument(const c10::IValue& value);
+  void begin_node();
+  void close_node();
+  void add_result(int32_t result, int32_t element, const at::Tensor& tensor);
+  void add_results(int32_t result, const c10::IValue& value);
+  void end_node();
+  // Whether the open node reads that storage, which is not the region's.
+  bool is_given(const c10::Storage& storage) const;
   // The value that the tensor shows, or kNone: nobody's, or one that somebody else may have written.
   ValueIndex find(const at::Tensor& tensor) { return find(plain_storage_on(device_, tensor)); }
   // The same of the tensor's plain storage, or null.
@@ -111,7 +124,9 @@ class Tape : public std::enable_shared_from_this<Tape> {
   void begin_write(const at::Tensor& tensor, const std::string& name = "");
 
   // ---- what autograd saved
-  void save(ValueIndex value);
+  // Autograd has saved a tensor of the value; `storage` is the value's.
+  void save(ValueIndex value, c10::Storage storage);
+  // It has let go of one. Where somebody holds the tape's lock, that one sees to it, and nobody waits.
   void unsave(ValueIndex value);
   at::Tensor take(ValueIndex value, const Geometry& geometry);
 
@@ -142,10 +157,9 @@ class Tape : public std::enable_shared_from_this<Tape> {
   };
   class Rooms;
 
-  void add_argument(Node& node, size_t place, const c10::IValue& value);
   at::Tensor add_tensor(Node& node, size_t place, int32_t element, const at::Tensor& tensor);
   at::Tensor add_outside(Argument& argument, const at::Tensor& tensor, const c10::Storage* storage);
-  void refuse_what_it_writes(Node& node, c10::ArrayRef<c10::IValue> inputs);
+  void refuse_what_it_writes(Node& node);
   void keep_what_it_writes(Node& node);
   void keep_old_content(Address storage);
   void keep_what_cannot_run_again(Node& node);
@@ -154,8 +168,8 @@ class Tape : public std::enable_shared_from_this<Tape> {
   void add_collective(const Recipe& recipe, ValueIndex value, const at::Tensor& tensor);
   bool is_as_first_found(Value& value);
   bool is_current(ValueIndex index, const c10::Storage& storage);
-  ValueIndex make_value(NodeIndex node, const at::Tensor& tensor, const c10::Storage& storage);
-  void add_result(Node& node, int32_t result, int32_t element, const at::Tensor& tensor);
+  void make_value(ValueIndex index, NodeIndex node, const at::Tensor& tensor, const c10::Storage& storage);
+  c10::Stream current_stream() const { return guard_->getStream(device_); }
   void add_written(Node& node);
   void apply_policy(Node& node, NodeIndex index);
   void hold(Value& value) const;
@@ -166,6 +180,11 @@ class Tape : public std::enable_shared_from_this<Tape> {
   void note(Happened what, int32_t index) const {
     if (log_ != nullptr) log_->note(log_number_, what, index);
   }
+
+  friend class Held;
+  void unlock();
+  void unsave_what_is_due();
+  void no_longer_saved(ValueIndex value);
 
   bool adopt(Value& value);
   void lend(const c10::Storage& storage) const;
@@ -179,12 +198,17 @@ class Tape : public std::enable_shared_from_this<Tape> {
   void update(NodeIndex index);
   void settle();
 
+  TapeLock lock_;
+  std::atomic<bool> any_due_{false};
+  std::mutex due_mutex_;         // nobody takes another lock under it
+  std::vector<ValueIndex> due_;  // of which autograd let go while somebody held the lock
   const c10::Device device_;
   const std::shared_ptr<const Policy> policy_;
   const bool timed_;
   bool recording_ = false;
   bool settled_ = false;  // counts of readers hold from the end of the region on
   std::optional<c10::Stream> stream_;
+  const c10::impl::DeviceGuardImplInterface* guard_ = nullptr;  // where there is a stream
   Nodes nodes_;
   std::vector<Value> values_;
   ska::flat_hash_map<Address, ValueIndex> latest_;
@@ -199,29 +223,56 @@ class Tape : public std::enable_shared_from_this<Tape> {
   int32_t log_number_ = MemoryLog::kNobody;
 };
 
-// What autograd holds in the place of a tensor.
-class Packed final : public c10::intrusive_ptr_target, public Pooled<Packed> {
+// While one lives, its thread holds the tape's lock.
+class Held {
  public:
-  // Of a tensor that is not a value, or, if somebody will `resolve` it, of which it is not known yet.
-  Packed(const at::Tensor& tensor, bool known);
-  Packed(std::shared_ptr<Tape> tape, ValueIndex value, const at::Tensor& tensor);
-  ~Packed() override;
+  explicit Held(Tape& tape) : tape_(tape) { tape_.lock_.lock(); }
+  ~Held() { tape_.unlock(); }
+  Held(const Held&) = delete;
+  Held& operator=(const Held&) = delete;
+
+ private:
+  Tape& tape_;
+};
+
+// What autograd holds in the place of a tensor.
+class Packed {
+ public:
+  Packed() = default;
+  ~Packed() {
+    if (among_ != nullptr) leave();
+    if (tape_ != nullptr) tape_->unsave(value_);
+  }
   Packed(const Packed&) = delete;
   Packed& operator=(const Packed&) = delete;
 
+  // In the place of that tensor. One of the next three says what of.
+  void hold(const at::Tensor& tensor);
+  // It is no value's.
+  void known() { tensor_ = without_history(tensor_); }
+  void become(std::shared_ptr<Tape> tape, ValueIndex value);
+  // It will be known when the operator ends. Autograd may let go of it before, on the thread that runs the operator or
+  // while that waits.
+  void wait_among(std::vector<Packed*>& others) {
+    others.push_back(this);
+    among_ = &others;
+  }
+  void wait_no_more() { among_ = nullptr; }
   // The operator that saved the tensor has ended: now it is known what made it.
   void resolve(const std::shared_ptr<Tape>& tape);
-  at::Tensor unpack() const;
-  bool is_value() const { return tape_ != nullptr; }
+  at::Tensor unpack();
   // Which value it is: the node that made it, and its place among what that made.
   std::optional<std::pair<NodeIndex, int32_t>> where() const;
 
  private:
-  std::shared_ptr<Tape> tape_;
+  void leave();
+
+  std::vector<Packed*>* among_ = nullptr;
+  std::shared_ptr<Tape> tape_;  // null: not a value's, or not known yet
   ValueIndex value_ = kNone;
-  Geometry geometry_;
-  std::optional<at::Tensor> tensor_;  // not a value's, or not known yet
-  uint32_t version_ = 0;              // its counter then: with hooks PyTorch does not look
+  uint32_t version_ = 0;  // the tensor's counter then: with hooks PyTorch does not look
+  at::Tensor tensor_;     // while there is no tape
+  Geometry geometry_;     // of a value's
 };
 
 }  // namespace bayplan::recompute

@@ -53,6 +53,9 @@
 #include <ATen/ops/tanh_ops.h>
 #include <ATen/ops/where_ops.h>
 
+#include <ATen/core/IListRef.h>
+
+#include <algorithm>
 #include <array>
 #include <optional>
 #include <tuple>
@@ -92,15 +95,47 @@ class Borrowed {
   std::array<c10::IValue, sizeof...(Types)> values_;
 };
 
-// What an operator returned, as such a list.
+// Whether an argument is a tensor that stands for another, or has one in it.
+template <typename Type>
+bool stands_for_others(const Type& /*value*/) {
+  return false;
+}
+bool stands_for_others(const at::Tensor& tensor) { return stands_for_another(tensor); }
+bool stands_for_others(const std::optional<at::Tensor>& tensor) {
+  return tensor.has_value() && stands_for_another(*tensor);
+}
+bool stands_for_others(const at::ITensorListRef& tensors) {
+  return std::any_of(tensors.begin(), tensors.end(), [](const at::Tensor& one) { return stands_for_another(one); });
+}
+
+template <typename Type>
+void add_argument(Tape& tape, const Type& value) {
+  if constexpr (std::is_same_v<Type, at::Tensor> || std::is_same_v<Type, std::optional<at::Tensor>>) {
+    tape.add_argument(value);
+  } else {
+    tape.add_argument(c10::IValue(value));
+  }
+}
+
+// What an operator returned.
 template <typename Result>
-Borrowed<Result> listed(const Result& result) {
-  return Borrowed<Result>(result);
+void add_result(Tape& tape, int32_t place, const Result& result) {
+  static_assert(!std::is_same_v<Result, std::vector<at::Tensor>>, "lists come by the fallback");
+  if constexpr (std::is_same_v<Result, at::Tensor>) {
+    if (result.defined()) tape.add_result(place, kNone, result);
+  }
+}
+template <typename Result>
+void add_results(Tape& tape, const Result& result) {
+  add_result(tape, 0, result);
 }
 template <typename... Results>
-Borrowed<Results...> listed(const std::tuple<Results...>& results) {
-  return std::apply([](const auto&... each) { return Borrowed<Results...>(each...); }, results);
+void add_results(Tape& tape, const std::tuple<Results...>& results) {
+  int32_t place = 0;
+  std::apply([&](const auto&... each) { (add_result(tape, place++, each), ...); }, results);
 }
+
+constexpr c10::DispatchKeySet kNotAsItIs = c10::autocast_dispatch_keyset | c10::python_ks;
 
 template <typename Operator, typename Signature = typename Operator::schema>
 struct Typed;
@@ -123,6 +158,15 @@ struct Typed<Operator, Result(Arguments...)> {
       const c10::impl::ExcludeDispatchKeyGuard what_it_calls(kRecording);
       return run();
     }
+    const bool apart = keys.has_any(kNotAsItIs) || (stands_for_others(arguments) || ...);
+    if (apart) return call_apart(own, keys, arguments...);
+    if (recipe()->is_composite(own.tape->device())) return run();
+    return record(own, run, [&](Tape& tape) { (add_argument(tape, arguments), ...); });
+  }
+
+  // Autocast casts for it, or tensors among its arguments stand for others.
+  static Result call_apart(Recording& own, c10::DispatchKeySet keys, Arguments... arguments) {
+    const auto run = [&]() -> Result { return Operator::redispatch(keys & kBelow, arguments...); };
     const bool subclasses = keys.has(c10::DispatchKey::Python);
     if (!subclasses && recipe()->is_composite(own.tape->device())) return run();
     const Borrowed<std::decay_t<Arguments>...> inputs(arguments...);
@@ -130,9 +174,14 @@ struct Typed<Operator, Result(Arguments...)> {
       const TakenApart apart(own, inputs);
       return run();
     }
-    Recorded recorded(own, *recipe(), inputs);
+    return record(own, run, each_argument(inputs));
+  }
+
+  template <typename Run, typename AddArguments>
+  static Result record(Recording& own, const Run& run, const AddArguments& add_arguments) {
+    Recorded recorded(own, *recipe(), add_arguments);
     Result result = recorded.call(run);
-    recorded.end(listed(result));
+    recorded.end([&](Tape& tape) { add_results(tape, result); });
     return result;
   }
 

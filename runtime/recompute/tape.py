@@ -23,9 +23,6 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from runtime.device.native import core
 from runtime.device.undeclared_writes import UNDECLARED_WRITES, UNDECLARED_WRITES_OF_OTHER_DEVICES
 
-_push_hooks: Any = torch._C._autograd._push_saved_tensors_default_hooks
-_pop_hooks: Any = torch._C._autograd._pop_saved_tensors_default_hooks
-
 Tape = core.Tape
 Node = core.TapeNode
 
@@ -95,17 +92,11 @@ class _Region:
         self._tape, self._unpack = tape, unpack
 
     def __enter__(self) -> Tape:
-        _push_hooks(_PACK, self._unpack)  # what torch.autograd.graph.saved_tensors_hooks does
-        try:
-            core.start_recording(self._tape)
-        except BaseException:
-            _pop_hooks()
-            raise
+        core.start_recording(self._tape, self._unpack)
         return self._tape
 
     def __exit__(self, *error: object) -> None:
         core.stop_recording()
-        _pop_hooks()
 
 
 @cache

@@ -1,6 +1,7 @@
 """Where the recorder stands in PyTorch: what reaches it, what passes it by, and that nothing of it stays behind."""
 
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -177,3 +178,52 @@ def test_a_backward_pass_inside_a_region() -> None:
     with record(CPU, NOTHING):
         found = torch.autograd.grad(module(x).sin().sum(), list(module.parameters()))
     assert all(same(*pair) for pair in zip(expected, found, strict=True))
+
+
+RUNS_AGAIN, IN_KERNEL, GO_ON = threading.Event(), threading.Event(), threading.Event()
+
+
+@torch.library.custom_op("bayplan_tests::sine_in_python", mutates_args=())
+def sine_in_python(x: Tensor) -> Tensor:
+    """The sine; when it runs again, it says so, and leaves Python's lock to others for a while."""
+    if RUNS_AGAIN.is_set():
+        IN_KERNEL.set()
+        GO_ON.wait(60)
+        time.sleep(0.05)
+    return torch.sin(x)
+
+
+def sine_backward(ctx: Any, grad: Tensor) -> Tensor:
+    """Asks for what the operator was given."""
+    derived: Tensor = grad * ctx.saved_tensors[0].cos()
+    return derived
+
+
+def save_input(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+    """Of the operator's autograd."""
+    ctx.save_for_backward(*inputs)
+
+
+def test_a_kernel_in_python_runs_again_while_its_tape_is_asked_and_a_graph_goes() -> None:
+    """Who asks a busy tape lets go of Python's lock, which the kernel needs; who lets go of a graph does not wait."""
+    sine_in_python.register_autograd(sine_backward, setup_context=save_input)
+    x = torch.randn(8, requires_grad=True)
+    with record(CPU, NOTHING) as tape:
+        made = sine_in_python(x.exp())
+        first, second = made.square().sum(), made.cos().sum()
+    del made
+    RUNS_AGAIN.set()
+    other = threading.Thread(target=first.backward, daemon=True)
+    other.start()
+    assert IN_KERNEL.wait(60)
+    del second
+    GO_ON.set()
+    assert tape.present_bytes >= 0  # here it waits for the kernel
+    other.join(60)
+    assert not other.is_alive()
+    del first, other
+    assert tape.finished
+    assert tape.replayed_on_demand >= 2
+    plain = x.detach().requires_grad_()
+    backward(plain.exp().sin().square().sum())
+    assert same(gradient(plain), gradient(x))

@@ -314,6 +314,35 @@ def test_backward_on_other_threads(policy: StorePolicy, sim: torch.device) -> No
         assert all(same(*pair) for pair in zip(theirs, ours, strict=True))
 
 
+class SquareReadingTwice(torch.autograd.Function):
+    """Asks twice for what it saved."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        derived: Tensor = grad * (ctx.saved_tensors[0] + ctx.saved_tensors[0])
+        return derived
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_saved_tensor_that_is_asked_for_twice(policy: StorePolicy) -> None:
+    x = torch.randn(4, 6, requires_grad=True)
+
+    def end() -> Tensor:
+        made: Tensor = SquareReadingTwice.apply(x.exp().t()[1:])  # type: ignore[no-untyped-call]
+        return made.sum()
+
+    with record(CPU, policy):
+        loss = end()
+    for _ in range(2):
+        expected = torch.autograd.grad(end(), x)[0]
+        assert same(expected, torch.autograd.grad(loss, x, retain_graph=True)[0])
+
+
 def test_something_that_no_operator_told_is_stored() -> None:
     """A collective writes a tensor in place; who reads it must not run its maker again in its place."""
     x = torch.randn(4, 4, requires_grad=True)

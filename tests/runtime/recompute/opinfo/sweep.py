@@ -139,27 +139,32 @@ class Tally:
     """Operators of PyTorch's dispatcher that do not run again: by reason."""
 
     def add(self, program: Program, device: str) -> None:
-        """Runs a program three times: twice without a tape, once with one."""
+        """Runs a program without a tape and with one; where that differs, again without one."""
         self.tried[program.operator] += 1
-        plain, again = (program.on(device, taped=False)[0] for _ in range(2))
+        plain, _ = program.on(device, taped=False)
         found, tape = program.on(device, taped=True)
+        told = None if plain.error is not None or found.error is not None else difference(plain, found)
         if plain.error is not None and found.error is not None:
             self.refused_by_both[program.operator] += 1
         elif plain.error is not None:
             self.different[str(program)] = f"runs, where plain training raises {plain.error}: {plain.sentence}"
-        elif again.error is not None or difference(plain, again) is not None:
-            self.not_repeated[program.operator] += 1
-        elif found.error is not None:
-            self.refused[sentence_of(found)][program.operator] += 1
-        elif (told := difference(plain, found)) is not None:
-            self.different[str(program)] = told
-        else:
+        elif found.error is None and told is None:
             self.equal[program.operator] += 1
             if tape is not None:
                 self.replayed[program.operator] += tape.replayed_on_demand > 0
+        elif not _repeats(plain, program.on(device, taped=False)[0]):
+            self.not_repeated[program.operator] += 1
+        elif told is None:
+            self.refused[sentence_of(found)][program.operator] += 1
+        else:
+            self.different[str(program)] = told
         for node in tape.nodes if tape is not None else ():
             if node.why_stored is not None:
                 self.stored[node.why_stored][node.name] += 1
+
+
+def _repeats(plain: Outcome, again: Outcome) -> bool:
+    return again.error is None and difference(plain, again) is None
 
 
 def sweep(chosen: Iterable[Program], device: str) -> Tally:

@@ -31,6 +31,10 @@ void end_operator(Recording& own, uint64_t number, c10::ArrayRef<c10::IValue> re
     for (const auto& packed : own.unknown) packed->resolve(own.tape);
   }
   own.unknown.clear();
+  if (own.tape != nullptr && own.number == number) {
+    const NotRecording quiet;
+    own.tape->pause();
+  }
 }
 
 namespace {

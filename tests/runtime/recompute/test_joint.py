@@ -153,7 +153,7 @@ MAKERS = {"dropping": dropping, "uneven": uneven}
 
 
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("name", ["uneven"])
+@pytest.mark.parametrize("name", list(MAKERS))
 def test_any_valid_plan_trains_alike(
     device: torch.device, within: Within, name: str, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

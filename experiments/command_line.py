@@ -28,6 +28,7 @@ COMMANDS = {
     "simulate": "What a plan would do: timeline, peak, stalls.",
     "solvers": "Solvers by kind of problem, and engines present.",
     "fit": "Will it fit: by technique, in bytes and in segments.",
+    "pareto": "What memory costs: step over budget, and where swapping pays.",
     "compare": "One experiment: every solver planned, checked, executed.",
     "train": "Real training under a plan, and the same without.",
     "report": "The page of a run, made again from its folder.",

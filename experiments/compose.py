@@ -119,7 +119,7 @@ def composed_by(hydra: Hydra, root: Root, overrides: Sequence[str], mode: RunMod
             if type(error) is not KeyError or error.args[0] in os.environ:
                 raise
             raise InvalidInput(f"hydra.job.env_copy names {error.args[0]}, which is not set: set it first") from error
-        require_trusted(config.hydra)
+        require_trusted(config)
         return config
 
 

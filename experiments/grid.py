@@ -75,8 +75,9 @@ class Cell(Generic[C]):
         return _kept_rows(path, self.composed.yaml, expected, count)
 
     def finish(self, rows: Sequence[Row]) -> None:
-        """Write the rows, and then the mark that says that they are all there."""
+        """Write the rows, and then the mark that says that they are all there, as all other files of the cell are."""
         self.folder.rows(rows)
+        self.folder.flush()
         text = (self.folder.path / ROWS).read_bytes()
         mark = {"rows": len(rows), "sha256": hashlib.sha256(text).hexdigest()}
         self.folder.durable(DONE, json.dumps(mark) + "\n")

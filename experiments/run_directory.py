@@ -3,6 +3,7 @@
 import contextlib
 import datetime
 import os
+import secrets
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ import yaml
 
 from experiments.rows import rows_to_text
 from solvers.ir import InvalidInput, Row
-from solvers.ir.codec import write_json, write_text
+from solvers.ir.codec import json_text
 
 ROWS = "rows.jsonl"
 CONFIG = "config.yaml"
@@ -47,43 +48,42 @@ class RunDirectory:
 
     def json(self, name: str, raw: Any) -> Path:
         """Write a JSON file; folders in the name are made."""
-        place = self._place(name)
-        write_json(place, raw)
-        return place
+        return self.text(name, json_text(raw) + "\n")
 
     def text(self, name: str, text: str) -> Path:
         """Write a text file; folders in the name are made."""
-        place = self._place(name)
-        write_text(place, text)
-        return place
-
-    def durable(self, name: str, text: str) -> Path:
-        """Write a text file that survives a power cut: on disk before it takes its name, and its name with it."""
-        place = self._place(name)
-        temporary = place.parent / f".{place.name}.{os.getpid()}"
         try:
-            with open(temporary, "w", encoding="utf-8") as file:
-                file.write(text)
+            content = text.encode("utf-8")
+        except UnicodeEncodeError as error:  # half a surrogate pair, as of a path that is no UTF-8
+            raise InvalidInput(f"cannot write {self.path / name} ({error}): give names in UTF-8") from error
+        return self.binary(name, content)
+
+    def binary(self, name: str, content: bytes) -> Path:
+        """Write a file whole or not at all, its content on disk before it takes its name; its folders are made."""
+        place = self.path / name
+        _make(place.parent)
+        temporary = place.parent / f".{place.name}.{secrets.token_hex(4)}"
+        try:
+            with open(temporary, "wb") as file:
+                file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
             temporary.replace(place)
-            _flush_folder(place.parent)
         except OSError as error:
             temporary.unlink(missing_ok=True)
             raise InvalidInput(f"cannot write {place} ({error.strerror}): choose a writable place") from error
         return place
 
-    def binary(self, name: str, content: bytes) -> Path:
-        """Write a binary file; folders in the name are made."""
-        place = self._place(name)
-        temporary = place.parent / f".{place.name}.{os.getpid()}"
-        try:
-            temporary.write_bytes(content)
-            temporary.replace(place)
-        except OSError as error:
-            temporary.unlink(missing_ok=True)
-            raise InvalidInput(f"cannot write {place} ({error.strerror}): choose a writable place") from error
+    def durable(self, name: str, text: str) -> Path:
+        """Write a text file that survives a power cut: its name is on disk too."""
+        place = self.text(name, text)
+        _flush_folder(place.parent)
         return place
+
+    def flush(self) -> None:
+        """Have the names of all files below on disk, whose contents are there since they were written."""
+        for folder, _, _ in os.walk(self.path):
+            _flush_folder(Path(folder))
 
     def rows(self, rows: Sequence[Row]) -> Path:
         """Write all rows; called after each new one, so that nothing computed is lost."""
@@ -101,11 +101,6 @@ class RunDirectory:
         with contextlib.suppress(OSError):
             for one in self.made:  # innermost first
                 one.rmdir()
-
-    def _place(self, name: str) -> Path:
-        place = self.path / name
-        _make(place.parent)
-        return place
 
 
 def open_run_directory(experiment: str, run_dir: str | None) -> RunDirectory:

@@ -141,8 +141,12 @@ class Sweep:
         to_terminal(console, tables)
         for line in self.study.sweep_lines(rows):
             say(console, line)
-        say(console, f"written to {self.directory.path}")
-        return FAULT if self.cells.faults else self.study.sweep_exit_code(rows)
+        failed = sum(cell.kept().rows is None for cell in grid.cells)
+        told = f"{failed} of {len(grid.cells)} cells failed, " if failed else ""
+        say(console, f"{told}written to {self.directory.path}")
+        if self.cells.faults:
+            return FAULT
+        return 1 if failed else self.study.sweep_exit_code(rows)  # as Hydra's, where a job has failed
 
     def _known_cells(self) -> list[Cell[Any]] | None:
         """All cells of a grid; None where the sweeper chooses them one after the other."""

@@ -38,7 +38,8 @@ def main(argv: Sequence[str]) -> int:
     kind = kind_of(flags.words)
     root = root_of(kind)
     if flags.sweeps:
-        raise InvalidInput("bayplan train runs one experiment: sweep with bayplan compare -m, or leave -m out")
+        other = "sweep with bayplan compare -m" if KINDS[kind].study else "call it once for each value, each in a run_dir"
+        raise InvalidInput(f"bayplan train runs one experiment: {other}, or leave -m out")
     with hydra_of(root) as hydra:
         if flags.shows:
             return show(hydra, root, flags, usage_of_trainer(kind) or USAGE)

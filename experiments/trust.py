@@ -11,9 +11,11 @@ from hydra.core.plugins import Plugins
 from hydra.errors import HydraException
 from hydra.plugins.launcher import Launcher
 from hydra.plugins.sweeper import Sweeper
-from omegaconf import MISSING, DictConfig, OmegaConf
+from omegaconf import MISSING, Container, DictConfig, OmegaConf
+from omegaconf.errors import InterpolationToMissingValueError
 
 from solvers.ir import InvalidInput
+from solvers.ir.names import unknown
 
 TARGET = "_target_"
 SEARCH_PATH = "hydra.searchpath"
@@ -26,13 +28,10 @@ IMPORTED = ("()", "factory", "queue", "listener")
 """Keys under which Python's logging calls what it is given by name."""
 RESOLVED = ("launcher", "sweeper", "job_logging", "hydra_logging")
 """Nodes that Hydra resolves and then instantiates."""
-OWN = (
-    "${hydra.sweep.dir}/.submitit/%j",
-    "${hydra.job.name}",
-    "${hydra.runtime.output_dir}/${hydra.job.name}.log",
-    "hydra-${hydra.job.name}.log",
-)
-"""What Hydra and its plugins themselves leave to be resolved there."""
+PLAIN = re.compile(r"\$\{(now:[^${}]*|oc\.env:\w+(,[^${}]*)?|hydra:[\w.]+|\w[\w.]*)\}")
+"""The interpolations that may stand there: of the time, the environment, and settings; none in another."""
+SHELL = "setup"
+"""Where Submitit's launchers take commands for a shell."""
 PROCESSES = "experiments.sweeping.processes.Processes"
 """This project's own launcher."""
 STREAMS = ("ext://sys.stdout", "ext://sys.stderr")
@@ -49,23 +48,27 @@ def own_target(node: DictConfig, kind: Any, place: str) -> None:
         raise InvalidInput(f"{place}{TARGET} is {str(node[TARGET])!r}, but {REMEDY}")
 
 
-def require_trusted(hydra: DictConfig) -> None:
-    """Refuse whatever of Hydra's own settings would import or call what the user names."""
+def require_trusted(config: DictConfig) -> None:
+    """Refuse whatever of Hydra's own settings would import, call or run what the user names."""
+    hydra = config.hydra
     if hydra.get("callbacks"):
         raise InvalidInput(f"hydra.callbacks names {', '.join(map(str, hydra.callbacks))}, but {REMEDY}")
     allowed = {
         "launcher": {*_plugins(Launcher), PROCESSES},
         "sweeper": set(_plugins(Sweeper)),
     }
-    for place, value in _values(OmegaConf.to_container(hydra, resolve=False), ""):
-        _require_no_resolving(place, value)
+    for place, written in _values(OmegaConf.to_container(hydra, resolve=False), ""):
+        value = _resolved(config, place, written)
         _require_logging(place, value)
+        _require_no_shell(place, value)
         name = place.removesuffix(f".{TARGET}")
         if name == place and place != "sweeper.custom_search_space":
             continue
         sampler = name == "sweeper.sampler" and _is_sampler(str(value))
         if value not in (None, MISSING) and not sampler and value not in allowed.get(name, ()):
             raise InvalidInput(f"hydra.{place} is {str(value)!r}, but {REMEDY}")
+    for part in ("launcher", "sweeper"):
+        _refuse_unknown(hydra[part], f"hydra.{part}")
 
 
 def require_plain_search(overrides: Sequence[str]) -> None:
@@ -87,10 +90,45 @@ def require_plain_search(overrides: Sequence[str]) -> None:
                 raise InvalidInput(f"{SEARCH_PATH} has {entry!r}, which is no folder: give folders with groups in them")
 
 
-def _require_no_resolving(place: str, value: Any) -> None:
-    """What is resolved later could become a name to import, unseen."""
-    if re.split(r"[.\[]", place)[0] in RESOLVED and "${" in str(value) and value not in OWN:
-        raise InvalidInput(f"hydra.{place} is {str(value)!r}, which is resolved too late to judge: write the value")
+def _resolved(config: DictConfig, place: str, written: Any) -> Any:
+    """What is written there, resolved where Hydra will: it could become a name to import, or a whole part, unseen."""
+    if re.split(r"[.\[]", place)[0] not in RESOLVED or "${" not in str(written):
+        return written
+    node = place in RESOLVED or place.rpartition(".")[2] in (TARGET, "class", *IMPORTED)
+    if node or "${" in PLAIN.sub("", written):
+        raise InvalidInput(
+            f"hydra.{place} is {written!r}, which is resolved too late to judge: write the value, or plain "
+            "${now:…}, ${oc.env:…}, ${hydra:…} and ${NAME} of a setting"
+        )
+    try:
+        text = {"value": written.replace("${hydra:", "${hydra.")}
+        value = OmegaConf.create(text, parent=config)["value"]
+    except InterpolationToMissingValueError:  # Hydra's own of each job, as its number
+        return written
+    if isinstance(value, Container):
+        raise InvalidInput(f"hydra.{place} is {written!r}, which is no single value: write the values themselves")
+    return value
+
+
+def _require_no_shell(place: str, value: Any) -> None:
+    """Submitit's launchers hand these to a shell: `setup` as it is, other text as lines of a script."""
+    if re.match(rf"launcher\.{SHELL}\b", place) and value is not None:
+        raise InvalidInput(
+            f"hydra.{place} is {str(value)!r}, a command for a shell, but {REMEDY}, and run it before the sweep: jobs "
+            "have its environment"
+        )
+    if place.startswith("launcher.") and "\n" in str(value):
+        raise InvalidInput(f"hydra.{place} holds a line break: write one line")
+
+
+def _refuse_unknown(node: DictConfig, place: str) -> None:
+    """`+key=…` opens Hydra's structs; a launcher would take more than its settings say."""
+    kind = OmegaConf.get_type(node)
+    if dataclasses.is_dataclass(kind):
+        fields = [entry.name for entry in dataclasses.fields(kind)]
+        for key in node:
+            if key not in fields:
+                raise unknown(f"setting of {place}", str(key), fields)
 
 
 def _is_sampler(name: str) -> bool:

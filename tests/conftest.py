@@ -20,6 +20,18 @@ def one_thread() -> None:
     torch.set_num_threads(1)
 
 
+@pytest.fixture(autouse=True, scope="session")
+def no_seeds_for_absent_devices() -> Iterator[None]:
+    """For devices that are not there `torch.manual_seed` keeps each seed with a printed stack, which takes long."""
+    import torch
+
+    with pytest.MonkeyPatch.context() as patch:
+        for device in (torch.cuda, torch.xpu, torch.mtia):
+            if not device.is_available():
+                patch.setattr(device, "manual_seed_all", lambda seed: None)
+        yield
+
+
 @pytest.fixture
 def plain_sim() -> Iterator[None]:
     """The simulated accelerator, which a test sets up as it likes; afterwards it is as by default."""

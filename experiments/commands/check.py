@@ -1,4 +1,4 @@
-"""`bayplan check`: an independent verdict on a plan file."""
+"""`bayplan check`: an independent verdict on a plan file, or on another planner's policy."""
 
 import math
 from dataclasses import replace
@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from experiments.commands.policies import Counter, check_policy, counter_options, is_policy, line
 from experiments.commands.show import Figures, print_figures, show_us
-from experiments.commands.streams import print_json, read_plan_at, read_problem_at, require_one_stdin
-from experiments.printable import printable
-from solvers.ir.codec import PlanFile
+from experiments.commands.streams import place_of, print_json, raw_at, read_problem_at, require_one_stdin
+from solvers.ir.codec import PlanFile, plan_from_raw
 from solvers.ir.problem import Problem
 from solvers.kinds import KINDS
 
@@ -21,21 +21,30 @@ HELP = """Judge PLAN against PROBLEM from the problem's definition alone, whoeve
 
 Prints each violation on a line, the recomputed objective, and which claims are proven: by the judge itself, or by a
 certificate that it adds up again; all others are only claimed. Exit code 1: there are violations, or no decision; with
---strict a claim that is not proven, too. One of the two may be -: it is read from stdin."""
+--strict a claim that is not proven, too. One of the two may be -: it is read from stdin.
+
+Of a joint PROBLEM, PLAN may be a policy of selective checkpointing that another planner made (bayplan-policy/1,
+solvers/ir/formats.md 16): then its peak and the op there are named, and beside it stands a plan of --counter-solver at
+the same budget. Exit code 1: the policy breaks the budget, or another rule."""
 
 
 @click.command("check", help=HELP)
 @click.argument("problem", type=click.Path(path_type=Path))
 @click.argument("plan", type=click.Path(path_type=Path))
 @click.option("--strict", is_flag=True, help="Exit code 1 also where a claim is not proven.")
+@counter_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object in place of figures.")
-def command(problem: Path, plan: Path, strict: bool, as_json: bool) -> int:
+def command(problem: Path, plan: Path, strict: bool, as_json: bool, **counter: Any) -> int:
     """See HELP."""
     from solvers.check import check_plan, prove
 
     require_one_stdin(problem, plan)
     asked, sha256 = read_problem_at(problem)
-    answer = read_plan_at(plan)
+    raw = raw_at(plan)
+    if is_policy(raw):
+        return check_policy(asked, raw, plan, Counter.of(counter), as_json)
+    Counter.refuse(counter)
+    answer = plan_from_raw(raw, place_of(plan))
     verdict = check_plan(asked, answer, sha256)
     proof = prove(asked, answer, verdict)
     verdict = replace(verdict, violations=(*verdict.violations, *proof.violations))
@@ -45,7 +54,7 @@ def command(problem: Path, plan: Path, strict: bool, as_json: bool) -> int:
         print_json(_told(asked, answer, verdict, proof) | {"certificate": certificate})
         return 0 if fine else 1
     for violation in verdict.violations:
-        click.echo(f"violation: {_line(violation)}")
+        click.echo(f"violation: {line(violation)}")
     figures: Figures = [
         ("verdict", "no violations" if verdict.clean else f"violations: {len(verdict.violations)}"),
         ("objective, recomputed", show_us(verdict.objective_us)),
@@ -58,18 +67,13 @@ def command(problem: Path, plan: Path, strict: bool, as_json: bool) -> int:
     return 0 if fine else 1
 
 
-def _line(violation: str) -> str:
-    """A violation on one line that commands no terminal: it may quote what the plan holds."""
-    return printable(" ".join(violation.split()))
-
-
 def _told(problem: Problem, answer: PlanFile, verdict: "Verdict", proof: "Proof") -> dict[str, Any]:
     """The verdict as JSON."""
     return {
         "problem": problem.name,
         "kind": problem.KIND,
         "clean": verdict.clean,
-        "violations": [_line(violation) for violation in verdict.violations],
+        "violations": [line(violation) for violation in verdict.violations],
         "objective_us": verdict.objective_us,
         "claimed_objective_us": answer.objective_us,
         "claimed_bound_us": answer.bound_us,

@@ -1,7 +1,7 @@
 """`bayplan completion SHELL`: click's own completion of commands and options, and Hydra's of settings."""
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import click
@@ -11,6 +11,7 @@ from solvers.ir.names import unknown
 
 SHELLS = ("bash", "zsh", "fish")
 COMPLETE = "_BAYPLAN_COMPLETE"
+Completion = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 HELP = """Print what SHELL needs to complete Bayplan's commands, options and settings.
 
 bash: eval "$(bayplan completion bash)"; zsh: eval "$(bayplan completion zsh)"; fish: bayplan completion fish | source.
@@ -41,6 +42,16 @@ def complete(group: click.Command, instruction: str) -> int:
     with contextlib.suppress(Exception):
         return shell_complete(group, {}, "bayplan", COMPLETE, instruction)
     return 1
+
+
+def names_or_files(names: Callable[[], Iterable[str]]) -> Completion:
+    """What completes a parameter: the names that begin so; where none does, files as the shell knows them."""
+
+    def completed(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        found = [CompletionItem(name) for name in names() if name.startswith(incomplete)]
+        return found or [CompletionItem(incomplete, type="file")]
+
+    return completed
 
 
 def overrides(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:

@@ -5,6 +5,9 @@ from typing import Any, TypeVar
 
 import click
 
+from experiments.commands.completion import names_or_files
+from experiments.shapes import shape_names
+
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 
 CUT = (
@@ -21,7 +24,12 @@ CUT = (
 """The names of the options that say how a shape is cut."""
 
 _OPTIONS = (
-    click.option("--shape", metavar="NAME", help="A shape file, or a name in conf/model/shapes."),
+    click.option(
+        "--shape",
+        metavar="NAME",
+        help="A shape file, or a name in conf/model/shapes.",
+        shell_complete=names_or_files(shape_names),
+    ),
     click.option("--tensor", type=click.IntRange(1), help="Devices that share each layer.  [default: 1]"),
     click.option("--pipeline", type=click.IntRange(1), help="Stages.  [default: 1]"),
     click.option("--microbatch", type=click.IntRange(1), help="Samples of one pass; needed with --shape."),

@@ -6,9 +6,10 @@ from typing import Any
 import click
 import msgspec
 
+from experiments.commands.completion import names_or_files
 from experiments.commands.cut import CUT, shape_options
 from experiments.commands.streams import print_json
-from experiments.hardware import read_hardware
+from experiments.hardware import hardware_names, read_hardware
 from solvers.ir.amounts import BYTES_HELP, parse_bytes
 from solvers.ir.errors import InvalidInput
 from solvers.ir.solution import Limits
@@ -31,7 +32,13 @@ less what no tensor owns (--outside). Exit code 0: some technique fits in segmen
     type=click.Choice(["unfused", "flash"]),
     help="Of a --shape: whether scores and probabilities stand in memory.  [default: the shape's]",
 )
-@click.option("--hardware", required=True, metavar="H", help="A hardware file, or a name in conf/hardware.")
+@click.option(
+    "--hardware",
+    required=True,
+    metavar="H",
+    help="A hardware file, or a name in conf/hardware.",
+    shell_complete=names_or_files(hardware_names),
+)
 @click.option("--budget", metavar="B", help="Bytes, 8GiB, or 80%; see above.")
 @click.option("--outside", metavar="BYTES", help="What no tensor owns: context, libraries.  [default: assumed]")
 @click.option("--expandable-segments", is_flag=True, help="As PYTORCH_ALLOC_CONF=expandable_segments:True.")
@@ -40,7 +47,7 @@ less what no tensor owns (--outside). Exit code 0: some technique fits in segmen
     "techniques",
     multiple=True,
     metavar="T",
-    help="plain, full, selective or swap; may be given several times.  [default: all]",
+    help="plain, full, selective, planned, swap or joint; may be given several times.  [default: all]",
 )
 @click.option("--solver", default="greedy-swap", show_default=True, metavar="NAME", help="Who plans swaps.")
 @click.option("--time-limit", type=float, default=10.0, show_default=True, metavar="S", help="Its seconds a plan.")
@@ -66,7 +73,7 @@ def command(factory: str | None, shape: str | None, as_json: bool, **options: An
     cut = {name: options[name] for name in CUT}
     attention = options["attention"]
     if factory is not None:
-        _refuse_cut({**cut, "attention": attention})
+        refuse_cut({**cut, "attention": attention})
         answer = fit_program(factory, question)
     else:
         from experiments.commands.kinds.face import Request
@@ -86,7 +93,7 @@ def command(factory: str | None, shape: str | None, as_json: bool, **options: An
     return 0 if answer.fits else 1
 
 
-def _refuse_cut(cut: dict[str, Any]) -> None:
+def refuse_cut(cut: dict[str, Any]) -> None:
     """Refuse what says how a shape is cut where a program is run."""
     for name, value in cut.items():
         if value is not None:

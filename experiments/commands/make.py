@@ -6,13 +6,14 @@ from typing import Any
 
 import click
 
+from experiments.commands.completion import names_or_files
 from experiments.commands.cut import CommandT, shape_options
 from experiments.commands.kinds import GRAPH, face_of, faces
 from experiments.commands.kinds.face import Face, Made, Request, budget_bytes
 from experiments.commands.kinds.stage import stage_of
 from experiments.commands.show import print_figures
 from experiments.commands.streams import destination, is_stream, read_graph_at, write_at
-from experiments.hardware import read_hardware
+from experiments.hardware import hardware_names, read_hardware
 from experiments.printable import printable
 from solvers.ir.amounts import BYTES_HELP, show_bytes
 from solvers.ir.codec import document_from_raw, problem_from_raw
@@ -67,12 +68,18 @@ class OneKind(click.Command):
 
 
 @click.command("make", cls=OneKind, help=HELP)
-@click.argument("kind")
+@click.argument("kind", shell_complete=names_or_files(lambda: [*KINDS, GRAPH]))
 @click.option("--graph", type=click.Path(path_type=Path), metavar="G.json", help="The step's graph.")
 @shape_options
 @click.option("--stall-us", type=click.IntRange(0), help="Idle time a layer in the cool-down.  [default: 0]")
 @own_options
-@click.option("--hardware", required=True, metavar="H", help="A hardware file, or a name in conf/hardware.")
+@click.option(
+    "--hardware",
+    required=True,
+    metavar="H",
+    help="A hardware file, or a name in conf/hardware.",
+    shell_complete=names_or_files(hardware_names),
+)
 @click.option("--budget", metavar="B", help="Bytes, 8GiB, or 55%; the device's memory unless given.")
 @click.option("--out", required=True, type=click.Path(path_type=Path), metavar="P.json", help="Where to write it.")
 def command(

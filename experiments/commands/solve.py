@@ -8,6 +8,7 @@ from typing import Any
 import click
 import msgspec
 
+from experiments.commands.completion import names_or_files
 from experiments.commands.interrupts import Interrupts
 from experiments.commands.parameters import read_parameter
 from experiments.commands.progress import Progress
@@ -39,7 +40,13 @@ PROBLEM - reads stdin; --out - prints the plan and nothing else."""
 
 @click.command("solve", help=HELP)
 @click.argument("problem", type=click.Path(path_type=Path))
-@click.option("--solver", "name", metavar="NAME", help="A name of `bayplan solvers`, of the problem's kind.")
+@click.option(
+    "--solver",
+    "name",
+    metavar="NAME",
+    help="A name of `bayplan solvers`, of the problem's kind.",
+    shell_complete=names_or_files(solver_names),
+)
 @click.option("--set", "settings", multiple=True, metavar="K=V", help="Set a parameter of the solver; repeatable.")
 @click.option(
     "--time-limit", type=float, metavar="S", help="Seconds of wall clock.  [default: 60; none where --work is given]"

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from experiments.commands.completion import names_or_files
 from experiments.commands.interrupts import Interrupts
 from experiments.commands.streams import print_json
 from solvers.ir.errors import InvalidInput
@@ -25,7 +26,7 @@ FORMATS = ("md", "csv", "json", "html")
 
 
 @click.command("table", help=HELP)
-@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=names_or_files(lambda: _names()))
 @click.option("--format", "form", type=click.Choice(FORMATS), help="Print one document, the score on top.")
 @click.option("--fresh", is_flag=True, help="Compute everything again.")
 @click.option("--long", "long", is_flag=True, help="Compute also what takes more than a minute; nothing is from kept.")
@@ -59,6 +60,14 @@ def command(
     except KeyboardInterrupt:
         print("bayplan: interrupted: what was computed is kept, the same command goes on from there", file=sys.stderr)
         return 130
+
+
+def _names() -> list[str]:
+    """What can be named: all, a system, an entry."""
+    from experiments.reproduction.entry import entry_names
+
+    names = entry_names()
+    return [*dict.fromkeys(["all", *(name.partition("-")[0] for name in names)]), *names]
 
 
 def _form(form: "Format | None", as_json: bool, out: Path | None) -> "Format | None":

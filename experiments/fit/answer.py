@@ -8,13 +8,14 @@ from experiments.fit.outside import Outside
 from experiments.fit.trace import Kind
 
 FORMAT = "bayplan-fit/1"
-Technique = Literal["plain", "full", "selective", "planned", "swap"]
+Technique = Literal["plain", "full", "selective", "planned", "swap", "joint"]
 TECHNIQUES: dict[Technique, str] = {
     "plain": "plain",
     "full": "full recomputation",
     "selective": "selective recomputation",
     "planned": "planned recomputation",
     "swap": "swapping",
+    "joint": "both together",
 }
 MODELLED = "modelled"
 """How reserved bytes are known: by the public rules of PyTorch's allocator, executed on no device."""
@@ -33,7 +34,8 @@ class Where:
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One technique. Absent figures are None, and `reason` says why; `fits` None: not known.
+    """One technique. Absent figures are None, and `reason` says why; `fits` None: not known, or
+    in bytes only (`fits_allocated`).
 
     - `allocated_bytes`, `reserved_bytes`: peaks where the device is large enough. `reserved_bytes` is what the
       allocator would hold if it never had to give anything back, and `segments` of what it would then be made: sizes

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from experiments.fit.answer import Row, Technique
+from experiments.fit.joint import joint_row
 from experiments.fit.judge import Asked, Budget, Told, row_of
 from experiments.fit.recompute import FULL, PLANNED, SELECTIVE, planned
 from experiments.fit.recording import POLICIES, Policy, Recording, plain, record
@@ -62,8 +63,9 @@ def program_rows(factory: str, asked: Asked, recording: Recording, budget: Budge
 
 
 def _row(factory: str, technique: Technique, asked: Asked, recording: Recording, budget: Budget) -> Row:
-    if technique == "swap":
-        row = swap_row(recording.trace, asked.hardware, budget, HOW, asked.solver, asked.limits)
+    if technique in ("swap", "joint"):
+        planned_row = swap_row if technique == "swap" else joint_row
+        row = planned_row(recording.trace, asked.hardware, budget, HOW, asked.solver, asked.limits)
         return _also(row, (*recording.remarks, *doubts(recording.trace.graph)))
     clock = f"sim-executed, virtual time of {asked.hardware.name}"
 

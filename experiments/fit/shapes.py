@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from experiments.fit.again import run_again
 from experiments.fit.answer import Row, Technique
+from experiments.fit.joint import joint_row
 from experiments.fit.judge import Asked, Budget, Told, row_of
 from experiments.fit.swapping import swap_row
 from experiments.fit.trace import Trace, graph_trace
@@ -38,6 +39,8 @@ def shape_rows(stage: Stage, asked: Asked, budget: Budget) -> tuple[Row, ...]:
 def _row(stage: Stage, technique: Technique, asked: Asked, budget: Budget) -> Row:
     if technique == "swap":
         return swap_row(shape_trace(stage), asked.hardware, budget, HOW, asked.solver, asked.limits)
+    if technique == "joint":
+        return joint_row(shape_trace(stage), asked.hardware, budget, HOW, asked.solver, asked.limits)
     trace = technique_trace(stage, technique, budget.bytes)
     if isinstance(trace, str):
         return Row(technique=technique, what=WHAT[technique], how=HOW, reason=f"cannot be told: {trace}")

@@ -45,14 +45,14 @@ def _parts(answer: Answer) -> str:
 
 
 def _cells(row: Row) -> tuple[str, ...]:
-    if row.fits is None:
+    if row.allocated_bytes is None:
         return (row.name, "unknown", *["-"] * (len(HEADERS) - 2))
     return (
         row.name,
         _fits(row),
         _mib(row.allocated_bytes),
         _mib(row.reserved_bytes),
-        f"{(row.margin_reserved_bytes or 0) / MIB:+.1f}",
+        "-" if row.margin_reserved_bytes is None else f"{row.margin_reserved_bytes / MIB:+.1f}",
         f"{_mib(row.least_allocated_bytes)} / {_mib(row.least_reserved_bytes)}",
         _mib(row.host_bytes),
         "-" if row.step_us is None else f"{row.step_us / 1000:.3f} ms",
@@ -60,6 +60,8 @@ def _cells(row: Row) -> tuple[str, ...]:
 
 
 def _fits(row: Row) -> str:
+    if row.fits is None:
+        return "in bytes"
     if row.fits:
         return "yes" if not row.retries else "yes, after retries"
     return "no: fragmented" if row.fits_allocated else "no"

@@ -60,7 +60,8 @@ def _spread(graph: OpGraph, hardware: Hardware, layers: int, groups: Sequence[in
 def group_figures(graph: OpGraph, hardware: Hardware, phase: Phase, groups: int) -> dict[str, float]:
     """Of one pass divided into logical layers, in %: coefficient of variation of their times, mean relative errors.
 
-    `error` is that of Eq. (1), `own` that of the pass's own mean operator time in place of the iteration's.
+    `error` is that of Eq. (1), `own` that of the pass's own mean operator time in place of the iteration's; both over
+    the groups that take time: an operator of less than half a microsecond behind a busy device may take none.
     """
     problem = make_swap_problem(graph, hardware)
     guessed, timed = (logical_layers(problem, groups, estimated=estimated) for estimated in (True, False))
@@ -69,8 +70,8 @@ def group_figures(graph: OpGraph, hardware: Hardware, phase: Phase, groups: int)
     scale = sum(times) / sum(guesses)
     return {
         "cv": 100 * pstdev(times) / fmean(times),
-        "error": 100 * fmean(abs(guess - time) / time for guess, time in pairs),
-        "own": round(100 * fmean(abs(guess * scale - time) / time for guess, time in pairs), DIGITS),
+        "error": 100 * fmean(abs(guess - time) / time for guess, time in pairs if time),
+        "own": round(100 * fmean(abs(guess * scale - time) / time for guess, time in pairs if time), DIGITS),
     }
 
 

@@ -112,7 +112,7 @@ class Cells(Launcher, Generic[C]):
             config = self.hydra.config_loader.load_sweep_config(self.config, words)
             with open_dict(config):
                 config.hydra.job.num, config.hydra.job.id = number, str(number)
-            require_trusted(config.hydra)  # a cell may have chosen a file of its own
+            require_trusted(config)  # a cell may have chosen a file of its own
             place = str(OmegaConf.select(config, "hydra.sweep.subdir"))
         composed = self.study.composed(*judge(config))
         with contextlib.suppress(InvalidProblem, InfeasibleBudget):  # not every combination fits: its row will say so

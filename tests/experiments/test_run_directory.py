@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from experiments.run_directory import open_run_directory
+from experiments.grid import Cell
+from experiments.run_directory import RunDirectory, open_run_directory
 from solvers.ir import InvalidInput
 
 
@@ -24,6 +25,32 @@ def test_files_are_written_whole_and_leave_nothing_else(tmp_path: Path) -> None:
     found = sorted(str(path.relative_to(directory.path)) for path in directory.path.rglob("*") if path.is_file())
     assert found == ["a/b.txt", "c.json", "d.bin"]
     assert (directory.path / "a/b.txt").read_text(encoding="utf-8") == "é"
+
+
+def test_all_of_a_cell_is_on_disk_before_it_takes_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    on_disk, named = set[int](), list[str]()
+    fsync, replace = os.fsync, Path.replace
+
+    def syncing(handle: int) -> None:
+        fsync(handle)
+        on_disk.add(os.fstat(handle).st_ino)
+
+    def naming(path: Path, target: Path) -> Path:
+        assert path.stat().st_ino in on_disk, f"{target} takes its name before its content is on disk"
+        if target.name == "done":
+            assert {folder.stat().st_ino for folder in (tmp_path, tmp_path / "plans")} <= on_disk
+        else:
+            on_disk.discard(target.parent.stat().st_ino)  # a new name, which is not there yet
+        named.append(target.name)
+        return replace(path, target)
+
+    monkeypatch.setattr(os, "fsync", syncing)
+    monkeypatch.setattr(Path, "replace", naming)
+    directory = RunDirectory(tmp_path)
+    directory.json("plans/a.json", {"x": 1})
+    directory.binary("lanes.png", b"\0")
+    Cell((), None, {}, directory).finish([])  # type: ignore[type-var]
+    assert named == ["a.json", "lanes.png", "rows.jsonl", "done"]
 
 
 def test_a_run_that_wrote_nothing_leaves_no_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,4 +83,6 @@ def test_a_file_that_cannot_be_written_is_refused_and_leaves_nothing(tmp_path: P
     (tmp_path / "taken").mkdir()
     with pytest.raises(InvalidInput, match="cannot write"):
         directory.binary("taken", b"x")
+    with pytest.raises(InvalidInput, match="give names in UTF-8"):
+        directory.text("table.txt", "runs/\udcff")
     assert [path.name for path in tmp_path.iterdir()] == ["taken"]

@@ -36,6 +36,8 @@ def test_training_without_a_solver_is_refused() -> None:
         main(["solver=[]"])
     with pytest.raises(InvalidInput, match="sweep with bayplan compare -m"):
         main(["-m"])
+    with pytest.raises(InvalidInput, match="call it once for each value"):
+        main(["experiment=ranks", "-m", "seed=0,1"])
 
 
 def rows() -> list[Row]:

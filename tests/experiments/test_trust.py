@@ -66,6 +66,44 @@ def test_nothing_of_it_is_resolved_later(words: list[str]) -> None:
         assert "which is resolved too late to judge" in refused(call("compare", *words, *more))
 
 
+def test_names_times_and_the_environment_may_stand_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
+    monkeypatch.setenv("JOBS", "${oc.decode:x}")  # is text, and nothing more
+    launcher = [
+        "hydra/launcher=submitit_local",
+        "hydra.launcher.name='${name}-${now:%H}-${oc.env:JOBS}-${hydra:job.num}'",
+    ]
+    logs = [
+        "hydra/job_logging=default",
+        "hydra.job_logging.handlers.file.filename='${hydra:runtime.output_dir}/my.log'",
+    ]
+    assert call("compare", *LYNX, *launcher, *logs, "--cfg", "hydra").code == 0
+    folder = tmp_path / "run"
+    assert call("compare", *LYNX, *logs, f"run_dir={folder}").code == 0
+    assert (folder / "my.log").is_file()
+
+
+def test_what_they_stand_for_is_judged_as_if_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAR", "ext://antigravity.fly")
+    stream = ["hydra/job_logging=default", "hydra.job_logging.handlers.console.stream='${oc.env:FAR}'"]
+    assert "is 'ext://antigravity.fly', but no configuration runs code" in refused(call("compare", *stream))
+    joblib = ["hydra/launcher=joblib", "hydra.launcher.temp_folder=${hydra.run}"]
+    assert "which is no single value" in refused(call("compare", *joblib, "--cfg", "hydra"))
+    missing = ["hydra/launcher=joblib", "hydra.launcher.temp_folder='${oc.env:NOPE_AT_ALL}'"]
+    assert "NOPE_AT_ALL" in refused(call("compare", *missing, "--cfg", "hydra"))
+
+
+def test_submitit_is_given_no_shell(tmp_path: Path) -> None:
+    pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
+    local = ["compare", *LYNX, "-m", "microbatch=8", "hydra/launcher=submitit_local", f"run_dir={tmp_path / 'run'}"]
+    assert "a command for a shell" in refused(call(*local, f"+hydra.launcher.setup=['touch {tmp_path}/x']"))
+    assert "there is no setting of hydra.launcher 'srun_args'" in refused(
+        call(*local, "+hydra.launcher.srun_args=[-v]")
+    )
+    assert "holds a line break" in refused(call(*local, "hydra.launcher.name='a\nb'"))
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_cell_chooses_no_file_that_would_call_something(tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
     text = (

@@ -4,6 +4,7 @@ What both kinds share word for word is the judge's of that kind; times are follo
 """
 
 from collections import defaultdict
+from dataclasses import dataclass
 from itertools import accumulate
 
 from solvers.check.joint.clock import Entry, end_us
@@ -39,6 +40,27 @@ def judge_joint(problem: JointProblem, plan: JointPlan) -> Verdict:
     if violations:
         return Verdict(tuple(violations))
     return Verdict((), end_us(problem, computed, peaks, entries))
+
+
+@dataclass(frozen=True)
+class Peak:
+    """The most bytes in use, in which stage, and which op ran then (an earlier one: again)."""
+
+    bytes: int
+    stage: int
+    op: int
+
+
+def peak_of(problem: JointProblem, plan: JointPlan) -> Peak | None:
+    """Where a decision's memory is fullest; None where it is none, because it names what is not there."""
+    count = len(problem.ops)
+    violations, computed = by_stage("compute", plan.compute, count)
+    more, kept = by_stage("keep", plan.keep, count)
+    if [*violations, *more, *add_runs(kept, plan.keep_runs, count), *_places(problem, plan)]:
+        return None
+    found = _fullest(problem, computed, kept, plan)
+    stage = max(range(count), key=lambda t: found[t][0])
+    return Peak(found[stage][0], stage, found[stage][1])
 
 
 def base_us(problem: JointProblem) -> int:
@@ -144,6 +166,11 @@ def _entries(problem: JointProblem, plan: JointPlan, computed: Sets, kept: Sets)
 
 def _peaks(problem: JointProblem, computed: Sets, kept: Sets, plan: JointPlan) -> list[int]:
     """14.4: the most in use in each stage, right after each allocation and before its frees."""
+    return [peak for peak, _ in _fullest(problem, computed, kept, plan)]
+
+
+def _fullest(problem: JointProblem, computed: Sets, kept: Sets, plan: JointPlan) -> list[tuple[int, int]]:
+    """The most in use in each stage, and the op that was running then."""
     users: dict[int, list[int]] = defaultdict(list)
     for i, op in enumerate(problem.ops):
         for j in set(op.inputs):
@@ -153,12 +180,14 @@ def _peaks(problem: JointProblem, computed: Sets, kept: Sets, plan: JointPlan) -
         staying[swap.out_after].add(swap.op)
     peaks = []
     for t, run in enumerate(computed):
-        level = peak = problem.static_bytes + sum(problem.ops[i].output_bytes for i in kept[t])
+        level = problem.static_bytes + sum(problem.ops[i].output_bytes for i in kept[t])
+        peak = level, t
         for i in sorted(run):
             op = problem.ops[i]
             level += op.output_bytes
             window = problem.ops[t].output_bytes if problem.ops[t].comm and i < t else 0
-            peak = max(peak, level + window + op.workspace_bytes)
+            used = level + window + op.workspace_bytes
+            peak = (used, i) if used > peak[0] else peak
             for d in {*op.inputs, i}:
                 if d not in staying[t] and not any(j > i and j in run for j in users[d]):
                     level -= problem.ops[d].output_bytes

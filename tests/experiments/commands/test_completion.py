@@ -28,6 +28,12 @@ def test_each_shell_gets_its_script(shell: str) -> None:
     ("line", "offered"),
     [
         ("bayplan comp", ["compare", "completion"]),
+        ("bayplan make joi", ["joint"]),
+        ("bayplan make swap --hardware sim-s", ["sim-small"]),
+        ("bayplan make swap --shape gpt-1.", ["gpt-1.3b"]),
+        ("bayplan solve p.json --solver greedy-s", ["greedy-swap"]),
+        ("bayplan table lynx-figure-10", ["lynx-figure-10a", "lynx-figure-10b"]),
+        ("bayplan table al", ["all"]),
         ("bayplan make --host-b", ["--host-budget", "--host-bytes"]),
         ("bayplan compare experiment=lynx_s", ["lynx_sweep"]),
         ("bayplan compare experiment=lynx microb", ["microbatch=", "microbatches="]),

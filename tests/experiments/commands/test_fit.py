@@ -168,3 +168,16 @@ def test_bad_input_is_refused_in_one_sentence(arguments: tuple[object, ...], sen
 @pytest.mark.usefixtures("plain_sim")
 def test_a_program_that_is_not_there() -> None:
     assert "there is no module" in refused(fit("nowhere:build"))
+
+
+def test_both_techniques_together_on_a_shape() -> None:
+    """Never slower than a step without memory to spare; in bytes only, so that it alone is no yes."""
+    words = ("--shape", "gpt-300m", "--microbatch", 1, "--pipeline", 8, "--technique", "joint", "--technique", "plain")
+    small = told(*words, "--budget", "1%", hardware="a100-sxm-80")
+    least = rows(small)["joint"]["least_allocated_bytes"]
+    assert (rows(small)["joint"]["fits_allocated"], small["fits"]) == (False, False)
+    answer = told(*words, "--budget", str(least), hardware="a100-sxm-80")
+    plain, joint = rows(answer)["plain"], rows(answer)["joint"]
+    assert plain["fits_allocated"] is False and (joint["fits"], joint["fits_allocated"]) == (None, True)
+    assert joint["allocated_bytes"] <= least and joint["step_us"] >= plain["step_us"] and joint["host_bytes"] > 0
+    assert (joint["margin_allocated_bytes"], joint["solver"], answer["fits"]) == (0, "greedy-joint", False)

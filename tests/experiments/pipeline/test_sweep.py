@@ -1,7 +1,10 @@
 """A grid of pipelines: infeasible and impossible cells are rows, and a second run computes nothing again."""
 
+import os
+import signal
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -9,9 +12,11 @@ from experiments.compare import main
 from experiments.pipeline import compare
 from experiments.pipeline.planned import Comparison, compare_systems
 from experiments.rows import read_rows
+from experiments.sweep import Sweep
 from solvers.ir import InvalidInput
 from solvers.partition.pipeline import Pipeline
 from solvers.partition.policies import System
+from tests.experiments.sweeping.words import OTHERS
 
 WORDS = ["experiment=lynx_sweep", "-m", "cluster=lynx-nvlink", "shape=gpt-1.3b,gpt-23b", "microbatch=32"]
 
@@ -19,7 +24,7 @@ WORDS = ["experiment=lynx_sweep", "-m", "cluster=lynx-nvlink", "shape=gpt-1.3b,g
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("sweep") / "run"
-    assert main([*WORDS, "tensor=5,4", f"run_dir={path}"]) == 0
+    assert main([*WORDS, "tensor=5,4", f"run_dir={path}"]) == 1  # two cells contradict themselves
     return path
 
 
@@ -53,7 +58,7 @@ def test_a_second_run_goes_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
         return compare_systems(pipeline, systems)
 
     monkeypatch.setattr(compare, "compare_systems", counted)
-    assert main([*WORDS, "tensor=5,4", f"run_dir={folder}"]) == 0
+    assert main([*WORDS, "tensor=5,4", f"run_dir={folder}"]) == 1
     assert asked == []
     assert (folder / "rows.jsonl").read_text() == before
     with pytest.raises(InvalidInput, match=r"has not all cells .*overwrite it by force=true"):
@@ -75,3 +80,32 @@ def test_an_interrupted_sweep_keeps_what_it_has(
     assert main([*WORDS, "tensor=4", f"run_dir={tmp_path}"]) == 130
     assert "interrupted: what was done so far is in" in capsys.readouterr().err
     assert {row.asked["shape"] for row in read_rows(tmp_path / "rows.jsonl")} == {"gpt-1.3b"}
+
+
+@pytest.mark.parametrize(
+    ("number", "name", "where", "what", "done"),
+    [
+        (signal.SIGINT, "Ctrl-C", Sweep, "run", 0),  # before the first cell
+        (signal.SIGTERM, "SIGTERM", compare.PipelineStudy, "draw_sweep", 2),  # after the last one
+    ],
+)
+def test_a_signal_outside_of_all_cells_loses_nothing(
+    number: int,
+    name: str,
+    where: type[Any],
+    what: str,
+    done: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = ["experiment=lynx", "shape=gpt-1.3b", "-m", "microbatch=8,16", "plots=false", f"run_dir={tmp_path / 'run'}"]
+    words += [f"~systems.{system}" for system in OTHERS]
+    with monkeypatch.context() as patch:
+        patch.setattr(where, what, lambda *_: os.kill(os.getpid(), number))
+        assert main(words) == 130
+    said = capsys.readouterr().err
+    assert f"interrupted by {name}: what was done so far is in {tmp_path / 'run'}, {done} of 2 cells" in said
+    assert main(words) == 0
+    assert ("2 of 2 cells are done already" in capsys.readouterr().err) == (done == 2)
+    assert {row.asked["microbatch"] for row in read_rows(tmp_path / "run" / "rows.jsonl")} == {8, 16}

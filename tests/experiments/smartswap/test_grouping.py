@@ -12,7 +12,7 @@ from experiments.shapes import read_shape
 from experiments.smartswap.grouping import figure_4, group_figures
 from experiments.smartswap.profiles import gpt_profile, llama_graph
 from runtime.device.native import why_missing
-from solvers.ir.graph import Op, OpGraph
+from solvers.ir.graph import Launch, Op, OpGraph, Phase
 from solvers.workload import Parallelism
 
 BUILT = pytest.mark.skipif(why_missing("runtime._sim") is not None, reason="the simulated device is not built")
@@ -20,8 +20,13 @@ TINY = GptShape(layers=2, width=32, heads=2, context=16, batch=2)
 
 
 def graph(forward: Sequence[int], backward: Sequence[int]) -> OpGraph:
-    ops = [Op(name="f", phase="forward", time_us=time) for time in forward]
-    ops += [Op(name="b", phase="backward", time_us=time) for time in backward]
+    """Operators whose launches hide behind the device's work."""
+    phases: list[tuple[Phase, Sequence[int]]] = [("forward", forward), ("backward", backward)]
+    ops = [
+        Op(name=phase, phase=phase, time_us=time, launch=Launch(device_us=time, host_us=0))
+        for phase, times in phases
+        for time in times
+    ]
     return OpGraph(name="story", ops=tuple(ops), tensors=(), memory_bytes=(0,) * len(ops))
 
 
@@ -36,6 +41,13 @@ def test_groups_of_whole_layers_do_not_vary_and_smaller_ones_do() -> None:
     single = group_figures(repeated, hardware, "forward", 8)
     # Times 10 and 30, mean 20: standard deviation 10. Eq. 1 says 30: 200 % and 0 %. Own mean 20: 100 % and 33.3 %.
     assert single == pytest.approx({"cv": 50, "error": 100, "own": 200 / 3})
+
+
+def test_operators_that_take_no_time_have_no_relative_error() -> None:
+    figures = group_figures(graph([10, 0, 30, 20], [20]), read_hardware("sim-small"), "forward", 4)
+    # 80 us in 5 operators: Eq. 1 says 16. Off by 6/10, 14/30, 4/20; of the pass's own mean 15 by 5/10, 15/30, 5/20.
+    assert figures["error"] == pytest.approx(100 * (6 / 10 + 14 / 30 + 4 / 20) / 3)
+    assert figures["own"] == pytest.approx(100 * (5 / 10 + 15 / 30 + 5 / 20) / 3)
 
 
 @BUILT

@@ -75,14 +75,15 @@ def test_a_cell_that_dies_or_hangs_is_a_row_and_the_sweep_goes_on(
     (tmp_path / "endless.py").write_text(ENDLESS)
     (tmp_path / "faulty.py").write_text("")
     monkeypatch.chdir(tmp_path)
-    assert main(["-m", "model=own", "model.factory='fatal:create','faulty:create'", "run_dir=run"]) == 0
+    assert main(["-m", "model=own", "model.factory='fatal:create','faulty:create'", "run_dir=run"]) == 1
     fatal, faulty = read_rows(Path("run/rows.jsonl"))
     assert (fatal.outcome, faulty.outcome) == ("error", "error")
     assert fatal.reason is not None and "ended with 9" in fatal.reason
     assert faulty.reason is not None and "has no 'create'" in faulty.reason
-    assert "has no 'create'" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "has no 'create'" in printed and "2 of 2 cells failed, written to run" in printed
 
-    assert main(["-m", "model=own", "model.factory=endless:create", "cell_timeout_s=1", "run_dir=late"]) == 0
+    assert main(["-m", "model=own", "model.factory=endless:create", "cell_timeout_s=1", "run_dir=late"]) == 1
     (late,) = read_rows(Path("late/rows.jsonl"))
     assert late.outcome == "timeout"
     assert late.reason == "the cell took longer than 1 s"

@@ -6,6 +6,7 @@ import torch
 from runtime.device import SimDevice, use_sim
 from runtime.device.undeclared_writes import UNDECLARED_WRITES, UNDECLARED_WRITES_OF_OTHER_DEVICES
 from tests.csrc.sim.opinfo.copies import Copies
+from tests.csrc.sim.opinfo.programs import seed
 from tests.csrc.sim.opinfo.sweep import Plan, programs
 from tests.csrc.sim.opinfo.undeclared import Found, watched_writes
 
@@ -19,7 +20,7 @@ def found_in(plan: Plan) -> tuple[Found, int]:
     ran = 0
     for program in programs(plan):
         copies = Copies("cpu")
-        torch.manual_seed(program.number)
+        seed(program.number)
         try:
             with watched_writes(found):
                 program.run(copies)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import accumulate
 from typing import NamedTuple
 
 import torch
@@ -63,8 +64,19 @@ def _floors(
         if name in last and (name in known or storage.born is None) and storage.bytes >= LEAST_BYTES
         if not (gradients_stay and storage.born is not None and operators[storage.born].range == "backward")
     ]
+    unused = [0] * (len(operators) + 1)
+    for first, end, size, _ in spans:
+        if first < end - 1:
+            unused[first + 1] += size
+            unused[end] -= size
+    alive = {name: (first, end, size) for first, end, size, name in spans}
     return [
-        record.peak_bytes
-        - sum(size for first, end, size, name in spans if first < place < end and name not in touched[place])
-        for place, record in enumerate(operators)
+        record.peak_bytes - between + sum(_between(place, alive[name]) for name in touched[place] if name in alive)
+        for place, (record, between) in enumerate(zip(operators, accumulate(unused), strict=False))
     ]
+
+
+def _between(place: int, span: tuple[int, int, int]) -> int:
+    """A storage's bytes where an operator stands between its first and last one, or 0."""
+    first, end, size = span
+    return size if first < place < end else 0

@@ -158,4 +158,4 @@ def _like(reference: Trace, program: Program) -> Trace:
 
 
 def _is_output(name: str) -> bool:
-    return name.startswith(("loss ", "kept ", "validation "))
+    return name.startswith(("loss ", "kept ", "validation ", "sum ", "average "))

@@ -1,0 +1,181 @@
+"""What memory costs: the step over the budget for `greedy-joint` and `joint`, and what no plan can be below."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from msgspec.structs import replace
+
+from solvers.check.plan import judge_of
+from solvers.ir.fields import LARGEST
+from solvers.ir.joint import JointPlan, JointProblem
+from solvers.ir.solution import Limits
+from solvers.joint.draft import measure
+from solvers.joint.given import given_of, least_budget_bytes
+from solvers.joint.instances import at_position, peak_bytes
+from solvers.joint.singles import recompute_only
+from solvers.planner import build_solver
+
+Best = tuple[int | None, int | None]
+"""A step in µs and the budget that its plan was made for; None where there is no plan."""
+FORMAT = "bayplan-pareto/1"
+FACTORS = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1, 2, 4, 8, 16)
+"""Of the link's rate: where swapping begins to pay is looked for at these."""
+SHARES = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1)
+"""Of a sample's tokens."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """A budget and the steps in µs: None where no plan was found; `bound_us`: no plan's step at this budget is below.
+
+    `greedy_from`, `joint_from`: the budget whose plan it is, itself or a smaller one.
+    """
+
+    budget_bytes: int
+    greedy_us: int | None
+    joint_us: int | None
+    bound_us: float
+    greedy_from: int | None
+    joint_from: int | None
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """A step at a budget by recomputation alone, and by both, at a link's rate or a length."""
+
+    value: int
+    recompute_us: int | None
+    both_us: int | None
+
+    @property
+    def pays(self) -> bool:
+        """Whether swapping, too, beats recomputation alone."""
+        return self.both_us is not None and (self.recompute_us is None or self.both_us < self.recompute_us)
+
+
+@dataclass(frozen=True)
+class Pareto:
+    """All that one call found."""
+
+    name: str
+    hardware: str
+    base_us: int
+    static_bytes: int
+    least_budget_bytes: int
+    peak_bytes: int
+    points: tuple[Point, ...]
+    position: float
+    rates: tuple[Crossing, ...]
+    lengths: tuple[Crossing, ...]
+
+    def told(self) -> dict[str, Any]:
+        """As JSON."""
+        return {
+            "format": FORMAT,
+            **asdict(self),
+            "swapping_pays_from_bytes_per_s": first_paying(self.rates),
+            "swapping_pays_from_sequence": first_paying(self.lengths),
+        }
+
+
+def first_paying(crossings: Sequence[Crossing]) -> int | None:
+    """The least value from which on swapping pays at every one; None where it does not at the largest."""
+    found = None
+    for crossing in reversed(crossings):
+        if not crossing.pays:
+            break
+        found = crossing.value
+    return found
+
+
+def curve(problem: JointProblem, count: int, limits: Limits) -> tuple[Point, ...]:
+    """The points at `count` budgets from the least to everything kept, monotone by proof.
+
+    A plan for a smaller budget is valid at a larger one and ends no later there; the judge says when. A bound for a
+    larger budget holds for a smaller one.
+    """
+    budgets = sorted({at_position(problem, place / (count - 1)).budget_bytes for place in range(count)})
+    greedy: list[tuple[int, JointPlan]] = []
+    joint: list[tuple[int, JointPlan]] = []
+    bounds, found = list[float](), list[tuple[int, Best, Best]]()
+    for budget in budgets:
+        at = replace(problem, budget_bytes=budget)
+        for name, plans in (("greedy-joint", greedy), ("joint", joint)):
+            answer = build_solver(name, {}).solve(at, limits)
+            if answer.plan is not None:
+                plans.append((budget, answer.plan))
+        bounds.append(float(answer.bound or 0.0))  # joint's, which came last
+        found.append((budget, _best(at, greedy), _best(at, [*greedy, *joint])))
+    return tuple(
+        Point(budget, one[0], both[0], max(bounds[number:]), one[1], both[1])
+        for number, (budget, one, both) in enumerate(found)
+    )
+
+
+def _best(problem: JointProblem, plans: Iterable[tuple[int, JointPlan]]) -> Best:
+    """The least step among these plans at the problem's budget, by the judge, and the budget that it was made for."""
+    judge = judge_of(problem.KIND).decision
+    steps = [(verdict.objective_us, budget) for budget, plan in plans if (verdict := judge(problem, plan)).clean]
+    return min(((step, budget) for step, budget in steps if step is not None), default=(None, None))
+
+
+def rate_crossings(problem: JointProblem, limits: Limits) -> tuple[Crossing, ...]:
+    """Both techniques beside recomputation alone, over the link's rate; a plan for a slower link holds for a faster."""
+    alone, link = _alone(problem, limits), problem.link
+    plans: list[tuple[int, JointPlan]] = []
+    found = []
+    for factor in FACTORS:
+        rates = [max(1, min(LARGEST, round(rate * factor))) for rate in (link.out_bytes_per_s, link.in_bytes_per_s)]
+        at = replace(problem, link=replace(link, out_bytes_per_s=rates[0], in_bytes_per_s=rates[1]))
+        answer = build_solver("greedy-joint", {}).solve(at, limits)
+        if answer.plan is not None:
+            plans.append((rates[0], answer.plan))
+        found.append(Crossing(rates[0], alone, _best(at, plans)[0]))
+    return tuple(found)
+
+
+def length_crossings(
+    make: Callable[[int], JointProblem], sequence: int, position: float, limits: Limits
+) -> tuple[Crossing, ...]:
+    """The same over the tokens of a sample, each length at that position of its own budgets."""
+    found = []
+    for share in SHARES:
+        length = max(1, round(sequence * share))
+        problem = at_position(make(length), position)
+        answer = build_solver("greedy-joint", {}).solve(problem, limits)
+        found.append(Crossing(length, _alone(problem, limits), answer.objective))
+    return tuple(found)
+
+
+def _alone(problem: JointProblem, limits: Limits) -> int | None:
+    """The step with recomputation alone, by `opt`; None where it finds no plan."""
+    given = given_of(problem)
+    draft = recompute_only(given, limits)
+    if draft is None:
+        return None
+    measured = measure(given, draft)
+    return None if measured.violation is not None else measured.objective_us
+
+
+def pareto(
+    problem: JointProblem,
+    hardware: str,
+    count: int,
+    position: float,
+    limits: Limits,
+    lengths: Callable[[Limits], tuple[Crossing, ...]] | None = None,
+) -> Pareto:
+    """Everything of one step."""
+    return Pareto(
+        name=problem.name,
+        hardware=hardware,
+        base_us=sum(op.time_us for op in problem.ops),
+        static_bytes=problem.static_bytes,
+        least_budget_bytes=least_budget_bytes(problem),
+        peak_bytes=peak_bytes(problem),
+        points=curve(problem, count, limits),
+        position=position,
+        rates=rate_crossings(at_position(problem, position), limits),
+        lengths=() if lengths is None else lengths(limits),
+    )

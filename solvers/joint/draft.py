@@ -160,7 +160,7 @@ def host_bytes(given: Given, away: Sequence[Away], readers: Sequence[int]) -> in
 def host_peak(given: Given, draft: Draft) -> int:
     """The most that the host holds under a valid draft."""
     kept = kept_of(given, draft.again)
-    readers = [reader for away in draft.away if (reader := _reader(kept, away)) is not None]
+    readers = [reader for away in draft.away if (reader := first_reader(kept, away)) is not None]
     return host_bytes(given, draft.away, readers)
 
 

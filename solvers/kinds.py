@@ -111,6 +111,9 @@ KINDS: dict[str, Kind] = {
         certificates={"moment/1": "solvers.check.joint.bound:add_up"},
         budget="budget_bytes",
         make="solvers.joint.make:make_joint_problem",
+        lower="solvers.joint.lower:lower",
+        judge_schedule="solvers.check.joint.schedule:judge_joint_schedule",
+        timeline="solvers.timeline.joint:simulate_joint",
         simulate="solvers.joint.report:plan_report",
     ),
 }

@@ -1,6 +1,7 @@
 // One file: what Python sees of tapes, their memory and windows.
 #include "recompute/python.h"
 
+#include <pybind11/functional.h>
 #include <pybind11/stl.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/python_variable.h>
@@ -103,6 +104,35 @@ std::vector<std::pair<int64_t, bool>> made_of(const NodeView& view) {
   }
   return each;
 }
+
+// A storage as a tensor of bytes.
+at::Tensor bytes_of(const c10::Storage& storage) {
+  Geometry whole;
+  whole.extents = {static_cast<int64_t>(storage.nbytes()), 1};
+  whole.dtype = at::kByte;
+  whole.keys = c10::DispatchKeySet(c10::computeDispatchKey(at::kByte, at::kStrided, storage.device()));
+  return whole.on(storage);
+}
+
+// The bytes that the tape holds of each result: a tensor over its storage, or None.
+std::vector<std::optional<at::Tensor>> held_of(Tape& tape, NodeIndex node) {
+  const Held lock(tape);
+  std::vector<std::optional<at::Tensor>> found;
+  for (const std::optional<c10::Storage>& storage : tape.held(node)) {
+    found.push_back(storage.has_value() ? std::optional<at::Tensor>(bytes_of(*storage)) : std::nullopt);
+  }
+  return found;
+}
+
+// A tensor's storage, which does not live longer for it.
+struct WeakBytes {
+  explicit WeakBytes(const at::Tensor& tensor) : storage(tensor.storage().getWeakStorageImpl()) {}
+  std::optional<at::Tensor> bytes() const {
+    const auto held = storage.lock();
+    return held ? std::optional<at::Tensor>(bytes_of(c10::Storage(held))) : std::nullopt;
+  }
+  c10::weak_intrusive_ptr<c10::StorageImpl> storage;
+};
 
 void bind_nodes(py::module_& module) {
   using View = const NodeView;
@@ -277,7 +307,12 @@ void bind_tape(py::module_& module) {
           },
           py::arg("nodes"))
       .def("drop", &Tape::drop, py::arg("nodes"))
+      .def("pause_after", &Tape::pause_after, py::arg("nodes"), py::arg("then"))
+      .def("held", &held_of, py::arg("node"))
       .def("__len__", [](const Tape& tape) { return tape.nodes().size(); });
+  py::class_<WeakBytes>(module, "WeakBytes")
+      .def(py::init<const at::Tensor&>(), py::arg("tensor"))
+      .def("bytes", &WeakBytes::bytes);
   module.def("start_recording", &start_region, py::arg("tape"), py::arg("unpack"));
   module.def("stop_recording", &stop_region);
   module.def("hold_idle_recorder", &hold_idle_recorder, py::arg("hold"));

@@ -24,6 +24,11 @@ void now_known(Recording& own, bool tape_is_there) {
   own.unknown.clear();
 }
 
+void pause(Recording& own) {
+  const NotRecording quiet;
+  own.tape->pause();
+}
+
 namespace {
 
 struct OpenNode final : at::ObserverContext {

@@ -203,15 +203,33 @@ int64_t Tape::replay(const std::vector<NodeIndex>& nodes) {
   return ran;
 }
 
+// Whether the node could run now: what it reads is there, or made by nodes that could. One that made two results may
+// live by one of them, and have forgotten what the other is made from.
+bool Tape::can_run_again(NodeIndex wanted) const {
+  std::vector<NodeIndex> left{wanted};
+  std::vector<bool> seen(nodes_.size(), false);
+  while (!left.empty()) {
+    const NodeIndex index = left.back();
+    left.pop_back();
+    if (seen[index]) continue;
+    seen[index] = true;
+    const Node& node = nodes_[index];
+    if (node.closed || !node.runs_again || changed_argument(node).has_value()) return false;
+    for (const Argument& argument : node.tensors) {
+      if (argument.value == kNone) continue;
+      const Value& value = values_[argument.value];
+      if (nodes_[value.node].closed) return false;
+      if (!value.present.has_value()) left.push_back(value.node);
+    }
+  }
+  return true;
+}
+
 void Tape::drop(const std::vector<NodeIndex>& nodes) {
   const Held held(*this);
   for (const NodeIndex index : nodes) {
     const Node& node = nodes_.at(static_cast<size_t>(index));
-    if (node.closed || !node.runs_again || changed_argument(node).has_value()) continue;
-    const bool forgotten = std::any_of(node.tensors.begin(), node.tensors.end(), [&](const Argument& argument) {
-      return argument.value != kNone && nodes_[values_[argument.value].node].closed;
-    });
-    if (forgotten) continue;
+    if (!can_run_again(index)) continue;
     for (const Made& made : node.made) values_[made.value].present.reset();
     pending_.push_back(index);
   }

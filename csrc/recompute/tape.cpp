@@ -2,6 +2,7 @@
 #include "recompute/tape.h"
 
 #include <algorithm>
+#include <functional>
 #include <mutex>
 
 #include "recompute/recorder.h"
@@ -78,6 +79,8 @@ void Tape::tell(std::shared_ptr<MemoryLog> log) {
 // From the last node to the first: who reads a value comes after who made it.
 void Tape::end() {
   recording_ = false;
+  in_pause_ = nullptr;
+  pauses_.clear();
   latest_.clear();
   outside_reads_.clear();
   for (Node& node : nodes_) {
@@ -90,6 +93,20 @@ void Tape::end() {
   settled_ = true;
   settle();
   note(Happened::kEnd, kNone);
+}
+
+void Tape::pause_after(std::vector<NodeIndex> nodes, std::function<void(NodeIndex)> then) {
+  std::sort(nodes.begin(), nodes.end(), std::greater<>());
+  pauses_ = std::move(nodes);
+  in_pause_ = std::move(then);
+}
+
+void Tape::pause() {
+  while (!pauses_.empty() && static_cast<size_t>(pauses_.back()) < nodes_.size()) {
+    const NodeIndex index = pauses_.back();
+    pauses_.pop_back();
+    in_pause_(index);
+  }
 }
 
 void Tape::save(ValueIndex index, c10::Storage storage) {
@@ -210,6 +227,14 @@ void Packed::become(std::shared_ptr<Tape> tape, ValueIndex value) {
   geometry_.set(tensor_);
   tape_->save(value_, tensor_.storage());
   tensor_.reset();
+}
+
+std::vector<std::optional<c10::Storage>> Tape::held(NodeIndex node) const {
+  TORCH_CHECK_INDEX(node >= 0 && static_cast<size_t>(node) < nodes_.size(), "node ", node, " of a tape of ",
+                    nodes_.size(), " nodes: give one of them");
+  std::vector<std::optional<c10::Storage>> found;
+  for (const Made& made : nodes_[node].made) found.push_back(values_[made.value].present);
+  return found;
 }
 
 void Packed::hold(const at::Tensor& tensor) {

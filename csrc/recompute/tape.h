@@ -22,6 +22,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -123,6 +124,12 @@ class Tape : public std::enable_shared_from_this<Tape> {
   // operator: what it leaves is a value, stored while somebody needs it.
   void begin_write(const at::Tensor& tensor, const std::string& name = "");
 
+  // Once each of these nodes has ended, in ascending order, `then` is told its index, as long as the region lasts.
+  void pause_after(std::vector<NodeIndex> nodes, std::function<void(NodeIndex)> then);
+  // Told by the recorder when an operator has ended, and what autograd saved of it is known.
+  void pause();
+  bool pauses() const { return !pauses_.empty(); }
+
   // ---- what autograd saved
   // Autograd has saved a tensor of the value; `storage` is the value's.
   void save(ValueIndex value, c10::Storage storage);
@@ -136,6 +143,8 @@ class Tape : public std::enable_shared_from_this<Tape> {
   // Lets go of what these nodes made, where they can run again; who needs it runs them again.
   void drop(const std::vector<NodeIndex>& nodes);
   int64_t present_bytes() const;
+  // The storages that the tape holds of what the node made, in the order of `Node::made`.
+  std::vector<std::optional<c10::Storage>> held(NodeIndex node) const;
 
  private:
   using Address = const c10::StorageImpl*;
@@ -191,6 +200,7 @@ class Tape : public std::enable_shared_from_this<Tape> {
   void have(ValueIndex value, bool demanded);
   void run(NodeIndex index);
   torch::jit::Stack stack_of(Node& node, std::vector<c10::Storage>& written);
+  bool can_run_again(NodeIndex node) const;
   std::optional<size_t> changed_argument(const Node& node) const;
 
   void need_more(ValueIndex value);
@@ -219,6 +229,8 @@ class Tape : public std::enable_shared_from_this<Tape> {
   std::vector<NodeIndex> pending_;  // whose wants may have changed
   Replays replays_;
   swap::Tape marks_;
+  std::vector<NodeIndex> pauses_;  // the next one last
+  std::function<void(NodeIndex)> in_pause_;
   std::shared_ptr<MemoryLog> log_;
   int32_t log_number_ = MemoryLog::kNobody;
 };

@@ -43,12 +43,14 @@ class Peaks:
     """The most bytes in use in each interval of a step; the largest of several passes.
 
     `forward` until the last block has returned, `loss` from there on, `backward` by block, from the gradient of what it
-    returned to that of the block before (of the first block: to the end of the backward pass).
+    returned to that of the block before (of the first block: to the end of the backward pass). `nodes` are the forward
+    pass by block and node, each until the next one begins; before a block's first one stands -1.
     """
 
     forward: int = 0
     loss: int = 0
     backward: dict[int, int] = field(default_factory=dict)
+    nodes: dict[tuple[int, int], int] = field(default_factory=dict)
 
     def note(self, interval: "int | str", peak_bytes: int) -> None:
         """The peak of an interval: a block's number, "loss" or "forward"."""
@@ -203,8 +205,12 @@ def _peaks(events: Sequence[Event], calls: Sequence[CallFacts]) -> Peaks:
     """What the measured step took, by interval."""
     peaks, interval = Peaks(), "forward"  # type: tuple[Peaks, int | str]
     last = max((call.block for call in calls), default=-1)
+    at: tuple[int, int] | None = (0, -1)
     for tape, what, index, before, _ in events:
         peaks.note(interval, before)
+        if at is not None:
+            peaks.nodes[at] = max(peaks.nodes.get(at, 0), before)
+        at = _place(at, calls[tape].block if tape >= 0 else last, what, index, last)
         if what == Happened.END and calls[tape].block == last:
             interval = "loss"
         elif what == Happened.MARK and index == LAST:
@@ -212,6 +218,17 @@ def _peaks(events: Sequence[Event], calls: Sequence[CallFacts]) -> Peaks:
         elif what == Happened.MARK and index % 2:
             interval = calls[index // 2].block
     return peaks
+
+
+def _place(at: tuple[int, int] | None, block: int, what: int, index: int, last: int) -> tuple[int, int] | None:
+    """Where the forward pass is after an event; None behind it."""
+    if what == Happened.NODE:
+        return block, index
+    if what == Happened.END:
+        return None if block == last else (block + 1, -1)
+    if what == Happened.MARK:
+        return (0, -1) if index == LAST else None if index % 2 else at
+    return at
 
 
 _REPLAYS = (Happened.TAKE, Happened.IN_FORWARD, Happened.IN_BACKWARD)

@@ -12,8 +12,8 @@ stands as a workspace in each block's backward pass, in the loss, and at the las
 of a step that stores nothing peaks where the measured one did, at as many bytes.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 from typing import Literal
 
@@ -32,24 +32,30 @@ class Place:
     """What an operator of the graph is: a unit of a block, or where its backward pass stands.
 
     `begin` is the first part of a block's backward pass, `wait` its collective of that index, `part` what follows it,
-    and `end` the last operator, which hands the gradient on (index −1: it follows none). `other`: outside of the
-    blocks, or a block's output.
+    and `end` the last operator, which hands the gradient on (index −1: it follows none). `given` is what the first
+    block is given, `output` a block's output, `loss` what stands between the passes; `other`: memory beside.
     """
 
-    kind: Literal["unit", "begin", "wait", "part", "end", "other"]
+    kind: Literal["unit", "begin", "wait", "part", "end", "given", "output", "loss", "other"]
     block: int = -1
     index: int = 0
 
 
-OTHER = Place("other")
+OTHER, GIVEN, LOSS = Place("other"), Place("given"), Place("loss")
 
 
 @dataclass(frozen=True)
 class Step:
-    """A measured step: its graph, and the place of each of its operators."""
+    """A measured step: its graph, and the place of each of its operators.
+
+    `forward_bytes`: the most in use in its forward pass by block and node (`footprint.Peaks`); `beyond_bytes` are in
+    use in later steps and were not then.
+    """
 
     graph: OpGraph
     places: tuple[Place, ...]
+    forward_bytes: Mapping[tuple[int, int], int] = field(default_factory=dict)
+    beyond_bytes: int = 0
 
 
 @dataclass
@@ -185,11 +191,13 @@ class _Writer:
             self.add(draft, unit.bytes, saved=unit.saved)
         size = self.layers[min(number + 1, len(self.layers) - 1)].input_bytes
         made = [self.drafts[-1].output]
-        self.add(_Draft("output", "forward", 0.0, OTHER, made, f"hidden {number + 1}", layer=number), size)
+        self.add(
+            _Draft("output", "forward", 0.0, Place("output", number), made, f"hidden {number + 1}", layer=number), size
+        )
 
-    def beside(self, name: str, reads: list[str], size: int, phase: Literal["forward", "backward"] = "forward") -> None:
+    def beside(self, name: str, reads: list[str], size: int, place: Place) -> None:
         """What the device holds beside the blocks' tensors for a moment."""
-        self.add(_Draft(name, phase, 0.0, OTHER, reads, name), size, "other")
+        self.add(_Draft(name, "forward", 0.0, place, reads, name), size, "other")
 
     def backward(self, number: int) -> None:
         """A block's backward pass, between its waits."""
@@ -224,17 +232,17 @@ def step_of(layers: Sequence[Layer], peaks: Peaks, *, beyond_bytes: int, name: s
     """
     writer = _Writer(layers, _room(layers, peaks, beyond_bytes))
     writer.tensor(STATES, writer.room.static, "parameter")
-    writer.add(_Draft("input", "forward", 0.0, OTHER, [], "hidden 0"), layers[0].input_bytes)
+    writer.add(_Draft("input", "forward", 0.0, GIVEN, [], "hidden 0"), layers[0].input_bytes)
     for number in range(len(layers)):
         if number + 1 == len(layers):
-            writer.beside("beside the forward pass", [f"hidden {number}"], writer.room.forward)
+            writer.beside("beside the forward pass", [f"hidden {number}"], writer.room.forward, OTHER)
         writer.forward(number)
-    writer.beside("beside the loss", [f"hidden {len(layers)}"], writer.room.loss)
-    loss = _Draft("loss", "forward", 0.0, OTHER, [f"hidden {len(layers)}"], f"gradient {len(layers)}")
+    writer.beside("beside the loss", [f"hidden {len(layers)}"], writer.room.loss, OTHER)
+    loss = _Draft("loss", "forward", 0.0, LOSS, [f"hidden {len(layers)}"], f"gradient {len(layers)}")
     writer.add(loss, layers[-1].input_bytes)
     for number in reversed(range(len(layers))):
         writer.backward(number)
-    return _finished(writer, name, source)
+    return replace(_finished(writer, name, source), forward_bytes=peaks.nodes, beyond_bytes=beyond_bytes)
 
 
 def _finished(writer: _Writer, name: str, source: str) -> Step:

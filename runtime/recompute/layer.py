@@ -20,13 +20,18 @@ BY_ITSELF = "it communicates, and other ranks may decide otherwise"
 """Why a plan that each rank makes for itself stores it: a rank that ran it again would wait for the others for ever."""
 
 
+Value = tuple[int, int]
+"""A result: the node that made it, and its place in `Node.made`."""
+
+
 @dataclass(frozen=True)
 class Unit:
     """Operators that stay or run again together: one that makes a storage, and those that write it in place.
 
     `nodes` are indices on the tape, `inputs` units. Of what one node made, what autograd saved (`saved`) and what
     only later operators read are two units: dropout's mask, and its result. `fixed` says why it never runs again,
-    where it does not.
+    where it does not. `values` are its results, each as its node and its place in `Node.made`; `last_read` the last
+    node of the forward pass that reads or makes one.
     """
 
     name: str
@@ -37,6 +42,8 @@ class Unit:
     bytes: int
     communicates: bool
     fixed: str | None
+    values: tuple[tuple[int, int], ...] = ()
+    last_read: int = -1
 
 
 @dataclass(frozen=True)
@@ -44,7 +51,8 @@ class Layer:
     """One block as measured: its units in execution order, and the stalls at its collectives, in microseconds.
 
     `input_bytes` is what the block is given and autograd may need; `names` are its operators; `backward_us` is its
-    backward pass without stalls and without what ran again.
+    backward pass without stalls and without what ran again, `forward_us` its forward pass, and `behind_us` the time
+    from there until the next block's begins, or of the last one until its backward pass does.
     """
 
     units: tuple[Unit, ...]
@@ -53,6 +61,8 @@ class Layer:
     input_bytes: int
     names: tuple[str, ...]
     backward_us: float = 0.0
+    forward_us: float = 0.0
+    behind_us: float = 0.0
 
     def windows(self) -> tuple[tuple[Window, int], ...]:
         """The windows of the problem, each with its index among the waits of its pass.
@@ -198,7 +208,7 @@ class _Reader:
         self._members: dict[int, list[int]] = {}
         for index, first in enumerate(self._maker):
             self._members.setdefault(first, []).append(index)
-        self._read = {read for node in self._nodes for read in node.reads}
+        self._read = {read: index for index, node in enumerate(self._nodes) for read in node.reads}
         self._parts: dict[tuple[int, bool], int] = {}
 
     def units(self) -> tuple[Unit, ...]:
@@ -207,14 +217,17 @@ class _Reader:
         for first, group in self._members.items():
             fixed, inputs = self._why_fixed(first, group), self._inputs(first, group)
             for saved in (True, False):
-                size = self._bytes(group, saved)
-                if size is None:
+                values = self._values(group, saved)
+                if not values:
                     continue
                 self._parts[first, saved] = len(found)
-                found.append(self._unit(group, saved, size, fixed, inputs))
+                found.append(self._unit(group, saved, values, fixed, inputs))
         return tuple(found)
 
-    def _unit(self, group: Sequence[int], saved: bool, size: int, fixed: str | None, inputs: tuple[int, ...]) -> Unit:
+    def _unit(
+        self, group: Sequence[int], saved: bool, values: Sequence[Value], fixed: str | None, inputs: tuple[int, ...]
+    ) -> Unit:
+        size = sum(ceil(self._nodes[node].made[place][0] / GRAIN_BYTES) * GRAIN_BYTES for node, place in values)
         return Unit(
             name=self._nodes[group[-1]].name,
             nodes=tuple(group),
@@ -224,17 +237,18 @@ class _Reader:
             bytes=0 if self._output in group else size,
             communicates=any(self._nodes[member].communicates for member in group),
             fixed=fixed,
+            values=tuple(values),
+            last_read=max([group[-1], *(self._read.get(value, -1) for value in values)]),
         )
 
-    def _bytes(self, group: Sequence[int], saved: bool) -> int | None:
-        """Bytes of what the group left that autograd saved, or that is only read; None: there is none."""
-        sizes = [
-            ceil(size / GRAIN_BYTES) * GRAIN_BYTES
+    def _values(self, group: Sequence[int], saved: bool) -> list[Value]:
+        """What the group left that autograd saved, or that is only read."""
+        return [
+            (member, place)
             for member in group
-            for place, (size, is_saved) in enumerate(self._nodes[member].made)
+            for place, (_, is_saved) in enumerate(self._nodes[member].made)
             if is_saved is saved and (saved or (member, place) in self._read) and (member == group[-1] or place > 0)
         ]
-        return sum(sizes) if sizes else None
 
     def _inputs(self, first: int, group: Sequence[int]) -> tuple[int, ...]:
         found = set()

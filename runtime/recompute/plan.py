@@ -1,4 +1,7 @@
-"""One line for an ordinary loop: `with plan(model, budget="20GiB"): …` trains within the budget, losses unchanged."""
+"""One line for an ordinary loop: `with plan(model, budget="20GiB"): …` trains within the budget, losses unchanged.
+
+One file: what a session measures, decides and keeps is one state.
+"""
 
 import gc
 from collections.abc import Mapping, Sequence
@@ -14,18 +17,21 @@ from runtime.recompute.asked import budget_bytes_of, device_of
 from runtime.recompute.deciding import decide
 from runtime.recompute.footprint import Footprint
 from runtime.recompute.graph import Step, step_of
+from runtime.recompute.joint import JointStep
 from runtime.recompute.layer import BlockPolicy, Layer, policy_of
 from runtime.recompute.report import RecomputeReport
-from runtime.recompute.session import Counts, Walk, store_nothing
+from runtime.recompute.session import Counts, PassClock, Walk, store_nothing
 from runtime.recompute.whole import WholeStep
 from solvers.ir.errors import InfeasibleBudget, InvalidInput
 from solvers.ir.graph import OpGraph
+from solvers.ir.joint import JointProblem
 from solvers.ir.recompute import RecomputeGraphProblem, RecomputeLayerPlan, RecomputeLayerProblem
 from solvers.ir.solution import Limits, Solution
 from solvers.planner import build_solver, solve, solver_entry
 
-LAYER, WHOLE = "recompute-layer", "recompute-graph"
-Decided = tuple[RecomputeLayerProblem | RecomputeGraphProblem, Solution[Any]]
+LAYER, WHOLE, JOINT = "recompute-layer", "recompute-graph", "joint"
+AnyProblem = RecomputeLayerProblem | RecomputeGraphProblem | JointProblem
+Decided = tuple[AnyProblem, Solution[Any]]
 MOST_CORRECTIONS = 3
 """How often a plan that took more than the budget is made again."""
 
@@ -46,7 +52,7 @@ class RecomputeSession:
         self._budget_bytes = budget_bytes_of(budget, self._device)
         self._solver_name = solver
         self._solver = build_solver(solver, parameters)
-        self.whole = WholeStep(self._solver, limits) if solver_entry(solver).kind == WHOLE else None
+        self.whole = self._whole(solver_entry(solver).kind, limits)
         self._blocks, self._limits = list(blocks), limits
         self._walk: Walk | None = None
         self._measured_level_bytes = 0
@@ -61,8 +67,15 @@ class RecomputeSession:
         self._peak_bytes = 0
         self._replanned = 0
         self._counts = Counts()
+        self._timed_pass: PassClock | None = None
         self.layers: list[Layer] = []
         self._decided: Decided | None = None
+
+    def _whole(self, kind: str, limits: Limits) -> WholeStep | JointStep | None:
+        """Who decides about the whole step, where not a solver of layers does."""
+        if kind == JOINT:
+            return JointStep(self._solver, limits, self._device)
+        return WholeStep(self._solver, limits) if kind == WHOLE else None
 
     def __enter__(self) -> Self:
         if self._walk is not None:
@@ -90,6 +103,7 @@ class RecomputeSession:
         policies = self._policies() if self.layers else store_nothing(count)
         first = not self.layers
         self._walk = Walk(self._blocks, self._device, policies, timed=first, intervals=first, counts=self._counts)
+        self._walk.clocked = isinstance(self.whole, JointStep)
         self._walk.on_pass = self._next_pass
         self._walk.on_peak = self._end_peak  # somebody else may begin the statistics anew between steps
         self._walk.__enter__()
@@ -130,6 +144,7 @@ class RecomputeSession:
         else:
             self._end_peak()
             self._planned_steps += 1
+            self._timed_pass = walk.timed_pass or self._timed_pass
             if self._peak_bytes > self._budget_bytes and self._replanned < MOST_CORRECTIONS:
                 self._replanned += 1
                 self._beyond_bytes += max(0, self._peak_bytes - self._promised_bytes)
@@ -145,7 +160,7 @@ class RecomputeSession:
         self._level_bytes = memory_stats(self._device).allocated_bytes - self._gradient_bytes()
 
     @property
-    def problem(self) -> RecomputeLayerProblem | RecomputeGraphProblem | None:
+    def problem(self) -> AnyProblem | None:
         """What the solver was asked last; before the second step, what it would be. None: nothing is measured yet."""
         decided = self._decision()
         return None if decided is None else decided[0]
@@ -246,6 +261,7 @@ class RecomputeSession:
             self._walk.settle()
             self._end_peak()
         exposed_us, bound_us = self._beside_base_us(solution)
+        joint, moves = self.whole if isinstance(self.whole, JointStep) else None, self._counts.moves
         return RecomputeReport(
             solver=solution.solver,
             status=solution.status,
@@ -260,6 +276,14 @@ class RecomputeSession:
             left_out=self._counts.left_out,
             diverged=self._counts.diverged,
             replanned=self._replanned,
+            swapped_out=moves.swapped_out,
+            swapped_in=moves.swapped_in,
+            out_bytes=moves.out_bytes,
+            refused=moves.refused,
+            postponed=moves.postponed,
+            host_bytes=0 if joint is None else joint.host_bytes,
+            predicted_pass_us=None if joint is None else round(solution.objective),
+            pass_us=None if self._timed_pass is None else self._timed_pass.took_us,
         )
 
 
@@ -284,8 +308,8 @@ def plan(
     step, `InfeasibleBudget` with the least budget.
     """
     kind = solver_entry(solver).kind
-    if kind not in (LAYER, WHOLE):
-        raise InvalidInput(f"solver {solver!r} is of kind {kind!r}: give one of kind {LAYER!r} or {WHOLE!r}")
+    if kind not in (LAYER, WHOLE, JOINT):
+        raise InvalidInput(f"solver {solver!r} is of kind {kind!r}: give one of kind {LAYER!r}, {WHOLE!r} or {JOINT!r}")
     chosen = list(found_blocks.find_blocks(model).values()) if blocks is None else list(blocks)
     if not chosen:
         raise InvalidInput("blocks is empty: give the modules whose operators may run again")

@@ -13,6 +13,9 @@ class RecomputeReport:
     `peak_bytes` the largest since the plan; `predicted_peak_bytes` the problem's memory. Operators: `on_demand` ran
     when autograd asked, `ahead` in windows. `exposed_us` is the plan's objective, a step's recomputation on the
     critical path. `diverged`: calls of blocks that ran other operators than the plan was made for, and stored them.
+    Of joint plans: storages `swapped_out` and `swapped_in`, and what left in bytes; `refused` could not leave,
+    `postponed` found no memory when they were to return. `host_bytes` is page-locked; a pass takes from its first
+    block to the end of its backward pass, `pass_us` the latest one, `predicted_pass_us` the plan's objective.
     """
 
     solver: str
@@ -28,3 +31,11 @@ class RecomputeReport:
     left_out: int
     diverged: int
     replanned: int
+    swapped_out: int = 0
+    swapped_in: int = 0
+    out_bytes: int = 0
+    refused: int = 0
+    postponed: int = 0
+    host_bytes: int = 0
+    predicted_pass_us: int | None = None
+    pass_us: float | None = None

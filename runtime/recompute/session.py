@@ -20,7 +20,8 @@ from runtime.device.native import core
 from runtime.recompute.course import TapeShape
 from runtime.recompute.footprint import LAST, CallFacts, Footprint, mark_of
 from runtime.recompute.layer import BlockPolicy, Layer, units_of
-from runtime.recompute.tape import NOTHING, StorePolicy, Tape, record
+from runtime.recompute.moves import MoveCounts, Mover, Region
+from runtime.recompute.tape import NOTHING, Node, StorePolicy, Tape, record
 from runtime.recompute.work import carry_out
 from solvers.ir.errors import InvalidInput
 
@@ -36,6 +37,8 @@ class Call:
     output: int | None = None
     number: int = 0
     input_bytes: int = 0
+    given: Sequence[core.WeakBytes] = ()
+    forward_marks: tuple[int, int] = (0, 0)
     forward_waits: tuple[int, int] = (0, 0)
     backward_waits: tuple[int, int | None] | None = None
     backward_marks: tuple[int, int | None] = (0, None)
@@ -50,6 +53,7 @@ class Counts:
     left_out: int = 0
     diverged: int = 0
     copies: int = 0
+    moves: MoveCounts = field(default_factory=MoveCounts)
 
     def add(self, tape: Tape) -> None:
         """What a tape that is finished did."""
@@ -58,6 +62,21 @@ class Counts:
         self.left_out += tape.left_out
         self.diverged += tape.diverged_at is not None
         self.copies += tape.copies
+
+
+@dataclass(frozen=True)
+class PassClock:
+    """When a pass began and ended, in marks of its windows."""
+
+    windows: core.Windows
+    began: int
+    ended: int | None = None
+
+    @property
+    def took_us(self) -> float:
+        """How long a pass that has ended took, from its first block to the end of its backward pass."""
+        assert self.ended is not None
+        return self.windows.at_us(self.ended) - self.windows.at_us(self.began)
 
 
 ON_DEMAND = BlockPolicy(NOTHING, {}, {})
@@ -73,7 +92,8 @@ class Walk(AbstractContextManager["Walk"]):
     oldest pass that has not had its backward pass. `timed` measures operators and waits; with `intervals` also what the
     device's memory does between events (`footprint`), for which its statistics are begun anew. `on_pass` is called
     before each pass, `on_peak` when memory has passed its peak: before the backward pass of a pass's first block, and
-    after the whole one. `watch` is told each value that autograd asks for: which of `calls`, the node, its place.
+    after the whole one. `clocked` times whole passes (`timed_pass`: the last). `watch` is told each value that autograd
+    asks for: which of `calls`, the node, its place.
     """
 
     blocks: Sequence[nn.Module]
@@ -84,8 +104,12 @@ class Walk(AbstractContextManager["Walk"]):
     on_pass: Callable[[], None] | None = None
     on_peak: Callable[[], None] | None = None
     watch: Callable[[Call, tuple[int, int]], None] | None = None
+    clocked: bool = False
     counts: Counts = field(default_factory=Counts)
     calls: list[Call] = field(default_factory=list)
+    timed_pass: PassClock | None = None
+    _mover: Mover | None = None
+    _began: PassClock | None = None
     _memory: core.MemoryLog | None = None
     _told: int = 0
     _passed: bool = False
@@ -96,6 +120,7 @@ class Walk(AbstractContextManager["Walk"]):
         if self._stack is not None:
             raise InvalidInput("this walk has begun already: end it first")
         self.windows = core.Windows(self.device, self.timed)
+        self._look_for_moves()
         if self.timed and self.intervals and self.device.type != "cpu":
             self.watch_memory()
         self._stack = ExitStack()
@@ -120,6 +145,11 @@ class Walk(AbstractContextManager["Walk"]):
         self._memory = core.MemoryLog(self.device)
         self.windows.tell(self._memory)
 
+    def _look_for_moves(self) -> None:
+        """Whether the policies move anything; passes are then timed as a whole, too."""
+        moving = any(policy.work is not None and policy.work.moves for policy in self.policies)
+        self._mover = Mover(self.device, self.counts.moves) if moving else None
+
     def settle(self) -> None:
         """Count the tapes that are finished, and forget them."""
         if self.timed:  # they are asked what they cost
@@ -137,6 +167,7 @@ class Walk(AbstractContextManager["Walk"]):
     def follow(self, policies: Sequence[BlockPolicy]) -> None:
         """Other policies from the next pass on, unmeasured; the walk must be idle."""
         self.policies, self.timed, self._memory = policies, False, None
+        self._look_for_moves()
         self.settle()
         self.windows.stop()
         self.windows = core.Windows(self.device, self.timed)
@@ -153,17 +184,22 @@ class Walk(AbstractContextManager["Walk"]):
         self._mark(mark_of(call.number, backward=False))
         self._last = call
         self._plan_forward(index)
-        began = len(self.windows.waits)
+        began, first = len(self.windows.waits), self.windows.mark() if self.timed else 0
         watch = None if self.watch is None else partial(self.watch, call)
         memory = self._memory
+        given = _given(args, kwargs)
+        call.input_bytes = sum(one.untyped_storage().nbytes() for one in given)
+        call.given = [core.WeakBytes(one) for one in given] if self._mover is not None else ()
+        self._move(call, -1)
         with record(self.device, call.policy.store, timed=self.timed, watch=watch, memory=memory) as tape:
+            call.tape = tape
+            self._watch_forward(call, tape)
             result = forward(*args, **kwargs)
             outputs = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
             call.output = _node_of(tape, outputs)
         self._passed = True
-        call.tape = tape
+        call.forward_marks = first, self.windows.mark() if self.timed else 0
         call.forward_waits = began, len(self.windows.waits)
-        call.input_bytes = _bytes(args, kwargs)
         self.calls.append(call)
         self._watch_backward(call, outputs)
         return result
@@ -173,6 +209,29 @@ class Walk(AbstractContextManager["Walk"]):
         self.settle()
         if self.on_pass is not None:
             self.on_pass()
+        if self.clocked or self._mover is not None:
+            self._began = PassClock(self.windows, self.windows.mark())
+
+    def _move(self, call: Call, node: int) -> None:
+        """What the plan moves behind a node of the block's forward pass."""
+        moves = () if call.policy.work is None else call.policy.work.forward.get(node, ())
+        for move in moves:
+            assert self._mover is not None
+            self._mover.carry_out(move, _regions(call))
+
+    def _watch_forward(self, call: Call, tape: Tape) -> None:
+        """Moves behind nodes; none from the first other operator on, as what is stored is not what was planned."""
+        nodes = [] if call.policy.work is None else [node for node in call.policy.work.forward if node >= 0]
+        if not nodes:
+            return
+        walk = weakref.ref(self)
+
+        def move(node: int) -> None:
+            alive = walk()
+            if alive is not None and tape.diverged_at is None:
+                alive._move(call, node)
+
+        tape.pause_after(nodes, move)
 
     def _plan_forward(self, index: int) -> None:
         """The windows of this forward pass serve the same block's call in the oldest pass without backward."""
@@ -207,10 +266,16 @@ class Walk(AbstractContextManager["Walk"]):
         if before is None and self.on_peak is not None:
             self.on_peak()
             torch.autograd.Variable._execution_engine.queue_callback(self.on_peak)
+        if before is None and self._began is not None:
+            torch.autograd.Variable._execution_engine.queue_callback(partial(self._end_pass, self._began))
         if call.policy.work is not None:
-            self.windows.plan(carry_out(call.policy.work, _tapes(call)))
+            self.windows.plan(carry_out(call.policy.work, _regions(call), self._mover))
         else:
             self.windows.plan([] if before is None else _work(before, before.policy.in_backward))
+
+    def _end_pass(self, clock: PassClock) -> None:
+        """The backward pass is over."""
+        self.timed_pass = PassClock(clock.windows, clock.began, clock.windows.mark())
 
     def _measure_backward(self, call: Call) -> None:
         """Marks where a block's backward pass begins, which is where the one before it in time ends."""
@@ -254,9 +319,12 @@ class Walk(AbstractContextManager["Walk"]):
         by_block = {
             call.block: call for call in self.calls if call.tape is not None and call.backward_waits is not None
         }
-        return [self._layer(by_block[index]) for index in sorted(by_block)]
+        calls = [by_block[index] for index in sorted(by_block)]
+        ends = [call.forward_marks[0] for call in calls[1:]] + [call.backward_marks[0] for call in calls[-1:]]
+        return [self._layer(call, behind) for call, behind in zip(calls, ends, strict=True)]
 
-    def _layer(self, call: Call) -> Layer:
+    def _layer(self, call: Call, behind: int) -> Layer:
+        """`behind` is the mark at which what comes behind the block's forward pass has ended."""
         assert call.tape is not None and call.backward_waits is not None
         began, ended = call.backward_waits
         waits = self._waits(*call.forward_waits)
@@ -268,7 +336,12 @@ class Walk(AbstractContextManager["Walk"]):
             input_bytes=call.input_bytes,
             names=tuple(node.name for node in call.tape.nodes),
             backward_us=self._backward_us(call, sum(backward)),
+            forward_us=self._between_us(*call.forward_marks),
+            behind_us=self._between_us(call.forward_marks[1], behind),
         )
+
+    def _between_us(self, first: int, last: int) -> float:
+        return max(0.0, self.windows.at_us(last) - self.windows.at_us(first))
 
     def _backward_us(self, call: Call, stalls_us: float) -> float:
         """What the block's backward pass took, less its stalls and what ran again in it."""
@@ -276,7 +349,8 @@ class Walk(AbstractContextManager["Walk"]):
         first, last = call.backward_marks
         if last is None:
             return 0.0
-        again = sum(node.time_us for node in call.tape.nodes if not node.stored)
+        nodes = call.tape.nodes
+        again = sum(nodes[one].time_us for one in _ran_again(nodes))
         return max(0.0, self.windows.at_us(last) - self.windows.at_us(first) - stalls_us - again)
 
     def _waits(self, began: int, ended: int) -> tuple[float, ...]:
@@ -300,13 +374,23 @@ def _work(call: Call, by_wait: Any) -> list[list[tuple[Tape, list[int]]]]:
     ]
 
 
-def _tapes(call: Call) -> dict[int, Tape]:
-    """The tapes of a call and of those before it in its pass, by block."""
-    found: dict[int, Tape] = {}
+def _ran_again(nodes: Sequence[Node]) -> set[int]:
+    """The nodes that ran again where nothing was stored: what autograd saved, and what that is made from."""
+    left, seen = [index for index, node in enumerate(nodes) if node.saved and not node.stored], set[int]()
+    while left:
+        index = left.pop()
+        if index not in seen and not nodes[index].stored:
+            seen.add(index)
+            left += nodes[index].inputs
+    return seen
+
+
+def _regions(call: Call) -> dict[int, Region]:
+    """A call and those before it in its pass, by block."""
+    found: dict[int, Region] = {}
     one: Call | None = call
     while one is not None:
-        if one.tape is not None:
-            found[one.block] = one.tape
+        found[one.block] = one
         one = one.before
     return found
 
@@ -323,12 +407,12 @@ def _local(tensor: torch.Tensor) -> torch.Tensor:
     return inner if isinstance(inner, torch.Tensor) else tensor
 
 
-def _bytes(args: Any, kwargs: Any) -> int:
-    """What autograd may keep of a block's arguments: storages of tensors that have gradients."""
+def _given(args: Any, kwargs: Any) -> list[torch.Tensor]:
+    """What autograd may keep of a block's arguments: tensors that have gradients, one for each storage."""
     leaves = (
         _local(leaf) for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor) and leaf.requires_grad
     )
-    return sum({one.untyped_storage()._cdata: one.untyped_storage().nbytes() for one in leaves}.values())
+    return list({one.untyped_storage()._cdata: one for one in leaves}.values())
 
 
 def store_nothing(policies: int) -> list[BlockPolicy]:

@@ -35,12 +35,13 @@ def problem_of(step: Step, budget_bytes: int) -> RecomputeGraphProblem:
         for op in graph.ops
     )  # fmt: skip
     return RecomputeGraphProblem(
-        name=graph.name, budget_bytes=budget_bytes, ops=ops, replays_from=_begin(step),
+        name=graph.name, budget_bytes=budget_bytes, ops=ops, replays_from=begin_of(step),
         static_bytes=sum(tensor.bytes for tensor in graph.tensors if tensor.born is None),
     )  # fmt: skip
 
 
-def _begin(step: Step) -> int:
+def begin_of(step: Step) -> int:
+    """The first op of the backward pass."""
     return next(index for index, place in enumerate(step.places) if place.kind == "begin")
 
 
@@ -93,18 +94,20 @@ def decide_step(solver: AnySolver, step: Step, layers: Sequence[Layer], budget_b
     return Checked(solution, lower_plan(problem, plan))
 
 
+def units_deed(step: Step, layers: Sequence[Layer], does: str, ops: Sequence[int]) -> Deed:
+    """What is done to units of one block: their nodes, each once, in the tape's order."""
+    places = [step.places[op] for op in ops]
+    block = places[0].block
+    nodes = {node for place in places for node in layers[block].units[place.index].nodes}
+    return Deed("replay" if does in ("recompute", "replay") else "drop", block, tuple(sorted(nodes)))
+
+
 @dataclass(frozen=True)
 class _Units:
     """Which nodes of which block's tape an op of the graph stands for."""
 
     step: Step
     layers: Sequence[Layer]
-
-    def deed(self, does: str, ops: Sequence[int], block: int) -> Deed:
-        """Nodes of one block, each once, in the tape's order."""
-        places = [self.step.places[op] for op in ops]
-        nodes = {node for place in places for node in self.layers[block].units[place.index].nodes}
-        return Deed("replay" if does == "recompute" else "drop", block, tuple(sorted(nodes)))
 
     def deeds(self, asked: Sequence[tuple[str, int]]) -> tuple[Deed, ...]:
         """What is asked in a row of one block is one deed."""
@@ -115,7 +118,7 @@ class _Units:
                 found[-1][2].append(op)
             else:
                 found.append((does, block, [op]))
-        return tuple(self.deed(does, ops, block) for does, block, ops in found)
+        return tuple(units_deed(self.step, self.layers, does, ops) for does, _, ops in found)
 
 
 Asked = tuple[str, int]
@@ -136,7 +139,7 @@ class _Reading:
         last = {action.op: at for at, action in enumerate(schedule.actions) if action.do == "recompute"}
         asked: list[Asked] = []
         window: Place | None = None
-        begun, first = False, _begin(step)
+        begun, first = False, begin_of(step)
         for at, action in enumerate(schedule.actions):
             op = action.op
             assert op is not None
@@ -181,11 +184,12 @@ def policies_of(step: Step, layers: Sequence[Layer], schedule: Schedule) -> list
     for block, layer in enumerate(layers):
         waits = {wait: units.deeds(asked) for (where, wait), asked in read.waits.items() if where == block}
         work = Work(units.deeds(read.before.get(block, ())), waits)
-        found.append(BlockPolicy(_stored(step, layer, block, read.early), {}, {}, work))
+        found.append(BlockPolicy(stored_by(step, layer, block, read.early), {}, {}, work))
     return found
 
 
-def _stored(step: Step, layer: Layer, block: int, early: set[int]) -> StorePolicy:
+def stored_by(step: Step, layer: Layer, block: int, early: set[int]) -> StorePolicy:
+    """What a block stores in its forward pass: all units but those whose results go `early`."""
     keep = [0] * len(layer.names)
     for op, place in enumerate(step.places):
         if place.kind == "unit" and place.block == block and op not in early:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from runtime.recompute.moves import Move, Mover, Region
 from runtime.recompute.tape import Tape
 
 
@@ -18,15 +19,25 @@ class Deed:
 
 @dataclass(frozen=True)
 class Work:
-    """`before` the backward pass of one block, in order; and what runs again, by block, in its waits."""
+    """`before` the backward pass of one block, in order; and what runs again, by block, in its waits.
 
-    before: tuple[Deed, ...] = ()
+    `forward`: what moves in the block's forward pass, by the node behind which it does (-1: before the first one).
+    """
+
+    before: tuple[Deed | Move, ...] = ()
     in_waits: Mapping[int, tuple[Deed, ...]] = field(default_factory=dict)
+    forward: Mapping[int, tuple[Move, ...]] = field(default_factory=dict)
+
+    @property
+    def moves(self) -> bool:
+        """Whether anything leaves or returns."""
+        return bool(self.forward) or any(isinstance(one, Move) for one in self.before)
 
     @property
     def replays(self) -> int:
         """How many nodes it runs again."""
-        deeds = [*self.before, *(deed for deeds in self.in_waits.values() for deed in deeds)]
+        before = [deed for deed in self.before if isinstance(deed, Deed)]
+        deeds = [*before, *(deed for deeds in self.in_waits.values() for deed in deeds)]
         return sum(len(deed.nodes) for deed in deeds if deed.does == "replay")
 
 
@@ -34,9 +45,14 @@ Windows = list[list[tuple[Tape, list[int]]]]
 """What each of the next waits runs again."""
 
 
-def carry_out(work: Work, tapes: Mapping[int, Tape]) -> Windows:
-    """Do what stands before a block's backward pass, and say what its waits do. `tapes` are the pass's, by block."""
+def carry_out(work: Work, regions: Mapping[int, Region], mover: Mover | None = None) -> Windows:
+    """Do what stands before a block's backward pass, and say what its waits do. `regions` are the pass's, by block."""
+    tapes = {block: one.tape for block, one in regions.items() if one.tape is not None}
     for deed in work.before:
+        if isinstance(deed, Move):
+            assert mover is not None
+            mover.carry_out(deed, regions)
+            continue
         nodes = _known(deed, tapes)
         if not nodes:
             continue

@@ -17,8 +17,9 @@ from runtime.loop.nesting import activate, active, deactivate
 from runtime.loop.profilers import give_way_to_profilers
 from runtime.loop.readers import watch_readers
 from runtime.loop.refusals import refuse_at_start, watch_refusals
+from runtime.profile.machine import by_direction, device_bytes, hardware_of
 from runtime.storage.host import host_limit, host_rounding, settle_host
-from runtime.swap.budget import budget_of, by_direction, device_bytes, hardware_of, planned_bytes
+from runtime.swap.budget import budget_of, planned_bytes
 from runtime.swap.control import Around, Control
 from runtime.swap.generation import Generation
 from runtime.swap.portfolio import PolicyChoice, portfolio

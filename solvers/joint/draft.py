@@ -112,7 +112,7 @@ def measure(given: Given, draft: Draft, kept: Kept | None = None) -> Measured:
     fault = kept.fault
     readers = []
     for away in draft.away:
-        reader = _reader(kept, away)
+        reader = first_reader(kept, away)
         if reader is None:
             return Measured(
                 0, kept.peaks, fault or f"op {away.op} cannot be away from {away.out_after} to {away.in_at}"
@@ -129,7 +129,7 @@ def measure(given: Given, draft: Draft, kept: Kept | None = None) -> Measured:
     return _Clock(given, draft, kept, peaks, readers).run()
 
 
-def _reader(kept: Kept, away: Away) -> int | None:
+def first_reader(kept: Kept, away: Away) -> int | None:
     """The first stage that reads what has returned; None where the output may not be away then."""
     stages = kept.touched[away.op]
     place = bisect_right(stages, away.out_after)  # the stage that touches it next
@@ -160,7 +160,7 @@ def host_bytes(given: Given, away: Sequence[Away], readers: Sequence[int]) -> in
 def host_peak(given: Given, draft: Draft) -> int:
     """The most that the host holds under a valid draft."""
     kept = kept_of(given, draft.again)
-    readers = [reader for away in draft.away if (reader := _reader(kept, away)) is not None]
+    readers = [reader for away in draft.away if (reader := first_reader(kept, away)) is not None]
     return host_bytes(given, draft.away, readers)
 
 

@@ -10,8 +10,8 @@ import torch
 from experiments.models.workload import Step, Workload
 from runtime.device import limited_memory
 from runtime.profile import profile_step
+from runtime.profile.machine import by_direction, hardware_of
 from runtime.swap import SwapExecutor
-from runtime.swap.budget import by_direction, hardware_of
 from solvers.ir.graph import OpGraph
 from solvers.ir.hardware import Hardware
 from solvers.ir.solution import Limits

@@ -4,6 +4,7 @@ from itertools import pairwise
 
 from solvers.check.order import HappensBefore
 from solvers.check.verdict import Verdict
+from solvers.ir.joint import JointProblem
 from solvers.ir.recompute import RecomputeGraphProblem
 from solvers.ir.schedule import Action, Schedule
 
@@ -13,11 +14,11 @@ RUNS = ("compute", "recompute", "collective_start")
 
 def judge_recompute_schedule(problem: RecomputeGraphProblem, schedule: Schedule) -> Verdict:
     """Each op first run in order, inputs there whenever a run starts, memory within budget, everything released."""
-    faults = [fault for action in schedule.actions for fault in _form(problem, action)]
-    return Verdict(tuple(faults or _Judge(problem, schedule).violations()))
+    faults = [fault for action in schedule.actions for fault in form(problem, action)]
+    return Verdict(tuple(faults or RunsJudge(problem, schedule).violations()))
 
 
-def _form(problem: RecomputeGraphProblem, action: Action) -> list[str]:
+def form(problem: RecomputeGraphProblem | JointProblem, action: Action) -> list[str]:
     """Known actions on their lanes; runs and releases name their op's output and its size."""
     place = f"action {action.id}"
     if action.do not in (*RUNS, "collective_wait", "release"):
@@ -38,10 +39,10 @@ def _form(problem: RecomputeGraphProblem, action: Action) -> list[str]:
     return faults
 
 
-class _Judge:
+class RunsJudge:
     """A well-formed schedule in an order that respects its waits; `story[i]` is what happens to op i's output."""
 
-    def __init__(self, problem: RecomputeGraphProblem, schedule: Schedule) -> None:
+    def __init__(self, problem: RecomputeGraphProblem | JointProblem, schedule: Schedule) -> None:
         self.problem, self.before = problem, HappensBefore(schedule)
         self.order = schedule.order()
         self.place = {action.id: number for number, action in enumerate(self.order)}
@@ -49,14 +50,15 @@ class _Judge:
         self.remote = [action for action in schedule.actions if action.lane == COMM]
         self.story: list[list[Action]] = [[] for _ in problem.ops]
         for action in self.order:
-            if action.do in (*RUNS, "release") and action.op is not None:
+            if action.do != "collective_wait" and action.op is not None:
                 self.story[action.op].append(action)
 
     def violations(self) -> list[str]:
+        """What breaks a rule, in order; memory only where all else is right."""
         found = self._first_runs()
         for i in range(len(self.problem.ops)):
-            found += self._alternation(i)
-        return found or [*self._early(), *self._reads(), *self._memory()]
+            found += self.alternation(i)
+        return found or [*self._early(), *self._reads(), *self.memory()]
 
     def _first_runs(self) -> list[str]:
         """compute or collective_start once for each op, one after the other."""
@@ -79,7 +81,7 @@ class _Judge:
             if action.do == "recompute" and first > 0 and not (ended and self.before(ended[0], action))
         ]
 
-    def _alternation(self, i: int) -> list[str]:
+    def alternation(self, i: int) -> list[str]:
         """Run, release, run again, …, release: each surely after the one before, the first run not a recomputation."""
         story, found = self.story[i], []
         if not story or story[0].do not in ("compute", "collective_start"):
@@ -112,7 +114,7 @@ class _Judge:
             return [f"{place} reads op {j} without waiting for action {earlier[-1].id}, which makes it"]
         return [] if self.before(run, later[0]) else [f"{place} reads op {j}, which action {later[0].id} may release"]
 
-    def _memory(self) -> list[str]:
+    def memory(self) -> list[str]:
         """At each action of the compute lane, what may be allocated: of the comm lane all that is not surely later."""
         found, level = [], self.problem.static_bytes
         waiting = list(self.remote)

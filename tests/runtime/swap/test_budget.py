@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from runtime.device import DEFAULT_HARDWARE, use_sim
-from runtime.swap.budget import budget_of, by_direction, hardware_of, measured_hardware, planned_bytes
+from runtime.profile.machine import by_direction, hardware_of, measured_hardware
+from runtime.swap.budget import budget_of, planned_bytes
 from solvers.ir.errors import InvalidInput
 from solvers.ir.hardware import HOST, Link
 

@@ -19,8 +19,8 @@ from runtime.device import clock, limited_memory, memory_stats, reset_peak_memor
 from runtime.device.native import core
 from runtime.profile import profile_step
 from runtime.profile.links import measure_both_ways
+from runtime.profile.machine import by_direction, hardware_of
 from runtime.swap import SwapExecutor, session
-from runtime.swap.budget import by_direction, hardware_of
 from solvers.ir.solution import Limits
 from solvers.planner import planner
 from tests.accelerators import ON_EACH, ON_EACH_AT_LENGTH

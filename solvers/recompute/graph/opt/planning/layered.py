@@ -46,6 +46,8 @@ STARTS = 3
 """Plans of different cost that are handed to the polishing, as they were counted: annealed ones end in one valley."""
 SHARES = (0.1, 0.25, 0.5)
 """Prices of a window, in shares of the time that it hides, at which patterns are looked for beside the bound's own."""
+BUILDING_S = 0.002
+"""Seconds an op that the neighbourhoods' model takes to be built, about; where less is left, none is."""
 NEAREST = 6
 """Plans from which neighbourhoods may begin."""
 NEAR = 12
@@ -87,7 +89,9 @@ class LayeredPlanner:
         self.counting = False
         self._anneal(deadline)
         starts = self._nearest()
-        if starts and not self.search.done():
+        left = began + time_s - time.perf_counter()
+        too_late = self.search.limits.work is None and left < BUILDING_S * len(self.given)
+        if starts and not too_late and not self.search.done():
             choices = [self._choices(layer, starts) for layer in range(self.layers.count)]
             known = [Start([self.patterns[p] for p in vector], plan) for vector, plan in starts]
             Neighbourhoods(self.search, self.layers, choices, known, self.engine).run(began + time_s)

@@ -147,17 +147,23 @@ class _Pass:
 
     def _needed(self, t: int, j: int) -> int:
         """The next stage that reads op j, or reads what must be computed from it again; the count where none."""
-        known = self.needs.get(j)
-        if known is not None:
-            return known
-        users = self.given.users[j]
-        place = bisect_left(users, t)
-        found = users[place] if place < len(users) else len(self.given)
-        for u in users[:place]:
-            if u not in self.resident and self.last[u] > t:
-                found = min(found, self._needed(t, u))
-        self.needs[j] = found
-        return found
+        needs, found = self.needs, self.needs.get(j)
+        if found is not None:
+            return found
+        waiting = [j]  # not by recursion: chains of ops may be longer than Python's stack
+        while waiting:
+            i = waiting[-1]
+            users = self.given.users[i]
+            place = bisect_left(users, t)
+            absent = [u for u in users[:place] if u not in self.resident and self.last[u] > t]
+            unknown = [u for u in absent if u not in needs]
+            if unknown:
+                waiting += unknown
+                continue
+            first = users[place] if place < len(users) else len(self.given)
+            needs[i] = min([first, *(needs[u] for u in absent)])
+            waiting.pop()
+        return needs[j]
 
     def _cost(self, j: int) -> int:
         """About what it takes to have op j again: its time and that of what is missing for it."""

@@ -125,3 +125,16 @@ def test_what_must_be_computed_for_a_reader_is_needed_when_that_reader_is() -> N
     one.needs.clear()
     one.resident = {0}
     assert one._needed(3, 1) == 3  # op 2, which is gone, is read by op 3 now
+
+
+def test_chains_that_are_gone_may_be_long() -> None:
+    """2,000 ops after op 0 are gone, and the last of them is read in the last stage: so is op 0."""
+    count = 2_002
+    inputs = [(t - 1,) if t else () for t in range(count - 1)] + [(count - 3,)]
+    ops = tuple(
+        RecomputeOp(name=str(t), time_us=1, output_bytes=4, inputs=read, comm=False) for t, read in enumerate(inputs)
+    )
+    given = instance(RecomputeGraphProblem(name="long chain", budget_bytes=100, static_bytes=0, ops=ops))
+    one = _Pass(given, Eviction(1.0, 1.0), random.Random(0))
+    one.resident, one.last = {0}, [count] * count
+    assert one._needed(count - 1, 0) == count - 1

@@ -1,0 +1,347 @@
+"""Plans of kind `joint`: per storage keep, swap or recompute, decided from the measured step and carried out.
+
+As in `whole.py` the schedule of the plan says what is done. In the forward pass storages leave, are released and return
+behind operators; in the backward pass before each block's. A *moment* is one of these places. Where the graph knows
+less than the tape (who reads a storage last, operators that stand for no op) a move waits for the tape's moment.
+One file: the problem states what the reading of its schedule carries out, at the same moments.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from msgspec.structs import replace
+
+from runtime.device.native import core
+from runtime.profile.machine import by_direction, hardware_of
+from runtime.recompute.graph import OTHER, Place, Step, lasting
+from runtime.recompute.layer import BlockPolicy, Layer
+from runtime.recompute.moves import Does, Move
+from runtime.recompute.whole import begin_of, stored_by, units_deed
+from runtime.recompute.work import Deed, Work
+from solvers.ir.errors import InfeasibleBudget, InvalidInput
+from solvers.ir.hardware import Hardware
+from solvers.ir.joint import JointOp, JointPlan, JointProblem
+from solvers.ir.report import Report
+from solvers.ir.schedule import Action, Schedule
+from solvers.ir.solution import Limits, Solution
+from solvers.planner import AnySolver, Checked, make_problem, solve
+from solvers.timeline.simulate import simulate
+
+Moment = tuple[int, int, int]
+"""(0, block, node): behind the node of a forward pass, -1 before the first; (1, −block, 0): before a backward pass."""
+Asked = tuple[str, int]
+"""What is done and of which op: a `Does`, "replay" or "drop"."""
+
+
+def joint_problem(step: Step, layers: Sequence[Layer], hardware: Hardware, budget_bytes: int) -> JointProblem:
+    """The measured step with times of the whole pass, and the memory that each forward operator takes for itself.
+
+    What an op of the forward pass took, beyond what the step that stored nothing held by the graph, is its workspace;
+    the graph has all of that in one place, as plans without swaps are fullest there. A block's end reads what the tape
+    reads behind the units, and what the block was given, which the program holds until then.
+    """
+    problem = make_problem("joint", step.graph, hardware, budget_bytes)
+    assert isinstance(problem, JointProblem)
+    times, ends, small = _times(step, layers), _read_at_ends(step, layers), _small_parts(step, layers)
+    ops = tuple(
+        replace(
+            op,
+            time_us=times[index],
+            replay=op.replay and index not in small,
+            inputs=tuple(sorted({*op.inputs, *ends.get(index, ())})),
+            output_bytes=0 if step.places[index] == OTHER else op.output_bytes,
+        )
+        for index, op in enumerate(problem.ops)
+    )
+    held = _held(step, layers, replace(problem, ops=ops))
+    found = _with_workspaces(step, layers, ops, held)
+    loss = begin_of(step) - 1
+    beside = max(0, problem.ops[loss - 1].output_bytes - ops[loss].output_bytes)
+    found[loss] = replace(ops[loss], workspace_bytes=beside)
+    return replace(problem, ops=tuple(found))
+
+
+def _small_parts(step: Step, layers: Sequence[Layer]) -> set[int]:
+    """Of two ops of the same nodes (dropout's mask and its result) the smaller: alone it would cost as much as both.
+
+    It does not run again, and the other one has the time of both.
+    """
+    found, parts = set(), dict[tuple[int, tuple[int, ...]], int]()
+    for op, place in enumerate(step.places):
+        if place.kind != "unit":
+            continue
+        unit = layers[place.block].units[place.index]
+        other = parts.setdefault((place.block, unit.nodes), op)
+        if other != op:
+            first = layers[place.block].units[step.places[other].index]
+            found.add(op if unit.bytes <= first.bytes else other)
+    return found
+
+
+def _times(step: Step, layers: Sequence[Layer]) -> list[int]:
+    """By op, whole µs in sum, too; what blocks take beside their units, and the loss, at the op behind each block."""
+    small, times, owed = _small_parts(step, layers), [op.time_us for op in step.graph.ops], 0.0
+    loss = begin_of(step) - 1
+    for index, place in enumerate(step.places[:loss]):
+        if place.kind == "unit":
+            owed += 0.0 if index in small else layers[place.block].units[place.index].time_us
+        elif place.kind == "output":
+            layer = layers[place.block]
+            owed += layer.forward_us - sum({unit.nodes: unit.time_us for unit in layer.units}.values())
+            owed += layer.behind_us if place.block + 1 < len(layers) else 0.0
+        times[index] = max(0, round(owed))
+        owed -= times[index]
+    times[loss] = max(0, round(owed + layers[-1].behind_us))
+    return times
+
+
+def _read_at_ends(step: Step, layers: Sequence[Layer]) -> dict[int, set[int]]:
+    """By block's end: the ops that it reads beside those of the graph."""
+    found: dict[int, set[int]] = {}
+    given = 0
+    for index, place in enumerate(step.places):
+        if place.kind != "output":
+            continue
+        behind = max((unit.nodes[0] for unit in layers[place.block].units), default=-1)
+        late = {
+            op for op, one in enumerate(step.places[:index])
+            if one.kind == "unit" and one.block == place.block
+            and layers[one.block].units[one.index].last_read > behind
+        }  # fmt: skip
+        found[index], given = {given, *late}, index
+    return found
+
+
+def _held(step: Step, layers: Sequence[Layer], problem: JointProblem) -> list[int]:
+    """By op of the forward pass: what the step that stored nothing held then, by the problem."""
+    first = begin_of(step)
+    until = list(range(first))
+    for t, op in enumerate(problem.ops):
+        for one in op.inputs:
+            if one < first and (t < first or step.places[one].kind != "unit"):
+                until[one] = min(t, first)
+    for one, place in enumerate(step.places[:first]):
+        if place.kind == "unit" and place.index in lasting(layers[place.block]):
+            until[one] = first
+    held = [problem.static_bytes - step.beyond_bytes] * first
+    for one, last in enumerate(until):
+        for t in range(one, min(last + 1, first)):
+            held[t] += problem.ops[one].output_bytes
+    return held
+
+
+def _with_workspaces(step: Step, layers: Sequence[Layer], ops: Sequence[JointOp], held: Sequence[int]) -> list[JointOp]:
+    """The forward pass's ops with what they took more; the backward pass's have that as an op's output."""
+    found = list(ops)
+    for index, (begins, ends) in enumerate(_stretches(step, layers)):
+        took = max((peak for at, peak in step.forward_bytes.items() if begins <= at < ends), default=0)
+        found[index] = replace(ops[index], workspace_bytes=max(0, took - held[index]))
+    return found
+
+
+def _stretches(step: Step, layers: Sequence[Layer]) -> list[tuple[tuple[int, int], tuple[int, int]]]:
+    """For the forward pass's ops: from which block and node on, and until where; the loss's is of no nodes."""
+    last = len(layers)
+    starts = []
+    for place in step.places[: begin_of(step)]:
+        if place.kind == "unit":
+            starts.append((place.block, layers[place.block].units[place.index].nodes[0]))
+        elif place.kind == "output":
+            units = layers[place.block].units
+            starts.append((place.block, 1 + max((unit.nodes[0] for unit in units), default=-1)))
+        elif place.kind == "given" or not starts:
+            starts.append((0, -1))
+        else:
+            starts.append((last, 0) if place.kind == "loss" else starts[-1])
+    ends = [*starts[1:], (last, 0)]
+    return [(begin, max(begin, end)) for begin, end in zip(starts, ends, strict=True)]
+
+
+class _Reading:
+    """Reads a joint schedule, in the order of its list: what is asked at which moment, and what is never stored."""
+
+    def __init__(self, step: Step, layers: Sequence[Layer], schedule: Schedule) -> None:
+        self.step, self.layers = step, layers
+        self.asked: dict[Moment, list[Asked]] = {}
+        self.early: set[int] = set()
+        self._earliest: dict[int, Moment] = {}
+        self._now: Moment = (0, 0, -1)
+        self._begun, self._first = False, begin_of(step)
+        self._sent: set[int] = set()
+        self._last = {action.op: at for at, action in enumerate(schedule.actions) if action.do == "recompute"}
+        ops = {action.id: action.op for action in schedule.actions if action.do == "swap_in"}
+        for at, action in enumerate(schedule.actions):
+            for before in action.after:
+                if before in ops and action.do in ("compute", "recompute", "collective_start"):
+                    self._ask("arrive", ops[before])
+            self._read(at, action)
+
+    def _read(self, at: int, action: Action) -> None:
+        op = action.op
+        assert op is not None
+        if action.do == "compute":
+            self._begun = self._begun or op >= self._first
+            self._now = max(self._now, self._behind(op))
+        elif action.do == "recompute":
+            self._begun = True
+            self._ask("replay", op)
+        elif action.do == "swap_out":
+            self._sent.add(op)
+            self._earliest[op] = self._last_use(op)
+            self._ask("out", op)
+        elif action.do == "swap_in":
+            self._ask("in", op)
+        elif op in self._sent:
+            self._sent.discard(op)
+            self._ask("release", op)
+        elif self.step.places[op].kind == "unit":
+            self._let_go(op, at)
+
+    def _let_go(self, op: int, at: int) -> None:
+        if not self._begun:
+            self.early.add(op)
+        elif self._last.get(op, -1) > at:
+            self._ask("drop", op)
+
+    def _ask(self, does: str, op: int | None) -> None:
+        """Now, but not before what is done with the output already."""
+        assert op is not None
+        moment = max(self._now, self._earliest.get(op, self._now))
+        if does != "replay":
+            self._earliest[op] = moment
+        self.asked.setdefault(moment, []).append((does, op))
+
+    def _behind(self, op: int) -> Moment:
+        """The moment behind an op's first run and right before the next one's."""
+        place = self.step.places[op]
+        if place.kind == "unit":
+            units = self.layers[place.block].units[place.index :]
+            return (0, place.block, units[1].nodes[0] - 1 if len(units) > 1 else units[0].nodes[0])
+        if place.kind == "output":
+            return (0, place.block, len(self.layers[place.block].names) - 1)
+        if place.kind in ("begin", "wait", "part", "end"):
+            return (1, 1 - place.block, 0)
+        return (
+            (1, 1 - len(self.layers), 0) if place.kind == "loss" else self._now
+        )  # memory beside: no moment of its own
+
+    def _last_use(self, op: int) -> Moment:
+        """Behind all that reads or writes an output in the forward pass; of a block's input the graph does not tell."""
+        place = self.step.places[op]
+        if place.kind == "unit":
+            return (0, place.block, self.layers[place.block].units[place.index].last_read)
+        block = self._given(place)
+        return (0, block, len(self.layers[block].names) - 1) if block is not None else self._now
+
+    def _given(self, place: Place) -> int | None:
+        """Which block is given that op's output."""
+        block = 0 if place.kind == "given" else place.block + 1 if place.kind == "output" else len(self.layers)
+        return block if block < len(self.layers) else None
+
+    def move(self, does: Does, op: int) -> Move | None:
+        """Of what the runtime can move: results of blocks' operators, and what blocks are given."""
+        place = self.step.places[op]
+        if place.kind == "unit":
+            unit = self.layers[place.block].units[place.index]
+            return Move(does, place.block, unit.values) if unit.bytes else None
+        block = self._given(place)
+        return None if block is None else Move(does, block, given=True)
+
+
+def joint_policies_of(step: Step, layers: Sequence[Layer], schedule: Schedule) -> list[BlockPolicy]:
+    """What each block stores, and what moves and runs again when."""
+    read = _Reading(step, layers, schedule)
+    forward: list[dict[int, tuple[Move, ...]]] = [{} for _ in layers]
+    before: list[tuple[Deed | Move, ...]] = [() for _ in layers]
+    for (phase, block, node), asked in sorted(read.asked.items()):
+        deeds = _deeds(read, asked)
+        if phase == 0:
+            forward[block][node] = tuple(deed for deed in deeds if isinstance(deed, Move))
+        elif block <= 0:  # behind the first block's backward pass there is nothing to be done
+            before[-block] = deeds
+    return [
+        BlockPolicy(stored_by(step, layer, block, read.early), {}, {}, Work(before[block], {}, forward[block]))
+        for block, layer in enumerate(layers)
+    ]
+
+
+def _deeds(read: _Reading, asked: Sequence[Asked]) -> tuple[Deed | Move, ...]:
+    """In order; what is asked in a row of one block's units is one deed."""
+    found: list[Deed | Move] = []
+    row: list[Asked] = []
+    for does, op in [*asked, ("", -1)]:
+        block = read.step.places[op].block
+        if row and (does, block) != (row[0][0], read.step.places[row[0][1]].block):
+            found.append(units_deed(read.step, read.layers, row[0][0], [one for _, one in row]))
+            row = []
+        if does in ("replay", "drop"):
+            row.append((does, op))
+        elif does:
+            move = read.move(does, op)  # type: ignore[arg-type]
+            found += [] if move is None else [move]
+    return tuple(found)
+
+
+class JointStep:
+    """The decision about a whole step with a link to the host, as `whole.WholeStep` is about one without."""
+
+    def __init__(self, solver: AnySolver, limits: Limits, device: torch.device) -> None:
+        self._solver, self._limits, self._device = solver, limits, device
+        self._hardware: Hardware | None = None
+        self.step: Step | None = None
+        self.problem: JointProblem | None = None
+        self.answer: Checked | None = None
+        self.policies: list[BlockPolicy] = []
+        self.report: Report | None = None
+
+    def decide(self, step: Step, layers: Sequence[Layer], budget_bytes: int) -> Solution[JointPlan]:
+        """The plan; raises `InfeasibleBudget` where there is none, `InvalidInput` where blocks communicate."""
+        if any(place.kind == "wait" for place in step.places) or any(layer.forward_waits_us for layer in layers):
+            raise InvalidInput(
+                "the blocks wait for collectives, and joint plans are carried out on one device only: choose a solver "
+                "of kind recompute-graph, such as opt"
+            )
+        if self._hardware is None:
+            self._hardware = by_direction(hardware_of(self._device))
+        problem = joint_problem(step, layers, self._hardware, budget_bytes)
+        if self.answer is None or problem != self.problem:
+            self.answer = solve(self._solver, problem, self._limits)
+            self._require_plan(self.answer.solution, budget_bytes)
+        assert self.answer.schedule is not None
+        self.step, self.problem = step, problem
+        self.policies = joint_policies_of(step, layers, self.answer.schedule)
+        self.report = simulate(problem, self.answer.schedule)
+        core.reserve_host(self.host_bytes, self._device)
+        return self.answer.solution
+
+    def _require_plan(self, solution: Solution[JointPlan], budget_bytes: int) -> None:
+        if solution.plan is not None:
+            return
+        self.answer = None
+        least = solution.least_budget_bytes
+        raise InfeasibleBudget(
+            solution.reason or f"no plan was found for a budget of {budget_bytes} bytes: raise it or the limits", least
+        )
+
+    @property
+    def host_bytes(self) -> int:
+        """What the plan takes of the host at once, in blocks as the engine page-locks them."""
+        assert self.answer is not None and self.answer.schedule is not None
+        requests: list[tuple[bool, int]] = []
+        coming: dict[int, int] = {}  # swap-ins whose first reader has not begun, and which request they answer
+        taken: dict[int, int] = {}
+        for action in self.answer.schedule.actions:
+            assert action.op is not None
+            requests += [(False, coming.pop(before)) for before in action.after if before in coming]
+            if action.do == "swap_out":
+                taken[action.op] = sum(take for take, _ in requests)
+                requests.append((True, action.bytes))
+            elif action.do == "swap_in":
+                coming[action.id] = taken[action.op]
+        return core.arena_bytes(requests) if requests else 0
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most bytes in use by the plan."""
+        assert self.report is not None
+        return self.report.peak_bytes

@@ -1,4 +1,5 @@
 // How a session answers requests for memory, and makes room before there are any.
+// One file: what is asked for, and the room made ahead of it, are judged by the same sizes.
 #include <algorithm>
 
 #include "follow/frames.h"

@@ -131,6 +131,10 @@ Descent Session::come_down() {
   return done;
 }
 
+// A page that many small tensors divide is not had back by sending one away: where a first large request needs a whole
+// one, room for it stays free.
+bool Session::grows_by_pages() const { return grounds_.segments() == Segments::kExpandable; }
+
 // Room for segments that hold the largest storage that was seen, or for that storage. The allocator gives back the
 // segments of which nothing is in use before it refuses a request, so that what counts is what it cannot give back. Of
 // expandable ones it gives back free pages, and does not say how many there are: under its lock, where it cannot be
@@ -138,7 +142,7 @@ Descent Session::come_down() {
 uint64_t Session::shortage(unsigned requests) const {
   if (!budget_.has_value() || grounds_.making()) return 0;
   if (state_.arena.there()) return shortage_in_arena(requests);
-  if (grounds_.only_small() && asked_ == 0) return small_.shortage(requests);
+  if (grounds_.only_small() && asked_ == 0 && !grows_by_pages()) return small_.shortage(requests);
   const auto stats = memory();
   if (grounds_.segments() == Segments::kNone) {
     const uint64_t wanted = static_cast<uint64_t>(stats.allocated_bytes[kAllPools].current) + passive_.largest_bytes();
@@ -154,7 +158,6 @@ uint64_t Session::shortage_without_cache(unsigned requests) {
     return shortage(requests);
   const auto reserved = [this] { return static_cast<uint64_t>(memory().reserved_bytes[kAllPools].current); };
   const auto active = [this] { return static_cast<uint64_t>(memory().active_bytes[kAllPools].current); };
-  if (grounds_.only_small() && asked_ == 0) return 0;
   const uint64_t room = requests * room_for(std::max(asked_, passive_.largest_bytes()));
   if (reserved() + room <= *budget_) return 0;
   uint64_t kept = std::min(reserved(), active() + between_bytes_);

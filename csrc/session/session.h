@@ -103,6 +103,7 @@ class Session final : public Follower {
   // The same where nothing is known of operators, nor is memory page-locked.
   bool begins() const { return knows_places() && state_.iterations == 1; }
   // Whether what counts is where blocks lie: in the arena, or in segments for small requests alone.
+  bool grows_by_pages() const;
   bool knows_places() const { return state_.arena.there() || grounds_.only_small(); }
   // The operator has all its arguments.
   void make_room_for_operator(const at::RecordFunction& frame, OpenFrames& own);

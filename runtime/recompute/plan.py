@@ -92,10 +92,14 @@ class RecomputeSession:
         assert self._walk is not None
         walk, self._walk = self._walk, None
         walk.__exit__(kind, error, trace)
-        if error is None:
-            self._look(walk)
-        else:
-            self._end_peak()
+        try:
+            if error is None:
+                self._look(walk)
+            else:
+                self._end_peak()
+        finally:
+            if isinstance(self.whole, JointStep):
+                self.whole.trim_host()
 
     def _open(self) -> None:
         """The blocks' tapes from now on: of the plan, or of the first step, which is measured."""
@@ -107,6 +111,12 @@ class RecomputeSession:
         self._walk.on_pass = self._next_pass
         self._walk.on_peak = self._end_peak  # somebody else may begin the statistics anew between steps
         self._walk.__enter__()
+        self._reserve_host()
+
+    def _reserve_host(self) -> None:
+        """What is decided outside the session page-locks nothing: nobody would give it back."""
+        if self._walk is not None and isinstance(self.whole, JointStep):
+            self.whole.reserve_host()
 
     def _next_pass(self) -> None:
         """A forward pass begins: after a complete step the plan is made, or looked at."""
@@ -188,6 +198,7 @@ class RecomputeSession:
             solution = self.whole.decide(self._step("whole step"), self.layers, self._budget_bytes)
             assert self.whole.problem is not None
             self._decided, self._promised_bytes = (self.whole.problem, solution), self.whole.peak_bytes
+            self._reserve_host()
             return
         layer = self._alike()
         beyond = self._beyond_bytes + self._level_bytes - self._measured_level_bytes

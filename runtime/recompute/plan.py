@@ -82,8 +82,8 @@ class RecomputeSession:
             raise InvalidInput("the session is open already: leave it before you enter it again")
         if not self.layers:
             gc.collect()  # what earlier training left behind would be measured, too
-        self._begin_peak()
         self._open()
+        self._begin_peak()
         return self
 
     def __exit__(
@@ -106,11 +106,11 @@ class RecomputeSession:
         count = len(self._blocks)
         policies = self._policies() if self.layers else store_nothing(count)
         first = not self.layers
-        self._walk = Walk(self._blocks, self._device, policies, timed=first, intervals=first, counts=self._counts)
-        self._walk.clocked = isinstance(self.whole, JointStep)
-        self._walk.on_pass = self._next_pass
-        self._walk.on_peak = self._end_peak  # somebody else may begin the statistics anew between steps
-        self._walk.__enter__()
+        walk = Walk(self._blocks, self._device, policies, timed=first, intervals=first, counts=self._counts)
+        walk.clocked = isinstance(self.whole, JointStep)
+        walk.on_pass = self._next_pass
+        walk.on_peak = self._end_peak  # somebody else may begin the statistics anew between steps
+        self._walk = walk.__enter__()
         self._reserve_host()
 
     def _reserve_host(self) -> None:

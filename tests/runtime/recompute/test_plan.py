@@ -8,6 +8,7 @@ from torch import nn
 from torch.nn import functional
 
 from experiments.recompute.models import MODELS, SMALL_NETWORKS, Size, Trainee, gpt
+from runtime.device import memory_stats
 from runtime.recompute import plan
 from runtime.swap import session as swap_session
 from solvers.ir.errors import InfeasibleBudget, InvalidInput
@@ -246,6 +247,29 @@ def test_an_exception_leaves_the_model_as_it_was_and_the_session_may_be_entered_
         with session:
             trainee.loss().backward()  # type: ignore[no-untyped-call]
     assert session.report().exposed_us == 0
+
+
+def _stack(device: torch.device) -> nn.Sequential:
+    return nn.Sequential(*(nn.Sequential(nn.Linear(8, 8), nn.Tanh()) for _ in range(3))).to(device)
+
+
+def test_a_second_session_on_the_device_is_refused_until_the_first_has_closed(device: torch.device) -> None:
+    models = _stack(device), _stack(device)
+    first, second = (plan(model, budget=1 << 30, blocks=list(model)) for model in models)
+    data = torch.ones(4, 8, device=device, requires_grad=True)
+    with first:
+        models[0](data).sum().backward()
+        peak = memory_stats(device).peak_bytes
+        with pytest.raises(InvalidInput, match=r"another session of runtime\.recompute is open on sim:0: leave it"):
+            second.__enter__()
+        assert all("forward" not in vars(block) for block in models[1])
+        assert memory_stats(device).peak_bytes == peak  # the first's own
+        models[0](data).sum().backward()
+    for session, model in [(second, models[1]), (first, models[0])]:
+        with session:
+            model(data).sum().backward()
+        assert session.report().diverged == 0
+        assert all("forward" not in vars(block) for block in model)
 
 
 def test_inside_a_swapping_session(device: torch.device) -> None:

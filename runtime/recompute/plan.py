@@ -11,9 +11,17 @@ from typing import Any, Self
 import torch
 from torch import nn
 
-from runtime.blocks import blocks as found_blocks
 from runtime.device import memory_stats
-from runtime.recompute.asked import budget_bytes_of, device_of
+from runtime.recompute.asked import (
+    JOINT,
+    WHOLE,
+    blocks_of,
+    budget_bytes_of,
+    device_of,
+    limits_of,
+    parameters_of,
+    require_solver,
+)
 from runtime.recompute.deciding import decide
 from runtime.recompute.footprint import Footprint
 from runtime.recompute.graph import Step, step_of
@@ -29,7 +37,6 @@ from solvers.ir.recompute import RecomputeGraphProblem, RecomputeLayerPlan, Reco
 from solvers.ir.solution import Limits, Solution
 from solvers.planner import build_solver, solve, solver_entry
 
-LAYER, WHOLE, JOINT = "recompute-layer", "recompute-graph", "joint"
 AnyProblem = RecomputeLayerProblem | RecomputeGraphProblem | JointProblem
 Decided = tuple[AnyProblem, Solution[Any]]
 MOST_CORRECTIONS = 3
@@ -315,13 +322,9 @@ def plan(
     of the step by itself (`runtime.recompute.whole`) and needs no blocks that are alike.
 
     `budget` is the device's peak allocated bytes, parameters and all. `blocks` are found by structure unless given.
-    Raises `InvalidInput` where the model has no repeated blocks or the solver is of another kind, and, after the first
-    step, `InfeasibleBudget` with the least budget.
+    Raises `InvalidInput` where the model has no repeated blocks, the solver is of another kind or an argument cannot
+    mean anything, and, after the first step, `InfeasibleBudget` with the least budget.
     """
-    kind = solver_entry(solver).kind
-    if kind not in (LAYER, WHOLE, JOINT):
-        raise InvalidInput(f"solver {solver!r} is of kind {kind!r}: give one of kind {LAYER!r}, {WHOLE!r} or {JOINT!r}")
-    chosen = list(found_blocks.find_blocks(model).values()) if blocks is None else list(blocks)
-    if not chosen:
-        raise InvalidInput("blocks is empty: give the modules whose operators may run again")
-    return RecomputeSession(model, budget, solver, parameters or {}, chosen, limits or Limits())
+    require_solver(solver)
+    chosen, given = blocks_of(model, blocks), parameters_of(parameters)
+    return RecomputeSession(model, budget, solver, given, chosen, limits_of(limits))

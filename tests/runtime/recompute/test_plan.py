@@ -1,6 +1,7 @@
 """One line around an ordinary loop: what is trained is what plain training trains, within the budget, or refused."""
 
 from functools import cache, partial
+from typing import Any
 
 import pytest
 import torch
@@ -295,6 +296,32 @@ def test_bad_input_is_answered_in_a_sentence(device: torch.device) -> None:
         plan(model, budget=1 << 30).report()
     with plan(model, budget=1 << 30) as session, pytest.raises(InvalidInput, match="open already: leave it"):
         session.__enter__()
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"parameters": 3}, "parameters is 3: give a dict"),
+        ({"parameters": {3: 4}}, "parameters has the key 3: give the solver's fields"),
+        ({"blocks": 3}, "blocks is 3: give a list of the model's modules"),
+        ({"blocks": [3]}, r"blocks\[0\] is 3: give modules"),
+        ({"blocks": nn.Tanh()}, "blocks is one Tanh: give a list"),
+        ({"limits": 3}, r"limits is 3: give solvers\.ir\.solution\.Limits"),
+        ({"solver": None}, "solver is None: give a name"),
+        ({"solver": ["heu"]}, r"solver is \['heu'\]: give a name"),
+        ({"model": 3}, "model is 3: give the torch.nn.Module"),
+        ({"budget": 0}, "the budget is 0, below one byte: give"),
+        ({"budget": -5}, "the budget is -5, below one byte: give"),
+        ({"budget": "0%"}, "the budget is '0%', below one byte: give"),
+        ({"budget": None}, "the budget is None: give whole bytes"),
+    ],
+)
+def test_arguments_of_a_wrong_type_are_answered_at_the_call(
+    device: torch.device, given: dict[str, Any], sentence: str
+) -> None:
+    model = _stack(device)
+    with pytest.raises(InvalidInput, match=sentence):
+        plan(**{"model": model, "budget": 1 << 30, "blocks": list(model), **given})
 
 
 def test_blocks_that_run_other_operators_are_refused_by_number(device: torch.device) -> None:

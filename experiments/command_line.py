@@ -1,7 +1,7 @@
 """The commands of `bayplan`: finds the one asked for, and turns every fault into one line of stderr and an exit code.
 
-Exit codes: 0 done; 1 the answer is no (infeasible, violations, no plan within the limits); 2 bad input. Two more are no
-answers: 70 a fault of Bayplan itself, 130 ended by Ctrl-C.
+Exit codes: 0 done; 1 the answer is no (infeasible, violations, no plan within the limits, a failed cell of a sweep); 2
+bad input. Two more are no answers: 70 a fault of Bayplan itself, 130 ended by Ctrl-C or SIGTERM.
 """
 
 import os
@@ -78,7 +78,8 @@ def _version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
     cls=LazyCommands,
     context_settings={"help_option_names": ["-h", "--help"]},
     no_args_is_help=False,
-    epilog="Exit codes: 0 done; 1 the answer is no; 2 bad input. `bayplan COMMAND --help` explains a command.",
+    epilog="Exit codes: 0 done; 1 the answer is no, or a cell of a sweep failed; 2 bad input; 70 a fault of Bayplan's "
+    "own; 130 ended by Ctrl-C or SIGTERM. `bayplan COMMAND --help` explains a command.",
 )
 @click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Show the version.")
 def bayplan() -> None:

@@ -155,16 +155,31 @@ def refuse_several(override: str) -> None:
 
 def judge(config: DictConfig) -> tuple[object, str]:
     """The settings in what Hydra composed, and the same as YAML text; raises `InvalidInput` with one sentence."""
-    config = copy.deepcopy(config)
-    OmegaConf.set_struct(config, False)
-    OmegaConf.set_readonly(config, False)
-    config.pop("hydra", None)
+    config = _task_of(config)
     with in_sentences():
         _refuse_strangers(config, "")
         absent = _missing_values(config, "")
         if absent:
             raise InvalidInput(f"{absent[0]} has no value: give {absent[0]}=…")
         return OmegaConf.to_object(config), OmegaConf.to_yaml(config, resolve=True)
+
+
+def judge_shown(config: DictConfig) -> None:
+    """As `judge`, but values may be missing still: then ranges are not looked at."""
+    task = _task_of(config)
+    with in_sentences():
+        _refuse_strangers(task, "")
+        if not _missing_values(task, ""):
+            OmegaConf.to_object(task)
+
+
+def _task_of(config: DictConfig) -> DictConfig:
+    """A copy without Hydra's own part."""
+    config = copy.deepcopy(config)
+    OmegaConf.set_struct(config, False)
+    OmegaConf.set_readonly(config, False)
+    config.pop("hydra", None)
+    return config
 
 
 def _refuse_strangers(node: Any, place: str) -> None:

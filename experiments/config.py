@@ -21,6 +21,8 @@ from solvers.planner import solver_entry, solver_names
 # once, filled and judged, and nobody writes to them afterwards.
 
 
+JOINT = "joint"
+"""The other kind that is executed: its problems are measured while the model trains (`runtime.recompute`)."""
 UNNAMED = "custom"
 """The name of an experiment that was given none."""
 
@@ -206,7 +208,7 @@ def register() -> None:
     ):
         for name, node in types.items():
             store.store(group=f"schema/{group}", name=name, node=node)
-    for name in solver_names(ProblemConf.kind):
+    for name in (*solver_names(ProblemConf.kind), *solver_names(JOINT)):
         store.store(group="solver", name=name, node=solver_schema(name), package=f"solver.{name}")
     for name in hardware_names():
         store.store(group="hardware", name=name, node=HardwareConf(file=name))

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from runtime.recompute import RecomputeReport
 from runtime.swap import SwapCounts
 
 HAPPENED = {
@@ -11,6 +12,13 @@ HAPPENED = {
     "left_out": "{} were still out at the end",
 }
 """What became of a plan's tensors, by the count that tells it."""
+IN_SESSIONS = {
+    "diverged": "{} calls of blocks ran other operators than in the first step",
+    "refused": "{} storages could not leave",
+    "postponed": "{} storages found no memory to come back to at their time",
+    "replanned": "{} plans took more than the budget and were made again",
+}
+"""The same of a session that makes its plan from its first step."""
 
 
 def in_words(steps: Sequence[SwapCounts]) -> str | None:
@@ -24,6 +32,12 @@ def in_words(steps: Sequence[SwapCounts]) -> str | None:
         return None
     number, counts = departed[-1]
     return f"not as planned in {len(departed)} of {len(judged)} steps, last in step {number}: {_how(counts)}"
+
+
+def of_session(report: RecomputeReport) -> str | None:
+    """What a session's steps did otherwise than its plan said, in one sentence; None where all were as planned."""
+    parts = [text.format(getattr(report, name)) for name, text in IN_SESSIONS.items() if getattr(report, name)]
+    return f"not as planned: {'; '.join(parts)}" if parts else None
 
 
 def _how(counts: SwapCounts) -> str:

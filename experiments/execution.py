@@ -2,24 +2,29 @@
 
 import os
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
 
 from experiments.command_line import TRACEBACK
-from experiments.departures import in_words
+from experiments.departures import in_words, of_session
 from experiments.models import Model, Step, TheirStep, Workload
 from experiments.worlds import World
 from runtime.device import clock, memory_stats
 from runtime.profile import profile_step, told
+from runtime.recompute import RecomputeReport, RecomputeSession, plan
+from runtime.recompute.joint import JointStep
 from runtime.swap import StepDiffers, SwapCounts, SwapExecutor
-from solvers.ir import BayplanError, OpGraph, Report, Schedule, SwapProblem
+from solvers.ir import BayplanError, Limits, OpGraph, Report, Schedule, Solution, SwapProblem
+from solvers.ir.errors import InfeasibleBudget
+from solvers.ir.joint import JointPlan, JointProblem
 from solvers.ir.sentences import one_line
 
-End = Literal["ok", "out-of-memory", "refused", "error"]
-"""How a training ended: `refused` by a sentence of Bayplan's, `error` by anything else."""
+End = Literal["ok", "out-of-memory", "infeasible", "refused", "error"]
+"""How a training ended: `refused` by a sentence of Bayplan's (`infeasible`: with the least budget), or `error`."""
 
 
 @dataclass(frozen=True)
@@ -32,12 +37,35 @@ class Planned:
 
 
 @dataclass(frozen=True)
+class Joint:
+    """A plan of kind `joint` that a session (`runtime.recompute.plan`) makes of the first step for those behind it."""
+
+    solver: str
+    parameters: Mapping[str, object]
+    budget_bytes: int
+    limits: Limits
+
+
+@dataclass(frozen=True)
+class Decided:
+    """What such a session decided and did; `predicted` is the plan's step as simulated, `graph` the measured one."""
+
+    report: RecomputeReport
+    graph: OpGraph
+    problem: JointProblem
+    solution: Solution[JointPlan]
+    schedule: Schedule
+    predicted: Report
+
+
+@dataclass(frozen=True)
 class Treatment:
-    """What a training has and does: so much memory (None: all), blocks computed again, a plan."""
+    """What a training has and does: so much memory (None: all), blocks computed again, a plan, or one to be made."""
 
     capacity_bytes: int | None = None
     recompute: bool = False
     planned: Planned | None = None
+    joint: Joint | None = None
 
 
 PLAIN = Treatment()
@@ -62,6 +90,8 @@ class Execution:
     departure: str | None = None
     graph: OpGraph | None = None
     reason: str | None = None
+    decided: Decided | None = None
+    least_budget_bytes: int | None = None
 
     @property
     def typical_step_us(self) -> float | None:
@@ -93,7 +123,7 @@ def execute(
     try:
         device = world.open(under.capacity_bytes)
         workload = model.build(device, recompute=under.recompute)
-        done = _train(workload, device, steps, under.planned, profile, tell)
+        done = _train(workload, device, steps, under, profile, tell)
     except StepDiffers:
         raise
     except torch.OutOfMemoryError as error:
@@ -112,6 +142,10 @@ def attempt(run: Callable[[], Execution]) -> Execution:
     """
     try:
         return run()
+    except InfeasibleBudget as error:
+        least, reason = error.least_budget_bytes, one_line(error)
+        none = torch.empty(0, device="cpu")
+        return Execution(losses=none, end="infeasible", reason=reason, least_budget_bytes=least)
     except BayplanError as error:
         return Execution(losses=torch.empty(0, device="cpu"), end="refused", reason=one_line(error))
     except KeyboardInterrupt:
@@ -127,21 +161,26 @@ def _train(
     workload: Workload,
     device: torch.device,
     steps: int,
-    planned: Planned | None,
+    under: Treatment,
     profile: str | None,
     tell: Callable[[str], None],
 ) -> Execution:
     now_ns = clock(device)
-    follower = _Follower(planned, device)
+    follower = _Follower(under.planned, device)
+    session = None if under.joint is None else _session(under.joint, workload)
     losses, times, peaks = [], [], []
-    for number in range(steps):
-        began = now_ns()
-        loss = follower.run(workload.step)
-        times.append((now_ns() - began) / 1e3)
-        peaks.append(memory_stats(device).peak_bytes)  # of this step: an executor starts each step's peak anew
-        losses.append(loss.detach().cpu())  # on the device it would be in the next step's way
-        del loss
-        tell(f"step {number + 1} of {steps}")
+    with nullcontext() if session is None else session:
+        for number in range(steps):
+            began = now_ns()
+            loss = follower.run(workload.step, bare=session is not None)
+            times.append((now_ns() - began) / 1e3)
+            peaks.append(memory_stats(device).peak_bytes)  # of this step: an executor starts each step's peak anew
+            losses.append(loss.detach().cpu())  # on the device it would be in the next step's way
+            del loss
+            tell(f"step {number + 1} of {steps}")
+    decided = None if session is None else _decided(session)
+    if decided is not None:
+        peaks.append(decided.report.peak_bytes)
     parameters = tuple(workload.model.parameters())
     return Execution(
         losses=torch.stack(losses).flatten(),
@@ -150,9 +189,29 @@ def _train(
         step_us=tuple(times),
         peak_bytes=max(peaks),
         report=follower.report,
-        departure=follower.departure,
+        departure=follower.departure if decided is None else of_session(decided.report),
+        decided=decided,
         graph=_profile(workload, device, profile) if profile is not None else None,
     )
+
+
+def _session(joint: Joint, workload: Workload) -> RecomputeSession:
+    return plan(
+        workload.model,
+        budget=joint.budget_bytes,
+        solver=joint.solver,
+        parameters=joint.parameters,
+        limits=joint.limits,
+    )
+
+
+def _decided(session: RecomputeSession) -> Decided:
+    """What a session decided that trained two steps or more."""
+    report, whole = session.report(), session.whole
+    assert isinstance(whole, JointStep) and whole.answer is not None and whole.answer.schedule is not None
+    assert whole.step is not None and whole.problem is not None and whole.report is not None
+    solution, schedule = whole.answer.solution, whole.answer.schedule
+    return Decided(report, whole.step.graph, whole.problem, solution, schedule, whole.report)
 
 
 def _executor(planned: Planned, device: torch.device) -> SwapExecutor:
@@ -173,11 +232,12 @@ class _Follower:
         """In which steps the plan was not followed, and how; the first step, which creates states, may differ."""
         return in_words(self._counts)
 
-    def run(self, step: Step) -> torch.Tensor:
-        """One step's loss."""
+    def run(self, step: Step, *, bare: bool = False) -> torch.Tensor:
+        """One step's loss; `bare` leaves errors as they are, as they are for an executor."""
+        plain = step.bare if isinstance(step, TheirStep) else step
         if self._executor is None:
-            return step()
-        done = self._executor.run(step.bare if isinstance(step, TheirStep) else step)
+            return plain() if bare else step()
+        done = self._executor.run(plain)
         self.report = done.report
         self._counts.append(done.counts)
         return done.value

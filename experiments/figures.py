@@ -12,6 +12,7 @@ class Figures:
     `step_us` is an executed step on the device's clock; `stall_us` the time that its compute lane stood still for the
     plan's transfers, `launch_us` that for launches, less the same of the unlimited step (step = unlimited + stall +
     launches, within what the host does between two steps); `deviation` is (executed − predicted) / executed.
+    A joint plan is of the forward and backward pass: `pass_us` executed, `predicted_us`, objective, base and bound.
     `noise_stall_us` is the mean stall over the noise seeds, `noise_worst_us` the longest, `other_stall_us` the stall on
     the other hardware. `swapped_bytes` leave the device in one step. `as_planned` says whether every executed step but
     the first followed the plan.
@@ -24,6 +25,7 @@ class Figures:
     stall_us: float | None = None
     launch_us: float | None = None
     predicted_us: float | None = None
+    pass_us: float | None = None
     predicted_peak_bytes: int | None = None
     deviation: float | None = None
     losses: list[float] | None = None

@@ -8,7 +8,7 @@ import hydra.utils
 from omegaconf import OmegaConf
 
 from experiments.config import Baseline, DeviceKind, ModelConf, Settings
-from experiments.execution import Execution, Treatment, attempt, execute
+from experiments.execution import Decided, Execution, Treatment, attempt, execute
 from experiments.figures import Figures
 from experiments.hardware import read_hardware
 from experiments.models import Model
@@ -32,6 +32,7 @@ class Outcome:
     curve: Curve | None = None
     panel: Panel | None = None
     report: Report | None = None
+    decided: Decided | None = None
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ def make_model(conf: ModelConf) -> Model:
 def run_baseline(bench: Bench, baseline: Baseline) -> Outcome:
     """One of the policies that need no solver."""
     if baseline is Baseline.unlimited:
-        figures = replace(_executed(bench, bench.unlimited), budget_bytes=None)
+        figures = replace(executed_figures(bench, bench.unlimited), budget_bytes=None)
         curve = curve_of_graph("unlimited", bench.graph)
         return Outcome(bench.row("unlimited", "ok", figures), curve)
     recompute = baseline is Baseline.recompute
@@ -98,7 +99,7 @@ def run_baseline(bench: Bench, baseline: Baseline) -> Outcome:
             tell=lambda text: bench.tell(f"{baseline.value}: {text}"),
         )
     )
-    row = bench.row(baseline.value, done.end, _executed(bench, done), done.reason)
+    row = bench.row(baseline.value, done.end, executed_figures(bench, done), done.reason)
     return Outcome(row, None if done.graph is None else curve_of_graph(baseline.value, done.graph))
 
 
@@ -117,7 +118,7 @@ def run_plan(bench: Bench, name: str, prepared: Prepared) -> Outcome:
             tell=lambda text: bench.tell(f"{name}: {text}"),
         )
     )
-    figures = figures.joined(_executed(bench, done))
+    figures = figures.joined(executed_figures(bench, done))
     if done.report is None or done.typical_step_us is None:
         return Outcome(bench.row(name, done.end, figures, done.reason))
     figures = replace(
@@ -130,14 +131,15 @@ def run_plan(bench: Bench, name: str, prepared: Prepared) -> Outcome:
         as_planned=done.departure is None,
     ).joined(_stalls_elsewhere(bench, prepared))
     return Outcome(
-        bench.row(name, "ok", figures, _remarks(bench, done)),
+        bench.row(name, "ok", figures, remarks_on(bench, done)),
         curve_of_report(name, done.report),
         panel_of_report(name, done.report, prepared.planned),
         done.report,
     )
 
 
-def _remarks(bench: Bench, done: Execution) -> str | None:
+def remarks_on(bench: Bench, done: Execution) -> str | None:
+    """What there is to say of a plan that trained to the end."""
     return remarks(
         done,
         bench.unlimited,
@@ -153,7 +155,8 @@ def refused(bench: Bench, name: str, reason: str) -> Outcome:
     return Outcome(bench.row(name, "refused", figures, reason))
 
 
-def _executed(bench: Bench, done: Execution) -> Figures:
+def executed_figures(bench: Bench, done: Execution) -> Figures:
+    """What a training shows beside the unlimited one."""
     losses, parameters, gradients = done.equals(bench.unlimited)
     finished = done.reason is None
     return Figures(

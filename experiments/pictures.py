@@ -1,9 +1,10 @@
 """From what happened to what is drawn: curves of memory and bars of lanes."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import accumulate, pairwise
 
-from experiments.execution import Planned
+from experiments.execution import Decided, Planned
 from experiments.plots import Bar, Curve, Panel, joined
 from solvers.ir import OpGraph, Report, Row
 
@@ -24,12 +25,17 @@ def curve_of_report(name: str, report: Report) -> Curve:
     return Curve(name, report.memory, report.makespan_us, report.peak_bytes)
 
 
+def curve_of_plan(name: str, report: Report) -> Curve:
+    """The same where only the plan's own step is known."""
+    return replace(curve_of_report(name, report), name=f"{name} ({report.how})")
+
+
 def why_absent(row: Row) -> str:
     """What a legend says of a policy that has nothing to draw."""
     return f"{row.asked['policy']}: {row.reason or row.outcome}"
 
 
-def panel_of_report(name: str, report: Report, planned: Planned) -> Panel:
+def panel_of_report(name: str, report: Report, planned: Planned | Decided) -> Panel:
     """Compute by phase, transfers, and what is left of the compute lane as stall."""
     kinds = _kinds(planned)
     bars = [
@@ -47,13 +53,13 @@ def panel_of_report(name: str, report: Report, planned: Planned) -> Panel:
     return Panel(title, joined(bars, JOIN_SHARE * report.makespan_us), report.makespan_us)
 
 
-def _kinds(planned: Planned) -> Mapping[int, str]:
+def _kinds(planned: Planned | Decided) -> Mapping[int, str]:
     """What each action is drawn as; a release takes no time and is not drawn."""
     phases = {"compute": [op.phase for op in planned.graph.ops]}
     return {
         action.id: phases["compute"][action.op or 0] if action.do == "compute" else action.do
         for action in planned.schedule.actions
-        if action.do in ("compute", "swap_out", "swap_in")
+        if action.do in ("compute", "recompute", "swap_out", "swap_in")
     }
 
 

@@ -32,11 +32,30 @@ def quoted(text: str) -> str:
     return QuotedString(text=plain, quote=Quote.single).with_quotes()
 
 
+def inner_place(subdir: str) -> str:
+    """A cell's folder within the sweep's; raises `InvalidInput` for any other place, and for the sweep's own."""
+    place = Path(subdir)
+    if place.is_absolute() or ".." in place.parts or not place.parts:
+        raise InvalidInput(
+            f"hydra.sweep.subdir is {subdir!r}, which is no folder inside the sweep's: give a relative name without "
+            "'..', or leave it out"
+        )
+    _require_one_line("hydra.sweep.subdir", subdir)
+    return subdir
+
+
+def _require_one_line(name: str, text: str) -> None:
+    """Launchers write folders' names into scripts."""
+    if len(text.splitlines()) > 1 or text != text.rstrip("\r\n"):
+        raise InvalidInput(f"{name} is {text!r}, which holds a line break: choose a name of one line")
+
+
 def _usable(name: str, place: str | None) -> str | None:
     """Hydra would resolve a `${` in the folder's whole path, and takes an empty name for the working folder."""
     if place is not None and not place.strip():
         raise InvalidInput(f"{name} is empty: name a folder, or leave it out for a new one")
     whole = Path(place or "").absolute()
+    _require_one_line(name, str(whole))
     if "${" in str(whole):
         raise InvalidInput(f"the folder {whole} has ${{ in its name, which Hydra would resolve: choose another folder")
     return place

@@ -27,13 +27,20 @@ STYLE: dict[str, Any] = {
     "legend.frameon": False,
     "figure.dpi": 100,
 }
-COLOURS = {"unlimited": "#7f7f7f", "recompute": "#9467bd", "greedy-swap": "#ff7f0e", "milp-swap": "#1f77b4"}
+COLOURS = {
+    "unlimited": "#7f7f7f",
+    "recompute": "#9467bd",
+    "greedy-swap": "#ff7f0e",
+    "milp-swap": "#1f77b4",
+    "joint": "#2ca02c",
+}
 """Policies keep their colours from picture to picture."""
 OTHER_COLOURS = ("#2ca02c", "#8c564b", "#17becf", "#bcbd22")
 BARS = {
     "forward": ("#4c9ed9", "forward"),
     "backward": ("#1f5f99", "backward"),
     "optimizer": ("#7b6fae", "optimizer"),
+    "recompute": ("#c46fae", "recompute"),
     "swap_out": ("#e8963c", "swap out"),
     "swap_in": ("#4aa564", "swap in"),
     "stall": ("#d62728", "stall"),

@@ -69,8 +69,11 @@ class RunDirectory:
                 file.flush()
                 os.fsync(file.fileno())
             temporary.replace(place)
-        except OSError as error:
-            temporary.unlink(missing_ok=True)
+        except BaseException as error:  # Ctrl-C, too
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+            if not isinstance(error, OSError):
+                raise
             raise InvalidInput(f"cannot write {place} ({error.strerror}): choose a writable place") from error
         return place
 

@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from experiments.commands.completion import script_of
-from experiments.compose import Root, composed_by, with_budget
+from experiments.compose import Root, composed_by, judge_shown, with_budget
 from experiments.flags import Flags, parser
 from experiments.kinds import EXPERIMENTS, KINDS, kind_of
 from experiments.sentences import in_sentences
@@ -32,7 +32,7 @@ def show(hydra: Hydra, root: Root, flags: Flags, usage: str) -> int:
         elif given.cfg:
             _show_configuration(hydra, root, flags)
         elif given.info:
-            composed_by(hydra, root, words)  # a fault is one sentence before anything is printed
+            judge_shown(composed_by(hydra, root, words))  # a fault is one sentence before anything is printed
             hydra.show_info(given.info, config_name=root.name, overrides=words)
         else:
             _complete(hydra, root, flags.words)
@@ -42,6 +42,7 @@ def show(hydra: Hydra, root: Root, flags: Flags, usage: str) -> int:
 def _show_configuration(hydra: Hydra, root: Root, flags: Flags) -> None:
     given, words = flags.given, with_budget(root, flags.words)
     config = composed_by(hydra, root, words)
+    judge_shown(config)
     there = given.package in (None, "_global_")
     with contextlib.suppress(OmegaConfBaseException):
         there = there or OmegaConf.select(hydra.get_sanitized_cfg(config, given.cfg), given.package) is not None

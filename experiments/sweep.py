@@ -1,6 +1,8 @@
 """`bayplan compare -m`: a grid of experiments of one kind, by Hydra's sweepers and launchers."""
 
+import contextlib
 import shutil
+import traceback
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -33,8 +35,8 @@ from experiments.trust import PROCESSES
 from solvers.ir import InvalidInput
 
 FAULT = 70
-STORES = ("sqlalchemy.", "redis.")
-"""Whose faults are those of the place where optuna keeps its trials."""
+STORES, STORAGES = ("sqlalchemy.", "redis."), "optuna.storages"
+"""Whose faults are those of the place where optuna keeps its trials: by their types, and by where they are raised."""
 
 
 def run_sweep(study: Study[Any], kind: str, hydra: Hydra, overrides: Sequence[str]) -> int:
@@ -101,10 +103,13 @@ class Sweep:
             with in_sentences():
                 sweeper.sweep(arguments=self.arguments)
         except Exception as error:
-            if not type(error).__module__.startswith(STORES):
+            if self.config.hydra.sweeper.get("storage") is None or not _of_storage(error):
                 raise
-            said = str(error).strip().split("\n")[0]
-            raise InvalidInput(f"hydra.sweeper.storage cannot be used ({said}): choose another place") from error
+            said = str(error).strip().split("\n")[0] or type(error).__name__
+            raise InvalidInput(
+                f"hydra.sweeper.storage cannot be used ({said}): choose another place, and the versions of SQLAlchemy "
+                "and alembic in Bayplan's extra [sweeps]"
+            ) from error
 
     def withdraw(self) -> None:
         """A sweep that was refused before a cell had anything leaves no new folder behind."""
@@ -114,6 +119,9 @@ class Sweep:
             and not any((cell.folder.path / CONFIG).exists() for cell in self.cells.grid.cells)
         ):
             shutil.rmtree(self.directory.path, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                for one in self.directory.made[1:]:
+                    one.rmdir()
 
     def interrupted(self, by: str | None) -> int:
         """What is kept, in a line of stderr; the exit code."""
@@ -179,6 +187,12 @@ class Sweep:
         inner.launcher = self.cells
         inner.validate_batch_is_legal = lambda batch: None  # they are composed, and judged, already
         return sweeper
+
+
+def _of_storage(error: Exception) -> bool:
+    """Whether it was raised by what keeps optuna's trials; the library's own assertions are no type of its own."""
+    modules = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return type(error).__module__.startswith(STORES) or any(name.startswith(STORAGES) for name in modules)
 
 
 def _with_basic_launcher(config: DictConfig) -> DictConfig:

@@ -35,10 +35,11 @@ def policy_tables(rows: Sequence[Row]) -> list[Table]:
     solved = [row for row in rows if figures_of(row.figures).status is not None]
     tried = [row for row in rows if figures_of(row.figures).noise_stall_us is not None or _other(row) is not None]
     counted = any(figures_of(row.figures).launch_us is not None for row in rows)
+    passes = f" {PASSES}" if any(figures_of(row.figures).pass_us is not None for row in rows) else ""
     happened = [*HAPPENED[:STALL], LAUNCHES, *HAPPENED[STALL:]] if counted else HAPPENED
-    tables = [_table("What happened", happened, rows, f"{PROVENANCE} {LAUNCHED}" if counted else PROVENANCE)]
+    tables = [_table("What happened", happened, rows, (f"{PROVENANCE} {LAUNCHED}" if counted else PROVENANCE) + passes)]
     if solved:
-        tables.append(_table("What the solvers answered", ANSWERED, solved, BOUNDS))
+        tables.append(_table("What the solvers answered", ANSWERED, solved, BOUNDS + passes))
     if tried:
         tables.append(_table("The same plans in other worlds", ELSEWHERE, tried, WORLDS))
     return tables
@@ -262,6 +263,7 @@ LAUNCHED = (
     "Launches: it waits for the host, less the same in the unlimited step (while it stalls, the host runs ahead); "
     "step = unlimited + stall + launches."
 )
+PASSES = "Of joint plans all that is predicted is of the forward and backward pass."
 BOUNDS = (
     "Objective: predicted step time. Gap: (objective − bound) / objective; overhead gap: (objective − bound) / "
     "(objective − base), base: the step without a budget. Least: the least feasible budget."

@@ -1,6 +1,7 @@
 """What a configuration may name to be run: the project's own parts and Hydra's plugins, nothing else."""
 
 import dataclasses
+import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -34,6 +35,27 @@ SHELL = "setup"
 """Where Submitit's launchers take commands for a shell."""
 PROCESSES = "experiments.sweeping.processes.Processes"
 """This project's own launcher."""
+KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+"""What a launcher's settings may be called: Submitit writes those of `additional_parameters` into a script."""
+SLURMS = "launcher.additional_parameters"
+SLURM = (
+    "account begin clusters comment constraint contiguous core-spec cores-per-socket cpu-freq cpus-per-gpu "
+    "deadline dependency distribution exclude exclusive gpu-bind gpu-freq gpus gpus-per-socket gres gres-flags "
+    "hint hold licenses mail-type mail-user mem mem-bind mincpus nice no-kill no-requeue nodelist "
+    "ntasks-per-core ntasks-per-gpu ntasks-per-socket overcommit oversubscribe partition power priority qos "
+    "reboot requeue reservation sockets-per-node spread-job switches thread-spec threads-per-core time "
+    "time-min tmp use-min-nodes wait-all-nodes wckey"
+)
+"""Flags of sbatch beside Submitit's own; others, as `export` and `chdir`, choose what Python loads in a job."""
+ENVIRONMENT = "job.env_set"
+HARMLESS = (
+    "BAYPLAN_TRACEBACK", "CUBLAS_WORKSPACE_CONFIG", "CUDA_DEVICE_ORDER", "CUDA_LAUNCH_BLOCKING", "CUDA_VISIBLE_DEVICES",
+    "HYDRA_FULL_ERROR", "KMP_AFFINITY", "KMP_BLOCKTIME", "MKL_NUM_THREADS", "NCCL_DEBUG", "NO_COLOR",
+    "NUMEXPR_NUM_THREADS", "NVIDIA_TF32_OVERRIDE", "OMP_NUM_THREADS", "OMP_PROC_BIND", "OMP_PLACES",
+    "OPENBLAS_NUM_THREADS", "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "TOKENIZERS_PARALLELISM",
+    "TORCH_CPP_LOG_LEVEL", "TQDM_DISABLE", "TQDM_MININTERVAL",
+)  # fmt: skip
+"""Variables of the environment that name no code and no file: others choose programs, libraries and modules."""
 STREAMS = ("ext://sys.stdout", "ext://sys.stderr")
 REMEDY = "no configuration runs code of its own choice here: leave it out"
 
@@ -53,6 +75,7 @@ def require_trusted(config: DictConfig) -> None:
     hydra = config.hydra
     if hydra.get("callbacks"):
         raise InvalidInput(f"hydra.callbacks names {', '.join(map(str, hydra.callbacks))}, but {REMEDY}")
+    _require_harmless(hydra)
     allowed = {
         "launcher": {*_plugins(Launcher), PROCESSES},
         "sweeper": set(_plugins(Sweeper)),
@@ -67,6 +90,10 @@ def require_trusted(config: DictConfig) -> None:
         sampler = name == "sweeper.sampler" and _is_sampler(str(value))
         if value not in (None, MISSING) and not sampler and value not in allowed.get(name, ()):
             raise InvalidInput(f"hydra.{place} is {str(value)!r}, but {REMEDY}")
+    launcher = OmegaConf.to_container(hydra.launcher, resolve=False)
+    assert isinstance(launcher, dict)
+    _require_plain_keys(launcher, "hydra.launcher")
+    _require_slurms(launcher.get("additional_parameters"))
     for part in ("launcher", "sweeper"):
         _refuse_unknown(hydra[part], f"hydra.{part}")
 
@@ -110,6 +137,22 @@ def _resolved(config: DictConfig, place: str, written: Any) -> Any:
     return value
 
 
+def _require_harmless(hydra: DictConfig) -> None:
+    """A job's environment: `env_set` may hold harmless variables, and what `env_copy` has copied from this one."""
+    raw = OmegaConf.to_container(hydra.job, resolve=False) if not OmegaConf.is_interpolation(hydra, "job") else None
+    values = raw.get("env_set") if isinstance(raw, dict) else raw
+    if not isinstance(values, dict | None) or raw is None:
+        raise InvalidInput(f"hydra.{ENVIRONMENT} is {str(values)!r}, resolved too late to judge: write the variables")
+    copied = [*(raw.get("env_copy") or [])] if isinstance(raw, dict) else []
+    for name, value in (values or {}).items():
+        same = name in copied and value == os.environ.get(name) and "${" not in str(value)
+        if name not in HARMLESS and not same:
+            raise InvalidInput(
+                f"hydra.{ENVIRONMENT}.{name} is {str(value)!r}, but a configuration may only set what names no code "
+                f"({', '.join(HARMLESS)}): set it in the shell before the command, where jobs find it"
+            )
+
+
 def _require_no_shell(place: str, value: Any) -> None:
     """Submitit's launchers hand these to a shell: `setup` as it is, other text as lines of a script."""
     if re.match(rf"launcher\.{SHELL}\b", place) and value is not None:
@@ -117,8 +160,33 @@ def _require_no_shell(place: str, value: Any) -> None:
             f"hydra.{place} is {str(value)!r}, a command for a shell, but {REMEDY}, and run it before the sweep: jobs "
             "have its environment"
         )
-    if place.startswith("launcher.") and "\n" in str(value):
+    if place.startswith("launcher.") and _breaks(value):
         raise InvalidInput(f"hydra.{place} holds a line break: write one line")
+
+
+def _require_plain_keys(node: Any, place: str) -> None:
+    """The keys of a launcher's settings, at any depth, as Submitit writes them into a script."""
+    for key, value in node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ():
+        if isinstance(node, dict) and not KEY.fullmatch(str(key)):
+            raise InvalidInput(
+                f"{place} has a key {str(key)!r}: write letters, digits, '-' and '_' only, beginning with a letter"
+            )
+        _require_plain_keys(value, f"{place}.{key}")
+
+
+def _require_slurms(flags: Any) -> None:
+    """Submitit writes these flags of sbatch as they are."""
+    for flag in flags if isinstance(flags, dict) else ():
+        if flag.replace("_", "-") not in SLURM.split():
+            raise InvalidInput(
+                f"hydra.{SLURMS} has {flag!r}, which is none of the flags that choose no code ({SLURM}): "
+                "leave it out, or set SBATCH_… in the shell"
+            )
+
+
+def _breaks(value: Any) -> bool:
+    """Whether text has more than one line, whichever of Unicode's breaks is in it."""
+    return isinstance(value, str) and value.splitlines() not in ([], [value])
 
 
 def _refuse_unknown(node: DictConfig, place: str) -> None:

@@ -128,14 +128,29 @@ at::Tensor Tape::take(ValueIndex index, const Geometry& geometry) {
   note(Happened::kTake, index);
   if (!value.present.has_value()) have(index, /*demanded=*/true);
   note(Happened::kTaken, index);
-  lend(*values_[index].present);
-  return geometry.on(*values_[index].present);
+  return give(values_[index], geometry);
+}
+
+// All tensors that show it count writes together, as without a tape those do that autograd unpacks.
+at::Tensor Tape::give(Value& value, const Geometry& geometry) {
+  TORCH_CHECK(!value.spoilt(), "one of the variables needed for gradient computation has been modified by an inplace ",
+              "operation: a backward pass has written what ", nodes_[value.node].recipe->info->name,
+              " made. Training without a plan says so, too");
+  lend(*value.present);
+  at::Tensor tensor = geometry.on(*value.present);
+  c10::TensorImpl* body = tensor.unsafeGetTensorImpl();
+  if (value.given.enabled()) {
+    body->set_version_counter(value.given);
+  } else if (!body->is_inference()) {
+    value.given = body->version_counter();
+  }
+  return tensor;
 }
 
 // Somebody else still holds the storage, and nobody has written it since.
 bool Tape::adopt(Value& value) {
   if (value.present.has_value()) return true;
-  if (!value.latest || !value.counted || !is_unchanged(value)) return false;
+  if (!value.latest || !value.counted || !is_unchanged(value) || value.spoilt()) return false;
   const auto held = value.storage.lock();
   if (!held || static_cast<int64_t>(held->nbytes()) != value.bytes) return false;
   value.present = c10::Storage(held);
@@ -261,6 +276,10 @@ torch::jit::Stack Tape::stack_of(Node& node, std::vector<c10::Storage>& written)
   call.tensors = node.tensors;
   for (const c10::IValue& value : node.arguments) call.arguments.push_back(with_own_list(value));
   std::vector<std::pair<ValueIndex, c10::Storage>> own;
+  for (const Argument& argument : node.tensors) {
+    TORCH_CHECK(argument.value == kNone || !values_[argument.value].spoilt(), "cannot run ", node.recipe->info->name,
+                " again: a backward pass has written what it reads. Store its result, or write a copy");
+  }
   for (size_t place = 0; place < node.tensors.size(); ++place) {
     const Argument& argument = node.tensors[place];
     if (argument.value == kNone || !argument.written) continue;
@@ -314,6 +333,7 @@ void Tape::run(NodeIndex index) {
     if (value.present.has_value() || (settled_ && !value.needed())) continue;
     if (made.result == kNone) {
       value.present = written[made.argument];
+      value.given = {};
     } else {
       at::Tensor element;
       const at::Tensor& result = result_of(stack, made, element);
@@ -321,6 +341,7 @@ void Tape::run(NodeIndex index) {
       TORCH_CHECK(static_cast<int64_t>(result.storage().nbytes()) >= value.bytes, node.recipe->info->name, " made ",
                   value.bytes, " bytes and makes ", result.storage().nbytes(), " when it is run again");
       value.present = result.storage();
+      value.given = {};
     }
   }
   pending_.push_back(index);

@@ -38,6 +38,7 @@ class Tape::Rooms {
 
 void Tape::begin() {
   TORCH_CHECK(nodes_.empty() && !recording_, "a tape records one region once: make a new one");
+  recorder_ = pthread_self();
   recording_ = true;
   if (std::optional<Room> room = Rooms::all().take()) {
     nodes_ = std::move(room->nodes);
@@ -78,6 +79,7 @@ void Tape::tell(std::shared_ptr<MemoryLog> log) {
 
 // From the last node to the first: who reads a value comes after who made it.
 void Tape::end() {
+  const Held held(*this);  // what other threads let go of meanwhile is seen to when it goes
   recording_ = false;
   in_pause_ = nullptr;
   pauses_.clear();
@@ -121,7 +123,7 @@ void Tape::save(ValueIndex index, c10::Storage storage) {
 }
 
 void Tape::unsave(ValueIndex index) {
-  if (lock_.try_lock()) {
+  if (!recorded_elsewhere() && lock_.try_lock()) {
     no_longer_saved(index);
     return unlock();
   }
@@ -140,7 +142,7 @@ void Tape::unlock() {
 }
 
 void Tape::unsave_what_is_due() {
-  while (any_due_ && lock_.try_lock()) {
+  while (any_due_ && !recorded_elsewhere() && lock_.try_lock()) {
     std::vector<ValueIndex> due;
     {
       const std::lock_guard<std::mutex> lock(due_mutex_);
@@ -244,7 +246,10 @@ void Packed::hold(const at::Tensor& tensor) {
 }
 
 void Packed::resolve(const std::shared_ptr<Tape>& tape) {
-  if (const ValueIndex value = tape->find(tensor_); value != kNone) return become(tape, value);
+  c10::TensorImpl* body = tensor_.unsafeGetTensorImpl();
+  // What the operator wrote after it was saved (`x.mul_(x)`) is no value that anybody saved: `unpack` says so.
+  const bool same = body->is_inference() || body->version_counter().current_version() == version_;
+  if (const ValueIndex value = same ? tape->find(tensor_) : kNone; value != kNone) return become(tape, value);
   known();
 }
 

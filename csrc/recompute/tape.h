@@ -50,6 +50,7 @@ struct Value {
   bool counted = false;                 // the counter counts: tensors of inference mode have none
   bool latest = true;                   // no operator seen has written the storage since
   std::optional<c10::Storage> present;  // held by the tape
+  c10::VariableVersion given;           // of the tensors that show `present` to autograd; enabled once there is one
   bool found = false;                   // somebody has read or saved it
   bool copied = false;                  // `present` is a copy, made before an operator wrote the storage
   // Somebody wrote the storage and hid it (`.data`, a collective): without a tape, too, those who saved it see the new.
@@ -58,6 +59,8 @@ struct Value {
   int32_t readers = 0;  // arguments of nodes that want it
   bool ever_saved = false;
 
+  // A backward pass has written what it was given: what the value was is gone.
+  bool spoilt() const { return given.enabled() && given.current_version() != 0; }
   bool needed() const { return (saved > 0 && !shown.has_value()) || readers > 0; }
 };
 
@@ -193,8 +196,10 @@ class Tape : public std::enable_shared_from_this<Tape> {
   friend class Held;
   void unlock();
   void unsave_what_is_due();
+  bool recorded_elsewhere() const { return recording_ && recorder_ != pthread_self(); }
   void no_longer_saved(ValueIndex value);
 
+  at::Tensor give(Value& value, const Geometry& geometry);
   bool adopt(Value& value);
   void lend(const c10::Storage& storage) const;
   void have(ValueIndex value, bool demanded);
@@ -215,7 +220,8 @@ class Tape : public std::enable_shared_from_this<Tape> {
   const c10::Device device_;
   const std::shared_ptr<const Policy> policy_;
   const bool timed_;
-  bool recording_ = false;
+  std::atomic<bool> recording_{false};
+  pthread_t recorder_ = 0;
   bool settled_ = false;  // counts of readers hold from the end of the region on
   std::optional<c10::Stream> stream_;
   const c10::impl::DeviceGuardImplInterface* guard_ = nullptr;  // where there is a stream

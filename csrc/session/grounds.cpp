@@ -91,6 +91,15 @@ void Grounds::mend(uint64_t limit_bytes, const Pins& pins) {
   take(to_take(limit_bytes));
 }
 
+bool Grounds::would_hold(uint64_t bytes, uint64_t limit_bytes) const {
+  return bytes > needed_bytes_ && bytes + outside_bytes_ + 2 * kUnit <= limit_bytes;
+}
+
+void Grounds::widen(uint64_t bytes, uint64_t limit_bytes, const Pins& pins) {
+  needed_bytes_ = bytes;
+  mend(limit_bytes, pins);
+}
+
 // Nothing lies so that it divides what is free, and not much more could be had.
 bool Grounds::is_good(uint64_t limit_bytes) const {
   if (!state_.arena.there()) return false;
@@ -112,7 +121,8 @@ uint64_t Grounds::to_take(uint64_t limit_bytes) const {
 // None is smaller than the least segment that can be had by its size, if that leaves small requests anything.
 uint64_t Grounds::fitting(uint64_t left, uint64_t for_small) const {
   const bool pages = segments_ == Segments::kExpandable;
-  const uint64_t unit = pages ? kPage : kUnit, least = pages ? kPage : kOwn;
+  const uint64_t unit = pages ? kPage : kUnit;
+  const uint64_t least = std::max(pages ? kPage : kOwn, (needed_bytes_ + unit - 1) / unit * unit);
   const uint64_t bytes = (left - std::min(for_small, left / 2)) / unit * unit;
   if (bytes >= least) return bytes;
   return left >= least + kUnit ? least : 0;

@@ -45,6 +45,10 @@ class Grounds {
   bool lacks() const { return lost_ || crowded_; }
   // Makes it anew, smaller where it is too large: outside of operators, too.
   void mend(uint64_t limit_bytes, const Pins& pins);
+  // Whether an arena of so many bytes, that no operator has needed so far, leaves small requests something.
+  bool would_hold(uint64_t bytes, uint64_t limit_bytes) const;
+  // Makes the arena anew, that large, before an operator.
+  void widen(uint64_t bytes, uint64_t limit_bytes, const Pins& pins);
   // Gives the arena back, as another stream will ask for memory that it has to get from the driver.
   void dissolve(const Pins& pins);
   void forget() { state_.arena = {}; }
@@ -92,6 +96,7 @@ class Grounds {
   uint64_t small_peak_ = 0;     // bytes of segments for small requests,
   uint64_t more_ = 0;           // and of those that are expected beyond
   uint64_t outside_bytes_ = 0;  // of large blocks in use when the arena was made
+  uint64_t needed_bytes_ = 0;   // by an operator at once: a smaller arena is none
   uint64_t held_bytes_ = 0;     // of segments for large requests, once it was
   int64_t large_requests_ = 0;  // that the allocator had served when an arena was last looked for
 };

@@ -1,4 +1,5 @@
 // How a session answers requests for memory, and makes room before there are any.
+// One file: what is asked for, and the room made ahead of it, are judged by the same sizes.
 #include <algorithm>
 
 #include "follow/frames.h"
@@ -31,6 +32,34 @@ uint64_t distinct_bytes(const OpenFrames& own) {
   uint64_t bytes = 0;
   for (const c10::StorageImpl* storage : pins) bytes += block_of(storage->nbytes());
   return bytes;
+}
+
+// The same of those that lie in an arena.
+uint64_t large_bytes(const OpenFrames& own) {
+  Pins pins(own.pins().begin() + static_cast<std::ptrdiff_t>(own.first()), own.pins().end());
+  std::sort(pins.begin(), pins.end());
+  pins.erase(std::unique(pins.begin(), pins.end()), pins.end());
+  uint64_t bytes = 0;
+  for (const c10::StorageImpl* storage : pins) {
+    if (!SmallRequests::is_small(storage->nbytes())) bytes += block_of(storage->nbytes());
+  }
+  return bytes;
+}
+
+// The most that large requests have at once.
+uint64_t large_peak(const OperatorNeeds::Way& way) {
+  uint64_t most = 0, now = 0;
+  std::vector<uint64_t> given;
+  for (const Requests::Event& event : way) {
+    if (event.bytes == 0) {
+      now -= given[event.number];
+      continue;
+    }
+    given.push_back(SmallRequests::is_small(event.bytes) ? 0 : block_of(event.bytes));
+    now += given.back();
+    most = std::max(most, now);
+  }
+  return most;
 }
 
 bool has_large(const OperatorNeeds::Way& way) {
@@ -227,6 +256,9 @@ void Session::make_room_for_small(const std::vector<OperatorNeeds::Way>& ways, c
 void Session::make_room_for_large(const std::vector<OperatorNeeds::Way>& ways, const OpenFrames& own) {
   if (!state_.arena.there() && std::any_of(ways.begin(), ways.end(), has_large)) take_arena(own);
   if (!state_.arena.there()) return;
+  const uint64_t least = large_bytes(own) + large_need(ways);
+  if (least > state_.arena.bytes() && grounds_.would_hold(least, *budget_)) widen_arena(least, own);
+  if (!state_.arena.there()) return;
   const Layout layout(state_.arena, state_.tracker);
   if (ways.empty() || !std::all_of(ways.begin(), ways.end(), [&](const auto& way) { return layout.serves(way); }))
     make_room_for(needs_.of(state_.running.info->id, state_.running.given), own);
@@ -234,8 +266,28 @@ void Session::make_room_for_large(const std::vector<OperatorNeeds::Way>& ways, c
 
 void Session::take_arena(const OpenFrames& own) {
   grounds_.ask_for_large();
-  if (owns_thread() && !others_compute(device_) && !compute_.is_elsewhere()) grounds_.renew(*budget_, own.pins());
+  if (arena_may_change()) grounds_.renew(*budget_, own.pins());
 }
+
+// What the operator that begins asks for at once of an arena; if it has never run, as much as its largest argument.
+uint64_t Session::large_need(const std::vector<OperatorNeeds::Way>& ways) const {
+  uint64_t most = 0;
+  for (const auto& way : ways) most = std::max(most, large_peak(way));
+  const uint64_t largest = state_.running.given.largest;
+  return ways.empty() && !SmallRequests::is_small(largest) ? block_of(largest) : most;
+}
+
+// The arena cannot hold the operator's arguments and what it asks for: small storages leave to a larger one. The
+// operator has not begun, so that its arguments may leave, too; they come back at once.
+void Session::widen_arena(uint64_t bytes, const OpenFrames& own) {
+  if (!arena_may_change()) return;
+  const Pins known(own.pins().begin(), own.pins().begin() + static_cast<std::ptrdiff_t>(own.first()));
+  const Pins arguments(own.pins().begin() + static_cast<std::ptrdiff_t>(own.first()), own.pins().end());
+  grounds_.widen(bytes, *budget_, known);
+  for (c10::StorageImpl* storage : arguments) streams_.bring_back(*storage);
+}
+
+bool Session::arena_may_change() { return owns_thread() && !others_compute(device_) && !compute_.is_elsewhere(); }
 
 void Session::make_room_for(uint64_t need, const OpenFrames& own) {
   if (transfers_.has_policy() && need < state_.arena.bytes() / kManyMoves) return;

@@ -108,7 +108,10 @@ class Session final : public Follower {
   void make_room_for_operator(const at::RecordFunction& frame, OpenFrames& own);
   void make_room_for_large(const std::vector<OperatorNeeds::Way>& ways, const OpenFrames& own);
   void make_room_for(uint64_t need, const OpenFrames& own);
+  uint64_t large_need(const std::vector<OperatorNeeds::Way>& ways) const;
   void take_arena(const OpenFrames& own);
+  void widen_arena(uint64_t bytes, const OpenFrames& own);
+  bool arena_may_change();  // nobody else works on the device
   void make_room_for_small(const std::vector<OperatorNeeds::Way>& ways, const OpenFrames& own);
   void learn_needs();
   // Where the operator that runs has blocks, during a request.

@@ -19,6 +19,7 @@ from solvers.ir.amounts import BYTES_HELP, show_bytes
 from solvers.ir.codec import document_from_raw, problem_from_raw
 from solvers.ir.errors import InvalidInput
 from solvers.ir.graph import OpGraph
+from solvers.ir.names import unknown
 from solvers.kinds import KINDS
 from solvers.planner import make_problem, require_makeable
 
@@ -49,6 +50,8 @@ class OneKind(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """As click, with the kind known before `--help` is answered."""
         ctx.meta[OneKind.__name__] = next((word for word in args if word in (*KINDS, GRAPH)), None)
+        if not ctx.resilient_parsing and args and not args[0].startswith("-") and args[0] not in (*KINDS, GRAPH):
+            raise unknown("kind", args[0], (*KINDS, GRAPH))
         return super().parse_args(ctx, args)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -26,7 +26,7 @@ from experiments.joint.cases import Case
 from experiments.joint.policies import judged_policy
 from experiments.joint.rivals_page import page
 from experiments.models import Gpt, GptShape
-from solvers.ir import JointProblem, Limits
+from solvers.ir import InvalidInput, JointProblem, Limits
 from solvers.ir.policy import Policy
 from solvers.joint.draft import measure, plan_of
 from solvers.joint.given import given_of
@@ -198,13 +198,27 @@ def _ours(model: str, problem: JointProblem, share: float) -> list[dict[str, Any
     ]  # fmt: skip
 
 
+def rows_kept(file: Path) -> list[dict[str, Any]]:
+    """The rows of an earlier run. Raises `InvalidInput` with the line that is none."""
+    rows = []
+    for number, line in enumerate(file.read_bytes().splitlines(), 1):
+        try:
+            row = json.loads(line)
+        except ValueError:
+            row = None
+        if not isinstance(row, dict) or not isinstance(row.get("model"), str):
+            raise InvalidInput(f"{file}, line {number} is no row of an earlier run: delete it, or choose another --out")
+        rows.append(row)
+    return rows
+
+
 @click.command("rivals")
 @click.option("--out", required=True, type=click.Path(path_type=Path, file_okay=False), help="pytorch.jsonl, .md")
 @click.option("--most", type=click.IntRange(0), help="New models at most.  [default: all]")
 def command(out: Path, most: int | None) -> int:
     """Plan every model that the folder does not know yet, and write the page of all."""
     kept = out / "pytorch.jsonl"
-    rows = [json.loads(line) for line in kept.read_text("utf-8").splitlines()] if kept.is_file() else []
+    rows = rows_kept(kept) if kept.is_file() else []
     known = {row["model"] for row in rows}
     out.mkdir(parents=True, exist_ok=True)
     for model in [model for model in (*FORMULAS, *TRACED) if model not in known][:most]:

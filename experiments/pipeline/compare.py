@@ -1,9 +1,13 @@
 """`bayplan compare` for a pipeline: every system's plan and step on paper, in well under a second."""
 
+import contextlib
 import math
+import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
+from experiments.commands.questions import peak_questions
 from experiments.grid import Cell, Grid
 from experiments.pipeline.planned import Comparison, compare_systems, rows_of
 from experiments.pipeline.settings import (
@@ -17,9 +21,10 @@ from experiments.pipeline.settings import (
 from experiments.pipeline.simulate import Step
 from experiments.pipeline.tables import cell_tables, stage_lines, stage_table, system_table
 from experiments.run_directory import CONFIG, RunDirectory
+from experiments.stages import Stage
 from experiments.study import Ran, Study, error_lines
 from experiments.tables import Table, to_markdown, to_text
-from solvers.ir import Row
+from solvers.ir import InvalidProblem, Row
 from solvers.ir.codec import document_to_raw, plan_file, plan_to_raw, problem_sha256, problem_to_raw
 from solvers.ir.recompute import RecomputeLayerPlan
 from solvers.ir.solution import Solution, Status
@@ -123,6 +128,19 @@ def _write_step(directory: RunDirectory, name: str, step: Step) -> None:
     directory.json(f"traces/{name}.json", chrome_trace(report, schedule))
 
 
+def question_budget(settings: PipelineSettings) -> None:
+    """Say on stderr where a budget that was given asks nothing: the fullest stage of an even partition is below it."""
+    if settings.memory_gib is None:
+        return
+    pipeline = make_pipeline(settings)
+    with contextlib.suppress(InvalidProblem):  # too few layers: said where it is planned
+        stages = range(pipeline.parallelism.pipeline)
+        one = Stage(pipeline.shape, pipeline.parallelism, pipeline.machine)
+        peak = max(replace(one, index=index).unlimited_bytes for index in stages)
+        for question in peak_questions(pipeline.budget_bytes, peak):
+            print(f"bayplan: warning: memory_gib={settings.memory_gib:g}: {question}", file=sys.stderr)
+
+
 def write_pictures(directory: RunDirectory, settings: PipelineSettings, comparison: Comparison) -> None:
     """Throughput of the systems, and the passes of every stage of the first, the paper's and the fastest one."""
     steps = {one.name: one.step for one in comparison.planned if isinstance(one.step, Step)}
@@ -170,6 +188,7 @@ class PipelineStudy:
     def run(self, composed: ComposedPipeline, directory: RunDirectory) -> Ran:
         """Plan and write everything, pictures too."""
         settings = composed.settings
+        question_budget(settings)
         comparison, rows = _planned(composed, directory)
         write_pictures(directory, settings, comparison)
         tables = tables_of(rows, comparison, settings.detail)

@@ -31,6 +31,8 @@ MOST_CELLS = 10_000
 """Cells of a sweep that are looked at."""
 MOST_FILES = 400
 """Files that a page lists; it counts the others."""
+WRITTEN = ("plans", "reports")
+"""Folders of what a run writes beside its rows."""
 ROLES = {"simulated": "planned", "predicted": "planned", "executed": "executed"}
 Role = Literal["planned", "executed"]
 
@@ -107,15 +109,21 @@ def read_folder(path: Path) -> Found:
         machine=_machine(inside),
         files=files[:MOST_FILES],
         more_files=max(0, len(files) - MOST_FILES),
-        remarks=_unfinished(rows, cells),
+        remarks=_unfinished(inside, rows, cells),
     )
 
 
 def _record(inside: Inside) -> Mapping[str, Any] | None:
     place = inside.file(SWEEP)
-    if place is None or place.stat().st_size > MOST_RECORD:
+    if place is None:
         return None
-    return recorded(inside.root)
+    known = None if place.stat().st_size > MOST_RECORD else recorded(inside.root)
+    if known is None:
+        inside.remark(
+            f"{SWEEP} is no record of a sweep that can be read: cells are not listed; the sweep's command, given this "
+            "folder as run_dir, writes it again"
+        )
+    return known
 
 
 def _settings(inside: Inside, cells: Cells | None, budget: Budget) -> str:
@@ -197,11 +205,19 @@ def _endless(value: Any) -> bool:
     return isinstance(value, int) and value.bit_length() > LONGEST_INTEGER
 
 
-def _unfinished(rows: Sequence[Row], cells: Cells | None) -> list[str]:
+def _unfinished(inside: Inside, rows: Sequence[Row], cells: Cells | None) -> list[str]:
+    """What speaks against the rows being all that there were."""
     if cells is not None and cells.done < len(cells.folders):
         done = f"{cells.done} of {len(cells.folders)} cells are done"
         return [f"{done}: the command of the sweep goes on where it ended with run_dir= of this folder."]
-    return [] if rows else [f"There is no row yet: the run had not come to one when this page was made ({ROWS})."]
+    if rows:
+        return []
+    if inside.file(ROWS) is None and cells is None:
+        return [f"There is no row yet: the run had not come to one when this page was made ({ROWS})."]
+    written = [name for name in WRITTEN if inside.files(name, "*")]
+    written += ["cells that are done"] if cells is not None and cells.done else []
+    though = f", though {' and '.join(written)} of the run are there" if written else ""
+    return [f"{ROWS} holds no row{though}: give the run's command again with force=true for its figures."]
 
 
 def _reports(inside: Inside) -> list[Recorded]:

@@ -17,7 +17,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from experiments.compose import judge, refuse_several, with_budget
 from experiments.grid import BEGUN, AnyComposed, Cell, Grid, error_row, values_of
-from experiments.places import quoted
+from experiments.places import inner_place, quoted
 from experiments.printable import printable
 from experiments.rows import read_rows
 from experiments.run_directory import ROWS, RunDirectory
@@ -71,6 +71,7 @@ class Cells(Launcher, Generic[C]):
             if tuple(words) not in self.cells:
                 self.cells[tuple(words)] = self._cell(list(words), number)
         found = [self.cells[tuple(words)] for words in batch]
+        _say_equal(found)
         by_folder: dict[Any, Cell[C]] = {}
         for cell in self.cells.values():
             other = by_folder.setdefault(cell.folder.path, cell)
@@ -113,7 +114,7 @@ class Cells(Launcher, Generic[C]):
             with open_dict(config):
                 config.hydra.job.num, config.hydra.job.id = number, str(number)
             require_trusted(config)  # a cell may have chosen a file of its own
-            place = str(OmegaConf.select(config, "hydra.sweep.subdir"))
+            place = inner_place(str(OmegaConf.select(config, "hydra.sweep.subdir")))
         composed = self.study.composed(*judge(config))
         with contextlib.suppress(InvalidProblem, InfeasibleBudget):  # not every combination fits: its row will say so
             self.study.require(composed)
@@ -193,6 +194,13 @@ def _computed_now(folder: Path) -> bool:
     """Whether another process is at a cell that was begun."""
     with held(folder / LOCK, wait=False) as mine:
         return not mine
+
+
+def _say_equal(cells: Sequence[Cell[Any]]) -> None:
+    """A grid may name a cell several times, as in `microbatch=8,8`."""
+    once = len({cell.folder.path for cell in cells})
+    if once < len(cells):
+        _say(f"{len(cells)} cells were asked for, and {once} differ: equal ones are computed, and counted, once")
 
 
 def _say(sentence: str) -> None:

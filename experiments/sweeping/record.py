@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.grid import AnyComposed, Cell, swept
-from experiments.run_directory import CONFIG, SWEEP, RunDirectory, same_settings
+from experiments.run_directory import CONFIG, HYDRA, SWEEP, RunDirectory, same_settings
 from solvers.ir import InvalidInput
 from solvers.ir.codec import parse_json, read_text
 
@@ -57,8 +57,11 @@ def remove_foreign(path: Path, cells: Sequence[Cell[Any]]) -> None:
     """What `force=true` overwrites: the folders of cells that this sweep has not, and nothing beside them."""
     record = recorded(path)
     for name in [] if record is None else foreign_cells(path, record, cells):
+        if "\0" in name:
+            continue
         place = (path / name).resolve()
-        if place.is_relative_to(path.resolve()) and place != path.resolve():
+        inside = place.is_relative_to(path.resolve()) and place != path.resolve()
+        if inside and ((place / CONFIG).is_file() or (place / HYDRA).is_dir()):  # a record could name any folder
             shutil.rmtree(place, ignore_errors=True)
 
 
@@ -68,7 +71,9 @@ def recorded(path: Path) -> dict[str, Any] | None:
         raw = parse_json(read_text(path / SWEEP), SWEEP)
     except InvalidInput:
         return None
-    return raw if isinstance(raw, dict) and raw.get("format") == FORMAT else None
+    if not isinstance(raw, dict) or raw.get("format") != FORMAT:
+        return None
+    return raw if isinstance(raw.get("cells"), list) else None
 
 
 def _same(config: Path, yaml: str) -> bool:

@@ -7,10 +7,11 @@ from typing import cast
 from rich.console import Console
 
 from experiments.compose import TRAINING, Composed, read_settings
-from experiments.config import Baseline, FactoryConf, Settings
+from experiments.config import JOINT, Baseline, FactoryConf, Settings
 from experiments.figures import figures_of
 from experiments.grid import Cell, Grid
 from experiments.hardware import read_hardware
+from experiments.jointly import STEPS
 from experiments.planning import make_solvers
 from experiments.plots import png_bytes, svg_text, sweep_figure
 from experiments.run_directory import RunDirectory
@@ -21,6 +22,7 @@ from experiments.training.cells import hardness, rows_in_own_process
 from experiments.training.experiment import run_experiment
 from experiments.worlds import require_world
 from solvers.ir import InvalidInput, Row
+from solvers.planner import solver_entry
 
 USAGE = """bayplan compare [experiment=NAME] [key=value …] [-m]
 
@@ -42,6 +44,12 @@ def require_parts(settings: Settings) -> None:
         raise InvalidInput(
             f"{settings.model.factory} has no variant that recomputes: leave 'recompute' out, as in "
             "baselines=[none,unlimited]"
+        )
+    joint = [name for name in settings.solver if solver_entry(name).kind == JOINT]
+    if joint and settings.steps < STEPS:
+        raise InvalidInput(
+            f"steps is {settings.steps}, but {joint[0]} measures the first step and plans those behind it: train for "
+            f"at least {STEPS}"
         )
     require_world(settings.device, settings.hardware)
     if settings.robustness.hardware is not None:

@@ -5,8 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 
 from experiments.compose import Composed
-from experiments.config import Settings
-from experiments.execution import execute
+from experiments.config import JOINT, Settings
+from experiments.execution import Decided, execute
+from experiments.jointly import run_joint
 from experiments.outcomes import Bench, Outcome, make_model, refused, run_baseline, run_plan
 from experiments.pictures import LANES, why_absent
 from experiments.planning import Prepared, best_start, make_limits, make_problem, make_solvers, prepare
@@ -17,8 +18,9 @@ from experiments.run_directory import CONFIG, RunDirectory
 from experiments.tables import policy_tables, to_markdown, to_text
 from experiments.worlds import World, load_hardware
 from solvers.ir import BayplanError, InvalidInput, Report, Row, SwapPlan
-from solvers.ir.codec import document_to_raw, plan_to_raw, problem_to_raw
+from solvers.ir.codec import document_to_raw, plan_file, plan_to_raw, problem_sha256, problem_to_raw
 from solvers.ir.sentences import one_line
+from solvers.planner import solver_entry
 from solvers.timeline import chrome_trace
 
 
@@ -75,6 +77,11 @@ def _run_policies(
         directory.rows([outcome.row for outcome in outcomes])
     limits = make_limits(bench.settings.limits)
     for name, solver in make_solvers(bench.settings, best_start(bench.problem, starts)).items():
+        if solver_entry(name).kind == JOINT:
+            with shown.stage(f"executing {name}"):
+                outcomes.append(run_joint(bench, name))
+            directory.rows([outcome.row for outcome in outcomes])
+            continue
         try:
             with shown.stage(f"solving {name}"):
                 prepared = prepare(solver, bench.problem, bench.graph, limits, shown.watch(f"solving {name}"))
@@ -96,10 +103,23 @@ def _write_plan(directory: RunDirectory, name: str, prepared: Prepared) -> None:
     directory.json(f"reports/{name}.simulated.json", document_to_raw(prepared.predicted))
 
 
+def _write_decided(directory: RunDirectory, name: str, decided: Decided) -> None:
+    """A joint plan beside its own problem, which is another one than that of the swap plans."""
+    file = plan_file(decided.solution, JOINT, problem_sha256(decided.problem))
+    directory.json(f"graphs/{name}.json", document_to_raw(decided.graph))
+    directory.json(f"problems/{JOINT}/{name}.json", problem_to_raw(decided.problem))
+    directory.json(f"plans/{JOINT}/{name}.json", plan_to_raw(file))
+    directory.json(f"schedules/{name}.json", document_to_raw(decided.schedule))
+    directory.json(f"reports/{name}.simulated.json", document_to_raw(decided.predicted))
+    directory.json(f"traces/{name}.json", chrome_trace(decided.predicted))
+
+
 def _write_pages(directory: RunDirectory, outcomes: Sequence[Outcome], bench: Bench) -> None:
     for outcome in outcomes:
         name = str(outcome.row.asked["policy"])
-        if outcome.report is None and outcome.curve is not None:
+        if outcome.decided is not None:
+            _write_decided(directory, name, outcome.decided)
+        elif outcome.report is None and outcome.curve is not None:
             report = _baseline_report(bench, name, outcome.curve)
             directory.json(f"reports/{name}.executed.json", document_to_raw(report))
         if outcome.report is not None:

@@ -70,7 +70,7 @@ def test_every_hardware_file_is_a_choice_by_its_name() -> None:
         assert read_settings([f"hardware={name}"]).settings.hardware.file == name
 
 
-@pytest.mark.parametrize("name", solver_names("swap"))
+@pytest.mark.parametrize("name", [*solver_names("swap"), *solver_names("joint")])
 def test_solver_settings_are_the_solvers_parameters_with_their_defaults(name: str) -> None:
     settings = read_settings([f"solver={name}"]).settings
     ours = {key: value for key, value in dataclasses.asdict(settings.solver[name]).items() if key != "_target_"}

@@ -20,7 +20,7 @@ def test_the_demo_is_what_the_readme_says() -> None:
     assert settings.name == "demo"
     assert settings.device is DeviceKind.sim
     assert settings.baselines == [Baseline.unlimited, Baseline.none, Baseline.recompute]
-    assert list(settings.solver) == ["greedy-swap", "milp-swap"]
+    assert list(settings.solver) == ["greedy-swap", "milp-swap", "joint"]
     assert settings.problem.budget_fraction == 0.55
 
 

@@ -4,8 +4,10 @@ from dataclasses import fields, replace
 
 import pytest
 
-from experiments.departures import in_words
+from experiments.departures import in_words, of_session
+from runtime.recompute import RecomputeReport
 from runtime.swap import SwapCounts
+from solvers.ir import Status
 
 ZEROS = dict.fromkeys((field.name for field in fields(SwapCounts)), 0)
 AS_PLANNED = {"departure": None, **dict.fromkeys(("planned", "swapped_out", "swapped_in"), 3)}
@@ -18,6 +20,15 @@ def test_as_planned_is_nothing_to_tell() -> None:
     assert in_words([]) is None
     assert in_words([PLANNED]) is None
     assert in_words([PLANNED] * 3) is None
+
+
+def test_a_session_tells_what_it_did_otherwise() -> None:
+    counts = {field.name: 0 for field in fields(RecomputeReport)}
+    report = RecomputeReport(**{**counts, "solver": "joint", "status": Status.FEASIBLE, "swapped_out": 9})  # type: ignore[arg-type]
+    assert of_session(report) is None
+    assert of_session(replace(report, refused=2, replanned=1)) == (
+        "not as planned: 2 storages could not leave; 1 plans took more than the budget and were made again"
+    )
 
 
 def test_the_first_of_several_steps_creates_states_and_may_differ() -> None:

@@ -12,6 +12,7 @@ from experiments.models import GptShape
 from experiments.worlds import World, load_hardware, require_world
 from runtime.device.native import why_missing
 from solvers.ir import BayplanError, InvalidInput
+from solvers.ir.errors import InfeasibleBudget
 from tests.experiments.tiny import tiny_hardware
 
 BUILT = pytest.mark.skipif(why_missing("runtime._sim") is not None, reason="the simulated device is not built")
@@ -138,3 +139,11 @@ def test_ctrl_c_ends_the_experiment_and_a_fault_is_shown_to_who_asks(monkeypatch
     monkeypatch.setenv("BAYPLAN_TRACEBACK", "1")
     with pytest.raises(KeyError, match="no such tensor"):
         attempt(fails)
+
+
+def test_a_budget_that_no_plan_keeps_is_told_with_the_least_one() -> None:
+    def run() -> Execution:
+        raise InfeasibleBudget("no plan keeps 3 bytes: raise the budget to 8", 8)
+
+    done = attempt(run)
+    assert (done.end, done.least_budget_bytes, done.typical_step_us) == ("infeasible", 8, None)

@@ -1,5 +1,6 @@
 """Where runs are kept: one way to say it at a time, and nobody's folder is overwritten unasked."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from omegaconf import OmegaConf
 
 from experiments.places import quoted
 from experiments.run_directory import open_run, require_same, same_settings
+from experiments.sweeping.record import remove_foreign
 from solvers.ir import InvalidInput
 from tests.experiments.commands.console import call, refused
 from tests.experiments.sweeping.words import OTHERS
@@ -116,3 +118,35 @@ def test_a_grid_that_cannot_be_run_leaves_nothing(tmp_path: Path) -> None:
 def test_what_hydra_stumbles_over_is_a_sentence(words: list[str], sentence: str, tmp_path: Path) -> None:
     assert sentence in refused(call("compare", *PAPER, *words, f"run_dir={tmp_path / 'run'}"))
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("subdir", ["../../esc", "a/../../esc", "{}/esc", "."])
+def test_cells_stay_inside_the_sweeps_folder(subdir: str, tmp_path: Path) -> None:
+    words = ["-m", "microbatch=8", f"hydra.sweep.subdir={subdir.format(tmp_path)}", f"run_dir={tmp_path / 'run'}"]
+    assert "which is no folder inside the sweep's" in refused(call("compare", *PAPER, *words))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folders_name_is_one_line(tmp_path: Path) -> None:
+    said = refused(call("compare", *PAPER, "-m", "microbatch=8", f"run_dir='{tmp_path}/a\nb'"))
+    assert "which holds a line break: choose a name of one line" in said
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_force_removes_cells_only(tmp_path: Path) -> None:
+    run, outside = tmp_path / "run", tmp_path / "outside"
+    for folder in (run / "cells" / "old", run / "mine", outside):
+        folder.mkdir(parents=True)
+        (folder / ("config.yaml" if folder.name != "mine" else "notes.txt")).write_text("steps: 1\n")
+    names = ["cells/old", "mine", "gone", "../outside", str(outside), ".", "a\0b"]
+    (run / "sweep.json").write_text(json.dumps({"format": "bayplan-sweep/1", "cells": names}))
+    remove_foreign(run, [])
+    assert sorted(place.name for place in tmp_path.rglob("*")) == [
+        "cells", "config.yaml", "mine", "notes.txt", "outside", "run", "sweep.json",
+    ]  # fmt: skip
+
+
+def test_equal_cells_are_one_and_said(tmp_path: Path) -> None:
+    outcome = call("compare", *PAPER, *SYSTEMS, "-m", "microbatch=8,8", f"run_dir={tmp_path / 'run'}")
+    assert outcome.code == 0 and len(list(tmp_path.glob("run/cells/*"))) == 1
+    assert "2 cells were asked for, and 1 differ: equal ones are computed, and counted, once" in outcome.err

@@ -45,13 +45,14 @@ def test_the_demo_fails_without_a_plan_and_trains_with_one() -> None:
         "recompute": "ok",
         "greedy-swap": "ok",
         "milp-swap": "ok",
+        "joint": "ok",
     }
-    for policy in ("recompute", "greedy-swap", "milp-swap"):
+    for policy in ("recompute", "greedy-swap", "milp-swap", "joint"):
         found = demo(policy)
         assert found.equal_losses and found.equal_parameters and found.equal_gradients
         assert found.peak_bytes is not None and found.budget_bytes is not None
         assert found.peak_bytes <= found.budget_bytes
-    for policy in ("greedy-swap", "milp-swap"):
+    for policy in ("greedy-swap", "milp-swap", "joint"):
         assert abs(demo(policy).deviation or 1) < 0.02
 
 
@@ -59,6 +60,12 @@ def test_the_demos_optimal_plan_stalls_enough_to_tell_it_from_the_heuristics() -
     optimal, greedy = demo("milp-swap"), demo("greedy-swap")
     assert optimal.stall_share is not None and 0.02 <= optimal.stall_share <= 0.10
     assert greedy.stall_share is not None and greedy.stall_share > optimal.stall_share
+
+
+def test_the_demos_joint_plan_beats_both_techniques_alone() -> None:
+    joint = demo("joint").step_us
+    assert joint is not None
+    assert all(joint < (demo(policy).step_us or 0) for policy in ("recompute", "greedy-swap", "milp-swap"))
 
 
 def test_the_sweep_is_complete_within_budgets_and_monotone() -> None:

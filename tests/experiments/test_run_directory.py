@@ -27,6 +27,16 @@ def test_files_are_written_whole_and_leave_nothing_else(tmp_path: Path) -> None:
     assert (directory.path / "a/b.txt").read_text(encoding="utf-8") == "é"
 
 
+def test_a_write_that_ctrl_c_ends_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(handle: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fsync", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        RunDirectory(tmp_path).binary("a", b"b")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_all_of_a_cell_is_on_disk_before_it_takes_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     on_disk, named = set[int](), list[str]()
     fsync, replace = os.fsync, Path.replace

@@ -102,10 +102,11 @@ def test_hydras_launchers_run_the_cells_that_are_not_done(launcher: list[str], w
 def test_the_optuna_sweeper_finds_the_best_cell(whole: Path, tmp_path: Path) -> None:
     pytest.importorskip("hydra_plugins.hydra_optuna_sweeper")
     words = [word for word in WORDS if not word.startswith("microbatch")]
-    optuna = ["hydra/sweeper=optuna", "hydra/sweeper/sampler=grid", "hydra.sweeper.n_trials=2"]
+    storage = f"hydra.sweeper.storage=sqlite:///{tmp_path}/trials.db"
+    optuna = ["hydra/sweeper=optuna", "hydra/sweeper/sampler=grid", "hydra.sweeper.n_trials=2", storage]
     outcome = call("compare", *words, *optuna, "microbatch=choice(2,8)", "-m", f"hydra.sweep.dir={tmp_path / 'best'}")
     assert outcome.code == 0, outcome.err
-    assert sorted(microbatches(tmp_path / "best")) == [2, 8]
+    assert sorted(microbatches(tmp_path / "best")) == [2, 8] and (tmp_path / "trials.db").is_file()
     assert "microbatch: 8" in (tmp_path / "best" / "optimization_results.yaml").read_text()
 
 

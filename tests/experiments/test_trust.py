@@ -122,3 +122,59 @@ def test_a_search_path_holds_folders_that_are_there(tmp_path: Path) -> None:
         assert said.startswith("hydra.searchpath has 'pkg://antigravity'"), words
     assert "which is no folder" in refused(call("compare", f"hydra.searchpath=[file://{tmp_path}/none]"))
     assert call("compare", f"hydra.searchpath=[{tmp_path}, file://{tmp_path}]", "--cfg", "job").code == 0
+
+
+@pytest.mark.parametrize("name", ["PYTHONPATH", "PATH", "LD_PRELOAD", "OMP_TOOL_LIBRARIES"])
+def test_a_configuration_sets_no_variable_that_chooses_code(name: str, tmp_path: Path) -> None:
+    for more in ([], ["-m", "microbatch=8"], ["--cfg", "job"]):
+        said = refused(
+            call("compare", *LYNX, f"+hydra.job.env_set.{name}={tmp_path}", *more, f"run_dir={tmp_path}/run")
+        )
+        assert said.startswith(f"hydra.job.env_set.{name} is '{tmp_path}', but a configuration may only set")
+        assert "OMP_NUM_THREADS" in said and "set it in the shell" in said
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_sets_no_such_variable_either(tmp_path: Path) -> None:
+    (tmp_path / "experiment").mkdir()
+    text = f"# @package _global_\nhydra: {{job: {{env_set: {{PATH: {tmp_path}}}}}}}\n"
+    (tmp_path / "experiment" / "mine.yaml").write_text(text)
+    assert refused(call("compare", "--config-dir", tmp_path, "experiment=mine")).startswith("hydra.job.env_set.PATH is")
+
+
+def test_threads_may_be_set_and_the_shells_variables_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MINE", "as it is")
+    words = ["+hydra.job.env_set.OMP_NUM_THREADS=2", "hydra.job.env_copy=[MINE]", "--cfg", "hydra"]
+    assert call("compare", *LYNX, *words).code == 0
+    monkeypatch.setenv("MINE", "${name}")
+    assert "hydra.job.env_set.MINE is" in refused(call("compare", *LYNX, *words))
+    assert "resolved too late" in refused(call("compare", *LYNX, "hydra.job.env_set=${systems}"))
+
+
+def test_slurm_is_given_no_line_and_no_flag_that_chooses_code(tmp_path: Path) -> None:
+    pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
+    slurm = ["compare", *LYNX, "hydra/launcher=submitit_slurm", "--cfg", "job"]
+    more = "hydra.launcher.additional_parameters"
+    (tmp_path / "experiment").mkdir()
+    text = '# @package _global_\nhydra: {launcher: {additional_parameters: {"a\\ntouch x\\n": {}}}}\n'
+    (tmp_path / "experiment" / "mine.yaml").write_text(text)
+    mine = ["-cd", tmp_path, "experiment=mine", *slurm[3:]]
+    assert "has a key 'a\\ntouch x\\n'" in refused(call("compare", *mine))
+    assert "has 'export', which is none of the flags" in refused(call(*slurm, f"+{more}.export='PYTHONPATH=/x'"))
+    assert "has 'chdir', which is none of the flags" in refused(call(*slurm, f"+{more}={{chdir: /x}}"))
+    for sign in ("\n", "\r"):
+        assert "holds a line break" in refused(call(*slurm, f"+{more}.mail_user='x{sign}y'"))
+    assert call(*slurm, f"+{more}.mail-user=x").code == 0
+
+
+@pytest.mark.parametrize(
+    ("word", "sentence"),
+    [
+        (f"+_target_={LOUD}", "no configuration runs code"),
+        ("+nosuch=1", "there is no setting 'nosuch'"),
+        ("microbatch=0", "microbatch is 0, outside"),
+    ],
+)
+def test_what_a_run_would_refuse_is_not_shown(word: str, sentence: str) -> None:
+    for more in (["--cfg", "job"], ["--cfg", "all"], ["--info", "config"]):
+        assert sentence in refused(call("compare", *LYNX, word, *more))

@@ -119,3 +119,18 @@ def test_a_request_is_served_where_tensors_that_nobody_sees_divide_small_segment
         assert all(bool(tensor.cpu().eq(0).all()) for tensor in (*divided, *beside))
         stats = memory_stats(device)
     assert stats.ooms == 0 and stats.reserved_peak_bytes <= 14 * MIB
+
+
+def test_an_arena_grows_to_what_an_operator_needs_at_once() -> None:
+    """Of 16 MiB it takes 10 at first; two of 4 MiB and their product are 12: small tensors leave for that."""
+    device = ready(expandable=False)
+    with session(16 * MIB, device=device, boundaries="given") as swapping:
+        factors = [numbers(4 * MIB, value, device) for value in (2, 3)]
+        small = [numbers(QUARTER, 1, device) for _ in range(16)]
+        assert swapping._engine.pool_bytes == 10 * MIB
+        product = factors[0] * factors[1]
+        assert swapping._engine.pool_bytes == 12 * MIB and out_of([*factors, product]) == 0
+        assert all(bool(one.cpu().eq(value).all()) for one, value in zip([*factors, product], (2, 3, 6), strict=True))
+        assert all(bool(tensor.cpu().eq(1).all()) for tensor in small)
+        stats = memory_stats(device)
+    assert stats.ooms == stats.retries == 0 and stats.reserved_peak_bytes <= 16 * MIB

@@ -155,6 +155,7 @@ def test_the_help_of_a_kind_lists_its_options_only() -> None:
     assert "--host-budget" in swap and "--data-parallel " not in swap.partition("Options of swap")[2]
     assert "--stage " not in partition.partition("Options of partition")[2]
     assert "--host-budget" in all_kinds and "`bayplan make KIND --help`" in all_kinds
+    assert refused(call("make", "swop", "--help")).startswith("there is no kind 'swop': did you mean 'swap'?")
 
 
 def test_a_budget_that_may_be_a_slip_is_questioned(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """PyTorch's planners beside ours, on a graph of two layers and on one that AOTAutograd traces."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from msgspec.structs import replace
@@ -8,9 +10,9 @@ from torch import nn
 from experiments.hardware import read_hardware
 from experiments.joint.aot import AotProblem, partitioned, traced
 from experiments.joint.policies import judged_policy, where
-from experiments.joint.rivals import at_share, knapsack, sac_milp
+from experiments.joint.rivals import at_share, knapsack, rows_kept, sac_milp
 from experiments.joint.rivals_page import inversions, page
-from solvers.ir import JointProblem
+from solvers.ir import InvalidInput, JointProblem
 from solvers.joint.instances import peak_bytes
 from tests.solvers.joint.layered import layered
 
@@ -79,3 +81,11 @@ def test_the_page_counts_what_is_broken() -> None:
     text = page([*rows, *ours])
     assert "| m | p | 2 of 3 | 600 % | 1 | 20.00 % | 0.10 |" in text
     assert "| m | opt | 0 of 1, the others refused | – | – | none | 0.10 |" in text
+
+
+@pytest.mark.parametrize("line", [b"{bad", b"\xff\xfe", b'{"a":1}', b"[]"])
+def test_a_damaged_row_is_named(line: bytes, tmp_path: Path) -> None:
+    kept = tmp_path / "pytorch.jsonl"
+    kept.write_bytes(b'{"model":"one"}\n' + line + b"\n")
+    with pytest.raises(InvalidInput, match=r"pytorch.jsonl, line 2 is no row"):
+        rows_kept(kept)

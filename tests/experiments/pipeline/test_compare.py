@@ -98,3 +98,11 @@ def test_the_whole_command_takes_little_time(tmp_path: Path) -> None:
     told = [line for line in done.stdout.splitlines() if line.startswith("planned in ")]
     assert len(told) == 1
     assert int(told[0].split()[2]) < 5000  # a busy machine; 300 to 500 ms on a quiet one
+
+
+def test_memory_above_the_peak_is_questioned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["experiment=lynx", "shape=gpt-1.3b", "plots=false", "systems={full: full}"]
+    for memory, told in ((40_000, True), (10, False)):
+        assert main([*words, f"memory_gib={memory}", f"run_dir={tmp_path / str(memory)}"]) == 0
+        said = capsys.readouterr().err
+        assert ("warning: memory_gib=40000: the budget of" in said and "so nothing has to leave" in said) is told

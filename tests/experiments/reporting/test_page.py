@@ -12,7 +12,7 @@ from experiments.reporting import page as pages
 from experiments.reporting.keep import keep_page
 from experiments.reporting.page import page_of
 from experiments.rows import read_rows, rows_to_text
-from experiments.run_directory import CONFIG, ROWS, RunDirectory
+from experiments.run_directory import CONFIG, ROWS, SWEEP, RunDirectory
 from solvers.ir import InvalidInput
 from tests.experiments.reporting.folders import (
     KEPT,
@@ -173,6 +173,11 @@ def test_what_is_not_whole_is_told_and_the_rest_is_shown(tmp_path: Path) -> None
     page = page_of(folder)
     assert page.count("<li>not drawn:") == 1 and "simulated</span>" in page
     assert "graph.json" in page and "<td>other</td>" in page
+    (folder / ROWS).write_text("")
+    (folder / SWEEP).write_text("{garbage")
+    page = page_of(folder)
+    assert "rows.jsonl holds no row, though plans and reports of the run are there" in page
+    assert "sweep.json is no record of a sweep that can be read: cells are not listed" in page
     (folder / ROWS).unlink()
     assert "There is no row yet" in page_of(folder)
 

@@ -51,7 +51,7 @@ def figures(folder: Path, policy: str) -> Figures:
 
 def test_every_policy_has_a_row_that_says_where_it_comes_from(demo: Path) -> None:
     rows = rows_of(demo)
-    assert list(rows) == ["unlimited", "none", "recompute", *SOLVERS]
+    assert list(rows) == ["unlimited", "none", "recompute", *SOLVERS, "joint"]
     for row in rows.values():
         assert row.experiment == "demo"
         assert row.provenance.startswith("sim-executed, hardware tiny sim-small")
@@ -65,7 +65,7 @@ def test_without_a_plan_the_model_does_not_fit(demo: Path) -> None:
     assert figures(demo, "unlimited").peak_bytes > row.asked["budget_bytes"]
 
 
-@pytest.mark.parametrize("policy", ["recompute", *SOLVERS])
+@pytest.mark.parametrize("policy", ["recompute", *SOLVERS, "joint"])
 def test_each_other_policy_trains_within_the_budget_bit_for_bit(demo: Path, policy: str) -> None:
     row, found, unlimited = rows_of(demo)[policy], figures(demo, policy), figures(demo, "unlimited")
     assert row.outcome == "ok"
@@ -86,6 +86,24 @@ def test_what_was_executed_is_what_was_predicted(demo: Path, policy: str) -> Non
     assert found.ratio is not None and found.ratio >= 1
     assert found.predicted_peak_bytes is not None and found.peak_bytes is not None
     assert found.peak_bytes == pytest.approx(found.predicted_peak_bytes, rel=0.01)
+
+
+def test_a_joint_plan_is_predicted_for_the_passes_and_named_beside_its_own_problem(demo: Path) -> None:
+    found = figures(demo, "joint")
+    assert found.pass_us is not None and found.predicted_us == found.objective_us is not None
+    assert found.step_us is not None and found.predicted_us is not None
+    assert found.pass_us < found.step_us  # the optimizer is beyond it
+    assert found.deviation == pytest.approx(1 - found.predicted_us / found.pass_us)
+    assert found.peak_bytes is not None and found.predicted_peak_bytes is not None
+    assert found.peak_bytes <= found.predicted_peak_bytes <= (found.budget_bytes or 0)
+    assert found.bound_us is not None and found.bound_us <= found.predicted_us
+    problem, sha256 = read_problem(demo / "problems/joint/joint.json")
+    assert check_plan(problem, read_plan(demo / "plans/joint/joint.json"), sha256).clean
+    assert check_schedule(problem, read_document(demo / "schedules/joint.json", Schedule)).clean
+    assert (
+        "Of joint plans all that is predicted is of the forward and backward pass." in (demo / "table.md").read_text()
+    )
+    assert "joint/joint" in (demo / "report.html").read_text()
 
 
 def test_the_optimizer_is_no_worse_than_the_heuristic_and_knows_how_good_it_is(demo: Path) -> None:
@@ -170,6 +188,14 @@ def test_a_budget_below_the_least_is_a_row_with_the_least_one_and_exit_code_1(
         assert row.outcome == "infeasible"
         assert figures_of(row.figures).least_budget_bytes
     assert "the least feasible one exactly" in capsys.readouterr().out
+
+
+def test_a_first_step_that_does_not_fit_is_a_row_without_a_plan_and_exit_code_1(tmp_path: Path) -> None:
+    words = ["steps=2", "problem.budget_fraction=0.35", "plots=false", "baselines=[]", "solver=greedy-joint"]
+    assert main([*words, *tiny_overrides(tmp_path), f"run_dir={tmp_path / 'run'}"]) == 1
+    (row,) = read_rows(tmp_path / "run" / "rows.jsonl")
+    assert row.outcome == "out-of-memory" and row.reason is not None
+    assert figures_of(row.figures).status == "unknown" and figures_of(row.figures).swapped_bytes is None
 
 
 def test_a_plan_is_executed_even_where_it_has_nothing_to_do(tmp_path: Path) -> None:
@@ -298,6 +324,7 @@ def test_mistakes_are_refused_before_anything_is_trained_or_written(
     assert "there is no flag '--fast'" in refused(["--fast"])
     assert "add -m" in refused(["steps=1,2"])
     assert "did you mean 'gurobi'?" in refused(["solver.milp-swap.engine=gurob"])
+    assert "steps is 1, but joint measures the first step" in refused(["solver=[joint]", "steps=1"])
     assert "there is no hardware 'nowhere'" in refused(["hardware.file=nowhere"])
     assert "there is no hardware 'nowhere'" in refused(["robustness.hardware=nowhere"])
     assert "cannot make the folder" in refused([f"run_dir={__file__}/run"])

@@ -162,6 +162,56 @@ def test_writing_what_was_saved_is_the_error_that_it_is_without_a_tape(write: st
             backward(z.sum())
 
 
+class WritesWhatItSaved(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        (x,) = ctx.saved_tensors
+        return gradients[0] * x.mul_(0).add_(2)
+
+
+def _twice(x: Tensor) -> Tensor:
+    doubled: Tensor = WritesWhatItSaved.apply(x)  # type: ignore[no-untyped-call]
+    return doubled
+
+
+@pytest.mark.parametrize("policy", [EVERYTHING, NOTHING])
+@pytest.mark.parametrize("alias", [lambda x: x, lambda x: x[:], lambda x: x.detach()[:]])
+def test_writing_what_the_same_operator_saved_is_that_error_too(
+    alias: Callable[[Tensor], Tensor], policy: StorePolicy
+) -> None:
+    weight = torch.ones(3, requires_grad=True)
+    with record(torch.device("cpu"), policy):
+        x = weight.sin()
+        loss = x.mul_(alias(x)).sum()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        backward(loss)
+
+
+@pytest.mark.parametrize("policy", [EVERYTHING, NOTHING])
+def test_so_is_a_backward_pass_that_writes_what_others_saved(policy: StorePolicy) -> None:
+    weight = torch.ones(3, requires_grad=True)
+    with record(torch.device("cpu"), policy):
+        x = weight.sin()
+        squared = x * x
+        loss = _twice(x).sum() + squared.sum()
+    with pytest.raises(RuntimeError, match="a backward pass has written what aten::sin made"):
+        backward(loss)
+
+
+@pytest.mark.parametrize("policy", [EVERYTHING, NOTHING])
+def test_a_backward_pass_may_write_what_nobody_else_saved(policy: StorePolicy) -> None:
+    weight = torch.ones(3, requires_grad=True)
+    with record(torch.device("cpu"), policy):
+        loss = _twice(weight * 3).sum()
+    (found,) = torch.autograd.grad(loss, weight)
+    assert torch.equal(found, torch.full((3,), 6.0))
+
+
 def test_what_the_region_read_and_somebody_changed_later_is_told_by_name() -> None:
     x, average = torch.randn(4, 4, requires_grad=True), torch.ones(4, 4)
     with record(CPU, NOTHING):

@@ -94,7 +94,7 @@ class Annealing:
         if self.done < 1.0:
             self.count += 1
             spent = (time.perf_counter() - self.began) / max(1e-9, self.deadline - self.began)
-            self.done = spent if self.most is None or spent >= 1.0 else self.count / self.most
+            self.done = spent if self.most is None or spent >= 1.0 else self.count / max(1, self.most)
             if self.count % LOOK == 1 and self.watch is not None and self.watch(self.given.base + self.cost):
                 self.done = math.inf
         return self.done

@@ -107,6 +107,14 @@ def test_the_same_work_gives_the_same_plan() -> None:
     assert (first.plan, first.bound, first.certificate) == (second.plan, second.bound, second.certificate)
 
 
+@pytest.mark.parametrize("work", [0.0, 0.002])
+def test_next_to_no_work_is_an_answer_too(work: float) -> None:
+    problem = transformer(layers=2, position=0.4)
+    solution = Opt().solve(problem, Limits(time_s=math.inf, work=work))
+    assert solution.status in (Status.FEASIBLE, Status.UNKNOWN)
+    assert judged(problem, solution).violations == ()
+
+
 def test_ops_without_time_windows_of_seconds_and_outputs_that_nobody_reads_are_no_trouble() -> None:
     problem = transformer(layers=3, position=0.5)
     idle = [replace(op, time_us=0) if "add" in op.name else op for op in problem.ops]

@@ -1,0 +1,81 @@
+"""The policies that keep, swap and recompute by one plan, which a session makes of the step that it measures."""
+
+from dataclasses import replace
+from typing import Any, cast
+
+from omegaconf import OmegaConf
+
+from experiments.config import SolverConf
+from experiments.execution import Decided, Execution, Joint, Treatment, attempt, execute
+from experiments.figures import Figures
+from experiments.outcomes import Bench, Outcome, executed_figures, remarks_on
+from experiments.pictures import curve_of_plan, panel_of_report
+from experiments.planning import make_limits
+
+STEPS = 2
+"""The first is measured, and the plan is for those behind it."""
+
+
+def run_joint(bench: Bench, name: str) -> Outcome:
+    """A joint solver's plan, made and executed within the budget; losses and all are compared as for every policy.
+
+    Its peak and pass are predicted by the plan's simulation; there is no plan of the step beyond its backward pass.
+    """
+    joint = Joint(
+        solver=name,
+        parameters=_parameters(bench.settings.solver[name]),
+        budget_bytes=bench.budget_bytes,
+        limits=make_limits(bench.settings.limits),
+    )
+    done = attempt(
+        lambda: execute(
+            bench.model,
+            bench.world,
+            bench.settings.steps,
+            Treatment(capacity_bytes=bench.budget_bytes, joint=joint),
+            tell=lambda text: bench.tell(f"{name}: {text}"),
+        )
+    )
+    if done.decided is None:
+        return Outcome(bench.row(name, done.end, _without_plan(bench, done), done.reason))
+    figures = executed_figures(bench, done).joined(_planned(done, done.decided))
+    predicted = done.decided.predicted
+    return Outcome(
+        bench.row(name, done.end, figures, remarks_on(bench, done)),
+        curve_of_plan(name, predicted),
+        panel_of_report(name, predicted, done.decided),
+        decided=done.decided,
+    )
+
+
+def _parameters(conf: SolverConf) -> dict[str, Any]:
+    fields = cast("dict[str, Any]", OmegaConf.to_container(OmegaConf.structured(conf)))
+    return {key: value for key, value in fields.items() if key != "_target_"}
+
+
+def _without_plan(bench: Bench, done: Execution) -> Figures:
+    """What is known of a training that ended before there was a plan, or under it."""
+    status = done.end if done.end in ("infeasible", "refused") else "unknown"
+    return replace(executed_figures(bench, done), status=status, least_budget_bytes=done.least_budget_bytes)
+
+
+def _planned(done: Execution, decided: Decided) -> Figures:
+    report, solution = decided.report, decided.solution
+    took, predicted = report.pass_us, report.predicted_pass_us
+    return Figures(
+        predicted_us=predicted,
+        pass_us=took,
+        predicted_peak_bytes=report.predicted_peak_bytes,
+        deviation=1 - predicted / took if took and predicted is not None else None,
+        as_planned=done.departure is None,
+        status=solution.status.value,
+        engine=solution.engine,
+        objective_us=solution.objective,
+        bound_us=solution.bound,
+        base_us=solution.base,
+        gap=solution.gap,
+        overhead_gap=solution.overhead_gap,
+        solve_time_s=solution.solve_time_s,
+        least_budget_bytes=solution.least_budget_bytes,
+        swapped_bytes=sum(action.bytes for action in decided.schedule.actions if action.do == "swap_out"),
+    )

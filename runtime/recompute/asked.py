@@ -1,11 +1,18 @@
-"""What a session is asked for: a model on one device, and a budget of that device's memory."""
+"""What a session is asked for: a model on one device, a budget of that device's memory, who decides, and about what."""
+
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 from torch import nn
 
+from runtime.blocks import blocks as found_blocks
 from runtime.device import memory_limit_bytes
 from solvers.ir.amounts import parse_budget
 from solvers.ir.errors import InvalidInput
+from solvers.ir.solution import Limits
+from solvers.planner import solver_entry
+
+LAYER, WHOLE, JOINT = "recompute-layer", "recompute-graph", "joint"
 
 
 def device_of(model: nn.Module) -> torch.device:
@@ -24,8 +31,61 @@ def budget_bytes_of(budget: int | str, device: torch.device) -> int:
             "the model is on the CPU, where PyTorch counts no memory: put it on an accelerator, or on the simulated "
             "one (runtime.device.use_sim); runtime.recompute.record works on the CPU too"
         )
-    if isinstance(budget, str):
-        return parse_budget(budget, memory_limit_bytes(device), "budget")
-    if isinstance(budget, bool) or not isinstance(budget, int):
+    found = parse_budget(budget, memory_limit_bytes(device), "budget") if isinstance(budget, str) else budget
+    if isinstance(found, bool) or not isinstance(found, int):
         raise InvalidInput(f"the budget is {budget!r}: give whole bytes, or text such as '8GiB'")
-    return budget
+    if found < 1:
+        raise InvalidInput(f"the budget is {budget!r}, below one byte: give the memory that training may take")
+    return found
+
+
+def require_solver(solver: str) -> None:
+    """Raise `InvalidInput` unless that names a solver of a kind that sessions carry out."""
+    if not isinstance(solver, str):
+        raise InvalidInput(f"solver is {solver!r}: give a name, such as 'heu', 'opt' or 'joint'")
+    kind = solver_entry(solver).kind
+    if kind not in (LAYER, WHOLE, JOINT):
+        raise InvalidInput(f"solver {solver!r} is of kind {kind!r}: give one of kind {LAYER!r}, {WHOLE!r} or {JOINT!r}")
+
+
+def blocks_of(model: nn.Module, blocks: Sequence[nn.Module] | None) -> list[nn.Module]:
+    """The blocks that were given, or those found by structure; raises `InvalidInput` where there are none."""
+    if not isinstance(model, nn.Module):
+        raise InvalidInput(f"model is {model!r}: give the torch.nn.Module that trains")
+    if blocks is None:
+        return list(found_blocks.find_blocks(model).values())
+    if not isinstance(blocks, Iterable):
+        raise InvalidInput(f"blocks is {_shown(blocks)}: give a list of the model's modules, or leave it out")
+    chosen = list(blocks)
+    if not chosen:
+        raise InvalidInput("blocks is empty: give the modules whose operators may run again")
+    for index, block in enumerate(chosen):
+        if not isinstance(block, nn.Module):
+            raise InvalidInput(f"blocks[{index}] is {_shown(block)}: give modules, whose operators may run again")
+    return chosen
+
+
+def parameters_of(parameters: Mapping[str, object] | None) -> Mapping[str, object]:
+    """The solver's parameters; raises `InvalidInput` where they are no mapping from names."""
+    if parameters is None:
+        return {}
+    if not isinstance(parameters, Mapping):
+        raise InvalidInput(f"parameters is {parameters!r}: give a dict of the solver's fields by name, or leave it out")
+    for name in parameters:
+        if not isinstance(name, str):
+            raise InvalidInput(f"parameters has the key {name!r}: give the solver's fields by name")
+    return parameters
+
+
+def limits_of(limits: Limits | None) -> Limits:
+    """When the solver stops; raises `InvalidInput` where those are no limits."""
+    if limits is None:
+        return Limits()
+    if not isinstance(limits, Limits):
+        raise InvalidInput(f"limits is {limits!r}: give solvers.ir.solution.Limits, such as Limits(time_s=10)")
+    return limits
+
+
+def _shown(value: object) -> str:
+    """A module given where several should be would take pages."""
+    return f"one {type(value).__name__}" if isinstance(value, nn.Module) else repr(value)

@@ -12,6 +12,7 @@ import torch
 from msgspec.structs import replace
 
 from runtime.device.native import core
+from runtime.loop.nesting import active
 from runtime.profile.machine import by_direction, hardware_of
 from runtime.recompute.graph import OTHER, Place, Step, lasting
 from runtime.recompute.layer import BlockPolicy, Layer
@@ -311,8 +312,17 @@ class JointStep:
         self.step, self.problem = step, problem
         self.policies = joint_policies_of(step, layers, self.answer.schedule)
         self.report = simulate(problem, self.answer.schedule)
-        core.reserve_host(self.host_bytes, self._device)
         return self.answer.solution
+
+    def reserve_host(self) -> None:
+        """Have page-locked what the plan takes of the host, so that no step waits for it; nothing without a plan."""
+        if self.answer is not None:
+            core.reserve_host(self.host_bytes, self._device)
+
+    def trim_host(self) -> None:
+        """Give the device's idle page-locked memory back to the system, unless a swapping session still uses it."""
+        if active(self._device) is None:
+            core.trim_host(self._device)
 
     def _require_plan(self, solution: Solution[JointPlan], budget_bytes: int) -> None:
         if solution.plan is not None:

@@ -11,9 +11,17 @@ from typing import Any, Self
 import torch
 from torch import nn
 
-from runtime.blocks import blocks as found_blocks
 from runtime.device import memory_stats
-from runtime.recompute.asked import budget_bytes_of, device_of
+from runtime.recompute.asked import (
+    JOINT,
+    WHOLE,
+    blocks_of,
+    budget_bytes_of,
+    device_of,
+    limits_of,
+    parameters_of,
+    require_solver,
+)
 from runtime.recompute.deciding import decide
 from runtime.recompute.footprint import Footprint
 from runtime.recompute.graph import Step, step_of
@@ -29,7 +37,6 @@ from solvers.ir.recompute import RecomputeGraphProblem, RecomputeLayerPlan, Reco
 from solvers.ir.solution import Limits, Solution
 from solvers.planner import build_solver, solve, solver_entry
 
-LAYER, WHOLE, JOINT = "recompute-layer", "recompute-graph", "joint"
 AnyProblem = RecomputeLayerProblem | RecomputeGraphProblem | JointProblem
 Decided = tuple[AnyProblem, Solution[Any]]
 MOST_CORRECTIONS = 3
@@ -82,8 +89,8 @@ class RecomputeSession:
             raise InvalidInput("the session is open already: leave it before you enter it again")
         if not self.layers:
             gc.collect()  # what earlier training left behind would be measured, too
-        self._begin_peak()
         self._open()
+        self._begin_peak()
         return self
 
     def __exit__(
@@ -92,21 +99,31 @@ class RecomputeSession:
         assert self._walk is not None
         walk, self._walk = self._walk, None
         walk.__exit__(kind, error, trace)
-        if error is None:
-            self._look(walk)
-        else:
-            self._end_peak()
+        try:
+            if error is None:
+                self._look(walk)
+            else:
+                self._end_peak()
+        finally:
+            if isinstance(self.whole, JointStep):
+                self.whole.trim_host()
 
     def _open(self) -> None:
         """The blocks' tapes from now on: of the plan, or of the first step, which is measured."""
         count = len(self._blocks)
         policies = self._policies() if self.layers else store_nothing(count)
         first = not self.layers
-        self._walk = Walk(self._blocks, self._device, policies, timed=first, intervals=first, counts=self._counts)
-        self._walk.clocked = isinstance(self.whole, JointStep)
-        self._walk.on_pass = self._next_pass
-        self._walk.on_peak = self._end_peak  # somebody else may begin the statistics anew between steps
-        self._walk.__enter__()
+        walk = Walk(self._blocks, self._device, policies, timed=first, intervals=first, counts=self._counts)
+        walk.clocked = isinstance(self.whole, JointStep)
+        walk.on_pass = self._next_pass
+        walk.on_peak = self._end_peak  # somebody else may begin the statistics anew between steps
+        self._walk = walk.__enter__()
+        self._reserve_host()
+
+    def _reserve_host(self) -> None:
+        """What is decided outside the session page-locks nothing: nobody would give it back."""
+        if self._walk is not None and isinstance(self.whole, JointStep):
+            self.whole.reserve_host()
 
     def _next_pass(self) -> None:
         """A forward pass begins: after a complete step the plan is made, or looked at."""
@@ -188,6 +205,7 @@ class RecomputeSession:
             solution = self.whole.decide(self._step("whole step"), self.layers, self._budget_bytes)
             assert self.whole.problem is not None
             self._decided, self._promised_bytes = (self.whole.problem, solution), self.whole.peak_bytes
+            self._reserve_host()
             return
         layer = self._alike()
         beyond = self._beyond_bytes + self._level_bytes - self._measured_level_bytes
@@ -304,13 +322,9 @@ def plan(
     of the step by itself (`runtime.recompute.whole`) and needs no blocks that are alike.
 
     `budget` is the device's peak allocated bytes, parameters and all. `blocks` are found by structure unless given.
-    Raises `InvalidInput` where the model has no repeated blocks or the solver is of another kind, and, after the first
-    step, `InfeasibleBudget` with the least budget.
+    Raises `InvalidInput` where the model has no repeated blocks, the solver is of another kind or an argument cannot
+    mean anything, and, after the first step, `InfeasibleBudget` with the least budget.
     """
-    kind = solver_entry(solver).kind
-    if kind not in (LAYER, WHOLE, JOINT):
-        raise InvalidInput(f"solver {solver!r} is of kind {kind!r}: give one of kind {LAYER!r}, {WHOLE!r} or {JOINT!r}")
-    chosen = list(found_blocks.find_blocks(model).values()) if blocks is None else list(blocks)
-    if not chosen:
-        raise InvalidInput("blocks is empty: give the modules whose operators may run again")
-    return RecomputeSession(model, budget, solver, parameters or {}, chosen, limits or Limits())
+    require_solver(solver)
+    chosen, given = blocks_of(model, blocks), parameters_of(parameters)
+    return RecomputeSession(model, budget, solver, given, chosen, limits_of(limits))

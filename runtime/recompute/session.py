@@ -121,13 +121,14 @@ class Walk(AbstractContextManager["Walk"]):
             raise InvalidInput("this walk has begun already: end it first")
         self.windows = core.Windows(self.device, self.timed)
         self._look_for_moves()
-        if self.timed and self.intervals and self.device.type != "cpu":
-            self.watch_memory()
-        self._stack = ExitStack()
-        for index, block in enumerate(self.blocks):
-            self._stack.enter_context(forward_replaced(block, _forward(weakref.ref(self), index, block.forward)))
-        self.windows.watch()
-        self._stack.callback(lambda: self.windows.stop())
+        with ExitStack() as stack:  # undoes what was done where the rest fails
+            _watch(self.windows, self.device)
+            stack.callback(lambda: self.windows.stop())
+            if self.timed and self.intervals and self.device.type != "cpu":
+                self.watch_memory()
+            for index, block in enumerate(self.blocks):
+                stack.enter_context(forward_replaced(block, _forward(weakref.ref(self), index, block.forward)))
+            self._stack = stack.pop_all()
         return self
 
     def __exit__(
@@ -171,7 +172,7 @@ class Walk(AbstractContextManager["Walk"]):
         self.settle()
         self.windows.stop()
         self.windows = core.Windows(self.device, self.timed)
-        self.windows.watch()
+        _watch(self.windows, self.device)
 
     def run(self, index: int, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """One call of a block."""
@@ -356,6 +357,18 @@ class Walk(AbstractContextManager["Walk"]):
     def _waits(self, began: int, ended: int) -> tuple[float, ...]:
         pairs = self.windows.waits[began:ended]
         return tuple(self.windows.at_us(last) - self.windows.at_us(first) for first, last in pairs)
+
+
+def _watch(windows: core.Windows, device: torch.device) -> None:
+    """Let waits of the device open these windows; raises `InvalidInput` where others are open there."""
+    try:
+        windows.watch()
+    except RuntimeError as error:
+        if "somebody else plans the windows" not in str(error):
+            raise
+        raise InvalidInput(
+            f"another session of runtime.recompute is open on {device}: leave it before you enter this one"
+        ) from error
 
 
 def _forward(walk: "weakref.ref[Walk]", index: int, forward: Callable[..., Any]) -> Callable[..., Any]:

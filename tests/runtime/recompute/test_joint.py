@@ -3,7 +3,7 @@
 import gc
 import math
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from importlib import import_module
@@ -14,8 +14,9 @@ from torch import nn
 
 from experiments.hardware import read_hardware
 from experiments.models.gpt import Gpt, GptShape
-from experiments.recompute.models import SMALL_NETWORKS, Size, Trainee
+from experiments.recompute.models import MODELS, SMALL_NETWORKS, Size, Trainee
 from runtime.device import limited_memory, use_sim
+from runtime.device.native import core
 from runtime.recompute import RecomputeReport, plan
 from runtime.recompute.joint import JointStep
 from solvers.ir.errors import InfeasibleBudget, InvalidInput
@@ -215,3 +216,26 @@ def test_blocks_that_communicate_are_refused(device: torch.device) -> None:
     layers = [replace(layer, forward_waits_us=(5.0,)) for layer in session.layers]
     with pytest.raises(InvalidInput, match="one device only: choose a solver"):
         session.whole.decide(session.whole.step, layers, 1 << 30)
+
+
+@pytest.mark.parametrize("error", [None, KeyError])
+def test_a_session_that_closes_gives_page_locked_memory_back(
+    device: torch.device, error: type[Exception] | None
+) -> None:
+    torch.manual_seed(0)
+    trainee = MODELS["gpt"](training.SMALL, device)
+    session = plan(
+        trainee.model, budget=budget_of(plain("gpt"), 0.6), solver="greedy-joint", blocks=trainee.blocks, limits=QUICK
+    )
+    core.trim_host(device)
+    with nullcontext() if error is None else pytest.raises(error), session:
+        for _ in range(3):
+            trainee.loss().backward()  # type: ignore[no-untyped-call]
+        assert core.host_stats(device).held_bytes >= session.report().host_bytes > 0
+        if error is not None:
+            raise error
+    assert core.host_stats(device).held_bytes == 0
+    session._decide()  # as `solution` may, outside
+    assert core.host_stats(device).held_bytes == 0
+    with session:
+        assert core.host_stats(device).held_bytes >= session.report().host_bytes

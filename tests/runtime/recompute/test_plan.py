@@ -1,6 +1,7 @@
 """One line around an ordinary loop: what is trained is what plain training trains, within the budget, or refused."""
 
 from functools import cache, partial
+from typing import Any
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ from torch import nn
 from torch.nn import functional
 
 from experiments.recompute.models import MODELS, SMALL_NETWORKS, Size, Trainee, gpt
+from runtime.device import memory_stats
 from runtime.recompute import plan
 from runtime.swap import session as swap_session
 from solvers.ir.errors import InfeasibleBudget, InvalidInput
@@ -248,6 +250,29 @@ def test_an_exception_leaves_the_model_as_it_was_and_the_session_may_be_entered_
     assert session.report().exposed_us == 0
 
 
+def _stack(device: torch.device) -> nn.Sequential:
+    return nn.Sequential(*(nn.Sequential(nn.Linear(8, 8), nn.Tanh()) for _ in range(3))).to(device)
+
+
+def test_a_second_session_on_the_device_is_refused_until_the_first_has_closed(device: torch.device) -> None:
+    models = _stack(device), _stack(device)
+    first, second = (plan(model, budget=1 << 30, blocks=list(model)) for model in models)
+    data = torch.ones(4, 8, device=device, requires_grad=True)
+    with first:
+        models[0](data).sum().backward()
+        peak = memory_stats(device).peak_bytes
+        with pytest.raises(InvalidInput, match=r"another session of runtime\.recompute is open on sim:0: leave it"):
+            second.__enter__()
+        assert all("forward" not in vars(block) for block in models[1])
+        assert memory_stats(device).peak_bytes == peak  # the first's own
+        models[0](data).sum().backward()
+    for session, model in [(second, models[1]), (first, models[0])]:
+        with session:
+            model(data).sum().backward()
+        assert session.report().diverged == 0
+        assert all("forward" not in vars(block) for block in model)
+
+
 def test_inside_a_swapping_session(device: torch.device) -> None:
     """Recomputation keeps its own budget; the other session sees smaller steps, and swaps less or nothing."""
     free = plain("gpt")
@@ -271,6 +296,32 @@ def test_bad_input_is_answered_in_a_sentence(device: torch.device) -> None:
         plan(model, budget=1 << 30).report()
     with plan(model, budget=1 << 30) as session, pytest.raises(InvalidInput, match="open already: leave it"):
         session.__enter__()
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"parameters": 3}, "parameters is 3: give a dict"),
+        ({"parameters": {3: 4}}, "parameters has the key 3: give the solver's fields"),
+        ({"blocks": 3}, "blocks is 3: give a list of the model's modules"),
+        ({"blocks": [3]}, r"blocks\[0\] is 3: give modules"),
+        ({"blocks": nn.Tanh()}, "blocks is one Tanh: give a list"),
+        ({"limits": 3}, r"limits is 3: give solvers\.ir\.solution\.Limits"),
+        ({"solver": None}, "solver is None: give a name"),
+        ({"solver": ["heu"]}, r"solver is \['heu'\]: give a name"),
+        ({"model": 3}, "model is 3: give the torch.nn.Module"),
+        ({"budget": 0}, "the budget is 0, below one byte: give"),
+        ({"budget": -5}, "the budget is -5, below one byte: give"),
+        ({"budget": "0%"}, "the budget is '0%', below one byte: give"),
+        ({"budget": None}, "the budget is None: give whole bytes"),
+    ],
+)
+def test_arguments_of_a_wrong_type_are_answered_at_the_call(
+    device: torch.device, given: dict[str, Any], sentence: str
+) -> None:
+    model = _stack(device)
+    with pytest.raises(InvalidInput, match=sentence):
+        plan(**{"model": model, "budget": 1 << 30, "blocks": list(model), **given})
 
 
 def test_blocks_that_run_other_operators_are_refused_by_number(device: torch.device) -> None:

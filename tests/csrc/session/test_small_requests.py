@@ -99,6 +99,14 @@ def test_an_arena_is_taken_again_once_a_large_request_is_known(expandable: bool,
     assert pools[1] == 0 and pools[-1] > 0 and memory_stats(device).ooms == memory_stats(device).retries == 0
 
 
+@pytest.mark.parametrize("mebibytes", [26, 38, 50])
+def test_pages_have_room_for_a_first_large_request_after_small_ones(mebibytes: int) -> None:
+    """Two steps of small requests fill no budget so that the large one of the third has no page."""
+    device = ready(expandable=True)
+    in_session(device, steps=4, wide=lambda number: number >= 2, budget=mebibytes * MIB)
+    assert memory_stats(device).ooms == 0
+
+
 def test_a_request_is_served_where_tensors_that_nobody_sees_divide_small_segments() -> None:
     """255 KiB and 1 KiB by turns; two of 255 would do for 384, but for the 1 KiB between: nobody looks below 4 KiB.
 

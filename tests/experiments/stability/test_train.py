@@ -131,5 +131,5 @@ def test_a_crash_is_an_outcome_with_its_step_and_sentence(tmp_path: Path, monkey
 def test_the_usage_names_every_setting(capsys: pytest.CaptureFixture[str]) -> None:
     assert bayplan_train(["experiment=stability", "--help"]) == 0
     assert "scaling.growth_interval=" in capsys.readouterr().out
-    with pytest.raises(InvalidInput, match="sweep with bayplan compare -m"):
+    with pytest.raises(InvalidInput, match="call it once for each value, each in a run_dir"):
         bayplan_train(["experiment=stability", "-m"])

@@ -8,6 +8,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from experiments.joint.cases import Case
 from experiments.joint.policies import judged_policy
 from experiments.joint.rivals_page import page
 from experiments.models import Gpt, GptShape
-from solvers.ir import InvalidInput, JointProblem, Limits
+from solvers.ir import EngineMissing, InvalidInput, JointProblem, Limits
 from solvers.ir.policy import Policy
 from solvers.joint.draft import measure, plan_of
 from solvers.joint.given import given_of
@@ -61,6 +62,8 @@ def knapsack(name: str, problem: JointProblem, share: float) -> tuple[Policy, fl
 
 def sac_milp(problem: JointProblem, share: float) -> tuple[Policy, float]:
     """The MILP of torch.distributed._tools.sac_ilp for one module, which is the whole model here."""
+    with suppress(EngineMissing):  # pulp loads highspy if it can, beside whose library that of ortools cannot be loaded
+        import solvers.engines.cpsat  # noqa: F401
     from torch.distributed._tools.sac_estimator import SACStats
     from torch.distributed._tools.sac_ilp import get_optimal_checkpointing_policy_per_module
 

@@ -1,5 +1,8 @@
 """PyTorch's planners beside ours, on a graph of two layers and on one that AOTAutograd traces."""
 
+import subprocess
+import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -32,7 +35,8 @@ def test_a_knapsack_that_saves_all_peaks_as_everything_kept(name: str) -> None:
 
 
 def test_the_milp_of_sac_saves_as_much_as_it_may() -> None:
-    pytest.importorskip("pulp")
+    if find_spec("pulp") is None:
+        pytest.skip("pulp is not installed")
     problem = layered(1.0, layers=2)
     policy, _ = sac_milp(problem, 0.5)
     sizes = [problem.ops[int(op)].output_bytes for op in policy.saved]
@@ -81,6 +85,17 @@ def test_the_page_counts_what_is_broken() -> None:
     text = page([*rows, *ours])
     assert "| m | p | 2 of 3 | 600 % | 1 | 20.00 % | 0.10 |" in text
     assert "| m | opt | 0 of 1, the others refused | – | – | none | 0.10 |" in text
+
+
+def test_its_library_leaves_room_for_that_of_ortools() -> None:
+    """pulp loads highspy, unless ortools came first; the two libraries cannot live in one process."""
+    if find_spec("pulp") is None:
+        pytest.skip("pulp is not installed")
+    program = (
+        "from experiments.joint.rivals import sac_milp; from tests.solvers.joint.layered import layered;"
+        "sac_milp(layered(1.0, layers=2), 0.5); import ortools.sat.python.cp_model"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=Path(__file__).parents[3])
 
 
 @pytest.mark.parametrize("line", [b"{bad", b"\xff\xfe", b'{"a":1}', b"[]"])

@@ -8,7 +8,7 @@ from omegaconf import OmegaConf
 from experiments.config import SolverConf
 from experiments.execution import Decided, Execution, Joint, Treatment, attempt, execute
 from experiments.figures import Figures
-from experiments.outcomes import Bench, Outcome, executed_figures, remarks_on
+from experiments.outcomes import Bench, Outcome, answered_figures, executed_figures, remarks_on
 from experiments.pictures import curve_of_plan, panel_of_report
 from experiments.planning import make_limits
 
@@ -60,22 +60,15 @@ def _without_plan(bench: Bench, done: Execution) -> Figures:
 
 
 def _planned(done: Execution, decided: Decided) -> Figures:
-    report, solution = decided.report, decided.solution
+    report = decided.report
     took, predicted = report.pass_us, report.predicted_pass_us
-    return Figures(
-        predicted_us=predicted,
-        pass_us=took,
-        predicted_peak_bytes=report.predicted_peak_bytes,
-        deviation=1 - predicted / took if took and predicted is not None else None,
-        as_planned=done.departure is None,
-        status=solution.status.value,
-        engine=solution.engine,
-        objective_us=solution.objective,
-        bound_us=solution.bound,
-        base_us=solution.base,
-        gap=solution.gap,
-        overhead_gap=solution.overhead_gap,
-        solve_time_s=solution.solve_time_s,
-        least_budget_bytes=solution.least_budget_bytes,
-        swapped_bytes=sum(action.bytes for action in decided.schedule.actions if action.do == "swap_out"),
+    return answered_figures(decided.solution).joined(
+        Figures(
+            predicted_us=predicted,
+            pass_us=took,
+            predicted_peak_bytes=report.predicted_peak_bytes,
+            deviation=1 - predicted / took if took and predicted is not None else None,
+            as_planned=done.departure is None,
+            swapped_bytes=sum(action.bytes for action in decided.schedule.actions if action.do == "swap_out"),
+        )
     )

@@ -18,7 +18,7 @@ from experiments.plots import Curve, Panel
 from experiments.remarks import remarks
 from experiments.rows import commit
 from experiments.worlds import World
-from solvers.ir import OpGraph, Report, Row, Status, SwapProblem
+from solvers.ir import OpGraph, Report, Row, Solution, Status, SwapProblem
 
 Answer = Literal["ok", "infeasible", "out-of-memory", "timeout", "refused", "error"]
 NO_PLAN: dict[Status, Answer] = {Status.INFEASIBLE: "infeasible", Status.UNKNOWN: "timeout"}
@@ -174,9 +174,18 @@ def executed_figures(bench: Bench, done: Execution) -> Figures:
 def _solved(bench: Bench, prepared: Prepared) -> Figures:
     solution = prepared.solution
     sizes = {tensor.id: tensor.bytes for tensor in bench.problem.tensors}
+    return answered_figures(solution).joined(
+        Figures(
+            budget_bytes=bench.budget_bytes,
+            unlimited_us=bench.unlimited.typical_step_us,
+            swapped_bytes=None if solution.plan is None else sum(sizes[swap.tensor] for swap in solution.plan.swaps),
+        )
+    )
+
+
+def answered_figures(solution: Solution[Any]) -> Figures:
+    """What a solver answered, of any kind."""
     return Figures(
-        budget_bytes=bench.budget_bytes,
-        unlimited_us=bench.unlimited.typical_step_us,
         status=solution.status.value,
         engine=solution.engine,
         objective_us=solution.objective,
@@ -186,7 +195,6 @@ def _solved(bench: Bench, prepared: Prepared) -> Figures:
         overhead_gap=solution.overhead_gap,
         solve_time_s=solution.solve_time_s,
         least_budget_bytes=solution.least_budget_bytes,
-        swapped_bytes=None if solution.plan is None else sum(sizes[swap.tensor] for swap in solution.plan.swaps),
     )
 
 

@@ -1,4 +1,4 @@
-"""Options of several commands: the shape of a model, and how it is cut into stages."""
+"""Options of several commands: the shape of a model, how it is cut into stages, and the hardware."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 import click
 
 from experiments.commands.completion import names_or_files
+from experiments.hardware import hardware_names
 from experiments.shapes import shape_names
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
@@ -39,6 +40,15 @@ _OPTIONS = (
     click.option("--sequence", type=click.IntRange(1), help="Tokens of a sample.  [default: the shape's]"),
     click.option("--sequence-parallel", is_flag=True, default=None, help="Cut norms and dropouts along the sequence."),
     click.option("--ungrouped", is_flag=True, default=None, help="Leave small operators apart."),
+)
+
+
+hardware_option = click.option(
+    "--hardware",
+    required=True,
+    metavar="H",
+    help="A hardware file, or a name in conf/hardware.",
+    shell_complete=names_or_files(hardware_names),
 )
 
 

@@ -6,10 +6,9 @@ from typing import Any
 import click
 import msgspec
 
-from experiments.commands.completion import names_or_files
-from experiments.commands.cut import CUT, shape_options
+from experiments.commands.cut import CUT, hardware_option, shape_options
 from experiments.commands.streams import print_json
-from experiments.hardware import hardware_names, read_hardware
+from experiments.hardware import read_hardware
 from solvers.ir.amounts import BYTES_HELP, parse_bytes
 from solvers.ir.errors import InvalidInput
 from solvers.ir.solution import Limits
@@ -32,13 +31,7 @@ less what no tensor owns (--outside). Exit code 0: some technique fits in segmen
     type=click.Choice(["unfused", "flash"]),
     help="Of a --shape: whether scores and probabilities stand in memory.  [default: the shape's]",
 )
-@click.option(
-    "--hardware",
-    required=True,
-    metavar="H",
-    help="A hardware file, or a name in conf/hardware.",
-    shell_complete=names_or_files(hardware_names),
-)
+@hardware_option
 @click.option("--budget", metavar="B", help="Bytes, 8GiB, or 80%; see above.")
 @click.option("--outside", metavar="BYTES", help="What no tensor owns: context, libraries.  [default: assumed]")
 @click.option("--expandable-segments", is_flag=True, help="As PYTORCH_ALLOC_CONF=expandable_segments:True.")

@@ -7,13 +7,13 @@ from typing import Any
 import click
 
 from experiments.commands.completion import names_or_files
-from experiments.commands.cut import CommandT, shape_options
+from experiments.commands.cut import CommandT, hardware_option, shape_options
 from experiments.commands.kinds import GRAPH, face_of, faces
 from experiments.commands.kinds.face import Face, Made, Request, budget_bytes
 from experiments.commands.kinds.stage import stage_of
 from experiments.commands.show import print_figures
 from experiments.commands.streams import destination, is_stream, read_graph_at, write_at
-from experiments.hardware import hardware_names, read_hardware
+from experiments.hardware import read_hardware
 from experiments.printable import printable
 from solvers.ir.amounts import BYTES_HELP, show_bytes
 from solvers.ir.codec import document_from_raw, problem_from_raw
@@ -76,13 +76,7 @@ class OneKind(click.Command):
 @shape_options
 @click.option("--stall-us", type=click.IntRange(0), help="Idle time a layer in the cool-down.  [default: 0]")
 @own_options
-@click.option(
-    "--hardware",
-    required=True,
-    metavar="H",
-    help="A hardware file, or a name in conf/hardware.",
-    shell_complete=names_or_files(hardware_names),
-)
+@hardware_option
 @click.option("--budget", metavar="B", help="Bytes, 8GiB, or 55%; the device's memory unless given.")
 @click.option("--out", required=True, type=click.Path(path_type=Path), metavar="P.json", help="Where to write it.")
 def command(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from experiments.commands.cut import CUT, shape_options
+from experiments.commands.cut import CUT, hardware_option, shape_options
 from experiments.commands.outputs import writable
 from experiments.commands.show import print_figures, print_table, show_share
 from experiments.commands.streams import print_json
@@ -39,7 +39,7 @@ Then: from which rate of the host link on swapping pays beside recomputation alo
 @click.command("pareto", help=HELP)
 @click.argument("factory", metavar="[MODULE:FACTORY]", required=False)
 @shape_options
-@click.option("--hardware", required=True, metavar="H", help="A hardware file, or a name in conf/hardware.")
+@hardware_option
 @click.option("--budgets", type=click.IntRange(2, 100), default=8, show_default=True, help="How many.")
 @click.option("--position", type=float, default=0.1, show_default=True, help="Where the crossing is looked for.")
 @click.option("--work", type=float, default=0.02, show_default=True, help="Of each planner: same work, same answer.")

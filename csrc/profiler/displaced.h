@@ -34,6 +34,20 @@ class Returning {
   static inline thread_local bool on_ = false;
 };
 
+// While one lives, its thread asks the allocator for what no program has: running recorders do not see it.
+class Unrecorded {
+ public:
+  Unrecorded() { on_ = true; }
+  ~Unrecorded() { on_ = false; }
+  Unrecorded(const Unrecorded&) = delete;
+  Unrecorded& operator=(const Unrecorded&) = delete;
+
+  static bool on() { return on_; }
+
+ private:
+  static inline thread_local bool on_ = false;
+};
+
 // Told of what the device's allocator reports on its thread while a recorder takes these reports.
 class ReportListener {
  public:

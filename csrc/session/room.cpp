@@ -4,6 +4,7 @@
 #include <sstream>
 
 #include "follow/frames.h"
+#include "profiler/displaced.h"
 #include "session/arena.h"
 #include "session/session.h"
 
@@ -196,8 +197,11 @@ void Session::begin_request() {
   if (own != nullptr) note_blocks(*own);
   const Layout layout(state_.arena, state_.tracker);
   const uint64_t more = layout.largest_gap() + block_of(1);
-  const uint64_t next = own == nullptr ? 0 : needs_.next(running.info->id, running.given, own->events());
-  small_.begin(next > 0 ? std::optional<uint64_t>(next) : std::nullopt);
+  const uint64_t expected = own == nullptr ? 0 : needs_.next(running.info->id, running.given, own->events());
+  const uint64_t next = Returning::on() ? Returning::bytes() : expected;
+  // What a gap of the arena would have served is not what was asked for: kernels may want a workspace first.
+  const bool other = state_.arena.there() && !SmallRequests::is_small(next) && layout.largest_gap() >= block_of(next);
+  small_.begin(next > 0 ? std::optional<uint64_t>(next) : std::nullopt, other);
   if (!state_.arena.there()) {
     const bool known = given && needs_.knows(running.info->id, running.given);
     const uint64_t most = next > 0 || known ? next : std::max(wanted, SmallRequests::kMostBytes + 1);
@@ -220,7 +224,7 @@ void Session::begin_request() {
 void Session::note_request(uint64_t expected, uint64_t had, const Layout& layout) {
   const auto stats = memory();
   const auto of = [](const auto& stat, size_t pool) { return static_cast<uint64_t>(stat[pool].current); };
-  constexpr auto kSmallPool = static_cast<size_t>(c10::CachingAllocator::StatType::SMALL_POOL);
+  constexpr auto kOfSmall = static_cast<size_t>(c10::CachingAllocator::StatType::SMALL_POOL);
   const RunningOperator& running = state_.running;
   latest_ = Asked{running.frame == nullptr ? nullptr : running.info,
                   state_.iterations,
@@ -234,8 +238,8 @@ void Session::note_request(uint64_t expected, uint64_t had, const Layout& layout
                   layout.free_bytes(),
                   of(stats.reserved_bytes, kAllPools),
                   of(stats.active_bytes, kAllPools),
-                  of(stats.reserved_bytes, kSmallPool),
-                  of(stats.active_bytes, kSmallPool),
+                  of(stats.reserved_bytes, kOfSmall),
+                  of(stats.active_bytes, kOfSmall),
                   0};
 }
 

@@ -13,6 +13,8 @@ MARKS = ("mark.gpu", "ON_EACH")
 TEST_S = 60
 """Seconds for one test."""
 EXPANDABLE = "expandable_segments:True"
+LARGER = tuple(f"model.{name}" for name in ("width=1024", "heads=16", "context=512", "batch=16"))
+"""A model beside which 20-MiB segments and a matrix product's workspace are small."""
 ALLOCATOR = tuple(
     ROOT / "tests" / name
     for name in (
@@ -55,6 +57,7 @@ def steps_on(device: str, places: Places) -> list[Step]:
     traces = (python, "-m", "experiments.gpu.traces", str(out / "traces.json"), "--device", device)
     expandable = {"PYTORCH_ALLOC_CONF": EXPANDABLE}
     compare = (f"device={device}", f"hardware.file={hardware}", "model=gpt", "steps=4", "plots=false")
+    compare += LARGER if device == "cuda" else ()
     solver = "solver=[greedy-swap,milp-swap]"
     others = [path for path in marked_files() if path not in ALLOCATOR]
     return [

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 
-from runtime.profile.clocks import TRIALS, CallClock, settled_s
+from runtime.profile.clocks import CallClock, settled_s
 from runtime.profile.samples import sample
 
 MOST_WALL_S = 0.1
@@ -15,7 +15,9 @@ MOST_WALL_S = 0.1
 QUICK_WALL_S = 0.001
 """A call that takes longer on the wall's clock is timed once."""
 REPEATS = 2
-"""Calls of a run, at the least."""
+"""Calls of a run, at the least,"""
+QUICK_REPEATS = 20
+"""and where a call costs the host next to nothing: a few would be lost in what disturbs it."""
 RUN_S = 0.02
 """What a run that counts takes at the least, unless that needs more than `MOST_REPEATS` calls."""
 MOST_REPEATS = 50
@@ -46,8 +48,8 @@ def rate_per_s(build: Callable[[int], Work], clock: CallClock, sizes: Sequence[i
         wall_s = _wall_s(work.call)
         if wall_s > MOST_WALL_S:  # the first call may load a library
             wall_s = _wall_s(work.call)
-        too_long = wall_s > MOST_WALL_S
-        seconds = clock.per_call_s(work.call, REPEATS, trials=1 if wall_s > QUICK_WALL_S else TRIALS)
+        too_long, slow = wall_s > MOST_WALL_S, wall_s > QUICK_WALL_S
+        seconds = clock.per_call_s(work.call, REPEATS, 1) if slow else clock.per_call_s(work.call, QUICK_REPEATS)
         told = seconds >= clock.shortest_s
         if told and work.amount / seconds < GAIN * best:
             stale += 1
@@ -56,7 +58,7 @@ def rate_per_s(build: Callable[[int], Work], clock: CallClock, sizes: Sequence[i
         if chosen is None or best == 0.0 or (told and work.amount / seconds > best):
             chosen = _Chosen(work, max(wall_s, seconds))
         best = max(best, work.amount / seconds) if told else best
-        if too_long or stale == (1 if wall_s > QUICK_WALL_S else STALE):
+        if too_long or stale == (1 if slow else STALE):
             break
     if chosen is None:
         raise torch.OutOfMemoryError(f"not even size {sizes[0]} has room on the device")

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from runtime.layout import report, unwrap, wrap
-from tests.accelerators import ON_EACH_AT_LENGTH, prepared
+from tests.accelerators import ON_EACH_AT_LENGTH, prepared, repeatable
 from tests.runtime.layout.models import Language
 
 STEPS = 4
@@ -22,9 +22,8 @@ def device(request: pytest.FixtureRequest) -> torch.device:
 @pytest.fixture(autouse=True)
 def deterministic() -> Iterator[None]:
     """Else two runs on CUDA need not agree."""
-    torch.use_deterministic_algorithms(torch.cuda.is_available(), warn_only=True)
-    yield
-    torch.use_deterministic_algorithms(False)
+    with repeatable():
+        yield
 
 
 def built(device: torch.device) -> nn.Module:
@@ -62,6 +61,7 @@ def test_a_wrapped_model_trains_as_plainly(device: torch.device, share: float) -
     left = {name: one.detach().cpu() for name, one in model.state_dict().items()}
     del model, optimizer
     torch.accelerator.empty_cache()
+    torch.accelerator.reset_peak_memory_stats(device)
     model = built(device)
     optimizer = optimizer_of(model)
     model, optimizer = wrap(model, optimizer, budget=int(share * peak), device=device)

@@ -8,7 +8,7 @@ import torch
 
 from experiments.recompute.models import MODELS, Size, Trainee
 from solvers.ir.solution import Limits
-from tests.accelerators import ON_EACH_AT_LENGTH, prepared
+from tests.accelerators import ON_EACH_AT_LENGTH, prepared, repeatable
 from tests.runtime.recompute import training
 from tests.runtime.recompute.training import SMALL, trained
 
@@ -24,9 +24,8 @@ def device(request: pytest.FixtureRequest) -> torch.device:
 @pytest.fixture(autouse=True)
 def deterministic() -> Iterator[None]:
     """Else two runs on CUDA need not agree."""
-    torch.use_deterministic_algorithms(torch.cuda.is_available(), warn_only=True)
-    yield
-    torch.use_deterministic_algorithms(False)
+    with repeatable():
+        yield
 
 
 @ON_EACH_AT_LENGTH
@@ -53,5 +52,6 @@ def test_a_model_trains_within_the_budget_as_it_trains_plainly(
     assert kept.session is not None
     report = kept.session.report()
     print(report)
-    assert max(kept.peaks[1:]) <= budget < max(plain.peaks), report
+    settled = 1 if device.type == "sim" else 1 + report.replanned  # cuDNN chooses workspaces when it runs
+    assert max(kept.peaks[settled:]) <= budget < max(plain.peaks), report
     assert report.diverged == 0

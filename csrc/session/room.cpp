@@ -64,6 +64,27 @@ uint64_t large_peak(const OperatorNeeds::Way& way) {
   return most;
 }
 
+// Segments of their own for what is as large, one more for the others, and one for small requests: the most at once.
+uint64_t segments_peak(const OperatorNeeds::Way& way) {
+  constexpr uint64_t kOwn = uint64_t{10} << 20;  // a segment of 20 MiB serves smaller ones
+  uint64_t most = 0, now = 0;
+  bool others = false, small = false;
+  std::vector<uint64_t> given;
+  for (const Requests::Event& event : way) {
+    if (event.bytes == 0) {
+      now -= given[event.number];
+      continue;
+    }
+    const bool is_small = SmallRequests::is_small(event.bytes), own = event.bytes >= kOwn;
+    small = small || is_small;
+    others = others || (!is_small && !own);
+    given.push_back(own ? segment_bytes(event.bytes) : block_of(event.bytes));
+    now += given.back();
+    most = std::max(most, now);
+  }
+  return most + (others ? segment_bytes(kOwn - 1) : 0) + (small ? segment_bytes(1) : 0);
+}
+
 bool has_large(const OperatorNeeds::Way& way) {
   return std::any_of(way.begin(), way.end(),
                      [](const Requests::Event& event) { return !SmallRequests::is_small(event.bytes); });
@@ -282,10 +303,31 @@ void Session::make_room_for_operator(const at::RecordFunction& frame, OpenFrames
   }
   running.distinct = distinct_bytes(own);
   const auto& ways = needs_.ways(running.info->id, running.given);
-  make_room_for_small(ways, own);
-  make_room_for_large(ways, own);
+  if (knows_places()) {
+    make_room_for_small(ways, own);
+    make_room_for_large(ways, own);
+  } else {
+    make_room_in_segments(ways, own);
+  }
   running.before = given_out();
   own.see_requests(frame);
+}
+
+// Without an arena: for all that the operator asks for at once, also inside, as the allocator asks once for each request
+// and then only what has page-locked memory may leave.
+void Session::make_room_in_segments(const std::vector<OperatorNeeds::Way>& ways, const OpenFrames& own) {
+  uint64_t need = ways.empty() ? needs_.of(state_.running.info->id, state_.running.given) : 0;
+  for (const auto& way : ways) need = std::max(need, segments_peak(way));
+  if (need == 0 || passive_.stands_still() || others_compute(device_)) return;
+  asked_ = need;
+  uint64_t missing = shortage(1);
+  if (missing > 0) passive_.relieve(missing, 0, own.pins());
+  for (;;) {
+    missing = shortage(1);
+    if (missing == 0) missing = shortage_without_cache(1);
+    if (missing == 0 || !passive_.relieve(missing, 1, own.pins())) break;
+  }
+  asked_ = 0;
 }
 
 // Outside of the allocator's lock whatever may leave can.

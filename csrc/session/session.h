@@ -115,16 +115,22 @@ class Session final : public Follower {
   void renew_arena_if_due(const OpenFrames& own);
   void mend_arena(const OpenFrames& own);
   // Whether room is made for operators before they begin: an allocator with an arena asks only where there is none.
-  bool looks_ahead() const { return knows_places() && short_; }
+  bool looks_ahead() const { return (knows_places() || in_segments()) && short_; }
   // The same where nothing is known of operators, nor is memory page-locked.
-  bool begins() const { return knows_places() && state_.iterations == 1; }
+  bool begins() const { return (knows_places() || in_segments()) && state_.iterations == 1; }
   // Whether what counts is where blocks lie: in the arena, or in segments for small requests alone.
   bool grows_by_pages() const;
   bool knows_places() const { return state_.arena.there() || grounds_.only_small(); }
+  // Whether the allocator takes segments as it likes: other streams ask for some, too.
+  bool in_segments() const {
+    return !knows_places() && streams_.seen_elsewhere() && budget_.has_value() &&
+           grounds_.segments() != Segments::kNone;
+  }
   // The operator has all its arguments.
   void make_room_for_operator(const at::RecordFunction& frame, OpenFrames& own);
   void make_room_for_large(const std::vector<OperatorNeeds::Way>& ways, const OpenFrames& own);
   void make_room_for(uint64_t need, const OpenFrames& own);
+  void make_room_in_segments(const std::vector<OperatorNeeds::Way>& ways, const OpenFrames& own);
   uint64_t large_need(const std::vector<OperatorNeeds::Way>& ways) const;
   void take_arena(const OpenFrames& own);
   void widen_arena(uint64_t bytes, const OpenFrames& own);

@@ -117,7 +117,8 @@ void Session::follow_elsewhere(const at::RecordFunction& frame, OpenFrames& own)
 
 // Whether operators that began before this are not going to tell what they make.
 bool Session::meets_elsewhere() {
-  if (streams_.seen_elsewhere()) return false;
+  const bool seen = streams_.seen_elsewhere();
+  if (seen && !state_.arena.there()) return false;
   const bool unseen = !needs_results();
   grounds_.dissolve(OpenFrames::of_thread(device_).pins());
   streams_.see_elsewhere();

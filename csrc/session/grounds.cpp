@@ -34,10 +34,21 @@ uint64_t now(const c10::CachingAllocator::StatArray& stat, size_t pool) {
 
 }  // namespace
 
-// Elsewhere memory is asked for that only the driver can give.
+// Elsewhere memory is asked for that only the driver can give. Once nobody has for an iteration, there is an arena
+// again, but for programs that ask now and then.
+bool Grounds::others_ask() const {
+  return streams_.lately_elsewhere() || (streams_.seen_elsewhere() && dissolved_ == kDissolved);
+}
+
+void Grounds::begin_iteration() {
+  const bool anew = !state_.arena.there() && streams_.seen_elsewhere() && !others_ask() && anew_ < kMoves;
+  anew_ += anew ? 1 : 0;
+  due_ = due_ || state_.iterations <= kFirst || std::exchange(again_, false) || anew;
+}
+
 void Grounds::renew(uint64_t limit_bytes, const Pins& pins) {
   due_ = false;
-  if (segments_ == Segments::kNone || !cuts_ || in_compiled_code(state_.device) || streams_.seen_elsewhere()) return;
+  if (segments_ == Segments::kNone || !cuts_ || in_compiled_code(state_.device) || others_ask()) return;
   const EngineWork work = state_.work();
   note_small();
   if (lacks_large_requests()) return give_up();
@@ -75,7 +86,7 @@ void Grounds::look(uint64_t limit_bytes) {
 
 // What was there comes back when it is used; it is put in order when the next iteration begins.
 void Grounds::mend(uint64_t limit_bytes, const Pins& pins) {
-  if (in_compiled_code(state_.device) || streams_.seen_elsewhere()) return;
+  if (in_compiled_code(state_.device) || others_ask()) return;
   const EngineWork work = state_.work();
   const bool stays = !crowded_ || may_shrink(limit_bytes);
   if (crowded_) more_ = 2 * std::max(more_, kSpare);
@@ -212,6 +223,7 @@ std::vector<StoragePtr> Grounds::send_away(const Pins& pins, bool small) {
 void Grounds::dissolve(const Pins& pins) {
   if (!state_.arena.there()) return;
   const EngineWork work = state_.work();
+  ++dissolved_;
   transfers_.release_leaving();
   send_all_away(pins);
   state_.arena = {};

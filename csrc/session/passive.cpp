@@ -212,4 +212,20 @@ uint64_t PassiveSwaps::largest_bytes() const {
   return largest;
 }
 
+PoolBytes PassiveSwaps::movable(const Pins& pins) const {
+  constexpr uint64_t kSmall = uint64_t{1} << 20;
+  PoolBytes found;
+  for (const auto& [address, tracked] : state_.tracker) {
+    const auto storage = tracked.storage.lock();
+    if (storage == nullptr || storage->device() != state_.device) continue;
+    const Entry* entry = Store::entry_of(*storage);
+    const bool moves = entry == nullptr ? may_move(tracked, *storage, pins)
+                                        : entry->place == Place::kLeaving || entry->place == Place::kComing;
+    if (!moves) continue;
+    const uint64_t bytes = block_of(storage->nbytes());
+    (bytes <= kSmall ? found.small : found.large) += bytes;
+  }
+  return found;
+}
+
 }  // namespace bayplan::swap

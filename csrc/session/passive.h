@@ -19,6 +19,12 @@ struct Descent {
   uint64_t storages;  // that were swapped out
 };
 
+// By size: of storages of at most 1 MiB, for which allocators have segments of their own, and of the others.
+struct PoolBytes {
+  uint64_t small = 0;
+  uint64_t large = 0;
+};
+
 class PassiveSwaps {
  public:
   PassiveSwaps(SessionState& state, Streams& streams, Transfers& transfers)
@@ -49,6 +55,8 @@ class PassiveSwaps {
   uint64_t not_recent() const;
   // The bytes of the largest storage that was seen and lives.
   uint64_t largest_bytes() const;
+  // Blocks of what could leave now if the host had room for it.
+  PoolBytes movable(const Pins& pins) const;
 
  private:
   bool make_room_around(uint64_t bytes, const Pins& pins, const Pins& known);

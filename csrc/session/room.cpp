@@ -1,7 +1,6 @@
 // How a session answers requests for memory, and makes room before there are any.
 // One file: what is asked for, and the room made ahead of it, are judged by the same sizes.
 #include <algorithm>
-#include <sstream>
 
 #include "follow/frames.h"
 #include "profiler/displaced.h"
@@ -64,8 +63,9 @@ uint64_t large_peak(const OperatorNeeds::Way& way) {
   return most;
 }
 
-// Segments of their own for what is as large, one more for the others, and one for small requests: the most at once.
-uint64_t segments_peak(const OperatorNeeds::Way& way) {
+// Segments of their own for what is as large, one more for the others, and one for small requests: the most at once. Of
+// pages a block may begin and end within one.
+uint64_t segments_peak(const OperatorNeeds::Way& way, bool pages) {
   constexpr uint64_t kOwn = uint64_t{10} << 20;  // a segment of 20 MiB serves smaller ones
   uint64_t most = 0, now = 0;
   bool others = false, small = false;
@@ -78,7 +78,8 @@ uint64_t segments_peak(const OperatorNeeds::Way& way) {
     const bool is_small = SmallRequests::is_small(event.bytes), own = event.bytes >= kOwn;
     small = small || is_small;
     others = others || (!is_small && !own);
-    given.push_back(own ? segment_bytes(event.bytes) : block_of(event.bytes));
+    const uint64_t whole = pages ? pages_bytes(event.bytes) + segment_bytes(kOwn - 1) : segment_bytes(event.bytes);
+    given.push_back(own ? whole : block_of(event.bytes));
     now += given.back();
     most = std::max(most, now);
   }
@@ -116,11 +117,7 @@ bool Session::relieve(uint64_t missing, unsigned attempt, const Pins& pins) {
   const Lock held(store_.lock);
   const bool freed = (attempt == 0 || watching_) && relieve_one(missing, attempt, pins);
   latest_.answers += freed ? 1 : 0;
-  if (!freed && attempt > 0) {
-    const auto kept = static_cast<uint64_t>(memory().active_bytes[kAllPools].current);
-    kept_bytes_ = kept;
-    least_bytes_ = std::max(kept + room_for(passive_.largest_bytes()), whole_segments(most_needed()));
-  }
+  if (!freed && attempt > 0) note_refused(pins);
   return freed;
 }
 
@@ -184,7 +181,8 @@ uint64_t Session::shortage_without_cache(unsigned requests) {
   const auto active = [this] { return static_cast<uint64_t>(memory().active_bytes[kAllPools].current); };
   const uint64_t room = requests * room_for(std::max(asked_, passive_.largest_bytes()));
   if (reserved() + room <= *budget_) return 0;
-  uint64_t kept = std::min(reserved(), active() + between_bytes_);
+  constexpr uint64_t kSides = uint64_t{40} << 20;  // pages on which what is free now since may begin and end
+  uint64_t kept = std::min(reserved(), active() + between_bytes_ + (in_segments() ? kSides : 0));
   if (!WithoutWaits::active()) {
     empty_cache(device_);
     kept = reserved();
@@ -210,8 +208,8 @@ uint64_t Session::shortage_in_arena(unsigned requests) const {
 // at most 1 MiB, which is not served from the arena.)
 void Session::begin_request() {
   if (budget_.has_value()) grounds_.look(*budget_);
-  if (!knows_places()) return;
   const RunningOperator& running = state_.running;
+  if (!knows_places()) return note_request(0, 0, Layout(state_.arena, state_.tracker));
   const bool given = running.frame != nullptr && running.given.bytes > 0;
   const uint64_t wanted = given ? needs_.of(running.info->id, running.given) : passive_.largest_bytes();
   const Requests* own = running.frame == nullptr ? nullptr : OpenFrames::of_thread(device_).requests_of(*running.frame);
@@ -240,44 +238,6 @@ void Session::begin_request() {
     if (rest) state_.arena.unseen = layout.gaps(asked_);
   }
   note_request(next, own == nullptr ? 0 : own->events().size(), layout);
-}
-
-void Session::note_request(uint64_t expected, uint64_t had, const Layout& layout) {
-  const auto stats = memory();
-  const auto of = [](const auto& stat, size_t pool) { return static_cast<uint64_t>(stat[pool].current); };
-  constexpr auto kOfSmall = static_cast<size_t>(c10::CachingAllocator::StatType::SMALL_POOL);
-  const RunningOperator& running = state_.running;
-  latest_ = Asked{running.frame == nullptr ? nullptr : running.info,
-                  state_.iterations,
-                  running.given.bytes,
-                  expected,
-                  asked_,
-                  small_.shortage(1) > 0 || small_.certain(),
-                  had,
-                  state_.arena.bytes(),
-                  layout.largest_gap(),
-                  layout.free_bytes(),
-                  of(stats.reserved_bytes, kAllPools),
-                  of(stats.active_bytes, kAllPools),
-                  of(stats.reserved_bytes, kOfSmall),
-                  of(stats.active_bytes, kOfSmall),
-                  0};
-}
-
-std::string Session::latest_request() const {
-  const Lock held(store_.lock);
-  if (latest_.iteration == 0) return "";
-  std::ostringstream said;
-  said << "iteration " << latest_.iteration << ", "
-       << (latest_.info == nullptr ? std::string("no operator that is followed") : latest_.info->name)
-       << " with arguments of " << latest_.given << " bytes after " << latest_.had << " requests and ends asked for ";
-  if (latest_.expected > 0) said << latest_.expected << " bytes as expected";
-  if (latest_.expected == 0) said << "what nobody expected";
-  said << "; looked for " << latest_.bytes << (latest_.small ? " or a small block" : "") << ", " << latest_.answers
-       << " times something left; of an arena of " << latest_.arena << " bytes " << latest_.free << " were free, "
-       << latest_.gap << " of them together; the allocator held " << latest_.reserved << ", " << latest_.active
-       << " of them in use, for small requests " << latest_.small_reserved << ", " << latest_.small_active << " in use";
-  return said.str();
 }
 
 void Session::note_blocks(const Requests& own) {
@@ -317,7 +277,7 @@ void Session::make_room_for_operator(const at::RecordFunction& frame, OpenFrames
 // and then only what has page-locked memory may leave.
 void Session::make_room_in_segments(const std::vector<OperatorNeeds::Way>& ways, const OpenFrames& own) {
   uint64_t need = ways.empty() ? needs_.of(state_.running.info->id, state_.running.given) : 0;
-  for (const auto& way : ways) need = std::max(need, segments_peak(way));
+  for (const auto& way : ways) need = std::max(need, segments_peak(way, grows_by_pages()));
   if (need == 0 || passive_.stands_still() || others_compute(device_)) return;
   asked_ = need;
   uint64_t missing = shortage(1);
@@ -409,23 +369,6 @@ void Session::mend_arena(const OpenFrames& own) {
   const Lock held(store_.lock);
   if (!is_active() || !budget_.has_value() || others_compute(device_) || compute_.is_elsewhere()) return;
   grounds_.mend(*budget_, own.pins());
-}
-
-// Whatever leaves: the most that an operator has had at once with its arguments, or the one that runs will have.
-uint64_t Session::most_needed() const {
-  const RunningOperator& running = state_.running;
-  const bool known = running.frame != nullptr && !needs_.ways(running.info->id, running.given).empty();
-  return std::max(most_needed_, known ? running.distinct + needs_.of(running.info->id, running.given) : 0);
-}
-
-// No segment or page of any kind is smaller.
-uint64_t Session::whole_segments(uint64_t bytes) {
-  constexpr uint64_t kUnit = uint64_t{2} << 20;
-  return (bytes + kUnit - 1) / kUnit * kUnit;
-}
-
-uint64_t Session::least_bytes_for(uint64_t bytes) const {
-  return least_bytes_ == 0 ? 0 : std::max(kept_bytes_ + room_for(bytes), whole_segments(most_needed()));
 }
 
 uint64_t Session::room_for(uint64_t bytes) const {

@@ -109,7 +109,8 @@ class Session final : public Follower {
   // What the allocator takes from the driver for a request.
   uint64_t room_for(uint64_t bytes) const;
   uint64_t most_needed() const;
-  static uint64_t whole_segments(uint64_t bytes);
+  void note_refused(const Pins& pins);
+  uint64_t least_with(uint64_t bytes) const;
   uint64_t shortage_in_arena(unsigned requests) const;
   bool relieve_one(uint64_t missing, unsigned attempt, const Pins& pins);
   void renew_arena_if_due(const OpenFrames& own);
@@ -169,7 +170,7 @@ class Session final : public Follower {
   std::optional<uint64_t> budget_;
   Grounds grounds_;
   OperatorNeeds needs_;
-  uint64_t kept_bytes_ = 0;
+  PoolBytes kept_ = {};  // by what could not have left when a request was refused
   uint64_t least_bytes_ = 0;
   uint64_t most_needed_ = 0;    // by an operator that has run, with its arguments
   uint64_t between_bytes_ = 0;  // free, on pages that blocks in use kept when the cache was last emptied

@@ -67,6 +67,7 @@ void Streams::settle_copies() {
 
 TouchPtr Streams::begin_elsewhere(const Pins& storages, size_t first, bool differentiable) {
   graph_elsewhere_ = graph_elsewhere_ || differentiable;
+  last_elsewhere_ = state_.iterations;
   const c10::Stream stream = current_stream(state_.device);
   for (size_t place = first; place < storages.size(); ++place) {
     c10::StorageImpl& storage = *storages[place];

@@ -27,6 +27,8 @@ class Streams {
   // Whether somebody has worked on another stream than the compute stream.
   bool seen_elsewhere() const { return elsewhere_seen_; }
   void see_elsewhere() { elsewhere_seen_ = true; }
+  // The same of this iteration or the one before.
+  bool lately_elsewhere() const { return elsewhere_seen_ && last_elsewhere_ + 1 >= state_.iterations; }
   // An operator begins that works elsewhere with the storages from `first` on: they are there for it, and leave behind
   // it. Until its kernels are queued the caller keeps the touch.
   TouchPtr begin_elsewhere(const Pins& storages, size_t first, bool differentiable);
@@ -61,6 +63,7 @@ class Streams {
 
   SessionState& state_;
   bool elsewhere_seen_ = false;
+  uint64_t last_elsewhere_ = 0;         // iteration
   bool graph_elsewhere_ = false;        // and autograd will work there too
   bool in_pass_ = false;                // the latest operator ran in a backward pass,
   uint64_t pass_began_ = 0;             // which began with that operator

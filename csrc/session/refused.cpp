@@ -1,0 +1,87 @@
+// What a session says of requests that the allocator has no block for.
+#include <algorithm>
+#include <sstream>
+
+#include "follow/frames.h"
+#include "session/arena.h"
+#include "session/session.h"
+
+namespace bayplan::swap {
+namespace {
+
+uint64_t whole(uint64_t bytes, uint64_t unit) { return (bytes + unit - 1) / unit * unit; }
+
+}  // namespace
+
+void Session::note_request(uint64_t expected, uint64_t had, const Layout& layout) {
+  const auto stats = memory();
+  const auto of = [](const auto& stat, size_t pool) { return static_cast<uint64_t>(stat[pool].current); };
+  constexpr auto kOfSmall = static_cast<size_t>(c10::CachingAllocator::StatType::SMALL_POOL);
+  const RunningOperator& running = state_.running;
+  latest_ = Asked{running.frame == nullptr ? nullptr : running.info,
+                  state_.iterations,
+                  running.given.bytes,
+                  expected,
+                  asked_,
+                  small_.shortage(1) > 0 || small_.certain(),
+                  had,
+                  state_.arena.bytes(),
+                  layout.largest_gap(),
+                  layout.free_bytes(),
+                  of(stats.reserved_bytes, kAllPools),
+                  of(stats.active_bytes, kAllPools),
+                  of(stats.reserved_bytes, kOfSmall),
+                  of(stats.active_bytes, kOfSmall),
+                  0};
+}
+
+std::string Session::latest_request() const {
+  const Lock held(store_.lock);
+  if (latest_.iteration == 0) return "";
+  std::ostringstream said;
+  said << "iteration " << latest_.iteration << ", "
+       << (latest_.info == nullptr ? std::string("no operator that is followed") : latest_.info->name)
+       << " with arguments of " << latest_.given << " bytes after " << latest_.had << " requests and ends asked for ";
+  if (latest_.expected > 0) said << latest_.expected << " bytes as expected";
+  if (latest_.expected == 0) said << "what nobody expected";
+  said << "; looked for " << latest_.bytes << (latest_.small ? " or a small block" : "") << ", " << latest_.answers
+       << " times something left; of an arena of " << latest_.arena << " bytes " << latest_.free << " were free, "
+       << latest_.gap << " of them together; the allocator held " << latest_.reserved << ", " << latest_.active
+       << " of them in use, for small requests " << latest_.small_reserved << ", " << latest_.small_active << " in use";
+  return said.str();
+}
+
+// Whatever leaves: the most that an operator has had at once with its arguments, or the one that runs will have.
+uint64_t Session::most_needed() const {
+  const RunningOperator& running = state_.running;
+  const bool known = running.frame != nullptr && !needs_.ways(running.info->id, running.given).empty();
+  return std::max(most_needed_, known ? running.distinct + needs_.of(running.info->id, running.given) : 0);
+}
+
+// Whatever is in use and could not leave even if the host had room for it at once.
+void Session::note_refused(const Pins& pins) {
+  const auto stats = memory();
+  const auto movable = passive_.movable(pins);
+  const auto active = [&](c10::CachingAllocator::StatType pool) {
+    return static_cast<uint64_t>(stats.active_bytes[static_cast<size_t>(pool)].current);
+  };
+  const uint64_t small = active(c10::CachingAllocator::StatType::SMALL_POOL);
+  const uint64_t large = active(c10::CachingAllocator::StatType::LARGE_POOL);
+  kept_ = {small - std::min(small, movable.small), large - std::min(large, movable.large)};
+  least_bytes_ = least_with(passive_.largest_bytes());
+}
+
+uint64_t Session::least_bytes_for(uint64_t bytes) const { return least_bytes_ == 0 ? 0 : least_with(bytes); }
+
+// Requests of at most 1 MiB have segments or pages of their own, of 2 MiB; an arena for the others has 10 MiB or more,
+// and their pages 20.
+uint64_t Session::least_with(uint64_t bytes) const {
+  constexpr uint64_t kMiB = uint64_t{1} << 20;
+  const bool is_small = SmallRequests::is_small(bytes), pages = grounds_.segments() == Segments::kExpandable;
+  const uint64_t small = kept_.small + (is_small ? block_of(bytes) : 0);
+  const uint64_t large = kept_.large + (is_small ? 0 : block_of(bytes));
+  const uint64_t for_large = whole(std::max(large, large > 0 ? 10 * kMiB : 0), (pages ? 20 : 2) * kMiB);
+  return std::max(whole(small, 2 * kMiB) + for_large, whole(most_needed(), 2 * kMiB));
+}
+
+}  // namespace bayplan::swap

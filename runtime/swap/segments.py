@@ -34,8 +34,9 @@ class SegmentLimit:
         if self._by_pages:
             self.limit_bytes = budget_bytes - LARGE_SEGMENT
             small = _small_bytes(device) + SMALL_SEGMENT
-            if self.limit_bytes < LARGE_SEGMENT + small:  # not one page is left
-                self.limit_bytes = self._whole_pages(small)
+            one_page = LARGE_SEGMENT + small + SMALL_LEFT
+            if self.limit_bytes < one_page:  # small requests, or that page, would have less than of a smaller budget
+                self.limit_bytes = min(self._whole_pages(small), one_page)
 
     @property
     def _by_pages(self) -> bool:

@@ -107,6 +107,21 @@ def test_pages_have_room_for_a_first_large_request_after_small_ones(mebibytes: i
     assert memory_stats(device).ooms == 0
 
 
+def test_a_larger_budget_on_pages_never_leaves_less() -> None:
+    """The page by which the allocator may pass its limit is not kept free where less than one would be left beside.
+
+    With 2 MiB of small tensors there, 44 MiB left 24: a page, and less than steps of small requests by turns need.
+    """
+    device = ready(expandable=True)
+    held = numbers(QUARTER, 1, device)
+    limits = []
+    for mebibytes in range(24, 64):
+        with session(mebibytes * MIB, device=device, boundaries="given") as swapping:
+            limits.append(swapping._segments.limit_bytes // MIB)
+    assert limits == sorted(limits) and limits[44 - 24] == 33 and bool(held.cpu().eq(1).all())
+    assert all(limit <= mebibytes for limit, mebibytes in zip(limits, range(24, 64), strict=True))
+
+
 def test_a_request_is_served_where_tensors_that_nobody_sees_divide_small_segments() -> None:
     """255 KiB and 1 KiB by turns; two of 255 would do for 384, but for the 1 KiB between: nobody looks below 4 KiB.
 

@@ -42,7 +42,7 @@ def rounded(given: Given, proof: Proof, least: float, stop: Callable[[], bool] =
             continue
         if proof.values.get(f"swap/{i}", 0.0) >= least:
             choice.away.add((i, gap[0]))
-        elif proof.values.get(f"again/{i}", 0.0) >= least:
+        elif proof.values.get(f"again/{i}", 0.0) + proof.values.get(f"hide/{i}", 0.0) >= least:
             current = kept_of(given, choice.again)
             now = current.gap(i, proof.stage)
             if now is not None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from solvers.ir.joint import JointPlan
 from solvers.ir.solution import Call, Solution, Watch
+from solvers.joint.behind import behind
 from solvers.joint.choice import Choice, keep_all
 from solvers.joint.draft import Draft, measure, plan_of
 from solvers.joint.given import Given, least_budget_bytes
@@ -56,8 +57,16 @@ class Incumbent:
         return True
 
     def offer_choice(self, choice: Choice | None, by: str) -> bool:
-        """Time a choice and take it if it is the best; out of time, its swap-ins are issued at their use."""
-        return choice is not None and self.offer(timed(self.given, choice, quick=self.over())[0], by)
+        """Time a choice, then with what communication can hide, and take it if it is the best.
+
+        Out of time, its swap-ins are issued at their use, and nothing moves.
+        """
+        if choice is None:
+            return False
+        better = self.offer(timed(self.given, choice, quick=self.over())[0], by)
+        for moved in () if self.over() else behind(self.given, choice, self.over):
+            better = self.offer(timed(self.given, moved)[0], by) or better
+        return better
 
     def report(self) -> None:
         """Tell whoever watches; a True of theirs ends the search."""

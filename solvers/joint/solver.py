@@ -15,9 +15,10 @@ from solvers.ir.solution import INTERRUPTED, Call, Limits, Solution, Watch
 from solvers.joint.answers import Incumbent, trivial
 from solvers.joint.choice import fill, keep_all, swap_all
 from solvers.joint.draft import kept_of, plan_of
+from solvers.joint.gaps import planned
 from solvers.joint.given import Given, given_of
 from solvers.joint.greedy import Hiding, greedy, hardest, link_prices
-from solvers.joint.guided import guided
+from solvers.joint.guided import relaxed_prices
 from solvers.joint.moment import Proof, Relaxation
 from solvers.joint.search import Search
 from solvers.joint.singles import recompute_only, swap_only
@@ -124,20 +125,34 @@ class _Solve:
         try:
             return Relaxation(self.given, stage).proof(limits, self.options.engine)
         except BayplanError as error:
-            if isinstance(error, InvalidInput) and not isinstance(error, InvalidProblem):
-                raise  # no such engine, say: the user's to mend
-            note = f"the relaxation was not solved ({error})"
-            if not any(said.startswith("the relaxation was not solved") for said in self.notes):
-                self.notes.append(note)
+            self._refused(error)
             return None
 
+    def _refused(self, error: BayplanError) -> None:
+        """Note it once; raise what is the user's to mend."""
+        if isinstance(error, InvalidInput) and not isinstance(error, InvalidProblem):
+            raise error  # no such engine, say
+        if not any(said.startswith("the relaxation was not solved") for said in self.notes):
+            self.notes.append(f"the relaxation was not solved ({error})")
+
     def _guided(self) -> None:
-        """Choices that follow the relaxations' own, the best bound's first."""
-        for proof in sorted(self.proofs, key=lambda proof: -proof.bound_us)[:3]:
+        """Choices at the relaxations' prices, the best bound's first, and by the model of gaps."""
+        proofs = sorted(self.proofs, key=lambda proof: -proof.bound_us)
+        for proof in proofs[:3]:
             if self.best.over():
-                break
-            for choice in guided(self.given, proof, self.best.over):
-                self.best.offer_choice(choice, "relaxation")
+                return
+            prices = relaxed_prices(self.given, proof)
+            self.best.offer_choice(fill(self.given, keep_all(self.given), prices, self.best.over), "relaxation")
+        try:
+            stages = [proof.stage for proof in proofs]
+            for choice in planned(self.given, stages, self._unbound, self.options.engine, self.best.over):
+                self.best.offer_choice(choice, "gaps")
+        except BayplanError as error:
+            self._refused(error)
+
+    def _unbound(self) -> Limits:
+        """Limits of a linear model: the time that is left."""
+        return msgspec.structs.replace(self.call.limits, time_s=max(0.0, self.call.left_s), work=None, gap=0.0)
 
     def _singles(self) -> None:
         if self.options.singles:

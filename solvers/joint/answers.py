@@ -57,15 +57,14 @@ class Incumbent:
         return True
 
     def offer_choice(self, choice: Choice | None, by: str) -> bool:
-        """Time a choice, then with what communication can hide, and take it if it is the best.
+        """Time a choice and take it if it is the best; out of time, its swap-ins are issued at their use."""
+        return choice is not None and self.offer(timed(self.given, choice, quick=self.over())[0], by)
 
-        Out of time, its swap-ins are issued at their use, and nothing moves.
-        """
-        if choice is None:
-            return False
-        better = self.offer(timed(self.given, choice, quick=self.over())[0], by)
-        for moved in () if self.over() else behind(self.given, choice, self.over):
-            better = self.offer(timed(self.given, moved)[0], by) or better
+    def offer_hidden(self, choice: Choice | None, by: str) -> bool:
+        """The same, and with what communication can hide of it, as far as there is time."""
+        better = self.offer_choice(choice, by)
+        for moved in () if choice is None or self.over() else behind(self.given, choice, self.over):
+            better = self.offer_choice(moved, by) or better
         return better
 
     def report(self) -> None:

@@ -17,6 +17,8 @@ from solvers.joint.choice import Choice, fill, keep_all, levels, spans, where
 from solvers.joint.draft import kept_of
 from solvers.joint.given import Given
 from solvers.joint.greedy import Hiding, link_prices
+from solvers.joint.guided import relaxed_prices
+from solvers.joint.moment import Proof
 from solvers.joint.search import tightened
 from solvers.joint.swaps import timed
 
@@ -29,6 +31,8 @@ VARIANTS = (
 how often more stages get rows, where the plan before waits."""
 FIRST, MORE = 60, 6
 """How many stages have rows of memory at first, and how many more get some after each solution."""
+FOLLOWED = 4
+"""How many relaxations at one moment are followed."""
 LINES = 8
 """The most rows of one stage for ends of swap-outs, and for ends of swap-ins."""
 CHAIN = 6
@@ -39,13 +43,18 @@ Gap = tuple[int, int, int]
 
 
 def planned(
-    given: Given, moments: Sequence[int], limits: Callable[[], Limits], engine: str, stop: Callable[[], bool]
+    given: Given, proofs: Sequence[Proof], limits: Callable[[], Limits], engine: str, stop: Callable[[], bool]
 ) -> Iterator[Choice]:
-    """Choices by the model, each with rows where the one before did not fit or had to wait; `moments` have the first.
+    """Choices that follow the best of these relaxations, then those of the model.
 
-    `limits` are asked for anew before each solution of the model.
+    Each has rows where the one before did not fit or had to wait; those for transfers begin with the stages of
+    `proofs`, the best bound's first. `limits` are asked for anew before each solution of the model.
     """
-    model = GapModel(given)
+    model, moments = GapModel(given), [proof.stage for proof in proofs]
+    for proof in proofs[:FOLLOWED]:
+        filled = fill(given, model.followed(proof), relaxed_prices(given, proof), stop)
+        if filled is not None:
+            yield filled
     prices = link_prices(given, Hiding(given, stop).swaps())
     memory = model.fullest(FIRST) | set(moments)
     for count, rate, hidden, rounds in VARIANTS:
@@ -214,6 +223,16 @@ class GapModel:
                 yield weights, (self.before[q + 1] - self.before[s]) / self.whole, np.inf
 
     # -- rounding
+
+    def followed(self, proof: Proof) -> Choice:
+        """What a relaxation does at its moment by half at least."""
+        values: dict[tuple[object, ...], float] = {}
+        for i, a, b in self.gaps:
+            there = a < proof.stage < b
+            values["swap", i, a] = proof.values.get(f"swap/{i}", 0.0) * there
+            again = proof.values.get(f"again/{i}", 0.0) + proof.values.get(f"hide/{i}", 0.0)
+            values["again", i, b] = again * there
+        return self._rounded(values)
 
     def _rounded(self, values: dict[tuple[object, ...], float]) -> Choice:
         """What it does by half at least; a gap that is computed again is so where it is first needed."""

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -21,6 +22,8 @@ LINKS = (0.5, 0.65, 0.8, 0.9, 0.95, 1.0, 1.0, 1.05)
 """How much of the link's time a refill counts on."""
 
 
+SHOWN = (1.0, 0.5, 0.2, 0.0)
+"""What is left of the time of ops that communication could hide, in a refill's prices."""
 SIZES, DEAR = 0.25, 1e3
 """How often all swaps of one size are taken back, and by how much these are dearer then."""
 
@@ -39,17 +42,19 @@ class Search:
             return
         if self.tightened != self.best.objective:
             choice = tightened(self.given, choice_of(self.best.draft), self.best.over)
-            self.best.offer_choice(choice, self.best.by)
+            self.best.offer_hidden(choice, self.best.by)
             self.tightened = self.best.objective
             return
         choice, prices = choice_of(self.best.draft), self._prices()
+        if any(self.given.hideable):
+            prices = replace(prices, shown=self.source.choice(SHOWN))
         if self.source.random() < SIZES and choice.away:
             prices = self._without_a_size(choice, prices)
         else:
             choice = self._loosened(choice)
         filled = fill(self.given, choice, prices, self.best.over)
         if filled is not None:
-            self.best.offer_choice(tightened(self.given, filled, self.best.over), "search")
+            self.best.offer_hidden(tightened(self.given, filled, self.best.over), "search")
 
     def _without_a_size(self, choice: Choice, prices: Prices) -> Prices:
         """Some or all swapped outputs of one size stay, at prices that keep them from leaving again."""
@@ -63,7 +68,7 @@ class Search:
             dear = DEAR if (i, first) in back else 1.0
             return dear * max(prices.swap(i, first, last), self.given.out_time[i] * (dear > 1))
 
-        return Prices(swap, prices.again, prices.noise)
+        return replace(prices, swap=swap)
 
     def _loosened(self, choice: Choice) -> Choice:
         """Without a random share of what it does: of its swaps, of its recomputations, or of what lies together."""

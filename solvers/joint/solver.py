@@ -4,7 +4,7 @@ import math
 import random
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 import numpy as np
@@ -20,7 +20,7 @@ from solvers.joint.given import Given, given_of
 from solvers.joint.greedy import Hiding, greedy, hardest, link_prices
 from solvers.joint.guided import relaxed_prices
 from solvers.joint.moment import Proof, Relaxation
-from solvers.joint.search import Search
+from solvers.joint.search import SHOWN, Search
 from solvers.joint.singles import recompute_only, swap_only
 
 MOMENTS = 12
@@ -87,21 +87,23 @@ class _Solve:
 
     def _first(self) -> None:
         self._everything()
-        self.best.offer_choice(greedy(self.given, self.best.asked), "greedy")
+        self.best.offer_hidden(greedy(self.given, self.best.asked), "greedy")
 
     def _everything(self) -> None:
         """The plan that there always is without a host limit, so that nothing later has to find one."""
         everything = swap_all(self.given)
-        self.best.offer_choice(everything, "swap all")
+        self.best.offer_hidden(everything, "swap all")
 
     def _variants(self) -> None:
-        """The greedy with less of the link's time, and with the earliest outputs first."""
+        """The greedy with less of the link's time, with the earliest outputs first, and counting on communication."""
         hiding = Hiding(self.given, self.best.over)
-        for link, early in ((1.0, True), *((link, False) for link in FEWER)):
+        shown = SHOWN if any(self.given.hideable) else (1.0,)
+        for link, early, left in (*((1.0, True, left) for left in shown), *((link, False, 1.0) for link in FEWER)):
             if self.best.over():
                 break
             prices = link_prices(self.given, hiding.swaps(link, early, enough=early))
-            self.best.offer_choice(fill(self.given, keep_all(self.given), prices, self.best.over), "greedy")
+            filled = fill(self.given, keep_all(self.given), replace(prices, shown=left), self.best.over)
+            self.best.offer_hidden(filled, "greedy")
 
     def _bound(self) -> None:
         """The relaxation at each moment, the fullest one first."""
@@ -142,11 +144,10 @@ class _Solve:
             if self.best.over():
                 return
             prices = relaxed_prices(self.given, proof)
-            self.best.offer_choice(fill(self.given, keep_all(self.given), prices, self.best.over), "relaxation")
+            self.best.offer_hidden(fill(self.given, keep_all(self.given), prices, self.best.over), "relaxation")
         try:
-            stages = [proof.stage for proof in proofs]
-            for choice in planned(self.given, stages, self._unbound, self.options.engine, self.best.over):
-                self.best.offer_choice(choice, "gaps")
+            for choice in planned(self.given, proofs, self._unbound, self.options.engine, self.best.over):
+                self.best.offer_hidden(choice, "gaps")
         except BayplanError as error:
             self._refused(error)
 

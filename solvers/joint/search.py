@@ -16,7 +16,7 @@ from solvers.joint.moment import Proof
 from solvers.joint.swaps import choice_of, timed
 from solvers.recompute.graph.replay import useful
 
-SHARES = (0.02, 0.05, 0.1, 0.2, 0.4)
+SHARES = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4)
 """How much of a choice is taken back at once."""
 LINKS = (0.5, 0.65, 0.8, 0.9, 0.95, 1.0, 1.0, 1.05)
 """How much of the link's time a refill counts on."""
@@ -47,7 +47,7 @@ class Search:
             return
         choice, prices = choice_of(self.best.draft), self._prices()
         if any(self.given.hideable):
-            prices = replace(prices, shown=self.source.choice(SHOWN))
+            prices = replace(prices, shown=self.source.choice((1.0, 1.0, 1.0, *SHOWN)))
         if self.source.random() < SIZES and choice.away:
             prices = self._without_a_size(choice, prices)
         else:
@@ -122,17 +122,20 @@ def tightened(given: Given, choice: Choice, stop: Callable[[], bool] = lambda: F
 
 
 def _brought_back(given: Given, choice: Choice) -> Choice:
-    """Without swaps that there is room to do without, the largest first, if the step waits for any."""
-    kept = kept_of(given, choice.again)
-    if timed(given, choice)[1].objective_us <= given.whole_us(sum(kept.ticks)):
+    """Without swaps that there is room to do without, the largest first, if the step waits less then.
+
+    It may wait longer: what is leaving needs room, too.
+    """
+    kept, before = kept_of(given, choice.again), timed(given, choice)[1].objective_us
+    if before <= given.whole_us(sum(kept.ticks)):
         return choice
-    gaps = spans(kept, choice.away)
+    found, gaps = choice.copy(), spans(kept, choice.away)
     slack = given.budget - levels(given, kept, gaps)
     for op, first, last in sorted(gaps, key=lambda gap: -given.graph.size[gap[0]]):
         if _least(slack, first, last) >= given.graph.size[op]:
-            choice.away.discard((op, first))
+            found.away.discard((op, first))
             slack[first + 1 : last] -= given.graph.size[op]
-    return choice
+    return found if timed(given, found)[1].objective_us <= before else choice
 
 
 def _least(slack: np.ndarray, first: int, last: int) -> int:

@@ -39,3 +39,4 @@ def forget_pinned(device: torch.device) -> None:
     if empty is not None:
         empty()
     torch.cuda.reset_peak_host_memory_stats()
+    core.reset_host_peak(device)

@@ -22,6 +22,7 @@ from solvers.ir.solution import Solution
 from solvers.ir.swap import HostRounding
 from solvers.planner import QUICK
 from solvers.timeline.segments import PlanAt, SegmentSettings, held_by_steps, least_planned, planned_and_held
+from solvers.timeline.shares import least_shares
 
 MARGIN = 0.02
 """Passive swaps alone must be faster by this share of the time before a policy, which is more even, is given up."""
@@ -40,12 +41,16 @@ _Aimed: TypeAlias = tuple[int, Solution[Schedule]]
 
 
 class Profiled(NamedTuple):
-    """A recorded iteration: its graph, and how the engine identified operators and tensors."""
+    """A recorded iteration: its graph, and how the engine identified operators and tensors.
+
+    The graph may be that of an iteration `growth` times as large.
+    """
 
     graph: OpGraph
     operators: Sequence[int]
     phases: Sequence[int]
     sightings: Sightings
+    growth: float = 1.0
 
 
 class Generation:
@@ -222,7 +227,7 @@ class Generation:
             return None
         if solution.plan is None:
             return None
-        policy = locate(solution.plan, *profiled)._replace(on_demand=self.varies)
+        policy = self._located(solution.plan, profiled)
         self.results[self.kept] = replace(kept, swaps=len(policy.targets), bytes=policy.bytes)
         return policy
 
@@ -249,12 +254,20 @@ class Generation:
             self.results.append(replace(blank, reason=solution.reason or "it found no plan within its limits"))
             return None
         promised = replace(blank, objective_us=solution.objective, base_us=solution.base)
-        policy = locate(solution.plan, *profiled)._replace(on_demand=self.varies)
+        policy = self._located(solution.plan, profiled)
         repeats = self._repeats(policy)
         self.results.append(
             replace(promised, swaps=len(policy.targets), bytes=policy.bytes, reason=repeats or _misfit(policy))
         )
         return policy if policy.targets and repeats is None else None
+
+    def _located(self, plan: Schedule, profiled: Profiled) -> Policy:
+        """A plan as the engine is told it; where sizes vary, smaller iterations spare what they need not send away."""
+        graph, operators, phases, sightings, growth = profiled
+        if not self.varies:
+            return locate(plan, graph, operators, phases, sightings)
+        shares = {name: growth * share for name, share in least_shares(graph, plan, self._aim_bytes).items()}
+        return locate(plan, graph, operators, phases, sightings, shares)._replace(on_demand=True)
 
     def _repeats(self, policy: Policy) -> str | None:
         """Why a policy need not be executed: an earlier one was the same."""

@@ -15,11 +15,10 @@ import msgspec
 
 from runtime.swap.generation import Profiled
 from solvers.ir.graph import OpGraph, Tensor
+from solvers.timeline.shares import STAYING
 
 Line = Callable[[int, int], int]
 """What becomes of a number, given that of another recording."""
-STAYING = ("parameter", "gradient", "optimizer")
-"""Kinds of tensors whose size is the model's, not the batch's."""
 
 
 class Sizes:
@@ -53,12 +52,12 @@ class Sizes:
             def line(value: int, before: int) -> int:
                 return max(0, round(value + (value - before) * onwards))
 
-            return profiled._replace(graph=stretched(profiled.graph, line, other.graph))
+            return profiled._replace(graph=stretched(profiled.graph, line, other.graph), growth=size / most)
 
         def grown(value: int, _: int) -> int:
             return math.ceil(value * size / most)
 
-        return profiled._replace(graph=stretched(profiled.graph, grown, None))
+        return profiled._replace(graph=stretched(profiled.graph, grown, None), growth=size / most)
 
 
 def alike(graph: OpGraph, other: OpGraph) -> bool:

@@ -64,6 +64,14 @@ class Policy(NamedTuple):
     unseen: int = 0
     on_demand: bool = False
 
+    def sparing_less(self, share: float) -> "Policy":
+        """The same, but what smaller iterations keep leaves in those of that share of the size, too."""
+        return self._replace(
+            targets=tuple(
+                target._replace(least_pass_bytes=int(share * target.least_pass_bytes)) for target in self.targets
+            )
+        )
+
     @property
     def bytes(self) -> int:
         """Bytes of all tensors that leave."""

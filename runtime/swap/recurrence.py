@@ -47,7 +47,8 @@ class Kind:
     `ranks` are the operators by falling frequency from which the features of the policy's tensors were made; `policy`
     is the best one, with its `place` among all results, both None where none is needed or none is better. `sizes` are
     the bytes that the forward passes of the latest iterations worked on, `planned_bytes` those that the policy is for.
-    `waits_left` smaller iterations may still be recorded before policies are made from one of those.
+    `waits_left` smaller iterations may still be recorded before policies are made from one of those, `records_left` of
+    them after, in wait of one as large as has come but was not recorded.
     """
 
     def __init__(self, settings: StageSettings) -> None:
@@ -61,7 +62,7 @@ class Kind:
         self.planned_bytes = 0
         self.recorded = Sizes()
         self.reopenings_left = REOPENINGS
-        self.waits_left = 0
+        self.waits_left = self.records_left = 0
         self.returns: deque[tuple[int, int]] = deque(maxlen=SIZES // 2)
         self._changed: deque[bool] = deque(maxlen=SIZES // 2)
         self.follower: Kind | None = None
@@ -86,6 +87,10 @@ class Kind:
     def largest(self) -> int:
         """The size of the largest of the latest iterations."""
         return max(self.sizes, default=0)
+
+    def enough(self, less: float) -> float:
+        """What passes for the size of that one: by that share less."""
+        return (1 - less) * self.largest
 
     @property
     def varies(self) -> bool:

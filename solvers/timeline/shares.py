@@ -1,5 +1,6 @@
 """From which share of an iteration's size on each swap of a schedule is needed (README, Shares)."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -21,14 +22,17 @@ class _Swap(NamedTuple):
     away: slice  # ops during which the tensor is away
 
 
-def least_shares(graph: OpGraph, schedule: Schedule, budget_bytes: int) -> dict[TensorId, float]:
+def least_shares(
+    graph: OpGraph, schedule: Schedule, budget_bytes: int, staying_bytes: Sequence[int] | None = None
+) -> dict[TensorId, float]:
     """For each tensor that a swap schedule sends away, the share of the graph's size from which on it must.
 
-    Sizes of what comes and goes shrink in proportion, those of what stays do not. As the share grows, what is sent away
+    Sizes of what comes and goes shrink in proportion; `staying_bytes` of each op's memory do not, by default those of
+    what the step does not make, and of gradients and states. As the share grows, what is sent away
     next where memory first is short is the largest tensor that is away then: so few copies as possible. Tensors without
     which every op has memory have 1.
     """
-    stays = staying_bytes(graph)
+    stays = _staying(graph) if staying_bytes is None else np.array(staying_bytes, dtype=np.float64)
     varies = np.maximum(np.asarray(graph.memory_bytes, dtype=np.float64) - stays, 0.0)
     left = _swaps(graph, schedule)
     found = {swap.tensor: 1.0 for swap in left}
@@ -38,7 +42,7 @@ def least_shares(graph: OpGraph, schedule: Schedule, budget_bytes: int) -> dict[
             break
         able = [swap for swap in left if swap.away.start <= op < swap.away.stop]
         if not able:
-            varies[op] = 0.0  # no swap of the schedule helps there
+            stays[op] = varies[op] = 0.0  # no swap of the schedule helps there
             continue
         best = max(able, key=lambda swap: (swap.bytes, swap.away.stop - swap.away.start))
         left.remove(best)
@@ -47,8 +51,7 @@ def least_shares(graph: OpGraph, schedule: Schedule, budget_bytes: int) -> dict[
     return found
 
 
-def staying_bytes(graph: OpGraph) -> _Bytes:
-    """What of each op's memory does not depend on how large the iteration is."""
+def _staying(graph: OpGraph) -> _Bytes:
     stays = np.full(len(graph.ops), float(min(graph.memory_bytes)))
     for tensor in graph.tensors:
         if tensor.kind in STAYING and tensor.born is not None:
@@ -60,7 +63,7 @@ def _first_short(stays: _Bytes, varies: _Bytes, budget_bytes: int) -> tuple[int,
     """The op that is first short of memory as the share grows, and the share beyond which it is."""
     room = budget_bytes - stays
     with np.errstate(divide="ignore"):
-        shares = np.where(varies > 0, room / np.maximum(varies, 1e-9), np.inf)
+        shares = np.where(varies > 0, room / np.maximum(varies, 1e-9), np.where(room < 0, -np.inf, np.inf))
     op = int(np.argmin(shares))
     return op, float(shares[op])
 

@@ -79,6 +79,7 @@ class Control:
         self._forgotten = 0
         self._recorder: Recorder | None = None
         self._running: int | None = None
+        self._on_demand = False
         self._in_stage = 0
         self._whole = True
         self._latest: Kind | None = None
@@ -315,7 +316,7 @@ class Control:
         """What the next iteration executes.
 
         A policy that stood goes on for one iteration of a kind that has none yet: most changes pass, and a wrong policy
-        costs only time.
+        costs only time. One that is for iterations of any size goes on until that kind makes its own.
         """
         expected = self._kinds.expected
         generation = expected.generation
@@ -326,7 +327,7 @@ class Control:
             self._try(generation)
         elif generation is not None:
             self._execute(expected.policy, expected.place)
-        elif not ran.settled or self._running != ran.place:
+        elif not self._on_demand and (not ran.settled or self._running != ran.place):
             self._execute(None, None)
 
     def _begin_generation(self, kind: Kind, operators: npt.NDArray[np.int64]) -> None:
@@ -391,10 +392,10 @@ class Control:
                 self._note(kind, generation, ended, recorder)
             return None
         try:
+            kind.planned_bytes = kind.largest
             profiled = self._profiled(kind, generation, ended, recorder)
             if profiled is None:
                 return None
-            kind.planned_bytes = kind.largest
             if not generation.results and kind.waits(ended.forward_bytes, kind.enough(LARGER)):
                 return None
             return generation.propose((kind.recorded.at(kind.largest) if kind.varies else None) or profiled)
@@ -415,6 +416,7 @@ class Control:
         if place != self._running:
             self._around.changing()
             self._engine.set_policy(None if policy is None else policy.native())
+            self._on_demand = policy is not None and policy.on_demand
         self._running = place
 
     def remark(self, sentence: str | None, *, expected: bool = False) -> None:

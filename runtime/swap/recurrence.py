@@ -94,9 +94,13 @@ class Kind:
 
     @property
     def varies(self) -> bool:
-        """Whether their sizes differ by more than sequences of one kind may differ in length."""
+        """Whether sizes differ by more than sequences of one kind may in length, or most iterations from the one before.
+
+        Where tokens are routed, sums of sizes may stay the same while each size changes.
+        """
         tolerance = self.machine.settings.length_tolerance
-        return bool(self.sizes) and relative_change(min(self.sizes), self.largest) >= tolerance
+        wide = bool(self.sizes) and relative_change(min(self.sizes), self.largest) >= tolerance
+        return wide or 2 * sum(self._changed) > len(self._changed)
 
     @property
     def unforeseen(self) -> tuple[int, int] | None:

@@ -11,8 +11,11 @@ torch_version: str
 def operator_names() -> list[str]:
     """Names of all operators seen so far in this process; the index is the operator's id."""
 
-def start_light(capacity: int) -> None:
-    """Start recording operator ids on this thread and the autograd threads that work for it."""
+def start_light(capacity: int, inputs: bool = False) -> None:
+    """Start recording operator ids on this thread and the autograd threads that work for it.
+
+    With `inputs`, jagged tensors are told, and the operators inside counted, as all other observers do.
+    """
 
 def stop_light() -> list[int]:
     """End the light recording; the operators' ids in order."""

@@ -46,7 +46,7 @@ Frame FrameTracker::enter(const at::RecordFunction& frame) {
     return Frame::kTransparent;
   }
   const OperatorInfo* info = find_operator(frame);
-  if (info == nullptr || !info->counted) {
+  if (info == nullptr || !info->counted || has_jagged(frame)) {
     return Frame::kTransparent;
   }
   outermost_ = &frame;

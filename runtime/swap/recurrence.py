@@ -94,7 +94,7 @@ class Kind:
 
     @property
     def varies(self) -> bool:
-        """Whether sizes differ by more than sequences of one kind may in length, or most iterations from the one before.
+        """Whether sizes differ by more than sequences of a kind may in length, or most iterations from the one before.
 
         Where tokens are routed, sums of sizes may stay the same while each size changes.
         """

@@ -18,7 +18,7 @@ from runtime.swap.generation import Generation, Profiled
 from runtime.swap.journal import Remarks, log_chosen, log_policy, log_return, log_stage
 from runtime.swap.policy import Policy
 from runtime.swap.recorder import Recorder
-from runtime.swap.recurrence import Kind, Kinds
+from runtime.swap.recurrence import SPARINGS, Kind, Kinds
 from runtime.swap.report import IterationSummary, PolicyResult, SessionCounts, counts_of
 from runtime.swap.sizes import Sizes
 from runtime.swap.stages import Sampling, Stage, StageSettings, relative_change
@@ -228,7 +228,8 @@ class Control:
         if kind.policy is not None and generation.kept is not None:
             if larger or (kind.records_left > 0 and kind.recorded.most >= kind.enough(LARGER)):
                 self._make_again(kind, generation)
-            elif kind.policy.on_demand and counts.spared > 0 and counts.passive > 0:
+            elif kind.sparing_left > 0 and counts.spared > 0 and counts.passive > 0:
+                kind.sparing_left -= 1
                 self._replace_policy(kind, kind.policy.sparing_less(1 - LARGER))
         elif not generation.fits:
             if larger:
@@ -242,6 +243,7 @@ class Control:
         """Make the kept policy for the largest iteration, from what was recorded."""
         kind.planned_bytes = kind.largest
         kind.records_left = 0 if kind.recorded.most >= kind.enough(LARGER) else WAITS
+        kind.sparing_left = SPARINGS
         generation.varies = kind.varies
         try:
             profiled = kind.recorded.at(kind.largest)
@@ -252,7 +254,8 @@ class Control:
             return
         if policy is not None and policy != kind.policy:
             self._replace_policy(kind, policy)
-            kind.place = None if generation.kept is None else self._place(generation, generation.kept)
+            if generation.kept is not None and (generation, generation.kept) in self._tried:
+                kind.place = self._place(generation, generation.kept)
 
     def _replace_policy(self, kind: Kind, policy: Policy) -> None:
         kind.policy = policy

@@ -239,7 +239,7 @@ class Generation:
     def _made_again(self, result: PolicyResult, profiled: Profiled) -> tuple[PolicyResult, Policy] | None:
         self._aim_bytes = self._spared_bytes
         try:
-            solution = self._plan_in_bytes(result.choice, profiled.graph)
+            solution = self._plan(result.choice, profiled.graph)
         except Exception as error:  # the policy that stands goes on
             LOGGER.warning("policy %s was not made again: %r", result.choice, error)
             return None

@@ -40,6 +40,9 @@ SIZES = 64
 REOPENINGS = 3
 """So often a kind that fitted is recorded anew because it did not fit after all, though it became no larger."""
 
+SPARINGS = 8
+"""So often a policy is told to spare less: where memory lacks for other reasons, that would not help."""
+
 
 class Kind:
     """Iterations that are like each other: their stage, and the policies made for them.
@@ -48,7 +51,8 @@ class Kind:
     is the best one, with its `place` among all results, both None where none is needed or none is better. `sizes` are
     the bytes that the forward passes of the latest iterations worked on, `planned_bytes` those that the policy is for.
     `waits_left` smaller iterations may still be recorded before policies are made from one of those, `records_left` of
-    them after, in wait of one as large as has come but was not recorded.
+    them after, in wait of one as large as has come but was not recorded. `sparing_left`: so often the policy may
+    still be told to spare less in small iterations.
     """
 
     def __init__(self, settings: StageSettings) -> None:
@@ -63,6 +67,7 @@ class Kind:
         self.recorded = Sizes()
         self.reopenings_left = REOPENINGS
         self.waits_left = self.records_left = 0
+        self.sparing_left = SPARINGS
         self.returns: deque[tuple[int, int]] = deque(maxlen=SIZES // 2)
         self._changed: deque[bool] = deque(maxlen=SIZES // 2)
         self.follower: Kind | None = None

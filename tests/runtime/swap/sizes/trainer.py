@@ -4,9 +4,11 @@ import os
 import tempfile
 from collections.abc import Callable
 from contextlib import nullcontext
+from importlib import import_module
 from typing import Any
 
 import torch
+import transformers
 
 from runtime.device import clock, memory_stats, reset_peak_memory
 from runtime.swap import SessionReport, session
@@ -22,10 +24,7 @@ ROWS = 8
 def trainer(device: torch.device, told: Callable[[int], None]) -> Any:
     """A Trainer, which says when it has done a step."""
     os.environ["ACCELERATE_TORCH_DEVICE"] = str(device)
-    import transformers
-    from accelerate.state import AcceleratorState
-
-    AcceleratorState._reset_state(reset_partial_state=True)
+    import_module("accelerate.state").AcceleratorState._reset_state(reset_partial_state=True)
     draw = torch.Generator().manual_seed(7)
     texts = [torch.randint(2, VOCABULARY, (length,), generator=draw) for length in lengths_of(2 * ROWS * STEPS, draw)]
 

@@ -276,18 +276,6 @@ const OperatorInfo* find_operator(const std::string& name) {
   return describe(c10::OperatorName(name.substr(0, dot), dot == std::string::npos ? "" : name.substr(dot + 1)));
 }
 
-bool has_jagged(const at::RecordFunction& frame) {
-  constexpr c10::DispatchKeySet kJagged({c10::DispatchKey::Python, c10::DispatchKey::NestedTensor});
-  bool found = false;
-  for (const c10::IValue& value : frame.inputs()) {
-    for_each_tensor(value, [&](const at::Tensor& tensor) {
-      found = found || tensor.unsafeGetTensorImpl()->key_set().has_all(kJagged);
-    });
-    if (found) return true;
-  }
-  return false;
-}
-
 bool is_compiled_region(const char* name) {
   return std::strncmp(name, "Torch-Compiled Region", 21) == 0 || std::strncmp(name, "## Call CompiledFxGraph", 23) == 0;
 }

@@ -33,7 +33,7 @@ struct Sighting {
   uintptr_t storage;  // address of its StorageImpl
   uint64_t key;
   uint32_t ordinal;
-  bool result;  // no operator has used it yet in this iteration
+  bool result;          // no operator has used it yet in this iteration
   uint64_t pass_bytes;  // the iteration's by then
 };
 

@@ -92,7 +92,8 @@ void Sightings::note(const c10::Storage& storage, uint64_t key, bool result) {
   const uint32_t position = position_++;
   if (recording_) {
     const auto address = reinterpret_cast<uintptr_t>(storage.unsafeGetStorageImpl());
-    state_.iteration.sightings.push_back({op, position, address, key, seen_[key]++, result, state_.iteration.pass_bytes});
+    state_.iteration.sightings.push_back(
+        {op, position, address, key, seen_[key]++, result, state_.iteration.pass_bytes});
   }
   if (transfers_.has_policy()) transfers_.sighted(storage, key, op, position);
 }

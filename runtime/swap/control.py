@@ -228,7 +228,7 @@ class Control:
         if kind.policy is not None and generation.kept is not None:
             if larger or (kind.records_left > 0 and kind.recorded.most >= kind.enough(LARGER)):
                 self._make_again(kind, generation)
-            elif kind.sparing_left > 0 and counts.spared > 0 and counts.passive > 0:
+            elif self._spared_too_much(kind, counts):
                 kind.sparing_left -= 1
                 self._replace_policy(kind, kind.policy.sparing_less(1 - LARGER))
         elif not generation.fits:
@@ -238,6 +238,9 @@ class Control:
             kind.reopenings_left -= not larger
             self.remark("an iteration did not fit after all: it was recorded again, for a policy", expected=True)
             self._open_again(kind, generation)
+
+    def _spared_too_much(self, kind: Kind, counts: SessionCounts) -> bool:
+        return self._running == kind.place and kind.sparing_left > 0 and counts.spared > 0 and counts.passive > 0
 
     def _make_again(self, kind: Kind, generation: Generation) -> None:
         """Make the kept policy for the largest iteration, from what was recorded."""
@@ -264,12 +267,13 @@ class Control:
 
     def _note(self, kind: Kind, generation: Generation, ended: core.SwapIteration, recorder: Recorder) -> None:
         """An iteration was recorded which no policy is made from now."""
-        kind.records_left = max(kind.records_left - 1, 0)
         try:
             self._profiled(kind, generation, ended, recorder)
         except Exception as error:  # the policy that stands goes on
             self.remark(f"an iteration was not recorded: {str(error) or repr(error)}")
             LOGGER.debug("the iteration's profile failed", exc_info=True)
+        if kind.recorded.most < kind.enough(LARGER):
+            kind.records_left = max(kind.records_left - 1, 0)
 
     def _profiled(
         self, kind: Kind, generation: Generation, ended: core.SwapIteration, recorder: Recorder

@@ -46,13 +46,15 @@ def trainer(device: torch.device, told: Callable[[int], None]) -> Any:
         max_steps=STEPS, learning_rate=1e-3, report_to=[], save_strategy="no", logging_steps=1, disable_tqdm=True,
         seed=3, optim="adamw_torch",
     )  # fmt: skip
-    return transformers.Trainer(
+    made = transformers.Trainer(
         model=bert("sdpa").to(device),
         args=arguments,
         data_collator=padded,
         train_dataset=[{"input_ids": text} for text in texts],
         callbacks=[Steps()],
     )
+    made.remove_callback(transformers.PrinterCallback)
+    return made
 
 
 def run(budget: int | None) -> tuple[Record, float, int, list[IterationSummary], SessionReport | None]:

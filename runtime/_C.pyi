@@ -443,6 +443,8 @@ class SwapSession:
     @property
     def least_bytes(self) -> int:
         """What the allocator would have to hold for the latest request that nothing could be freed for, at least."""
+    def latest_request(self) -> str:
+        """The latest request that the allocator had no block for: who asked, what was expected, and what was free."""
     def least_bytes_for(self, bytes: int) -> int:
         """The same where that request is known to be of so many bytes."""
     def set_budget(self, bytes: int | None) -> None: ...

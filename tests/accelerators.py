@@ -1,7 +1,11 @@
 """The accelerators that tests of the runtime run on: the simulated one here, CUDA where there is one."""
 
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
 import pytest
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from runtime.device import accelerator, use_sim
 from runtime.device.native import why_missing
@@ -39,3 +43,17 @@ def prepared(name: str) -> torch.device:
     if reason is not None:
         pytest.skip(reason)
     return use_sim(races="raise").device
+
+
+@contextmanager
+def repeatable() -> Iterator[None]:
+    """On CUDA two runs agree inside: kernels are deterministic, and attention is made of matrix products.
+
+    Fused attention adds its gradients up in any order. `make gpu` sets what cuBLAS wants before Python begins.
+    """
+    with ExitStack() as stack:
+        if torch.cuda.is_available():
+            stack.enter_context(sdpa_kernel(SDPBackend.MATH))
+            torch.use_deterministic_algorithms(True, warn_only=True)
+            stack.callback(torch.use_deterministic_algorithms, False)
+        yield

@@ -418,7 +418,7 @@ void DetailedRecorder::end_accumulation() {
 // ---- memory ---------------------------------------------------------------------------------------------------------
 
 void DetailedRecorder::on_memory(const void* block, int64_t bytes, size_t total_bytes, c10::Device device) {
-  if (device != device_) {
+  if (device != device_ || Unrecorded::on()) {
     return;
   }
   const std::lock_guard<std::mutex> lock(mutex_);

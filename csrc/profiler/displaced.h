@@ -19,14 +19,29 @@ inline ByDevice<std::atomic<int64_t>> displaced_bytes;
 // What an allocator of an accelerator counts for a block of that size: CUDA's smallest unit, and sim's.
 inline int64_t block_bytes(size_t bytes) { return static_cast<int64_t>((bytes + 511) / 512 * 512); }
 
-// While one lives, its thread allocates the block of a storage that comes back: a block that is younger than its
-// storage, and says nothing about the storage's birth.
+// While one lives, its thread allocates the block of a storage that comes back, or goes elsewhere, of so many bytes: a
+// block that is younger than its storage, and says nothing about the storage's birth.
 class Returning {
  public:
-  Returning() { on_ = true; }
-  ~Returning() { on_ = false; }
+  explicit Returning(uint64_t bytes) { bytes_ = bytes; }
+  ~Returning() { bytes_ = 0; }
   Returning(const Returning&) = delete;
   Returning& operator=(const Returning&) = delete;
+
+  static bool on() { return bytes_ > 0; }
+  static uint64_t bytes() { return bytes_; }
+
+ private:
+  static inline thread_local uint64_t bytes_ = 0;
+};
+
+// While one lives, its thread asks the allocator for what no program has: running recorders do not see it.
+class Unrecorded {
+ public:
+  Unrecorded() { on_ = true; }
+  ~Unrecorded() { on_ = false; }
+  Unrecorded(const Unrecorded&) = delete;
+  Unrecorded& operator=(const Unrecorded&) = delete;
 
   static bool on() { return on_; }
 

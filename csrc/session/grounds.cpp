@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "follow/frames.h"
+#include "profiler/displaced.h"
 
 namespace bayplan::swap {
 namespace {
@@ -161,6 +162,7 @@ void Grounds::take(uint64_t bytes) {
   outside_bytes_ = now(stats_of(state_).active_bytes, kLarge);
   if (bytes == 0 || bytes < (bytes + outside_bytes_) / kLeastShare) return;
   making_ = true;
+  const Unrecorded own;  // else an iteration that begins with it would seem to need as much
   try {
     const c10::DataPtr block = allocator_of(state_).allocate(bytes);
     const auto begin = reinterpret_cast<uintptr_t>(block.get());

@@ -142,6 +142,7 @@ void bind_sessions(py::module_& module) {
       .def_property_readonly("small_peak_bytes", &Session::small_peak_bytes)
       .def_property_readonly("only_small", &Session::only_small)
       .def_property_readonly("least_bytes", &Session::least_bytes)
+      .def("latest_request", wrap_pybind_function_no_gil(&Session::latest_request))
       .def("least_bytes_for", &Session::least_bytes_for, py::arg("bytes"))
       .def("come_down", wrap_pybind_function_no_gil([](Session& session) {
              const Descent done = session.come_down();

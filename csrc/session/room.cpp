@@ -1,8 +1,10 @@
 // How a session answers requests for memory, and makes room before there are any.
 // One file: what is asked for, and the room made ahead of it, are judged by the same sizes.
 #include <algorithm>
+#include <sstream>
 
 #include "follow/frames.h"
+#include "profiler/displaced.h"
 #include "session/arena.h"
 #include "session/session.h"
 
@@ -92,6 +94,7 @@ void Session::hold(c10::StorageImpl& storage) {
 bool Session::relieve(uint64_t missing, unsigned attempt, const Pins& pins) {
   const Lock held(store_.lock);
   const bool freed = (attempt == 0 || watching_) && relieve_one(missing, attempt, pins);
+  latest_.answers += freed ? 1 : 0;
   if (!freed && attempt > 0) {
     const auto kept = static_cast<uint64_t>(memory().active_bytes[kAllPools].current);
     kept_bytes_ = kept;
@@ -194,8 +197,11 @@ void Session::begin_request() {
   if (own != nullptr) note_blocks(*own);
   const Layout layout(state_.arena, state_.tracker);
   const uint64_t more = layout.largest_gap() + block_of(1);
-  const uint64_t next = own == nullptr ? 0 : needs_.next(running.info->id, running.given, own->events());
-  small_.begin(next > 0 ? std::optional<uint64_t>(next) : std::nullopt);
+  const uint64_t expected = own == nullptr ? 0 : needs_.next(running.info->id, running.given, own->events());
+  const uint64_t next = Returning::on() ? Returning::bytes() : expected;
+  // What a gap of the arena would have served is not what was asked for: kernels may want a workspace first.
+  const bool other = state_.arena.there() && !SmallRequests::is_small(next) && layout.largest_gap() >= block_of(next);
+  small_.begin(next > 0 ? std::optional<uint64_t>(next) : std::nullopt, other);
   if (!state_.arena.there()) {
     const bool known = given && needs_.knows(running.info->id, running.given);
     const uint64_t most = next > 0 || known ? next : std::max(wanted, SmallRequests::kMostBytes + 1);
@@ -212,6 +218,45 @@ void Session::begin_request() {
     asked_ = rest ? block_of(wanted - had) : std::max({block_of(wanted), block_of(passive_.largest_bytes()), more});
     if (rest) state_.arena.unseen = layout.gaps(asked_);
   }
+  note_request(next, own == nullptr ? 0 : own->events().size(), layout);
+}
+
+void Session::note_request(uint64_t expected, uint64_t had, const Layout& layout) {
+  const auto stats = memory();
+  const auto of = [](const auto& stat, size_t pool) { return static_cast<uint64_t>(stat[pool].current); };
+  constexpr auto kOfSmall = static_cast<size_t>(c10::CachingAllocator::StatType::SMALL_POOL);
+  const RunningOperator& running = state_.running;
+  latest_ = Asked{running.frame == nullptr ? nullptr : running.info,
+                  state_.iterations,
+                  running.given.bytes,
+                  expected,
+                  asked_,
+                  small_.shortage(1) > 0 || small_.certain(),
+                  had,
+                  state_.arena.bytes(),
+                  layout.largest_gap(),
+                  layout.free_bytes(),
+                  of(stats.reserved_bytes, kAllPools),
+                  of(stats.active_bytes, kAllPools),
+                  of(stats.reserved_bytes, kOfSmall),
+                  of(stats.active_bytes, kOfSmall),
+                  0};
+}
+
+std::string Session::latest_request() const {
+  const Lock held(store_.lock);
+  if (latest_.iteration == 0) return "";
+  std::ostringstream said;
+  said << "iteration " << latest_.iteration << ", "
+       << (latest_.info == nullptr ? std::string("no operator that is followed") : latest_.info->name)
+       << " with arguments of " << latest_.given << " bytes after " << latest_.had << " requests and ends asked for ";
+  if (latest_.expected > 0) said << latest_.expected << " bytes as expected";
+  if (latest_.expected == 0) said << "what nobody expected";
+  said << "; looked for " << latest_.bytes << (latest_.small ? " or a small block" : "") << ", " << latest_.answers
+       << " times something left; of an arena of " << latest_.arena << " bytes " << latest_.free << " were free, "
+       << latest_.gap << " of them together; the allocator held " << latest_.reserved << ", " << latest_.active
+       << " of them in use, for small requests " << latest_.small_reserved << ", " << latest_.small_active << " in use";
+  return said.str();
 }
 
 void Session::note_blocks(const Requests& own) {

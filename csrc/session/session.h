@@ -65,6 +65,8 @@ class Session final : public Follower {
   uint64_t least_bytes() const { return least_bytes_; }
   // The same where that request is known to be of so many bytes.
   uint64_t least_bytes_for(uint64_t bytes) const;
+  // The latest request that the allocator had no block for, in words: who asked, what was expected, and what was free.
+  std::string latest_request() const;
   // If more than the budget is in use: sends away what was there before, until it is not or nothing more may leave. The
   // peak counts anew if it succeeded.
   Descent come_down();
@@ -90,6 +92,20 @@ class Session final : public Follower {
   void end_request() override;
 
  private:
+  // What was known of a request when it came.
+  struct Asked {
+    const OperatorInfo* info = nullptr;
+    uint64_t iteration = 0;
+    uint64_t given = 0;     // bytes of the operator's arguments
+    uint64_t expected = 0;  // what its next request was expected to be for; 0: not known
+    uint64_t bytes = 0;     // what was looked for, of requests above 1 MiB
+    bool small = false;     // whether it may be one of at most 1 MiB
+    uint64_t had = 0;       // events of the operator that were seen before
+    uint64_t arena = 0, gap = 0, free = 0;
+    uint64_t reserved = 0, active = 0, small_reserved = 0, small_active = 0;
+    unsigned answers = 0;  // times that something left for it
+  };
+  void note_request(uint64_t expected, uint64_t had, const Layout& layout);
   // What the allocator takes from the driver for a request.
   uint64_t room_for(uint64_t bytes) const;
   uint64_t most_needed() const;
@@ -149,9 +165,10 @@ class Session final : public Follower {
   OperatorNeeds needs_;
   uint64_t kept_bytes_ = 0;
   uint64_t least_bytes_ = 0;
-  uint64_t most_needed_ = 0;                // by an operator that has run, with its arguments
-  uint64_t between_bytes_ = 0;              // free, on pages that blocks in use kept when the cache was last emptied
-  uint64_t asked_ = 0;                      // bytes of a block that the allocator does not have, at least
+  uint64_t most_needed_ = 0;    // by an operator that has run, with its arguments
+  uint64_t between_bytes_ = 0;  // free, on pages that blocks in use kept when the cache was last emptied
+  uint64_t asked_ = 0;          // bytes of a block that the allocator does not have, at least
+  Asked latest_ = {};
   uint64_t retries_ = 0;                    // of the allocator, when the iteration began
   std::vector<uint32_t> counted_[kPhases];  // operators of this iteration, by phase and id
 };

@@ -12,6 +12,7 @@
 namespace bayplan::swap {
 namespace {
 
+constexpr auto kSmallPool = static_cast<size_t>(c10::CachingAllocator::StatType::SMALL_POOL);
 constexpr uint64_t kSegmentBytes = uint64_t{2} << 20;  // which drivers map at multiples of it
 constexpr uint64_t kFragments = 2;  // so many times as much as is asked for holds it, in whatever pieces
 uintptr_t segment_at(uintptr_t address) { return address / kSegmentBytes * kSegmentBytes; }
@@ -21,11 +22,15 @@ uintptr_t segment_of(const Span& span) { return segment_at(span.begin); }
 
 bool SmallRequests::is_small(uint64_t bytes) { return block_of(bytes) <= kMostBytes; }
 
-void SmallRequests::begin(std::optional<uint64_t> bytes) {
+void SmallRequests::begin(std::optional<uint64_t> bytes, bool other) {
   end();
-  if (!limit_.has_value() || (bytes.has_value() && !is_small(*bytes))) return;
-  certain_ = bytes.has_value();
-  if (certain_ || left() < kSegmentBytes) asked_ = certain_ ? block_of(*bytes) : largest_block();
+  if (!limit_.has_value()) return;
+  certain_ = bytes.has_value() && is_small(*bytes);
+  if (certain_) {
+    asked_ = block_of(*bytes);
+  } else if (left() < kSegmentBytes && (other || in_use() > in_use_with_room_)) {
+    asked_ = largest_block();
+  }
 }
 
 void SmallRequests::end() {
@@ -44,6 +49,7 @@ bool SmallRequests::relieve(const Pins& pins) {
   while (!released && passive_.recall(pins)) released = send_some_away(asked_, pins);
   served_ = std::any_of(freed_.begin(), freed_.end(), [&](const Range& range) { return range.bytes() >= asked_; });
   if (!released && !certain_) asked_ = 0;  // so it has to be a large one
+  if (released && !certain_) in_use_with_room_ = in_use();
   return released;
 }
 
@@ -89,6 +95,11 @@ uint64_t SmallRequests::left() const {
   const auto stats = c10::getDeviceAllocator(state_.device.type())->getDeviceStats(state_.device.index());
   const auto held = static_cast<uint64_t>(stats.reserved_bytes[kAllPools].current);
   return (*limit_ - std::min(*limit_, held)) / kSegmentBytes * kSegmentBytes;
+}
+
+uint64_t SmallRequests::in_use() const {
+  const auto stats = c10::getDeviceAllocator(state_.device.type())->getDeviceStats(state_.device.index());
+  return static_cast<uint64_t>(stats.active_bytes[kSmallPool].current);
 }
 
 uint64_t SmallRequests::largest_block() const {

@@ -25,9 +25,10 @@ class SmallRequests {
   // What the allocator may hold in all.
   void set_limit(std::optional<uint64_t> bytes) { limit_ = bytes; }
 
-  // The allocator has no block for a request: of so many bytes, or of a number that is not known, so that it may be a
-  // small one. Until `end` the others tell of it.
-  void begin(std::optional<uint64_t> bytes);
+  // The allocator has no block for a request: of so many bytes, as is supposed, or of a number that is not known. It
+  // may be a small one in either case, and is certainly none of so many bytes if it is an `other` one. Until `end` the
+  // others tell of it.
+  void begin(std::optional<uint64_t> bytes, bool other);
   void end();
   // Whether the request is known to be small.
   bool certain() const { return asked_ > 0 && certain_; }
@@ -44,6 +45,7 @@ class SmallRequests {
  private:
   uint64_t left() const;  // of the limit, in whole segments
   bool serves(const Way& way, const std::vector<Span>& spans) const;
+  uint64_t in_use() const;
   uint64_t largest_block() const;
   // Whether something has left.
   bool send_some_away(uint64_t bytes, const Pins& pins);
@@ -59,6 +61,7 @@ class SmallRequests {
   std::vector<Range> freed_ = {};  // by what has left for the request, by address: what lies beside each other is free
   bool served_ = false;
   bool certain_ = false;
+  uint64_t in_use_with_room_ = 0;  // by small requests, when others had left for one that may not have come
 };
 
 }  // namespace bayplan::swap

@@ -35,7 +35,7 @@ bool Store::move(c10::StorageImpl& storage, c10::Stream home, uintptr_t begin, u
   if (const auto told = leaving_observer.load()) told(storage);
   const CountedOnce counted(device, bytes);
   const c10::OptionalStreamGuard on(home);
-  const Returning returning;
+  const Returning returning(bytes);
   c10::DataPtr block = c10::GetAllocator(device.type())->allocate(bytes);
   const auto address = reinterpret_cast<uintptr_t>(block.get());
   if (address < begin || address + bytes > end) {

@@ -148,7 +148,7 @@ void Store::leave_to_allocator(c10::StorageImpl& storage) {
 
 c10::DataPtr Store::allocate(const Entry& entry) {
   const c10::OptionalStreamGuard on(entry.home);
-  const Returning returning;
+  const Returning returning(entry.bytes);
   displaced_bytes[entry.device] -= displaced(entry);
   try {
     return c10::GetAllocator(entry.device.type())->allocate(entry.bytes);

@@ -47,8 +47,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     until = time.monotonic() + given.seconds
     device = accelerator(given.device)
     shapes = (CUDA_SHAPES if given.device == "cuda" else SIM_SHAPES)[: 1 if given.few else None]
+    attention = torch.backends.cuda.cudnn_sdp_enabled(), torch.backends.cuda.mem_efficient_sdp_enabled()
     before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    filled = torch.utils.deterministic.fill_uninitialized_memory
     torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.utils.deterministic.fill_uninitialized_memory = False  # a kernel more for each `empty`, in nobody's training
+    for enable in (torch.backends.cuda.enable_cudnn_sdp, torch.backends.cuda.enable_mem_efficient_sdp):
+        enable(False)  # their gradients are not those of the run before; flash attention's are
     try:
         good = []
         for left in range(len(shapes), 0, -1):  # time that one shape leaves is the next ones', none's own is taken
@@ -57,6 +62,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             good.append(run_shape(given.out, device, shapes[-left], share, only_few=given.few))
     finally:  # whoever called this in his own process gets his setting back
         torch.use_deterministic_algorithms(before[0], warn_only=before[1])
+        torch.utils.deterministic.fill_uninitialized_memory = filled
+        torch.backends.cuda.enable_cudnn_sdp(attention[0])
+        torch.backends.cuda.enable_mem_efficient_sdp(attention[1])
     return 0 if all(good) else 1
 
 

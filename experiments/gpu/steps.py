@@ -1,7 +1,7 @@
 """The steps of `make gpu`: what each runs, how long it may take, and what it needs; standard library only."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,6 +13,17 @@ MARKS = ("mark.gpu", "ON_EACH")
 TEST_S = 60
 """Seconds for one test."""
 EXPANDABLE = "expandable_segments:True"
+LARGER = tuple(f"model.{name}" for name in ("width=1024", "heads=16", "context=512", "batch=16"))
+"""A model beside which 20-MiB segments and a matrix product's workspace are small."""
+ALLOCATOR = tuple(
+    ROOT / "tests" / name
+    for name in (
+        "csrc/sim/caching/test_rules.py",
+        "csrc/sim/caching/test_sequences.py",
+        "experiments/gpu/test_traces.py",
+    )
+)
+"""Tests that count every segment, so that they want a process in which nobody has had any."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +57,9 @@ def steps_on(device: str, places: Places) -> list[Step]:
     traces = (python, "-m", "experiments.gpu.traces", str(out / "traces.json"), "--device", device)
     expandable = {"PYTORCH_ALLOC_CONF": EXPANDABLE}
     compare = (f"device={device}", f"hardware.file={hardware}", "model=gpt", "steps=4", "plots=false")
+    compare += LARGER if device == "cuda" else ()
     solver = "solver=[greedy-swap,milp-swap]"
+    others = [path for path in marked_files() if path not in ALLOCATOR]
     return [
         Step("versions", (python, "-m", "experiments.gpu.versions"), 10),
         Step("wheels", (python, "-m", "experiments.gpu.wheels", "install", str(places.wheels), str(places.site)), 25),
@@ -58,7 +71,14 @@ def steps_on(device: str, places: Places) -> list[Step]:
             ours,
             result="probes.json",
         ),
-        Step("tests", _pytest(out), 110, (*ours, "pytest", "hypothesis"), result="tests.xml"),
+        Step("allocator", _pytest(ALLOCATOR), 15, (*ours, "pytest", "hypothesis")),
+        Step(
+            "tests",
+            _pytest(others, f"--junitxml={out / 'tests.xml'}"),
+            110,
+            (*ours, "pytest", "hypothesis"),
+            result="tests.xml",
+        ),
         Step(
             "calibrate",
             (python, "-m", "experiments.cli", "calibrate", "--device", device, "--out", hardware),
@@ -79,12 +99,23 @@ def steps_on(device: str, places: Places) -> list[Step]:
     ]
 
 
-def _pytest(out: Path) -> tuple[str, ...]:
-    """The tests marked gpu, from the files that have any."""
-    files = [str(path.relative_to(ROOT)) for path in marked_files()]
+def _pytest(paths: Sequence[Path], *more: str) -> tuple[str, ...]:
+    """The tests marked gpu of these files, each failure told at once."""
+    files = [str(path.relative_to(ROOT)) for path in paths]
     # The project's own options name plugins that such a machine may lack; a timeout counts where its plugin is.
-    plain = ("-o", "addopts=-ra --strict-markers", "-o", f"timeout={TEST_S}")
-    options = ("-q", "-p", "no:cacheprovider", "-m", "gpu", *plain, f"--junitxml={out / 'tests.xml'}")
+    plain = ("-o", "addopts=-ra --strict-markers", "-o", f"timeout={TEST_S}", "-o", "junit_logging=system-out")
+    options = (
+        "-q",
+        "--durations=25",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "experiments.gpu.told",
+        "-m",
+        "gpu",
+        *plain,
+        *more,
+    )
     return (sys.executable, "-m", "pytest", *options, *files)
 
 

@@ -6,13 +6,15 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING
 
+import msgspec
 import torch
 from torch import nn
 
 from runtime.blocks.saved import GRANULE_BYTES
-from runtime.device import memory_limit_bytes, sim_hardware
+from runtime.device import limited_memory, memory_limit_bytes, memory_stats, sim_hardware
 from runtime.layout.chunk import aligned
 from runtime.layout.foreach import is_portioned
 from runtime.layout.prediction import Members, copy_ns, layout_costs, narrowed
@@ -79,9 +81,25 @@ class Decided:
         return states + used * self.problem.chunk_bytes + activations + unused
 
 
+MEASURING_BYTES = 256 << 20
+"""What measuring a device may take of it: more than its caches hold, and little beside a model."""
+
+
 def hardware_of(device: torch.device) -> Hardware:
-    """What the device can do: of sim as it was set up, of others measured now."""
-    return sim_hardware() if device.type == "sim" else calibrate(device)
+    """What the device can do: of sim as it was set up, of others measured when it is first asked."""
+    return sim_hardware() if device.type == "sim" else _calibrated(device)
+
+
+@cache
+def _calibrated(device: torch.device) -> Hardware:
+    """Measured beside what is there; the device's peak counts anew then."""
+    room = memory_stats(device).reserved_bytes + MEASURING_BYTES
+    with limited_memory(device, min(room, memory_limit_bytes(device))):
+        found = calibrate(device)
+    torch.accelerator.empty_cache()
+    torch.accelerator.reset_peak_memory_stats(device)
+    whole = msgspec.structs.replace(found.devices[0], memory_bytes=memory_limit_bytes(device))
+    return msgspec.structs.replace(found, devices=(whole, *found.devices[1:]))
 
 
 def measure(
@@ -116,7 +134,11 @@ def _measured(
     buffers = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
     try:
         with _aside(model, dtype):
-            return profile_memory(model, step, device, name=type(model).__name__, on_demand=True)
+            name = type(model).__name__
+            profile = profile_memory(model, step, device, name=name, on_demand=True)
+            if device.type in ("sim", "cpu"):
+                return profile
+            return profile_memory(model, step, device, name=name, on_demand=True)  # kernels are loaded by now
     finally:
         torch.set_rng_state(host)
         module.set_rng_state(random, device)

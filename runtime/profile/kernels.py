@@ -12,13 +12,19 @@ from runtime.profile.samples import sample
 
 MOST_WALL_S = 0.1
 """Sizes stop growing when one call takes this long on the wall's clock: the simulated device really computes."""
+QUICK_WALL_S = 0.001
+"""A call that takes longer on the wall's clock is timed once."""
 REPEATS = 2
-"""Calls of a run, at the least."""
+"""Calls of a run, at the least,"""
+QUICK_REPEATS = 20
+"""and where a call costs the host next to nothing: a few would be lost in what disturbs it."""
 RUN_S = 0.02
 """What a run that counts takes at the least, unless that needs more than `MOST_REPEATS` calls."""
 MOST_REPEATS = 50
 GAIN = 1.02
 """A larger size is worth its time while it raises the rate by this factor."""
+STALE = 2
+"""Sizes in a row that raise it no more, after which none is tried."""
 
 
 class Work(NamedTuple):
@@ -29,20 +35,39 @@ class Work(NamedTuple):
 
 
 def rate_per_s(build: Callable[[int], Work], clock: CallClock, sizes: Sequence[int]) -> int:
-    """Work per second at the smallest size that keeps the device busy and beyond which the rate grows no more."""
-    best, call_s, work = 0.0, 0.0, build(sizes[0])
-    for number, size in enumerate(sizes):
+    """Work per second at the size of the best rate; sizes grow while the rate does, and twice beyond.
+
+    Sizes whose calls are shorter than the clock can tell say nothing, except where there are no others.
+    """
+    best, stale, chosen = 0.0, 0, None
+    for size in sizes:
         try:
-            work = work if number == 0 else build(size)
+            work = build(size)
         except torch.OutOfMemoryError:  # on a small device the size before has to do
             break
         wall_s = _wall_s(work.call)
-        seconds = clock.per_call_s(work.call, REPEATS, trials=1)
-        call_s, rate = max(wall_s, seconds), work.amount / seconds
-        if wall_s > MOST_WALL_S or (seconds >= clock.shortest_s and rate < GAIN * best):
+        if wall_s > MOST_WALL_S:  # the first call may load a library
+            wall_s = _wall_s(work.call)
+        too_long, slow = wall_s > MOST_WALL_S, wall_s > QUICK_WALL_S
+        seconds = clock.per_call_s(work.call, REPEATS, 1) if slow else clock.per_call_s(work.call, QUICK_REPEATS)
+        told = seconds >= clock.shortest_s
+        if told and work.amount / seconds < GAIN * best:
+            stale += 1
+        else:
+            stale = 0
+        if chosen is None or best == 0.0 or (told and work.amount / seconds > best):
+            chosen = _Chosen(work, max(wall_s, seconds))
+        best = max(best, work.amount / seconds) if told else best
+        if too_long or stale == (1 if slow else STALE):
             break
-        best = max(best, rate)
-    return max(round(work.amount / settled_s(clock, work.call, _repeats(call_s))), 1)
+    if chosen is None:
+        raise torch.OutOfMemoryError(f"not even size {sizes[0]} has room on the device")
+    return max(round(chosen.work.amount / settled_s(clock, chosen.work.call, _repeats(chosen.call_s))), 1)
+
+
+class _Chosen(NamedTuple):
+    work: Work
+    call_s: float
 
 
 def _wall_s(call: Callable[[], object]) -> float:

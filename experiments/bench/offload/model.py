@@ -56,5 +56,5 @@ class RaceShape:
 SIM_SHAPES = (RaceShape(),)
 CUDA_SHAPES = (
     RaceShape(layers=24, width=2048, heads=16, context=1024, batch=16),
-    RaceShape(layers=8, width=8192, heads=64, context=2048, batch=8),
+    RaceShape(layers=8, width=8192, heads=64, context=2048, batch=4),
 )

@@ -15,19 +15,23 @@ from experiments.bench.offload.planned import Plans
 from experiments.bench.offload.rivals import Around, nothing
 from experiments.bench.overlap import hidden_share, traced, traced_on_sim
 from runtime.device import CachingAllocator, SimDevice, accelerator, clock, memory_stats, reset_peak_memory, use_sim
+from runtime.recompute import RecomputeReport, plan
 from runtime.swap import session
 
 SETTLED, MEASURED = 14, 5
 """Steps until a session keeps a policy (m + n + 2 iterations, and some), and steps that are measured then."""
 WARMED = 3
 """Steps of other ways before those that are measured."""
+DECIDED = 4
+"""Steps until recomputation is planned: one is measured, the next begins with a decision, or the one after it."""
 
 
 @dataclass(frozen=True)
 class Way:
     """How a race's model spends less memory: blocks wrapped, a context around steps, a session, or a plan.
 
-    `share` is of the plain run's peak, for sessions and executed plans.
+    `share` is of the plain run's peak: of segments for sessions and executed plans, of bytes in use where `solver`
+    decides what is computed again (and, `joint`, what leaves), whose budgets count those.
     """
 
     name: str
@@ -35,6 +39,7 @@ class Way:
     around: Around = nothing
     kind: str = "plain"
     share: float | None = None
+    solver: str = ""
 
 
 @dataclass(frozen=True)
@@ -94,7 +99,7 @@ def run_way(track: Track, way: Way, plain: Ran | None) -> Ran:
             peak_bytes=stats.peak_bytes,
             reserved_bytes=stats.reserved_peak_bytes,
             retries=stats.retries,
-            error=f"{type(error).__name__}: {' '.join(str(error).split())[:300]}",
+            error=f"{type(error).__name__}: {' '.join(str(error).split())[:1500]}",
         )
 
 
@@ -130,7 +135,7 @@ class _Race:
         before = memory_stats(self._device).retries
         around = self._way.around(work.model)
         budget = int((self._way.share or 0) * (plain.reserved_bytes or 0)) if plain is not None else 0
-        said = ""
+        said, peak_bytes = "", None
         settled_from = self._track.settled if self._way.kind == "session" else self._track.warmed
         with ExitStack() as stack:
             step: Callable[[], torch.Tensor] = work.step
@@ -139,6 +144,12 @@ class _Race:
             if self._way.kind == "executed":
                 step, told = stack.enter_context(self._track.plans.executed(work, self._device, budget, self._kept))
                 settled_from, said = 1, told
+            if self._way.kind == "recomputed":
+                bytes_in_use = int((self._way.share or 0) * (plain.peak_bytes or 0)) if plain is not None else 0
+                limits = self._track.plans.limits
+                planned = plan(work.model, budget=bytes_in_use, solver=self._way.solver, limits=limits)
+                stack.enter_context(planned)
+                settled_from = DECIDED
             for _ in range(settled_from):
                 self._timed(step, around)
             settled_retries = memory_stats(self._device).retries
@@ -147,13 +158,16 @@ class _Race:
             if self._way.kind == "session":
                 report = running.report()
                 said = "; ".join([f"stage {report.stage}", *report.remarks])
+            if self._way.kind == "recomputed":
+                said = _said_of(planned.report())
+                peak_bytes = planned.report().peak_bytes
             stats = memory_stats(self._device)
             pinned = pinned_bytes(self._device, peak=True)
             hidden = self._hidden(step, around)
         return Ran(
             way=self._way.name,
             step_us=statistics.median(self._times[-self._track.measured :]),
-            peak_bytes=stats.peak_bytes,
+            peak_bytes=peak_bytes or stats.peak_bytes,
             reserved_bytes=stats.reserved_peak_bytes,
             pinned_bytes=pinned,
             retries=stats.retries - before,
@@ -185,3 +199,17 @@ class _Race:
 
         events = traced(once) if self._sim is None else traced_on_sim(once, self._sim)
         return hidden_share(events)
+
+
+def _said_of(report: RecomputeReport) -> str:
+    """What a planned run did, and how long the plan said that its passes take."""
+    told = (
+        f"{report.solver}, {report.status.value}, budget {report.budget_bytes}, predicted {report.predicted_peak_bytes}"
+    )
+    passes = (
+        ""
+        if report.predicted_pass_us is None
+        else f", passes {report.pass_us} us, predicted {report.predicted_pass_us}"
+    )
+    moved = f", {report.swapped_out} left, {report.out_bytes} bytes" if report.swapped_out else ""
+    return f"{told}{passes}{moved}, {report.on_demand} on demand, {report.ahead} ahead, {report.replanned} replanned"

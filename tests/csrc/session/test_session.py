@@ -224,8 +224,8 @@ def test_matching_by_index_without_the_guard_fails_where_operators_are_added(dev
     engine.stop()
 
 
-@ON_EACH
 def test_short_memory_is_answered_from_the_first_iteration_on(device: torch.device, engine: core.SwapSession) -> None:
+    """Of exact bytes: half of these are no segments that CUDA could do with."""
     plain = Loop(device, rows=2048)
     torch.accelerator.reset_peak_memory_stats()
     expected = [plain.step() for _ in range(3)]

@@ -142,3 +142,31 @@ def test_an_arena_grows_to_what_an_operator_needs_at_once() -> None:
         assert all(bool(tensor.cpu().eq(1).all()) for tensor in small)
         stats = memory_stats(device)
     assert stats.ooms == stats.retries == 0 and stats.reserved_peak_bytes <= 16 * MIB
+
+
+def test_what_was_expected_to_be_large_may_be_small() -> None:
+    """Some kernels ask for a workspace first, though not when they first run (seen on CUDA: matrix products).
+
+    The large request that such an operator made before would find room in the arena, so this is another one.
+    """
+    device = ready(expandable=False)
+    asks = [0]
+
+    def made(row: torch.Tensor) -> torch.Tensor:
+        held = [torch.empty(QUARTER // 4, device=device) for _ in range(asks[0])]
+        large = torch.empty(MIB, device=device).fill_(len(held))
+        return large
+
+    with torch.library._scoped_library("bayplan_small", "DEF") as library:
+        library.define("made(Tensor row) -> Tensor")
+        library.impl("made", made, "PrivateUse1")
+        operator = torch.ops.bayplan_small.made
+        row = numbers(64 * KIB, 7, device)
+        with session(24 * MIB, device=device, boundaries="given") as swapping:
+            assert operator(row).cpu().eq(0).all()  # 4 MiB: what it asks for is known from here on
+            small = [numbers(QUARTER, number, device) for number in range(60)]
+            assert swapping._engine.pool_bytes >= 4 * MIB and out_of(small) > 0
+            asks[0] = 12
+            assert operator(row).cpu().eq(12).all()
+            assert right(small)
+        assert memory_stats(device).ooms == 0

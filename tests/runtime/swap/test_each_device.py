@@ -23,7 +23,7 @@ from runtime.profile.machine import by_direction, hardware_of
 from runtime.swap import SwapExecutor, session
 from solvers.ir.solution import Limits
 from solvers.planner import planner
-from tests.accelerators import ON_EACH, ON_EACH_AT_LENGTH
+from tests.accelerators import ON_EACH, ON_EACH_AT_LENGTH, repeatable
 from tests.runtime.swap.training import Program, Ran, Trainer, run, steadily
 
 STEPS, SETTLED = 18, 14
@@ -33,10 +33,9 @@ ROOT = Path(__file__).resolve().parents[3]
 
 @pytest.fixture(autouse=True)
 def deterministic() -> Iterator[None]:
-    """Else two runs on CUDA need not agree; `make gpu` sets what cuBLAS wants for it before Python begins."""
-    torch.use_deterministic_algorithms(torch.cuda.is_available(), warn_only=True)
-    yield
-    torch.use_deterministic_algorithms(False)
+    """Else two runs on CUDA need not agree."""
+    with repeatable():
+        yield
 
 
 def shape_for(device: torch.device) -> GptShape:
@@ -305,7 +304,9 @@ import sys, torch
 from runtime.device import accelerator, memory_stats
 from tests.runtime.swap.test_each_device import STEADY, plain, within
 device = accelerator(sys.argv[1])
-torch.use_deterministic_algorithms(True, warn_only=True)
+from tests.accelerators import repeatable
+together = repeatable()
+together.__enter__()
 expected, peak = plain(STEADY, device)
 ran = within(STEADY, device, int(0.6 * peak))
 assert ran.equals(expected) and ran.report.counts.swapped_out > 0

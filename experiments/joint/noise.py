@@ -19,7 +19,7 @@ from experiments.command_line import run
 from experiments.hardware import read_hardware
 from experiments.recompute.models import MODELS, Size, Trainee
 from runtime.device import memory_stats, use_sim
-from runtime.recompute import RecomputeSession, plan
+from runtime.recompute import plan
 from runtime.recompute.joint import JointStep
 from solvers.ir.errors import InfeasibleBudget
 from solvers.ir.joint import JointPlan, JointProblem
@@ -96,8 +96,8 @@ def _step(trainee: Trainee, optimizer: torch.optim.Optimizer) -> None:
 
 def _passes(
     name: str, device: torch.device, budget: int, asked: _Asked, limits: Limits
-) -> Iterator[tuple[float, RecomputeSession]]:
-    """How long each planned pass of a training takes."""
+) -> Iterator[tuple[float, JointPlan]]:
+    """How long each planned pass of a training takes, and by which plan; nothing of the training is left."""
     torch.manual_seed(0)
     trainee = MODELS[name](SIZE, device)
     optimizer = torch.optim.AdamW(trainee.model.parameters(), lr=1e-3, foreach=False)
@@ -106,9 +106,9 @@ def _passes(
     for index in range(1 + PASSES):
         with session:
             _step(trainee, optimizer)
-        took = session.report().pass_us if index else None
-        if took is not None:
-            yield took, session
+        took, decided = (session.report().pass_us, session.solution) if index else (None, None)
+        if took is not None and decided is not None and decided.plan is not None:
+            yield took, decided.plan
 
 
 def peak_of(name: str) -> int:
@@ -124,15 +124,11 @@ def peak_of(name: str) -> int:
 
 def growth_of(name: str, technique: str, budget: int, seeds: int, limits: Limits) -> Growth:
     """Of one technique on one model."""
-    quiet, session = list(_passes(name, _device(), budget, _Asked(PLANNERS[technique]), limits))[-1]
-    assert session.solution is not None
-    known = session.solution.plan
+    quiet, known = list(_passes(name, _device(), budget, _Asked(PLANNERS[technique]), limits))[-1]
     fixed, mean, worst = _Asked(PLANNERS[technique], known), [], []
     for noise in LEVELS:
         took = [
-            us
-            for seed in range(1, 1 + seeds)
-            for us, _ in _passes(name, _device(noise, seed), budget, fixed, limits)
+            us for seed in range(1, 1 + seeds) for us, _ in _passes(name, _device(noise, seed), budget, fixed, limits)
         ]
         mean.append(sum(took) / len(took) / quiet - 1)
         worst.append(max(took) / quiet - 1)

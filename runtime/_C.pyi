@@ -528,6 +528,9 @@ def host_stats(device: torch.device | None = None) -> SwapHostStats:
     """Of a device, or sums over all: then peaks need not have been at one time."""
 
 def trim_host(device: torch.device | None = None) -> None: ...
+def reset_host_peak(device: torch.device | None = None) -> None:
+    """The most that is held counts from what is held now, as it does when a session begins."""
+
 def reserve_host(bytes: int, device: torch.device) -> None:
     """Page-lock one arena of so many bytes, unless one is free already; within the limit, as much as it allows."""
 

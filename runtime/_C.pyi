@@ -11,8 +11,11 @@ torch_version: str
 def operator_names() -> list[str]:
     """Names of all operators seen so far in this process; the index is the operator's id."""
 
-def start_light(capacity: int) -> None:
-    """Start recording operator ids on this thread and the autograd threads that work for it."""
+def start_light(capacity: int, inputs: bool = False) -> None:
+    """Start recording operator ids on this thread and the autograd threads that work for it.
+
+    With `inputs`, jagged tensors are told, and the operators inside counted, as all other observers do.
+    """
 
 def stop_light() -> list[int]:
     """End the light recording; the operators' ids in order."""
@@ -238,10 +241,21 @@ class SwapStep:
     def memory(self) -> list[tuple[float, int, int]]: ...
 
 class SwapTarget:
-    """A tensor that leaves when it is sighted so; `op` and `position` are for matching by index."""
+    """A tensor that leaves when it is sighted so; `op` and `position` are for matching by index.
+
+    Only where the forward pass has worked on `least_pass_bytes` by then.
+    """
 
     def __init__(
-        self, label: str, bytes: int, key: int, ordinal: int, op: int, position: int, result: bool = False
+        self,
+        label: str,
+        bytes: int,
+        key: int,
+        ordinal: int,
+        op: int,
+        position: int,
+        result: bool = False,
+        least_pass_bytes: int = 0,
     ) -> None: ...
 
 class SwapEvent:
@@ -274,6 +288,9 @@ class SwapSessionCounts:
     @property
     def refused(self) -> int:
         """Of these, those that could not leave."""
+    @property
+    def spared(self) -> int:
+        """Of these, those that the policy needs in larger iterations only."""
     @property
     def in_time(self) -> int:
         """Used when their planned swap-in was under way or done."""
@@ -326,7 +343,10 @@ class SwapSessionCounts:
     def in_bytes(self) -> int: ...
 
 class SwapSighting:
-    """A storage at an operator, as a later iteration can find it again; `storage` is the StorageImpl's address."""
+    """A storage at an operator, as a later iteration can find it again; `storage` is the StorageImpl's address.
+
+    `pass_bytes` are those that the forward pass had worked on by then, counted since the latest backward pass.
+    """
 
     @property
     def op(self) -> int: ...
@@ -340,6 +360,8 @@ class SwapSighting:
     def ordinal(self) -> int: ...
     @property
     def result(self) -> bool: ...
+    @property
+    def pass_bytes(self) -> int: ...
 
 class SwapIteration:
     """One iteration: operator ids and the phase of each (0 forward, 1 without gradients, 2 backward, 3 optimizer)."""
@@ -528,6 +550,9 @@ def host_stats(device: torch.device | None = None) -> SwapHostStats:
     """Of a device, or sums over all: then peaks need not have been at one time."""
 
 def trim_host(device: torch.device | None = None) -> None: ...
+def reset_host_peak(device: torch.device | None = None) -> None:
+    """The most that is held counts from what is held now, as it does when a session begins."""
+
 def reserve_host(bytes: int, device: torch.device) -> None:
     """Page-lock one arena of so many bytes, unless one is free already; within the limit, as much as it allows."""
 
@@ -621,10 +646,12 @@ class MemoryLog:
     """What a device's memory did while tapes that were told so recorded and replayed.
 
     `events`: the tape by number (-1: none), what happened, its index, the most bytes since the event before, and now.
+    `follow`: also tell when a tensor's storage is read by others, or gone; `index` is below 0, as it is no value's.
     """
 
     def __init__(self, device: torch.device) -> None: ...
     def mark(self, name: int) -> None: ...
+    def follow(self, tape: int, index: int, tensor: torch.Tensor) -> None: ...
     @property
     def events(self) -> list[tuple[int, int, int, int, int]]: ...
 
@@ -690,6 +717,8 @@ class Windows:
     def watch(self) -> None: ...
     def stop(self) -> None: ...
     def plan(self, windows: list[list[tuple[Tape, list[int]]]]) -> None: ...
+    def pause_after(self, operators: int, then: Callable[[], None]) -> None: ...
+    def end_pause(self) -> None: ...
     def open(self) -> int: ...
     @property
     def opened(self) -> int: ...

@@ -15,6 +15,18 @@ bool begins(const char* text, std::string_view prefix) { return std::strncmp(tex
 
 }  // namespace
 
+bool has_jagged(const at::RecordFunction& frame) {
+  constexpr c10::DispatchKeySet kJagged({c10::DispatchKey::Python, c10::DispatchKey::NestedTensor});
+  bool found = false;
+  for (const c10::IValue& value : frame.inputs()) {
+    for_each_tensor(value, [&](const at::Tensor& tensor) {
+      found = found || tensor.unsafeGetTensorImpl()->key_set().has_all(kJagged);
+    });
+    if (found) return true;
+  }
+  return false;
+}
+
 // Autograd's own frames surround every operator of the backward pass, also the sums of gradients between its nodes. A
 // range may end on another thread than it began on, so none is closed that is not open.
 bool FrameTracker::move_range(const at::RecordFunction& frame, int step) {
@@ -46,7 +58,7 @@ Frame FrameTracker::enter(const at::RecordFunction& frame) {
     return Frame::kTransparent;
   }
   const OperatorInfo* info = find_operator(frame);
-  if (info == nullptr || !info->counted) {
+  if (info == nullptr || !info->counted || has_jagged(frame)) {
     return Frame::kTransparent;
   }
   outermost_ = &frame;

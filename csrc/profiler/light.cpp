@@ -45,13 +45,14 @@ void on_end(const at::RecordFunction& frame, at::ObserverContext* /*context*/) {
 
 }  // namespace
 
-void start_light(size_t capacity) {
+void start_light(size_t capacity, bool inputs) {
   TORCH_CHECK(handle == at::INVALID_CALLBACK_HANDLE,
               "a light recording is already running in this process: stop it first");
   buffer.assign(capacity, 0);
   used = 0;
   ++session;
-  handle = at::addThreadLocalCallback(at::RecordFunctionCallback(on_start, on_end).scopes({at::RecordScope::FUNCTION}));
+  handle = at::addThreadLocalCallback(
+      at::RecordFunctionCallback(on_start, on_end).needsInputs(inputs).scopes({at::RecordScope::FUNCTION}));
 }
 
 std::vector<uint32_t> stop_light() {

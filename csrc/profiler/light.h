@@ -8,8 +8,9 @@
 
 namespace bayplan {
 
-// Starts recording on this thread, keeping at most `capacity` operators. One light recording at a time.
-void start_light(size_t capacity);
+// Starts recording on this thread, keeping at most `capacity` operators. One light recording at a time. With `inputs`,
+// which costs time, jagged tensors are told as all other observers do.
+void start_light(size_t capacity, bool inputs);
 
 // Ends it and returns the operator ids in order. Throws if more than `capacity` operators ran.
 std::vector<uint32_t> stop_light();

@@ -4,6 +4,8 @@
 // A *counted operator* is the outermost call on its thread, through PyTorch's dispatcher, of an operator that does work
 // (reads, writes or creates data). Frames that do none are transparent: they are not counted and what they call is.
 // `reshape` of a contiguous tensor therefore counts as nothing, and `reshape` of a transposed one as `aten::clone`.
+// Operators on jagged nested tensors are transparent, too, where the observer asked for inputs: these have no storage,
+// and Python takes the operators apart into such as work on what they hold.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -42,6 +44,9 @@ const OperatorInfo* find_operator(const at::RecordFunction& frame);
 
 // The operator with that full name ("aten::add.Tensor"), seen or not; null where no such operator is registered.
 const OperatorInfo* find_operator(const std::string& name);
+
+// Whether an argument is a nested tensor that Python takes apart (`torch.jagged`).
+bool has_jagged(const at::RecordFunction& frame);
 
 // Whether a frame of that name is a region of torch.compile, whose kernels never pass the dispatcher.
 bool is_compiled_region(const char* name);

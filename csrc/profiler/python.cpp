@@ -103,7 +103,7 @@ void bind_detailed(py::module_& module) {
 
 void bind_profiler(py::module_& module) {
   module.def("operator_names", &operator_names);
-  module.def("start_light", &start_light, py::arg("capacity"));
+  module.def("start_light", &start_light, py::arg("capacity"), py::arg("inputs") = false);
   module.def("stop_light", &stop_light);
   module.def("set_launch_meter", &set_meter, py::arg("meter"));
   bind_records(module);

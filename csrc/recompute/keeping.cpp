@@ -15,6 +15,7 @@ at::Tensor Tape::add_outside(Argument& argument, const at::Tensor& tensor, const
     outside_reads_.push_back({body->unsafe_storage().unsafeGetStorageImpl(), static_cast<NodeIndex>(nodes_.size()),
                               nodes_.open().tensors.size() - 1});
   }
+  if (log_ != nullptr && storage != nullptr) log_->read(*storage);
   if (storage == nullptr || !counted) return without_history(tensor);
   argument.geometry.set(tensor);
   argument.outside = *storage;

@@ -34,6 +34,16 @@ void MemoryLog::follow(int32_t tape, int32_t value, const c10::Storage& storage)
   followed_.push_back({tape, value, storage.getWeakStorageImpl()});
 }
 
+void MemoryLog::read(const c10::Storage& storage) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (events_.empty()) return;
+  const int64_t now = events_.back().bytes;
+  for (const Followed& one : followed_) {
+    if (one.storage._unsafe_get_target() != storage.unsafeGetStorageImpl()) continue;
+    events_.push_back({one.tape, Happened::kRead, one.value, now, now});
+  }
+}
+
 std::vector<MemoryEvent> MemoryLog::events() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   return events_;

@@ -12,7 +12,10 @@
 
 namespace bayplan::recompute {
 
-// `index` is a node (kNode to kRan), a value (kSave to kDied), or what the caller says (kWait, kMark).
+// `index` is a node (kNode to kRan), a value (kSave to kDied, kRead), or what the caller says (kWait, kMark); of kElse
+// 0 where the operator begins, and 1 where it ends. A value below 0 is none of the tape's, but what its region was
+// given
+// (`follow`).
 enum class Happened : uint8_t {
   kNode,    // an operator of the region begins
   kMade,    // ... and has made its values
@@ -27,6 +30,7 @@ enum class Happened : uint8_t {
   kWait,    // the program waits for a collective
   kMark,    // a moment that the walk names
   kElse,    // an operator outside of all regions begins or ends
+  kRead,    // the operator that began last reads the value's first storage, and is not of the value's region
 };
 
 struct MemoryEvent {
@@ -46,8 +50,10 @@ class MemoryLog {
   // A number for a further tape.
   int32_t add_tape();
   void note(int32_t tape, Happened what, int32_t index);
-  // From now on the death of the value's storage is an event.
+  // From now on the death of the value's storage is an event, and so is who reads it outside of its region.
   void follow(int32_t tape, int32_t value, const c10::Storage& storage);
+  // An operator of another region, or of none, reads the storage.
+  void read(const c10::Storage& storage);
   std::vector<MemoryEvent> events() const;
 
  private:

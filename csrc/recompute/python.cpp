@@ -336,6 +336,12 @@ void bind_memory(py::module_& module) {
       .def(
           "mark", [](MemoryLog& log, int32_t name) { log.note(MemoryLog::kNobody, Happened::kMark, name); },
           py::arg("name"))
+      .def(
+          "follow",
+          [](MemoryLog& log, int32_t tape, int32_t index, const at::Tensor& tensor) {
+            log.follow(tape, index, tensor.storage());
+          },
+          py::arg("tape"), py::arg("index"), py::arg("tensor"))
       .def_property_readonly("events", [](const MemoryLog& log) {
         using Told = std::tuple<int32_t, uint8_t, int32_t, int64_t, int64_t>;
         std::vector<Told> all;
@@ -363,6 +369,8 @@ void bind_recompute(py::module_& module) {
       .def("watch", &Windows::watch)
       .def("stop", &Windows::stop)
       .def("plan", &Windows::plan, py::arg("windows"))
+      .def("pause_after", &Windows::pause_after, py::arg("operators"), py::arg("then"))
+      .def("end_pause", &Windows::end_pause)
       .def("open", &Windows::open)
       .def_property_readonly("opened", &Windows::opened);
   module.def("begin_wait", &Windows::begin_wait_on, py::arg("device"));

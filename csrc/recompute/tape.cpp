@@ -235,7 +235,12 @@ std::vector<std::optional<c10::Storage>> Tape::held(NodeIndex node) const {
   TORCH_CHECK_INDEX(node >= 0 && static_cast<size_t>(node) < nodes_.size(), "node ", node, " of a tape of ",
                     nodes_.size(), " nodes: give one of them");
   std::vector<std::optional<c10::Storage>> found;
-  for (const Made& made : nodes_[node].made) found.push_back(values_[made.value].present);
+  for (const Made& made : nodes_[node].made) {
+    const Value& value = values_[made.value];
+    found.push_back(value.present);
+    if (value.present.has_value() || !value.latest) continue;
+    if (const auto others = value.storage.lock()) found.back() = c10::Storage(others);
+  }
   return found;
 }
 

@@ -146,7 +146,8 @@ class Tape : public std::enable_shared_from_this<Tape> {
   // Lets go of what these nodes made, where they can run again; who needs it runs them again.
   void drop(const std::vector<NodeIndex>& nodes);
   int64_t present_bytes() const;
-  // The storages that the tape holds of what the node made, in the order of `Node::made`.
+  // The storages that there are of what the node made, in the order of `Node::made`: what the tape holds, else the
+  // first one for as long as somebody else does.
   std::vector<std::optional<c10::Storage>> held(NodeIndex node) const;
 
  private:

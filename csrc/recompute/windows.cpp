@@ -7,6 +7,9 @@
 #include <chrono>
 #include <mutex>
 
+#include "follow/demand.h"
+#include "profiler/operators.h"
+#include "profiler/storages.h"
 #include "recompute/recorder.h"
 
 namespace bayplan::recompute {
@@ -18,7 +21,8 @@ std::vector<std::shared_ptr<Windows>>& watchers() {
   return *all;
 }
 at::CallbackHandle handle = at::INVALID_CALLBACK_HANDLE;
-std::atomic<int> logging{0};  // windows that are told memory: only in a measured step does an operator pay for it
+// Windows that are told memory, or pause between operators: only then does an operator outside of regions pay for it.
+std::atomic<int> looking{0};
 
 std::shared_ptr<Windows> windows_of(c10::Device device) {
   const std::lock_guard<std::mutex> lock(watching);
@@ -42,19 +46,24 @@ struct OpenWindow final : at::ObserverContext {
   std::shared_ptr<Windows> windows, told;  // null: none
 };
 
-// The windows that are told memory, where an operator on their device runs outside of regions: what the program lets
-// go of is seen when it does.
+// The windows that look, where an operator on their device runs outside of regions: what the program lets go of is seen
+// when it does.
 std::shared_ptr<Windows> told_of(const at::RecordFunction& frame) {
-  if (logging.load(std::memory_order_relaxed) == 0 || NotRecording::on() || recording_tape() != nullptr) return nullptr;
-  if (frame.inputs().empty() || !frame.inputs()[0].isTensor()) return nullptr;
-  const at::Tensor& first = frame.inputs()[0].toTensor();
-  return first.defined() ? windows_of(first.device()) : nullptr;
+  if (looking.load(std::memory_order_relaxed) == 0 || NotRecording::on() || recording_tape() != nullptr) return nullptr;
+  std::shared_ptr<Windows> told;
+  for (const c10::IValue& value : frame.inputs()) {
+    for_each_tensor(value, [&](const at::Tensor& tensor) {
+      if (told == nullptr && !tensor.is_cpu()) told = windows_of(tensor.device());
+    });
+    if (told != nullptr) break;
+  }
+  return told;
 }
 
 std::unique_ptr<at::ObserverContext> on_begin_of_window(const at::RecordFunction& frame) {
   auto open = std::make_unique<OpenWindow>();
   open->told = told_of(frame);
-  if (open->told != nullptr) open->told->note_operator();
+  if (open->told != nullptr) open->told->begin_operator(frame);
   open->windows = windows_of(frame);
   if (open->windows == nullptr) return open->told == nullptr ? nullptr : std::move(open);
   const pybind11::gil_scoped_acquire held;
@@ -65,7 +74,7 @@ std::unique_ptr<at::ObserverContext> on_begin_of_window(const at::RecordFunction
 void on_end_of_window(const at::RecordFunction& /*frame*/, at::ObserverContext* context) {
   if (context == nullptr) return;
   const auto* open = static_cast<OpenWindow*>(context);
-  if (open->told != nullptr) open->told->note_operator();
+  if (open->told != nullptr) open->told->end_operator();
   if (open->windows == nullptr) return;
   const pybind11::gil_scoped_acquire held;
   open->windows->end_wait();
@@ -105,6 +114,8 @@ void Windows::stop() {
   if (self == watchers().end()) return;
   watchers().erase(self);
   windows_.clear();
+  if (pausing_.exchange(false)) --looking;
+  in_pause_ = nullptr;
   if (!watchers().empty()) return;
   at::removeCallback(handle);
   handle = at::INVALID_CALLBACK_HANDLE;
@@ -143,16 +154,54 @@ void Windows::end_wait() {
 }
 
 Windows::~Windows() {
-  if (log_ != nullptr) --logging;
+  if (log_ != nullptr) --looking;
+  if (pausing_) --looking;
 }
 
 void Windows::tell(std::shared_ptr<MemoryLog> log) {
-  if (log_ == nullptr) ++logging;
+  if (log_ == nullptr) ++looking;
   log_ = std::move(log);
 }
 
-void Windows::note_operator() {
-  if (log_ != nullptr) log_->note(MemoryLog::kNobody, Happened::kElse, 0);
+void Windows::begin_operator(const at::RecordFunction& frame) {
+  if (log_ != nullptr) {
+    log_->note(MemoryLog::kNobody, Happened::kElse, 0);
+    note_reads(frame);
+  }
+  if (!pausing_.load(std::memory_order_relaxed)) return;
+  const pybind11::gil_scoped_acquire held;
+  if (pausing_ && --before_pause_ < 0) end_pause();
+}
+
+void Windows::end_operator() {
+  if (log_ != nullptr) log_->note(MemoryLog::kNobody, Happened::kElse, 1);
+}
+
+void Windows::pause_after(int64_t operators, std::function<void()> then) {
+  end_pause();
+  ++looking;
+  pausing_ = true;
+  before_pause_ = operators;
+  in_pause_ = std::move(then);
+}
+
+void Windows::end_pause() {
+  if (!pausing_.exchange(false)) return;
+  --looking;
+  const std::function<void()> then = std::exchange(in_pause_, nullptr);
+  const NotRecording quiet;
+  then();
+}
+
+// Of operators that touch data: those are whom the swap engine's guard brings a storage back for.
+void Windows::note_reads(const at::RecordFunction& frame) {
+  const OperatorInfo* info = find_operator(frame);
+  if (info == nullptr || !swap::touches_data(*info)) return;
+  for (const c10::IValue& value : frame.inputs()) {
+    for_each_tensor(value, [&](const at::Tensor& tensor) {
+      if (const c10::Storage* storage = storage_on(device_, tensor)) log_->read(*storage);
+    });
+  }
 }
 
 int64_t Windows::open() {

@@ -2,10 +2,13 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <ATen/record_function.h>
 #include <c10/core/Stream.h>
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -34,7 +37,12 @@ class Windows : public std::enable_shared_from_this<Windows> {
   // Replaces what is planned for the windows to come.
   void plan(std::vector<Work> windows);
   // An operator on the device begins or ends, outside of regions.
-  void note_operator();
+  void begin_operator(const at::RecordFunction& frame);
+  void end_operator();
+  // Once so many operators outside of regions have begun, `then` is called before the next one; at most once.
+  void pause_after(int64_t operators, std::function<void()> then);
+  // Calls what still waits for its operators.
+  void end_pause();
   // A window opens: runs what stands first. Returns how many nodes ran.
   int64_t open();
   int64_t opened() const { return opened_; }
@@ -55,6 +63,8 @@ class Windows : public std::enable_shared_from_this<Windows> {
   static void end_wait_on(c10::Device device);
 
  private:
+  void note_reads(const at::RecordFunction& frame);
+
   const c10::Device device_;
   const bool timed_;
   std::vector<std::pair<uint32_t, uint32_t>> waits_;
@@ -65,6 +75,10 @@ class Windows : public std::enable_shared_from_this<Windows> {
   int64_t opened_ = 0;
   std::optional<c10::Stream> stream_;  // on which the program computes: others' waits stall nothing
   bool waiting_ = false;
+  std::atomic<bool> pausing_{false};
+  // Under Python's lock.
+  int64_t before_pause_ = 0;
+  std::function<void()> in_pause_;
 };
 
 }  // namespace bayplan::recompute

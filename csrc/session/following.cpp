@@ -156,6 +156,8 @@ void Session::on_operator(const at::RecordFunction& frame, const OperatorInfo& i
   running.phase = phase();
   const Anchor anchor = next_anchor(info.id);
   Iteration& iteration = state_.iteration;
+  const bool after_backward = !iteration.phases.empty() && iteration.phases.back() == Phase::kBackward;
+  if (after_backward && running.phase == Phase::kForward) iteration.pass_bytes = 0;
   iteration.operators.push_back(info.id);
   iteration.phases.push_back(running.phase);
   iteration.backward = iteration.backward || running.phase == Phase::kBackward;

@@ -33,12 +33,14 @@ struct Sighting {
   uintptr_t storage;  // address of its StorageImpl
   uint64_t key;
   uint32_t ordinal;
-  bool result;  // no operator has used it yet in this iteration
+  bool result;          // no operator has used it yet in this iteration
+  uint64_t pass_bytes;  // the iteration's by then
 };
 
 struct SessionCounts {
   uint64_t matched = 0;        // targets that were sighted
   uint64_t refused = 0;        // of these, that could not leave
+  uint64_t spared = 0;         // of these, that the policy needs in larger iterations only
   uint64_t kept = 0;           // planned swap-ins of what had not been released, as nobody needed its memory
   uint64_t in_time = 0;        // used when their planned swap-in was on its way or done
   uint64_t postponed = 0;      // planned swap-ins that found no memory
@@ -71,6 +73,7 @@ struct Iteration {
   uint64_t host_peak_bytes = 0;
   bool backward = false;
   uint64_t forward_bytes = 0;  // of what each operator of the forward pass uses, summed; older storages excepted
+  uint64_t pass_bytes = 0;     // the same since the latest backward pass, where there are several
   IterationClock clock;
 };
 

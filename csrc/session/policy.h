@@ -30,6 +30,9 @@ struct Target {
   uint32_t op;        // by index: the operator,
   uint32_t position;  // and the index of the sighting there
   bool result;        // sighted as a result, before any operator used it
+  // It leaves where the forward pass has worked on so many bytes by then (`Iteration::pass_bytes`): in smaller
+  // iterations what is needed leaves without it.
+  uint64_t least_pass_bytes = 0;
 };
 
 // A place in the iteration: the `ordinal`-th operator of that phase and id, or, by index, the `op`-th of all.

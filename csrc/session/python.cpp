@@ -14,11 +14,12 @@ namespace {
 
 void bind_policy(py::module_& module) {
   py::class_<Target>(module, "SwapTarget")
-      .def(
-          py::init([](std::string label, uint64_t bytes, uint64_t key, uint32_t ordinal, uint32_t op, uint32_t position,
-                      bool result) { return Target{std::move(label), bytes, key, ordinal, op, position, result}; }),
-          py::arg("label"), py::arg("bytes"), py::arg("key"), py::arg("ordinal"), py::arg("op"), py::arg("position"),
-          py::arg("result") = false);
+      .def(py::init([](std::string label, uint64_t bytes, uint64_t key, uint32_t ordinal, uint32_t op,
+                       uint32_t position, bool result, uint64_t least_pass_bytes) {
+             return Target{std::move(label), bytes, key, ordinal, op, position, result, least_pass_bytes};
+           }),
+           py::arg("label"), py::arg("bytes"), py::arg("key"), py::arg("ordinal"), py::arg("op"), py::arg("position"),
+           py::arg("result") = false, py::arg("least_pass_bytes") = 0);
   py::class_<Event>(module, "SwapEvent")
       .def(py::init([](unsigned phase, uint32_t id, uint32_t ordinal, uint32_t op, ActionKind kind,
                        std::vector<uint32_t> targets) {
@@ -40,6 +41,7 @@ void bind_counts(py::module_& module) {
   py::class_<SessionCounts> counts(module, "SwapSessionCounts");
   counts.def_readonly("matched", &SessionCounts::matched)
       .def_readonly("refused", &SessionCounts::refused)
+      .def_readonly("spared", &SessionCounts::spared)
       .def_readonly("postponed", &SessionCounts::postponed)
       .def_readonly("missed_events", &SessionCounts::missed_events)
       .def_readonly("passive", &SessionCounts::passive)
@@ -91,7 +93,8 @@ void bind_iteration(py::module_& module) {
       .def_readonly("storage", &Sighting::storage)
       .def_readonly("key", &Sighting::key)
       .def_readonly("ordinal", &Sighting::ordinal)
-      .def_readonly("result", &Sighting::result);
+      .def_readonly("result", &Sighting::result)
+      .def_readonly("pass_bytes", &Sighting::pass_bytes);
   py::class_<Iteration>(module, "SwapIteration")
       .def_readonly("operators", &Iteration::operators)
       .def_property_readonly("phases", &phases_of)

@@ -54,7 +54,10 @@ void Sightings::see_argument(const at::Tensor& tensor, bool written) {
   if (std::exchange(tracked.last_use, state_.now) == state_.now) return;
   const Phase phase = state_.running.phase;
   const OperatorInfo& info = *state_.running.info;
-  if (phase == Phase::kForward && !tracked.resident) state_.iteration.forward_bytes += storage->nbytes();
+  if (phase == Phase::kForward && !tracked.resident) {
+    state_.iteration.forward_bytes += storage->nbytes();
+    state_.iteration.pass_bytes += storage->nbytes();
+  }
   Features& features = features_in(phase, tracked);
   // DDP's buckets: first used when the backward pass fills them. Its reducer compares their addresses in C++.
   if (written && phase == Phase::kBackward && features.uses == 0 && !tracked.resident && fills(info)) {
@@ -89,7 +92,8 @@ void Sightings::note(const c10::Storage& storage, uint64_t key, bool result) {
   const uint32_t position = position_++;
   if (recording_) {
     const auto address = reinterpret_cast<uintptr_t>(storage.unsafeGetStorageImpl());
-    state_.iteration.sightings.push_back({op, position, address, key, seen_[key]++, result});
+    state_.iteration.sightings.push_back(
+        {op, position, address, key, seen_[key]++, result, state_.iteration.pass_bytes});
   }
   if (transfers_.has_policy()) transfers_.sighted(storage, key, op, position);
 }

@@ -42,6 +42,11 @@ void Transfers::sighted(const c10::Storage& storage, uint64_t key, uint32_t op, 
   const std::optional<uint32_t> target = finder_->target(key, op, position);
   if (!target.has_value()) return;
   ++state_.counts.matched;
+  if (state_.iteration.pass_bytes < finder_->policy().targets[*target].least_pass_bytes) {
+    ++state_.counts.spared;
+    flights_[*target].spared = true;
+    return;
+  }
   leaving_now_.emplace_back(*target, StoragePtr::reclaim_copy(storage.unsafeGetStorageImpl()));
 }
 
@@ -74,6 +79,7 @@ void Transfers::release_block(c10::StorageImpl& storage) {
 
 void Transfers::release(const std::vector<uint32_t>& targets) {
   for (const uint32_t target : targets) {
+    if (flights_[target].spared) continue;
     const auto storage = flying(target, Place::kLeaving);
     if (storage == nullptr) {
       if (state_.options.record_stream != RecordStream::kTorch) ++state_.counts.missed_events;
@@ -124,7 +130,7 @@ void Transfers::swap_in(const std::vector<uint32_t>& targets) {
       ++state_.counts.kept;
     } else if (auto storage = flying(target, Place::kAway)) {
       if (auto incoming = allocate(std::move(storage))) arrivals.push_back(std::move(*incoming));
-    } else {
+    } else if (!flights_[target].spared) {
       ++state_.counts.missed_events;
     }
   }
@@ -208,7 +214,7 @@ void Transfers::swap_out(uint32_t target, const StoragePtr& storage) {
     return;
   }
   const EventPtr copied_out = Store::entry_of(*storage)->copied_out;
-  flights_[target] = {WeakStorage(storage), copied_out};
+  flights_[target] = {WeakStorage(storage), copied_out, false};
   if (state_.options.record_stream == RecordStream::kTorch) {
     state_.store.leave_to_allocator(*storage);
   } else {

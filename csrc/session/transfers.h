@@ -57,6 +57,7 @@ class Transfers {
   struct Flight {  // of a target, in this iteration
     std::optional<WeakStorage> storage;
     EventPtr copied_out;
+    bool spared = false;  // the iteration is too small for it to leave
   };
   struct Leaving {  // a storage whose block is not released yet, in the order of the copies
     WeakStorage storage;

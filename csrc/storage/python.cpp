@@ -96,6 +96,10 @@ void bind_host(py::module_& module) {
                with_host(device, [](HostPool& host) { host.trim(); });
              }),
              of_all);
+  module.def("reset_host_peak", wrap_pybind_function_no_gil([](const OptionalDevice& device) {
+               with_host(device, [](HostPool& host) { host.reset_peak(); });
+             }),
+             of_all);
   module.def("reserve_host", wrap_pybind_function_no_gil([](uint64_t bytes, c10::Device device) {
                with_host(device, [&](HostPool& host) { host.reserve(bytes, device.type()); });
              }));

@@ -41,7 +41,7 @@ def command(problem: Path, plan: Path, strict: bool, as_json: bool, **counter: A
     require_one_stdin(problem, plan)
     asked, sha256 = read_problem_at(problem)
     raw = raw_at(plan)
-    if is_policy(raw):
+    if is_policy(raw, plan):
         return check_policy(asked, raw, plan, Counter.of(counter), as_json)
     Counter.refuse(counter)
     answer = plan_from_raw(raw, place_of(plan))

@@ -13,12 +13,13 @@ from experiments.commands.show import Figures, print_figures, show_share, show_u
 from experiments.commands.streams import destination, place_of, print_json, write_at
 from experiments.printable import printable
 from solvers.ir.amounts import show_bytes
-from solvers.ir.codec import document_from_raw, plan_file, plan_to_raw, problem_sha256
+from solvers.ir.codec import PLAN_FORMAT, document_from_raw, plan_file, plan_to_raw, problem_sha256
 from solvers.ir.errors import InvalidInput
 from solvers.ir.joint import JointPlan, JointProblem
 from solvers.ir.names import unknown
 from solvers.ir.policy import Policy
 from solvers.ir.problem import Problem
+from solvers.ir.sentences import quoted
 from solvers.ir.solution import Limits, Solution
 
 if TYPE_CHECKING:
@@ -74,9 +75,20 @@ class Counter:
                 raise InvalidInput(f"{option} is for policies of other planners, but PLAN is a plan: leave it out")
 
 
-def is_policy(raw: Any) -> bool:
-    """Whether a file's values are a policy's."""
-    return isinstance(raw, dict) and raw.get("format") == Policy.FORMAT
+def is_policy(raw: Any, place: Path) -> bool:
+    """Whether a file's values are a policy's; raises `InvalidInput` where they are neither that nor a plan's."""
+    if not isinstance(raw, dict):
+        raise InvalidInput(
+            f"{place_of(place)} holds {type(raw).__name__}, not a JSON object: a {PLAN_FORMAT} or {Policy.FORMAT} file "
+            "starts with {"
+        )
+    found = raw.get("format")
+    if found not in (PLAN_FORMAT, Policy.FORMAT):
+        raise InvalidInput(
+            f"{place_of(place)} has format {quoted(found)}, but {PLAN_FORMAT!r} is expected here, or {Policy.FORMAT!r} "
+            "for another planner's policy: give such a file"
+        )
+    return bool(found == Policy.FORMAT)
 
 
 def line(violation: str) -> str:

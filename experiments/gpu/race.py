@@ -8,7 +8,8 @@ import json
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from experiments.bench.offload.figures import figure_of
 from experiments.bench.offload.model import CUDA_SHAPES, SIM_SHAPES, RaceShape
 from experiments.bench.offload.planned import Plans
 from experiments.bench.offload.race import race
-from experiments.bench.offload.run import Ran
+from experiments.bench.offload.run import Ran, Way
 from experiments.bench.offload.ways import few, ways
 from experiments.commands.outputs import writable
 from experiments.gpu.steps import EXPANDABLE
@@ -41,31 +42,69 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("out", type=Path)
     parser.add_argument("--device", choices=("cuda", "sim"), default="cuda")
     parser.add_argument("--few", action="store_true", help="the plain run, and ours at the middle budget")
+    parser.add_argument("--shape", help="only this one, such as '24 x 2048'")
+    parser.add_argument("--way", action="append", default=[], help="beside the plain run only this one; repeatable")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="no way is begun after that")
     given = parser.parse_args(arguments)
     writable(given.out, "OUT")
     until = time.monotonic() + given.seconds
     device = accelerator(given.device)
-    shapes = (CUDA_SHAPES if given.device == "cuda" else SIM_SHAPES)[: 1 if given.few else None]
-    attention = torch.backends.cuda.cudnn_sdp_enabled(), torch.backends.cuda.mem_efficient_sdp_enabled()
-    before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
-    filled = torch.utils.deterministic.fill_uninitialized_memory
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    torch.utils.deterministic.fill_uninitialized_memory = False  # a kernel more for each `empty`, in nobody's training
-    for enable in (torch.backends.cuda.enable_cudnn_sdp, torch.backends.cuda.enable_mem_efficient_sdp):
-        enable(False)  # their gradients are not those of the run before; flash attention's are
-    try:
+    racing = _racing(given.way, only_few=given.few)
+    shapes = _shapes(given.device, given.shape)[: 1 if given.few else None]
+    with repeatable(device):
         good = []
         for left in range(len(shapes), 0, -1):  # time that one shape leaves is the next ones', none's own is taken
             now = time.monotonic()
             share = now + (until - now) / left
-            good.append(run_shape(given.out, device, shapes[-left], share, only_few=given.few))
-    finally:  # whoever called this in his own process gets his setting back
-        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
-        torch.utils.deterministic.fill_uninitialized_memory = filled
-        torch.backends.cuda.enable_cudnn_sdp(attention[0])
-        torch.backends.cuda.enable_mem_efficient_sdp(attention[1])
+            good.append(run_shape(given.out, device, shapes[-left], share, racing))
     return 0 if all(good) else 1
+
+
+def _racing(names: Sequence[str], *, only_few: bool) -> list[Way]:
+    """The plain run and those that are asked for, in their order; raises `InvalidInput` for a name of none."""
+    known = {way.name: way for way in ways()}
+    for name in names:
+        if name not in known:
+            raise InvalidInput(f"--way {name!r} is no way to race: choose of {', '.join(known)}")
+    if names:
+        return [ways()[0], *(known[name] for name in dict.fromkeys(names) if name != ways()[0].name)]
+    return few() if only_few else ways()
+
+
+def _shapes(device: str, name: str | None) -> tuple[RaceShape, ...]:
+    """All of a device's, or the one of that name; raises `InvalidInput` where it has none such."""
+    shapes = CUDA_SHAPES if device == "cuda" else SIM_SHAPES
+    found = tuple(shape for shape in shapes if name in (None, shape.name))
+    if not found:
+        raise InvalidInput(
+            f"--shape {name!r} is not raced on {device}: choose of {', '.join(one.name for one in shapes)}"
+        )
+    return found
+
+
+@contextmanager
+def repeatable(device: torch.device) -> Iterator[None]:
+    """Kernels whose results are those of the run before, as far as there are; afterwards all is as it was.
+
+    Of attention's kernels only flash attention's backward pass has such a way, and takes it where a kernel that has
+    none raises, rather than warns: where the model has one, the race goes on with warnings.
+    """
+    cuda, module = torch.backends.cuda, torch.utils.deterministic
+    strict = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    with ExitStack() as stack:
+        stack.callback(torch.use_deterministic_algorithms, strict[0], warn_only=strict[1])
+        for name in ("cudnn_sdp", "mem_efficient_sdp"):
+            stack.callback(getattr(cuda, f"enable_{name}"), getattr(cuda, f"{name}_enabled")())
+            getattr(cuda, f"enable_{name}")(False)
+        stack.callback(setattr, module, "fill_uninitialized_memory", getattr(module, "fill_uninitialized_memory"))  # noqa: B009
+        setattr(module, "fill_uninitialized_memory", False)  # noqa: B010 - a kernel more for each `empty`, else nobody's
+        torch.use_deterministic_algorithms(True)
+        try:
+            RaceShape(layers=1, width=64, heads=1, context=64, batch=1).build(device).step()
+        except RuntimeError as error:
+            print(f"some kernels have no deterministic way: {str(error).partition(chr(10))[0]}", flush=True)
+            torch.use_deterministic_algorithms(True, warn_only=True)
+        yield
 
 
 def _known(out: Path) -> list[dict[str, Any]]:
@@ -82,7 +121,7 @@ def _known(out: Path) -> list[dict[str, Any]]:
     return races
 
 
-def run_shape(out: Path, device: torch.device, shape: RaceShape, until: float, *, only_few: bool = False) -> bool:
+def run_shape(out: Path, device: torch.device, shape: RaceShape, until: float, racing: Sequence[Way]) -> bool:
     """One race, added to the file; whether the plain run trained and all that trained computed the same."""
     known = _known(out)
     rows: list[Ran] = []
@@ -101,9 +140,7 @@ def run_shape(out: Path, device: torch.device, shape: RaceShape, until: float, *
         out.write_text(json.dumps({"format": FORMAT, "races": [*known, told]}, indent=1) + "\n", encoding="utf-8")
         print("  ".join(line(figure_of(row, rows[0], f"{shape.name}, {row.way}", device.type))), flush=True)
 
-    race(
-        device.type, shape, few() if only_few else ways(), Plans(limits=Limits(time_s=SOLVING_S)), tell, until, segments
-    )
+    race(device.type, shape, racing, Plans(limits=Limits(time_s=SOLVING_S)), tell, until, segments)
     return rows[0].error is None and all(row.equals(rows[0]) for row in rows if row.error is None)
 
 

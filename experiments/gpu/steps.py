@@ -56,8 +56,8 @@ def steps_on(device: str, places: Places) -> list[Step]:
     race = (python, "-m", "experiments.gpu.race", str(out / "race.json"), "--device", device, "--seconds")
     traces = (python, "-m", "experiments.gpu.traces", str(out / "traces.json"), "--device", device)
     expandable = {"PYTORCH_ALLOC_CONF": EXPANDABLE}
-    compare = (f"device={device}", f"hardware.file={hardware}", "model=gpt", "steps=4", "plots=false")
-    compare += LARGER if device == "cuda" else ()
+    larger = LARGER if device == "cuda" else ()
+    compare = (f"device={device}", f"hardware.file={hardware}", "model=gpt", *larger, "steps=4", "plots=false")
     solver = "solver=[greedy-swap,milp-swap]"
     others = [path for path in marked_files() if path not in ALLOCATOR]
     return [
@@ -75,7 +75,7 @@ def steps_on(device: str, places: Places) -> list[Step]:
         Step(
             "tests",
             _pytest(others, f"--junitxml={out / 'tests.xml'}"),
-            110,
+            95,
             (*ours, "pytest", "hypothesis"),
             result="tests.xml",
         ),

@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from runtime.recompute.calls import Call
 from runtime.recompute.footprint import Footprint
 from runtime.recompute.layer import Layer, node_times
-from runtime.recompute.session import Call, Walk
+from runtime.recompute.session import Walk
 
 
 @dataclass(frozen=True)

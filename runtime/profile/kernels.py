@@ -13,7 +13,7 @@ from runtime.profile.samples import sample
 MOST_WALL_S = 0.1
 """Sizes stop growing when one call takes this long on the wall's clock: the simulated device really computes."""
 QUICK_WALL_S = 0.001
-"""A call that takes longer on the wall's clock is timed once."""
+"""A call that takes longer on either clock is timed once."""
 REPEATS = 2
 """Calls of a run, at the least,"""
 QUICK_REPEATS = 20
@@ -39,35 +39,46 @@ def rate_per_s(build: Callable[[int], Work], clock: CallClock, sizes: Sequence[i
 
     Sizes whose calls are shorter than the clock can tell say nothing, except where there are no others.
     """
-    best, stale, chosen = 0.0, 0, None
+    best, stale = 0.0, 0
+    chosen: tuple[Work, _Timed] | None = None
     for size in sizes:
         try:
             work = build(size)
+            timed = _timed(work.call, clock)
         except torch.OutOfMemoryError:  # on a small device the size before has to do
             break
-        wall_s = _wall_s(work.call)
-        if wall_s > MOST_WALL_S:  # the first call may load a library
-            wall_s = _wall_s(work.call)
-        too_long, slow = wall_s > MOST_WALL_S, wall_s > QUICK_WALL_S
-        seconds = clock.per_call_s(work.call, REPEATS, 1) if slow else clock.per_call_s(work.call, QUICK_REPEATS)
-        told = seconds >= clock.shortest_s
-        if told and work.amount / seconds < GAIN * best:
-            stale += 1
-        else:
-            stale = 0
-        if chosen is None or best == 0.0 or (told and work.amount / seconds > best):
-            chosen = _Chosen(work, max(wall_s, seconds))
-        best = max(best, work.amount / seconds) if told else best
-        if too_long or stale == (1 if slow else STALE):
+        rate, told = work.amount / timed.seconds, timed.seconds >= clock.shortest_s
+        stale = stale + 1 if told and rate < GAIN * best else 0
+        if chosen is None or best == 0.0 or (told and rate > best):
+            chosen = work, timed
+        best = max(best, rate) if told else best
+        if timed.wall_s > MOST_WALL_S or stale == (1 if timed.slow else STALE):
             break
     if chosen is None:
         raise torch.OutOfMemoryError(f"not even size {sizes[0]} has room on the device")
-    return max(round(chosen.work.amount / settled_s(clock, chosen.work.call, _repeats(chosen.call_s))), 1)
+    work, timed = chosen
+    return max(round(work.amount / settled_s(clock, work.call, _repeats(max(timed.wall_s, timed.seconds)))), 1)
 
 
-class _Chosen(NamedTuple):
-    work: Work
-    call_s: float
+class _Timed(NamedTuple):
+    """Seconds of a call on the wall's clock, and on the device's."""
+
+    wall_s: float
+    seconds: float
+
+    @property
+    def slow(self) -> bool:
+        return self.wall_s > QUICK_WALL_S
+
+
+def _timed(call: Callable[[], object], clock: CallClock) -> _Timed:
+    wall_s = _wall_s(call)
+    if wall_s > MOST_WALL_S:  # the first call may load a library
+        wall_s = _wall_s(call)
+    seconds = clock.per_call_s(call, REPEATS, 1)
+    if max(wall_s, seconds) <= QUICK_WALL_S:
+        seconds = clock.per_call_s(call, QUICK_REPEATS)
+    return _Timed(wall_s, seconds)
 
 
 def _wall_s(call: Callable[[], object]) -> float:

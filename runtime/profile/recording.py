@@ -27,14 +27,15 @@ class LightRecording:
 
 
 @contextmanager
-def light_recording(capacity: int = LIGHT_CAPACITY) -> Iterator[LightRecording]:
+def light_recording(capacity: int = LIGHT_CAPACITY, *, inputs: bool = False) -> Iterator[LightRecording]:
     """Record one integer for each counted operator that runs inside.
 
-    A counted operator is the outermost dispatcher call that does work (csrc/profiler/operators.h). Raises
+    A counted operator is the outermost dispatcher call that does work (csrc/profiler/operators.h). Of jagged tensors
+    only a recording with `inputs`, which takes longer, sees what their operators are made of. Raises
     `InvalidInput` if another light recording runs, or if more than `capacity` operators did.
     """
     recording = LightRecording()
-    _start(lambda: core.start_light(capacity))
+    _start(lambda: core.start_light(capacity, inputs))
     try:
         yield recording
     except BaseException:

@@ -65,7 +65,7 @@ def record_step(
     remarks: list[str] = []
     for _ in range(warmup - 1):
         step()
-    with light_recording() as before:
+    with light_recording(inputs=True) as before:
         if warmup > 0:
             step()
     doubtful = doubtful_temporaries(place)

@@ -19,7 +19,8 @@ GRAIN_BYTES = 512
 class Happened(IntEnum):
     """What an event of a measured step is; as in `csrc/recompute/memory.h`, and the two kinds of served waits."""
 
-    NODE, MADE, RUN, RAN, SAVE, TAKE, TAKEN, UNSAVE, DIED, END, WAIT, MARK, ELSE, IN_FORWARD, IN_BACKWARD = range(15)
+    NODE, MADE, RUN, RAN, SAVE, TAKE, TAKEN, UNSAVE, DIED, END, WAIT, MARK, ELSE, READ = range(14)
+    IN_FORWARD, IN_BACKWARD = 14, 15
 
 
 @dataclass(frozen=True)

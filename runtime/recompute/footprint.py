@@ -43,14 +43,12 @@ class Peaks:
     """The most bytes in use in each interval of a step; the largest of several passes.
 
     `forward` until the last block has returned, `loss` from there on, `backward` by block, from the gradient of what it
-    returned to that of the block before (of the first block: to the end of the backward pass). `nodes` are the forward
-    pass by block and node, each until the next one begins; before a block's first one stands -1.
+    returned to that of the block before (of the first block: to the end of the backward pass).
     """
 
     forward: int = 0
     loss: int = 0
     backward: dict[int, int] = field(default_factory=dict)
-    nodes: dict[tuple[int, int], int] = field(default_factory=dict)
 
     def note(self, interval: "int | str", peak_bytes: int) -> None:
         """The peak of an interval: a block's number, "loss" or "forward"."""
@@ -86,9 +84,12 @@ class Footprint:
     """
 
     def __init__(self, events: Sequence[Event], calls: Sequence[CallFacts]) -> None:
-        events = _until_backward_ends(events)
+        events = _until_backward_ends([one for one in events if not _is_use(one)])
         self.calls = tuple(calls)
-        self.peaks = _peaks(events, calls)
+        self._intervals = _intervals(events, calls)
+        self.peaks = Peaks()
+        for interval, event in zip(self._intervals, events, strict=True):
+            self.peaks.note(interval, event[3])
         self._before = np.array([event[3] for event in events], dtype=np.int64)
         self._now = np.array([event[4] for event in events], dtype=np.int64)
         self._inside = _inside(events)
@@ -110,16 +111,27 @@ class Footprint:
 
     def walk(self, policies: Sequence[BlockPolicy]) -> Walked:
         """The step under these policies, one for each block."""
+        levels, traces = self._levels(policies)
+        return Walked(int(levels.max(initial=0)), tuple(trace.ran for trace in traces))
+
+    def peaks_under(self, policies: Sequence[BlockPolicy]) -> Peaks:
+        """What the step takes under these policies, by interval."""
+        peaks = Peaks()
+        for interval, level in zip(self._intervals, self._levels(policies)[0], strict=True):
+            peaks.note(interval, int(level))
+        return peaks
+
+    def _levels(self, policies: Sequence[BlockPolicy]) -> tuple[IntArray, list[_Trace]]:
+        """The most in use between each event and the one before, and what each call did."""
         held, traces = self._held([call.policy if call.block < 0 else policies[call.block] for call in self.calls])
         beyond = np.concatenate([[0], (held - self._base)[:-1]])  # until an event, what the events before left
-        most = int((self._before + beyond + self._found_dead(held))[~self._inside].max(initial=0))
-        began = self._now - np.concatenate([[0], self._base[:-1]])  # without any tape
+        levels = np.where(self._inside, 0, self._before + beyond + self._found_dead(held))
+        began = self._now - np.concatenate([[0], (self._base - held)[:-1]])  # with these tapes only
         for where, trace in zip(self._where, traces, strict=True):
             if len(where):
-                before = np.concatenate([[0], held[:-1]])[where]
                 replaying = trace.most > 0
-                most = max(most, int((began[where] + before + trace.most)[replaying].max(initial=0)))
-        return Walked(most, tuple(trace.ran for trace in traces))
+                np.maximum.at(levels, where[replaying], (began[where] + trace.most)[replaying])
+        return levels, traces
 
     def _found_dead(self, held: IntArray) -> IntArray:
         """What tapes hold in the interval before each event of storages that died in it, perhaps before its peak.
@@ -195,40 +207,30 @@ class Footprint:
         return at
 
 
+def _is_use(event: Event) -> bool:
+    """It tells of what the program does outside of blocks (`outside.py`), and changes no memory."""
+    return event[1] == Happened.READ or (event[1] == Happened.DIED and event[2] < 0)
+
+
 def _until_backward_ends(events: Sequence[Event]) -> Sequence[Event]:
     """The step without what follows its last backward pass: an optimizer that makes its states there does so once."""
     ends = [at for at, (_, what, index, _, _) in enumerate(events) if what == Happened.MARK and index == LAST]
     return events[: ends[-1] + 1] if ends else events
 
 
-def _peaks(events: Sequence[Event], calls: Sequence[CallFacts]) -> Peaks:
-    """What the measured step took, by interval."""
-    peaks, interval = Peaks(), "forward"  # type: tuple[Peaks, int | str]
+def _intervals(events: Sequence[Event], calls: Sequence[CallFacts]) -> list[int | str]:
+    """In which interval of the step each event ends."""
+    found, interval = [], "forward"  # type: tuple[list[int | str], int | str]
     last = max((call.block for call in calls), default=-1)
-    at: tuple[int, int] | None = (0, -1)
-    for tape, what, index, before, _ in events:
-        peaks.note(interval, before)
-        if at is not None:
-            peaks.nodes[at] = max(peaks.nodes.get(at, 0), before)
-        at = _place(at, calls[tape].block if tape >= 0 else last, what, index, last)
+    for tape, what, index, _, _ in events:
+        found.append(interval)
         if what == Happened.END and calls[tape].block == last:
             interval = "loss"
         elif what == Happened.MARK and index == LAST:
             interval = "forward"
         elif what == Happened.MARK and index % 2:
             interval = calls[index // 2].block
-    return peaks
-
-
-def _place(at: tuple[int, int] | None, block: int, what: int, index: int, last: int) -> tuple[int, int] | None:
-    """Where the forward pass is after an event; None behind it."""
-    if what == Happened.NODE:
-        return block, index
-    if what == Happened.END:
-        return None if block == last else (block + 1, -1)
-    if what == Happened.MARK:
-        return (0, -1) if index == LAST else None if index % 2 else at
-    return at
+    return found
 
 
 _REPLAYS = (Happened.TAKE, Happened.IN_FORWARD, Happened.IN_BACKWARD)

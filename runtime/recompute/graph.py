@@ -12,7 +12,7 @@ stands as a workspace in each block's backward pass, in the loss, and at the las
 of a step that stores nothing peaks where the measured one did, at as many bytes.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 from typing import Literal
@@ -21,6 +21,7 @@ from msgspec import UNSET
 
 from runtime.recompute.footprint import Peaks
 from runtime.recompute.layer import Layer
+from runtime.recompute.outside import Uses
 from solvers.ir.graph import Op, OpGraph, Tensor, TensorKind
 
 STATES = "states"
@@ -48,14 +49,14 @@ OTHER, GIVEN, LOSS = Place("other"), Place("given"), Place("loss")
 class Step:
     """A measured step: its graph, and the place of each of its operators.
 
-    `forward_bytes`: the most in use in its forward pass by block and node (`footprint.Peaks`); `beyond_bytes` are in
-    use in later steps and were not then.
+    `beyond_bytes` are in use in later steps and were not then. `uses`: what the program does with blocks' tensors
+    outside of them.
     """
 
     graph: OpGraph
     places: tuple[Place, ...]
-    forward_bytes: Mapping[tuple[int, int], int] = field(default_factory=dict)
     beyond_bytes: int = 0
+    uses: Uses = field(default_factory=Uses)
 
 
 @dataclass
@@ -225,10 +226,13 @@ class _Writer:
         self.add(end, layer.input_bytes)
 
 
-def step_of(layers: Sequence[Layer], peaks: Peaks, *, beyond_bytes: int, name: str, source: str) -> Step:
+def step_of(
+    layers: Sequence[Layer], peaks: Peaks, *, beyond_bytes: int, name: str, source: str, uses: Uses | None = None
+) -> Step:
     """The graph of so many blocks, forwards and backwards, by the peaks of the step that stored nothing.
 
-    `beyond_bytes` are in use in later steps and were not in the measured one, such as the optimizer's states.
+    `beyond_bytes` are in use in later steps and were not in the measured one, such as the optimizer's states. `uses` is
+    as in `Step`.
     """
     writer = _Writer(layers, _room(layers, peaks, beyond_bytes))
     writer.tensor(STATES, writer.room.static, "parameter")
@@ -242,7 +246,7 @@ def step_of(layers: Sequence[Layer], peaks: Peaks, *, beyond_bytes: int, name: s
     writer.add(loss, layers[-1].input_bytes)
     for number in reversed(range(len(layers))):
         writer.backward(number)
-    return replace(_finished(writer, name, source), forward_bytes=peaks.nodes, beyond_bytes=beyond_bytes)
+    return replace(_finished(writer, name, source), beyond_bytes=beyond_bytes, uses=uses or Uses())
 
 
 def _finished(writer: _Writer, name: str, source: str) -> Step:

@@ -3,159 +3,35 @@
 As in `whole.py` the schedule of the plan says what is done. In the forward pass storages leave, are released and return
 behind operators; in the backward pass before each block's. A *moment* is one of these places. Where the graph knows
 less than the tape (who reads a storage last, operators that stand for no op) a move waits for the tape's moment.
-One file: the problem states what the reading of its schedule carries out, at the same moments.
 """
 
 from collections.abc import Sequence
 
 import torch
-from msgspec.structs import replace
 
 from runtime.device.native import core
 from runtime.loop.nesting import active
 from runtime.profile.machine import by_direction, hardware_of
-from runtime.recompute.graph import OTHER, Place, Step, lasting
+from runtime.recompute.graph import OTHER, Step
+from runtime.recompute.joint_problem import done_with, given_to, joint_problem
 from runtime.recompute.layer import BlockPolicy, Layer
 from runtime.recompute.moves import Does, Move
 from runtime.recompute.whole import begin_of, stored_by, units_deed
 from runtime.recompute.work import Deed, Work
 from solvers.ir.errors import InfeasibleBudget, InvalidInput
 from solvers.ir.hardware import Hardware
-from solvers.ir.joint import JointOp, JointPlan, JointProblem
+from solvers.ir.joint import JointPlan, JointProblem
 from solvers.ir.report import Report
 from solvers.ir.schedule import Action, Schedule
 from solvers.ir.solution import Limits, Solution
-from solvers.planner import AnySolver, Checked, make_problem, solve
+from solvers.planner import AnySolver, Checked, solve
 from solvers.timeline.simulate import simulate
 
 Moment = tuple[int, int, int]
-"""(0, block, node): behind the node of a forward pass, -1 before the first; (1, −block, 0): before a backward pass."""
+"""(0, block, node): behind the node of a forward pass, -1 before the first; (0, blocks, 0): where the program has done
+with what blocks made; (1, −block, 0): before a backward pass."""
 Asked = tuple[str, int]
 """What is done and of which op: a `Does`, "replay" or "drop"."""
-
-
-def joint_problem(step: Step, layers: Sequence[Layer], hardware: Hardware, budget_bytes: int) -> JointProblem:
-    """The measured step with times of the whole pass, and the memory that each forward operator takes for itself.
-
-    What an op of the forward pass took, beyond what the step that stored nothing held by the graph, is its workspace;
-    the graph has all of that in one place, as plans without swaps are fullest there. A block's end reads what the tape
-    reads behind the units, and what the block was given, which the program holds until then.
-    """
-    problem = make_problem("joint", step.graph, hardware, budget_bytes)
-    assert isinstance(problem, JointProblem)
-    times, ends, small = _times(step, layers), _read_at_ends(step, layers), _small_parts(step, layers)
-    ops = tuple(
-        replace(
-            op,
-            time_us=times[index],
-            replay=op.replay and index not in small,
-            inputs=tuple(sorted({*op.inputs, *ends.get(index, ())})),
-            output_bytes=0 if step.places[index] == OTHER else op.output_bytes,
-        )
-        for index, op in enumerate(problem.ops)
-    )
-    held = _held(step, layers, replace(problem, ops=ops))
-    found = _with_workspaces(step, layers, ops, held)
-    loss = begin_of(step) - 1
-    beside = max(0, problem.ops[loss - 1].output_bytes - ops[loss].output_bytes)
-    found[loss] = replace(ops[loss], workspace_bytes=beside)
-    return replace(problem, ops=tuple(found))
-
-
-def _small_parts(step: Step, layers: Sequence[Layer]) -> set[int]:
-    """Of two ops of the same nodes (dropout's mask and its result) the smaller: alone it would cost as much as both.
-
-    It does not run again, and the other one has the time of both.
-    """
-    found, parts = set(), dict[tuple[int, tuple[int, ...]], int]()
-    for op, place in enumerate(step.places):
-        if place.kind != "unit":
-            continue
-        unit = layers[place.block].units[place.index]
-        other = parts.setdefault((place.block, unit.nodes), op)
-        if other != op:
-            first = layers[place.block].units[step.places[other].index]
-            found.add(op if unit.bytes <= first.bytes else other)
-    return found
-
-
-def _times(step: Step, layers: Sequence[Layer]) -> list[int]:
-    """By op, whole µs in sum, too; what blocks take beside their units, and the loss, at the op behind each block."""
-    small, times, owed = _small_parts(step, layers), [op.time_us for op in step.graph.ops], 0.0
-    loss = begin_of(step) - 1
-    for index, place in enumerate(step.places[:loss]):
-        if place.kind == "unit":
-            owed += 0.0 if index in small else layers[place.block].units[place.index].time_us
-        elif place.kind == "output":
-            layer = layers[place.block]
-            owed += layer.forward_us - sum({unit.nodes: unit.time_us for unit in layer.units}.values())
-            owed += layer.behind_us if place.block + 1 < len(layers) else 0.0
-        times[index] = max(0, round(owed))
-        owed -= times[index]
-    times[loss] = max(0, round(owed + layers[-1].behind_us))
-    return times
-
-
-def _read_at_ends(step: Step, layers: Sequence[Layer]) -> dict[int, set[int]]:
-    """By block's end: the ops that it reads beside those of the graph."""
-    found: dict[int, set[int]] = {}
-    given = 0
-    for index, place in enumerate(step.places):
-        if place.kind != "output":
-            continue
-        behind = max((unit.nodes[0] for unit in layers[place.block].units), default=-1)
-        late = {
-            op for op, one in enumerate(step.places[:index])
-            if one.kind == "unit" and one.block == place.block
-            and layers[one.block].units[one.index].last_read > behind
-        }  # fmt: skip
-        found[index], given = {given, *late}, index
-    return found
-
-
-def _held(step: Step, layers: Sequence[Layer], problem: JointProblem) -> list[int]:
-    """By op of the forward pass: what the step that stored nothing held then, by the problem."""
-    first = begin_of(step)
-    until = list(range(first))
-    for t, op in enumerate(problem.ops):
-        for one in op.inputs:
-            if one < first and (t < first or step.places[one].kind != "unit"):
-                until[one] = min(t, first)
-    for one, place in enumerate(step.places[:first]):
-        if place.kind == "unit" and place.index in lasting(layers[place.block]):
-            until[one] = first
-    held = [problem.static_bytes - step.beyond_bytes] * first
-    for one, last in enumerate(until):
-        for t in range(one, min(last + 1, first)):
-            held[t] += problem.ops[one].output_bytes
-    return held
-
-
-def _with_workspaces(step: Step, layers: Sequence[Layer], ops: Sequence[JointOp], held: Sequence[int]) -> list[JointOp]:
-    """The forward pass's ops with what they took more; the backward pass's have that as an op's output."""
-    found = list(ops)
-    for index, (begins, ends) in enumerate(_stretches(step, layers)):
-        took = max((peak for at, peak in step.forward_bytes.items() if begins <= at < ends), default=0)
-        found[index] = replace(ops[index], workspace_bytes=max(0, took - held[index]))
-    return found
-
-
-def _stretches(step: Step, layers: Sequence[Layer]) -> list[tuple[tuple[int, int], tuple[int, int]]]:
-    """For the forward pass's ops: from which block and node on, and until where; the loss's is of no nodes."""
-    last = len(layers)
-    starts = []
-    for place in step.places[: begin_of(step)]:
-        if place.kind == "unit":
-            starts.append((place.block, layers[place.block].units[place.index].nodes[0]))
-        elif place.kind == "output":
-            units = layers[place.block].units
-            starts.append((place.block, 1 + max((unit.nodes[0] for unit in units), default=-1)))
-        elif place.kind == "given" or not starts:
-            starts.append((0, -1))
-        else:
-            starts.append((last, 0) if place.kind == "loss" else starts[-1])
-    ends = [*starts[1:], (last, 0)]
-    return [(begin, max(begin, end)) for begin, end in zip(starts, ends, strict=True)]
 
 
 class _Reading:
@@ -219,25 +95,24 @@ class _Reading:
             units = self.layers[place.block].units[place.index :]
             return (0, place.block, units[1].nodes[0] - 1 if len(units) > 1 else units[0].nodes[0])
         if place.kind == "output":
-            return (0, place.block, len(self.layers[place.block].names) - 1)
+            if self.step.places[op + 1] == OTHER:
+                return (0, place.block, len(self.layers[place.block].names) - 1)
+            return (0, place.block + 1, -1)
         if place.kind in ("begin", "wait", "part", "end"):
             return (1, 1 - place.block, 0)
-        return (
-            (1, 1 - len(self.layers), 0) if place.kind == "loss" else self._now
-        )  # memory beside: no moment of its own
+        if place.kind == "loss":
+            return (1, 1 - len(self.layers), 0)
+        if place == OTHER:
+            return (0, len(self.layers), 0) if op == self._first - 2 else (0, len(self.layers) - 1, -1)
+        return self._now
 
     def _last_use(self, op: int) -> Moment:
         """Behind all that reads or writes an output in the forward pass; of a block's input the graph does not tell."""
         place = self.step.places[op]
         if place.kind == "unit":
             return (0, place.block, self.layers[place.block].units[place.index].last_read)
-        block = self._given(place)
+        block = given_to(place, len(self.layers))
         return (0, block, len(self.layers[block].names) - 1) if block is not None else self._now
-
-    def _given(self, place: Place) -> int | None:
-        """Which block is given that op's output."""
-        block = 0 if place.kind == "given" else place.block + 1 if place.kind == "output" else len(self.layers)
-        return block if block < len(self.layers) else None
 
     def move(self, does: Does, op: int) -> Move | None:
         """Of what the runtime can move: results of blocks' operators, and what blocks are given."""
@@ -245,23 +120,33 @@ class _Reading:
         if place.kind == "unit":
             unit = self.layers[place.block].units[place.index]
             return Move(does, place.block, unit.values) if unit.bytes else None
-        block = self._given(place)
-        return None if block is None else Move(does, block, given=True)
+        block = given_to(place, len(self.layers))
+        return (
+            Move(does, block, given=self.layers[block].given)
+            if block is not None and self.layers[block].given
+            else None
+        )
 
 
 def joint_policies_of(step: Step, layers: Sequence[Layer], schedule: Schedule) -> list[BlockPolicy]:
     """What each block stores, and what moves and runs again when."""
     read = _Reading(step, layers, schedule)
     forward: list[dict[int, tuple[Move, ...]]] = [{} for _ in layers]
+    behind: list[tuple[int, tuple[Move, ...]]] = [(0, ()) for _ in layers]
     before: list[tuple[Deed | Move, ...]] = [() for _ in layers]
     for (phase, block, node), asked in sorted(read.asked.items()):
         deeds = _deeds(read, asked)
-        if phase == 0:
+        if phase == 0 and block == len(layers):
+            moves = tuple(deed for deed in deeds if isinstance(deed, Move))
+            behind[-1] = done_with(step, layers)[1], moves
+        elif phase == 0:
             forward[block][node] = tuple(deed for deed in deeds if isinstance(deed, Move))
         elif block <= 0:  # behind the first block's backward pass there is nothing to be done
             before[-block] = deeds
     return [
-        BlockPolicy(stored_by(step, layer, block, read.early), {}, {}, Work(before[block], {}, forward[block]))
+        BlockPolicy(
+            stored_by(step, layer, block, read.early), {}, {}, Work(before[block], {}, forward[block], behind[block])
+        )
         for block, layer in enumerate(layers)
     ]
 
@@ -281,6 +166,12 @@ def _deeds(read: _Reading, asked: Sequence[Asked]) -> tuple[Deed | Move, ...]:
             move = read.move(does, op)  # type: ignore[arg-type]
             found += [] if move is None else [move]
     return tuple(found)
+
+
+def trim_host(device: torch.device) -> None:
+    """Give a device's idle page-locked memory back to the system, unless a swapping session still uses it."""
+    if active(device) is None:
+        core.trim_host(device)
 
 
 class JointStep:
@@ -318,11 +209,6 @@ class JointStep:
         """Have page-locked what the plan takes of the host, so that no step waits for it; nothing without a plan."""
         if self.answer is not None:
             core.reserve_host(self.host_bytes, self._device)
-
-    def trim_host(self) -> None:
-        """Give the device's idle page-locked memory back to the system, unless a swapping session still uses it."""
-        if active(self._device) is None:
-            core.trim_host(self._device)
 
     def _require_plan(self, solution: Solution[JointPlan], budget_bytes: int) -> None:
         if solution.plan is not None:

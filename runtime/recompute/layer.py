@@ -1,6 +1,6 @@
 """What a tape tells of one block: its operators as the layer problem states them, with what they cost."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, floor
 
@@ -16,6 +16,7 @@ OUT_OF_ORDER = (
     "it is written with what was made after it",
 )
 """Why plans store what a tape could run again: the problem knows one content and one place of each unit."""
+HELD = "the program holds it until the block's backward pass"
 BY_ITSELF = "it communicates, and other ranks may decide otherwise"
 """Why a plan that each rank makes for itself stores it: a rank that ran it again would wait for the others for ever."""
 
@@ -50,7 +51,8 @@ class Unit:
 class Layer:
     """One block as measured: its units in execution order, and the stalls at its collectives, in microseconds.
 
-    `input_bytes` is what the block is given and autograd may need; `names` are its operators; `backward_us` is its
+    `input_bytes` is what the block is given and autograd may need, the storages `given` of `Call.own`; `names` are its
+    operators; `backward_us` is its
     backward pass without stalls and without what ran again, `forward_us` its forward pass, and `behind_us` the time
     from there until the next block's begins, or of the last one until its backward pass does.
     """
@@ -63,6 +65,7 @@ class Layer:
     backward_us: float = 0.0
     forward_us: float = 0.0
     behind_us: float = 0.0
+    given: tuple[int, ...] = ()
 
     def windows(self) -> tuple[tuple[Window, int], ...]:
         """The windows of the problem, each with its index among the waits of its pass.
@@ -85,6 +88,16 @@ class Layer:
     def fixed_bytes(self) -> int:
         """What is stored in any case."""
         return sum(unit.bytes for unit in self.units if unit.fixed is not None and unit.saved)
+
+    def held(self, units: Collection[int]) -> "Layer":
+        """The layer with these units stored in any case: what the program holds wins nothing by running again."""
+        return replace(
+            self,
+            units=tuple(
+                replace(unit, fixed=HELD) if index in units and unit.fixed is None else unit
+                for index, unit in enumerate(self.units)
+            ),
+        )
 
     def decided_alone(self) -> "Layer":
         """The layer for a plan of one rank's own: what communicates is stored."""
@@ -186,21 +199,21 @@ def node_times(tape: Tape, waits_us: Sequence[float]) -> list[float]:
     return [node.time_us + waits.get(index, 0.0) for index, node in enumerate(tape.nodes)]
 
 
-def units_of(tape: Tape, output: int | None, waits_us: Sequence[float] = ()) -> tuple[Unit, ...]:
-    """The units of a tape that has ended. `output` is the node of what the block returns: others hold that anyway.
+def units_of(tape: Tape, passed_on: Collection[Value], waits_us: Sequence[float] = ()) -> tuple[Unit, ...]:
+    """The units of a tape that has ended. `passed_on`: results that the next block is given, which holds them anyway.
 
     `waits_us` is as in `node_times`.
     """
-    return _Reader(tape, output, waits_us).units()
+    return _Reader(tape, passed_on, waits_us).units()
 
 
 class _Reader:
     """Groups a tape's nodes into units, and says what each costs and needs."""
 
-    def __init__(self, tape: Tape, output: int | None, waits_us: Sequence[float]) -> None:
+    def __init__(self, tape: Tape, passed_on: Collection[Value], waits_us: Sequence[float]) -> None:
         self._nodes = tape.nodes
         self._times = node_times(tape, waits_us)
-        self._output = output
+        self._passed_on = passed_on
         self._maker: list[int] = []
         for index, node in enumerate(self._nodes):
             over = node.writes_over
@@ -227,14 +240,15 @@ class _Reader:
     def _unit(
         self, group: Sequence[int], saved: bool, values: Sequence[Value], fixed: str | None, inputs: tuple[int, ...]
     ) -> Unit:
-        size = sum(ceil(self._nodes[node].made[place][0] / GRAIN_BYTES) * GRAIN_BYTES for node, place in values)
+        own = [value for value in values if value not in self._passed_on]
+        size = sum(ceil(self._nodes[node].made[place][0] / GRAIN_BYTES) * GRAIN_BYTES for node, place in own)
         return Unit(
             name=self._nodes[group[-1]].name,
             nodes=tuple(group),
             saved=saved,
             inputs=inputs,
             time_us=sum(self._times[member] for member in group),
-            bytes=0 if self._output in group else size,
+            bytes=size,
             communicates=any(self._nodes[member].communicates for member in group),
             fixed=fixed,
             values=tuple(values),

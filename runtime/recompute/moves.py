@@ -22,20 +22,23 @@ class Move:
 
     `out`: they leave, behind what the stream holds now. `release`: their memory is given back behind their copy. `in`:
     they have memory again and return beside what runs. `arrive`: what runs from now on comes after their return.
-    `given`: it is about what the block is given, not about `values`.
+    `given`: it is about these of what the block is given, by their places in `Region.given`, not about `values`.
     """
 
     does: Does
     block: int
     values: tuple[tuple[int, int], ...] = ()
-    given: bool = False
+    given: tuple[int, ...] = ()
 
 
 class Region(Protocol):
     """A call of a block in a pass."""
 
     tape: Tape | None
-    given: Sequence[core.WeakBytes]
+
+    @property
+    def given(self) -> Sequence[core.WeakBytes]:
+        """What it was given, but what a block before it was."""
 
 
 @dataclass
@@ -95,7 +98,8 @@ def _tensors(move: Move, regions: Mapping[int, Region]) -> Iterator[torch.Tensor
     if region is None or region.tape is None:
         return
     if move.given:
-        yield from (tensor for one in region.given if (tensor := one.bytes()) is not None)
+        there = (region.given[place].bytes() for place in move.given if place < len(region.given))
+        yield from (tensor for tensor in there if tensor is not None)
         return
     tape = region.tape
     end = len(tape) if tape.diverged_at is None else tape.diverged_at

@@ -3,7 +3,7 @@
 One file: what a session measures, decides and keeps is one state.
 """
 
-import gc
+import weakref
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from runtime.device import memory_stats
+from runtime.device.settling import settled
 from runtime.recompute.asked import (
     JOINT,
     WHOLE,
@@ -23,10 +24,12 @@ from runtime.recompute.asked import (
     require_solver,
 )
 from runtime.recompute.deciding import decide
-from runtime.recompute.footprint import Footprint
+from runtime.recompute.footprint import Footprint, Peaks
 from runtime.recompute.graph import Step, step_of
-from runtime.recompute.joint import JointStep
+from runtime.recompute.joint import JointStep, trim_host
+from runtime.recompute.joint_problem import peaks_all_there
 from runtime.recompute.layer import BlockPolicy, Layer, policy_of
+from runtime.recompute.outside import Uses, held_units
 from runtime.recompute.report import RecomputeReport
 from runtime.recompute.session import Counts, PassClock, Walk, store_nothing
 from runtime.recompute.whole import WholeStep
@@ -67,6 +70,7 @@ class RecomputeSession:
         self._estimated = True
         self._beyond_bytes = 0
         self._footprint: Footprint | None = None
+        self._peaks, self._uses = Peaks(), Uses()
         self._parameters = list(model.parameters())
         self._promised_bytes = 0
         self._planned_steps = 0
@@ -77,6 +81,8 @@ class RecomputeSession:
         self._timed_pass: PassClock | None = None
         self.layers: list[Layer] = []
         self._decided: Decided | None = None
+        if isinstance(self.whole, JointStep):
+            weakref.finalize(self, trim_host, self._device).atexit = False
 
     def _whole(self, kind: str, limits: Limits) -> WholeStep | JointStep | None:
         """Who decides about the whole step, where not a solver of layers does."""
@@ -88,7 +94,7 @@ class RecomputeSession:
         if self._walk is not None:
             raise InvalidInput("the session is open already: leave it before you enter it again")
         if not self.layers:
-            gc.collect()  # what earlier training left behind would be measured, too
+            settled(self._in_use)  # what earlier training left behind would be measured, too
         self._open()
         self._begin_peak()
         return self
@@ -104,9 +110,21 @@ class RecomputeSession:
                 self._look(walk)
             else:
                 self._end_peak()
-        finally:
-            if isinstance(self.whole, JointStep):
-                self.whole.trim_host()
+        except BaseException:
+            self.close()
+            raise
+        if error is not None:
+            self.close()
+
+    def close(self) -> None:
+        """Give back the page-locked host memory that a joint plan keeps from step to step; entering takes it again.
+
+        An error that ends a step does so, and so does the end of the session's own life.
+        """
+        if self._walk is not None:
+            raise InvalidInput("the session is open: leave it before you close it")
+        if isinstance(self.whole, JointStep):
+            trim_host(self._device)
 
     def _open(self) -> None:
         """The blocks' tapes from now on: of the plan, or of the first step, which is measured."""
@@ -132,7 +150,7 @@ class RecomputeSession:
             return
         if walk.idle:
             self._look(walk)
-        level = memory_stats(self._device).allocated_bytes
+        level = settled(self._in_use) if self.layers and self._estimated else self._in_use()
         if not self.layers:
             self._measured_level_bytes = level
             return
@@ -157,6 +175,7 @@ class RecomputeSession:
         if walk.timed:
             self.layers = walk.layers()
             if self.layers:
+                self._uses = walk.uses()
                 self._decide_first(walk.footprint())
         else:
             self._end_peak()
@@ -173,8 +192,12 @@ class RecomputeSession:
         """By what memory is there now but gradients; how much it is, the next pass tells, and asks the solver."""
         if self.whole is None:
             self._alike()  # refused by name, where the first step ends
+        else:
+            self.layers = [layer.held(held_units(self._uses, block, layer)) for block, layer in enumerate(self.layers)]
         self._footprint, self._first_peak_bytes, self._peak_bytes = footprint, footprint.most_bytes, 0
-        self._level_bytes = memory_stats(self._device).allocated_bytes - self._gradient_bytes()
+        joint = isinstance(self.whole, JointStep)
+        self._peaks = peaks_all_there(footprint, self.layers) if joint else footprint.peaks
+        self._level_bytes = self._in_use() - self._gradient_bytes()
 
     @property
     def problem(self) -> AnyProblem | None:
@@ -195,6 +218,9 @@ class RecomputeSession:
             except InfeasibleBudget:
                 return None
         return self._decided
+
+    def _in_use(self) -> int:
+        return memory_stats(self._device).allocated_bytes
 
     def _gradient_bytes(self) -> int:
         gradients = (one.grad for one in self._parameters if one.grad is not None)
@@ -259,10 +285,9 @@ class RecomputeSession:
 
     def _step(self, name: str) -> Step:
         """The measured step, with what later ones have in use beside it."""
-        assert self._footprint is not None
         beyond = self._beyond_bytes + self._level_bytes - self._measured_level_bytes
         source = f"the tapes of {len(self.layers)} blocks on {self._device}"
-        return step_of(self.layers, self._footprint.peaks, beyond_bytes=beyond, name=name, source=source)
+        return step_of(self.layers, self._peaks, beyond_bytes=beyond, name=name, source=source, uses=self._uses)
 
     def _beside_base_us(self, solution: Solution[Any]) -> tuple[float, float | None]:
         """A step's recomputation on the critical path by the plan, and the solver's bound of it."""

@@ -17,31 +17,15 @@ from torch.utils._pytree import tree_leaves
 
 from runtime.blocks.replacing import forward_replaced
 from runtime.device.native import core
+from runtime.recompute.calls import Call, calls_before, given_by, regions_of, returned_by
 from runtime.recompute.course import TapeShape
 from runtime.recompute.footprint import LAST, CallFacts, Footprint, mark_of
 from runtime.recompute.layer import BlockPolicy, Layer, units_of
-from runtime.recompute.moves import MoveCounts, Mover, Region
+from runtime.recompute.moves import Move, MoveCounts, Mover
+from runtime.recompute.outside import Uses, uses_of
 from runtime.recompute.tape import NOTHING, Node, StorePolicy, Tape, record
 from runtime.recompute.work import carry_out
 from solvers.ir.errors import InvalidInput
-
-
-@dataclass(eq=False)
-class Call:
-    """One call of a block in a pass: its tape, and the block's call before it in the same pass."""
-
-    block: int
-    policy: BlockPolicy
-    before: "Call | None"
-    tape: Tape | None = None
-    output: int | None = None
-    number: int = 0
-    input_bytes: int = 0
-    given: Sequence[core.WeakBytes] = ()
-    forward_marks: tuple[int, int] = (0, 0)
-    forward_waits: tuple[int, int] = (0, 0)
-    backward_waits: tuple[int, int | None] | None = None
-    backward_marks: tuple[int, int | None] = (0, None)
 
 
 @dataclass
@@ -188,22 +172,36 @@ class Walk(AbstractContextManager["Walk"]):
         began, first = len(self.windows.waits), self.windows.mark() if self.timed else 0
         watch = None if self.watch is None else partial(self.watch, call)
         memory = self._memory
-        given = _given(args, kwargs)
-        call.input_bytes = sum(one.untyped_storage().nbytes() for one in given)
-        call.given = [core.WeakBytes(one) for one in given] if self._mover is not None else ()
+        self._look_at_given(call, given_by(args, kwargs))
         self._move(call, -1)
         with record(self.device, call.policy.store, timed=self.timed, watch=watch, memory=memory) as tape:
             call.tape = tape
             self._watch_forward(call, tape)
             result = forward(*args, **kwargs)
             outputs = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
-            call.output = _node_of(tape, outputs)
+            call.returned = returned_by(tape, outputs) if self.timed else {}
         self._passed = True
         call.forward_marks = first, self.windows.mark() if self.timed else 0
         call.forward_waits = began, len(self.windows.waits)
         self.calls.append(call)
+        self._watch_behind(call)
         self._watch_backward(call, outputs)
         return result
+
+    def _look_at_given(self, call: Call, given: Sequence[torch.Tensor]) -> None:
+        """Whose storages those are, each the first block's that was given it.
+
+        Storages are told apart by their addresses, which no other one takes as long as something knows them weakly.
+        """
+        if not self.timed and self._mover is None:
+            return
+        by_address = {one.untyped_storage()._cdata: one for one in given}
+        earlier = set[int]().union(*(one.own for one in calls_before(call)))
+        call.own = {at: core.WeakBytes(one) for at, one in by_address.items() if at not in earlier}
+        call.own_bytes = tuple(by_address[at].untyped_storage().nbytes() for at in call.own)
+        if self._memory is not None:
+            for index, at in enumerate(call.own):
+                self._memory.follow(call.number, -1 - index, by_address[at])
 
     def _begin_pass(self) -> None:
         self._last = None
@@ -215,10 +213,26 @@ class Walk(AbstractContextManager["Walk"]):
 
     def _move(self, call: Call, node: int) -> None:
         """What the plan moves behind a node of the block's forward pass."""
-        moves = () if call.policy.work is None else call.policy.work.forward.get(node, ())
+        self._do(call, () if call.policy.work is None else call.policy.work.forward.get(node, ()))
+
+    def _do(self, call: Call, moves: Sequence[Move]) -> None:
         for move in moves:
             assert self._mover is not None
-            self._mover.carry_out(move, _regions(call))
+            self._mover.carry_out(move, regions_of(call))
+
+    def _watch_behind(self, call: Call) -> None:
+        """Moves once the program has done with what the blocks made, at the latest before the backward pass."""
+        after, moves = (0, ()) if call.policy.work is None else call.policy.work.behind
+        if not moves or call.tape is None or call.tape.diverged_at is not None:
+            return
+        walk = weakref.ref(self)
+
+        def move() -> None:
+            alive = walk()
+            if alive is not None:
+                alive._do(call, moves)
+
+        self.windows.pause_after(after, move)
 
     def _watch_forward(self, call: Call, tape: Tape) -> None:
         """Moves behind nodes; none from the first other operator on, as what is stored is not what was planned."""
@@ -256,6 +270,7 @@ class Walk(AbstractContextManager["Walk"]):
         if call.backward_waits is not None:
             return
         now = len(self.windows.waits)
+        self.windows.end_pause()
         self._mark(mark_of(call.number, backward=True))
         if self.timed:
             self._measure_backward(call)
@@ -270,7 +285,7 @@ class Walk(AbstractContextManager["Walk"]):
         if before is None and self._began is not None:
             torch.autograd.Variable._execution_engine.queue_callback(partial(self._end_pass, self._began))
         if call.policy.work is not None:
-            self.windows.plan(carry_out(call.policy.work, _regions(call), self._mover))
+            self.windows.plan(carry_out(call.policy.work, regions_of(call), self._mover))
         else:
             self.windows.plan([] if before is None else _work(before, before.policy.in_backward))
 
@@ -300,6 +315,14 @@ class Walk(AbstractContextManager["Walk"]):
     def footprint(self) -> Footprint:
         """What the step so far did to the device's memory; the walk must be `timed`, with `intervals`."""
         assert self._memory is not None
+        return Footprint(self._memory.events, self._facts())
+
+    def uses(self) -> Uses:
+        """What the program did with the blocks' tensors outside of them, likewise."""
+        assert self._memory is not None
+        return uses_of(self._memory.events, self._facts())
+
+    def _facts(self) -> list[CallFacts]:
         facts = {
             call.number: CallFacts(
                 call.block, None if call.before is None else call.before.number, TapeShape.of(call.tape), call.policy
@@ -308,7 +331,7 @@ class Walk(AbstractContextManager["Walk"]):
             if call.tape is not None
         }
         unknown = CallFacts(-1, None, TapeShape((), ()), ON_DEMAND)  # a call that failed
-        return Footprint(self._memory.events, [facts.get(number, unknown) for number in range(self._told)])
+        return [facts.get(number, unknown) for number in range(self._told)]
 
     def _end_backward(self, mark: int) -> None:
         for other in self.calls:
@@ -321,6 +344,9 @@ class Walk(AbstractContextManager["Walk"]):
             call.block: call for call in self.calls if call.tape is not None and call.backward_waits is not None
         }
         calls = [by_block[index] for index in sorted(by_block)]
+        uses = Uses() if self._memory is None else self.uses()
+        for call in calls:
+            call.look_at_kept(lambda name: self._memory is None or uses.stays(name))
         ends = [call.forward_marks[0] for call in calls[1:]] + [call.backward_marks[0] for call in calls[-1:]]
         return [self._layer(call, behind) for call, behind in zip(calls, ends, strict=True)]
 
@@ -331,10 +357,11 @@ class Walk(AbstractContextManager["Walk"]):
         waits = self._waits(*call.forward_waits)
         backward = self._waits(began, len(self.windows.waits) if ended is None else ended)
         return Layer(
-            units=units_of(call.tape, call.output, waits),
+            units=units_of(call.tape, call.passed_on, waits),
             forward_waits_us=waits,
             backward_waits_us=backward,
             input_bytes=call.input_bytes,
+            given=call.kept,
             names=tuple(node.name for node in call.tape.nodes),
             backward_us=self._backward_us(call, sum(backward)),
             forward_us=self._between_us(*call.forward_marks),
@@ -396,36 +423,6 @@ def _ran_again(nodes: Sequence[Node]) -> set[int]:
             seen.add(index)
             left += nodes[index].inputs
     return seen
-
-
-def _regions(call: Call) -> dict[int, Region]:
-    """A call and those before it in its pass, by block."""
-    found: dict[int, Region] = {}
-    one: Call | None = call
-    while one is not None:
-        found[one.block] = one
-        one = one.before
-    return found
-
-
-def _node_of(tape: Tape, outputs: Sequence[torch.Tensor]) -> int | None:
-    """The node that made what the block returns, where that is one storage of the region."""
-    nodes = {tape.node_of(_local(one)) for one in outputs if one.requires_grad}
-    return nodes.pop() if len(nodes) == 1 else None
-
-
-def _local(tensor: torch.Tensor) -> torch.Tensor:
-    """What a DTensor has on this rank."""
-    inner = getattr(tensor, "_local_tensor", tensor)
-    return inner if isinstance(inner, torch.Tensor) else tensor
-
-
-def _given(args: Any, kwargs: Any) -> list[torch.Tensor]:
-    """What autograd may keep of a block's arguments: tensors that have gradients, one for each storage."""
-    leaves = (
-        _local(leaf) for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor) and leaf.requires_grad
-    )
-    return list({one.untyped_storage()._cdata: one for one in leaves}.values())
 
 
 def store_nothing(policies: int) -> list[BlockPolicy]:

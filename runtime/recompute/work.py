@@ -22,16 +22,18 @@ class Work:
     """`before` the backward pass of one block, in order; and what runs again, by block, in its waits.
 
     `forward`: what moves in the block's forward pass, by the node behind which it does (-1: before the first one).
+    `behind`: what moves behind the last block, once the program has begun so many operators.
     """
 
     before: tuple[Deed | Move, ...] = ()
     in_waits: Mapping[int, tuple[Deed, ...]] = field(default_factory=dict)
     forward: Mapping[int, tuple[Move, ...]] = field(default_factory=dict)
+    behind: tuple[int, tuple[Move, ...]] = (0, ())
 
     @property
     def moves(self) -> bool:
         """Whether anything leaves or returns."""
-        return bool(self.forward) or any(isinstance(one, Move) for one in self.before)
+        return bool(self.forward) or bool(self.behind[1]) or any(isinstance(one, Move) for one in self.before)
 
     @property
     def replays(self) -> int:

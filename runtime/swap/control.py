@@ -14,11 +14,11 @@ from runtime.device.native import core
 from runtime.loop.log import LOGGER
 from runtime.swap.cost import SwapCost
 from runtime.swap.engine import Engine
-from runtime.swap.generation import Generation
+from runtime.swap.generation import Generation, Profiled
 from runtime.swap.journal import Remarks, log_chosen, log_policy, log_return, log_stage
 from runtime.swap.policy import Policy
 from runtime.swap.recorder import Recorder
-from runtime.swap.recurrence import Kind, Kinds
+from runtime.swap.recurrence import SPARINGS, Kind, Kinds
 from runtime.swap.report import IterationSummary, PolicyResult, SessionCounts, counts_of
 from runtime.swap.sizes import Sizes
 from runtime.swap.stages import Sampling, Stage, StageSettings, relative_change
@@ -28,7 +28,7 @@ from solvers.ir.errors import BayplanError
 LARGER = 0.02
 """By this share an iteration has to be larger than those that a policy is for before it is made again."""
 WAITS = 8
-"""So many smaller iterations a generation that was opened for a larger one records at most until that comes again."""
+"""So many smaller iterations are recorded at most, before and after a policy is made, in wait of the largest again."""
 LISTED = 1000
 """Number of latest policies that are reported; a loop without end may try any number."""
 
@@ -79,6 +79,7 @@ class Control:
         self._forgotten = 0
         self._recorder: Recorder | None = None
         self._running: int | None = None
+        self._on_demand = False
         self._in_stage = 0
         self._whole = True
         self._latest: Kind | None = None
@@ -149,7 +150,7 @@ class Control:
     def _record_next(self) -> None:
         """Open a detailed record where a generation waits for one; mark times where none was marked yet."""
         expected = self._kinds.expected
-        if not expected.generating:
+        if not expected.generating and expected.records_left == 0:
             if self.iterations > 0 and expected.times.lacks_marks(settled=expected.settled):
                 self._engine.measure_swapping()
             return
@@ -225,8 +226,11 @@ class Control:
         if generation is None:
             return
         if kind.policy is not None and generation.kept is not None:
-            if larger:
+            if larger or (kind.records_left > 0 and kind.recorded.most >= kind.enough(LARGER)):
                 self._make_again(kind, generation)
+            elif self._spared_too_much(kind, counts):
+                kind.sparing_left -= 1
+                self._replace_policy(kind, kind.policy.sparing_less(1 - LARGER))
         elif not generation.fits:
             if larger:
                 self._open_again(kind, generation)
@@ -235,21 +239,52 @@ class Control:
             self.remark("an iteration did not fit after all: it was recorded again, for a policy", expected=True)
             self._open_again(kind, generation)
 
+    def _spared_too_much(self, kind: Kind, counts: SessionCounts) -> bool:
+        return self._running == kind.place and kind.sparing_left > 0 and counts.spared > 0 and counts.passive > 0
+
     def _make_again(self, kind: Kind, generation: Generation) -> None:
         """Make the kept policy for the largest iteration, from what was recorded."""
         kind.planned_bytes = kind.largest
+        kind.records_left = 0 if kind.recorded.most >= kind.enough(LARGER) else WAITS
+        kind.sparing_left = SPARINGS
         generation.varies = kind.varies
         try:
             profiled = kind.recorded.at(kind.largest)
-            policy = None if profiled is None else generation.planned_again(profiled)
+            policy = None if profiled is None else generation.planned_again(profiled, anew=kind.records_left == 0)
         except Exception as error:  # the policy that stands goes on
             self.remark(f"the policy was not made again for a larger iteration: {str(error) or repr(error)}")
             LOGGER.debug("making the policy again failed", exc_info=True)
             return
         if policy is not None and policy != kind.policy:
-            kind.policy = policy
-            self._settle_host(policy)
-            self._running = None if self._running == kind.place else self._running
+            self._replace_policy(kind, policy)
+            if generation.kept is not None and (generation, generation.kept) in self._tried:
+                kind.place = self._place(generation, generation.kept)
+
+    def _replace_policy(self, kind: Kind, policy: Policy) -> None:
+        kind.policy = policy
+        self._settle_host(policy)
+        self._running = None if self._running == kind.place else self._running
+
+    def _note(self, kind: Kind, generation: Generation, ended: core.SwapIteration, recorder: Recorder) -> None:
+        """An iteration was recorded which no policy is made from now."""
+        try:
+            self._profiled(kind, generation, ended, recorder)
+        except Exception as error:  # the policy that stands goes on
+            self.remark(f"an iteration was not recorded: {str(error) or repr(error)}")
+            LOGGER.debug("the iteration's profile failed", exc_info=True)
+        if kind.recorded.most < kind.enough(LARGER):
+            kind.records_left = max(kind.records_left - 1, 0)
+
+    def _profiled(
+        self, kind: Kind, generation: Generation, ended: core.SwapIteration, recorder: Recorder
+    ) -> Profiled | None:
+        """A recorded iteration in detail, noted for its kind; None where nobody knows how long one takes."""
+        fastest_us = generation.fastest_us_of(ended.forward_bytes)
+        if fastest_us is None:
+            return None
+        profiled = recorder.profiled(ended, fastest_us)
+        kind.recorded.note(profiled, ended.forward_bytes)
+        return profiled
 
     def _open_again(self, kind: Kind, generation: Generation) -> None:
         """Begin a new generation for a kind without a policy: what was recorded or tried was smaller, or needed less.
@@ -277,6 +312,8 @@ class Control:
         elif kind is ran and kind.generating and recorder is not None:
             self._go_on(kind, kind.generation, ended, summary, recorder)
         elif kind.settled:
+            if kind is ran and recorder is not None and kind.generation is not None:
+                self._note(kind, kind.generation, ended, recorder)
             self._evaluate_again(kind, summary.counts)
             if kind.settled:
                 self._look_back(kind, summary.counts)
@@ -286,7 +323,7 @@ class Control:
         """What the next iteration executes.
 
         A policy that stood goes on for one iteration of a kind that has none yet: most changes pass, and a wrong policy
-        costs only time.
+        costs only time. One that is for iterations of any size goes on until that kind makes its own.
         """
         expected = self._kinds.expected
         generation = expected.generation
@@ -297,7 +334,7 @@ class Control:
             self._try(generation)
         elif generation is not None:
             self._execute(expected.policy, expected.place)
-        elif not ran.settled or self._running != ran.place:
+        elif not self._on_demand and (not ran.settled or self._running != ran.place):
             self._execute(None, None)
 
     def _begin_generation(self, kind: Kind, operators: npt.NDArray[np.int64]) -> None:
@@ -334,6 +371,7 @@ class Control:
     def _keep_best(self, kind: Kind, generation: Generation) -> None:
         kind.policy = generation.best()
         if kind.policy is not None:
+            kind.records_left = WAITS if kind.varies and kind.recorded.most < kind.enough(LARGER) else 0
             self._settle_host(kind.policy)
             if not ran_last(generation.results, generation.kept):
                 self._around.gather()
@@ -355,21 +393,23 @@ class Control:
         Where sizes vary it is made for the largest iteration, and what an iteration took says little of its policy.
         """
         generation.varies = kind.varies
-        fastest_us = generation.fastest_us_of(ended.forward_bytes)
         if generation.exhausted:
             generation.open = False
-        elif fastest_us is not None:
+            if kind.varies:
+                self._note(kind, generation, ended, recorder)
+            return None
+        try:
             kind.planned_bytes = kind.largest
-            try:
-                profiled = recorder.profiled(ended, fastest_us)
-                kind.recorded.note(profiled, ended.forward_bytes)
-                if not generation.results and kind.waits(ended.forward_bytes, (1 - LARGER) * kind.largest):
-                    return None
-                return generation.propose((kind.recorded.at(kind.largest) if kind.varies else None) or profiled)
-            except Exception as error:  # a policy only saves time, and the program trains on without
-                generation.fail(f"no policy was made from an iteration: {str(error) or repr(error)}")
-                LOGGER.debug("the iteration's profile failed", exc_info=True)
-        return None
+            profiled = self._profiled(kind, generation, ended, recorder)
+            if profiled is None:
+                return None
+            if not generation.results and kind.waits(ended.forward_bytes, kind.enough(LARGER)):
+                return None
+            return generation.propose((kind.recorded.at(kind.largest) if kind.varies else None) or profiled)
+        except Exception as error:  # a policy only saves time, and the program trains on without
+            generation.fail(f"no policy was made from an iteration: {str(error) or repr(error)}")
+            LOGGER.debug("the iteration's profile failed", exc_info=True)
+            return None
 
     def _try(self, generation: Generation) -> None:
         trial = generation.trial
@@ -383,6 +423,7 @@ class Control:
         if place != self._running:
             self._around.changing()
             self._engine.set_policy(None if policy is None else policy.native())
+            self._on_demand = policy is not None and policy.on_demand
         self._running = place
 
     def remark(self, sentence: str | None, *, expected: bool = False) -> None:

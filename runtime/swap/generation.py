@@ -22,6 +22,7 @@ from solvers.ir.solution import Solution
 from solvers.ir.swap import HostRounding
 from solvers.planner import QUICK
 from solvers.timeline.segments import PlanAt, SegmentSettings, held_by_steps, least_planned, planned_and_held
+from solvers.timeline.shares import least_shares
 
 MARGIN = 0.02
 """Passive swaps alone must be faster by this share of the time before a policy, which is more even, is given up."""
@@ -40,12 +41,18 @@ _Aimed: TypeAlias = tuple[int, Solution[Schedule]]
 
 
 class Profiled(NamedTuple):
-    """A recorded iteration: its graph, and how the engine identified operators and tensors."""
+    """A recorded iteration: its graph, and how the engine identified operators and tensors.
+
+    The graph may be that of an iteration `growth` times as large. `staying_bytes` is what of each operator's memory
+    does not depend on the size, where two recordings tell.
+    """
 
     graph: OpGraph
     operators: Sequence[int]
     phases: Sequence[int]
     sightings: Sightings
+    growth: float = 1.0
+    staying_bytes: tuple[int, ...] | None = None
 
 
 class Generation:
@@ -209,22 +216,38 @@ class Generation:
         ran = [place for place, result in enumerate(self.results) if result.counts is not None]
         return min(ran, key=lambda place: _promised(self.results[place]), default=None)
 
-    def planned_again(self, profiled: Profiled) -> Policy | None:
-        """The kept policy made anew from another iteration; None where there is no plan for that one."""
-        if self.kept is None:
+    def planned_again(self, profiled: Profiled, *, anew: bool) -> Policy | None:
+        """The kept policy made anew from another iteration, or the most promising of all; None where there is no plan.
+
+        `kept` is then the one that was made.
+        """
+        kept = self.kept
+        if kept is None:
             return None
+        found: list[tuple[PolicyResult, int, Policy]] = []
+        for place, result in enumerate(self.results):
+            if place == kept or (anew and result.choice not in [other.choice for other, _, _ in found]):
+                made = self._made_again(result, profiled)
+                found += [] if made is None else [(made[0], place, made[1])]
+        if not found:
+            return None
+        best, place, policy = min(found, key=lambda made: _promised(made[0]))
+        self.results[kept] = replace(self.results[kept], kept=False)
+        self.results[place] = replace(best, kept=True)
+        return policy
+
+    def _made_again(self, result: PolicyResult, profiled: Profiled) -> tuple[PolicyResult, Policy] | None:
         self._aim_bytes = self._spared_bytes
-        kept = self.results[self.kept]
         try:
-            solution = self._plan_in_bytes(kept.choice, profiled.graph)
+            solution = self._plan(result.choice, profiled.graph)
         except Exception as error:  # the policy that stands goes on
-            LOGGER.warning("policy %s was not made again: %r", kept.choice, error)
+            LOGGER.warning("policy %s was not made again: %r", result.choice, error)
             return None
         if solution.plan is None:
             return None
-        policy = locate(solution.plan, *profiled)._replace(on_demand=self.varies)
-        self.results[self.kept] = replace(kept, swaps=len(policy.targets), bytes=policy.bytes)
-        return policy
+        policy = self._located(solution.plan, profiled)
+        promised = replace(result, objective_us=solution.objective, base_us=solution.base)
+        return replace(promised, swaps=len(policy.targets), bytes=policy.bytes, reason=_misfit(policy)), policy
 
     def close(self) -> None:
         """Try no more policies and let go of all: only their results stay, which the report lists to the end."""
@@ -249,12 +272,21 @@ class Generation:
             self.results.append(replace(blank, reason=solution.reason or "it found no plan within its limits"))
             return None
         promised = replace(blank, objective_us=solution.objective, base_us=solution.base)
-        policy = locate(solution.plan, *profiled)._replace(on_demand=self.varies)
+        policy = self._located(solution.plan, profiled)
         repeats = self._repeats(policy)
         self.results.append(
             replace(promised, swaps=len(policy.targets), bytes=policy.bytes, reason=repeats or _misfit(policy))
         )
         return policy if policy.targets and repeats is None else None
+
+    def _located(self, plan: Schedule, profiled: Profiled) -> Policy:
+        """A plan as the engine is told it; where sizes vary, smaller iterations spare what they need not send away."""
+        graph, operators, phases, sightings, growth, staying = profiled
+        if not self.varies:
+            return locate(plan, graph, operators, phases, sightings)
+        shares = least_shares(graph, plan, self._aim_bytes, staying)
+        least = {name: growth * share for name, share in shares.items()}
+        return locate(plan, graph, operators, phases, sightings, least)._replace(on_demand=True)
 
     def _repeats(self, policy: Policy) -> str | None:
         """Why a policy need not be executed: an earlier one was the same."""

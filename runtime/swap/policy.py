@@ -1,11 +1,13 @@
 """From a schedule to what the engine does in the next iteration: tensors by their features, operators by anchors."""
 
+import math
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from runtime.device.native import core
 from runtime.execute.program import ACTION_KINDS, TURN, op_of
+from solvers.ir.fields import TensorId
 from solvers.ir.graph import OpGraph
 from solvers.ir.schedule import Action, Schedule
 
@@ -18,7 +20,7 @@ class Target(NamedTuple):
 
     `ordinal` sightings with the same `key` come before it in the iteration. `op` and `position`, the operator's number
     and the index of the sighting there, are what matching by index goes by. `result`: the operator made it and no
-    other had used it yet.
+    other had used it yet. It leaves where the forward pass has worked on `least_pass_bytes` by then.
     """
 
     label: str
@@ -28,6 +30,7 @@ class Target(NamedTuple):
     op: int
     position: int
     result: bool
+    least_pass_bytes: int = 0
 
 
 class Anchor(NamedTuple):
@@ -60,6 +63,14 @@ class Policy(NamedTuple):
     arrivals: tuple[tuple[int, int], ...]
     unseen: int = 0
     on_demand: bool = False
+
+    def sparing_less(self, share: float) -> "Policy":
+        """The same, but what smaller iterations keep leaves in those of that share of the size, too."""
+        return self._replace(
+            targets=tuple(
+                target._replace(least_pass_bytes=int(share * target.least_pass_bytes)) for target in self.targets
+            )
+        )
 
     @property
     def bytes(self) -> int:
@@ -103,12 +114,18 @@ def anchors(operators: Sequence[int], phases: Sequence[int]) -> list[Anchor]:
 
 
 def locate(
-    schedule: Schedule, graph: OpGraph, operators: Sequence[int], phases: Sequence[int], sightings: Sightings
+    schedule: Schedule,
+    graph: OpGraph,
+    operators: Sequence[int],
+    phases: Sequence[int],
+    sightings: Sightings,
+    least_shares: Mapping[TensorId, float] | None = None,
 ) -> Policy:
     """Say of each action of a swap schedule how the engine finds its tensors and its operator in the next iteration.
 
     All arguments describe one iteration: operator j of the graph is `operators[j]`. A tensor that was not sighted at
-    the operator after which it should leave stays on the device.
+    the operator after which it should leave stays on the device. Those with `least_shares` leave in iterations of that
+    share of this one's size or more, which is told from what the forward pass has worked on by then.
     """
     tensors = {tensor.id: tensor for tensor in graph.tensors}
     leaving = [(name, op_of(action)) for action in _issued(schedule, "swap_out") for name in action.data]
@@ -127,7 +144,16 @@ def locate(
         if name in numbers and (use := _next_use(tensors[name].uses, op_of(action))) is not None
     ]
     targets = [
-        Target(repr(name), tensors[name].bytes, found.key, found.ordinal, found.op, found.position, found.result)
+        Target(
+            repr(name),
+            tensors[name].bytes,
+            found.key,
+            found.ordinal,
+            found.op,
+            found.position,
+            found.result,
+            math.ceil((least_shares or {}).get(name, 0.0) * found.pass_bytes),
+        )
         for name, found in seen
     ]
     return Policy(tuple(targets), tuple(events), tuple(arrivals), unseen=len(leaving) - len(seen))

@@ -40,6 +40,9 @@ SIZES = 64
 REOPENINGS = 3
 """So often a kind that fitted is recorded anew because it did not fit after all, though it became no larger."""
 
+SPARINGS = 8
+"""So often a policy is told to spare less: where memory lacks for other reasons, that would not help."""
+
 
 class Kind:
     """Iterations that are like each other: their stage, and the policies made for them.
@@ -47,7 +50,9 @@ class Kind:
     `ranks` are the operators by falling frequency from which the features of the policy's tensors were made; `policy`
     is the best one, with its `place` among all results, both None where none is needed or none is better. `sizes` are
     the bytes that the forward passes of the latest iterations worked on, `planned_bytes` those that the policy is for.
-    `waits_left` smaller iterations may still be recorded before policies are made from one of those.
+    `waits_left` smaller iterations may still be recorded before policies are made from one of those, `records_left` of
+    them after, in wait of one as large as has come but was not recorded. `sparing_left`: so often the policy may
+    still be told to spare less in small iterations.
     """
 
     def __init__(self, settings: StageSettings) -> None:
@@ -61,7 +66,8 @@ class Kind:
         self.planned_bytes = 0
         self.recorded = Sizes()
         self.reopenings_left = REOPENINGS
-        self.waits_left = 0
+        self.waits_left = self.records_left = 0
+        self.sparing_left = SPARINGS
         self.returns: deque[tuple[int, int]] = deque(maxlen=SIZES // 2)
         self._changed: deque[bool] = deque(maxlen=SIZES // 2)
         self.follower: Kind | None = None
@@ -87,11 +93,19 @@ class Kind:
         """The size of the largest of the latest iterations."""
         return max(self.sizes, default=0)
 
+    def enough(self, less: float) -> float:
+        """What passes for the size of that one: by that share less."""
+        return (1 - less) * self.largest
+
     @property
     def varies(self) -> bool:
-        """Whether their sizes differ by more than sequences of one kind may differ in length."""
+        """Whether sizes differ by more than sequences of a kind may in length, or most iterations from the one before.
+
+        Where tokens are routed, sums of sizes may stay the same while each size changes.
+        """
         tolerance = self.machine.settings.length_tolerance
-        return bool(self.sizes) and relative_change(min(self.sizes), self.largest) >= tolerance
+        wide = bool(self.sizes) and relative_change(min(self.sizes), self.largest) >= tolerance
+        return wide or 2 * sum(self._changed) > len(self._changed)
 
     @property
     def unforeseen(self) -> tuple[int, int] | None:

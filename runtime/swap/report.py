@@ -14,8 +14,9 @@ from solvers.ir.amounts import show_bytes
 class SessionCounts:
     """What happened to storages, in one iteration or in all.
 
-    Of the policy's tensors, `matched` were sighted and `unmatched` not; `refused` could not leave. `swapped_out` and
-    `swapped_in` are copies, planned or not, of `out_bytes` and `in_bytes`; `in_time` planned returns met their use.
+    Of the policy's tensors, `matched` were sighted and `unmatched` not; `refused` could not leave, `spared` need not,
+    as the policy has them for larger iterations. `swapped_out` and `swapped_in` are copies, planned or not, of
+    `out_bytes` and `in_bytes`; `in_time` planned returns met their use.
     On demand came back `fetched` (they were away) and `cancelled` (still leaving). Of the planned returns, `kept` found
     a tensor whose block nobody had needed meanwhile, `postponed` found no memory, `recalled` were undone because memory
     was short, `missed_events` found no tensor. `died` were freed while out. Where memory was short, `relieved` blocks
@@ -33,6 +34,7 @@ class SessionCounts:
     cancelled: int = 0
     died: int = 0
     refused: int = 0
+    spared: int = 0
     kept: int = 0
     postponed: int = 0
     recalled: int = 0

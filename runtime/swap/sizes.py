@@ -15,11 +15,12 @@ import msgspec
 
 from runtime.swap.generation import Profiled
 from solvers.ir.graph import OpGraph, Tensor
+from solvers.timeline.shares import STAYING
 
+NEARLY = 0.1
+"""Sizes of forward passes that differ by less tell nothing of what does not depend on them."""
 Line = Callable[[int, int], int]
 """What becomes of a number, given that of another recording."""
-STAYING = ("parameter", "gradient", "optimizer")
-"""Kinds of tensors whose size is the model's, not the batch's."""
 
 
 class Sizes:
@@ -28,6 +29,11 @@ class Sizes:
     def __init__(self) -> None:
         self._least: tuple[int, Profiled] | None = None
         self._most: tuple[int, Profiled] | None = None
+
+    @property
+    def most(self) -> int:
+        """The size of the largest recorded iteration; 0 where there is none."""
+        return 0 if self._most is None else self._most[0]
 
     def note(self, profiled: Profiled, size: int) -> None:
         """An iteration was recorded whose forward pass worked on `size` bytes."""
@@ -44,21 +50,24 @@ class Sizes:
         if self._most is None or self._least is None:
             return None
         most, profiled = self._most
+        least, other = self._least
+        two = least < most and alike(profiled.graph, other.graph)
+        if two:
+            profiled = profiled._replace(staying_bytes=_staying(profiled, other))
         if size <= most or most <= 0 or profiled.graph.requests is not msgspec.UNSET:
             return profiled
-        least, other = self._least
-        if least < most and alike(profiled.graph, other.graph):
+        if two:
             onwards = (size - most) / (most - least)
 
             def line(value: int, before: int) -> int:
                 return max(0, round(value + (value - before) * onwards))
 
-            return profiled._replace(graph=stretched(profiled.graph, line, other.graph))
+            return profiled._replace(graph=stretched(profiled.graph, line, other.graph), growth=size / most)
 
         def grown(value: int, _: int) -> int:
             return math.ceil(value * size / most)
 
-        return profiled._replace(graph=stretched(profiled.graph, grown, None))
+        return profiled._replace(graph=stretched(profiled.graph, grown, None), growth=size / most)
 
 
 def alike(graph: OpGraph, other: OpGraph) -> bool:
@@ -93,6 +102,33 @@ def stretched(graph: OpGraph, line: Line, other: OpGraph | None) -> OpGraph:
             for here, before, least in zip(graph.memory_bytes, memory, repeat(stay), strict=False)
         ),
     )
+
+
+def _staying(larger: Profiled, smaller: Profiled) -> tuple[int, ...]:
+    """What of each operator's memory would be left at size 0, if two recordings lie on a line.
+
+    Each forward pass counts by itself: of two batches in one iteration the one may be larger and the other smaller. Of
+    passes of nearly the same size only what no iteration goes below is known.
+    """
+    least = min(larger.graph.memory_bytes)
+    here, before = _pass_bytes(larger), _pass_bytes(smaller)
+    found = []
+    for place, (most, other) in enumerate(zip(larger.graph.memory_bytes, smaller.graph.memory_bytes, strict=True)):
+        share = before[place] / here[place] if here[place] else 1.0
+        at_zero = (other - share * most) / (1 - share) if abs(1 - share) > NEARLY else least
+        found.append(min(max(least, math.ceil(at_zero)), most))
+    return tuple(found)
+
+
+def _pass_bytes(profiled: Profiled) -> list[int]:
+    """What the latest forward pass had worked on by each operator."""
+    by_operator = [0] * len(profiled.graph.ops)
+    for (_, op), sighting in profiled.sightings.items():
+        by_operator[op] = sighting.pass_bytes
+    latest = 0
+    for op, seen in enumerate(by_operator):
+        latest = by_operator[op] = seen or latest
+    return by_operator
 
 
 def _same_place(one: Tensor, other: Tensor) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 Made = TypeVar("Made")
-_KEY = re.compile(r"[a-z]+(/(0|[1-9][0-9]{0,8}))*")
+_KEY = re.compile(r"[a-z]+(/(0|[1-9][0-9]{0,15}))*")
 
 
 class Keyed(Generic[Made]):

@@ -26,8 +26,9 @@ class Policy(Record, frozen=True, kw_only=True, omit_defaults=True):
     FORMAT: ClassVar[str] = "bayplan-policy/1"
 
     def __post_init__(self) -> None:
-        """Refuse a policy that names nothing at all."""
+        """Refuse a policy that names nothing at all, or whose numbers can mean nothing."""
         require(
             bool(self.saved or self.recomputed),
             "saved and recomputed are both empty: name ops in one of them (all of them: the pattern *)",
         )
+        require(self.nodes != (), "nodes is empty: list the names that numbers stand for, or leave it out")

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from solvers.ir.joint import JointPlan
 from solvers.ir.solution import Call, Solution, Watch
+from solvers.joint.behind import behind
 from solvers.joint.choice import Choice, keep_all
 from solvers.joint.draft import Draft, measure, plan_of
 from solvers.joint.given import Given, least_budget_bytes
@@ -58,6 +59,13 @@ class Incumbent:
     def offer_choice(self, choice: Choice | None, by: str) -> bool:
         """Time a choice and take it if it is the best; out of time, its swap-ins are issued at their use."""
         return choice is not None and self.offer(timed(self.given, choice, quick=self.over())[0], by)
+
+    def offer_hidden(self, choice: Choice | None, by: str) -> bool:
+        """The same, and with what communication can hide of it, as far as there is time."""
+        better = self.offer_choice(choice, by)
+        for moved in () if choice is None or self.over() else behind(self.given, choice, self.over):
+            better = self.offer_choice(moved, by) or better
+        return better
 
     def report(self) -> None:
         """Tell whoever watches; a True of theirs ends the search."""

@@ -31,11 +31,15 @@ class Choice:
 
 @dataclass(frozen=True)
 class Prices:
-    """What a byte costs: `swap[i]` to swap op i's output, `time` a tick of recomputation (0: the exact time)."""
+    """What a byte costs: `swap(i, first, last)` to swap op i's output over a gap, `again` a tick of recomputation.
+
+    `shown`: what is left of the time of ops that communication could hide.
+    """
 
     swap: Callable[[int, int, int], float]
     again: float = 1.0
     noise: Callable[[], float] = lambda: 1.0
+    shown: float = 1.0
 
 
 def keep_all(given: Given) -> Choice:
@@ -106,7 +110,7 @@ def _relieve(
         actions.append((prices.swap(i, *gap) * prices.noise() / size, i, gap, False))
         needed = closure(given, choice, kept, i, gap[1], stage)
         if needed is not None:
-            time = sum(given.time[j] for j in needed)
+            time = sum(given.time[j] * (prices.shown if given.hideable[j] else 1.0) for j in needed)
             actions.append((prices.again * time * prices.noise() / size, i, gap, True))
     actions.sort()
     done: set[int] = set()

@@ -13,7 +13,8 @@ class Given:
     """A problem, indexed by op. Times are in ticks, `ticks` of them to a µs: 1 unless the link counts nanoseconds.
 
     `graph` is its recompute-graph half with times in µs and unlimited memory; `out_time[i]`, `in_time[i]` what op i's
-    output takes on the link; `last[i]` the latest op that depends on op i, directly or not (i where none does).
+    output takes on the link; `last[i]` the latest op that depends on op i, directly or not (i where none does);
+    `hideable[i]`: it takes time, and some communication takes as long.
     """
 
     problem: JointProblem
@@ -27,6 +28,7 @@ class Given:
     budget: int
     host: int | None
     shared: bool
+    hideable: list[bool]
 
     def __len__(self) -> int:
         """The number of ops, which is the number of stages."""
@@ -55,6 +57,7 @@ def given_of(problem: JointProblem) -> Given:
     for i in reversed(range(len(sizes))):
         for j in roomy.inputs[i]:
             last[j] = max(last[j], last[i])
+    longest = max((op.time_us for op in problem.ops if op.comm), default=0)
     return Given(
         problem=problem,
         graph=roomy,
@@ -67,6 +70,7 @@ def given_of(problem: JointProblem) -> Given:
         budget=problem.budget_bytes,
         host=problem.host_budget_bytes,
         shared=problem.comm_shares_link,
+        hideable=[op.replay and not op.comm and 0 < op.time_us <= longest for op in problem.ops],
     )
 
 

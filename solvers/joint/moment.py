@@ -16,17 +16,20 @@ from solvers.joint.given import Given
 
 LINES = 20
 """The most rows for ends of swap-outs, and for ends of swap-ins."""
+GRAINS = 8
+"""The most sizes by which memory is counted in whole pieces; so many times by which communication is."""
 MOST = 2**80
 """The upper limit of waits, as the judge has it."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """lower ≤ Σ weight·column where `side` is the lower limit; for the memory row `side` is the upper one."""
+    """side ≤ Σ weight·column; where it `is_upper`, Σ weight·column ≤ side."""
 
     key: str
     side: int
     weights: dict[str, int]
+    is_upper: bool = False
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,7 @@ class Proof:
     @property
     def certificate(self) -> dict[str, Any]:
         """For anyone to add up."""
-        return {"form": "moment/1", "stage": self.stage, "unit": UNIT, "duals": self.duals}
+        return {"form": "moment/2", "stage": self.stage, "unit": UNIT, "duals": self.duals}
 
 
 class Relaxation:
@@ -54,14 +57,13 @@ class Relaxation:
         self.first: dict[int, int] = {}
         for s in range(len(given) - 1, q, -1):
             self.first.update((i, s) for i in given.graph.inputs[s] if i <= q)
-        self.upper: dict[str, int] = {"late": MOST, "wait": MOST, "hidden": self._windows()}
+        ops = given.problem.ops
+        self.windows = [op.time_us for op in ops[q + 1 :] if op.comm]
+        self.longest = max(self.windows, default=-1)
+        self.upper: dict[str, int] = {"late": MOST, "wait": MOST}
         for i in range(q + 1):
             self._columns(i)
-        self.rows = [*self._needs(), self._memory(), *self._out(), *self._in(), self._step(), self._window()]
-
-    def _windows(self) -> int:
-        given = self.given
-        return sum(given.time[s] for s in range(self.q + 1, len(given)) if given.graph.comm[s])
+        self.rows = [*self._needs(), *self._memory(), *self._out(), *self._in(), self._step(), *self._window()]
 
     def _columns(self, i: int) -> None:
         """Those of an output that something behind the moment depends on."""
@@ -71,13 +73,19 @@ class Relaxation:
             self.upper |= {f"keep/{i}": 1, f"swap/{i}": 1}
         if self.given.graph.replay[i]:
             self.upper[f"again/{i}"] = 1
+            op = self.given.problem.ops[i]
+            if not op.comm and op.time_us <= self.longest:
+                self.upper[f"hide/{i}"] = 1
 
     def _free(self, i: int) -> bool:
         """Whether having the output at the moment takes no memory that is not taken anyway."""
         return i in self.here or not self.given.graph.size[i]
 
     def _there(self, i: int) -> dict[str, int]:
-        return {key: 1 for key in (f"keep/{i}", f"again/{i}", f"swap/{i}") if key in self.upper}
+        return {key: 1 for key in (f"keep/{i}", *self._runs(i), f"swap/{i}") if key in self.upper}
+
+    def _runs(self, i: int) -> list[str]:
+        return [key for key in (f"again/{i}", f"hide/{i}") if key in self.upper]
 
     def _needs(self) -> list[Row]:
         rows = [Row(f"need/{i}", 1, self._there(i)) for i in self.first if not self._free(i)]
@@ -85,14 +93,18 @@ class Relaxation:
             if f"again/{i}" in self.upper:
                 for j in self.given.graph.inputs[i]:
                     if not self._free(j):
-                        rows.append(Row(f"source/{i}/{j}", 0, self._there(j) | {f"again/{i}": -1}))
+                        rows.append(Row(f"source/{i}/{j}", 0, self._there(j) | dict.fromkeys(self._runs(i), -1)))
         return rows
 
-    def _memory(self) -> Row:
-        size = self.given.graph.size
-        static = self.given.problem.static_bytes
+    def _memory(self) -> list[Row]:
+        """In bytes, and in whole pieces of some sizes: of what is larger than a piece less fits than its bytes say."""
+        size, static = self.given.graph.size, self.given.problem.static_bytes
         room = self.given.budget - static - self.given.workspace[self.q] - sum(size[i] for i in self.here)
-        return Row("memory", room, {f"keep/{i}": size[i] for i in range(self.q) if f"keep/{i}" in self.upper})
+        kept = {f"keep/{i}": size[i] for i in range(self.q) if f"keep/{i}" in self.upper}
+        sizes = sorted({most for most in kept.values() if most <= room}, reverse=True)[:GRAINS]
+        grains = {1} if room < 0 else {1, room + 1, room // 2 + 1, *sizes}
+        rows = [_whole(f"memory/{grain}", kept, [room], grain) for grain in sorted(grains)]
+        return [row for row in rows if row.weights or row.key == "memory/1"]
 
     def _swaps(self) -> list[int]:
         return [i for i in range(self.q) if f"swap/{i}" in self.upper]
@@ -113,19 +125,19 @@ class Relaxation:
             rows.append(Row(f"in/{s}", self.before[self.q + 1] - self.before[s], back | {"late": 1, "wait": -1}))
         return rows
 
-    def _again(self, plain: bool, sign: int) -> dict[str, int]:
-        graph, time = self.given.graph, self.given.time
-        return {
-            f"again/{i}": sign * time[i]
-            for i in range(self.q + 1)
-            if f"again/{i}" in self.upper and not (plain and graph.comm[i])
-        }
-
     def _step(self) -> Row:
-        return Row("step", 0, self._again(False, -1) | {"late": 1, "wait": -1, "hidden": 1})
+        again = {f"again/{i}": -self.given.time[i] for i in range(self.q + 1) if f"again/{i}" in self.upper}
+        return Row("step", 0, again | {"late": 1, "wait": -1})
 
-    def _window(self) -> Row:
-        return Row("window", 0, self._again(True, 1) | {"hidden": -1})
+    def _window(self) -> list[Row]:
+        """In µs, and in whole pieces of some lengths: of what takes long few fit behind each communication."""
+        ops, longest = self.given.problem.ops, self.longest
+        hidden = {f"hide/{i}": ops[i].time_us for i in range(self.q + 1) if f"hide/{i}" in self.upper}
+        if not any(hidden.values()):
+            return []
+        times = sorted({time for time in hidden.values() if time}, reverse=True)[:GRAINS]
+        grains = {1, *(longest // parts + 1 for parts in (2, 3, 4)), *times}
+        return [_whole(f"window/{grain}", hidden, self.windows, grain) for grain in sorted(grains)]
 
     # -- solving
 
@@ -135,26 +147,28 @@ class Relaxation:
         place, builder = {key: number for number, key in enumerate(keys)}, ModelBuilder("moment")
         upper = [np.inf if self.upper[key] == MOST else float(self.upper[key]) for key in keys]
         builder.columns(len(keys), 0.0, upper, cost=[float(key == "late") for key in keys], name="x")
-        scale = float(max(1, *(weight for weight in self._memory().weights.values()), 1))
-        for row in self.rows:
-            unit = scale if row.key == "memory" else 1.0
-            columns, weights = [place[key] for key in row.weights], [w / unit for w in row.weights.values()]
-            limit = {"upper" if row.key == "memory" else "lower": row.side / unit}
+        scales = [self._scale(row) for row in self.rows]
+        for row, scale in zip(self.rows, scales, strict=True):
+            columns, weights = [place[key] for key in row.weights], [w / scale for w in row.weights.values()]
+            limit = {"upper" if row.is_upper else "lower": row.side / scale}
             builder.row(columns, weights, name=row.key.replace("/", "-"), **limit)
         answer = solve(builder.build(), limits, engine=engine)
         if answer.row_duals is None or answer.x is None:
             return None
-        duals = {
-            row.key: float(dual) / (scale if row.key == "memory" else 1.0)
-            for row, dual in zip(self.rows, answer.row_duals, strict=True)
-        }
+        priced = zip(self.rows, answer.row_duals, scales, strict=True)
+        duals = {row.key: float(dual) / scale for row, dual, scale in priced}
         values = {key: float(value) for key, value in zip(keys, answer.x, strict=True) if value > 1e-6}
         return self._proved(duals, values)
 
+    def _scale(self, row: Row) -> float:
+        """Rows of bytes are counted in their largest output."""
+        return float(max(1, *row.weights.values(), 1)) if row.key == "memory/1" else 1.0
+
     def _proved(self, duals: dict[str, float], values: dict[str, float]) -> Proof:
         whole = {}
-        for key, dual in duals.items():
-            low, high = (-LARGEST, 0) if key == "memory" else (0, LARGEST)
+        for row in self.rows:
+            key, dual = row.key, duals[row.key]
+            low, high = (-LARGEST, 0) if row.is_upper else (0, LARGEST)
             whole[key] = int(min(high, max(low, dual * UNIT)))  # towards 0
         _balance(whole)
         whole = {key: dual for key, dual in whole.items() if dual}
@@ -171,6 +185,12 @@ class Relaxation:
                 for key, weight in row.weights.items():
                     cost[key] = cost.get(key, 0) - dual * weight
         return total + sum(price * self.upper[key] for key, price in cost.items() if price < 0)
+
+
+def _whole(key: str, amounts: dict[str, int], rooms: list[int], grain: int) -> Row:
+    """That amounts share these rooms, counted in whole grains; what is left of a grain counts nowhere."""
+    pieces = {column: amount // grain for column, amount in amounts.items() if amount >= grain}
+    return Row(key, sum(room // grain for room in rooms), pieces, is_upper=True)
 
 
 def _balance(duals: dict[str, int]) -> None:

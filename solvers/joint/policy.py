@@ -64,7 +64,18 @@ def _handed_on(problem: JointProblem, backward: int, regions: tuple[range, ...])
 
 
 def _backward(problem: JointProblem, policy: Policy) -> int:
-    """The first op of the backward pass: as told, else from where on ops run again, else the first so called."""
+    """The first op of the backward pass; refuses one before which there is nothing."""
+    backward = _first_backward(problem, policy)
+    if backward == 0:
+        raise InvalidInput(
+            f"the backward pass begins with op 0 ({problem.ops[0].name}), so there is no forward pass whose outputs a "
+            "policy could save: correct backward_from"
+        )
+    return backward
+
+
+def _first_backward(problem: JointProblem, policy: Policy) -> int:
+    """As told, else from where on ops run again, else the first so called."""
     asked = policy.backward_from
     if isinstance(asked, int):
         if not 0 <= asked < len(problem.ops):

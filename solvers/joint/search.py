@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -15,12 +16,14 @@ from solvers.joint.moment import Proof
 from solvers.joint.swaps import choice_of, timed
 from solvers.recompute.graph.replay import useful
 
-SHARES = (0.02, 0.05, 0.1, 0.2, 0.4)
+SHARES = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4)
 """How much of a choice is taken back at once."""
 LINKS = (0.5, 0.65, 0.8, 0.9, 0.95, 1.0, 1.0, 1.05)
 """How much of the link's time a refill counts on."""
 
 
+SHOWN = (1.0, 0.5, 0.2, 0.0)
+"""What is left of the time of ops that communication could hide, in a refill's prices."""
 SIZES, DEAR = 0.25, 1e3
 """How often all swaps of one size are taken back, and by how much these are dearer then."""
 
@@ -39,17 +42,19 @@ class Search:
             return
         if self.tightened != self.best.objective:
             choice = tightened(self.given, choice_of(self.best.draft), self.best.over)
-            self.best.offer_choice(choice, self.best.by)
+            self.best.offer_hidden(choice, self.best.by)
             self.tightened = self.best.objective
             return
         choice, prices = choice_of(self.best.draft), self._prices()
+        if any(self.given.hideable):
+            prices = replace(prices, shown=self.source.choice((1.0, 1.0, 1.0, *SHOWN)))
         if self.source.random() < SIZES and choice.away:
             prices = self._without_a_size(choice, prices)
         else:
             choice = self._loosened(choice)
         filled = fill(self.given, choice, prices, self.best.over)
         if filled is not None:
-            self.best.offer_choice(tightened(self.given, filled, self.best.over), "search")
+            self.best.offer_hidden(tightened(self.given, filled, self.best.over), "search")
 
     def _without_a_size(self, choice: Choice, prices: Prices) -> Prices:
         """Some or all swapped outputs of one size stay, at prices that keep them from leaving again."""
@@ -63,7 +68,7 @@ class Search:
             dear = DEAR if (i, first) in back else 1.0
             return dear * max(prices.swap(i, first, last), self.given.out_time[i] * (dear > 1))
 
-        return Prices(swap, prices.again, prices.noise)
+        return replace(prices, swap=swap)
 
     def _loosened(self, choice: Choice) -> Choice:
         """Without a random share of what it does: of its swaps, of its recomputations, or of what lies together."""
@@ -117,17 +122,20 @@ def tightened(given: Given, choice: Choice, stop: Callable[[], bool] = lambda: F
 
 
 def _brought_back(given: Given, choice: Choice) -> Choice:
-    """Without swaps that there is room to do without, the largest first, if the step waits for any."""
-    kept = kept_of(given, choice.again)
-    if timed(given, choice)[1].objective_us <= given.whole_us(sum(kept.ticks)):
+    """Without swaps that there is room to do without, the largest first, if the step waits less then.
+
+    It may wait longer: what is leaving needs room, too.
+    """
+    kept, before = kept_of(given, choice.again), timed(given, choice)[1].objective_us
+    if before <= given.whole_us(sum(kept.ticks)):
         return choice
-    gaps = spans(kept, choice.away)
+    found, gaps = choice.copy(), spans(kept, choice.away)
     slack = given.budget - levels(given, kept, gaps)
     for op, first, last in sorted(gaps, key=lambda gap: -given.graph.size[gap[0]]):
         if _least(slack, first, last) >= given.graph.size[op]:
-            choice.away.discard((op, first))
+            found.away.discard((op, first))
             slack[first + 1 : last] -= given.graph.size[op]
-    return choice
+    return found if timed(given, found)[1].objective_us <= before else choice
 
 
 def _least(slack: np.ndarray, first: int, last: int) -> int:

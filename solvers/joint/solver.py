@@ -4,7 +4,7 @@ import math
 import random
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 import numpy as np
@@ -15,11 +15,12 @@ from solvers.ir.solution import INTERRUPTED, Call, Limits, Solution, Watch
 from solvers.joint.answers import Incumbent, trivial
 from solvers.joint.choice import fill, keep_all, swap_all
 from solvers.joint.draft import kept_of, plan_of
+from solvers.joint.gaps import planned
 from solvers.joint.given import Given, given_of
 from solvers.joint.greedy import Hiding, greedy, hardest, link_prices
-from solvers.joint.guided import guided
+from solvers.joint.guided import relaxed_prices
 from solvers.joint.moment import Proof, Relaxation
-from solvers.joint.search import Search
+from solvers.joint.search import SHOWN, Search
 from solvers.joint.singles import recompute_only, swap_only
 
 MOMENTS = 12
@@ -86,21 +87,23 @@ class _Solve:
 
     def _first(self) -> None:
         self._everything()
-        self.best.offer_choice(greedy(self.given, self.best.asked), "greedy")
+        self.best.offer_hidden(greedy(self.given, self.best.asked), "greedy")
 
     def _everything(self) -> None:
         """The plan that there always is without a host limit, so that nothing later has to find one."""
         everything = swap_all(self.given)
-        self.best.offer_choice(everything, "swap all")
+        self.best.offer_hidden(everything, "swap all")
 
     def _variants(self) -> None:
-        """The greedy with less of the link's time, and with the earliest outputs first."""
+        """The greedy with less of the link's time, with the earliest outputs first, and counting on communication."""
         hiding = Hiding(self.given, self.best.over)
-        for link, early in ((1.0, True), *((link, False) for link in FEWER)):
+        shown = SHOWN if any(self.given.hideable) else (1.0,)
+        for link, early, left in (*((1.0, True, left) for left in shown), *((link, False, 1.0) for link in FEWER)):
             if self.best.over():
                 break
             prices = link_prices(self.given, hiding.swaps(link, early, enough=early))
-            self.best.offer_choice(fill(self.given, keep_all(self.given), prices, self.best.over), "greedy")
+            filled = fill(self.given, keep_all(self.given), replace(prices, shown=left), self.best.over)
+            self.best.offer_hidden(filled, "greedy")
 
     def _bound(self) -> None:
         """The relaxation at each moment, the fullest one first."""
@@ -124,20 +127,33 @@ class _Solve:
         try:
             return Relaxation(self.given, stage).proof(limits, self.options.engine)
         except BayplanError as error:
-            if isinstance(error, InvalidInput) and not isinstance(error, InvalidProblem):
-                raise  # no such engine, say: the user's to mend
-            note = f"the relaxation was not solved ({error})"
-            if not any(said.startswith("the relaxation was not solved") for said in self.notes):
-                self.notes.append(note)
+            self._refused(error)
             return None
 
+    def _refused(self, error: BayplanError) -> None:
+        """Note it once; raise what is the user's to mend."""
+        if isinstance(error, InvalidInput) and not isinstance(error, InvalidProblem):
+            raise error  # no such engine, say
+        if not any(said.startswith("the relaxation was not solved") for said in self.notes):
+            self.notes.append(f"the relaxation was not solved ({error})")
+
     def _guided(self) -> None:
-        """Choices that follow the relaxations' own, the best bound's first."""
-        for proof in sorted(self.proofs, key=lambda proof: -proof.bound_us)[:3]:
+        """Choices at the relaxations' prices, the best bound's first, and by the model of gaps."""
+        proofs = sorted(self.proofs, key=lambda proof: -proof.bound_us)
+        for proof in proofs[:3]:
             if self.best.over():
-                break
-            for choice in guided(self.given, proof, self.best.over):
-                self.best.offer_choice(choice, "relaxation")
+                return
+            prices = relaxed_prices(self.given, proof)
+            self.best.offer_hidden(fill(self.given, keep_all(self.given), prices, self.best.over), "relaxation")
+        try:
+            for choice in planned(self.given, proofs, self._unbound, self.options.engine, self.best.over):
+                self.best.offer_hidden(choice, "gaps")
+        except BayplanError as error:
+            self._refused(error)
+
+    def _unbound(self) -> Limits:
+        """Limits of a linear model: the time that is left."""
+        return msgspec.structs.replace(self.call.limits, time_s=max(0.0, self.call.left_s), work=None, gap=0.0)
 
     def _singles(self) -> None:
         if self.options.singles:

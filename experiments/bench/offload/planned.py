@@ -55,4 +55,5 @@ class Plans:
         executor = SwapExecutor(answer.plan, self._graph, device, trace=False)
         gap = "no bound" if answer.overhead_gap is None else f"overhead gap {answer.overhead_gap:.1%}"
         with limited_memory(device, budget_bytes):
-            yield lambda: executor.run(work.step).value, f"{self.solver}, {answer.status.value}, {gap}"
+            told = f"{self.solver}, {answer.status.value}, {gap}, predicted {answer.objective:.0f} us"
+            yield lambda: executor.run(work.step).value, told

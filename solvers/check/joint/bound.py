@@ -1,6 +1,6 @@
-"""Adds `moment/1` certificates up: the lower bound that they prove for a `joint` problem, in whole numbers only.
+"""Adds `moment/2` certificates up: the lower bound that they prove for a `joint` problem, in whole numbers only.
 
-`{"form": "moment/1", "stage": q, "unit": u, "duals": {row: whole number}}`: prices of the rows of the relaxation at
+`{"form": "moment/2", "stage": q, "unit": u, "duals": {row: whole number}}`: prices of the rows of the relaxation at
 stage q, in 1/u ticks. Whatever they are, what they add up to bounds the objective.
 """
 

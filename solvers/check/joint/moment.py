@@ -25,19 +25,20 @@ class Moment:
         self.first: dict[int, int] = {}  # the first op behind the moment that reads an output from before it
         for s in range(len(self.ops) - 1, q, -1):
             self.first.update((i, s) for i in self.ops[s].inputs if i <= q)
+        self.windows = [op.time_us for op in self.ops[q + 1 :] if op.comm]
         self.columns = Keyed[Column](
-            {"keep": (1, self._keep), "again": (1, self._again), "swap": (1, self._swap)}
-            | {"hidden": (0, self._hidden), "wait": (0, self._wait), "late": (0, self._wait)}
+            {"keep": (1, self._keep), "again": (1, self._again), "hide": (1, self._hide), "swap": (1, self._swap)}
+            | {"wait": (0, self._wait), "late": (0, self._wait)}
         )
         self.rows = Keyed[Row](
             {
                 "need": (1, self._need),
                 "source": (2, self._source),
-                "memory": (0, self._memory),
+                "memory": (1, self._memory),
                 "out": (1, self._out),
                 "in": (1, self._in),
                 "step": (0, self._step),
-                "window": (0, self._window),
+                "window": (1, self._window),
             }
         )
 
@@ -51,16 +52,18 @@ class Moment:
         return Column(1) if self._made(i) else None
 
     def _again(self, i: int) -> Column | None:
-        """Computed again behind the moment."""
+        """Computed again behind the moment, not only behind communication."""
         return Column(1) if self._made(i) and self.ops[i].replay else None
+
+    def _hide(self, i: int) -> Column | None:
+        """Computed again behind the moment, behind communication only, which takes as long at least."""
+        if self._again(i) is None or self.ops[i].comm:
+            return None
+        return Column(1) if any(self.ops[i].time_us <= window for window in self.windows) else None
 
     def _swap(self, i: int) -> Column | None:
         """On the host at the moment, and neither in memory nor computed again behind it."""
         return Column(1) if i < self.q else None
-
-    def _hidden(self) -> Column:
-        """Time recomputed behind communication."""
-        return Column(sum(op.time_us * self.unit for op in self.ops[self.q + 1 :] if op.comm), integer=False)
 
     def _wait(self) -> Column:
         """How much later than with unlimited memory stage q begins, or the step ends (that one costs its time)."""
@@ -70,7 +73,12 @@ class Moment:
 
     def _there(self, i: int) -> dict[str, int]:
         """The columns of which one is 1 if op i's output is read behind the moment."""
-        return {key: 1 for key in (f"keep/{i}", f"again/{i}", f"swap/{i}") if self.columns.get(key) is not None}
+        names = ("keep", "again", "hide", "swap")
+        return {key: 1 for key in (f"{name}/{i}" for name in names) if self.columns.get(key) is not None}
+
+    def _runs(self, i: int) -> list[str]:
+        """The columns of which one is 1 if op i is computed again behind the moment."""
+        return [key for key in (f"again/{i}", f"hide/{i}") if self.columns.get(key) is not None]
 
     def _need(self, i: int) -> Row | None:
         """What is read behind the moment was in memory, is computed again, or returns."""
@@ -80,15 +88,20 @@ class Moment:
         """So are the inputs of what is computed again."""
         if self.columns.get(f"again/{i}") is None or j not in self.ops[i].inputs:
             return None
-        return Row(0, None, self._there(j) | {f"again/{i}": -1})
+        return Row(0, None, self._there(j) | dict.fromkeys(self._runs(i), -1))
 
-    def _memory(self) -> Row:
-        """What is in memory at the moment fits beside the op: its own output and inputs are there."""
+    def _memory(self, grain: int) -> Row | None:
+        """What is in memory at the moment fits beside the op: its own output and inputs are there.
+
+        In whole pieces of so many bytes: what is left of a piece counts neither of outputs nor of the room.
+        """
+        if grain < 1:
+            return None
         room = self.problem.budget_bytes - self.problem.static_bytes - self.ops[self.q].workspace_bytes
         here = {self.q, *self.ops[self.q].inputs}
         room -= sum(self.ops[i].output_bytes for i in here)
-        others = {f"keep/{i}": self.ops[i].output_bytes for i in range(self.q) if i not in here}
-        return Row(None, room, others)
+        others = {f"keep/{i}": self.ops[i].output_bytes // grain for i in range(self.q) if i not in here}
+        return Row(None, room // grain, others)
 
     def _out(self, e: int) -> Row | None:
         """What op e or a later one made left between the end of stage e and the moment."""
@@ -119,16 +132,18 @@ class Moment:
             for i in range(self.q + 1)
             if self.columns.get(f"again/{i}") is not None
         }
-        return Row(0, None, again | {"late": 1, "wait": -1, "hidden": 1})
+        return Row(0, None, again | {"late": 1, "wait": -1})
 
-    def _window(self) -> Row:
-        """Only what is no communication itself is hidden."""
-        plain = {
-            f"again/{i}": self.ops[i].time_us * self.unit
+    def _window(self, grain: int) -> Row | None:
+        """What is hidden takes no longer than the communication behind which it is, in whole pieces of so many µs."""
+        if grain < 1:
+            return None
+        hidden = {
+            f"hide/{i}": self.ops[i].time_us // grain
             for i in range(self.q + 1)
-            if self.columns.get(f"again/{i}") is not None and not self.ops[i].comm
+            if self.columns.get(f"hide/{i}") is not None
         }
-        return Row(0, None, plain | {"hidden": -1})
+        return Row(None, sum(window // grain for window in self.windows), hidden)
 
     def _time(self, i: int, bytes_per_s: int) -> int:
         link = self.problem.link

@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 import torch
 
+from runtime.profile import profile_step
 from runtime.profile.recording import light_recording
+from solvers.ir.graph import OTHER_SEQUENCE
 
 x = torch.ones(4, 6)
 square = torch.ones(4, 4)
@@ -122,3 +124,19 @@ def test_ids_are_the_same_from_one_recording_to_the_next() -> None:
         (x + 1).mul(2).sum()
     assert first.ids == second.ids
     assert len(first.ids) == 3
+
+
+def test_what_works_on_jagged_tensors_counts_by_its_parts() -> None:
+    """Where the recorder asks for inputs: the same operators, and the same storages, as on what they hold."""
+    rows = torch.nested.nested_tensor([torch.ones(length, 6) for length in (2, 3)], layout=torch.jagged)
+    layer = torch.nn.Linear(6, 4)
+
+    def names(batch: torch.Tensor, *, inputs: bool) -> list[str]:
+        with light_recording(inputs=inputs) as recording:
+            torch.relu(layer(batch))
+        return list(recording.names())
+
+    assert names(rows, inputs=True) == names(rows.values(), inputs=True) == ["aten::linear", "aten::relu"]
+    graph = profile_step(lambda: torch.relu(layer(rows)), "cpu", warmup=2)
+    assert [op.name for op in graph.ops] == ["aten::linear", "aten::relu"]
+    assert graph.ops[0].outputs == graph.ops[1].inputs != () and OTHER_SEQUENCE not in graph.source

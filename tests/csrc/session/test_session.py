@@ -1,7 +1,7 @@
 """The session's engine by itself: how tensors are recognised, what a policy does, and how short memory is answered."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 import torch
@@ -85,12 +85,16 @@ def anchor(found: core.SwapIteration, op: int) -> tuple[int, int, int, int]:
     return found.phases[op], found.operators[op], len(alike), op
 
 
-def policy_of(found: core.SwapIteration, chosen: list[core.SwapSighting]) -> core.SwapPolicy:
+def policy_of(
+    found: core.SwapIteration, chosen: list[core.SwapSighting], least_pass_bytes: Sequence[int] = ()
+) -> core.SwapPolicy:
     """Each chosen tensor leaves, its block is free four operators before its next use, and it returns two before."""
     targets, events, arrivals = [], [], []
     for number, each in enumerate(chosen):
         use = next(s.op for s in found.sightings if s.storage == each.storage and s.op > each.op)
-        targets.append(core.SwapTarget(str(number), 0, each.key, each.ordinal, each.op, each.position, each.result))
+        least = least_pass_bytes[number] if least_pass_bytes else 0
+        place = (each.key, each.ordinal, each.op, each.position)
+        targets.append(core.SwapTarget(str(number), 0, *place, each.result, least))
         for kind, op in ((core.SwapActionKind.RELEASE, use - 4), (core.SwapActionKind.SWAP_IN, use - 2)):
             events.append(core.SwapEvent(*anchor(found, op), kind=kind, targets=[number]))
         arrivals.append((number, use))
@@ -187,6 +191,40 @@ def test_a_policy_swaps_in_time_and_changes_no_number(device: torch.device, stre
         assert done.counts.missed_events == 0
     engine.stop()
     assert torch.equal(torch.stack(losses), torch.stack(expected))
+
+
+@ON_EACH
+def test_a_tensor_leaves_in_passes_that_are_large_enough_for_it(device: torch.device, engine: core.SwapSession) -> None:
+    """What is spared misses no event."""
+    loop = Loop(device)
+    loop.step()
+    engine.set_ranks(sorted(set(engine.end_iteration().operators)))
+    found = sightings(engine, loop.step)
+    chosen = [each for each in activations(found, loop) if each.op + 6 < len(found.operators) // 3][:8]
+    assert min(each.pass_bytes for each in chosen) > 0
+    for spared in (0, 3):
+        least = [each.pass_bytes + (place < spared) for place, each in enumerate(chosen)]
+        engine.set_policy(policy_of(found, chosen, least))
+        loop.step()
+        done = engine.end_iteration()
+        assert (done.counts.matched, done.counts.spared, done.counts.swapped_out) == (8, spared, 8 - spared)
+        assert done.counts.missed_events == done.counts.fetched == 0
+
+
+@ON_EACH
+def test_bytes_count_by_forward_pass(device: torch.device, engine: core.SwapSession) -> None:
+    loop = Loop(device)
+    loop.step()
+    engine.set_ranks(sorted(set(engine.end_iteration().operators)))
+
+    def twice() -> None:
+        loop.loss().backward()  # type: ignore[no-untyped-call]
+        loop.loss().backward()  # type: ignore[no-untyped-call]
+
+    found = sightings(engine, twice)
+    seen = [each.pass_bytes for each in found.sightings if found.phases[each.op] == FORWARD]
+    assert seen[: len(seen) // 2] == seen[len(seen) // 2 :]
+    assert found.forward_bytes == 2 * max(seen) > 0
 
 
 @ON_EACH

@@ -169,8 +169,7 @@ def test_what_was_expected_to_be_large_may_be_small() -> None:
 
     def made(row: torch.Tensor) -> torch.Tensor:
         held = [torch.empty(QUARTER // 4, device=device) for _ in range(asks[0])]
-        large = torch.empty(MIB, device=device).fill_(len(held))
-        return large
+        return torch.empty(MIB, device=device).fill_(len(held))
 
     with torch.library._scoped_library("bayplan_small", "DEF") as library:
         library.define("made(Tensor row) -> Tensor")

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from solvers.ir.codec import problem_to_raw, write_json
+from solvers.ir.policy import Policy
 from tests.experiments.commands.console import call, refused, write_problem
 from tests.solvers.joint.test_policy import chain
 
@@ -53,11 +54,21 @@ def test_a_policy_within_it(tmp_path: Path) -> None:
         ([], {"saved": [True]}, "saved[0]"),
         ([], {"kept": ["a"]}, "kept"),
         ([], {"saved": []}, "both empty"),
+        ([], {"saved": [0], "nodes": []}, "nodes is empty"),
+        ([], {"format": "bayplan-policy/2"}, "format 'bayplan-policy/2', but 'bayplan-plan/1' is expected here, or"),
+        (["--counter-solver", "none"], {"format": None}, "format None, but 'bayplan-plan/1' is expected here, or"),
     ],
 )
 def test_bad_input_is_a_sentence(tmp_path: Path, arguments: list[str], fields: dict[str, Any], sentence: str) -> None:
     problem, policy = _files(tmp_path, 17, **({"saved": ["*"]} | fields))
     assert sentence in refused(call("check", problem, policy, *arguments))
+
+
+@pytest.mark.parametrize("text", ["", "[]", "null", '{"format": "bayplan-policy/1", "na'])
+def test_damaged_files_are_a_sentence(tmp_path: Path, text: str) -> None:
+    problem, policy = _files(tmp_path, 17, saved=["*"])
+    policy.write_text(text)
+    assert "is not valid JSON" in (said := refused(call("check", problem, policy))) or Policy.FORMAT in said
 
 
 def test_policies_are_for_joint_problems_and_the_options_for_policies(tmp_path: Path) -> None:

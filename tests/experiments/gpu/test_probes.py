@@ -14,6 +14,7 @@ from runtime.device import memory_limit_bytes, sim_hardware
 from solvers.ir.errors import InvalidInput
 from tests.accelerators import ON_EACH, prepared
 
+MIB = 1 << 20
 QUICK = {name: probe for name, probe in PROBES.items() if name not in ("side_stream", "products_of_ones_or_random")}
 
 
@@ -31,7 +32,8 @@ def test_every_probe_has_an_answer(device: torch.device, tmp_path: Path) -> None
     assert found["swap_round_trip"]["left"] and found["swap_round_trip"]["same"]
     assert found["refused_allocation"]["ooms"] == 3
     for row in (*found["block_sizes"]["rows"],):
-        assert row["asked"] <= row["counted"] <= row["segments"]
+        assert row["asked"] <= row["counted"]
+        assert row["counted"] <= row["segments"] or row["asked"] <= MIB  # a small one finds room that others left
     for row in found["pinned_rounding"]["rows"]:
         assert row["held"] >= row["asked"]
 

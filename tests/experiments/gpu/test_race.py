@@ -42,9 +42,9 @@ def test_two_runs_share_a_file(
             sizes.append(len(json.loads(out.read_text())["races"][-1]["rows"]))
 
     monkeypatch.setattr(command, "race", racing)
-    assert run_shape(out, torch.device("sim"), SHAPE, time.monotonic())
+    assert run_shape(out, torch.device("sim"), SHAPE, time.monotonic(), [])
     monkeypatch.setenv("PYTORCH_ALLOC_CONF", "expandable_segments:True")
-    assert run_shape(out, torch.device("sim"), SHAPE, time.monotonic(), only_few=True)
+    assert run_shape(out, torch.device("sim"), SHAPE, time.monotonic(), [])
     assert sizes == [1, 2, 1, 2] and expandable == [False, True]
     told = json.loads(out.read_text())
     assert told["format"] == FORMAT
@@ -66,7 +66,7 @@ def test_other_losses_are_a_failure_and_absent_rivals_are_not(
     rows: list[Ran], good: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(command, "race", lambda *given: [given[4](row) for row in rows])
-    assert run_shape(tmp_path / "race.json", torch.device("sim"), SHAPE, 0.0) is good
+    assert run_shape(tmp_path / "race.json", torch.device("sim"), SHAPE, 0.0, []) is good
 
 
 def test_every_shape_gets_its_share_of_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,7 +74,7 @@ def test_every_shape_gets_its_share_of_the_time(tmp_path: Path, monkeypatch: pyt
     given: list[float] = []
     now = [100.0]
 
-    def run(out: Path, device: torch.device, shape: RaceShape, until: float, *, only_few: bool) -> bool:
+    def run(out: Path, device: torch.device, shape: RaceShape, until: float, racing: object) -> bool:
         given.append(until)
         now[0] += 10.0
         return True
@@ -95,3 +95,28 @@ def test_without_time_every_way_says_so(tmp_path: Path, monkeypatch: pytest.Monk
         torch.use_deterministic_algorithms(deterministic)
     rows = json.loads((tmp_path / "race.json").read_text())["races"][0]["rows"]
     assert [row["error"] for row in rows] == ["not run: the time was over"] * 3
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--way", "bogus"], "--way 'bogus' is no way to race: choose of plain, full recomputation"),
+        (["--shape", "1 x 1"], "--shape '1 x 1' is not raced on sim: choose of 8 x 128"),
+    ],
+)
+def test_names_of_nothing_are_refused(
+    words: list[str], sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command.main([str(tmp_path / "race.json"), "--device", "sim", *words]) == 2
+    assert sentence in capsys.readouterr().err
+
+
+def test_only_what_is_asked_for_races(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the order that is asked for, behind the plain run; and settings are as before."""
+    monkeypatch.setattr(command, "SIM_SHAPES", (SHAPE,))
+    before = torch.are_deterministic_algorithms_enabled(), torch.backends.cuda.cudnn_sdp_enabled()  # type: ignore[no-untyped-call]
+    words = ["--way", "joint, 60%", "--way", "full recomputation", "--way", "plain", "--seconds", "-1"]
+    assert command.main([str(tmp_path / "race.json"), "--device", "sim", *words]) == 1
+    rows = json.loads((tmp_path / "race.json").read_text())["races"][0]["rows"]
+    assert [row["way"] for row in rows] == ["plain", "joint, 60%", "full recomputation"]
+    assert before == (torch.are_deterministic_algorithms_enabled(), torch.backends.cuda.cudnn_sdp_enabled())  # type: ignore[no-untyped-call]

@@ -2,11 +2,13 @@
 
 import gc
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 import torch
 
 from experiments.recompute.models import MODELS, Size, Trainee
+from runtime.recompute import plan
 from solvers.ir.solution import Limits
 from tests.accelerators import ON_EACH_AT_LENGTH, prepared, repeatable
 from tests.runtime.recompute import training
@@ -42,8 +44,7 @@ def test_a_model_trains_within_the_budget_as_it_trains_plainly(
         torch.accelerator.synchronize(device)
         torch.accelerator.empty_cache()
 
-    planned = training.plan
-    monkeypatch.setattr(training, "plan", lambda *given, **named: planned(*given, **named, limits=Limits(time_s=2.0)))
+    monkeypatch.setattr(training, "plan", partial(plan, limits=Limits(time_s=2.0)))
     plain = trained(device, build)
     emptied()
     budget = int(SHARE * max(plain.peaks))

@@ -3,7 +3,7 @@
 import gc
 import math
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from importlib import import_module
@@ -17,7 +17,7 @@ from experiments.models.gpt import Gpt, GptShape
 from experiments.recompute.models import MODELS, SMALL_NETWORKS, Size, Trainee
 from runtime.device import limited_memory, use_sim
 from runtime.device.native import core
-from runtime.recompute import RecomputeReport, plan
+from runtime.recompute import RecomputeReport, RecomputeSession, plan
 from runtime.recompute.joint import JointStep
 from solvers.ir.errors import InfeasibleBudget, InvalidInput
 from solvers.ir.joint import JointPlan, JointProblem
@@ -218,24 +218,43 @@ def test_blocks_that_communicate_are_refused(device: torch.device) -> None:
         session.whole.decide(session.whole.step, layers, 1 << 30)
 
 
-@pytest.mark.parametrize("error", [None, KeyError])
-def test_a_session_that_closes_gives_page_locked_memory_back(
-    device: torch.device, error: type[Exception] | None
-) -> None:
+def planned(device: torch.device) -> tuple[Trainee, RecomputeSession]:
+    """A small GPT with a joint plan after the first step, on a device that holds no host memory."""
     torch.manual_seed(0)
     trainee = MODELS["gpt"](training.SMALL, device)
-    session = plan(
-        trainee.model, budget=budget_of(plain("gpt"), 0.6), solver="greedy-joint", blocks=trainee.blocks, limits=QUICK
-    )
+    budget = budget_of(plain("gpt"), 0.6)
+    gc.collect()
     core.trim_host(device)
-    with nullcontext() if error is None else pytest.raises(error), session:
-        for _ in range(3):
+    return trainee, plan(trainee.model, budget=budget, solver="greedy-joint", blocks=trainee.blocks, limits=QUICK)
+
+
+def test_page_locked_memory_stays_from_step_to_step(device: torch.device) -> None:
+    trainee, session = planned(device)
+    held = []
+    for _ in range(4):
+        with session:
             trainee.loss().backward()  # type: ignore[no-untyped-call]
-        assert core.host_stats(device).held_bytes >= session.report().host_bytes > 0
-        if error is not None:
-            raise error
+        held.append(core.host_stats(device).held_bytes)
+    assert held[0] == 0 and held[1:] == [held[1]] * 3 and held[1] >= session.report().host_bytes > 0
+    session.close()
     assert core.host_stats(device).held_bytes == 0
     session._decide()  # as `solution` may, outside
     assert core.host_stats(device).held_bytes == 0
     with session:
         assert core.host_stats(device).held_bytes >= session.report().host_bytes
+        with pytest.raises(InvalidInput, match="leave it before you close it"):
+            session.close()
+    assert core.host_stats(device).held_bytes > 0
+    del session
+    gc.collect()
+    assert core.host_stats(device).held_bytes == 0
+
+
+def test_an_error_gives_page_locked_memory_back(device: torch.device) -> None:
+    trainee, session = planned(device)
+    with pytest.raises(KeyError), session:
+        for _ in range(3):
+            trainee.loss().backward()  # type: ignore[no-untyped-call]
+        assert core.host_stats(device).held_bytes >= session.report().host_bytes > 0
+        raise KeyError
+    assert core.host_stats(device).held_bytes == 0

@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from runtime.recompute import EVERYTHING, record
+from runtime.recompute.calls import returned_by
 from runtime.recompute.layer import OUT_OF_ORDER, Layer, policy_of, units_of
 from solvers.ir.errors import InvalidInput
 from solvers.ir.recompute import LayerGroup
@@ -21,7 +22,7 @@ def layer_of(module: nn.Module, device: torch.device, waits: tuple[float, ...] =
     module.to(device)
     with record(device, EVERYTHING, timed=True) as tape:
         result = module(given)
-    units = units_of(tape, tape.node_of(result))
+    units = units_of(tape, [value for _, value in returned_by(tape, [result]).values()])
     return Layer(units, (), waits, 2048, tuple(node.name for node in tape.nodes))
 
 

@@ -32,3 +32,15 @@ def test_idle_memory_beyond_the_limit_is_given_back(device: torch.device) -> Non
         assert core.host_stats().held_bytes == 0
         with pytest.raises(RuntimeError, match="host_limit_bytes=524288"):
             swap_out(tensor)
+
+
+def test_the_peak_counts_from_what_is_held_when_it_is_asked_to(device: torch.device) -> None:
+    tensor = torch.ones(MIB // 4).to(device)
+    swap_out(tensor)
+    assert tensor.sum() == MIB // 4
+    core.reset_host_peak()
+    assert core.host_stats().peak_held_bytes == core.host_stats().held_bytes >= MIB
+    release_host_memory()
+    assert core.host_stats().peak_held_bytes >= MIB
+    core.reset_host_peak(device)
+    assert core.host_stats(device).peak_held_bytes == 0

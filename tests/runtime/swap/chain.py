@@ -20,6 +20,7 @@ class Seen(NamedTuple):
     ordinal: int
     position: int
     result: bool
+    pass_bytes: int
 
 
 def hardware(bytes_per_s: int = 16_000_000_000) -> Hardware:
@@ -64,7 +65,9 @@ def chain_operators(layers: int) -> list[int]:
 def chain_profiled(layers: int, unseen: frozenset[int] = frozenset()) -> Profiled:
     """The iteration in detail; all activations look alike, so that their ordinals tell them apart."""
     sightings = {
-        (layer, layer): Seen(op=layer, storage=1000 + layer, key=99, ordinal=layer, position=0, result=True)
+        (layer, layer): Seen(
+            op=layer, storage=1000 + layer, key=99, ordinal=layer, position=0, result=True, pass_bytes=layer << 10
+        )
         for layer in range(layers)
         if layer not in unseen
     }

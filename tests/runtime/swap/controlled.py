@@ -45,6 +45,7 @@ class FakeEngine:
     sighted: list[bool] = field(default_factory=list)
     forward_bytes: int = 1 << 20
     passive: int = 0
+    spared: int = 0
     fallbacks: int = 0
     _sighting: bool = False
     _marking: bool = False
@@ -58,7 +59,8 @@ class FakeEngine:
         took_us = self._duration_us()
         counts = {name: 0 for name in vars(SessionCounts()) if not name.startswith("_")}
         counts["swapped_out"] = 0 if self.policy is None else len(self.policy.targets)
-        counts["passive"] = self.passive if self.policy is None else 0
+        counts["passive"] = self.passive if self.policy is None or self.spared else 0
+        counts["spared"] = self.spared
         counts["fetched"] = self.fallbacks
         return SimpleNamespace(
             operators=ran,

@@ -2,7 +2,8 @@
 
 import pytest
 
-from runtime.swap.generation import Generation
+from runtime.swap.control import WAITS
+from runtime.swap.generation import Generation, Profiled
 from runtime.swap.policy import Policy
 from runtime.swap.recurrence import REOPENINGS, SIZES
 from runtime.swap.sizes import Sizes
@@ -82,19 +83,49 @@ def test_a_policy_made_again_is_for_sizes_that_vary_and_the_host_is_told(monkeyp
     varied: list[bool] = []
     again = Generation.planned_again
 
-    def noted(generation: Generation, profiled: object) -> Policy | None:
+    def noted(generation: Generation, profiled: Profiled, *, anew: bool) -> Policy | None:
         varied.append(generation.varies)
-        return again(generation, profiled)  # type: ignore[arg-type]
+        return again(generation, profiled, anew=anew)
 
     monkeypatch.setattr(Generation, "planned_again", noted)
     loop = settled()
     loop.engine.forward_bytes = LARGER
     before = len(loop.host_bytes)
-    loop.run(2)
+    loop.run(3)
     policy = loop.engine.policy
-    assert varied == [True]
+    assert varied == [True, True], "by a line, and as recorded"
     assert policy is not None and policy.on_demand
-    assert len(loop.host_bytes) == before + 1 and loop.host_bytes[-1] >= policy.host_bytes
+    assert len(loop.host_bytes) > before and loop.host_bytes[-1] >= policy.host_bytes
+
+
+def test_the_largest_iteration_is_recorded_once_it_comes_again() -> None:
+    """Until then, some of the smaller ones."""
+    loop = settled()
+    sizes = [LARGER, MIB, MIB, LARGER, MIB, LARGER, LARGER]
+    recorded = []
+    for size in sizes:
+        loop.engine.forward_bytes = size
+        recorded += [summary.recorded for summary in loop.run(1)]
+    assert recorded == [False, True, True, True, False, False, False]
+
+
+def test_what_never_comes_again_is_not_waited_for_without_end() -> None:
+    loop = settled()
+    loop.engine.forward_bytes = LARGER
+    loop.run(1)
+    loop.engine.forward_bytes = MIB
+    assert sum(summary.recorded for summary in loop.run(2 * WAITS)) == WAITS
+
+
+def test_a_policy_that_spared_too_much_spares_less_the_next_time() -> None:
+    loop = settled()
+    loop.engine.forward_bytes = LARGER
+    loop.run(3)
+    policy = loop.engine.policy
+    loop.engine.spared, loop.engine.passive = 1, 1
+    loop.run(2)
+    assert policy is not None and loop.engine.policy == policy.sparing_less(0.98).sparing_less(0.98)
+    assert max(target.least_pass_bytes for target in policy.targets) > 0
 
 
 def test_a_failure_to_make_it_again_leaves_the_policy(monkeypatch: pytest.MonkeyPatch) -> None:

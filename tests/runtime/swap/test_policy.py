@@ -32,14 +32,14 @@ def test_an_anchor_counts_operators_of_its_phase_and_id() -> None:
 
 
 def test_targets_are_the_sightings_at_the_last_forward_use() -> None:
-    policy = locate(SCHEDULE, *chain_profiled(3))
+    policy = locate(SCHEDULE, *chain_profiled(3)[:4])
     assert [(target.key, target.ordinal, target.op) for target in policy.targets] == [(99, 0, 0), (99, 1, 1)]
     assert policy.bytes == 2 * LAYER_BYTES
     assert policy.unseen == 0
 
 
 def test_events_keep_the_order_of_issue_and_stand_before_their_operator() -> None:
-    policy = locate(SCHEDULE, *chain_profiled(3))
+    policy = locate(SCHEDULE, *chain_profiled(3)[:4])
     assert [(event.do, event.op, event.anchor, event.targets) for event in policy.events] == [
         ("release", 2, Anchor(0, FORWARD_ID, 2), (0,)),
         ("release", 3, Anchor(2, BACKWARD_ID, 0), (1,)),
@@ -49,12 +49,18 @@ def test_events_keep_the_order_of_issue_and_stand_before_their_operator() -> Non
 
 
 def test_arrivals_are_the_first_uses_after_the_return() -> None:
-    assert locate(SCHEDULE, *chain_profiled(3)).arrivals == ((1, 4), (0, 5))
+    assert locate(SCHEDULE, *chain_profiled(3)[:4]).arrivals == ((1, 4), (0, 5))
 
 
 def test_a_tensor_that_was_not_sighted_stays_with_all_its_events() -> None:
-    policy = locate(SCHEDULE, *chain_profiled(3, unseen=frozenset({0})))
+    policy = locate(SCHEDULE, *chain_profiled(3, unseen=frozenset({0}))[:4])
     assert [target.ordinal for target in policy.targets] == [1]
     assert [(event.do, event.targets) for event in policy.events] == [("release", (0,)), ("swap_in", (0,))]
     assert policy.arrivals == ((0, 4),)
     assert policy.unseen == 1
+
+
+def test_targets_leave_from_their_share_of_the_size_on() -> None:
+    policy = locate(SCHEDULE, *chain_profiled(3)[:4], {1: 0.75})
+    assert [target.least_pass_bytes for target in policy.targets] == [0, 768]
+    assert [target.least_pass_bytes for target in policy.sparing_less(0.5).targets] == [0, 384]

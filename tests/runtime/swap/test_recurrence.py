@@ -52,8 +52,14 @@ def test_like_operators_are_of_one_kind_whatever_their_sizes() -> None:
     assert len({id(kind) for kind in seen}) == 1 and seen[0].varies
     assert seen[0].largest == max(seen[0].sizes) and len(seen[0].sizes) == SIZES
     steady = Kinds(StageSettings())
-    assert not [see(steady, [1, 2] * 20, size) for size in (1000, 1049, 1010)][-1].varies
+    assert not [see(steady, [1, 2] * 20, size) for size in (1000, 1000, 1000, 1049, 1049)][-1].varies
     assert see(steady, [1, 2] * 20, 1051).varies
+
+
+def test_where_most_sizes_differ_by_little_a_kind_varies_too() -> None:
+    """As where tokens are routed: the sum stays nearly the same."""
+    kinds = Kinds(StageSettings())
+    assert [see(kinds, [1, 2] * 20, size).varies for size in (1000, 1001, 1001, 1000)] == [False, True, False, True]
 
 
 def test_an_iteration_is_compared_with_the_latest_of_its_kind() -> None:

@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from solvers.check.joint.bound import add_up
+from solvers.check.joint.moment import Moment
 from solvers.ir import JointProblem, Limits
 from solvers.joint.draft import kept_of, measure
 from solvers.joint.given import given_of
@@ -47,8 +48,8 @@ def test_any_prices_prove_no_more_than_the_optimum() -> None:
         given = given_of(problem)
         for stage in range(len(given) - 1):
             rows = Relaxation(given, stage).rows
-            duals = {row.key: source.randint(0, 12) * (-1 if row.key == "memory" else 1) for row in rows}
-            certificate = {"form": "moment/1", "stage": stage, "unit": 8, "duals": duals}
+            duals = {row.key: source.randint(0, 12) * (-1 if row.is_upper else 1) for row in rows}
+            certificate = {"form": "moment/2", "stage": stage, "unit": 8, "duals": duals}
             faults, bound = add_up(problem, certificate)
             assert faults == [] and bound <= best, (seed, stage)
 
@@ -58,7 +59,8 @@ def test_valid_drafts_are_solutions_of_every_row() -> None:
     tried = 0
     for seed in range(1500):
         problem = random_problem(seed % 200)
-        given, draft = random_draft(replace(problem, budget_bytes=problem.budget_bytes + seed % 7), seed)
+        problem = replace(problem, budget_bytes=problem.budget_bytes + seed % 7)
+        given, draft = random_draft(problem, seed)
         found = measure(given, draft)
         if found.violation is not None:
             continue
@@ -66,27 +68,26 @@ def test_valid_drafts_are_solutions_of_every_row() -> None:
         for q in range(len(given) - 1):
             columns: dict[str, float] = {}
             for i in range(q + 1):
-                again = any(i in draft.again[s] for s in range(q + 1, len(given)))
+                stages = [s for s in range(q + 1, len(given)) if i in draft.again[s]]
+                again, hidden = bool(stages), all(given.graph.comm[s] for s in stages)
                 there = any(t <= q and (until > q) for t in range(q + 1) for j, until in kept.runs[t].items() if j == i)
                 away = any(
                     op == i and out_after < q and in_at > q and found.out[number][1] <= found.ready[q]
                     for number, (op, out_after, in_at) in enumerate(draft.away)
                 )
-                columns[f"again/{i}"] = again
+                columns[f"again/{i}"] = again and not hidden
+                columns[f"hide/{i}"] = again and hidden
                 columns[f"keep/{i}"] = there and not away
                 columns[f"swap/{i}"] = away and not again
             relaxation = Relaxation(given, q)
             before = sum(given.time[:q])
             columns["wait"] = found.ready[q] - before
             columns["late"] = found.end[-1] - sum(given.time)
-            columns["hidden"] = sum(
-                sum(given.time[i] for i in draft.again[s]) for s in range(q + 1, len(given)) if given.graph.comm[s]
-            )
             for row in relaxation.rows:
-                if row.key == "window":
-                    continue  # counts each recomputation once, as all rows do; a plan may repeat one
                 left = sum(weight * columns[key] for key, weight in row.weights.items())
-                assert left <= row.side if row.key == "memory" else left >= row.side, (seed, q, row.key)
+                assert left <= row.side if row.is_upper else left >= row.side, (seed, q, row.key)
+            hides = [key for key, value in columns.items() if value and key.startswith("hide/")]
+            assert all(Moment(problem, q).columns.get(key) is not None for key in hides), (seed, q)
         tried += 1
     assert tried > 300
 
@@ -97,7 +98,10 @@ def test_valid_drafts_are_solutions_of_every_row() -> None:
         ({"stage": 99}, "stage is 99, outside"),
         ({"unit": 0}, "unit is 0"),
         ({"duals": {"need/77": 1}}, "which is no row of this relaxation"),
-        ({"duals": {"memory": 1}}, "has no lower limit"),
+        ({"duals": {"memory/1": 1}}, "has no lower limit"),
+        ({"duals": {"window/2": 1}}, "has no lower limit"),
+        ({"duals": {"window/0": -1}}, "which is no row of this relaxation"),
+        ({"duals": {"memory/0": -1}}, "which is no row of this relaxation"),
         ({"duals": {"step": -1}}, "has no upper limit"),
         ({"duals": {"step": 0.5}}, "not a whole number"),
         ({"duals": []}, "not an object"),
@@ -105,10 +109,19 @@ def test_valid_drafts_are_solutions_of_every_row() -> None:
     ],
 )
 def test_bad_certificates_are_refused(change: dict[str, object], said: str) -> None:
-    certificate = {"form": "moment/1", "stage": 1, "unit": 4, "duals": {"step": 4}} | change
+    certificate = {"form": "moment/2", "stage": 1, "unit": 4, "duals": {"step": 4}} | change
     faults, bound = add_up(random_problem(0), certificate)
     assert len(faults) == 1 and said in faults[0]
     assert bound == -float("inf")
+
+
+def test_a_moment_without_room_proves_nothing_or_that_there_is_no_plan() -> None:
+    problem = random_problem(0)
+    for less in range(1, 4):
+        short = replace(problem, static_bytes=problem.budget_bytes - less)
+        assert optimum(short) is None
+        for proof in proofs(short):
+            assert add_up(short, proof.certificate)[0] == []
 
 
 def test_layers_are_bounded_well() -> None:

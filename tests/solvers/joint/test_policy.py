@@ -83,6 +83,7 @@ def test_the_judge_names_the_peak_and_the_op_there() -> None:
         ({"saved": (0,), "regions": ((2, 3), (0, 2))}, "two regions both have op 2"),
         ({"saved": (0,), "backward_from": 8}, "backward_from is 8, but the ops are 0…7"),
         ({"saved": (0,), "backward_from": "zebra"}, "no op 'zebra'"),
+        ({"saved": (0,), "backward_from": 0}, r"begins with op 0 \(a\), so there is no forward pass"),
     ],
 )
 def test_what_is_not_there_is_refused(fields: dict[str, Any], sentence: str) -> None:
@@ -93,6 +94,8 @@ def test_what_is_not_there_is_refused(fields: dict[str, Any], sentence: str) -> 
 def test_a_policy_names_something() -> None:
     with pytest.raises(InvalidInput, match="both empty"):
         policy()
+    with pytest.raises(InvalidInput, match="nodes is empty"):
+        policy(saved=(0,), nodes=())
 
 
 def test_where_the_backward_pass_begins() -> None:

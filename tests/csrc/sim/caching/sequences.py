@@ -166,7 +166,7 @@ class _Bound:
         stats = torch.accelerator.memory_stats()
 
         def since(name: str) -> int:
-            return int(stats[name] - start[name])
+            return int(stats.get(name, 0) - start.get(name, 0))  # CUDA counts from the first request on
 
         numbers = {self.handle(stream_of(self.device, i)): i for i in range(len(_POOLS.get(self.device, [])) + 1)}
         return State(

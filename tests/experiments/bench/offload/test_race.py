@@ -35,8 +35,10 @@ def test_everybody_is_there_and_says_why_not() -> None:
     rows = raced()
     assert list(rows) == [way.name for way in ways(SHARES)]
     absent = {name for name, row in rows.items() if row.error is not None}
-    assert absent <= {"trl, streamed", "torchtune, streamed"}
-    assert all(rows[name].error in (None, f"InvalidInput: {name.split(',')[0]} is not installed") for name in absent)
+    least = "joint, 45%"  # of what its blocks need at once
+    assert absent <= {"trl, streamed", "torchtune, streamed", least}
+    assert (rows[least].error or "").startswith("InfeasibleBudget: the most demanding op and its inputs need exactly")
+    assert all(rows[name].error == f"InvalidInput: {name.split(',')[0]} is not installed" for name in absent - {least})
 
 
 def test_everybody_computes_the_same() -> None:
@@ -54,6 +56,15 @@ def test_recomputation_takes_time_for_memory_in_the_order_of_what_it_keeps() -> 
     steps = [rows[name].step_us or 0 for name in order]
     assert peaks == sorted(peaks) and peaks[0] < 0.8 * peaks[-1]
     assert steps == sorted(steps, reverse=True) and steps[0] > 1.05 * steps[-1]
+
+
+def test_planned_recomputation_keeps_its_bytes_in_use_and_says_what_it_did() -> None:
+    rows = raced()
+    for name, share in (("recomputed by heu, 60%", 0.6), ("joint, 75%", 0.75)):
+        row, whole = rows[name], rows["plain"].peak_bytes
+        assert whole is not None and (row.peak_bytes or 0) <= int(share * whole)
+        assert f"budget {int(share * whole)}, predicted " in row.said
+    assert " left, " in rows["joint, 75%"].said and "passes " in rows["joint, 75%"].said
 
 
 @pytest.mark.parametrize("share", SHARES)

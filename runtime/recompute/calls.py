@@ -1,0 +1,98 @@
+"""Calls of blocks in a pass: whose storages they are given and return, by address."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+from runtime.device.native import core
+from runtime.recompute.layer import GRAIN_BYTES, BlockPolicy, Value
+from runtime.recompute.moves import Region
+from runtime.recompute.outside import Name
+from runtime.recompute.tape import Tape
+
+
+@dataclass(eq=False)
+class Call:
+    """One call of a block in a pass: its tape, and the block's call before it in the same pass.
+
+    By address of their storages: `own`, what it is given and no block before it was, `own_bytes` each; and what of its
+    results it `returned`. Of these, `passed_on` are the next block's, or the loss's, where that keeps them.
+    """
+
+    block: int
+    policy: BlockPolicy
+    before: "Call | None"
+    tape: Tape | None = None
+    number: int = 0
+    own: Mapping[int, core.WeakBytes] = field(default_factory=dict)
+    own_bytes: tuple[int, ...] = ()
+    kept: tuple[int, ...] = ()
+    input_bytes: int = 0
+    returned: Mapping[int, tuple[core.WeakBytes, Value]] = field(default_factory=dict)
+    passed_on: frozenset[Value] = frozenset()
+    forward_marks: tuple[int, int] = (0, 0)
+    forward_waits: tuple[int, int] = (0, 0)
+    backward_waits: tuple[int, int | None] | None = None
+    backward_marks: tuple[int, int | None] = (0, None)
+
+    @property
+    def given(self) -> Sequence[core.WeakBytes]:
+        """What it is given, but what a block before it was given in the same pass: that one's moves are told of it."""
+        return tuple(self.own.values())
+
+    def look_at_kept(self, keeps: Callable[[Name], bool]) -> None:
+        """Of what it is given, autograd keeps only some until its backward pass: `keeps` is asked, in a measured step.
+
+        What the only result of the last block is, the loss is given.
+        """
+        self.kept = tuple(place for place in range(len(self.own)) if keeps((self.block, -1, place)))
+        self.input_bytes = sum(-(-self.own_bytes[place] // GRAIN_BYTES) * GRAIN_BYTES for place in self.kept)
+        if self.before is not None:
+            made, addresses = self.before.returned, tuple(self.own)
+            self.before.passed_on = frozenset(
+                made[addresses[place]][1] for place in self.kept if addresses[place] in made
+            )
+        if len(self.returned) == 1:  # of a block that is not the last one, the next one says more
+            values = (value for _, value in self.returned.values())
+            self.passed_on = frozenset(value for value in values if keeps((self.block, *value)))
+
+
+def calls_before(call: Call) -> Iterator[Call]:
+    """The calls before it in its pass, the latest first."""
+    one = call.before
+    while one is not None:
+        yield one
+        one = one.before
+
+
+def regions_of(call: Call) -> dict[int, Region]:
+    """A call and those before it in its pass, by block."""
+    return {one.block: one for one in (call, *calls_before(call))}
+
+
+def returned_by(tape: Tape, outputs: Sequence[torch.Tensor]) -> dict[int, tuple[core.WeakBytes, Value]]:
+    """What of a region's results the block returns, by the address of its storage."""
+    found = {}
+    for one in (_local(output) for output in outputs if output.requires_grad):
+        node, address = tape.node_of(one), one.untyped_storage()._cdata
+        for place, made in enumerate(() if node is None else tape.held(node)):
+            if node is not None and made is not None and made.untyped_storage()._cdata == address:
+                found[address] = core.WeakBytes(one), (node, place)
+    return found
+
+
+def _local(tensor: torch.Tensor) -> torch.Tensor:
+    """What a DTensor has on this rank."""
+    inner = getattr(tensor, "_local_tensor", tensor)
+    return inner if isinstance(inner, torch.Tensor) else tensor
+
+
+def given_by(args: Any, kwargs: Any) -> list[torch.Tensor]:
+    """What autograd may keep of a block's arguments: tensors that have gradients, one for each storage."""
+    leaves = (
+        _local(leaf) for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor) and leaf.requires_grad
+    )
+    return list({one.untyped_storage()._cdata: one for one in leaves}.values())

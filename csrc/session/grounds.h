@@ -65,7 +65,7 @@ class Grounds {
  private:
   static constexpr uint64_t kFirst = 4;  // iterations: policies are made from later ones
   static constexpr int64_t kUnknown = -1;
-  static constexpr unsigned kMoves = 4;  // of everything that may move, in all
+  static constexpr unsigned kMoves = 4;      // of everything that may move, in all
   static constexpr unsigned kDissolved = 3;  // times that an arena is given back for other streams: none follows
   bool others_ask() const;
   bool is_good(uint64_t limit_bytes) const;
@@ -95,8 +95,8 @@ class Grounds {
   bool lost_ = false;
   bool crowded_ = false;
   unsigned moves_ = 0;
-  unsigned dissolved_ = 0;  // for other streams
-  unsigned anew_ = 0;       // times that an arena was to be had again after that
+  unsigned dissolved_ = 0;      // for other streams
+  unsigned anew_ = 0;           // times that an arena was to be had again after that
   uint64_t small_peak_ = 0;     // bytes of segments for small requests,
   uint64_t more_ = 0;           // and of those that are expected beyond
   uint64_t outside_bytes_ = 0;  // of large blocks in use when the arena was made

@@ -273,8 +273,8 @@ void Session::make_room_for_operator(const at::RecordFunction& frame, OpenFrames
   own.see_requests(frame);
 }
 
-// Without an arena: for all that the operator asks for at once, also inside, as the allocator asks once for each request
-// and then only what has page-locked memory may leave.
+// Without an arena: for all that the operator asks for at once, also inside, as the allocator asks once for each
+// request and then only what has page-locked memory may leave.
 void Session::make_room_in_segments(const std::vector<OperatorNeeds::Way>& ways, const OpenFrames& own) {
   uint64_t need = ways.empty() ? needs_.of(state_.running.info->id, state_.running.given) : 0;
   for (const auto& way : ways) need = std::max(need, segments_peak(way, grows_by_pages()));

@@ -1,6 +1,6 @@
 // CUDA's caching allocator asks its registered callbacks before it takes new memory from the driver. Their interface is
 // restated here, so that this file needs neither CUDA's headers nor its libraries; the registry is looked up at run
-// time. Never run here: no GPU was at hand.
+// time.
 #include <c10/util/Registry.h>
 #include <dlfcn.h>
 

@@ -23,8 +23,8 @@ inline int64_t block_bytes(size_t bytes) { return static_cast<int64_t>((bytes + 
 // block that is younger than its storage, and says nothing about the storage's birth.
 class Returning {
  public:
-  explicit Returning(uint64_t bytes) { bytes_ = bytes; }
-  ~Returning() { bytes_ = 0; }
+  explicit Returning(uint64_t bytes) : before_(bytes_) { bytes_ = bytes; }
+  ~Returning() { bytes_ = before_; }
   Returning(const Returning&) = delete;
   Returning& operator=(const Returning&) = delete;
 
@@ -33,6 +33,7 @@ class Returning {
 
  private:
   static inline thread_local uint64_t bytes_ = 0;
+  const uint64_t before_;
 };
 
 // While one lives, its thread asks the allocator for what no program has: running recorders do not see it.

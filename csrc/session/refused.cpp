@@ -22,12 +22,8 @@ void Session::note_request(uint64_t expected, uint64_t had, const Layout& layout
                   state_.iterations,
                   running.given.bytes,
                   expected,
-                  asked_,
-                  small_.shortage(1) > 0 || small_.certain(),
                   had,
-                  state_.arena.bytes(),
                   layout.largest_gap(),
-                  layout.free_bytes(),
                   of(stats.reserved_bytes, kAllPools),
                   of(stats.active_bytes, kAllPools),
                   of(stats.reserved_bytes, kOfSmall),
@@ -38,16 +34,18 @@ void Session::note_request(uint64_t expected, uint64_t had, const Layout& layout
 std::string Session::latest_request() const {
   const Lock held(store_.lock);
   if (latest_.iteration == 0) return "";
+  const auto mib = [](uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
   std::ostringstream said;
-  said << "iteration " << latest_.iteration << ", "
-       << (latest_.info == nullptr ? std::string("no operator that is followed") : latest_.info->name)
-       << " with arguments of " << latest_.given << " bytes after " << latest_.had << " requests and ends asked for ";
-  if (latest_.expected > 0) said << latest_.expected << " bytes as expected";
-  if (latest_.expected == 0) said << "what nobody expected";
-  said << "; looked for " << latest_.bytes << (latest_.small ? " or a small block" : "") << ", " << latest_.answers
-       << " times something left; of an arena of " << latest_.arena << " bytes " << latest_.free << " were free, "
-       << latest_.gap << " of them together; the allocator held " << latest_.reserved << ", " << latest_.active
-       << " of them in use, for small requests " << latest_.small_reserved << ", " << latest_.small_active << " in use";
+  said.precision(1);
+  said << std::fixed << "the last request without a block came in iteration " << latest_.iteration << ", from "
+       << (latest_.info == nullptr ? std::string("outside of operators") : latest_.info->name);
+  if (latest_.info != nullptr)
+    said << " (its request " << latest_.had + 1 << ", beside arguments of " << mib(latest_.given) << " MiB)";
+  if (latest_.expected > 0) said << ", and was expected to be for " << mib(latest_.expected) << " MiB";
+  said << "; something left for it " << latest_.answers << " times. Of " << mib(latest_.reserved)
+       << " MiB that the allocator held then " << mib(latest_.active) << " were in use, of these "
+       << mib(latest_.small_active) << " of " << mib(latest_.small_reserved) << " for requests up to 1 MiB";
+  if (latest_.gap > 0) said << "; the largest free range was of " << mib(latest_.gap) << " MiB";
   return said.str();
 }
 

@@ -237,7 +237,7 @@ void Session::begin_request() {
     asked_ = rest ? block_of(wanted - had) : std::max({block_of(wanted), block_of(passive_.largest_bytes()), more});
     if (rest) state_.arena.unseen = layout.gaps(asked_);
   }
-  note_request(next, own == nullptr ? 0 : own->events().size(), layout);
+  note_request(next, own == nullptr ? 0 : own->count(), layout);
 }
 
 void Session::note_blocks(const Requests& own) {

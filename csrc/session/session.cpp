@@ -196,6 +196,7 @@ Iteration Session::end_iteration() {
   ever_short_ = ever_short_ || done.counts.passive + done.counts.failed > 0;
   short_ = ever_short_;
   grounds_.begin_iteration();
+  small_.begin_iteration();
   renew_guard();
   return done;
 }

@@ -98,10 +98,8 @@ class Session final : public Follower {
     uint64_t iteration = 0;
     uint64_t given = 0;     // bytes of the operator's arguments
     uint64_t expected = 0;  // what its next request was expected to be for; 0: not known
-    uint64_t bytes = 0;     // what was looked for, of requests above 1 MiB
-    bool small = false;     // whether it may be one of at most 1 MiB
-    uint64_t had = 0;       // events of the operator that were seen before
-    uint64_t arena = 0, gap = 0, free = 0;
+    uint64_t had = 0;       // requests of the operator that were seen before
+    uint64_t gap = 0;       // the largest free range of the arena
     uint64_t reserved = 0, active = 0, small_reserved = 0, small_active = 0;
     unsigned answers = 0;  // times that something left for it
   };

@@ -30,6 +30,8 @@ class SmallRequests {
   // others tell of it.
   void begin(std::optional<uint64_t> bytes, bool other);
   void end();
+  // What was freed for a request in an earlier one may be in other hands.
+  void begin_iteration() { in_use_with_room_ = 0; }
   // Whether the request is known to be small.
   bool certain() const { return asked_ > 0 && certain_; }
   // Bytes that lack for so many of them; 0 where it is no small one, or the allocator will find what it needs.

@@ -1,5 +1,5 @@
 // CUDA's runtime is looked up where PyTorch has loaded it, so that this file needs neither its headers nor its
-// libraries. Never run here: no GPU was at hand.
+// libraries.
 #include "storage/registrar.h"
 
 #include <dlfcn.h>

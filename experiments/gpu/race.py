@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="experiments.gpu.race")
     parser.add_argument("out", type=Path)
     parser.add_argument("--device", choices=("cuda", "sim"), default="cuda")
-    parser.add_argument("--few", action="store_true", help="the plain run, and ours at the middle budget")
+    parser.add_argument("--few", action="store_true", help="the plain run, a session and a swap plan at 60%%")
     parser.add_argument("--shape", help="only this one, such as '24 x 2048'")
     parser.add_argument("--way", action="append", default=[], help="beside the plain run only this one; repeatable")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="no way is begun after that")
@@ -65,7 +65,9 @@ def _racing(names: Sequence[str], *, only_few: bool) -> list[Way]:
     known = {way.name: way for way in ways()}
     for name in names:
         if name not in known:
-            raise InvalidInput(f"--way {name!r} is no way to race: choose of {', '.join(known)}")
+            raise InvalidInput(f"--way {name!r} is no way to race: choose of {'; '.join(known)}")
+    if names and only_few:
+        raise InvalidInput("--few and --way both say who races: give one of them")
     if names:
         return [ways()[0], *(known[name] for name in dict.fromkeys(names) if name != ways()[0].name)]
     return few() if only_few else ways()
@@ -77,7 +79,7 @@ def _shapes(device: str, name: str | None) -> tuple[RaceShape, ...]:
     found = tuple(shape for shape in shapes if name in (None, shape.name))
     if not found:
         raise InvalidInput(
-            f"--shape {name!r} is not raced on {device}: choose of {', '.join(one.name for one in shapes)}"
+            f"--shape {name!r} is not raced on {device}: choose of {'; '.join(one.name for one in shapes)}"
         )
     return found
 
@@ -101,6 +103,8 @@ def repeatable(device: torch.device) -> Iterator[None]:
         torch.use_deterministic_algorithms(True)
         try:
             RaceShape(layers=1, width=64, heads=1, context=64, batch=1).build(device).step()
+        except torch.OutOfMemoryError:
+            raise
         except RuntimeError as error:
             print(f"some kernels have no deterministic way: {str(error).partition(chr(10))[0]}", flush=True)
             torch.use_deterministic_algorithms(True, warn_only=True)

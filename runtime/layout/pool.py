@@ -10,8 +10,8 @@ import torch
 def private_room(device: torch.device) -> Callable[[], AbstractContextManager[Any]]:
     """A context in which a device allocates buffers.
 
-    On CUDA a `torch.cuda.MemPool`, which lives as long as what is returned. The
-    simulated device allocates by exact bytes, which nothing splits.
+    On CUDA a `torch.cuda.MemPool`, which lives as long as what is returned. The simulated device allocates by exact
+    bytes, which nothing splits.
     """
     if device.type != "cuda":
         return nullcontext

@@ -193,10 +193,11 @@ class Session:
         least = self._segments.least_bytes(str(reason))
         in_segments = "" if least is None else f" (at least {show_bytes(least)} in segments)"
         asked = self._engine.latest_request()
-        said = str(reason).partition("\n")[0] + (f"; {asked}" if asked else "")
+        said = str(reason).partition("\n")[0]
         return torch.OutOfMemoryError(
             f"the budget of {show_bytes(self.budget_bytes)} does not hold what this program needs at once{in_segments},"
             f" however much is swapped: raise the budget or lower the batch size ({said})"
+            + (f"\n{asked[0].upper()}{asked[1:]}." if asked else "")
         )
 
     def _boundary(self) -> None:

@@ -136,7 +136,8 @@ class _Race:
         around = self._way.around(work.model)
         budget = int((self._way.share or 0) * (plain.reserved_bytes or 0)) if plain is not None else 0
         said, peak_bytes = "", None
-        settled_from = self._track.settled if self._way.kind == "session" else self._track.warmed
+        longest = self._way.kind == "session" or plain is None  # whose losses all others' are compared with
+        settled_from = self._track.settled if longest else self._track.warmed
         with ExitStack() as stack:
             step: Callable[[], torch.Tensor] = work.step
             if self._way.kind == "session":
@@ -211,5 +212,5 @@ def _said_of(report: RecomputeReport) -> str:
         if report.predicted_pass_us is None
         else f", passes {report.pass_us} us, predicted {report.predicted_pass_us}"
     )
-    moved = f", {report.swapped_out} left, {report.out_bytes} bytes" if report.swapped_out else ""
+    moved = f", in all steps {report.swapped_out} left, {report.out_bytes} bytes" if report.swapped_out else ""
     return f"{told}{passes}{moved}, {report.on_demand} on demand, {report.ahead} ahead, {report.replanned} replanned"

@@ -100,7 +100,8 @@ def test_without_time_every_way_says_so(tmp_path: Path, monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--way", "bogus"], "--way 'bogus' is no way to race: choose of plain, full recomputation"),
+        (["--way", "bogus"], "--way 'bogus' is no way to race: choose of plain; full recomputation"),
+        (["--way", "plain", "--few"], "--few and --way both say who races: give one of them"),
         (["--shape", "1 x 1"], "--shape '1 x 1' is not raced on sim: choose of 8 x 128"),
     ],
 )

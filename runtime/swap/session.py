@@ -192,8 +192,7 @@ class Session:
     def _too_small(self, reason: torch.OutOfMemoryError) -> torch.OutOfMemoryError:
         least = self._segments.least_bytes(str(reason))
         in_segments = "" if least is None else f" (at least {show_bytes(least)} in segments)"
-        asked = self._engine.latest_request()
-        said = str(reason).partition("\n")[0]
+        asked, said = self._engine.latest_request(), str(reason).partition("\n")[0]
         return torch.OutOfMemoryError(
             f"the budget of {show_bytes(self.budget_bytes)} does not hold what this program needs at once{in_segments},"
             f" however much is swapped: raise the budget or lower the batch size ({said})"

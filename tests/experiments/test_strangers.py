@@ -106,7 +106,7 @@ SETTINGS = [
     setting("model=own", "model.factory has no value: give model.factory=…"),
     setting("solver=optimal", "there is no solver 'optimal'"),
     setting("device=gpu", "device"),
-    setting("hardware=h100", "there is no hardware 'h100'"),
+    setting("hardware=b200", "there is no hardware 'b200'"),
     setting("--fast", "there is no flag '--fast'"),
     compare("good", "has no variant that recomputes: leave 'recompute' out", "baselines=[recompute]"),
     Case(("compare", "model=own", "model.factory=mine.py", *options()), "write MODULE:FACTORY"),

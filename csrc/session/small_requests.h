@@ -25,9 +25,9 @@ class SmallRequests {
   // What the allocator may hold in all.
   void set_limit(std::optional<uint64_t> bytes) { limit_ = bytes; }
 
-  // The allocator has no block for a request: of so many bytes, as is supposed, or of a number that is not known. It
-  // may be a small one in either case, and is certainly none of so many bytes if it is an `other` one. Until `end` the
-  // others tell of it.
+  // The allocator has no block for a request that is expected to be of so many bytes; none: nothing is expected. Unless
+  // the bytes are few, it may be a small one in either case. `other`: the allocator has a block of the expected size,
+  // so that something else was asked for. Until `end` the other functions tell of this request.
   void begin(std::optional<uint64_t> bytes, bool other);
   void end();
   // What was freed for a request in an earlier one may be in other hands.

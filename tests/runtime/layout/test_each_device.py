@@ -1,29 +1,16 @@
 """Layouts, the same bodies on sim and on CUDA: losses and parameters of plain training, wherever states live."""
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 from torch import Tensor, nn
 
 from runtime.layout import report, unwrap, wrap
-from tests.accelerators import ON_EACH_AT_LENGTH, prepared, repeatable
+from tests.accelerators import ON_EACH_AT_LENGTH
 from tests.runtime.layout.models import Language
 
-STEPS = 4
+STEPS, RATE = 4, 1e-3
 WORDS, TOKENS = 64, 16
-
-
-@pytest.fixture
-def device(request: pytest.FixtureRequest) -> torch.device:
-    return prepared(request.param)
-
-
-@pytest.fixture(autouse=True)
-def deterministic() -> Iterator[None]:
-    """Else two runs on CUDA need not agree."""
-    with repeatable():
-        yield
+pytestmark = pytest.mark.usefixtures("repeatable_kernels")
 
 
 def built(device: torch.device) -> nn.Module:
@@ -46,7 +33,7 @@ def losses_of(model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.
 
 
 def optimizer_of(model: nn.Module) -> torch.optim.Optimizer:
-    return torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
+    return torch.optim.AdamW(model.parameters(), lr=RATE, fused=True)
 
 
 @ON_EACH_AT_LENGTH
@@ -67,14 +54,16 @@ def test_a_wrapped_model_trains_as_plainly(device: torch.device, share: float) -
     model, optimizer = wrap(model, optimizer, budget=int(share * peak), device=device)
     losses = losses_of(model, optimizer, device)
     told = report(model)
-    print(told)
     unwrap(model)
+    assert told.departures == 0 and told.peak_bytes <= int(share * peak), told
     assert torch.equal(losses[0], expected[0])
+    trained = [(one.detach().cpu(), left[name]) for name, one in model.state_dict().items()]
+    if device.type == "sim" or len(told.plan.persistent) == len(told.problem.chunks):
+        assert all(torch.equal(one, other) for one, other in [*zip(losses, expected, strict=True), *trained])
     for one, other in zip(losses, expected, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
-    if device.type == "sim" or len(told.plan.persistent) == len(told.problem.chunks):
-        assert all(torch.equal(one, other) for one, other in zip(losses, expected, strict=True))
-        assert all(torch.equal(one.detach().cpu(), left[name]) for name, one in model.state_dict().items())
-    else:
-        print([(a - b).abs().max().item() for a, b in zip(losses, expected, strict=True)])
-    assert told.departures == 0 and told.peak_bytes <= int(share * peak)
+    for (
+        one,
+        other,
+    ) in trained:  # a gradient near 0 may turn a step of AdamW, as long as the rate
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=RATE)

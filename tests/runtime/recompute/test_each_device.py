@@ -1,7 +1,6 @@
 """Planned recomputation, the same bodies on sim and on CUDA, where models are larger: equal bits within the budget."""
 
 import gc
-from collections.abc import Iterator
 from functools import partial
 
 import pytest
@@ -10,24 +9,13 @@ import torch
 from experiments.recompute.models import MODELS, Size, Trainee
 from runtime.recompute import plan
 from solvers.ir.solution import Limits
-from tests.accelerators import ON_EACH_AT_LENGTH, prepared, repeatable
+from tests.accelerators import ON_EACH_AT_LENGTH
 from tests.runtime.recompute import training
 from tests.runtime.recompute.training import SMALL, trained
 
 LARGE = Size(layers=6, width=512, heads=8, tokens=256, batch=16, vocabulary=4096)
 SHARE = 0.8
-
-
-@pytest.fixture
-def device(request: pytest.FixtureRequest) -> torch.device:
-    return prepared(request.param)
-
-
-@pytest.fixture(autouse=True)
-def deterministic() -> Iterator[None]:
-    """Else two runs on CUDA need not agree."""
-    with repeatable():
-        yield
+pytestmark = pytest.mark.usefixtures("repeatable_kernels")
 
 
 @ON_EACH_AT_LENGTH

@@ -7,7 +7,6 @@ import gc
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,19 +22,13 @@ from runtime.profile.machine import by_direction, hardware_of
 from runtime.swap import SwapExecutor, session
 from solvers.ir.solution import Limits
 from solvers.planner import planner
-from tests.accelerators import ON_EACH, ON_EACH_AT_LENGTH, repeatable
+from tests.accelerators import ON_EACH, ON_EACH_AT_LENGTH
 from tests.runtime.swap.training import Program, Ran, Trainer, run, steadily
 
 STEPS, SETTLED = 18, 14
 STEADY = steadily(STEPS)
 ROOT = Path(__file__).resolve().parents[3]
-
-
-@pytest.fixture(autouse=True)
-def deterministic() -> Iterator[None]:
-    """Else two runs on CUDA need not agree."""
-    with repeatable():
-        yield
+pytestmark = pytest.mark.usefixtures("repeatable_kernels")
 
 
 def shape_for(device: torch.device) -> GptShape:

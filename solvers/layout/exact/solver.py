@@ -8,7 +8,7 @@ from typing import Any
 
 from solvers.engines import Answer, LinearModel, integral_bound, solve
 from solvers.engines.choice import is_present
-from solvers.engines.model import FloatArray
+from solvers.engines.model import Basis, FloatArray
 from solvers.ir.layout import LayoutPlan, LayoutProblem
 from solvers.ir.solution import INTERRUPTED, Call, Limits, Solution, Status, Told, Watch
 from solvers.layout.answers import FLOOR, LEAST_MEMORY, floor_us, memory_sentence
@@ -31,8 +31,10 @@ EVERY_DECISION = {"form": "every-decision/1"}
 """Certificate of an optimum by counting: whoever reads it counts again."""
 MOST_COUNTED = 20_000
 """The most decisions that are tried one by one: the checker does not try more either."""
-CERTIFYING = 0.4
-"""Share of the time left that the certified tree takes at most."""
+CERTIFYING = 0.7
+"""Share of the time left that the certified trees take at most."""
+SPLITS = 40
+"""Splits of the tree with the queue's rows a unit of `work`."""
 ROUNDS = 2000
 """Rounds of local search a unit of `work`."""
 POOL = 3
@@ -178,22 +180,30 @@ class _Search:
         return len(self.problem.blocks) + len(self.problem.chunks) <= self.options.most_blocks
 
     def _certify(self) -> None:
-        """A small tree over the relaxation: the bound that its leaves prove."""
+        """Small trees over the relaxation: the bound that their leaves prove."""
         assert self.best.end_us is not None
         end = self.best.end_us
         until = time.perf_counter() + CERTIFYING * self._left() if self.limits.work is None else math.inf
-        tree = BoundTree(self.given, end)
+        self._grow(BoundTree(self.given, end), until)
+        if not self._done() and time.perf_counter() < until and any(b.choice for b in self.problem.blocks):
+            self._grow(BoundTree(self.given, end, queue=True), until)
 
-        def ask(model: LinearModel) -> Answer:
-            return self._ask(model, self._linear(), CERTIFYING)
+    def _grow(self, tree: BoundTree, until: float) -> None:
+        """Let a tree grow until then; what it proves is the bound where that is more than what is known."""
+        before, splits, work = self.bound, [0], self.limits.work
+        most = math.inf if work is None or not tree.queue else SPLITS * work
+
+        def ask(model: LinearModel, basis: Basis | None) -> Answer:
+            return self._ask(model, self._linear(), CERTIFYING, basis=basis)
 
         def done() -> bool:
-            self.bound = max(self.bound, min(tree.bound_us, end))
-            return self._done() or time.perf_counter() >= until
+            splits[0] += 1
+            self.bound = max(self.bound, min(tree.bound_us, tree.most_us))
+            return self._done() or time.perf_counter() >= until or splits[0] > most
 
         tree.run(ask, done)
-        if min(tree.bound_us, end) > self.base:
-            self.bound, self.certificate = min(tree.bound_us, end), tree.certificate()
+        if min(tree.bound_us, tree.most_us) > before:
+            self.bound, self.certificate = min(tree.bound_us, tree.most_us), tree.certificate()
 
     def _relax(self) -> None:
         """The relaxation in integers, from the best decision: another one to begin from, and what the engine proves."""
@@ -227,14 +237,21 @@ class _Search:
 
         improve(self.best, self.limits.seed, done, self.pool)
 
-    def _ask(self, model: LinearModel, engine: str, share: float, start: FloatArray | None = None) -> Answer:
+    def _ask(
+        self,
+        model: LinearModel,
+        engine: str,
+        share: float,
+        start: FloatArray | None = None,
+        basis: Basis | None = None,
+    ) -> Answer:
         limits = Limits(
             time_s=max(0.01, self.call.share_s(share)),
             work=self.limits.work,
             threads=self.limits.threads,
             seed=self.limits.seed,
         )
-        answer = solve(model, limits, engine, self._watch_engine, start)
+        answer = solve(model, limits, engine, self._watch_engine, start, basis)
         self.engines.append(answer.engine)
         self.notes += [answer.fallback] if answer.fallback else []
         if answer.interrupted:

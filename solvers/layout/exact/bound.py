@@ -130,8 +130,8 @@ class BoundTree:
         for key, (low, high) in limits.items():
             lower[self.whole[key]], upper[self.whole[key]] = low, high
         model = replace(self.model, lower=lower, upper=upper)
-        answer = ask(model, parent.basis if parent is not None and self.queue else None)
-        if answer.status is not Status.OPTIMAL and self.queue:
+        answer = ask(model, None if parent is None else parent.basis)
+        if answer.status is not Status.OPTIMAL and parent is not None:
             answer = ask(model, None)
         if answer.status is not Status.OPTIMAL or answer.row_duals is None or answer.x is None:
             return None

@@ -31,10 +31,16 @@ EVERY_DECISION = {"form": "every-decision/1"}
 """Certificate of an optimum by counting: whoever reads it counts again."""
 MOST_COUNTED = 20_000
 """The most decisions that are tried one by one: the checker does not try more either."""
-CERTIFYING = 0.7
+CERTIFYING = 0.6
 """Share of the time left that the certified trees take at most."""
 SPLITS = 40
 """Splits of the tree with the queue's rows a unit of `work`."""
+MORE = 0.1
+"""Share of what is open: the queue's rows prove more if they close that, and the other rows are then left alone."""
+SLOWLY = 0.8
+"""Share of the last local search that is one annealing from hot to cold."""
+MOST_SLOW = 200_000
+"""Rounds beyond which one annealing gains no more."""
 ROUNDS = 2000
 """Rounds of local search a unit of `work`."""
 POOL = 3
@@ -80,6 +86,7 @@ class _Search:
         self.engines: list[str] = []
         self.notes: list[str] = []
         self.pool: list[LayoutPlan] = []
+        self.rounds_s = 0.0
         self.stopped = False
         self.told: tuple[int | None, int] | None = None
         self.told_s = 0.0
@@ -123,11 +130,11 @@ class _Search:
             return
         self._improve(0.3, IDLE * self.limits.time_s)
         if not self._done() and self._has_relaxation():
-            self._certify()
-            if not self._done():
+            queue_says_more = self._certify()
+            if not self._done() and not queue_says_more:
                 self._relax()
         if not self._done() and self.engine_bound != self.best.end_us:
-            self._improve(1.0)
+            self._improve(1.0, slowly=SLOWLY)
 
     def _begin(self) -> None:
         """The best of the paper's search, and simple decisions."""
@@ -179,14 +186,20 @@ class _Search:
     def _is_small(self) -> bool:
         return len(self.problem.blocks) + len(self.problem.chunks) <= self.options.most_blocks
 
-    def _certify(self) -> None:
-        """Small trees over the relaxation: the bound that their leaves prove."""
+    def _certify(self) -> bool:
+        """Trees over the relaxation: the bound that their leaves prove. Whether the queue's rows prove much more.
+
+        Where they do, the engine's tree over the other rows alone would not come as far.
+        """
         assert self.best.end_us is not None
         end = self.best.end_us
         until = time.perf_counter() + CERTIFYING * self._left() if self.limits.work is None else math.inf
         self._grow(BoundTree(self.given, end), until)
         if not self._done() and time.perf_counter() < until and any(b.choice for b in self.problem.blocks):
+            before = self.bound
             self._grow(BoundTree(self.given, end, queue=True), until)
+            return self.bound - before > MORE * (end - before)
+        return False
 
     def _grow(self, tree: BoundTree, until: float) -> None:
         """Let a tree grow until then; what it proves is the bound where that is more than what is known."""
@@ -218,10 +231,11 @@ class _Search:
     def _linear(self) -> str:
         return {"auto": "highs"}.get(self.options.engine, self.options.engine)
 
-    def _improve(self, share: float, idle_s: float = math.inf) -> None:
+    def _improve(self, share: float, idle_s: float = math.inf, slowly: float = 0.0) -> None:
         """Local search for a share of the time that is left, or as many rounds as `work` buys.
 
-        It ends sooner where it found nothing better for `idle_s`; the relaxation then needs the time more.
+        It ends sooner where it found nothing better for `idle_s`; the relaxation then needs the time more. `slowly`:
+        the share of its rounds, as many as before in that time, that are one annealing.
         """
         began = time.perf_counter()
         end_s, work = began + self.call.share_s(share), self.limits.work
@@ -233,9 +247,11 @@ class _Search:
             if self.best.end_us != news[0][0]:
                 news[0] = self.best.end_us, now
             idle = work is None and now - news[0][1] >= idle_s
+            self.rounds_s = (rounds + 1) / max(1e-3, now - began)
             return rounds >= most or now >= end_s or idle or self._done()
 
-        improve(self.best, self.limits.seed, done, self.pool)
+        rounds = min(MOST_SLOW, most if work is not None else self.rounds_s * (end_s - began))
+        improve(self.best, self.limits.seed, done, self.pool, int(slowly * rounds) if slowly else 0)
 
     def _ask(
         self,

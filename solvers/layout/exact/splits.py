@@ -105,13 +105,18 @@ class QueueSplits:
         loads += np.concatenate([np.zeros(len(self.swapped)), (self.swap_in * x[self.swapped])[::-1]])
         np.add.at(passes, self.complete, self.reduce * away + self.all_reduce * (1 - away))
         net, loads, passes = np.cumsum(net), np.cumsum(loads), np.cumsum(passes)
-        rooms = np.array([window.room for window in self.queued.windows])
-        behind = np.array([window.behind for window in self.queued.windows])
+        rooms = np.array([window.room for window in self.queued.windows], dtype=np.int64)
+        behind = np.array([window.behind for window in self.queued.windows], dtype=np.int64)
         ends = x[self.lanes.end][rooms]
         by_load: FloatArray = ends + loads[-1] - loads[behind] - x[self.lanes.into[-1]]
         if not self.lanes.order:
             return by_load
-        since = net[self.last] - net[np.minimum(behind, self.last)] + passes[self.last] - passes[rooms - 1]
+        since = (
+            net[self.last]
+            - net[np.minimum(behind, self.last)]
+            + passes[self.last]
+            - np.concatenate([[0], passes])[rooms]
+        )
         by_net: FloatArray = ends + since - x[self.lanes.reduced[-1]]
         return np.maximum(by_load, by_net)
 

@@ -6,11 +6,11 @@ Every solver of this room measures its plans with it; the independent judge has 
 from collections import deque
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from heapq import heappop, heappush
 from itertools import accumulate
 from typing import NamedTuple
 
 from solvers.ir.layout import LayoutPlan, LayoutProblem, Policy
+from solvers.layout.buffers import Loads, loads_of
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Instance:
     last: list[int]
     asked: list[list[int]]
     completes: list[list[int]]
-    loads: "dict[tuple[tuple[int, ...], int], _Loads]" = field(default_factory=dict, compare=False, repr=False)
+    loads: dict[tuple[tuple[int, ...], int], Loads] = field(default_factory=dict, compare=False, repr=False)
 
     def pending(self, block: int) -> list[int]:
         """Chunks whose gradients are incomplete, or just complete, when the backward pass of a block ends."""
@@ -140,73 +140,20 @@ def moves(given: Instance, plan: LayoutPlan) -> list[Move]:
     return walk.moves
 
 
-_Loads = list[list[tuple[int, int | None, int | None]]]
-"""By pass, in order: a chunk to load, the one whose buffer it takes, and after which pass that one is evicted."""
 _REMEMBERED = 4096
 """Sets of persistent chunks with buffers whose loads are remembered before all are forgotten."""
 
 
-def _loads(given: Instance, plan: LayoutPlan) -> _Loads:
-    """What each pass must load, and into whose buffers: persistent chunks and buffers decide, policies do not."""
+def _loads(given: Instance, plan: LayoutPlan) -> Loads:
+    """What each pass must load: policies do not matter."""
     key = plan.persistent, plan.buffers
     found = given.loads.get(key)
     if found is None:
-        buffers, found = _Buffers(given, frozenset(plan.persistent), plan.buffers), []
-        blocks = given.problem.blocks
-        for number, block in enumerate((*blocks, *reversed(blocks))):
-            found.append([(chunk, *buffers.take(chunk)) for chunk in buffers.missing(block.chunks)])
-            buffers.end_pass(number, block.chunks)
         if len(given.loads) >= _REMEMBERED:
             given.loads.clear()
+        found = loads_of(given.problem, given.asked, frozenset(plan.persistent), plan.buffers)
         given.loads[key] = found
     return found
-
-
-class _Buffers:
-    """Which chunks the buffers hold, pass by pass; `take` says when the buffer of a missing chunk is free."""
-
-    def __init__(self, given: Instance, persistent: frozenset[int], buffers: int) -> None:
-        self.chunks = given.problem.chunks
-        self.half = len(given.problem.blocks)
-        self.asked = given.asked
-        self.persistent = persistent
-        self.unused = buffers
-        self.held: set[int] = set()
-        self.emptied: deque[int] = deque()
-        self.latest: list[tuple[int, int]] = []
-        self.seen = [0] * len(self.chunks)
-
-    def missing(self, asks: Sequence[int]) -> list[int]:
-        """What a pass must load, in order."""
-        return [chunk for chunk in asks if chunk not in self.held and chunk not in self.persistent]
-
-    def take(self, chunk: int) -> tuple[int | None, int | None]:
-        """Hold a chunk in the buffer of another: (that chunk, the last pass that asked for it where it is evicted).
-
-        Both are None where the buffer was never used. Of the chunks that may be evicted the one goes that is asked
-        for latest, ties to the larger index; chunks of this pass and with incomplete gradients stand below them.
-        """
-        self.held.add(chunk)
-        if self.unused:
-            self.unused -= 1
-            return None, None
-        if self.emptied:
-            return self.emptied.popleft(), None
-        _, negative = heappop(self.latest)
-        self.held.remove(-negative)
-        return -negative, self.asked[-negative][self.seen[-negative] - 1]
-
-    def end_pass(self, number: int, asks: Sequence[int]) -> None:
-        """Empty the buffers of chunks that no later pass asks for; remember when the others are asked for again."""
-        for chunk in asks:
-            if chunk in self.persistent:
-                continue
-            self.seen[chunk] += 1
-            if self.seen[chunk] == len(self.asked[chunk]):
-                self.held.remove(chunk)
-                self.emptied.append(chunk)
-            elif number < self.half or not self.chunks[chunk].trainable:
-                heappush(self.latest, (-self.asked[chunk][self.seen[chunk]], -chunk))
 
 
 class _Walk:

@@ -1,4 +1,7 @@
-"""`exact-layout`: any block any policy, any chunk persistent, any buffers; with a proof of how good (README)."""
+"""`exact-layout`: any block any policy, any chunk persistent, any buffers; with a proof of how good (README).
+
+One file: the phases of a solve share its plans, bounds and clock.
+"""
 
 import math
 import time
@@ -33,7 +36,7 @@ MOST_COUNTED = 20_000
 """The most decisions that are tried one by one: the checker does not try more either."""
 CERTIFYING = 0.6
 """Share of the time left that the certified trees take at most."""
-SPLITS = 40
+SPLITS = 100
 """Splits of the tree with the queue's rows a unit of `work`."""
 MORE = 0.1
 """Share of what is open: the queue's rows prove more if they close that, and the other rows are then left alone."""
@@ -41,7 +44,7 @@ SLOWLY = 0.8
 """Share of the last local search that is one annealing from hot to cold."""
 MOST_SLOW = 200_000
 """Rounds beyond which one annealing gains no more."""
-ROUNDS = 2000
+ROUNDS = 4000
 """Rounds of local search a unit of `work`."""
 POOL = 3
 """Number of starting decisions from which the search starts again."""
@@ -131,7 +134,7 @@ class _Search:
         self._improve(0.3, IDLE * self.limits.time_s)
         if not self._done() and self._has_relaxation():
             queue_says_more = self._certify()
-            if not self._done() and not queue_says_more:
+            if not self._done() and not (queue_says_more and self.limits.work is None):
                 self._relax()
         if not self._done() and self.engine_bound != self.best.end_us:
             self._improve(1.0, slowly=SLOWLY)
@@ -189,7 +192,7 @@ class _Search:
     def _certify(self) -> bool:
         """Trees over the relaxation: the bound that their leaves prove. Whether the queue's rows prove much more.
 
-        Where they do, the engine's tree over the other rows alone would not come as far.
+        Where they do, the engine's tree over the other rows alone would not come as far, and the time is better spent.
         """
         assert self.best.end_us is not None
         end = self.best.end_us

@@ -22,7 +22,7 @@ SECONDS = 540.0
 """Nine minutes: what a lent machine's ten leave for its start."""
 PATIENCE_S = 3.0
 """From asking a step to end to killing it."""
-LAST_S = 20.0
+LAST_S = 45.0
 """A step that begins one thing after the other begins nothing in its last seconds, as far as it has more."""
 SHORTEST_S = 1.0
 """Less than this is no time for a step."""

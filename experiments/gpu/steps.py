@@ -62,7 +62,15 @@ def steps_on(device: str, places: Places) -> list[Step]:
     traces = (python, "-m", "experiments.gpu.traces", str(out / "traces.json"), "--device", device)
     expandable = {"PYTORCH_ALLOC_CONF": EXPANDABLE}
     larger = LARGER if device == "cuda" else ()
-    compare = (f"device={device}", f"hardware.file={hardware}", "model=gpt", *larger, "steps=4", "plots=false")
+    compare = (
+        f"device={device}",
+        f"hardware.file={hardware}",
+        "model=gpt",
+        *larger,
+        "steps=4",
+        "plots=false",
+        "limits.time_s=3",
+    )
     solver = "solver=[greedy-swap,milp-swap]"
     others = [path for path in marked_files() if path not in ALLOCATOR]
     return [

@@ -93,7 +93,7 @@ def test_time_that_is_left_is_the_next_steps(places: Places) -> None:
 
 def test_a_step_is_told_how_long_it_may_begin_something(places: Places) -> None:
     """The last seconds are for what it began before; of few seconds half."""
-    for limit_s, told in ((100.0, "80"), (10.0, "5")):
+    for limit_s, told in ((100.0, "55"), (10.0, "5")):
         step = Step("race", (sys.executable, "-c", "import sys; print(sys.argv[1])", SECONDS_LEFT), limit_s)
         (outcome,), _ = run_steps([step], places, limit_s)
         assert outcome.said == told

@@ -67,8 +67,8 @@ class QueuedLanes(Lanes):
         return plus(self._missing(number, self._misses(number), "gather_us"), self._reduced(number))
 
     def _reduced(self, number: int) -> Amount:
-        own = [c for c in self.order if self.passes - 1 - self.given.first[c] == number]
-        return plus(*(self._reduction(chunk) for chunk in own))
+        completes = self.given.completes[self._block(number)] if number >= self.count else []
+        return plus(*(self._reduction(chunk) for chunk in completes))
 
     def _done(self) -> None:
         """(18) The network's work adds up, and the last reduction of a pass ends after all of it."""

@@ -196,9 +196,12 @@ class _Search:
         """
         assert self.best.end_us is not None
         end = self.best.end_us
-        until = time.perf_counter() + CERTIFYING * self._left() if self.limits.work is None else math.inf
-        self._grow(BoundTree(self.given, end), until)
-        if not self._done() and time.perf_counter() < until and any(b.choice for b in self.problem.blocks):
+        began = time.perf_counter()
+        until = began + CERTIFYING * self._left() if self.limits.work is None else math.inf
+        tree = BoundTree(self.given, end)
+        ready = until - 2 * (time.perf_counter() - began)
+        self._grow(tree, until)
+        if not self._done() and time.perf_counter() < ready and any(b.choice for b in self.problem.blocks):
             before = self.bound
             self._grow(BoundTree(self.given, end, queue=True), until)
             return self.bound - before > MORE * (end - before)
@@ -217,9 +220,11 @@ class _Search:
             self.bound = max(self.bound, min(tree.bound_us, tree.most_us))
             return self._done() or time.perf_counter() >= until or splits[0] > most
 
-        tree.run(ask, done)
-        if min(tree.bound_us, tree.most_us) > before:
-            self.bound, self.certificate = min(tree.bound_us, tree.most_us), tree.certificate()
+        try:
+            tree.run(ask, done)
+        finally:  # also of a tree that Ctrl-C ends
+            if min(tree.bound_us, tree.most_us) > before:
+                self.bound, self.certificate = min(tree.bound_us, tree.most_us), tree.certificate()
 
     def _relax(self) -> None:
         """The relaxation in integers, from the best decision: another one to begin from, and what the engine proves."""

@@ -79,7 +79,8 @@ void Grounds::note_small() {
 // too much where it had most after they were made, so that little of the limit is left to that.
 uint64_t Grounds::small_to_come(uint64_t small, uint64_t limit_bytes) const {
   const uint64_t beside = now(stats_of(state_).active_bytes, kSmall) + small_growth_;
-  const uint64_t most = std::max(small_peak_, std::min(beside, small_peak_ + limit_bytes / kGrownShare));
+  const uint64_t most =
+      std::max(small_peak_, std::min(beside, small_peak_ + limit_bytes / kGrownShare / kUnit * kUnit));
   return std::max(small, most) - small + std::max(kSpare, limit_bytes / kSpareShare);
 }
 

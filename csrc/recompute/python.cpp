@@ -5,6 +5,7 @@
 #include <pybind11/stl.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/jit/python/pybind_utils.h>
 
 #include "recompute/hooks.h"
 #include "recompute/recorder.h"
@@ -88,6 +89,18 @@ std::vector<std::pair<ValueIndex, ValueIndex>> results_of(const NodeView& view) 
   return found;
 }
 
+// Whom it communicates with: the name of its group, or the group as scripts hold it; None where it does not say.
+py::object group_of(const NodeView& view) {
+  const Node& node = view.node();
+  if (!node.recipe->info->communicates) return py::none();
+  for (const char* name : {"group_name", "process_group"}) {
+    const std::optional<int> place = node.recipe->op->schema().argumentIndexWithName(name);
+    if (!place.has_value() || static_cast<size_t>(*place) >= node.arguments.size()) continue;
+    return torch::jit::toPyObject(node.arguments[*place]);
+  }
+  return py::none();
+}
+
 template <typename Count>
 int64_t sum(const NodeView& view, const Count& count) {
   int64_t total = 0;
@@ -142,6 +155,7 @@ void bind_nodes(py::module_& module) {
       .def_property_readonly("reads", held<View>(&reads_of))
       .def_property_readonly("writes_over", held<View>(&writes_over))
       .def_property_readonly("communicates", [](View& view) { return view.node().recipe->info->communicates; })
+      .def_property_readonly("group", &group_of)
       .def_property_readonly("random", [](View& view) { return view.node().recipe->random; })
       .def_property_readonly("why_stored", held<View>(+[](View& view) -> std::optional<std::string> {
                                if (view.node().runs_again) return std::nullopt;
@@ -368,7 +382,7 @@ void bind_recompute(py::module_& module) {
       .def("tell", &Windows::tell, py::arg("log"))
       .def("watch", &Windows::watch)
       .def("stop", &Windows::stop)
-      .def("plan", &Windows::plan, py::arg("windows"))
+      .def("plan", &Windows::plan, py::arg("windows"), py::arg("in_wait") = py::none())
       .def("pause_after", &Windows::pause_after, py::arg("operators"), py::arg("then"))
       .def("end_pause", &Windows::end_pause)
       .def("open", &Windows::open)

@@ -53,8 +53,9 @@ class Layer:
 
     `input_bytes` is what the block is given and autograd may need, the storages `given` of `Call.own`; `names` are its
     operators; `backward_us` is its
-    backward pass without stalls and without what ran again, `forward_us` its forward pass, and `behind_us` the time
-    from there until the next block's begins, or of the last one until its backward pass does.
+    backward pass without stalls and without what ran again, `backward_parts_us` the same between its waits (empty where
+    that is not known), `forward_us` its forward pass, and `behind_us` the time from there until the next block's
+    begins, or of the last one until its backward pass does.
     """
 
     units: tuple[Unit, ...]
@@ -66,6 +67,7 @@ class Layer:
     forward_us: float = 0.0
     behind_us: float = 0.0
     given: tuple[int, ...] = ()
+    backward_parts_us: tuple[float, ...] = ()
 
     def windows(self) -> tuple[tuple[Window, int], ...]:
         """The windows of the problem, each with its index among the waits of its pass.

@@ -32,6 +32,7 @@ from runtime.recompute.layer import BlockPolicy, Layer, policy_of
 from runtime.recompute.outside import Uses, held_units
 from runtime.recompute.report import RecomputeReport
 from runtime.recompute.session import Counts, PassClock, Walk, store_nothing
+from runtime.recompute.together import Together
 from runtime.recompute.whole import WholeStep
 from solvers.ir.errors import InfeasibleBudget, InvalidInput
 from solvers.ir.graph import OpGraph
@@ -77,6 +78,7 @@ class RecomputeSession:
         self._first_peak_bytes = 0
         self._peak_bytes = 0
         self._replanned = 0
+        self._broken = False
         self._counts = Counts()
         self._timed_pass: PassClock | None = None
         self.layers: list[Layer] = []
@@ -146,7 +148,11 @@ class RecomputeSession:
     def _next_pass(self) -> None:
         """A forward pass begins: after a complete step the plan is made, or looked at."""
         walk = self._walk
-        if walk is None or (walk.calls and not walk.idle):
+        if walk is None:
+            return
+        self._meet(walk)
+        ready = not walk.calls or walk.idle
+        if not (ready if self._together is None else self._together.all(ready)):
             return
         if walk.idle:
             self._look(walk)
@@ -164,15 +170,21 @@ class RecomputeSession:
             self._estimated = False
             self._level_bytes = level_bytes
             self._decide()
-        elif grown > 0:
+            return
+        if grown > 0:
             self._level_bytes = level_bytes
             self._promised_bytes += grown
-            if self._promised_bytes > self._budget_bytes:
-                self._decide()
+        broken = self._together is not None and self._together.any(self._broken)
+        if broken:
+            self._replanned, self._broken = self._replanned + 1, False
+        over = grown > 0 and self._promised_bytes > self._budget_bytes
+        if broken or (over if self._together is None else self._together.any(over)):
+            self._decide()
 
     def _look(self, walk: Walk) -> None:
         """A step has ended: decide after the first one, and again where a plan took more than the budget."""
         if walk.timed:
+            self._meet(walk)
             self.layers = walk.layers()
             if self.layers:
                 self._uses = walk.uses()
@@ -182,11 +194,27 @@ class RecomputeSession:
             self._planned_steps += 1
             self._timed_pass = walk.timed_pass or self._timed_pass
             if self._peak_bytes > self._budget_bytes and self._replanned < MOST_CORRECTIONS:
-                self._replanned += 1
                 self._beyond_bytes += max(0, self._peak_bytes - self._promised_bytes)
                 self._peak_bytes = 0
-                self._decide()
+                self._plan_again()
         self._begin_peak()
+
+    def _plan_again(self) -> None:
+        """The plan took more than the budget; ranks that decide together do so where their next pass begins."""
+        self._broken = self._together is not None
+        if not self._broken:
+            self._replanned += 1
+            self._decide()
+
+    @property
+    def _together(self) -> Together | None:
+        """The ranks that decide with this one."""
+        return self.whole.together if isinstance(self.whole, JointStep) else None
+
+    def _meet(self, walk: Walk) -> None:
+        """The ranks with whom blocks have communicated."""
+        if isinstance(self.whole, JointStep):
+            self.whole.meet(walk.groups)
 
     def _decide_first(self, footprint: Footprint) -> None:
         """By what memory is there now but gradients; how much it is, the next pass tells, and asks the solver."""
@@ -201,7 +229,10 @@ class RecomputeSession:
 
     @property
     def problem(self) -> AnyProblem | None:
-        """What the solver was asked last; before the second step, what it would be. None: nothing is measured yet."""
+        """What the solver was asked last; before the second step, what it would be. None: nothing is measured yet.
+
+        Ranks that decide together are asked when their second step begins, and nothing is known before.
+        """
         decided = self._decision()
         return None if decided is None else decided[0]
 
@@ -212,7 +243,7 @@ class RecomputeSession:
         return None if decided is None else decided[1]
 
     def _decision(self) -> Decided | None:
-        if self._decided is None and self.layers:
+        if self._decided is None and self.layers and self._together is None:
             try:
                 self._decide()
             except InfeasibleBudget:
@@ -299,7 +330,8 @@ class RecomputeSession:
         """What was decided and done so far; raises `InvalidInput` before the first step has ended."""
         solution = self.solution
         if solution is None or solution.objective is None:
-            raise InvalidInput("nothing is decided yet: train one step within the session first")
+            steps = "one step" if self._together is None else "two steps, since ranks decide when the second begins,"
+            raise InvalidInput(f"nothing is decided yet: train {steps} within the session first")
         if self._walk is not None:
             self._walk.settle()
             self._end_peak()

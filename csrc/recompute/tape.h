@@ -129,7 +129,7 @@ class Tape : public std::enable_shared_from_this<Tape> {
 
   // Once each of these nodes has ended, in ascending order, `then` is told its index, as long as the region lasts.
   void pause_after(std::vector<NodeIndex> nodes, std::function<void(NodeIndex)> then);
-  // Told by the recorder when an operator has ended, and what autograd saved of it is known.
+  // Told by the recorder when an operator has ended, and what autograd saved of it is known, and when one begins.
   void pause();
   bool pauses() const { return !pauses_.empty(); }
 

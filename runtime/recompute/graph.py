@@ -207,8 +207,8 @@ class _Writer:
         parts = layer.backward_parts_us or [layer.backward_us / (len(waits) + 1)] * (len(waits) + 1)
         holds = [hidden, *(f"{number}.{index}" for index, unit in enumerate(layer.units) if unit.saved)]
         begin = _Draft(
-            "backward, part 1", "backward", parts[0], Place("begin", number), [f"gradient {number + 1}", *holds], beside,
-            layer=number,
+            "backward, part 1", "backward", parts[0], Place("begin", number), [f"gradient {number + 1}", *holds],
+            beside, layer=number,
         )  # fmt: skip
         self.add(begin, self.room.backward[number], "other")
         for index, wait in enumerate(waits):

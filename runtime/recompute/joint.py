@@ -200,7 +200,7 @@ class JointStep:
             self.together = together_with(groups)
 
     def decide(self, step: Step, layers: Sequence[Layer], budget_bytes: int) -> Solution[JointPlan]:
-        """The plan; raises `InfeasibleBudget` where there is none, `InvalidInput` for blocks that wait on a real device.
+        """The plan; raises `InfeasibleBudget` where there is none, and `InvalidInput` as `require_simulated`.
 
         Ranks whose blocks communicate have one, and come here together.
         """

@@ -182,6 +182,7 @@ class Walk(AbstractContextManager["Walk"]):
             call.tape = tape
             self._watch_forward(call, tape)
             result = forward(*args, **kwargs)
+            tape.pause()  # behind a collective that was the last node
             outputs = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
             call.returned = returned_by(tape, outputs) if self.timed else {}
             self.groups |= groups_of(tape) if self.timed else set()
@@ -358,7 +359,7 @@ class Walk(AbstractContextManager["Walk"]):
         return [self._layer(call, behind, ran.get(call.number, ())) for call, behind in zip(calls, ends, strict=True)]
 
     def _layer(self, call: Call, behind: int, ran: Sequence[Sequence[int]]) -> Layer:
-        """`behind` is the mark at which what comes behind the block's forward pass has ended; `ran` as in `parts_us`."""
+        """`behind`: the mark at which what comes behind the block's forward pass has ended; `ran` as in `parts_us`."""
         assert call.tape is not None and call.backward_waits is not None
         began, ended = call.backward_waits
         waits, ended = self._waits(*call.forward_waits), len(self.windows.waits) if ended is None else ended

@@ -34,11 +34,13 @@ def groups_of(tape: Tape) -> set[dist.ProcessGroup]:
     return {_group(one) for one in told if one is not None}
 
 
-def _group(told: object) -> dist.ProcessGroup:
+def _group(told: Any) -> dist.ProcessGroup:
     """By its name (functional collectives), or as scripts hold it (c10d's own operators)."""
-    if isinstance(told, str):
-        return distributed_c10d._resolve_process_group(told)  # type: ignore[no-any-return]
-    return dist.ProcessGroup.unbox(told)  # type: ignore[attr-defined, no-any-return]
+    c10d: Any = distributed_c10d  # its stub leaves out by what name a group is found
+    group: dist.ProcessGroup = (
+        c10d._resolve_process_group(told) if isinstance(told, str) else dist.ProcessGroup.unbox(told)
+    )
+    return group
 
 
 def require_simulated(device: torch.device, layers: Sequence[Layer]) -> None:
@@ -59,10 +61,9 @@ def communicates(layer: Layer) -> bool:
 def together_with(groups: Collection[dist.ProcessGroup]) -> "Together | None":
     """The ranks with whom blocks communicate; None: with nobody. Raises `InvalidInput` on several groups."""
     if len(groups) > 1:
-        sizes = ", ".join(str(one.size()) for one in groups)
         raise InvalidInput(
-            f"the blocks communicate in {len(groups)} groups, of {sizes} ranks, and a joint plan is one for the ranks of "
-            "one group: choose a solver of kind recompute-graph, such as opt"
+            f"the blocks communicate in {len(groups)} groups, and a joint plan is one for the ranks of one: choose a "
+            "solver of kind recompute-graph, such as opt"
         )
     return next((Together(one) for one in groups if one.size() > 1), None)
 
@@ -170,6 +171,6 @@ def _require_alike(rank: int, first: JointProblem, other: JointProblem) -> None:
     at = next((at for at, pair in enumerate(zip(mine, theirs, strict=False)) if pair[0] != pair[1]), len(mine))
     told = [names[at][0] if at < len(names) else "nothing" for names in (mine, theirs)]
     raise InvalidInput(
-        f"ranks of one group train different blocks: operator {at} is {told[0]} on its rank 0 and {told[1]} on its rank "
-        f"{rank}, and a joint plan is one for all: choose a solver of kind recompute-graph, such as opt"
+        f"ranks of one group train different blocks: operator {at} is {told[0]} on its rank 0 and {told[1]} on its "
+        f"rank {rank}, and a joint plan is one for all: choose a solver of kind recompute-graph, such as opt"
     )

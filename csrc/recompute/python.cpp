@@ -307,6 +307,7 @@ void bind_tape(py::module_& module) {
           },
           py::arg("tensor"))
       .def_property_readonly("diverged_at", &Tape::diverged_at)
+      .def_property_readonly("groups", &Tape::groups)
       .def_property_readonly("present_bytes", held<Tape>(+[](Tape& tape) { return tape.present_bytes(); }))
       .def_property_readonly("replayed_on_demand", [](const Tape& tape) { return tape.replays().on_demand; })
       .def_property_readonly("replayed_ahead", [](const Tape& tape) { return tape.replays().ahead; })
@@ -337,10 +338,13 @@ void bind_tape(py::module_& module) {
   module.def("hold_idle_recorder", &hold_idle_recorder, py::arg("hold"));
   module.def(
       "note_write",
-      [](const at::Tensor& tensor, const std::string& name) {
-        if (Tape* tape = recording_tape()) tape->begin_write(tensor, inside_node() ? "" : name);
+      [](const at::Tensor& tensor, const std::string& name, const std::string& group) {
+        Tape* tape = recording_tape();
+        if (tape == nullptr) return;
+        tape->begin_write(tensor, inside_node() ? "" : name);
+        tape->add_group(group);
       },
-      py::arg("tensor"), py::arg("name") = "");
+      py::arg("tensor"), py::arg("name") = "", py::arg("group") = "");
   module.def(
       "set_secret_writes",
       [](const std::string& name, std::vector<std::string> arguments, std::optional<std::string> condition) {

@@ -126,6 +126,9 @@ class Tape : public std::enable_shared_from_this<Tape> {
   // Something that no operator tells is about to write the tensor. A collective in place has the name of c10d's
   // operator: what it leaves is a value, stored while somebody needs it.
   void begin_write(const at::Tensor& tensor, const std::string& name = "");
+  // The region communicates in the group of that name, and no operator of the dispatcher says so; "" is none.
+  void add_group(const std::string& name);
+  const std::vector<std::string>& groups() const { return groups_; }
 
   // Once each of these nodes has ended, in ascending order, `then` is told its index, as long as the region lasts.
   void pause_after(std::vector<NodeIndex> nodes, std::function<void(NodeIndex)> then);
@@ -236,6 +239,7 @@ class Tape : public std::enable_shared_from_this<Tape> {
   std::vector<NodeIndex> pending_;  // whose wants may have changed
   Replays replays_;
   swap::Tape marks_;
+  std::vector<std::string> groups_;
   std::vector<NodeIndex> pauses_;  // the next one last
   std::function<void(NodeIndex)> in_pause_;
   std::shared_ptr<MemoryLog> log_;

@@ -22,6 +22,7 @@ from runtime.recompute.asked import (
     limits_of,
     parameters_of,
     require_solver,
+    require_whole_parameters,
 )
 from runtime.recompute.deciding import decide
 from runtime.recompute.footprint import Footprint, Peaks
@@ -174,11 +175,11 @@ class RecomputeSession:
         if grown > 0:
             self._level_bytes = level_bytes
             self._promised_bytes += grown
-        broken = self._together is not None and self._together.any(self._broken)
-        if broken:
-            self._replanned, self._broken = self._replanned + 1, False
-        over = grown > 0 and self._promised_bytes > self._budget_bytes
-        if broken or (over if self._together is None else self._together.any(over)):
+        broken, over = self._broken, grown > 0 and self._promised_bytes > self._budget_bytes
+        if self._together is not None:
+            broken, over = self._together.any(broken, over)
+        self._broken, self._replanned = False, self._replanned + broken
+        if broken or over:
             self._decide()
 
     def _look(self, walk: Walk) -> None:
@@ -384,4 +385,5 @@ def plan(
     """
     require_solver(solver)
     chosen, given = blocks_of(model, blocks), parameters_of(parameters)
+    require_whole_parameters(chosen, solver_entry(solver).kind)
     return RecomputeSession(model, budget, solver, given, chosen, limits_of(limits))

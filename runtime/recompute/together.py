@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 def groups_of(tape: Tape) -> set[dist.ProcessGroup]:
     """With whom the operators of a tape that has just been recorded communicate."""
-    told = (node.group for node in tape.nodes if node.communicates)
+    told = [*tape.groups, *(node.group for node in tape.nodes if node.communicates)]
     return {_group(one) for one in told if one is not None}
 
 
@@ -78,9 +78,9 @@ class Together:
         """Whether it is so on every rank."""
         return all(self._told(mine))
 
-    def any(self, mine: bool) -> bool:
-        """Whether it is so on one rank at least."""
-        return any(self._told(mine))
+    def any(self, *mine: bool) -> list[bool]:
+        """Of each, whether it is so on one rank at least."""
+        return [any(one) for one in zip(*self._told(mine), strict=True)]
 
     def problem(self, mine: JointProblem) -> JointProblem:
         """One that is as hard as each rank's; raises `InvalidInput` where they are of different operators."""

@@ -1,12 +1,11 @@
 """Joint plans on ranks whose blocks communicate: one plan for all, moves and recomputation inside their collectives."""
 
-import gc
 import math
 import re
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -19,8 +18,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn import functional
 
-from experiments.hardware import read_hardware
-from experiments.models.gpt import Gpt, GptShape
+from experiments.joint.on_ranks import cluster
 from runtime.device import limited_memory, memory_stats
 from runtime.ranks import run_ranks
 from runtime.recompute import RecomputeReport, plan
@@ -29,7 +27,6 @@ from runtime.recompute.moves import Move
 from runtime.recompute.together import Together, hardest, together_with
 from runtime.recompute.work import Deed
 from solvers.ir.errors import InfeasibleBudget, InvalidInput
-from solvers.ir.hardware import HOST, Hardware
 from solvers.ir.joint import JointOp, JointProblem
 from solvers.ir.solution import Limits
 from solvers.ir.swap import SwapLink
@@ -40,17 +37,6 @@ from tests.runtime.recompute.test_ranks import AllReduced, Copied
 
 QUICK = Limits(time_s=math.inf, work=0.02)
 WIDTH, TOKENS = 64, 512
-
-
-@cache
-def cluster(slower: int = 1) -> Hardware:
-    """With links between devices that are so many times slower; those to the host stay."""
-    hardware = read_hardware("sim-cluster")
-    links = (
-        link if HOST in (link.a, link.b) else replace(link, bytes_per_s=link.bytes_per_s // slower)
-        for link in hardware.links
-    )
-    return replace(hardware, links=tuple(links))
 
 
 class Split(nn.Module):
@@ -95,7 +81,6 @@ class Trained:
 
 def trained(device: torch.device, by_hand: bool, budget: int | None, around: bool = False) -> Trained:
     """Three steps of two microbatches; with a budget the device has that from the second step on, and no byte more."""
-    gc.collect()
     torch.manual_seed(0)
     model = nn.Sequential(*(Split(by_hand) for _ in range(3))).to(device)
     if not by_hand:
@@ -167,47 +152,6 @@ def test_two_ranks_train_alike_by_one_plan(
     assert not run.races
 
 
-def by_shapes(rank: int) -> RecomputeReport:
-    """A GPT that two ranks share, three steps in less than half of what one takes without a plan."""
-    dist.init_process_group("sim")
-    device, reports, peak = torch.device("sim", rank), [], 0
-    for share in (None, 0.45):
-        gc.collect()
-        model = Gpt(GptShape(layers=3, width=256, heads=4, context=256, batch=16, dropout=0.1)).to(device)
-        mesh = init_device_mesh("sim", (2,))
-        for block in model.blocks:
-            parallelize_module(block, mesh, {"widen": ColwiseParallel(), "narrow": RowwiseParallel()})
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, foreach=False)
-        torch.accelerator.reset_peak_memory_stats(device)
-        with ExitStack() as sessions:
-            if share is not None:
-                asked = plan(model, budget=int(share * peak), solver="greedy-joint", limits=QUICK)
-                session = sessions.enter_context(asked)
-            for _ in range(3 if share else 1):
-                words = torch.zeros(16, 256, dtype=torch.int64).to(device)
-                model(words, words).backward()
-                optimizer.step()
-                optimizer.zero_grad()
-            peak = memory_stats(device).peak_bytes
-            if share is not None:
-                reports.append(session.report())
-    dist.barrier()
-    return reports[0]
-
-
-def test_a_pass_takes_what_was_predicted() -> None:
-    """By shapes, so that operators are long beside their launches."""
-    gc.collect()
-    try:
-        for report in run_ranks(by_shapes, 2, hardware=cluster(), shapes_only=True).values:
-            assert report.pass_us is not None and report.predicted_pass_us is not None
-            assert abs(report.predicted_pass_us - report.pass_us) <= 0.005 * report.pass_us
-            assert report.swapped_out > 0 and report.peak_bytes <= report.predicted_peak_bytes <= report.budget_bytes
-    finally:
-        gc.collect()
-        prepared("sim")
-
-
 class Summed(nn.Module):
     """One sum over both ranks; `more` operators behind it."""
 
@@ -244,7 +188,7 @@ def refused(rank: int) -> list[tuple[type[Exception], str]]:
 
 def test_ranks_refuse_together() -> None:
     prepared("sim")
-    first, second = run_ranks(refused, 2, hardware=cluster()).values
+    first, second = run_ranks(refused, 2, hardware=cluster(1)).values
     assert first == second and [kind for kind, _ in first] == [InfeasibleBudget, InvalidInput]
     assert re.search(r"need exactly \d+ bytes, the budget is 10000: raise it", first[0][1])
     assert "is aten::tanh on its rank 0 and aten::sigmoid on its rank 1, and a joint plan is one for all" in first[1][1]

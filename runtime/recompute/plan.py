@@ -32,6 +32,7 @@ from runtime.recompute.joint_problem import peaks_all_there
 from runtime.recompute.layer import BlockPolicy, Layer, policy_of
 from runtime.recompute.outside import Uses, held_units
 from runtime.recompute.report import RecomputeReport
+from runtime.recompute.segments import Segments
 from runtime.recompute.session import Counts, PassClock, Walk, store_nothing
 from runtime.recompute.together import Together
 from runtime.recompute.whole import WholeStep
@@ -78,8 +79,8 @@ class RecomputeSession:
         self._planned_steps = 0
         self._first_peak_bytes = 0
         self._peak_bytes = 0
+        self._segments = Segments(self._device)
         self._replanned = 0
-        self._broken = False
         self._counts = Counts()
         self._timed_pass: PassClock | None = None
         self.layers: list[Layer] = []
@@ -171,15 +172,16 @@ class RecomputeSession:
             self._estimated = False
             self._level_bytes = level_bytes
             self._decide()
+            self._segments.begin()
             return
         if grown > 0:
             self._level_bytes = level_bytes
             self._promised_bytes += grown
-        broken, over = self._broken, grown > 0 and self._promised_bytes > self._budget_bytes
+        over = grown > 0 and self._promised_bytes > self._budget_bytes
         if self._together is not None:
-            broken, over = self._together.any(broken, over)
-        self._broken, self._replanned = False, self._replanned + broken
-        if broken or over:
+            in_bytes, in_segments, over = self._together.any(*self._broken, over)
+            over = not self._correct(in_bytes, in_segments) and over
+        if over:
             self._decide()
 
     def _look(self, walk: Walk) -> None:
@@ -194,22 +196,42 @@ class RecomputeSession:
             self._end_peak()
             self._planned_steps += 1
             self._timed_pass = walk.timed_pass or self._timed_pass
-            if self._peak_bytes > self._budget_bytes and self._replanned < MOST_CORRECTIONS:
-                self._beyond_bytes += max(0, self._peak_bytes - self._promised_bytes)
-                self._peak_bytes = 0
-                self._plan_again()
+            if self._together is None:
+                self._correct(*self._broken)
         self._begin_peak()
 
-    def _plan_again(self) -> None:
-        """The plan took more than the budget; ranks that decide together do so where their next pass begins."""
-        self._broken = self._together is not None
-        if not self._broken:
-            self._replanned += 1
+    @property
+    def _broken(self) -> tuple[bool, bool]:
+        """Whether the plan took more than the budget of bytes, or of segments, and may be made again."""
+        again = self._replanned < MOST_CORRECTIONS
+        return again and self._peak_bytes > self._budget_bytes, again and self._segments.most_bytes > self._budget_bytes
+
+    def _correct(self, in_bytes: bool, in_segments: bool) -> bool:
+        """Decide again, with less, where the plan took more than the budget, here or on a rank that decides with us."""
+        mine = self._broken
+        if in_bytes:
+            self._beyond_bytes += max(0, self._peak_bytes - self._promised_bytes) if mine[0] else 0
             self._decide()
+        elif in_segments:
+            if mine[1]:
+                self._segments.leave(self._peak_bytes)
+            try:
+                self._decide()
+            except InfeasibleBudget as error:  # bytes keep the budget: segments alone end no training
+                self._segments.give_up(self._budget_bytes, error)
+                self._replanned = MOST_CORRECTIONS
+                self._decide()
+                return True
+        else:
+            return False
+        self._replanned += 1
+        self._peak_bytes = 0
+        self._segments.begin()
+        return True
 
     @property
     def _together(self) -> Together | None:
-        """The ranks that decide with this one."""
+        """The ranks that decide with this one; they do so where a pass begins on all of them."""
         return self.whole.together if isinstance(self.whole, JointStep) else None
 
     def _meet(self, walk: Walk) -> None:
@@ -258,9 +280,14 @@ class RecomputeSession:
         gradients = (one.grad for one in self._parameters if one.grad is not None)
         return sum(getattr(one, "_local_tensor", one).untyped_storage().nbytes() for one in gradients)
 
+    @property
+    def _within_bytes(self) -> int:
+        """What plans are made for: the budget, less what segments take beside the bytes in use."""
+        return self._budget_bytes - self._segments.spare_bytes
+
     def _decide(self) -> None:
         if self.whole is not None:
-            solution = self.whole.decide(self._step("whole step"), self.layers, self._budget_bytes)
+            solution = self.whole.decide(self._step("whole step"), self.layers, self._within_bytes)
             assert self.whole.problem is not None
             self._decided, self._promised_bytes = (self.whole.problem, solution), self.whole.peak_bytes
             self._reserve_host()
@@ -274,7 +301,7 @@ class RecomputeSession:
 
         decided = decide(
             lambda problem: solve(self._solver, problem, self._limits).solution, layer, len(self._blocks),
-            self._budget_bytes, peak_of,
+            self._within_bytes, peak_of,
         )  # fmt: skip
         self._decided = decided
         self._promised_bytes = peak_of(decided[1].plan)
@@ -307,7 +334,9 @@ class RecomputeSession:
         torch.accelerator.reset_peak_memory_stats(self._device)
 
     def _end_peak(self) -> None:
-        self._peak_bytes = max(self._peak_bytes, memory_stats(self._device).peak_bytes)
+        stats = memory_stats(self._device)
+        self._peak_bytes = max(self._peak_bytes, stats.peak_bytes)
+        self._segments.look(stats)
 
     def graph(self, name: str = "blocks") -> OpGraph:
         """What was measured, as a graph (`bayplan-graph/1`); raises `InvalidInput` before the first step has ended."""
@@ -346,6 +375,7 @@ class RecomputeSession:
             budget_bytes=self._budget_bytes,
             first_peak_bytes=self._first_peak_bytes,
             peak_bytes=self._peak_bytes,
+            reserved_peak_bytes=self._segments.most_bytes,
             predicted_peak_bytes=self._promised_bytes,
             on_demand=self._counts.on_demand,
             ahead=self._counts.ahead,
@@ -379,7 +409,9 @@ def plan(
     and what runs again, when: any of kind `recompute-layer`, or of kind `recompute-graph`, which decides for each block
     of the step by itself (`runtime.recompute.whole`) and needs no blocks that are alike.
 
-    `budget` is the device's peak allocated bytes, parameters and all. `blocks` are found by structure unless given.
+    `budget` is the device's peak allocated bytes, parameters and all; where its allocator holds segments, these too: a
+    plan that takes more of them is made again, up to three times, and where none takes less, the report and a warning
+    say how much it takes. `blocks` are found by structure unless given.
     Raises `InvalidInput` where the model has no repeated blocks, the solver is of another kind or an argument cannot
     mean anything, and, after the first step, `InfeasibleBudget` with the least budget.
     """

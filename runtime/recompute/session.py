@@ -80,7 +80,8 @@ class Walk(AbstractContextManager["Walk"]):
     device's memory does between events (`footprint`), for which its statistics are begun anew. `on_pass` is called
     before each pass, `on_peak` when memory has passed its peak: before the backward pass of a pass's first block, and
     after the whole one. `clocked` times whole passes (`timed_pass`: the last). `watch` is told each value that autograd
-    asks for: which of `calls`, the node, its place. `groups`: with whom `timed` calls communicated in their blocks.
+    asks for: which of `calls`, the node, its place. `groups`: with whom calls that are `timed` and `clocked` have
+    communicated in their blocks.
     """
 
     blocks: Sequence[nn.Module]
@@ -185,7 +186,7 @@ class Walk(AbstractContextManager["Walk"]):
             tape.pause()  # behind a collective that was the last node
             outputs = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
             call.returned = returned_by(tape, outputs) if self.timed else {}
-            self.groups |= groups_of(tape) if self.timed else set()
+            self.groups |= groups_of(tape) if self.timed and self.clocked else set()
         self._passed = True
         call.forward_marks = first, self.windows.mark() if self.timed else 0
         call.forward_waits = began, len(self.windows.waits)

@@ -60,12 +60,13 @@ def communicates(layer: Layer) -> bool:
 
 def together_with(groups: Collection[dist.ProcessGroup]) -> "Together | None":
     """The ranks with whom blocks communicate; None: with nobody. Raises `InvalidInput` on several groups."""
-    if len(groups) > 1:
+    several = [one for one in groups if one.size() > 1]
+    if len(several) > 1:
         raise InvalidInput(
-            f"the blocks communicate in {len(groups)} groups, and a joint plan is one for the ranks of one: choose a "
+            f"the blocks communicate in {len(several)} groups, and a joint plan is one for the ranks of one: choose a "
             "solver of kind recompute-graph, such as opt"
         )
-    return next((Together(one) for one in groups if one.size() > 1), None)
+    return Together(several[0]) if several else None
 
 
 @dataclass(frozen=True)

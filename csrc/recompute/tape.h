@@ -126,8 +126,7 @@ class Tape : public std::enable_shared_from_this<Tape> {
   // Something that no operator tells is about to write the tensor. A collective in place has the name of c10d's
   // operator: what it leaves is a value, stored while somebody needs it.
   void begin_write(const at::Tensor& tensor, const std::string& name = "");
-  // The region communicates in the group of that name, and no operator of the dispatcher says so; "" is none.
-  void add_group(const std::string& name);
+  void add_group(const std::string& name);  // in which the region communicates, which no operator says; "" is none
   const std::vector<std::string>& groups() const { return groups_; }
 
   // Once each of these nodes has ended, in ascending order, `then` is told its index, as long as the region lasts.

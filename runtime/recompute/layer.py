@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, floor
 
-from runtime.recompute.tape import StorePolicy, Tape
+from runtime.recompute.tape import StorePolicy, Tape, last_reads
 from runtime.recompute.work import Work
 from solvers.ir.errors import InvalidInput
 from solvers.ir.recompute import LayerGroup, LayerOp, RecomputeLayerProblem, Window
@@ -223,23 +223,8 @@ class _Reader:
         self._members: dict[int, list[int]] = {}
         for index, first in enumerate(self._maker):
             self._members.setdefault(first, []).append(index)
-        self._read = self._last_reads()
+        self._read = last_reads(self._nodes)
         self._parts: dict[tuple[int, bool], int] = {}
-
-    def _last_reads(self) -> dict[Value, int]:
-        """By result the last node that reads it; a collective, until what it leaves is read: only then it has ended."""
-        first: dict[int, int] = {}
-        for index, node in enumerate(self._nodes):
-            for maker, _ in node.reads:
-                first.setdefault(maker, index)
-        ends = {
-            index: first.get(index, len(self._nodes) - 1) for index, node in enumerate(self._nodes) if node.communicates
-        }
-        found: dict[Value, int] = {}
-        for index, node in enumerate(self._nodes):
-            for read in node.reads:
-                found[read] = max(found.get(read, -1), ends.get(index, index))
-        return found
 
     def units(self) -> tuple[Unit, ...]:
         """One for what of a group's results is saved, and one for those that only later operators read."""

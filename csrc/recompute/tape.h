@@ -127,9 +127,11 @@ class Tape : public std::enable_shared_from_this<Tape> {
   // operator: what it leaves is a value, stored while somebody needs it.
   void begin_write(const at::Tensor& tensor, const std::string& name = "");
 
-  // Once each of these nodes has ended, in ascending order, `then` is told its index, as long as the region lasts.
-  void pause_after(std::vector<NodeIndex> nodes, std::function<void(NodeIndex)> then);
-  // Told by the recorder when an operator has ended, and what autograd saved of it is known.
+  // Before each of these nodes begins, in ascending order, `then` is told its index, as long as the region lasts. The
+  // program has let go of the temporaries of the node before it by then. What the node reads and `then` sent away comes
+  // back.
+  void pause_before(std::vector<NodeIndex> nodes, std::function<void(NodeIndex)> then);
+  // Told when a node's operator is about to begin.
   void pause();
   bool pauses() const { return !pauses_.empty(); }
 
@@ -238,6 +240,7 @@ class Tape : public std::enable_shared_from_this<Tape> {
   swap::Tape marks_;
   std::vector<NodeIndex> pauses_;  // the next one last
   std::function<void(NodeIndex)> in_pause_;
+  bool paused_ = false;  // right before the open node
   std::shared_ptr<MemoryLog> log_;
   int32_t log_number_ = MemoryLog::kNobody;
 };

@@ -1,7 +1,6 @@
 """Joint plans carried out: the same training on a device of the budget's size, in the time and memory predicted."""
 
 import gc
-import math
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -27,23 +26,17 @@ from solvers.planner import AnySolver
 from tests.accelerators import prepared
 from tests.runtime.recompute import training
 from tests.runtime.recompute.test_plan import LOOPS, budget_of, plain
-from tests.runtime.recompute.training import STEPS, Loop, Outcome, ordinary, trained
+from tests.runtime.recompute.training import QUICK, STEPS, Loop, Outcome, ordinary, trained
 from tests.solvers.joint.drafts import random_draft
 
-QUICK = Limits(time_s=math.inf, work=0.02)
 ROOMY = 1 << 33
 Within = Callable[..., Loop]
+pytestmark = pytest.mark.usefixtures("quick")
 
 
 @pytest.fixture(scope="module")
 def device() -> torch.device:
     return prepared("sim")
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Solvers stop by deterministic work."""
-    monkeypatch.setattr(training, "plan", partial(plan, limits=QUICK))
 
 
 @pytest.fixture

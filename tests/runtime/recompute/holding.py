@@ -236,6 +236,18 @@ def writing(trainee: Trainee, optimizer: torch.optim.Optimizer, _: int) -> torch
     return torch.stack([loss.detach(), *(one.sum() for one in KEPT)])
 
 
+def accumulating(trainee: Trainee, optimizer: torch.optim.Optimizer, _: int) -> torch.Tensor:
+    """Two passes for each of the optimizer's steps, whose states come with the first."""
+    optimizer.zero_grad()
+    losses = []
+    for _ in range(2):
+        loss = trainee.loss()
+        loss.backward()  # type: ignore[no-untyped-call]
+        losses.append(loss.detach())
+    optimizer.step()
+    return torch.stack(losses)
+
+
 PROGRAMS: dict[str, tuple[Build, Loop]] = {
     "two results": (partial(twos, means), training.ordinary),
     "results joined": (partial(twos, joined), training.ordinary),
@@ -243,6 +255,7 @@ PROGRAMS: dict[str, tuple[Build, Loop]] = {
     "half of them read": (partial(twos, half, block=Detached), training.ordinary),
     "nested blocks": (partial(twos, squares, block=Nested), training.ordinary),
     "one of three results": (partial(twos, squares, block=Normed), training.ordinary),
+    "accumulated": (partial(twos, squares), accumulating),
     "dictionaries": (passing, training.ordinary),
     "saved results": (ending, training.ordinary),
     "skips between blocks": (partial(unet, True), training.ordinary),

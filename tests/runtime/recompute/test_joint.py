@@ -247,7 +247,29 @@ def test_an_error_gives_page_locked_memory_back(device: torch.device) -> None:
     trainee, session = planned(device)
     with pytest.raises(KeyError), session:
         for _ in range(3):
+            trainee.model.zero_grad()  # else the first step goes on
             trainee.loss().backward()  # type: ignore[no-untyped-call]
         assert core.host_stats(device).held_bytes >= session.report().host_bytes > 0
         raise KeyError
+    assert core.host_stats(device).held_bytes == 0
+
+
+def test_an_error_between_the_passes_gives_it_back_when_the_activations_die(device: torch.device) -> None:
+    trainee, session = planned(device)
+    for _ in range(2):
+        with session:
+            trainee.loss().backward()  # type: ignore[no-untyped-call]
+    with pytest.raises(KeyError), session:
+        loss = trainee.loss()
+        raise KeyError
+    used = core.host_stats(device).used_bytes
+    assert 0 < used <= core.host_stats(device).held_bytes  # the loss still needs what is there
+    del loss
+    gc.collect()
+    assert core.host_stats(device).held_bytes == 0
+    with session:
+        trainee.loss().backward()  # type: ignore[no-untyped-call]
+        assert core.host_stats(device).held_bytes >= session.report().host_bytes
+    assert core.host_stats(device).held_bytes > 0
+    session.close()
     assert core.host_stats(device).held_bytes == 0

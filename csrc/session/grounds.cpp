@@ -51,6 +51,7 @@ void Grounds::renew(uint64_t limit_bytes, const Pins& pins) {
   if (segments_ == Segments::kNone || !cuts_ || in_compiled_code(state_.device) || others_ask()) return;
   const EngineWork work = state_.work();
   note_small();
+  small_begin_ = now(stats_of(state_).active_bytes, kSmall);
   if (lacks_large_requests()) return give_up();
   if (is_good(limit_bytes) || (state_.arena.there() && moves_ == kMoves)) return;
   empty_cache(state_.device);
@@ -67,7 +68,15 @@ void Grounds::renew(uint64_t limit_bytes, const Pins& pins) {
 }
 
 void Grounds::note_small() {
-  small_peak_ = std::max(small_peak_, static_cast<uint64_t>(stats_of(state_).reserved_bytes[kSmall].peak));
+  const auto peak = static_cast<uint64_t>(stats_of(state_).reserved_bytes[kSmall].peak);
+  small_peak_ = std::max(small_peak_, peak);
+  small_growth_ = std::max(small_growth_, peak - std::min(peak, small_begin_));
+}
+
+// As much as ever, or, once more of them stay (the optimizer's states), these and what an iteration has beside them.
+uint64_t Grounds::small_to_come(uint64_t small) const {
+  const uint64_t most = std::max(small_peak_, now(stats_of(state_).active_bytes, kSmall) + small_growth_);
+  return std::max(small, most) - small + kSpare;
 }
 
 uint64_t Grounds::small_peak_bytes() {
@@ -126,7 +135,7 @@ uint64_t Grounds::to_take(uint64_t limit_bytes) const {
   const auto stats = stats_of(state_);
   const uint64_t small = now(stats.reserved_bytes, kSmall);
   const uint64_t unseen = state_.iterations == 1 ? limit_bytes / kUnseenShare : 0;
-  const uint64_t expected = std::max(small, small_peak_) - small + kSpare + std::max(unseen, more_);
+  const uint64_t expected = small_to_come(small) + std::max(unseen, more_);
   return fitting(limit_bytes - std::min(limit_bytes, now(stats.reserved_bytes, kAllPools)), expected);
 }
 
@@ -143,7 +152,7 @@ uint64_t Grounds::fitting(uint64_t left, uint64_t for_small) const {
 // Else small requests have to do with what they have, and others of them leave.
 bool Grounds::may_shrink(uint64_t limit_bytes) const {
   const uint64_t small = now(stats_of(state_).reserved_bytes, kSmall);
-  const uint64_t expected = std::max(small, small_peak_) - small + kSpare + 2 * std::max(more_, kSpare);
+  const uint64_t expected = small_to_come(small) + 2 * std::max(more_, kSpare);
   const uint64_t left = limit_bytes - std::min(limit_bytes, small + outside_bytes_);
   const uint64_t bytes = fitting(left, expected);
   return bytes > 0 && bytes + kUnit <= state_.arena.bytes();

@@ -322,12 +322,7 @@ void bind_tape(py::module_& module) {
           },
           py::arg("nodes"))
       .def("drop", &Tape::drop, py::arg("nodes"))
-      .def("pause_after", &Tape::pause_after, py::arg("nodes"), py::arg("then"))
-      .def("pause",
-           [](Tape& tape) {
-             const NotRecording quiet;
-             tape.pause();
-           })
+      .def("pause_before", &Tape::pause_before, py::arg("nodes"), py::arg("then"))
       .def("held", &held_of, py::arg("node"))
       .def("__len__", [](const Tape& tape) { return tape.nodes().size(); });
   py::class_<WeakBytes>(module, "WeakBytes")

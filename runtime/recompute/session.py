@@ -244,7 +244,7 @@ class Walk(AbstractContextManager["Walk"]):
 
     def _watch_forward(self, call: Call, tape: Tape) -> None:
         """Moves before nodes; none from the first other operator on, as what is stored is not what was planned."""
-        last = len(call.policy.store.names or ())  # behind it, `run` moves
+        last = len(call.policy.store.names)  # behind it, `run` moves
         nodes = [] if call.policy.work is None else [node for node in call.policy.work.forward if 0 <= node < last]
         if not nodes:
             return

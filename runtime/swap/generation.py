@@ -107,10 +107,12 @@ class Generation:
         """The same of an iteration whose forward pass works on `size` bytes; where sizes vary, times go with them."""
         times = [(self.unplanned_us, self._unplanned_size)]
         times += [(result.duration_us, own) for result, own in zip(self.results, self._sizes, strict=False)]
-        return min((self._at(size, time, own) for time, own in times if time is not None), default=None)
+        told = [(time, own) for time, own in times if time is not None and self._tells(size, own)]
+        return min((time * (size / own) if self.varies and own else time for time, own in told), default=None)
 
-    def _at(self, size: int, time_us: float, own_size: int) -> float:
-        return time_us * (size / own_size) if self.varies and own_size else time_us
+    def _tells(self, size: int, own_size: int) -> bool:
+        """Whether the time of an iteration of `own_size` tells that of one of `size`: none of an empty batch does."""
+        return not self.varies or (size > 0) == (own_size > 0)
 
     @property
     def trial(self) -> Policy | None:
@@ -134,10 +136,15 @@ class Generation:
         self._failures += 1
         self.open = self._failures < len(self._choices)
 
-    def propose(self, profiled: Profiled) -> Policy | None:
-        """The policy to execute next; None, and closed, where there is none any more or none is needed."""
+    def propose(self, profiled: Profiled, *, waits: bool = False) -> Policy | None:
+        """The policy to execute next; None, and closed, where there is none any more or none is needed.
+
+        Where none is needed it stays open if it `waits` for a larger iteration.
+        """
         self.unswapped_peak_bytes = max(profiled.graph.memory_bytes)
         self.fits = self.unswapped_peak_bytes <= self._budget_bytes and self._settles(profiled.graph, None)
+        if self.fits and waits:
+            return None
         if self.fits:
             self.open = False
             self.remark = (

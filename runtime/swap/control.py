@@ -417,7 +417,8 @@ class Control:
 
     def _proposed_from(self, kind: Kind, generation: Generation, profiled: Profiled) -> Policy | None:
         """Likewise from what was recorded; where that fits and tells nothing of the largest, another one may follow."""
-        kind.reached_bytes = kind.recorded.reach(kind.largest)
+        reached_bytes = kind.recorded.reach(kind.largest)
+        kind.reached_bytes = min(kind.reached_bytes, reached_bytes) if generation.results else reached_bytes
         if not kind.varies:
             return generation.propose(profiled)
         waits = kind.far and kind.far_left > 0 and self.counts.passive > 0
@@ -425,7 +426,7 @@ class Control:
         if waits and generation.fits:
             kind.far_left -= 1
         elif kind.far:
-            self.remark(beyond_reach(kind.reached_bytes, kind.largest))
+            self.remark(beyond_reach(reached_bytes, kind.largest))
         return proposed
 
     def _try(self, generation: Generation) -> None:

@@ -9,6 +9,7 @@ from functools import partial
 from typing import NamedTuple, TypeAlias
 
 from runtime.loop.log import LOGGER
+from runtime.swap.landmarks import NONE, Landmarks
 from runtime.swap.policy import Policy, Sightings, locate
 from runtime.swap.portfolio import PolicyChoice
 from runtime.swap.report import PolicyResult, SessionCounts
@@ -44,7 +45,7 @@ class Profiled(NamedTuple):
     """A recorded iteration: its graph, and how the engine identified operators and tensors.
 
     The graph may be that of an iteration `growth` times as large. `staying_bytes` is what of each operator's memory
-    does not depend on the size, where two recordings tell.
+    does not depend on the size, where two recordings tell. `landmarks` tell places in it.
     """
 
     graph: OpGraph
@@ -53,13 +54,15 @@ class Profiled(NamedTuple):
     sightings: Sightings
     growth: float = 1.0
     staying_bytes: tuple[int, ...] | None = None
+    landmarks: Landmarks = NONE
 
 
 class Generation:
     """The policies of one generation, in the order of the portfolio.
 
     `propose` makes the next one that can be executed, `measured` says how the latest went. `open` until every policy of
-    the portfolio has been executed and measured, or none is needed; `remark` says what is to be known of all.
+    the portfolio has been executed and measured, or none is needed; `remark` says what is to be known of all. Where
+    sizes vary, those of `varied` are tried as well.
     """
 
     def __init__(
@@ -71,6 +74,7 @@ class Generation:
         host_bytes: int | None = None,
         segments: SegmentSettings | None = None,
         host_rounding: HostRounding = "exact",
+        varied: Sequence[PolicyChoice] = (),
     ) -> None:
         self.number = number
         self.results: list[PolicyResult] = []
@@ -81,6 +85,7 @@ class Generation:
         self.unswapped_peak_bytes: int | None = None
         self.unplanned_us: float | None = None
         self._choices = list(choices)
+        self._varied = [choice for choice in varied if choice not in choices]
         self._hardware = hardware
         self._budget_bytes = budget_bytes
         self._aim_bytes = budget_bytes
@@ -153,6 +158,8 @@ class Generation:
             )
         if self.varies and not self.results:
             self._aim_bytes = self._spared_bytes
+            self._choices += self._varied
+            self._varied = []
         while self.open and not self.exhausted:
             choice = self._choices[len(self.results)]
             self._policies.append(self._make(choice, profiled))
@@ -221,7 +228,15 @@ class Generation:
     def _most_promising(self) -> int | None:
         """The place of the executed policy that promised the least delay: where sizes vary, times tell of those."""
         ran = [place for place, result in enumerate(self.results) if result.counts is not None]
-        return min(ran, key=lambda place: _promised(self.results[place]), default=None)
+        return min(ran, key=lambda place: self._promised(self.results[place]), default=None)
+
+    def _promised(self, result: PolicyResult) -> tuple[float, int]:
+        """By which share a policy promised to take longer than an iteration without swaps, to a percent; then swaps.
+
+        Each swap costs the host two launches, of which the limited information of Eq. 1 knows nothing.
+        """
+        launches_us = 2 * result.swaps * self._hardware.devices[0].launch_us
+        return round(((result.objective_us or 0) + launches_us) / (result.base_us or 1), 2), result.swaps
 
     def planned_again(self, profiled: Profiled, *, anew: bool) -> Policy | None:
         """The kept policy made anew from another iteration, or the most promising of all; None where there is no plan.
@@ -238,7 +253,7 @@ class Generation:
                 found += [] if made is None else [(made[0], place, made[1])]
         if not found:
             return None
-        best, place, policy = min(found, key=lambda made: _promised(made[0]))
+        best, place, policy = min(found, key=lambda made: self._promised(made[0]))
         self.results[kept] = replace(self.results[kept], kept=False)
         self.results[place] = replace(best, kept=True)
         return policy
@@ -288,12 +303,12 @@ class Generation:
 
     def _located(self, plan: Schedule, profiled: Profiled) -> Policy:
         """A plan as the engine is told it; where sizes vary, smaller iterations spare what they need not send away."""
-        graph, operators, phases, sightings, growth, staying = profiled
+        graph, operators, phases, sightings, growth, staying, landmarks = profiled
         if not self.varies:
-            return locate(plan, graph, operators, phases, sightings)
+            return locate(plan, graph, operators, phases, sightings, landmarks=landmarks)
         shares = least_shares(graph, plan, self._aim_bytes, staying)
         least = {name: growth * share for name, share in shares.items()}
-        return locate(plan, graph, operators, phases, sightings, least)._replace(on_demand=True)
+        return locate(plan, graph, operators, phases, sightings, least, landmarks)._replace(on_demand=True)
 
     def _repeats(self, policy: Policy) -> str | None:
         """Why a policy need not be executed: an earlier one was the same."""
@@ -382,11 +397,3 @@ def _misfit(policy: Policy) -> str | None:
     if policy.unseen:
         return f"{policy.unseen} of its tensors could not be recognised and stay on the device"
     return None
-
-
-def _promised(result: PolicyResult) -> tuple[float, int]:
-    """The share by which a policy promised to take longer than an iteration without swaps, to a percent; then swaps.
-
-    Each swap costs the host a launch, of which the limited information of Eq. 1 knows nothing.
-    """
-    return round((result.objective_us or 0) / (result.base_us or 1), 2), result.swaps

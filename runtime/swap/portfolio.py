@@ -36,6 +36,11 @@ class PolicyChoice:
         return planner(self.solver, self.parameters, Limits(time_s=self.time_s), host=host)
 
 
+FEWEST = PolicyChoice(parameters={"fewest": True})
+"""Tried as well where sizes vary, beside a portfolio that nobody listed: each swap of small tensors costs launches in
+every iteration, and hardly any is as large as the one that a policy is for."""
+
+
 def portfolio(solver: str | Sequence[PolicyChoice], policies: int) -> tuple[PolicyChoice, ...]:
     """The policies to try, in order: the named solver as it is, then others that decide differently.
 

@@ -58,7 +58,7 @@ class Kind:
     the bytes that the forward passes of the latest iterations worked on, `planned_bytes` those that the policy is for.
     `waits_left` smaller iterations may still be recorded before policies are made from one of those, `far_left` of them
     as long as what was recorded fits and tells nothing of the largest, `records_left` of them after, in wait of one as
-    large as has come but was not recorded. `reached_bytes` are those that the recordings told of when the policy was
+    large as has come but was not recorded. `reached_bytes` are those that recordings told of when the first policy was
     made. `sparing_left`: so often the policy may still be told to spare less in small iterations.
     """
 
@@ -128,7 +128,7 @@ class Kind:
 
     @property
     def recorded_more(self) -> bool:
-        """Whether recordings tell of more than when the policy was made."""
+        """Whether recordings tell of more than when one of the policies was made."""
         return self.recorded.reach(self.largest) * (1 - LARGER) > self.reached_bytes
 
     @property

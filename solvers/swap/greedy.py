@@ -22,8 +22,9 @@ class GreedySwap:
     chosen, whenever its swap-out may end, and a swap-in is issued at the start of its logical layer. The repaired form
     (default) uses the operator times, prefers tensors whose swap-outs end before the peak, and issues the swap-ins in
     the order of their use, as early as memory allows (or as placed, where that is better). `layers` logical layers a
-    phase; `weight` is C of Eq. (2); tensors below `least_bytes` wait until nothing else is left, with `fewest` those
-    below the least of the largest tensors that free enough at the peak. FEASIBLE with bound None, as every heuristic.
+    phase; `weight` is C of Eq. (2); tensors below `least_bytes` wait until nothing else is left. `fewest` is for
+    machines where launching a copy costs most: those below the least of the largest tensors that free enough at the
+    peak wait, too, and no tensor comes first because it leaves in time. FEASIBLE with bound None, as every heuristic.
     """
 
     layers: int = 32
@@ -101,7 +102,7 @@ class _Generator:
             candidates = self._candidates(self.least_bytes) or self._candidates(0)
             if not candidates:
                 break
-            in_time = not self.options.printed and self._simulate(candidates, in_time=True)
+            in_time = not (self.options.printed or self.options.fewest) and self._simulate(candidates, in_time=True)
             if not in_time and not self._simulate(candidates, in_time=False):
                 self._force(candidates[0])
         return sorted(self.chosen.values(), key=lambda choice: (choice[1], self.given.last[choice[0]]))

@@ -34,6 +34,17 @@ class DeviceKind(Enum):
     cuda = "cuda"
 
 
+class AllocatorKind(Enum):
+    """How the simulated device gives memory out: byte by byte, or in segments as PyTorch does on CUDA.
+
+    `caching`: segments of fixed sizes. `expandable`: those that grow page by page (`expandable_segments`).
+    """
+
+    exact = "exact"
+    caching = "caching"
+    expandable = "expandable"
+
+
 class Baseline(Enum):
     """What a plan is compared with.
 
@@ -169,6 +180,7 @@ class Settings:
 
     name: str = UNNAMED
     device: DeviceKind = DeviceKind.sim
+    allocator: AllocatorKind = AllocatorKind.exact
     steps: int = 4
     baselines: list[Baseline] = field(default_factory=lambda: [Baseline.none, Baseline.unlimited])
     hardware: HardwareConf = MISSING

@@ -7,7 +7,7 @@ from typing import Any, Literal, cast
 import hydra.utils
 from omegaconf import OmegaConf
 
-from experiments.config import Baseline, DeviceKind, ModelConf, Settings
+from experiments.config import AllocatorKind, Baseline, DeviceKind, ModelConf, Settings
 from experiments.execution import Decided, Execution, Treatment, attempt, execute
 from experiments.figures import Figures
 from experiments.hardware import read_hardware
@@ -65,6 +65,8 @@ class Bench:
             "budget_bytes": self.budget_bytes,
             "steps": settings.steps,
         }
+        if settings.allocator is not AllocatorKind.exact:
+            asked["allocator"] = settings.allocator.value
         return Row(
             experiment=settings.name,
             asked=asked,

@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 import hydra.utils
+import msgspec
 from omegaconf import OmegaConf
 
 from experiments.config import LimitsConf, ProblemConf, Settings, SolverConf
@@ -16,6 +18,7 @@ from solvers.ir import (
     OpGraph,
     PlanFile,
     Report,
+    Schedule,
     Solution,
     Solver,
     Status,
@@ -24,10 +27,13 @@ from solvers.ir import (
     Watch,
 )
 from solvers.ir.codec import plan_file, problem_sha256
+from solvers.ir.errors import InfeasibleBudget
 from solvers.ir.problem import with_host
+from solvers.ir.requests import StepRequests
+from solvers.planner import QUICK, Checked, build_solver, require_engine, require_feasible, solve
 from solvers.planner import make_problem as problem_of
-from solvers.planner import require_engine, solve
 from solvers.timeline import simulate
+from solvers.timeline.segments.headroom import plan_in_segments
 
 SwapSolver = Solver[SwapProblem, Solution[SwapPlan]]
 
@@ -76,13 +82,50 @@ def make_limits(conf: LimitsConf) -> Limits:
 def prepare(
     solver: SwapSolver, problem: SwapProblem, graph: OpGraph, limits: Limits, watch: Watch | None = None
 ) -> Prepared:
-    """Solve, judge, lower, judge again, simulate; raises `BayplanError` where a judge finds a violation."""
-    answer = solve(solver, problem, limits, watch)
+    """Solve, judge, lower, judge again, simulate; raises `BayplanError` where a judge finds a violation.
+
+    For a graph that was profiled on an allocator with segments the plan keeps the budget by these.
+    """
+    segments = isinstance(graph.requests, StepRequests)
+    answer = _held(solver, problem, graph, limits, watch) if segments else solve(solver, problem, limits, watch)
     file = plan_file(answer.solution, SwapProblem.KIND, problem_sha256(problem))
     if answer.schedule is None:
         return Prepared(answer.solution, file)
     planned = Planned(graph, problem, answer.schedule)
     return Prepared(answer.solution, file, planned, simulate(problem, answer.schedule))
+
+
+def _held(
+    solver: SwapSolver, problem: SwapProblem, graph: OpGraph, limits: Limits, watch: Watch | None = None
+) -> Checked:
+    """The plan whose blocks find segments within the budget; without one the answer says the least limit that has one.
+
+    Plans are made for less than the budget and judged within it.
+    """
+    made: list[Checked] = []
+
+    def plan_at(by: SwapSolver, within: int) -> Solution[Schedule]:
+        answer = solve(by, msgspec.structs.replace(problem, budget_bytes=within), limits, watch)
+        made.append(answer)
+        require_feasible(answer.solution, within)
+        return msgspec.structs.replace(answer.solution, plan=answer.schedule)
+
+    quick_ones = [cast("SwapSolver", build_solver(name, {})) for name in QUICK]
+    quick = None if isinstance(solver, tuple(type(one) for one in quick_ones)) else partial(plan_at, quick_ones[0])
+    try:
+        found = plan_in_segments(graph, problem.budget_bytes, partial(plan_at, solver), quick)
+    except InfeasibleBudget as error:
+        none = msgspec.structs.replace(
+            made[0].solution,
+            plan=None,
+            objective=None,
+            status=Status.INFEASIBLE,
+            reason=str(error),
+            least_budget_bytes=error.least_budget_bytes,
+        )
+        return Checked(none, None)
+    plan = next((one.solution.plan for one in made if one.schedule is found.plan), None)
+    return Checked(msgspec.structs.replace(found, plan=plan), found.plan)
 
 
 def best_start(problem: SwapProblem, plans: Mapping[str, SwapPlan]) -> SwapPlan | None:

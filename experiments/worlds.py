@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import msgspec
 import torch
 
-from experiments.config import DeviceKind, HardwareConf
+from experiments.config import AllocatorKind, DeviceKind, HardwareConf
 from experiments.hardware import read_hardware
-from runtime.device import accelerator, reset_peak_memory, use_sim
+from runtime.device import CachingAllocator, accelerator, reset_peak_memory, use_sim
 from runtime.device.native import load
 from solvers.ir import Hardware, InvalidInput
 
@@ -19,12 +19,13 @@ SIMULATED = "sim-"
 
 @dataclass(frozen=True)
 class World:
-    """One device as a run finds it. `noise` varies each kernel's time by up to that fraction (`sim` only)."""
+    """One device as a run finds it; `sim` only: `noise` varies each kernel's time by up to that fraction."""
 
     kind: DeviceKind
     hardware: Hardware
     noise: float = 0.0
     seed: int = 0
+    allocator: AllocatorKind = AllocatorKind.exact
 
     def open(self, capacity_bytes: int | None = None) -> torch.device:
         """The device with this much memory (all that its hardware has, unless given), its clocks and peaks at zero.
@@ -34,7 +35,13 @@ class World:
         """
         gc.collect()
         if self.kind is DeviceKind.sim:
-            return use_sim(self.hardware, capacity_bytes=capacity_bytes, noise=self.noise, seed=self.seed).device
+            return use_sim(
+                self.hardware,
+                capacity_bytes=capacity_bytes,
+                noise=self.noise,
+                seed=self.seed,
+                allocator=self._segments or "exact",
+            ).device
         device = accelerator("cuda")
         total = torch.cuda.get_device_properties(device).total_memory
         torch.cuda.empty_cache()
@@ -42,6 +49,12 @@ class World:
         torch.cuda.set_per_process_memory_fraction(share, device)
         reset_peak_memory(device)
         return device
+
+    @property
+    def _segments(self) -> CachingAllocator | None:
+        if self.allocator is AllocatorKind.exact:
+            return None
+        return CachingAllocator(expandable_segments=self.allocator is AllocatorKind.expandable)
 
     def require(self) -> None:
         """Refuse a device that is not there, without touching it; raises `InvalidInput`."""
@@ -56,15 +69,21 @@ class World:
         noise = f", noise ±{self.noise:.0%} with seed {self.seed}" if self.noise else ""
         if self.kind is DeviceKind.cuda:
             return f"executed on {torch.cuda.get_device_name()}, torch {torch.__version__}"
-        return f"sim-executed, hardware {self.hardware.name}{noise}, torch {torch.__version__}"
+        segments = "" if self._segments is None else f", allocator {self.allocator.value}"
+        return f"sim-executed, hardware {self.hardware.name}{segments}{noise}, torch {torch.__version__}"
 
 
-def require_world(kind: DeviceKind, conf: HardwareConf) -> None:
+def require_world(kind: DeviceKind, conf: HardwareConf, allocator: AllocatorKind = AllocatorKind.exact) -> None:
     """Refuse a device or a hardware file that is not there, without touching the device; raises `InvalidInput`.
 
     Refused as well are plans for a real device by the numbers of a simulated one, unless the file's path asks for them.
     """
     World(kind, load_hardware(conf)).require()
+    if kind is DeviceKind.cuda and allocator is not AllocatorKind.exact:
+        raise InvalidInput(
+            f"allocator={allocator.value} is a mode of the simulated device, and CUDA has its own: leave it out, and "
+            "for segments that grow set PYTORCH_ALLOC_CONF=expandable_segments:True in the environment"
+        )
     if kind is DeviceKind.cuda and conf.file.startswith(SIMULATED):
         raise InvalidInput(
             f"hardware {conf.file!r} is what the simulated device models, and plans by it fit no GPU: measure this one "

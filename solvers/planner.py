@@ -134,7 +134,7 @@ def planner(
     def by(solver: AnySolver, graph: OpGraph, hardware: Hardware, budget_bytes: int) -> Solution[Schedule]:
         problem = with_host(make_problem(entry.kind, graph, hardware, budget_bytes), host or {})
         answer = solve(solver, problem, limits or Limits(), watch)
-        _require_feasible(answer.solution, budget_bytes)
+        require_feasible(answer.solution, budget_bytes)
         schedule = answer.schedule
         if schedule is None and answer.solution.plan is not None:
             schedule = lower_plan(problem, answer.solution.plan)
@@ -187,8 +187,8 @@ def solve(solver: AnySolver, problem: Problem, limits: Limits, watch: Watch | No
     return Checked(solution, schedule)
 
 
-def _require_feasible(solution: Solution[Any], budget_bytes: int) -> None:
-    """Refuse a budget that the solver proved too small."""
+def require_feasible(solution: Solution[Any], budget_bytes: int) -> None:
+    """Refuse a budget that the solver proved too small: `InfeasibleBudget`, with the least that is not."""
     if solution.status is not Status.INFEASIBLE:
         return
     least = solution.least_budget_bytes

@@ -14,13 +14,15 @@ namespace {
 constexpr auto kSmall = static_cast<size_t>(c10::CachingAllocator::StatType::SMALL_POOL);
 constexpr auto kLarge = static_cast<size_t>(c10::CachingAllocator::StatType::LARGE_POOL);
 constexpr uint64_t kMiB = uint64_t{1} << 20;
-constexpr uint64_t kSpare = 4 * kMiB;  // for small requests beyond the most that there were
-constexpr uint64_t kUnseenShare = 16;  // of the limit, for them in the first iteration
-constexpr uint64_t kWastedShare = 50;  // of the limit: less waste is none
-constexpr uint64_t kLeastShare = 4;    // of what large requests have: a smaller arena is none
-constexpr uint64_t kUnit = 2 * kMiB;   // of segments that are taken by their size,
-constexpr uint64_t kOwn = 10 * kMiB;   // which are those of so much: a smaller request takes one of 20 MiB
-constexpr uint64_t kPage = 20 * kMiB;  // of ranges that grow
+constexpr uint64_t kSpare = 4 * kMiB;   // for small requests beyond the most that there were
+constexpr uint64_t kSpareShare = 1024;  // of the limit, where that is more,
+constexpr uint64_t kGrownShare = 256;   // of the limit at most, for more of them than there ever were
+constexpr uint64_t kUnseenShare = 16;   // of the limit, for them in the first iteration
+constexpr uint64_t kWastedShare = 50;   // of the limit: less waste is none
+constexpr uint64_t kLeastShare = 4;     // of what large requests have: a smaller arena is none
+constexpr uint64_t kUnit = 2 * kMiB;    // of segments that are taken by their size,
+constexpr uint64_t kOwn = 10 * kMiB;    // which are those of so much: a smaller request takes one of 20 MiB
+constexpr uint64_t kPage = 20 * kMiB;   // of ranges that grow
 
 c10::DeviceAllocator& allocator_of(const SessionState& state) { return *c10::getDeviceAllocator(state.device.type()); }
 
@@ -51,6 +53,7 @@ void Grounds::renew(uint64_t limit_bytes, const Pins& pins) {
   if (segments_ == Segments::kNone || !cuts_ || in_compiled_code(state_.device) || others_ask()) return;
   const EngineWork work = state_.work();
   note_small();
+  small_begin_ = now(stats_of(state_).active_bytes, kSmall);
   if (lacks_large_requests()) return give_up();
   if (is_good(limit_bytes) || (state_.arena.there() && moves_ == kMoves)) return;
   empty_cache(state_.device);
@@ -67,7 +70,17 @@ void Grounds::renew(uint64_t limit_bytes, const Pins& pins) {
 }
 
 void Grounds::note_small() {
-  small_peak_ = std::max(small_peak_, static_cast<uint64_t>(stats_of(state_).reserved_bytes[kSmall].peak));
+  const auto peak = static_cast<uint64_t>(stats_of(state_).reserved_bytes[kSmall].peak);
+  small_peak_ = std::max(small_peak_, peak);
+  if (small_begin_.has_value()) small_growth_ = std::max(small_growth_, peak - std::min(peak, *small_begin_));
+}
+
+// As much as ever, or, once more of them stay (the optimizer's states), these and what an iteration had beside them:
+// too much where it had most after they were made, so that little of the limit is left to that.
+uint64_t Grounds::small_to_come(uint64_t small, uint64_t limit_bytes) const {
+  const uint64_t beside = now(stats_of(state_).active_bytes, kSmall) + small_growth_;
+  const uint64_t most = std::max(small_peak_, std::min(beside, small_peak_ + limit_bytes / kGrownShare));
+  return std::max(small, most) - small + std::max(kSpare, limit_bytes / kSpareShare);
 }
 
 uint64_t Grounds::small_peak_bytes() {
@@ -126,7 +139,7 @@ uint64_t Grounds::to_take(uint64_t limit_bytes) const {
   const auto stats = stats_of(state_);
   const uint64_t small = now(stats.reserved_bytes, kSmall);
   const uint64_t unseen = state_.iterations == 1 ? limit_bytes / kUnseenShare : 0;
-  const uint64_t expected = std::max(small, small_peak_) - small + kSpare + std::max(unseen, more_);
+  const uint64_t expected = small_to_come(small, limit_bytes) + std::max(unseen, more_);
   return fitting(limit_bytes - std::min(limit_bytes, now(stats.reserved_bytes, kAllPools)), expected);
 }
 
@@ -143,7 +156,7 @@ uint64_t Grounds::fitting(uint64_t left, uint64_t for_small) const {
 // Else small requests have to do with what they have, and others of them leave.
 bool Grounds::may_shrink(uint64_t limit_bytes) const {
   const uint64_t small = now(stats_of(state_).reserved_bytes, kSmall);
-  const uint64_t expected = std::max(small, small_peak_) - small + kSpare + 2 * std::max(more_, kSpare);
+  const uint64_t expected = small_to_come(small, limit_bytes) + 2 * std::max(more_, kSpare);
   const uint64_t left = limit_bytes - std::min(limit_bytes, small + outside_bytes_);
   const uint64_t bytes = fitting(left, expected);
   return bytes > 0 && bytes + kUnit <= state_.arena.bytes();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -75,6 +76,7 @@ class Grounds {
   bool lacks_large_requests();
   bool has_served() const;
   void note_small();
+  uint64_t small_to_come(uint64_t small, uint64_t limit_bytes) const;
   void give_up();
   void make_place(uint64_t limit_bytes, const Pins& pins);
   std::vector<StoragePtr> send_all_away(const Pins& pins);
@@ -95,14 +97,16 @@ class Grounds {
   bool lost_ = false;
   bool crowded_ = false;
   unsigned moves_ = 0;
-  unsigned dissolved_ = 0;      // for other streams
-  unsigned anew_ = 0;           // times that an arena was to be had again after that
-  uint64_t small_peak_ = 0;     // bytes of segments for small requests,
-  uint64_t more_ = 0;           // and of those that are expected beyond
-  uint64_t outside_bytes_ = 0;  // of large blocks in use when the arena was made
-  uint64_t needed_bytes_ = 0;   // by an operator at once: a smaller arena is none
-  uint64_t held_bytes_ = 0;     // of segments for large requests, once it was
-  int64_t large_requests_ = 0;  // that the allocator had served when an arena was last looked for
+  unsigned dissolved_ = 0;               // for other streams
+  unsigned anew_ = 0;                    // times that an arena was to be had again after that
+  std::optional<uint64_t> small_begin_;  // bytes of small requests in use as an iteration began,
+  uint64_t small_growth_ = 0;            // of their segments at most beyond that, until the next one,
+  uint64_t small_peak_ = 0;              // and at all,
+  uint64_t more_ = 0;                    // and of those that are expected beyond
+  uint64_t outside_bytes_ = 0;           // of large blocks in use when the arena was made
+  uint64_t needed_bytes_ = 0;            // by an operator at once: a smaller arena is none
+  uint64_t held_bytes_ = 0;              // of segments for large requests, once it was
+  int64_t large_requests_ = 0;           // that the allocator had served when an arena was last looked for
 };
 
 }  // namespace bayplan::swap

@@ -16,12 +16,14 @@ from pathlib import Path
 from typing import Literal, TextIO
 
 from experiments.gpu.facts import BASIC, Facts, facts
-from experiments.gpu.steps import ROOT, Places, Step, steps_on
+from experiments.gpu.steps import ROOT, SECONDS_LEFT, Places, Step, steps_on
 
 SECONDS = 540.0
 """Nine minutes: what a lent machine's ten leave for its start."""
 PATIENCE_S = 3.0
 """From asking a step to end to killing it."""
+LAST_S = 45.0
+"""A step that begins one thing after the other begins nothing in its last seconds, as far as it has more."""
 SHORTEST_S = 1.0
 """Less than this is no time for a step."""
 BRINGING = ("wheels", "native")
@@ -138,10 +140,11 @@ def _run(step: Step, lacking: list[str], environment: Mapping[str, str], limit_s
         return _logged(log, Outcome(step.name, "lacks", 0.0, "; ".join(lacking)))
     if limit_s < SHORTEST_S:
         return _logged(log, Outcome(step.name, "no time", 0.0, "the steps before it took all of theirs"))
-    print(f"== {step.name}: {' '.join(step.words)} (at most {limit_s:.0f} s)", file=log, flush=True)
+    words = [word.replace(SECONDS_LEFT, f"{max(limit_s - LAST_S, limit_s / 2):.0f}") for word in step.words]
+    print(f"== {step.name}: {' '.join(words)} (at most {limit_s:.0f} s)", file=log, flush=True)
     place, began = Path(log.name).stat().st_size, time.monotonic()
     with subprocess.Popen(
-        step.words, cwd=ROOT, env=dict(environment), stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+        words, cwd=ROOT, env=dict(environment), stdout=log, stderr=subprocess.STDOUT, start_new_session=True
     ) as process:
         try:
             code: int | None = process.wait(limit_s)

@@ -68,7 +68,7 @@ def run_probes(device: torch.device, out: Path, probes: Mapping[str, Probe] = PR
         except BayplanError as error:
             answer = {"lacks": str(error)}
         except Exception as error:
-            answer = {"error": f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"}
+            answer = {"error": f"{type(error).__name__}: {' '.join(str(error).split())[:1500]}"}
         found[name] = {**answer, "seconds": round(time.perf_counter() - began, 3)}
         out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
         print(name, json.dumps(found[name]), flush=True)

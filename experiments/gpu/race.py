@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from experiments.bench.offload.model import CUDA_SHAPES, SIM_SHAPES, RaceShape
 from experiments.bench.offload.planned import Plans
 from experiments.bench.offload.race import race
 from experiments.bench.offload.run import Ran, Way
-from experiments.bench.offload.ways import few, ways
+from experiments.bench.offload.ways import PLAIN, few, ways
 from experiments.commands.outputs import writable
 from experiments.gpu.steps import EXPANDABLE
 from experiments.refusals import refusing
@@ -49,28 +50,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
     writable(given.out, "OUT")
     until = time.monotonic() + given.seconds
     device = accelerator(given.device)
-    racing = _racing(given.way, only_few=given.few)
+    if not given.seconds > 0:
+        raise InvalidInput(f"--seconds is {given.seconds}: give more than 0, as in --seconds 70")
     shapes = _shapes(given.device, given.shape)[: 1 if given.few else None]
+    racing = [_racing(given.way, shape, only_few=given.few) for shape in shapes]
     with repeatable(device):
         good = []
         for left in range(len(shapes), 0, -1):  # time that one shape leaves is the next ones', none's own is taken
             now = time.monotonic()
             share = now + (until - now) / left
-            good.append(run_shape(given.out, device, shapes[-left], share, racing))
+            good.append(run_shape(given.out, device, shapes[-left], share, racing[-left]))
     return 0 if all(good) else 1
 
 
-def _racing(names: Sequence[str], *, only_few: bool) -> list[Way]:
+def _racing(names: Sequence[str], shape: RaceShape, *, only_few: bool) -> list[Way]:
     """The plain run and those that are asked for, in their order; raises `InvalidInput` for a name of none."""
-    known = {way.name: way for way in ways()}
+    known = {way.name: way for way in ways(shape.shares)}
     for name in names:
         if name not in known:
-            raise InvalidInput(f"--way {name!r} is no way to race: choose of {'; '.join(known)}")
+            raise InvalidInput(
+                f"--way {name!r} is no way to race with {shape.name}: choose of {'; '.join(known)}, and name the shape "
+                f"by --shape where another has other budgets"
+            )
     if names and only_few:
         raise InvalidInput("--few and --way both say who races: give one of them")
     if names:
-        return [ways()[0], *(known[name] for name in dict.fromkeys(names) if name != ways()[0].name)]
-    return few() if only_few else ways()
+        return [PLAIN, *(known[name] for name in dict.fromkeys(names) if name != PLAIN.name)]
+    return few(shape.shares) if only_few else list(known.values())
 
 
 def _shapes(device: str, name: str | None) -> tuple[RaceShape, ...]:
@@ -138,7 +144,7 @@ def run_shape(out: Path, device: torch.device, shape: RaceShape, until: float, r
             "device": torch.cuda.get_device_name(device) if device.type == "cuda" else ON_SIM,
             "torch": torch.__version__,
             "allocator": conf,
-            "shape": {name: getattr(shape, name) for name in shape.__dataclass_fields__},
+            "shape": {name: one for name, one in asdict(shape).items() if name != "shares"},
             "rows": [one.raw() for one in rows],
         }
         out.write_text(json.dumps({"format": FORMAT, "races": [*known, told]}, indent=1) + "\n", encoding="utf-8")

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 
 from experiments.gpu.facts import BASIC
@@ -12,6 +13,10 @@ MARKS = ("mark.gpu", "ON_EACH")
 """What the text of a test file holds whose tests may be marked gpu; the whole tree takes a minute to collect."""
 TEST_S = 60
 """Seconds for one test."""
+TESTING = 4
+"""Processes that share the tests, where pytest-xdist is there: most of a test's time passes on the host."""
+SECONDS_LEFT = "{seconds}"
+"""A word that stands for the whole seconds that the step may begin something new in."""
 EXPANDABLE = "expandable_segments:True"
 LARGER = tuple(f"model.{name}" for name in ("width=1024", "heads=16", "context=512", "batch=16"))
 """A model beside which 20-MiB segments and a matrix product's workspace are small."""
@@ -57,7 +62,15 @@ def steps_on(device: str, places: Places) -> list[Step]:
     traces = (python, "-m", "experiments.gpu.traces", str(out / "traces.json"), "--device", device)
     expandable = {"PYTORCH_ALLOC_CONF": EXPANDABLE}
     larger = LARGER if device == "cuda" else ()
-    compare = (f"device={device}", f"hardware.file={hardware}", "model=gpt", *larger, "steps=4", "plots=false")
+    compare = (
+        f"device={device}",
+        f"hardware.file={hardware}",
+        "model=gpt",
+        *larger,
+        "steps=4",
+        "plots=false",
+        "limits.time_s=3",
+    )
     solver = "solver=[greedy-swap,milp-swap]"
     others = [path for path in marked_files() if path not in ALLOCATOR]
     return [
@@ -74,28 +87,28 @@ def steps_on(device: str, places: Places) -> list[Step]:
         Step("allocator", _pytest(ALLOCATOR), 15, (*ours, "pytest", "hypothesis")),
         Step(
             "tests",
-            _pytest(others, f"--junitxml={out / 'tests.xml'}"),
-            95,
+            _pytest(others, *_shared(), f"--junitxml={out / 'tests.xml'}"),
+            85,
             (*ours, "pytest", "hypothesis"),
             result="tests.xml",
         ),
         Step(
             "calibrate",
             (python, "-m", "experiments.cli", "calibrate", "--device", device, "--out", hardware),
-            55,
+            40,
             (*ours, "click", "rich"),
             result="hardware.json",
         ),
         Step("traces", traces, 25, ours, result="traces.json"),
         Step("traces expandable", traces, 15, ours, expandable, "traces.json"),
-        Step("race", (*race, "68"), 75, ours, result="race.json"),
-        Step("race expandable", (*race, "28", "--few"), 35, ours, expandable, "race.json"),
         Step(
             "compare",
             (python, "-m", "experiments.cli", "compare", *compare, solver, f"run_dir={places.site.parent / 'compare'}"),
             35,
             (*ours, "click", "rich", "hydra", "omegaconf", "scipy", "highspy"),
         ),
+        Step("race expandable", (*race, SECONDS_LEFT, "--few"), 60, ours, expandable, "race.json"),
+        Step("race", (*race, SECONDS_LEFT), 75, ours, result="race.json"),  # last: it fills what all others leave
     ]
 
 
@@ -105,7 +118,7 @@ def _pytest(paths: Sequence[Path], *more: str) -> tuple[str, ...]:
     # The project's own options name plugins that such a machine may lack; a timeout counts where its plugin is.
     plain = ("-o", "addopts=-ra --strict-markers", "-o", f"timeout={TEST_S}", "-o", "junit_logging=system-out")
     options = (
-        "-q",
+        "-v",
         "--durations=25",
         "-p",
         "no:cacheprovider",
@@ -117,6 +130,11 @@ def _pytest(paths: Sequence[Path], *more: str) -> tuple[str, ...]:
         *more,
     )
     return (sys.executable, "-m", "pytest", *options, *files)
+
+
+def _shared() -> tuple[str, ...]:
+    """The option by which several processes share the tests, where there is such."""
+    return ("-n", str(TESTING)) if find_spec("xdist") is not None else ()
 
 
 def marked_files() -> list[Path]:

@@ -51,7 +51,7 @@ def require_parts(settings: Settings) -> None:
             f"steps is {settings.steps}, but {joint[0]} measures the first step and plans those behind it: train for "
             f"at least {STEPS}"
         )
-    require_world(settings.device, settings.hardware)
+    require_world(settings.device, settings.hardware, settings.allocator)
     if settings.robustness.hardware is not None:
         read_hardware(settings.robustness.hardware)
 

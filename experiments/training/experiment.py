@@ -47,7 +47,7 @@ def run_experiment(
 
 def make_bench(settings: Settings, tell: Callable[[str], None]) -> Bench:
     """Train with all memory, profile a step, and state the problem."""
-    world = World(settings.device, load_hardware(settings.hardware))
+    world = World(settings.device, load_hardware(settings.hardware), allocator=settings.allocator)
     model = make_model(settings.model)
     unlimited = execute(
         model, world, settings.steps, profile=settings.title, tell=lambda text: tell(f"unlimited memory: {text}")

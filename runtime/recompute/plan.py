@@ -31,6 +31,7 @@ from runtime.recompute.joint_problem import peaks_all_there
 from runtime.recompute.layer import BlockPolicy, Layer, policy_of
 from runtime.recompute.outside import Uses, held_units
 from runtime.recompute.report import RecomputeReport
+from runtime.recompute.segments import Segments
 from runtime.recompute.session import Counts, PassClock, Walk, store_nothing
 from runtime.recompute.whole import WholeStep
 from solvers.ir.errors import InfeasibleBudget, InvalidInput
@@ -76,6 +77,7 @@ class RecomputeSession:
         self._planned_steps = 0
         self._first_peak_bytes = 0
         self._peak_bytes = 0
+        self._segments = Segments(self._device)
         self._replanned = 0
         self._counts = Counts()
         self._timed_pass: PassClock | None = None
@@ -164,6 +166,7 @@ class RecomputeSession:
             self._estimated = False
             self._level_bytes = level_bytes
             self._decide()
+            self._segments.begin()
         elif grown > 0:
             self._level_bytes = level_bytes
             self._promised_bytes += grown
@@ -181,12 +184,29 @@ class RecomputeSession:
             self._end_peak()
             self._planned_steps += 1
             self._timed_pass = walk.timed_pass or self._timed_pass
-            if self._peak_bytes > self._budget_bytes and self._replanned < MOST_CORRECTIONS:
-                self._replanned += 1
-                self._beyond_bytes += max(0, self._peak_bytes - self._promised_bytes)
-                self._peak_bytes = 0
-                self._decide()
+            if self._replanned < MOST_CORRECTIONS:
+                self._correct()
         self._begin_peak()
+
+    def _correct(self) -> None:
+        """Decide again, with less, where the plan took more than the budget of bytes, or of segments."""
+        if self._peak_bytes > self._budget_bytes:
+            self._beyond_bytes += max(0, self._peak_bytes - self._promised_bytes)
+            self._decide()
+        elif self._segments.most_bytes > self._budget_bytes:
+            self._segments.leave(self._peak_bytes)
+            try:
+                self._decide()
+            except InfeasibleBudget as error:  # bytes keep the budget: segments alone end no training
+                self._segments.give_up(self._budget_bytes, error)
+                self._replanned = MOST_CORRECTIONS
+                self._decide()
+                return
+        else:
+            return
+        self._replanned += 1
+        self._peak_bytes = 0
+        self._segments.begin()
 
     def _decide_first(self, footprint: Footprint) -> None:
         """By what memory is there now but gradients; how much it is, the next pass tells, and asks the solver."""
@@ -226,9 +246,14 @@ class RecomputeSession:
         gradients = (one.grad for one in self._parameters if one.grad is not None)
         return sum(getattr(one, "_local_tensor", one).untyped_storage().nbytes() for one in gradients)
 
+    @property
+    def _within_bytes(self) -> int:
+        """What plans are made for: the budget, less what segments take beside the bytes in use."""
+        return self._budget_bytes - self._segments.spare_bytes
+
     def _decide(self) -> None:
         if self.whole is not None:
-            solution = self.whole.decide(self._step("whole step"), self.layers, self._budget_bytes)
+            solution = self.whole.decide(self._step("whole step"), self.layers, self._within_bytes)
             assert self.whole.problem is not None
             self._decided, self._promised_bytes = (self.whole.problem, solution), self.whole.peak_bytes
             self._reserve_host()
@@ -242,7 +267,7 @@ class RecomputeSession:
 
         decided = decide(
             lambda problem: solve(self._solver, problem, self._limits).solution, layer, len(self._blocks),
-            self._budget_bytes, peak_of,
+            self._within_bytes, peak_of,
         )  # fmt: skip
         self._decided = decided
         self._promised_bytes = peak_of(decided[1].plan)
@@ -275,7 +300,9 @@ class RecomputeSession:
         torch.accelerator.reset_peak_memory_stats(self._device)
 
     def _end_peak(self) -> None:
-        self._peak_bytes = max(self._peak_bytes, memory_stats(self._device).peak_bytes)
+        stats = memory_stats(self._device)
+        self._peak_bytes = max(self._peak_bytes, stats.peak_bytes)
+        self._segments.look(stats)
 
     def graph(self, name: str = "blocks") -> OpGraph:
         """What was measured, as a graph (`bayplan-graph/1`); raises `InvalidInput` before the first step has ended."""
@@ -313,6 +340,7 @@ class RecomputeSession:
             budget_bytes=self._budget_bytes,
             first_peak_bytes=self._first_peak_bytes,
             peak_bytes=self._peak_bytes,
+            reserved_peak_bytes=self._segments.most_bytes,
             predicted_peak_bytes=self._promised_bytes,
             on_demand=self._counts.on_demand,
             ahead=self._counts.ahead,
@@ -346,7 +374,9 @@ def plan(
     and what runs again, when: any of kind `recompute-layer`, or of kind `recompute-graph`, which decides for each block
     of the step by itself (`runtime.recompute.whole`) and needs no blocks that are alike.
 
-    `budget` is the device's peak allocated bytes, parameters and all. `blocks` are found by structure unless given.
+    `budget` is the device's peak allocated bytes, parameters and all; where its allocator holds segments, these too: a
+    plan that takes more of them is made again, up to three times, and where none takes less, the report and a warning
+    say how much it takes. `blocks` are found by structure unless given.
     Raises `InvalidInput` where the model has no repeated blocks, the solver is of another kind or an argument cannot
     mean anything, and, after the first step, `InfeasibleBudget` with the least budget.
     """

@@ -10,12 +10,13 @@ class RecomputeReport:
     """What a session decided and did.
 
     Bytes are of the device's allocator: `first_peak_bytes` of the first step, in which everything ran again;
-    `peak_bytes` the largest since the plan; `predicted_peak_bytes` the problem's memory. Operators: `on_demand` ran
-    when autograd asked, `ahead` in windows. `exposed_us` is the plan's objective, a step's recomputation on the
-    critical path. `diverged`: calls of blocks that ran other operators than the plan was made for, and stored them.
-    Of joint plans: storages `swapped_out` and `swapped_in`, and what left in bytes; `refused` could not leave,
-    `postponed` found no memory when they were to return. `host_bytes` is page-locked; a pass takes from its first
-    block to the end of its backward pass, `pass_us` the latest one, `predicted_pass_us` the plan's objective.
+    `peak_bytes` the largest since the plan, `reserved_peak_bytes` that of segments (0 on devices without);
+    `predicted_peak_bytes` the problem's memory. Operators: `on_demand` ran when autograd asked, `ahead` in windows.
+    `exposed_us` is the plan's objective, a step's recomputation on the critical path. `diverged`: calls of blocks
+    that ran other operators than the plan was made for, and stored them. Of joint plans: storages `swapped_out` and
+    `swapped_in`, and what left in bytes; `refused` could not leave, `postponed` found no memory when they were to
+    return. `host_bytes` is page-locked; a pass takes from its first block to the end of its backward pass, `pass_us`
+    the latest one, `predicted_pass_us` the plan's objective.
     """
 
     solver: str
@@ -39,3 +40,4 @@ class RecomputeReport:
     host_bytes: int = 0
     predicted_pass_us: int | None = None
     pass_us: float | None = None
+    reserved_peak_bytes: int = 0

@@ -35,7 +35,7 @@ def offload_figures(given: "Sequence[RaceShape] | None" = None, racing: "Sequenc
     figures = []
     for shape in shapes:
         for allocator, segments in allocators.items():
-            rows = race(device, shape, racing or ways(), segments=segments)
+            rows = race(device, shape, racing or ways(shape.shares), segments=segments)
             where = torch.cuda.get_device_name() if device == "cuda" else f"sim, modelled time, allocator {allocator}"
             title = f"{shape.name}{allocator and ' '}{allocator}"
             figures += [figure_of(row, rows[0], f"{title}, {row.way}", where) for row in rows]

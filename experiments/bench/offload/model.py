@@ -22,6 +22,8 @@ class RaceShape:
     heads: int = 4
     context: int = 128
     batch: int = 8
+    shares: tuple[float, ...] = (0.75, 0.6, 0.45)
+    """Budgets of sessions and plans, as shares of the plain run's peak."""
 
     @property
     def name(self) -> str:
@@ -56,5 +58,6 @@ class RaceShape:
 SIM_SHAPES = (RaceShape(),)
 CUDA_SHAPES = (
     RaceShape(layers=24, width=2048, heads=16, context=1024, batch=16),
-    RaceShape(layers=8, width=8192, heads=64, context=2048, batch=4),
+    # Weights, gradients and AdamW's moments alone are two thirds of that one's peak: no way leaves these.
+    RaceShape(layers=8, width=8192, heads=64, context=2048, batch=8, shares=(0.75, 0.7)),
 )

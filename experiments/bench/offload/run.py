@@ -22,8 +22,8 @@ SETTLED, MEASURED = 14, 5
 """Steps until a session keeps a policy (m + n + 2 iterations, and some), and steps that are measured then."""
 WARMED = 3
 """Steps of other ways before those that are measured."""
-DECIDED = 4
-"""Steps until recomputation is planned: one is measured, the next begins with a decision, or the one after it."""
+DECIDED = 6
+"""Steps until recomputation is planned: one is measured, the next begins with a decision, three more may correct it."""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import pytest
 from experiments.gpu import driver
 from experiments.gpu.driver import LOG, SUMMARY, main, run_steps
 from experiments.gpu.facts import Facts
-from experiments.gpu.steps import EXPANDABLE, ROOT, Places, Step, marked_files, steps_on
+from experiments.gpu.steps import EXPANDABLE, ROOT, SECONDS_LEFT, Places, Step, marked_files, steps_on
 
 BARE = Facts("3.12", frozenset({"torch", "msgspec"}), "2.13.0+cpu")
 
@@ -91,6 +91,14 @@ def test_time_that_is_left_is_the_next_steps(places: Places) -> None:
     assert [one.ended for one in outcomes] == ["ok", "ok", "ok"]
 
 
+def test_a_step_is_told_how_long_it_may_begin_something(places: Places) -> None:
+    """The last seconds are for what it began before; of few seconds half."""
+    for limit_s, told in ((100.0, "55"), (10.0, "5")):
+        step = Step("race", (sys.executable, "-c", "import sys; print(sys.argv[1])", SECONDS_LEFT), limit_s)
+        (outcome,), _ = run_steps([step], places, limit_s)
+        assert outcome.said == told
+
+
 def test_a_step_without_time_is_not_begun(places: Places) -> None:
     outcomes, _ = run_steps([python("print('x')"), python("print('y')")], places, 0.5)
     assert [one.ended for one in outcomes] == ["no time", "no time"]
@@ -136,6 +144,7 @@ def test_nine_minutes_and_seven_files() -> None:
     out = Path("out")
     steps = steps_on("cuda", Places(out, out, out))
     assert sum(step.limit_s for step in steps) <= driver.SECONDS <= 540
+    assert steps[-1].name == "race"
     words = " ".join(word for step in steps for word in step.words)
     results = {name for name in words.replace("=", " ").split() if name.startswith("out/") and "." in name}
     files = {"out/probes.json", "out/tests.xml", "out/hardware.json", "out/traces.json", "out/race.json"}
@@ -144,7 +153,8 @@ def test_nine_minutes_and_seven_files() -> None:
     assert {f"out/{step.result}" for step in steps if step.result} == files
     for name in ("race", "traces"):
         twice = [step for step in steps if step.name.startswith(name)]
-        assert [dict(step.environment) for step in twice] == [{}, {"PYTORCH_ALLOC_CONF": EXPANDABLE}]
+        assert sorted(len(step.environment) for step in twice) == [0, 1]
+        assert {"PYTORCH_ALLOC_CONF": EXPANDABLE} in [dict(step.environment) for step in twice]
         assert {step.result for step in twice} == {f"{name}.json"}
 
 

@@ -90,18 +90,19 @@ def test_without_time_every_way_says_so(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(command, "SIM_SHAPES", (SHAPE,))
     deterministic = torch.are_deterministic_algorithms_enabled()
     try:
-        assert command.main([str(tmp_path / "race.json"), "--device", "sim", "--few", "--seconds", "-1"]) == 1
+        assert command.main([str(tmp_path / "race.json"), "--device", "sim", "--few", "--seconds", "1e-9"]) == 1
     finally:
         torch.use_deterministic_algorithms(deterministic)
     rows = json.loads((tmp_path / "race.json").read_text())["races"][0]["rows"]
-    assert [row["error"] for row in rows] == ["not run: the time was over"] * 3
+    assert [row["error"] for row in rows] == ["not run: the time was over"] * 4
 
 
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--way", "bogus"], "--way 'bogus' is no way to race: choose of plain; full recomputation"),
+        (["--way", "bogus"], "--way 'bogus' is no way to race with 8 x 128: choose of plain; joint, 75%"),
         (["--way", "plain", "--few"], "--few and --way both say who races: give one of them"),
+        (["--seconds", "nan"], "--seconds is nan: give more than 0, as in --seconds 70"),
         (["--shape", "1 x 1"], "--shape '1 x 1' is not raced on sim: choose of 8 x 128"),
     ],
 )
@@ -116,7 +117,7 @@ def test_only_what_is_asked_for_races(tmp_path: Path, monkeypatch: pytest.Monkey
     """In the order that is asked for, behind the plain run; and settings are as before."""
     monkeypatch.setattr(command, "SIM_SHAPES", (SHAPE,))
     before = torch.are_deterministic_algorithms_enabled(), torch.backends.cuda.cudnn_sdp_enabled()  # type: ignore[no-untyped-call]
-    words = ["--way", "joint, 60%", "--way", "full recomputation", "--way", "plain", "--seconds", "-1"]
+    words = ["--way", "joint, 60%", "--way", "full recomputation", "--way", "plain", "--seconds", "1e-9"]
     assert command.main([str(tmp_path / "race.json"), "--device", "sim", *words]) == 1
     rows = json.loads((tmp_path / "race.json").read_text())["races"][0]["rows"]
     assert [row["way"] for row in rows] == ["plain", "joint, 60%", "full recomputation"]

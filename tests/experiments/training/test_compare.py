@@ -207,6 +207,24 @@ def test_a_plan_is_executed_even_where_it_has_nothing_to_do(tmp_path: Path) -> N
     assert row.reason is not None and "so nothing has to leave: give less" in row.reason
 
 
+@pytest.mark.parametrize(("allocator", "share", "code"), [("caching", 0.8, 0), ("expandable", 0.3, 1)])
+def test_plans_are_made_for_segments_where_the_device_has_these(
+    allocator: str, share: float, code: int, tmp_path: Path
+) -> None:
+    """Its capacity is one of segments: a plan in bytes would be refused at the operator that finds none."""
+    model = ("model.layers=3", "model.width=256", "model.context=128", "model.batch=8", "steps=2", "plots=false")
+    words = [*model, "solver=greedy-swap", "baselines=[]", f"allocator={allocator}", f"problem.budget_fraction={share}"]
+    assert main([*words, f"run_dir={tmp_path / 'run'}"]) == code
+    (row,) = read_rows(tmp_path / "run" / "rows.jsonl")
+    found = figures_of(row.figures)
+    assert row.asked["allocator"] == allocator and f"allocator {allocator}" in row.provenance
+    if code == 0:
+        assert row.outcome == "ok" and found.equal_losses and found.equal_gradients and found.as_planned
+        assert found.swapped_bytes
+    else:
+        assert row.outcome == "infeasible" and (found.least_budget_bytes or 0) > row.asked["budget_bytes"]
+
+
 def refused(words: Sequence[str]) -> str:
     with pytest.raises(BayplanError) as caught:
         main(words)

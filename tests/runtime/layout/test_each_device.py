@@ -1,5 +1,7 @@
 """Layouts, the same bodies on sim and on CUDA: losses and parameters of plain training, wherever states live."""
 
+import gc
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -40,6 +42,7 @@ def optimizer_of(model: nn.Module) -> torch.optim.Optimizer:
 @pytest.mark.parametrize("share", [0.9, 0.6, 0.35])
 def test_a_wrapped_model_trains_as_plainly(device: torch.device, share: float) -> None:
     """Where the host updates, CUDA's and its last bits differ from the second step on: there losses are close."""
+    gc.collect()  # what earlier tests left would count
     model = built(device).to(device)
     optimizer = optimizer_of(model)
     torch.accelerator.reset_peak_memory_stats(device)
@@ -47,6 +50,7 @@ def test_a_wrapped_model_trains_as_plainly(device: torch.device, share: float) -
     peak = torch.accelerator.max_memory_allocated(device)
     left = {name: one.detach().cpu() for name, one in model.state_dict().items()}
     del model, optimizer
+    gc.collect()
     torch.accelerator.empty_cache()
     torch.accelerator.reset_peak_memory_stats(device)
     model = built(device)

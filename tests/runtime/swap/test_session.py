@@ -18,6 +18,7 @@ from runtime.swap.session import Session, session
 from runtime.swap.stages import StageSettings
 from solvers.ir.errors import InvalidInput
 from solvers.ir.hardware import HOST, Link
+from tests.accelerators import repeatable
 from tests.runtime.swap.training import SHORT, Program, Ran, Trainer, run, steadily
 
 STEPS = 12
@@ -338,18 +339,15 @@ def test_a_link_that_both_directions_share_is_no_obstacle(device: torch.device) 
 @pytest.mark.gpu
 @pytest.mark.parametrize("device", ["cuda"], indirect=True)
 def test_a_gpu_keeps_its_budget_too(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With deterministic kernels; the caching allocator holds whole segments, hence a larger model and headroom."""
+    """With repeatable kernels; the caching allocator holds whole segments, hence a larger model and headroom."""
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    try:
+    with repeatable():
         shape = GptShape(layers=8, width=512, heads=8, context=512, batch=16)
         expected = run(STEADY, device, shape=shape)
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(device)
         budget = int(0.75 * expected.peak_bytes)
         ran = run(STEADY, device, budget, shape=shape, headroom=0.1)
-    finally:
-        torch.use_deterministic_algorithms(False)
     assert ran.equals(expected)
     assert torch.cuda.max_memory_reserved(device) <= budget
     assert told(ran).counts.swapped_out > 0

@@ -61,8 +61,8 @@ class Generation:
     """The policies of one generation, in the order of the portfolio.
 
     `propose` makes the next one that can be executed, `measured` says how the latest went. `open` until every policy of
-    the portfolio has been executed and measured, or none is needed; `remark` says what is to be known of all. Where
-    sizes vary, those of `varied` are tried as well.
+    the portfolio has been executed and measured, or none is needed; `remark` says what is to be known of all. Those
+    that are `varied` are tried only where sizes vary.
     """
 
     def __init__(
@@ -74,7 +74,6 @@ class Generation:
         host_bytes: int | None = None,
         segments: SegmentSettings | None = None,
         host_rounding: HostRounding = "exact",
-        varied: Sequence[PolicyChoice] = (),
     ) -> None:
         self.number = number
         self.results: list[PolicyResult] = []
@@ -84,8 +83,8 @@ class Generation:
         self.remark: str | None = None
         self.unswapped_peak_bytes: int | None = None
         self.unplanned_us: float | None = None
-        self._choices = list(choices)
-        self._varied = [choice for choice in varied if choice not in choices]
+        self._choices = [choice for choice in choices if not choice.varied]
+        self._varied = [choice for choice in choices if choice.varied]
         self._hardware = hardware
         self._budget_bytes = budget_bytes
         self._aim_bytes = budget_bytes

@@ -22,7 +22,7 @@ from runtime.storage.host import host_limit, host_rounding, settle_host
 from runtime.swap.budget import budget_of, planned_bytes
 from runtime.swap.control import Around, Control
 from runtime.swap.generation import Generation
-from runtime.swap.portfolio import FEWEST, PolicyChoice, portfolio
+from runtime.swap.portfolio import PolicyChoice, portfolio
 from runtime.swap.recorder import IterationRecorder
 from runtime.swap.report import SessionReport, descent
 from runtime.swap.segments import SegmentLimit
@@ -56,7 +56,6 @@ class Session:
         choices: Sequence[PolicyChoice],
         parts: SessionParts,
         settings: SessionSettings,
-        varied: Sequence[PolicyChoice] = (),
     ) -> None:
         self.budget_bytes = budget_bytes
         self.memory_bytes = memory_bytes
@@ -82,7 +81,6 @@ class Session:
                 settings.host_limit_bytes,
                 segments=self._segments.replayed(),
                 host_rounding=host_rounding(self.device),
-                varied=varied,
             ),
             lambda: IterationRecorder(parts.device, parts.model, parts.optimizer),
             settings.stages,
@@ -299,5 +297,4 @@ def session(budget: int | str | None = None, **options: Unpack[SessionOptions]) 
     memory_bytes = limiting.memory_bytes if isinstance(limiting, Session) else device_bytes(place)
     budget_bytes = budget_of(budget, memory_bytes)
     choices = portfolio(options.get("solver", "greedy-swap"), settings.stages.policies)
-    varied = (FEWEST,) if isinstance(options.get("solver", ""), str) else ()
-    return Session(budget_bytes, memory_bytes, choices, parts, settings, varied)
+    return Session(budget_bytes, memory_bytes, choices, parts, settings)

@@ -145,7 +145,7 @@ def test_a_policy_that_was_tried_already_is_not_tried_again() -> None:
 
 @pytest.mark.parametrize("varies", [False, True])
 def test_the_fewest_swaps_are_tried_as_well_where_sizes_vary(varies: bool) -> None:
-    made = Generation(1, CHOICES[:1], hardware(), BUDGET_BYTES, varied=(FEWEST, CHOICES[0]))
+    made = generation(choices=(CHOICES[0], FEWEST))
     made.varies = varies
     made.propose(chain_profiled(LAYERS))
     made.measured(900.0, SessionCounts())

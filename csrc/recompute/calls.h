@@ -44,7 +44,8 @@ inline Recording& recording() { return known_recording != nullptr ? *known_recor
 // The operator begins: the tape's next node, to which `add_arguments` gives what it is called with.
 template <typename AddArguments>
 void begin_operator(Recording& own, const Recipe& recipe, const AddArguments& add_arguments) {
-  own.in_operator = true;  // also for what beginning a node calls
+  if (own.tape->pauses()) pause(own);  // behind a group's own collective, whose end nobody tells
+  own.in_operator = true;              // also for what beginning a node calls
   own.it_writes = recipe.may_write;
   try {
     own.tape->open_node(recipe);

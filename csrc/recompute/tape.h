@@ -126,10 +126,12 @@ class Tape : public std::enable_shared_from_this<Tape> {
   // Something that no operator tells is about to write the tensor. A collective in place has the name of c10d's
   // operator: what it leaves is a value, stored while somebody needs it.
   void begin_write(const at::Tensor& tensor, const std::string& name = "");
+  void add_group(const std::string& name);  // in which the region communicates, which no operator says; "" is none
+  const std::vector<std::string>& groups() const { return groups_; }
 
   // Once each of these nodes has ended, in ascending order, `then` is told its index, as long as the region lasts.
   void pause_after(std::vector<NodeIndex> nodes, std::function<void(NodeIndex)> then);
-  // Told by the recorder when an operator has ended, and what autograd saved of it is known.
+  // Told by the recorder when an operator has ended, and what autograd saved of it is known, and when one begins.
   void pause();
   bool pauses() const { return !pauses_.empty(); }
 
@@ -236,6 +238,7 @@ class Tape : public std::enable_shared_from_this<Tape> {
   std::vector<NodeIndex> pending_;  // whose wants may have changed
   Replays replays_;
   swap::Tape marks_;
+  std::vector<std::string> groups_;
   std::vector<NodeIndex> pauses_;  // the next one last
   std::function<void(NodeIndex)> in_pause_;
   std::shared_ptr<MemoryLog> log_;

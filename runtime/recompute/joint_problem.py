@@ -93,7 +93,11 @@ def _times(step: Step, layers: Sequence[Layer]) -> list[int]:
 
 
 def _read_at_ends(step: Step, layers: Sequence[Layer]) -> dict[int, set[int]]:
-    """By block's end: the ops that it reads beside those of the graph."""
+    """By block's end: the ops that it reads beside those of the graph.
+
+    Of what the measured step's tape held in any case, nobody knows until when the program does; at the latest until
+    the block has returned, for which the op behind it may stand.
+    """
     found: dict[int, set[int]] = {}
     given = 0
     for index, place in enumerate(step.places):
@@ -105,8 +109,16 @@ def _read_at_ends(step: Step, layers: Sequence[Layer]) -> dict[int, set[int]]:
             if one.kind == "unit" and one.block == place.block
             and layers[one.block].units[one.index].last_read > behind
         }  # fmt: skip
-        found[index], given = {given, *late}, index
+        held = {op for op, one in enumerate(step.places[:index]) if one.block == place.block and _lasts(one, layers)}
+        found[index], given = {given, *late, *held}, index
+        if step.places[index + 1] == OTHER:
+            found[index + 1] = held
     return found
+
+
+def _lasts(place: Place, layers: Sequence[Layer]) -> bool:
+    """Whether it is a unit that the step that stored nothing held until its block's backward pass."""
+    return place.kind == "unit" and place.index in lasting(layers[place.block])
 
 
 def used_elsewhere(step: Step, layers: Sequence[Layer]) -> dict[int, set[int]]:
@@ -201,7 +213,7 @@ def _until(step: Step, layers: Sequence[Layer], problem: JointProblem) -> list[i
             if one < first and (t < first or step.places[one].kind != "unit"):
                 until[one] = min(t, first)
     for one, place in enumerate(step.places[:first]):
-        if place.kind == "unit" and place.index in lasting(layers[place.block]):
+        if _lasts(place, layers):
             until[one] = first
     return until
 

@@ -218,10 +218,13 @@ class RecomputeSession:
             try:
                 self._decide()
             except InfeasibleBudget as error:  # bytes keep the budget: segments alone end no training
-                self._segments.give_up(self._budget_bytes, error)
-                self._replanned = MOST_CORRECTIONS
+                tight = self._segments.leave_all_but_least(self._budget_bytes, error)
+                if not tight:
+                    self._segments.give_up(self._budget_bytes, error)
+                    self._replanned = MOST_CORRECTIONS
                 self._decide()
-                return True
+                if not tight:
+                    return True
         else:
             return False
         self._replanned += 1

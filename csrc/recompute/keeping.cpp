@@ -94,6 +94,10 @@ void Tape::add_collective(const Recipe& recipe, ValueIndex value, const at::Tens
   note(Happened::kMade, index);
 }
 
+void Tape::add_group(const std::string& name) {
+  if (!name.empty() && std::find(groups_.begin(), groups_.end(), name) == groups_.end()) groups_.push_back(name);
+}
+
 // What a collective leaves is stored as its first reader finds it: Functions that say what they wrote (`mark_dirty`)
 // count it as changed once more, after the collective.
 bool Tape::is_as_first_found(Value& value) {

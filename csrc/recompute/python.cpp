@@ -5,6 +5,7 @@
 #include <pybind11/stl.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/jit/python/pybind_utils.h>
 
 #include "recompute/hooks.h"
 #include "recompute/recorder.h"
@@ -88,6 +89,18 @@ std::vector<std::pair<ValueIndex, ValueIndex>> results_of(const NodeView& view) 
   return found;
 }
 
+// Whom it communicates with: the name of its group, or the group as scripts hold it; None where it does not say.
+py::object group_of(const NodeView& view) {
+  const Node& node = view.node();
+  if (!node.recipe->info->communicates) return py::none();
+  for (const char* name : {"group_name", "process_group"}) {
+    const std::optional<int> place = node.recipe->op->schema().argumentIndexWithName(name);
+    if (!place.has_value() || static_cast<size_t>(*place) >= node.arguments.size()) continue;
+    return torch::jit::toPyObject(node.arguments[*place]);
+  }
+  return py::none();
+}
+
 template <typename Count>
 int64_t sum(const NodeView& view, const Count& count) {
   int64_t total = 0;
@@ -142,6 +155,7 @@ void bind_nodes(py::module_& module) {
       .def_property_readonly("reads", held<View>(&reads_of))
       .def_property_readonly("writes_over", held<View>(&writes_over))
       .def_property_readonly("communicates", [](View& view) { return view.node().recipe->info->communicates; })
+      .def_property_readonly("group", &group_of)
       .def_property_readonly("random", [](View& view) { return view.node().recipe->random; })
       .def_property_readonly("why_stored", held<View>(+[](View& view) -> std::optional<std::string> {
                                if (view.node().runs_again) return std::nullopt;
@@ -293,6 +307,7 @@ void bind_tape(py::module_& module) {
           },
           py::arg("tensor"))
       .def_property_readonly("diverged_at", &Tape::diverged_at)
+      .def_property_readonly("groups", &Tape::groups)
       .def_property_readonly("present_bytes", held<Tape>(+[](Tape& tape) { return tape.present_bytes(); }))
       .def_property_readonly("replayed_on_demand", [](const Tape& tape) { return tape.replays().on_demand; })
       .def_property_readonly("replayed_ahead", [](const Tape& tape) { return tape.replays().ahead; })
@@ -318,10 +333,18 @@ void bind_tape(py::module_& module) {
   module.def("hold_idle_recorder", &hold_idle_recorder, py::arg("hold"));
   module.def(
       "note_write",
-      [](const at::Tensor& tensor, const std::string& name) {
-        if (Tape* tape = recording_tape()) tape->begin_write(tensor, inside_node() ? "" : name);
+      [](const at::Tensor& tensor, const std::string& name, const std::string& group) {
+        Tape* tape = recording_tape();
+        if (tape == nullptr) return;
+        if (!name.empty() && !inside_node() &&
+            tape->pauses()) {  // a group's own collective, of which no operator tells
+          const NotRecording quiet;
+          tape->pause();
+        }
+        tape->begin_write(tensor, inside_node() ? "" : name);
+        tape->add_group(group);
       },
-      py::arg("tensor"), py::arg("name") = "");
+      py::arg("tensor"), py::arg("name") = "", py::arg("group") = "");
   module.def(
       "set_secret_writes",
       [](const std::string& name, std::vector<std::string> arguments, std::optional<std::string> condition) {
@@ -368,7 +391,7 @@ void bind_recompute(py::module_& module) {
       .def("tell", &Windows::tell, py::arg("log"))
       .def("watch", &Windows::watch)
       .def("stop", &Windows::stop)
-      .def("plan", &Windows::plan, py::arg("windows"))
+      .def("plan", &Windows::plan, py::arg("windows"), py::arg("in_wait") = py::none())
       .def("pause_after", &Windows::pause_after, py::arg("operators"), py::arg("then"))
       .def("end_pause", &Windows::end_pause)
       .def("open", &Windows::open)

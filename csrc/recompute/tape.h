@@ -126,6 +126,8 @@ class Tape : public std::enable_shared_from_this<Tape> {
   // Something that no operator tells is about to write the tensor. A collective in place has the name of c10d's
   // operator: what it leaves is a value, stored while somebody needs it.
   void begin_write(const at::Tensor& tensor, const std::string& name = "");
+  void add_group(const std::string& name);  // in which the region communicates, which no operator says; "" is none
+  const std::vector<std::string>& groups() const { return groups_; }
 
   // Before each of these nodes begins, in ascending order, `then` is told its index, as long as the region lasts. The
   // program has let go of the temporaries of the node before it by then. What the node reads and `then` sent away comes
@@ -238,6 +240,7 @@ class Tape : public std::enable_shared_from_this<Tape> {
   std::vector<NodeIndex> pending_;  // whose wants may have changed
   Replays replays_;
   swap::Tape marks_;
+  std::vector<std::string> groups_;
   std::vector<NodeIndex> pauses_;  // the next one last
   std::function<void(NodeIndex)> in_pause_;
   bool paused_ = false;  // right before the open node

@@ -115,6 +115,7 @@ void Windows::stop() {
   if (self == watchers().end()) return;
   watchers().erase(self);
   windows_.clear();
+  in_wait_ = nullptr;
   if (pausing_.exchange(false)) --looking;
   in_pause_ = nullptr;
   if (!watchers().empty()) return;
@@ -122,8 +123,10 @@ void Windows::stop() {
   handle = at::INVALID_CALLBACK_HANDLE;
 }
 
-void Windows::plan(std::vector<Work> windows) {
+void Windows::plan(std::vector<Work> windows, std::function<void(int64_t)> in_wait) {
   windows_.assign(std::make_move_iterator(windows.begin()), std::make_move_iterator(windows.end()));
+  in_wait_ = std::move(in_wait);
+  planned_ = opened_;
 }
 
 uint32_t Windows::mark() {
@@ -142,6 +145,8 @@ void Windows::begin_wait() {
   waiting_ = true;
   try {
     open();
+  } catch (const pybind11::error_already_set& error) {
+    if (error.matches(PyExc_KeyboardInterrupt)) PyErr_SetInterrupt();  // the program's, not ours
   } catch (const std::exception&) {
     // What could not run here runs when autograd asks for it, and says there why it cannot.
   }
@@ -209,7 +214,11 @@ void Windows::note_reads(const at::RecordFunction& frame) {
 
 int64_t Windows::open() {
   if (log_ != nullptr) log_->note(MemoryLog::kNobody, Happened::kWait, static_cast<int32_t>(opened_));
-  ++opened_;
+  const int64_t number = opened_++ - planned_;
+  if (const std::function<void(int64_t)> in_wait = in_wait_) {
+    const NotRecording quiet;
+    in_wait(number);
+  }
   if (windows_.empty()) return 0;
   const Work work = std::move(windows_.front());
   windows_.pop_front();

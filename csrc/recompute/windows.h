@@ -34,8 +34,8 @@ class Windows : public std::enable_shared_from_this<Windows> {
   // From now on the program's waits on this device open windows. One may watch a device at a time.
   void watch();
   void stop();
-  // Replaces what is planned for the windows to come.
-  void plan(std::vector<Work> windows);
+  // Replaces what is planned for the windows to come. `in_wait` is called in each, with its number from here on.
+  void plan(std::vector<Work> windows, std::function<void(int64_t)> in_wait = nullptr);
   // An operator on the device begins or ends, outside of regions.
   void begin_operator(const at::RecordFunction& frame);
   void end_operator();
@@ -72,7 +72,8 @@ class Windows : public std::enable_shared_from_this<Windows> {
   swap::Tape marks_;
   std::shared_ptr<MemoryLog> log_;
   std::deque<Work> windows_;
-  int64_t opened_ = 0;
+  std::function<void(int64_t)> in_wait_;
+  int64_t opened_ = 0, planned_ = 0;   // windows so far; those before the plan
   std::optional<c10::Stream> stream_;  // on which the program computes: others' waits stall nothing
   bool waiting_ = false;
   std::atomic<bool> pausing_{false};

@@ -256,8 +256,9 @@ class SimGroup(ProcessGroup):  # type: ignore[misc]
             raise InvalidInput(f"{call} mixes tensors of the CPU and of device sim: move them to one of the two")
         require_fit(call, inputs, outputs, len(ranks), None if any(on_host) else self._mine.device)
         require_lists(call, inputs, outputs, len(ranks), member)
+        group = "" if call.kind == "message" else dist.distributed_c10d._world.pg_names.get(self, "")
         for tensor in outputs:  # a tape that records hears of it from nobody else
-            core.note_write(tensor, ALL_REDUCE if call.kind == "all_reduce" else "")
+            core.note_write(tensor, ALL_REDUCE if call.kind == "all_reduce" else "", group)
         own = self._mine.lane(lane) if not any(on_host) else None
         issue = _issued(own, name, inputs, outputs) if own is not None else None
         ready_ns = issue.ready_ns if issue is not None else self.host_ns()

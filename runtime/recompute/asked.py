@@ -1,5 +1,6 @@
 """What a session is asked for: a model on one device, a budget of that device's memory, who decides, and about what."""
 
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 
 import torch
@@ -63,6 +64,23 @@ def blocks_of(model: nn.Module, blocks: Sequence[nn.Module] | None) -> list[nn.M
         if not isinstance(block, nn.Module):
             raise InvalidInput(f"blocks[{index}] is {_shown(block)}: give modules, whose operators may run again")
     return chosen
+
+
+def require_whole_parameters(blocks: Sequence[nn.Module], kind: str) -> None:
+    """Raise `InvalidInput` where a plan of the whole step would run operators whose parameters are not there then.
+
+    FSDP gathers a block's parameters when autograd comes to it. Such plans run its operators again before, in a wait.
+    """
+    fsdp = sys.modules.get("torch.distributed.fsdp")
+    if kind == LAYER or fsdp is None:
+        return
+    sharded = fsdp.FSDPModule, fsdp.FullyShardedDataParallel
+    for index, block in enumerate(blocks):
+        if any(isinstance(module, sharded) for module in block.modules()):
+            raise InvalidInput(
+                f"FSDP shards block {index}, and gives its parameters back between the passes, where plans of kind "
+                f"{kind} run operators again: choose a solver of kind {LAYER}, such as heu"
+            )
 
 
 def parameters_of(parameters: Mapping[str, object] | None) -> Mapping[str, object]:

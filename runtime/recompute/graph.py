@@ -204,11 +204,11 @@ class _Writer:
         """A block's backward pass, between its waits."""
         layer, hidden, beside = self.layers[number], f"hidden {number}", f"{number}.beside"
         waits = layer.backward_waits_us
-        compute = layer.backward_us / (len(waits) + 1)
+        parts = layer.backward_parts_us or [layer.backward_us / (len(waits) + 1)] * (len(waits) + 1)
         holds = [hidden, *(f"{number}.{index}" for index, unit in enumerate(layer.units) if unit.saved)]
         begin = _Draft(
-            "backward, part 1", "backward", compute, Place("begin", number), [f"gradient {number + 1}", *holds], beside,
-            layer=number,
+            "backward, part 1", "backward", parts[0], Place("begin", number), [f"gradient {number + 1}", *holds],
+            beside, layer=number,
         )  # fmt: skip
         self.add(begin, self.room.backward[number], "other")
         for index, wait in enumerate(waits):
@@ -219,8 +219,8 @@ class _Writer:
             if index + 1 < len(waits):
                 done, name = f"{number}.part {index + 1}", f"backward, part {index + 2}"
                 place = Place("part", number, index)
-                self.add(_Draft(name, "backward", compute, place, [sent], done, layer=number), 0)
-        name, time_us = (f"backward, part {len(waits) + 1}", compute) if waits else ("backward, end", 0.0)
+                self.add(_Draft(name, "backward", parts[index + 1], place, [sent], done, layer=number), 0)
+        name, time_us = (f"backward, part {len(waits) + 1}", parts[-1]) if waits else ("backward, end", 0.0)
         place = Place("end", number, len(waits) - 1)
         end = _Draft(name, "backward", time_us, place, [beside, *holds], f"gradient {number}", layer=number)
         self.add(end, layer.input_bytes)

@@ -5,9 +5,10 @@ between operators, right before the next one begins; in the backward pass before
 these places.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import torch
+import torch.distributed as dist
 
 from runtime.device.native import core
 from runtime.loop.nesting import active
@@ -17,9 +18,10 @@ from runtime.recompute.joint_problem import joint_problem
 from runtime.recompute.layer import BlockPolicy, Layer
 from runtime.recompute.moves import Does, Move
 from runtime.recompute.places import behind_units, done_with, given_to
+from runtime.recompute.together import Together, require_simulated, together_with
 from runtime.recompute.whole import begin_of, stored_by, units_deed
 from runtime.recompute.work import Deed, Work
-from solvers.ir.errors import InfeasibleBudget, InvalidInput
+from solvers.ir.errors import InfeasibleBudget
 from solvers.ir.hardware import Hardware
 from solvers.ir.joint import JointPlan, JointProblem
 from solvers.ir.report import Report
@@ -30,7 +32,8 @@ from solvers.timeline.simulate import simulate
 
 Moment = tuple[int, int, int]
 """(0, block, node): before the node of a forward pass begins, −1 before the block's call, and one more than the last
-behind it; (0, blocks, 0): where the program has done with what blocks made; (1, −block, 0): before a backward pass.
+behind it; (0, blocks, 0): where the program has done with what blocks made; (1, −block, 0): before a backward pass;
+(1, −block, 1 + n): in its n-th wait for a collective.
 
 Before the next node, not behind the one before it: in between the program lets go of that one's temporaries.
 """
@@ -60,7 +63,7 @@ class _Reading:
     def _read(self, at: int, action: Action) -> None:
         op = action.op
         assert op is not None
-        if action.do == "compute":
+        if action.do in ("compute", "collective_start"):
             self._begun = self._begun or op >= self._first
             self._now = max(self._now, self._behind(op))
         elif action.do == "recompute":
@@ -71,6 +74,8 @@ class _Reading:
             self._ask("out", op)
         elif action.do == "swap_in":
             self._ask("in", op)
+        elif action.do == "collective_wait":
+            pass  # what runs beside it stands before it, in the same moment
         elif op in self._sent:
             self._sent.discard(op)
             self._ask("release", op)
@@ -103,7 +108,9 @@ class _Reading:
                 return (0, place.block, len(self.layers[place.block].names))
             return (0, place.block + 1, -1)
         if place.kind in ("begin", "wait", "part", "end"):
-            return (1, 1 - place.block, 0)
+            wait = {"begin": 0, "wait": place.index, "part": place.index + 1}.get(place.kind)
+            waits = len(self.layers[place.block].backward_waits_us)
+            return (1, 1 - place.block, 0) if wait is None or wait >= waits else (1, -place.block, 1 + wait)
         if place.kind == "loss":
             return (1, 1 - len(self.layers), 0)
         if place == OTHER:
@@ -129,7 +136,7 @@ def joint_policies_of(step: Step, layers: Sequence[Layer], schedule: Schedule) -
     read = _Reading(step, layers, schedule)
     forward: list[dict[int, tuple[Move, ...]]] = [{} for _ in layers]
     behind: list[tuple[int, tuple[Move, ...]]] = [(0, ()) for _ in layers]
-    before: list[tuple[Deed | Move, ...]] = [() for _ in layers]
+    backward: list[dict[int, tuple[Deed | Move, ...]]] = [{} for _ in layers]
     for (phase, block, node), asked in sorted(read.asked.items()):
         deeds = _deeds(read, asked)
         if phase == 0 and block == len(layers):
@@ -138,13 +145,14 @@ def joint_policies_of(step: Step, layers: Sequence[Layer], schedule: Schedule) -
         elif phase == 0:
             forward[block][node] = tuple(deed for deed in deeds if isinstance(deed, Move))
         elif block <= 0:  # behind the first block's backward pass there is nothing to be done
-            before[-block] = deeds
-    return [
-        BlockPolicy(
-            stored_by(step, layer, block, read.early), {}, {}, Work(before[block], {}, forward[block], behind[block])
-        )
-        for block, layer in enumerate(layers)
-    ]
+            backward[-block][node] = deeds
+    found = []
+    for block, layer in enumerate(layers):
+        before = backward[block].pop(0, ())
+        in_waits = {number - 1: deeds for number, deeds in backward[block].items()}
+        work = Work(before, in_waits, forward[block], behind[block])
+        found.append(BlockPolicy(stored_by(step, layer, block, read.early), {}, {}, work))
+    return found
 
 
 def _deeds(read: _Reading, asked: Sequence[Asked]) -> tuple[Deed | Move, ...]:
@@ -181,19 +189,27 @@ class JointStep:
         self.answer: Checked | None = None
         self.policies: list[BlockPolicy] = []
         self.report: Report | None = None
+        self.together: Together | None = None
+
+    def meet(self, groups: Collection[dist.ProcessGroup]) -> None:
+        """From here on decide with those with whom the blocks communicate; raises `InvalidInput` on several groups."""
+        if self.together is None:
+            self.together = together_with(groups)
 
     def decide(self, step: Step, layers: Sequence[Layer], budget_bytes: int) -> Solution[JointPlan]:
-        """The plan; raises `InfeasibleBudget` where there is none, `InvalidInput` where blocks communicate."""
-        if any(place.kind == "wait" for place in step.places) or any(layer.forward_waits_us for layer in layers):
-            raise InvalidInput(
-                "the blocks wait for collectives, and joint plans are carried out on one device only: choose a solver "
-                "of kind recompute-graph, such as opt"
-            )
+        """The plan; raises `InfeasibleBudget` where there is none, and `InvalidInput` as `require_simulated`.
+
+        Ranks whose blocks communicate have one, and come here together.
+        """
+        require_simulated(self._device, layers)
         if self._hardware is None:
             self._hardware = by_direction(hardware_of(self._device))
         problem = joint_problem(step, layers, self._hardware, budget_bytes)
+        if self.together is not None:
+            problem = self.together.problem(problem)
         if self.answer is None or problem != self.problem:
-            self.answer = solve(self._solver, problem, self._limits)
+            ask = solve if self.together is None else self.together.solve
+            self.answer = ask(self._solver, problem, self._limits)
             self._require_plan(self.answer.solution, budget_bytes)
         assert self.answer.schedule is not None
         self.step, self.problem = step, problem

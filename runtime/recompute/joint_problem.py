@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from runtime.recompute.footprint import Footprint, Peaks
-from runtime.recompute.graph import OTHER, Step, lasting
+from runtime.recompute.graph import OTHER, Place, Step, lasting
 from runtime.recompute.layer import BlockPolicy, Layer
 from runtime.recompute.outside import BACKWARD, Name
 from runtime.recompute.places import Places, given_to
@@ -95,7 +95,8 @@ def _read_within(step: Step, layers: Sequence[Layer]) -> dict[int, set[int]]:
 
     An op stands for the nodes until the next one's first, so for those that no unit has, too. Which nodes read what the
     block is given the tape does not know: all of its ops do. Of two ops of the same nodes the first is not away before
-    both have run.
+    both have run. Of what the measured step's tape held in any case, nobody knows until when the program does; at the
+    latest until the block has returned, for which the op behind it may stand.
     """
     found: dict[int, set[int]] = {}
     at, given, parts = Places(step, layers), 0, dict[tuple[int, tuple[int, ...]], int]()
@@ -112,7 +113,17 @@ def _read_within(step: Step, layers: Sequence[Layer]) -> dict[int, set[int]]:
                     found.setdefault(reader, set()).add(op)
         elif place.kind == "output":
             given = op
+            own = (one for one in range(op) if step.places[one].block == place.block)
+            held = {one for one in own if _lasts(step.places[one], layers)}
+            found[op] |= held
+            if step.places[op + 1] == OTHER:
+                found[op + 1] = held
     return found
+
+
+def _lasts(place: Place, layers: Sequence[Layer]) -> bool:
+    """Whether it is a unit that the step that stored nothing held until its block's backward pass."""
+    return place.kind == "unit" and place.index in lasting(layers[place.block])
 
 
 def used_elsewhere(step: Step, layers: Sequence[Layer]) -> dict[int, set[int]]:
@@ -149,7 +160,7 @@ def _until(step: Step, layers: Sequence[Layer], problem: JointProblem) -> list[i
             if one < first and (t < first or step.places[one].kind != "unit"):
                 until[one] = min(t, first)
     for one, place in enumerate(step.places[:first]):
-        if place.kind == "unit" and place.index in lasting(layers[place.block]):
+        if _lasts(place, layers):
             until[one] = first
     return until
 

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, floor
 
-from runtime.recompute.tape import StorePolicy, Tape
+from runtime.recompute.tape import StorePolicy, Tape, reads_of
 from runtime.recompute.work import Work
 from solvers.ir.errors import InvalidInput
 from solvers.ir.recompute import LayerGroup, LayerOp, RecomputeLayerProblem, Window
@@ -54,8 +54,9 @@ class Layer:
 
     `input_bytes` is what the block is given and autograd may need, the storages `given` of `Call.own`; `names` are its
     operators; `backward_us` is its
-    backward pass without stalls and without what ran again, `forward_us` its forward pass, and `behind_us` the time
-    from there until the next block's begins, or of the last one until its backward pass does.
+    backward pass without stalls and without what ran again, `backward_parts_us` the same between its waits (empty where
+    that is not known), `forward_us` its forward pass, and `behind_us` the time from there until the next block's
+    begins, or of the last one until its backward pass does.
     """
 
     units: tuple[Unit, ...]
@@ -67,6 +68,7 @@ class Layer:
     forward_us: float = 0.0
     behind_us: float = 0.0
     given: tuple[int, ...] = ()
+    backward_parts_us: tuple[float, ...] = ()
 
     def windows(self) -> tuple[tuple[Window, int], ...]:
         """The windows of the problem, each with its index among the waits of its pass.
@@ -222,10 +224,7 @@ class _Reader:
         self._members: dict[int, list[int]] = {}
         for index, first in enumerate(self._maker):
             self._members.setdefault(first, []).append(index)
-        self._readers: dict[Value, list[int]] = {}
-        for index, node in enumerate(self._nodes):
-            for read in node.reads:
-                self._readers.setdefault(read, []).append(index)
+        self._readers = reads_of(self._nodes)
         self._parts: dict[tuple[int, bool], int] = {}
 
     def units(self) -> tuple[Unit, ...]:

@@ -22,6 +22,7 @@ from runtime.recompute.asked import (
     limits_of,
     parameters_of,
     require_solver,
+    require_whole_parameters,
 )
 from runtime.recompute.deciding import decide
 from runtime.recompute.footprint import Footprint, Peaks
@@ -33,6 +34,7 @@ from runtime.recompute.outside import Uses, held_units
 from runtime.recompute.report import RecomputeReport
 from runtime.recompute.segments import Segments
 from runtime.recompute.session import Counts, PassClock, Walk, store_nothing
+from runtime.recompute.together import Together
 from runtime.recompute.whole import WholeStep
 from solvers.ir.errors import InfeasibleBudget, InvalidInput
 from solvers.ir.graph import OpGraph
@@ -154,7 +156,11 @@ class RecomputeSession:
     def _next_pass(self) -> None:
         """A forward pass begins: after a complete step the plan is made, or looked at."""
         walk = self._walk
-        if walk is None or (walk.calls and not walk.idle):
+        if walk is None:
+            return
+        self._meet(walk)
+        ready = not walk.calls or walk.idle
+        if not (ready if self._together is None else self._together.all(ready)):
             return
         if walk.idle:
             self._look(walk)
@@ -176,11 +182,16 @@ class RecomputeSession:
             self._level_bytes = level_bytes + max(0, self._accumulated_bytes - gradient_bytes)
             self._decide()
             self._segments.begin()
-        elif grown > 0:
+            return
+        if grown > 0:
             self._level_bytes = level_bytes
             self._promised_bytes += grown
-            if self._promised_bytes > self._budget_bytes:
-                self._decide()
+        over = grown > 0 and self._promised_bytes > self._budget_bytes
+        if self._together is not None:
+            in_bytes, in_segments, over = self._together.any(*self._broken, over)
+            over = not self._correct(in_bytes, in_segments) and over
+        if over:
+            self._decide()
 
     def _accumulates(self, gradient_bytes: int) -> bool:
         """Whether the first step goes on, as gradients stay and no parameter has changed: the next pass adds to them.
@@ -200,6 +211,7 @@ class RecomputeSession:
     def _look(self, walk: Walk) -> None:
         """A step has ended: decide after the first one, and again where a plan took more than the budget."""
         if walk.timed:
+            self._meet(walk)
             self.layers = walk.layers()
             if self.layers:
                 self._uses = walk.uses()
@@ -211,29 +223,48 @@ class RecomputeSession:
             self._end_peak()
             self._planned_steps += 1
             self._timed_pass = walk.timed_pass or self._timed_pass
-            if self._replanned < MOST_CORRECTIONS:
-                self._correct()
+            if self._together is None:
+                self._correct(*self._broken)
         self._begin_peak()
 
-    def _correct(self) -> None:
-        """Decide again, with less, where the plan took more than the budget of bytes, or of segments."""
-        if self._peak_bytes > self._budget_bytes:
-            self._beyond_bytes += max(0, self._peak_bytes - self._promised_bytes)
+    @property
+    def _broken(self) -> tuple[bool, bool]:
+        """Whether the plan took more than the budget of bytes, or of segments, and may be made again."""
+        again = self._replanned < MOST_CORRECTIONS
+        return again and self._peak_bytes > self._budget_bytes, again and self._segments.most_bytes > self._budget_bytes
+
+    def _correct(self, in_bytes: bool, in_segments: bool) -> bool:
+        """Decide again, with less, where the plan took more than the budget, here or on a rank that decides with us."""
+        mine = self._broken
+        if in_bytes:
+            self._beyond_bytes += max(0, self._peak_bytes - self._promised_bytes) if mine[0] else 0
             self._decide()
-        elif self._segments.most_bytes > self._budget_bytes:
-            self._segments.leave(self._peak_bytes)
+        elif in_segments:
+            if mine[1]:
+                self._segments.leave(self._peak_bytes)
             try:
                 self._decide()
             except InfeasibleBudget as error:  # bytes keep the budget: segments alone end no training
                 self._segments.give_up(self._budget_bytes, error)
                 self._replanned = MOST_CORRECTIONS
                 self._decide()
-                return
+                return True
         else:
-            return
+            return False
         self._replanned += 1
         self._peak_bytes = 0
         self._segments.begin()
+        return True
+
+    @property
+    def _together(self) -> Together | None:
+        """The ranks that decide with this one; they do so where a pass begins on all of them."""
+        return self.whole.together if isinstance(self.whole, JointStep) else None
+
+    def _meet(self, walk: Walk) -> None:
+        """The ranks with whom blocks have communicated."""
+        if isinstance(self.whole, JointStep):
+            self.whole.meet(walk.groups)
 
     def _decide_first(self, footprint: Footprint) -> None:
         """By what memory is there now but gradients; how much it is, the next pass tells, and asks the solver."""
@@ -249,7 +280,10 @@ class RecomputeSession:
 
     @property
     def problem(self) -> AnyProblem | None:
-        """What the solver was asked last; before the second step, what it would be. None: nothing is measured yet."""
+        """What the solver was asked last; before the second step, what it would be. None: nothing is measured yet.
+
+        Ranks that decide together are asked when their second step begins, and nothing is known before.
+        """
         decided = self._decision()
         return None if decided is None else decided[0]
 
@@ -260,7 +294,7 @@ class RecomputeSession:
         return None if decided is None else decided[1]
 
     def _decision(self) -> Decided | None:
-        if self._decided is None and self.layers:
+        if self._decided is None and self.layers and self._together is None:
             try:
                 self._decide()
             except InfeasibleBudget:
@@ -355,7 +389,8 @@ class RecomputeSession:
         """What was decided and done so far; raises `InvalidInput` before the first step has ended."""
         solution = self.solution
         if solution is None or solution.objective is None:
-            raise InvalidInput("nothing is decided yet: train one step within the session first")
+            steps = "one step" if self._together is None else "two steps, since ranks decide when the second begins,"
+            raise InvalidInput(f"nothing is decided yet: train {steps} within the session first")
         if self._walk is not None:
             self._walk.settle()
             self._end_peak()
@@ -411,4 +446,5 @@ def plan(
     """
     require_solver(solver)
     chosen, given = blocks_of(model, blocks), parameters_of(parameters)
+    require_whole_parameters(chosen, solver_entry(solver).kind)
     return RecomputeSession(model, budget, solver, given, chosen, limits_of(limits))

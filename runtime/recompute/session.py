@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.utils._pytree import tree_leaves
 
@@ -23,7 +24,9 @@ from runtime.recompute.footprint import LAST, CallFacts, Footprint, mark_of
 from runtime.recompute.layer import BlockPolicy, Layer, units_of
 from runtime.recompute.moves import Move, MoveCounts, Mover
 from runtime.recompute.outside import Uses, uses_of
+from runtime.recompute.parts import parts_us, ran_in_parts
 from runtime.recompute.tape import NOTHING, Node, StorePolicy, Tape, record
+from runtime.recompute.together import groups_of
 from runtime.recompute.work import carry_out
 from solvers.ir.errors import InvalidInput
 
@@ -77,7 +80,8 @@ class Walk(AbstractContextManager["Walk"]):
     device's memory does between events (`footprint`), for which its statistics are begun anew. `on_pass` is called
     before each pass, `on_peak` when memory has passed its peak: before the backward pass of a pass's first block, and
     after the whole one. `clocked` times whole passes (`timed_pass`: the last). `watch` is told each value that autograd
-    asks for: which of `calls`, the node, its place.
+    asks for: which of `calls`, the node, its place. `groups`: with whom calls that are `timed` and `clocked` have
+    communicated in their blocks.
     """
 
     blocks: Sequence[nn.Module]
@@ -92,6 +96,7 @@ class Walk(AbstractContextManager["Walk"]):
     counts: Counts = field(default_factory=Counts)
     calls: list[Call] = field(default_factory=list)
     timed_pass: PassClock | None = None
+    groups: set[dist.ProcessGroup] = field(default_factory=set)
     _mover: Mover | None = None
     _began: PassClock | None = None
     _memory: core.MemoryLog | None = None
@@ -180,6 +185,7 @@ class Walk(AbstractContextManager["Walk"]):
             result = forward(*args, **kwargs)
             outputs = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
             call.returned = returned_by(tape, outputs) if self.timed else {}
+            self.groups |= groups_of(tape) if self.timed and self.clocked else set()
         if call.tape.diverged_at is None:
             self._move(call, len(call.tape))
         self._passed = True
@@ -287,12 +293,13 @@ class Walk(AbstractContextManager["Walk"]):
         if before is None and self._began is not None:
             torch.autograd.Variable._execution_engine.queue_callback(partial(self._end_pass, self._began))
         if call.policy.work is not None:
-            self.windows.plan(carry_out(call.policy.work, regions_of(call), self._mover))
+            self.windows.plan([], carry_out(call.policy.work, regions_of(call), self._mover))
         else:
             self.windows.plan([] if before is None else _work(before, before.policy.in_backward))
 
     def _end_pass(self, clock: PassClock) -> None:
-        """The backward pass is over."""
+        """The backward pass is over; waits behind it are none of the plan's."""
+        self.windows.plan([])
         self.timed_pass = PassClock(clock.windows, clock.began, clock.windows.mark())
 
     def _measure_backward(self, call: Call) -> None:
@@ -350,14 +357,16 @@ class Walk(AbstractContextManager["Walk"]):
         for call in calls:
             call.look_at_kept(lambda name: self._memory is None or uses.stays(name))
         ends = [call.forward_marks[0] for call in calls[1:]] + [call.backward_marks[0] for call in calls[-1:]]
-        return [self._layer(call, behind) for call, behind in zip(calls, ends, strict=True)]
+        ran = {} if self._memory is None else ran_in_parts(self._memory.events)
+        return [self._layer(call, behind, ran.get(call.number, ())) for call, behind in zip(calls, ends, strict=True)]
 
-    def _layer(self, call: Call, behind: int) -> Layer:
-        """`behind` is the mark at which what comes behind the block's forward pass has ended."""
+    def _layer(self, call: Call, behind: int, ran: Sequence[Sequence[int]]) -> Layer:
+        """`behind`: the mark at which what comes behind the block's forward pass has ended; `ran` as in `parts_us`."""
         assert call.tape is not None and call.backward_waits is not None
         began, ended = call.backward_waits
-        waits = self._waits(*call.forward_waits)
-        backward = self._waits(began, len(self.windows.waits) if ended is None else ended)
+        waits, ended = self._waits(*call.forward_waits), len(self.windows.waits) if ended is None else ended
+        backward, last = self._waits(began, ended), call.backward_marks[1]
+        marks = call.backward_marks[0], call.backward_marks[0] if last is None else last
         return Layer(
             units=units_of(call.tape, call.passed_on, waits),
             forward_waits_us=waits,
@@ -366,6 +375,9 @@ class Walk(AbstractContextManager["Walk"]):
             given=call.kept,
             names=tuple(node.name for node in call.tape.nodes),
             backward_us=self._backward_us(call, sum(backward)),
+            backward_parts_us=parts_us(
+                marks, self.windows.waits[began:ended], ran, call.tape.nodes, self.windows.at_us
+            ),
             forward_us=self._between_us(*call.forward_marks),
             behind_us=self._between_us(call.forward_marks[1], behind),
         )

@@ -1,7 +1,8 @@
 """What a plan of a whole step does before the backward pass of each block: by tapes' nodes, blocks and waits."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal
 
 from runtime.recompute.moves import Move, Mover, Region
@@ -19,7 +20,7 @@ class Deed:
 
 @dataclass(frozen=True)
 class Work:
-    """`before` the backward pass of one block, in order; and what runs again, by block, in its waits.
+    """`before` the backward pass of one block, in order; and what is done in its waits, by their number.
 
     `forward`: what moves in the block's forward pass, by the node before which it does (-1: before the block is called;
     one more than the last: when it has returned).
@@ -27,54 +28,62 @@ class Work:
     """
 
     before: tuple[Deed | Move, ...] = ()
-    in_waits: Mapping[int, tuple[Deed, ...]] = field(default_factory=dict)
+    in_waits: Mapping[int, tuple[Deed | Move, ...]] = field(default_factory=dict)
     forward: Mapping[int, tuple[Move, ...]] = field(default_factory=dict)
     behind: tuple[int, tuple[Move, ...]] = (0, ())
 
     @property
     def moves(self) -> bool:
         """Whether anything leaves or returns."""
-        return bool(self.forward) or bool(self.behind[1]) or any(isinstance(one, Move) for one in self.before)
+        return bool(self.forward) or bool(self.behind[1]) or any(isinstance(one, Move) for one in self._backward())
 
     @property
     def replays(self) -> int:
         """How many nodes it runs again."""
-        before = [deed for deed in self.before if isinstance(deed, Deed)]
-        deeds = [*before, *(deed for deeds in self.in_waits.values() for deed in deeds)]
-        return sum(len(deed.nodes) for deed in deeds if deed.does == "replay")
+        return sum(len(one.nodes) for one in self._backward() if isinstance(one, Deed) and one.does == "replay")
+
+    def _backward(self) -> list[Deed | Move]:
+        return [*self.before, *(one for deeds in self.in_waits.values() for one in deeds)]
 
 
-Windows = list[list[tuple[Tape, list[int]]]]
-"""What each of the next waits runs again."""
+InWait = Callable[[int], None]
+"""Does what stands in the wait of that number."""
 
 
-def carry_out(work: Work, regions: Mapping[int, Region], mover: Mover | None = None) -> Windows:
-    """Do what stands before a block's backward pass, and say what its waits do. `regions` are the pass's, by block."""
-    tapes = {block: one.tape for block, one in regions.items() if one.tape is not None}
-    for deed in work.before:
+def carry_out(work: Work, regions: Mapping[int, Region], mover: Mover | None = None) -> InWait | None:
+    """Do what stands before a block's backward pass, and say who does what its waits do; None: they do nothing.
+
+    `regions` are the pass's, by block.
+    """
+    _do(work.before, regions, mover)
+    return partial(_do_in, work.in_waits, regions, mover) if work.in_waits else None
+
+
+def _do_in(
+    in_waits: Mapping[int, Sequence[Deed | Move]], regions: Mapping[int, Region], mover: Mover | None, wait: int
+) -> None:
+    _do(in_waits.get(wait, ()), regions, mover)
+
+
+def _do(deeds: Sequence[Deed | Move], regions: Mapping[int, Region], mover: Mover | None) -> None:
+    """In order."""
+    for deed in deeds:
         if isinstance(deed, Move):
             assert mover is not None
             mover.carry_out(deed, regions)
             continue
-        nodes = _known(deed, tapes)
-        if not nodes:
+        region = regions.get(deed.block)
+        tape = None if region is None else region.tape
+        nodes = [] if tape is None else _known(deed, tape)
+        if tape is None or not nodes:
             continue
         if deed.does == "replay":
-            tapes[deed.block].replay(nodes)
+            tape.replay(nodes)
         else:
-            tapes[deed.block].drop(nodes)
-    return [_window(work.in_waits.get(wait, ()), tapes) for wait in range(max(work.in_waits, default=-1) + 1)]
+            tape.drop(nodes)
 
 
-def _window(deeds: Sequence[Deed], tapes: Mapping[int, Tape]) -> list[tuple[Tape, list[int]]]:
-    found = [(tapes[deed.block], _known(deed, tapes)) for deed in deeds if deed.block in tapes]
-    return [(tape, nodes) for tape, nodes in found if nodes]
-
-
-def _known(deed: Deed, tapes: Mapping[int, Tape]) -> list[int]:
+def _known(deed: Deed, tape: Tape) -> list[int]:
     """The nodes that the tape has as the plan knew them: from the first other operator on all is stored."""
-    tape = tapes.get(deed.block)
-    if tape is None:
-        return []
     end = len(tape) if tape.diverged_at is None else tape.diverged_at
     return [node for node in deed.nodes if node < end]

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from solvers.engines.model import FloatArray
+from solvers.engines.model import Basis, FloatArray
 from solvers.ir.solution import Status
 
 
@@ -19,6 +19,7 @@ class Answer:
         (about 1e-6 relative), from CP-SAT exactly; where the objective is always an integer it is one already.
     x: the solution, integral where the model asks; read-only.
     row_duals, reduced_costs: of a pure LP solved to optimality; `LinearModel.dual_bound(row_duals)` re-adds the proof.
+    basis: of the same, where the engine gives one: a `solve` of the same rows within other limits may begin with it.
     engine: what computed it, with version. reason: a sentence on what the status does not say. fallback: a sentence if
         another engine was asked for and refused its licence. interrupted: Ctrl-C ended it, the caller should too.
     """
@@ -31,6 +32,7 @@ class Answer:
     reason: str | None = None
     row_duals: FloatArray | None = None
     reduced_costs: FloatArray | None = None
+    basis: Basis | None = None
     fallback: str | None = None
     solve_time_s: float = 0.0
     interrupted: bool = False

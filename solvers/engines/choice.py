@@ -12,7 +12,7 @@ import numpy as np
 
 from solvers.engines.answer import Answer
 from solvers.engines.claim import Claim, Verdict, judge
-from solvers.engines.model import FloatArray, LinearModel
+from solvers.engines.model import Basis, FloatArray, LinearModel
 from solvers.ir.errors import EngineMissing, InvalidInput
 from solvers.ir.solution import Limits, Status, Watch
 
@@ -28,6 +28,7 @@ def solve(
     engine: str = "auto",
     watch: Watch | None = None,
     start: FloatArray | None = None,
+    basis: Basis | None = None,
 ) -> Answer:
     """Solve a linear model.
 
@@ -36,6 +37,8 @@ def solve(
         another engine answer.
     watch: sees (incumbent, bound, elapsed seconds) at all news and every fifth of a second; True stops the search.
     start: a solution to begin with, NaN where unknown; the answer is never worse than a complete feasible one.
+    basis: of a linear program with the same rows and columns, whose limits may differ: HiGHS begins there, which saves
+        most of its steps; other engines do without.
     Raises InvalidProblem for an unbounded model. Ctrl-C ends the search and keeps its best solution.
     """
     limits = Limits() if limits is None else limits
@@ -47,7 +50,7 @@ def solve(
     elif model.columns == 0:
         answer = judge(model, Claim(engine=name, verdict=Verdict.PROVEN, x=np.zeros(0), bound=model.offset))
     else:
-        answer = _solve_on(name, model, limits, watch, start)
+        answer = _solve_on(name, model, limits, watch, start, basis)
     return replace(answer, solve_time_s=time.perf_counter() - started)
 
 
@@ -93,8 +96,18 @@ def _driver(name: str) -> ModuleType:
     return importlib.import_module(f"solvers.engines.{name}")
 
 
-def _solve_on(name: str, model: LinearModel, limits: Limits, watch: Watch | None, start: FloatArray | None) -> Answer:
+def _solve_on(
+    name: str,
+    model: LinearModel,
+    limits: Limits,
+    watch: Watch | None,
+    start: FloatArray | None,
+    basis: Basis | None,
+) -> Answer:
     driver = _driver(name)
+    if name == "highs":
+        from_basis: Answer = driver.solve(model, limits, watch, start, basis)
+        return from_basis
     if name != "gurobi":
         answer: Answer = driver.solve(model, limits, watch, start)
         return answer
@@ -102,7 +115,7 @@ def _solve_on(name: str, model: LinearModel, limits: Limits, watch: Watch | None
         answer = driver.solve(model, limits, watch, start)
     except driver.LicenceRefused as refusal:
         other = choose(model)
-        answer = _solve_on(other, model, limits, watch, start)
+        answer = _solve_on(other, model, limits, watch, start, basis)
         note = f"{refusal}; {answer.engine} was used instead"
         return replace(
             answer,

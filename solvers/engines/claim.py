@@ -7,7 +7,7 @@ from enum import Enum
 import numpy as np
 
 from solvers.engines.answer import Answer, integral_bound
-from solvers.engines.model import TOLERANCE, FloatArray, LinearModel
+from solvers.engines.model import TOLERANCE, Basis, FloatArray, LinearModel
 from solvers.ir.errors import InvalidProblem
 from solvers.ir.solution import Status
 
@@ -30,6 +30,7 @@ class Claim:
     x: FloatArray | None = None
     bound: float | None = None
     row_duals: FloatArray | None = None
+    basis: Basis | None = None
     why: str | None = None
 
 
@@ -143,6 +144,7 @@ def _with_duals(model: LinearModel, claim: Claim, answer: Answer) -> Answer:
         answer,
         row_duals=_read_only(claim.row_duals.copy()),
         reduced_costs=_read_only(model.reduced_costs(claim.row_duals)),
+        basis=claim.basis,
     )
 
 

@@ -39,4 +39,12 @@ def exact_activities(model: "LinearModel", x: FloatArray, rows: npt.NDArray[np.i
 
 
 def _sum_products(left: Iterable[float], right: Iterable[float]) -> Fraction:
-    return sum((Fraction(a) * Fraction(b) for a, b in zip(left, right, strict=True)), Fraction(0))
+    """All floats are whole numbers over powers of two, so whole numbers of the smallest power so far are added up."""
+    total, bits = 0, 0
+    for a, b in zip(left, right, strict=True):
+        (one, under), (other, below) = a.as_integer_ratio(), b.as_integer_ratio()
+        down = under.bit_length() + below.bit_length() - 2
+        if down > bits:
+            total, bits = total << (down - bits), down
+        total += (one * other) << (bits - down)
+    return Fraction(total, 1 << bits)

@@ -10,7 +10,7 @@ import numpy as np
 
 from solvers.engines.answer import Answer
 from solvers.engines.claim import Claim, Verdict, judge
-from solvers.engines.model import FloatArray, LinearModel
+from solvers.engines.model import Basis, FloatArray, LinearModel
 from solvers.engines.process import POOL, HighsProcess, ProcessDied
 from solvers.engines.search import Progress, Report, follow
 from solvers.ir.errors import BayplanError
@@ -30,10 +30,16 @@ _VERDICTS = {"kOptimal": Verdict.PROVEN, "kInfeasible": Verdict.INFEASIBLE, "kUn
 _numbers = itertools.count(1)
 
 
-def solve(model: LinearModel, limits: Limits, watch: Watch | None = None, start: FloatArray | None = None) -> Answer:
+def solve(
+    model: LinearModel,
+    limits: Limits,
+    watch: Watch | None = None,
+    start: FloatArray | None = None,
+    basis: Basis | None = None,
+) -> Answer:
     """Solve on HiGHS; `limits.work` counts branch-and-bound nodes (an LP has none)."""
     process = POOL.borrow()
-    run = _Run(process, model, limits, start)
+    run = _Run(process, limits, _job(model, limits, start) | {"basis": basis})
     try:
         finished = follow(run, run.stop, watch, process.terminate)
     except BaseException:
@@ -56,7 +62,7 @@ def _with_integers_fixed(model: LinearModel, limits: Limits, x: FloatArray) -> C
         "upper": np.where(model.integer, x, model.upper),
         "integer": np.zeros_like(model.integer),
     }
-    run = _Run(process, model, limits, None, job | fixed)
+    run = _Run(process, limits, job | fixed)
     try:
         return run(lambda _: None)
     finally:
@@ -75,7 +81,7 @@ def _job(model: LinearModel, limits: Limits, start: FloatArray | None) -> dict[s
     if limits.work is not None:
         options["mip_max_nodes"] = int(min(limits.work, 2**31 - 1))
     arrays = ("cost", "lower", "upper", "integer", "row_start", "row_index", "row_value", "row_lower", "row_upper")
-    return {"options": options, "offset": model.offset, "start": start} | {
+    return {"options": options, "offset": model.offset, "start": start, "basis": None} | {
         name: getattr(model, name) for name in arrays
     }
 
@@ -94,13 +100,10 @@ class _Run:
     def __init__(
         self,
         process: HighsProcess,
-        model: LinearModel,
         limits: Limits,
-        start: FloatArray | None,
-        job: dict[str, Any] | None = None,
+        job: dict[str, Any],
     ) -> None:
-        self._process, self._number = process, next(_numbers)
-        self._job = _job(model, limits, start) if job is None else job
+        self._process, self._number, self._job = process, next(_numbers), job
         self._deadline = time.monotonic() + limits.time_s + GRACE_S
         self._best = _Best()
         self._engine = f"HiGHS {process.version}"
@@ -152,6 +155,7 @@ class _Run:
             x=result["x"],
             bound=result["objective"] if is_lp_optimum else result["bound"],
             row_duals=result["row_duals"],
+            basis=result["basis"],
             why=None
             if verdict is Verdict.PROVEN
             else f"{self._engine}: {_WHY.get(result['status'], result['status'])}",

@@ -13,6 +13,8 @@ from solvers.engines.exact import dot, exact_activities, integral
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
+Basis = tuple[npt.NDArray[np.int8], npt.NDArray[np.int8]]
+"""Which columns and rows stand at which limit at a linear program's optimum, in the engine's own numbers."""
 
 TOLERANCE = 1e-6
 """Excess allowed relative to max(1, |limit|): float engines' feasibility tolerance; see `LinearModel.violations`."""

@@ -5,12 +5,12 @@ Every solver of this room measures its plans with it; the independent judge has 
 
 from collections import deque
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-from heapq import heappop, heappush
+from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import NamedTuple
 
 from solvers.ir.layout import LayoutPlan, LayoutProblem, Policy
+from solvers.layout.buffers import Loads, loads_of
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,8 @@ class Instance:
     """A problem with what every evaluation needs computed once.
 
     Passes are numbered 0…2N − 1, forward first. By chunk: `first` and `last` block that uses it, and `asked`, the
-    passes that ask for it. By block: `completes`, the trainable chunks whose gradients its backward completes.
+    passes that ask for it. By block: `completes`, the trainable chunks whose gradients its backward completes. `loads`
+    remembers what passes load, which policies do not change.
     """
 
     problem: LayoutProblem
@@ -26,6 +27,7 @@ class Instance:
     last: list[int]
     asked: list[list[int]]
     completes: list[list[int]]
+    loads: dict[tuple[tuple[int, ...], int], Loads] = field(default_factory=dict, compare=False, repr=False)
 
     def pending(self, block: int) -> list[int]:
         """Chunks whose gradients are incomplete, or just complete, when the backward pass of a block ends."""
@@ -133,56 +135,25 @@ class Move(NamedTuple):
 
 def moves(given: Instance, plan: LayoutPlan) -> list[Move]:
     """All moves in the order in which the network serves them; loads run in their order of it (formats.md 8.6)."""
-    walk = _Walk(given, plan)
+    walk = _Walk(given, plan, told=True)
     walk.run()
     return walk.moves
 
 
-class _Buffers:
-    """Which chunks the buffers hold, pass by pass; `take` says when the buffer of a missing chunk is free."""
+_REMEMBERED = 4096
+"""Sets of persistent chunks with buffers whose loads are remembered before all are forgotten."""
 
-    def __init__(self, given: Instance, persistent: frozenset[int], buffers: int) -> None:
-        self.chunks = given.problem.chunks
-        self.half = len(given.problem.blocks)
-        self.asked = given.asked
-        self.persistent = persistent
-        self.unused = buffers
-        self.held: set[int] = set()
-        self.emptied: deque[int] = deque()
-        self.latest: list[tuple[int, int]] = []
-        self.seen = [0] * len(self.chunks)
 
-    def missing(self, asks: Sequence[int]) -> list[int]:
-        """What a pass must load, in order."""
-        return [chunk for chunk in asks if chunk not in self.held and chunk not in self.persistent]
-
-    def take(self, chunk: int) -> tuple[int | None, int | None]:
-        """Hold a chunk in the buffer of another: (that chunk, the last pass that asked for it where it is evicted).
-
-        Both are None where the buffer was never used. Of the chunks that may be evicted the one goes that is asked
-        for latest, ties to the larger index; chunks of this pass and with incomplete gradients stand below them.
-        """
-        self.held.add(chunk)
-        if self.unused:
-            self.unused -= 1
-            return None, None
-        if self.emptied:
-            return self.emptied.popleft(), None
-        _, negative = heappop(self.latest)
-        self.held.remove(-negative)
-        return -negative, self.asked[-negative][self.seen[-negative] - 1]
-
-    def end_pass(self, number: int, asks: Sequence[int]) -> None:
-        """Empty the buffers of chunks that no later pass asks for; remember when the others are asked for again."""
-        for chunk in asks:
-            if chunk in self.persistent:
-                continue
-            self.seen[chunk] += 1
-            if self.seen[chunk] == len(self.asked[chunk]):
-                self.held.remove(chunk)
-                self.emptied.append(chunk)
-            elif number < self.half or not self.chunks[chunk].trainable:
-                heappush(self.latest, (-self.asked[chunk][self.seen[chunk]], -chunk))
+def _loads(given: Instance, plan: LayoutPlan) -> Loads:
+    """What each pass must load: policies do not matter."""
+    key = plan.persistent, plan.buffers
+    found = given.loads.get(key)
+    if found is None:
+        if len(given.loads) >= _REMEMBERED:
+            given.loads.clear()
+        found = loads_of(given.problem, given.asked, frozenset(plan.persistent), plan.buffers)
+        given.loads[key] = found
+    return found
 
 
 class _Walk:
@@ -192,10 +163,11 @@ class _Walk:
     whatever is issued before a gather is known when the walk comes to it, since later passes end after it.
     """
 
-    def __init__(self, given: Instance, plan: LayoutPlan) -> None:
+    def __init__(self, given: Instance, plan: LayoutPlan, told: bool = False) -> None:
+        self.told = told
         self.given, self.problem, self.policies = given, given.problem, plan.policies
         self.persistent = frozenset(plan.persistent)
-        self.buffers = _Buffers(given, self.persistent, plan.buffers)
+        self.loads = _loads(given, plan)
         self.compute = self.into = self.out = self.net = self.cpu = 0
         self.ends: list[int] = []
         self.swapped_out: dict[int, int] = {}
@@ -220,45 +192,43 @@ class _Walk:
 
     def _forward(self, number: int) -> None:
         block = self.problem.blocks[number]
-        ready = max(self.compute, self._load(block.chunks))
+        ready = self._load(number)
         gone = number - 1 - self.problem.interval
         if gone >= 0 and self.policies[gone] == "swap":
             ready = max(ready, self.swapped_out[gone])
         self.compute = ready + block.forward_us
-        self._end_pass(number, block.chunks)
+        self.ends.append(self.compute)
         if self.policies[number] == "swap":
             self.swapped_out[number] = self.out = max(self.out, self.compute) + block.swap_out_us
 
     def _backward(self, number: int) -> None:
         block, policy = self.problem.blocks[number], self.policies[number]
         count, near = len(self.problem.blocks), number + self.problem.interval + 1
-        ready = max(self.compute, self._load(block.chunks))
+        ready = self._load(2 * count - 1 - number)
         if policy == "swap":
             room = self.ends[2 * count - 1 - near if near < count else count - 1]
             self.into = max(self.into, self.swapped_out[number], room) + block.swap_in_us
             ready = max(ready, self.into)
         again = block.forward_us if policy == "checkpoint" else 0
         self.compute = ready + again + block.backward_us
-        self._end_pass(2 * count - 1 - number, block.chunks)
+        self.ends.append(self.compute)
         for chunk in self.given.completes[number]:
             self.waiting.append((self.compute, chunk))
 
-    def _end_pass(self, number: int, asks: Sequence[int]) -> None:
-        self.ends.append(self.compute)
-        self.buffers.end_pass(number, asks)
-
-    def _load(self, asks: Sequence[int]) -> int:
-        """Load and gather what is missing; when all of it is present."""
+    def _load(self, at: int) -> int:
+        """Load and gather what a pass lacks; when all of it is present, and the pass before has ended."""
+        if not self.loads[at]:
+            return self.compute
         present = 0
-        for number in self.buffers.missing(asks):
+        for number, gone, gone_after in self.loads[at]:
             chunk = self.problem.chunks[number]
-            gone, gone_after = self.buffers.take(number)
             issued = self.into = max(self.into, self._free(gone, gone_after)) + chunk.load_us
             while self.waiting and self.waiting[0][0] < issued:
                 self._serve()
-            self.moves.append(Move(number, len(self.ends), gone, gone_after))
+            if self.told:
+                self.moves.append(Move(number, at, gone, gone_after))
             present = self.net = max(self.net, issued) + chunk.gather_us
-        return present
+        return max(self.compute, present)
 
     def _free(self, gone: int | None, gone_after: int | None) -> int:
         """When a buffer is free: never used, evicted after a pass, or emptied (of gradients: once they are away)."""
@@ -276,7 +246,8 @@ class _Walk:
         """Reduce the gradients that wait longest; those of a chunk that does not stay leave the device."""
         issued, number = self.waiting.popleft()
         chunk = self.problem.chunks[number]
-        self.moves.append(Move(number))
+        if self.told:
+            self.moves.append(Move(number))
         if number in self.persistent:
             self.reduced[number] = self.net = max(self.net, issued) + chunk.allreduce_us
         else:

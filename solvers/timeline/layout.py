@@ -10,12 +10,12 @@ from solvers.ir.layout import LayoutProblem
 from solvers.ir.report import Report, Span
 from solvers.ir.schedule import Action, Schedule
 from solvers.timeline.lanes import makespan_us, run_lanes
+from solvers.timeline.ops import Levels, report_of
 
 COMPUTE = "0.compute"
 RUNS = ("compute", "recompute")
 CAUSES = {"load": "load", "swap_in": "swap_in", "swap_out": "swap_out", "collective_start": "communication"}
 """What a wait of the compute lane is for, by the action that ends it."""
-Levels = tuple[tuple[float, int], ...]
 
 
 def simulate_layout(problem: LayoutProblem, schedule: Schedule) -> Report:
@@ -23,20 +23,8 @@ def simulate_layout(problem: LayoutProblem, schedule: Schedule) -> Report:
     read = {action.id: _read(problem, action) for action in schedule.actions}
     step = _Step(problem, schedule, read)
     spans = run_lanes(schedule, lambda action: step.duration_us(action))
-    memory = step.memory(spans)
-    peak_at, peak = max(memory, key=lambda level: (level[1], -level[0]))
-    return Report(
-        name=problem.name,
-        how="simulated",
-        source="solvers.timeline",
-        makespan_us=makespan_us(spans),
-        budget_bytes=problem.device_bytes,
-        peak_bytes=peak,
-        peak_at_us=peak_at,
-        stall_us=step.stalls(spans),
-        spans=tuple(replace(spans[action.id], label=step.label(action)) for action in schedule.actions),
-        memory=memory,
-    )
+    labelled = {action.id: replace(spans[action.id], label=step.label(action)) for action in schedule.actions}
+    return report_of(problem, labelled, step.memory(spans), step.stalls(spans))
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,10 @@
-"""What the timelines of schedules over a problem's ops share: their refusals, memory over time, the report."""
+"""What timelines share: refusals of schedules over a problem's ops, memory over time, the report."""
 
 from collections.abc import Collection, Iterable
 
 from solvers.ir.errors import InvalidProblem
 from solvers.ir.joint import JointProblem
+from solvers.ir.layout import LayoutProblem
 from solvers.ir.recompute import RecomputeGraphProblem
 from solvers.ir.report import Report, Span
 from solvers.ir.schedule import Schedule
@@ -38,16 +39,22 @@ def levels_after(static_bytes: int, changes: Iterable[tuple[float, int]]) -> Lev
     return tuple(levels)
 
 
-def report_of(problem: Problem, spans: dict[int, Span], memory: Levels, stall_us: dict[str, float]) -> Report:
-    """The simulated report of a schedule of the problem."""
+def report_of(
+    problem: Problem | LayoutProblem, spans: dict[int, Span], memory: Levels, stall_us: dict[str, float]
+) -> Report:
+    """The simulated report of a schedule of the problem; a layout's has no base: updates may run here or there."""
     peak_at, peak = max(memory, key=lambda level: (level[1], -level[0]))
+    if isinstance(problem, LayoutProblem):
+        base_us, budget_bytes = None, problem.device_bytes
+    else:
+        base_us, budget_bytes = sum(op.time_us for op in problem.ops), problem.budget_bytes
     return Report(
         name=problem.name,
         how="simulated",
         source="solvers.timeline",
         makespan_us=makespan_us(spans),
-        base_us=sum(op.time_us for op in problem.ops),
-        budget_bytes=problem.budget_bytes,
+        base_us=base_us,
+        budget_bytes=budget_bytes,
         peak_bytes=peak,
         peak_at_us=peak_at,
         stall_us=stall_us,

@@ -9,6 +9,7 @@ One file: a row family is a method of the one class that names all columns.
 from collections.abc import Callable
 
 from solvers.check.keyed import Column, Keyed, Row
+from solvers.check.layout.queue import LayoutQueue
 from solvers.check.layout.step import LayoutStep, Terms, after, at_least, at_most, exactly, plus
 from solvers.ir.layout import LayoutProblem
 
@@ -23,8 +24,9 @@ class LayoutRelaxation:
         self.problem, self.blocks, self.chunks = problem, problem.blocks, problem.chunks
         self.count, self.end = len(self.blocks), 2 * len(self.blocks)
         self.step = LayoutStep(problem)
-        self.columns: Keyed[Column] = Keyed(self._columns(most_us))
-        self.rows: Keyed[Row] = Keyed(self._of_memory() | self._of_lanes() | self._of_gradients())
+        queue = LayoutQueue(self.step, most_us)
+        self.columns: Keyed[Column] = Keyed(self._columns(most_us) | queue.columns())
+        self.rows: Keyed[Row] = Keyed(self._of_memory() | self._of_lanes() | self._of_gradients() | queue.rows())
 
     def _columns(self, most_us: int) -> dict[str, tuple[int, MakeColumn]]:
         """The decision, sums over it, bytes on the device, and moments: how many of each, and the most they may be."""

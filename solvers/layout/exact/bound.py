@@ -14,21 +14,26 @@ import numpy.typing as npt
 
 from solvers.engines import Answer, LinearModel
 from solvers.engines.duals import UNIT, whole_dual, whole_us
-from solvers.engines.model import FloatArray
+from solvers.engines.model import Basis, FloatArray
 from solvers.ir.solution import Status
 from solvers.layout.evaluate import Instance
-from solvers.layout.exact.model import relaxation
+from solvers.layout.exact.model import Relaxation, relaxation
+from solvers.layout.exact.splits import Limits, Place, QueueSplits, Split, fractional
 
 FORM = "layout-tree/1"
 OF_BYTES = ("host", "memory", "peak", "held")
 """Families of rows in bytes; the linear programs state them in larger units."""
-PATIENCE = 12
-"""Splits without a better bound after which the tree is left; the certificate holds the last tree that was better."""
-FRACTION = 1e-5
-"""A value this close to a whole number is taken as that number."""
+PATIENCE, QUEUE_PATIENCE = 12, 100
+"""Splits without a better bound after which the tree is left; the certificate holds the last tree that was better.
+
+With the queue's rows many parts have to be split before the weakest is better.
+"""
 
 Ints = npt.NDArray[np.object_]
-Limits = dict[str, tuple[int, int]]
+
+
+Ask = Callable[[LinearModel, Basis | None], Answer]
+"""Solves a linear program, beginning with a basis of a like one."""
 
 
 @dataclass(frozen=True)
@@ -50,19 +55,23 @@ class _Node:
     bound: int
     number: int
     leaf: Leaf
-    split: tuple[str, int] | None
+    split: Place | None
+    basis: Basis | None
 
 
 class BoundTree:
     """Splits the part of the weakest leaf until `bound_us` meets the end of the known decision, or nothing helps.
 
-    All bounds are for decisions that end by `most_us`; `bound_us` is therefore never more than one beyond.
+    All bounds are for decisions that end by `most_us`; `bound_us` is therefore never more than one beyond. `queue`:
+    with rows (18)-(20), and splits where they say most; else sums are split.
     """
 
-    def __init__(self, given: Instance, most_us: int) -> None:
-        self.most_us = most_us
-        scaled = relaxation(given)
-        self.whole, self.exact = scaled.whole, relaxation(given, byte=1.0).model
+    def __init__(self, given: Instance, most_us: int, queue: bool = False) -> None:
+        self.most_us, self.queue = most_us, queue
+        queue_us = most_us if queue else None
+        scaled = relaxation(given, queue_us=queue_us)
+        self.whole, self.exact = scaled.whole, relaxation(given, byte=1.0, queue_us=queue_us).model
+        self.split = self._splits(given, scaled)
         cost, upper = scaled.model.cost.copy(), scaled.model.upper.copy()
         cost[scaled.short], upper[scaled.short] = most_us, np.inf  # parts without a decision get duals that prove much
         self.model = replace(scaled.model, cost=cost, upper=upper, integer=np.zeros_like(scaled.model.integer))
@@ -74,23 +83,27 @@ class BoundTree:
         self.leaves: list[Leaf] = []
         self.bound_us = 0
 
-    def run(self, ask: Callable[[LinearModel], Answer], done: Callable[[], bool]) -> None:
-        """Solve and split; `ask` solves a linear program, `done` says whether to stop."""
+    def _splits(self, given: Instance, scaled: Relaxation) -> Split:
+        if self.queue:
+            return QueueSplits(given, scaled, self.most_us)
+        return lambda x, limits, end_us: fractional(scaled.whole, x)
+
+    def run(self, ask: Ask, done: Callable[[], bool]) -> None:
+        """Solve and split; `ask` solves a linear program from a basis, `done` says whether to stop."""
         root = self._node(ask, 0, {}, None)
         if root is None:
             return
         nodes, idle, number = [root], 0, 0
+        patience = QUEUE_PATIENCE if self.queue else PATIENCE
         while True:
             idle += 1
             if nodes[0].leaf.bound_us > self.bound_us or not self.leaves:
                 self.bound_us, self.leaves, idle = nodes[0].leaf.bound_us, [node.leaf for node in nodes], 0
             node = nodes[0]
-            if self.bound_us >= self.most_us or node.split is None or idle > PATIENCE or done():
+            if self.bound_us >= self.most_us or node.split is None or idle > patience or done():
                 return
             number += 2
-            halves = [
-                self._node(ask, number + side, limits, node.leaf) for side, limits in enumerate(self._halves(node))
-            ]
+            halves = [self._node(ask, number + side, limits, node) for side, limits in enumerate(self._halves(node))]
             heapq.heappop(nodes)
             for half in halves:
                 if half is None:
@@ -111,27 +124,29 @@ class BoundTree:
         low, high = node.leaf.limits.get(key, (0, int(self.upper[self.whole[key]])))
         return [node.leaf.limits | {key: (low, floor)}, node.leaf.limits | {key: (floor + 1, high)}]
 
-    def _node(
-        self, ask: Callable[[LinearModel], Answer], number: int, limits: Limits, parent: Leaf | None
-    ) -> _Node | None:
+    def _node(self, ask: Ask, number: int, limits: Limits, parent: _Node | None) -> _Node | None:
         """Solve one part, which is never bounded worse than what it is part of; None where that found no end."""
         lower, upper = self.model.lower.copy(), self.model.upper.copy()
         for key, (low, high) in limits.items():
             lower[self.whole[key]], upper[self.whole[key]] = low, high
-        answer = ask(replace(self.model, lower=lower, upper=upper))
+        model = replace(self.model, lower=lower, upper=upper)
+        answer = ask(model, None if parent is None else parent.basis)
+        if answer.status is not Status.OPTIMAL and parent is not None:
+            answer = ask(model, None)
         if answer.status is not Status.OPTIMAL or answer.row_duals is None or answer.x is None:
             return None
         duals = self._duals(answer.row_duals)
         leaf = Leaf(limits, {self.rows[row]: dual for row, dual in duals.items()}, self._add_up(limits, duals))
         if parent is not None and parent.bound > leaf.bound:
-            leaf = replace(parent, limits=limits)
-        return _Node(leaf.bound, number, leaf, self._split(answer.x))
+            leaf = replace(parent.leaf, limits=limits)
+        return _Node(leaf.bound, number, leaf, self.split(answer.x, limits, leaf.bound / UNIT), answer.basis)
 
     def _duals(self, row_duals: FloatArray) -> dict[int, int]:
         """Duals as whole numbers by row, none on a side that its row has not."""
         found = {}
-        for row, value in enumerate((row_duals * self.fraction).tolist()):
-            dual = whole_dual(value)
+        scaled = row_duals * self.fraction
+        for row in np.flatnonzero(scaled).tolist():
+            dual = whole_dual(float(scaled[row]))
             side = self.exact.row_lower[row] if dual > 0 else self.exact.row_upper[row]
             if dual and np.isfinite(side):
                 found[row] = dual
@@ -149,20 +164,6 @@ class BoundTree:
             entries = slice(self.exact.row_start[row], self.exact.row_start[row + 1])
             reduced[self.exact.row_index[entries]] -= dual * self.values[entries]
         return total + int(np.sum(reduced * np.where(reduced > 0, lower, upper)))
-
-    def _split(self, x: FloatArray) -> tuple[str, int] | None:
-        """Where to split: the most fractional sum, else the most fractional decision; None where all are whole."""
-        keys = list(self.whole)
-        for group in (keys[:SUMS], keys[SUMS:]):
-            values = x[[self.whole[key] for key in group]]
-            place = int(np.argmax(np.abs(values - np.round(values))))
-            if abs(values[place] - round(values[place])) > FRACTION:
-                return group[place], int(np.floor(values[place]))
-        return None
-
-
-SUMS = 4
-"""Number of integer columns that are sums: checkpoints, swaps, persistent chunks, buffers."""
 
 
 def _whole(values: FloatArray) -> Ints:

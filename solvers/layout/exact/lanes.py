@@ -116,7 +116,7 @@ class Lanes:
         for place in range(len(misses)):
             first = self._missing(number, misses[: place + 1], "load_us")
             later = self._missing(number, misses[place:], "gather_us")
-            self._after(self.gathered[number], into, _plus(first, later), f"relay/{number}/{place}")
+            self._after(self.gathered[number], into, plus(first, later), f"relay/{number}/{place}")
 
     def _swaps(self) -> None:
         """(8) Swap-outs after their forward, (9) done g forwards later; (10) swap-ins when there is room for them."""
@@ -144,7 +144,7 @@ class Lanes:
             if k:
                 more = self._held_up_us(k - 1)
                 pair: Amount = [(self.swapped[k - 1], float(more)), (self.swapped[k], float(more))], -more
-                self._after(self.queued[k], self.queued[k - 1], _plus(self._work(k + near), pair), f"queued/{k}/1")
+                self._after(self.queued[k], self.queued[k - 1], plus(self._work(k + near), pair), f"queued/{k}/1")
             self._after(self.end[k + near], self.queued[k], ([], 0), f"awaited/{k}")
 
     def _held_up_us(self, k: int) -> int:
@@ -178,7 +178,7 @@ class Lanes:
     def _all_reductions(self, since: int) -> Amount:
         """Reductions of pass `since` and later ones."""
         chunks = [c for c in self.order if self.passes - 1 - self.given.first[c] >= since]
-        return _plus(*(self._reduction(chunk) for chunk in chunks))
+        return plus(*(self._reduction(chunk) for chunk in chunks))
 
     def _network(self) -> None:
         """(13) When the last reduction ends, all reductions and all gathers up to its pass have run."""
@@ -187,7 +187,7 @@ class Lanes:
         numbers = range(self._last_reduction() + 1)
         gathers = (self._missing(number, self._misses(number), "gather_us") for number in numbers)
         load = self._missing(0, self.blocks[0].chunks[:1], "load_us")
-        self._after(self.reduced[-1], None, _plus(self._all_reductions(0), *gathers, load), "network")
+        self._after(self.reduced[-1], None, plus(self._all_reductions(0), *gathers, load), "network")
 
     def _last_reduction(self) -> int:
         """The pass that the last reduction follows: not the last one where the first chunks are frozen."""
@@ -221,7 +221,7 @@ class Lanes:
             behind, more = self.end[last], self._work(last)
             if until == 2:
                 behind, more = self.reduced[-1], self._all_reductions(max(number, self.count))
-            self._after(behind, self.end[number], _plus(to_come, more), f"ahead/{number}/{place}/{until}")
+            self._after(behind, self.end[number], plus(to_come, more), f"ahead/{number}/{place}/{until}")
 
     def _updates(self) -> None:
         """(15) Updates on the cpu after offloads, (16) on the device after backward; or all after all gradients."""
@@ -254,5 +254,6 @@ def split(terms: Iterable[Term]) -> tuple[list[int], list[float]]:
     return [column for column, _ in pairs], [value for _, value in pairs]
 
 
-def _plus(*amounts: Amount) -> Amount:
+def plus(*amounts: Amount) -> Amount:
+    """All of them together."""
     return [term for terms, _ in amounts for term in terms], sum(constant for _, constant in amounts)

@@ -19,12 +19,12 @@ class Incumbent:
     end_us: int | None = None
     tried: dict[LayoutPlan, int | None] = field(default_factory=dict)
 
-    def offer(self, plan: LayoutPlan) -> int | None:
-        """The decision's end if it is valid; it is kept where none is better."""
+    def offer(self, plan: LayoutPlan, valid: bool = False) -> int | None:
+        """The decision's end if it is valid (or known to be); it is kept where none is better."""
         if plan not in self.tried:
             if len(self.tried) >= _REMEMBERED:
                 self.tried.clear()
-            self.tried[plan] = evaluate(self.given, plan).end_us if fits(self.given, plan) else None
+            self.tried[plan] = evaluate(self.given, plan).end_us if valid or fits(self.given, plan) else None
         end = self.tried[plan]
         if end is not None and (self.end_us is None or end < self.end_us):
             self.plan, self.end_us = plan, end
@@ -47,41 +47,60 @@ def filled(given: Instance, persistent: Sequence[int], policies: Sequence[Policy
     always = sum(problem.chunk_bytes + problem.chunks[chunk].persistent_bytes for chunk in persistent)
     room = problem.device_bytes - problem.fixed_bytes - always - activation_peak(given, policies)
     buffers = min(room // problem.chunk_bytes, len(problem.chunks) - len(persistent))
-    if buffers < 0:
+    if buffers < least_buffers(given, persistent):
         return None
     plan = LayoutPlan(persistent=tuple(persistent), buffers=buffers, policies=tuple(policies))
-    return plan if fits(given, plan) else None
+    return plan if host_bytes(given, plan) <= problem.host_bytes else None
 
 
-def improve(incumbent: Incumbent, seed: int, done: Callable[[int], bool], pool: Sequence[LayoutPlan] = ()) -> None:
+def improve(
+    incumbent: Incumbent,
+    seed: int,
+    done: Callable[[int], bool],
+    pool: Sequence[LayoutPlan] = (),
+    slowly: int = 0,
+) -> None:
     """Improve until `done(rounds)`, by annealing again and again, each time longer, up to a limit.
 
     It begins with the first of `pool`, where given, and goes on from the best decision or one of `pool`, which have to
-    fit.
+    fit. Before all that, one annealing of `slowly` rounds from where nearly everything is taken, if they are enough to
+    cool down.
     """
     if incumbent.plan is None:
         return
     chance = random.Random(seed)
-    here, rounds, length = next(iter(pool), incumbent.plan), 0, _SHORTEST
+    rounds = 0
+    if slowly >= _SLOW:
+        rounds = _anneal(incumbent, incumbent.plan, chance, done, rounds, slowly, _HOT)
+    here, length = next(iter(pool), incumbent.plan), _SHORTEST
     while not done(rounds):
         rounds = _anneal(incumbent, here, chance, done, rounds, length)
         here, length = chance.choice((incumbent.plan, *pool)), min(2 * length, _LONGEST)
 
 
 def _anneal(
-    incumbent: Incumbent, here: LayoutPlan, chance: random.Random, done: Callable[[int], bool], rounds: int, length: int
+    incumbent: Incumbent,
+    here: LayoutPlan,
+    chance: random.Random,
+    done: Callable[[int], bool],
+    rounds: int,
+    length: int,
+    heats: tuple[float, float] = (1e-3, 3e-6),
 ) -> int:
-    """So many rounds: a step that worsens is taken the likelier the less it does, and less and less. Returns rounds."""
-    at = incumbent.offer(here)
+    """So many rounds: a step that worsens is taken the likelier the less it does, and less and less. Returns rounds.
+
+    `heats`: first and last temperature, as shares of the step time; geometric in between.
+    """
+    at, (warmest, coldest) = incumbent.offer(here), heats
     for step in range(length):
         if done(rounds):
             break
         rounds += 1
         plan = _neighbour(incumbent.given, here, chance)
-        end = None if plan is None else incumbent.offer(plan)
+        end = None if plan is None else incumbent.offer(plan, valid=True)
         if plan is None or end is None:
             continue
-        heat = _WARMEST * (_COLDEST / _WARMEST) ** (step / length)
+        heat = warmest * (coldest / warmest) ** (step / length)
         if at is None or end <= at or chance.random() < math.exp((at - end) / (heat * end)):
             here, at = plan, end
     return rounds
@@ -91,8 +110,8 @@ _REMEMBERED = 50_000
 """Decisions remembered with their times (some 50 MB) before all are forgotten."""
 _SHORTEST, _LONGEST = 2_000, 32_000
 """Rounds of the first annealing, and of the longest: each takes twice as many rounds as the one before."""
-_WARMEST, _COLDEST = 1e-3, 3e-6
-"""First and last temperature of the annealing, as shares of the step time; geometric in between."""
+_SLOW, _HOT = 8_000, (5e-3, 1e-5)
+"""The fewest rounds of an annealing that begins hot, and its first and last temperature."""
 
 
 def _neighbour(given: Instance, plan: LayoutPlan, chance: random.Random) -> LayoutPlan | None:

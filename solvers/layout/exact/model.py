@@ -16,6 +16,7 @@ from solvers.engines.model import FloatArray
 from solvers.ir.layout import LayoutPlan, Policy
 from solvers.layout.evaluate import Instance
 from solvers.layout.exact.lanes import Lanes, Term, split
+from solvers.layout.exact.queue import Queued, QueuedLanes
 
 _BITS = 20
 """Bits of the numbers in which memory is stated, in units of a power of two bytes that divides all of them."""
@@ -27,7 +28,8 @@ class Relaxation:
 
     `whole` are the columns that a certificate may split, by key: sums first, which are best to split. `short` stands
     in the rows of memory and buffers, and is 0: memory that a plan had to have beyond what there is. A byte counts
-    `byte` in rows of memory.
+    `byte` in rows of memory. `lanes` (of a model of time) and `queued` (of one with rows (18)-(20)) know the columns of
+    moments.
     """
 
     model: LinearModel
@@ -38,6 +40,8 @@ class Relaxation:
     whole: dict[str, int]
     short: int
     byte: float
+    lanes: Lanes | None = None
+    queued: Queued | None = None
 
     def plan(self, x: FloatArray) -> LayoutPlan:
         """The decision that a solution states; its memory rows are the problem's, so it fits."""
@@ -59,14 +63,19 @@ class Relaxation:
 
 
 def relaxation(
-    given: Instance, known: LayoutPlan | None = None, most_us: float = math.inf, byte: float | None = None
+    given: Instance,
+    known: LayoutPlan | None = None,
+    most_us: float = math.inf,
+    byte: float | None = None,
+    queue_us: int | None = None,
 ) -> Relaxation:
     """The linear model of lane time; its solutions end at `most_us`, the time of a known decision, or sooner.
 
-    A byte counts `byte` in rows of memory, a power of two (None: one that suits the engines).
+    A byte counts `byte` in rows of memory, a power of two (None: one that suits the engines). `queue_us`: with rows
+    (18)-(20), which hold for decisions that end by then.
     """
     unit = 2.0 ** min(0, _BITS - given.problem.device_bytes.bit_length()) if byte is None else byte
-    return _Builder(given, unit).timed(known, most_us)
+    return _Builder(given, unit).timed(known, most_us, queue_us)
 
 
 def memory_model(given: Instance) -> Relaxation:
@@ -96,14 +105,20 @@ class _Builder:
         self.short = self.builder.column(0, 0, integer=True, name="short")
         self.whole: dict[str, int] = {}
 
-    def timed(self, known: LayoutPlan | None, most_us: float) -> Relaxation:
+    def timed(self, known: LayoutPlan | None, most_us: float, queue_us: int | None) -> Relaxation:
         """All rows; minimise the end of everything."""
         self._choices()
         self._fits_host()
         self._sums(known)
         self._fits_device()
-        Lanes(self.given, self.builder, self.persistent, self.buffers, self.again, self.swapped).add(most_us)
-        return self._relaxation()
+        columns = (self.persistent, self.buffers, self.again, self.swapped)
+        if queue_us is None:
+            plain = Lanes(self.given, self.builder, *columns)
+            plain.add(most_us)
+            return self._relaxation(plain)
+        lanes = QueuedLanes(self.given, self.builder, *columns)
+        lanes.add(most_us)
+        return self._relaxation(lanes, lanes.add_queue(queue_us))
 
     def sized(self) -> Relaxation:
         """Memory rows; minimise the device's."""
@@ -122,10 +137,12 @@ class _Builder:
         self.builder.add_offset(sum(chunk.host_bytes for chunk in self.chunks) * self.byte)
         return self._relaxation()
 
-    def _relaxation(self) -> Relaxation:
+    def _relaxation(self, lanes: Lanes | None = None, queued: Queued | None = None) -> Relaxation:
         whole = self.whole | {"buffers": self.buffers}
         for name, columns in (("persistent", self.persistent), ("checkpoint", self.again), ("swap", self.swapped)):
             whole |= {f"{name}/{number}": column for number, column in enumerate(columns)}
+        if queued is not None:
+            whole |= queued.whole()
         return Relaxation(
             self.builder.build(),
             self.persistent,
@@ -135,6 +152,8 @@ class _Builder:
             whole,
             self.short,
             self.byte,
+            lanes,
+            queued,
         )
 
     def _at_least(self, terms: Iterable[Term], least: float, name: str) -> None:

@@ -1,4 +1,7 @@
-"""`exact-layout`: any block any policy, any chunk persistent, any buffers; with a proof of how good (README)."""
+"""`exact-layout`: any block any policy, any chunk persistent, any buffers; with a proof of how good (README).
+
+One file: the phases of a solve share its plans, bounds and clock.
+"""
 
 import math
 import time
@@ -8,7 +11,7 @@ from typing import Any
 
 from solvers.engines import Answer, LinearModel, integral_bound, solve
 from solvers.engines.choice import is_present
-from solvers.engines.model import FloatArray
+from solvers.engines.model import Basis, FloatArray
 from solvers.ir.layout import LayoutPlan, LayoutProblem
 from solvers.ir.solution import INTERRUPTED, Call, Limits, Solution, Status, Told, Watch
 from solvers.layout.answers import FLOOR, LEAST_MEMORY, floor_us, memory_sentence
@@ -31,9 +34,17 @@ EVERY_DECISION = {"form": "every-decision/1"}
 """Certificate of an optimum by counting: whoever reads it counts again."""
 MOST_COUNTED = 20_000
 """The most decisions that are tried one by one: the checker does not try more either."""
-CERTIFYING = 0.4
-"""Share of the time left that the certified tree takes at most."""
-ROUNDS = 2000
+CERTIFYING = 0.6
+"""Share of the time left that the certified trees take at most."""
+SPLITS = 100
+"""Splits of the tree with the queue's rows a unit of `work`."""
+MORE = 0.1
+"""Share of what is open: the queue's rows prove more if they close that, and the other rows are then left alone."""
+SLOWLY = 0.8
+"""Share of the last local search that is one annealing from hot to cold."""
+MOST_SLOW = 200_000
+"""Rounds beyond which one annealing gains no more."""
+ROUNDS = 4000
 """Rounds of local search a unit of `work`."""
 POOL = 3
 """Number of starting decisions from which the search starts again."""
@@ -78,6 +89,7 @@ class _Search:
         self.engines: list[str] = []
         self.notes: list[str] = []
         self.pool: list[LayoutPlan] = []
+        self.rounds_s = 0.0
         self.stopped = False
         self.told: tuple[int | None, int] | None = None
         self.told_s = 0.0
@@ -121,11 +133,11 @@ class _Search:
             return
         self._improve(0.3, IDLE * self.limits.time_s)
         if not self._done() and self._has_relaxation():
-            self._certify()
-            if not self._done():
+            queue_says_more = self._certify()
+            if not self._done() and not (queue_says_more and self.limits.work is None):
                 self._relax()
         if not self._done() and self.engine_bound != self.best.end_us:
-            self._improve(1.0)
+            self._improve(1.0, slowly=SLOWLY)
 
     def _begin(self) -> None:
         """The best of the paper's search, and simple decisions."""
@@ -177,23 +189,42 @@ class _Search:
     def _is_small(self) -> bool:
         return len(self.problem.blocks) + len(self.problem.chunks) <= self.options.most_blocks
 
-    def _certify(self) -> None:
-        """A small tree over the relaxation: the bound that its leaves prove."""
+    def _certify(self) -> bool:
+        """Trees over the relaxation: the bound that their leaves prove. Whether the queue's rows prove much more.
+
+        Where they do, the engine's tree over the other rows alone would not come as far, and the time is better spent.
+        """
         assert self.best.end_us is not None
         end = self.best.end_us
-        until = time.perf_counter() + CERTIFYING * self._left() if self.limits.work is None else math.inf
+        began = time.perf_counter()
+        until = began + CERTIFYING * self._left() if self.limits.work is None else math.inf
         tree = BoundTree(self.given, end)
+        ready = until - 2 * (time.perf_counter() - began)
+        self._grow(tree, until)
+        if not self._done() and time.perf_counter() < ready and any(b.choice for b in self.problem.blocks):
+            before = self.bound
+            self._grow(BoundTree(self.given, end, queue=True), until)
+            return self.bound - before > MORE * (end - before)
+        return False
 
-        def ask(model: LinearModel) -> Answer:
-            return self._ask(model, self._linear(), CERTIFYING)
+    def _grow(self, tree: BoundTree, until: float) -> None:
+        """Let a tree grow until then; what it proves is the bound where that is more than what is known."""
+        before, splits, work = self.bound, [0], self.limits.work
+        most = math.inf if work is None or not tree.queue else SPLITS * work
+
+        def ask(model: LinearModel, basis: Basis | None) -> Answer:
+            return self._ask(model, self._linear(), CERTIFYING, basis=basis)
 
         def done() -> bool:
-            self.bound = max(self.bound, min(tree.bound_us, end))
-            return self._done() or time.perf_counter() >= until
+            splits[0] += 1
+            self.bound = max(self.bound, min(tree.bound_us, tree.most_us))
+            return self._done() or time.perf_counter() >= until or splits[0] > most
 
-        tree.run(ask, done)
-        if min(tree.bound_us, end) > self.base:
-            self.bound, self.certificate = min(tree.bound_us, end), tree.certificate()
+        try:
+            tree.run(ask, done)
+        finally:  # also of a tree that Ctrl-C ends
+            if min(tree.bound_us, tree.most_us) > before:
+                self.bound, self.certificate = min(tree.bound_us, tree.most_us), tree.certificate()
 
     def _relax(self) -> None:
         """The relaxation in integers, from the best decision: another one to begin from, and what the engine proves."""
@@ -208,10 +239,11 @@ class _Search:
     def _linear(self) -> str:
         return {"auto": "highs"}.get(self.options.engine, self.options.engine)
 
-    def _improve(self, share: float, idle_s: float = math.inf) -> None:
+    def _improve(self, share: float, idle_s: float = math.inf, slowly: float = 0.0) -> None:
         """Local search for a share of the time that is left, or as many rounds as `work` buys.
 
-        It ends sooner where it found nothing better for `idle_s`; the relaxation then needs the time more.
+        It ends sooner where it found nothing better for `idle_s`; the relaxation then needs the time more. `slowly`:
+        the share of its rounds, as many as before in that time, that are one annealing.
         """
         began = time.perf_counter()
         end_s, work = began + self.call.share_s(share), self.limits.work
@@ -223,18 +255,27 @@ class _Search:
             if self.best.end_us != news[0][0]:
                 news[0] = self.best.end_us, now
             idle = work is None and now - news[0][1] >= idle_s
+            self.rounds_s = (rounds + 1) / max(1e-3, now - began)
             return rounds >= most or now >= end_s or idle or self._done()
 
-        improve(self.best, self.limits.seed, done, self.pool)
+        rounds = min(MOST_SLOW, most if work is not None else self.rounds_s * (end_s - began))
+        improve(self.best, self.limits.seed, done, self.pool, int(slowly * rounds) if slowly else 0)
 
-    def _ask(self, model: LinearModel, engine: str, share: float, start: FloatArray | None = None) -> Answer:
+    def _ask(
+        self,
+        model: LinearModel,
+        engine: str,
+        share: float,
+        start: FloatArray | None = None,
+        basis: Basis | None = None,
+    ) -> Answer:
         limits = Limits(
             time_s=max(0.01, self.call.share_s(share)),
             work=self.limits.work,
             threads=self.limits.threads,
             seed=self.limits.seed,
         )
-        answer = solve(model, limits, engine, self._watch_engine, start)
+        answer = solve(model, limits, engine, self._watch_engine, start, basis)
         self.engines.append(answer.engine)
         self.notes += [answer.fallback] if answer.fallback else []
         if answer.interrupted:

@@ -17,7 +17,8 @@ from experiments.recompute.models import MODELS, SMALL_NETWORKS, Size, Trainee
 from runtime.device import limited_memory, use_sim
 from runtime.device.native import core
 from runtime.recompute import RecomputeReport, RecomputeSession, plan
-from runtime.recompute.joint import JointStep
+from runtime.recompute.layer import Layer
+from runtime.recompute.together import require_simulated
 from solvers.ir.errors import InfeasibleBudget, InvalidInput
 from solvers.ir.joint import JointPlan, JointProblem
 from solvers.ir.solution import Limits, Solution, Status
@@ -203,12 +204,12 @@ def test_too_small_a_budget_is_refused_with_the_least_one(device: torch.device, 
     require_kept(kept, plain("gpt"), least)
 
 
-def test_blocks_that_communicate_are_refused(device: torch.device) -> None:
-    session = trained(device, "gpt", budget=budget_of(plain("gpt")), solver="greedy-joint").session
-    assert session is not None and isinstance(session.whole, JointStep) and session.whole.step is not None
-    layers = [replace(layer, forward_waits_us=(5.0,)) for layer in session.layers]
-    with pytest.raises(InvalidInput, match="one device only: choose a solver"):
-        session.whole.decide(session.whole.step, layers, 1 << 30)
+def test_blocks_that_communicate_on_a_real_device_are_refused() -> None:
+    layer = Layer(units=(), forward_waits_us=(5.0,), backward_waits_us=(), input_bytes=0, names=())
+    require_simulated(torch.device("cuda"), [replace(layer, forward_waits_us=())])
+    require_simulated(torch.device("sim"), [layer])
+    with pytest.raises(InvalidInput, match=r"wait for collectives on cuda, .* simulated ranks only: choose a solver"):
+        require_simulated(torch.device("cuda"), [layer])
 
 
 def planned(device: torch.device) -> tuple[Trainee, RecomputeSession]:

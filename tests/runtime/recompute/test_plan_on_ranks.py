@@ -16,6 +16,7 @@ from runtime.device import memory_stats
 from runtime.ranks import run_ranks
 from runtime.ranks.report import COMMUNICATION
 from runtime.recompute import plan
+from solvers.ir.errors import InvalidInput
 from tests.accelerators import prepare_sim
 
 HARDWARE = "conf/hardware/sim-cluster.json"
@@ -52,6 +53,9 @@ def program(
     model = wrapped(kind, Gpt(SHAPE).to(device), rank)
     torch.manual_seed(1 + rank)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, foreach=False)
+    for whole in ("opt", "joint") if kind == "fsdp2" else ():
+        with pytest.raises(InvalidInput, match="FSDP shards block 0, and gives its parameters back between the passes"):
+            plan(model, budget=1 << 30, solver=whole)
     session = None if share is None else plan(model, budget=int(share * peak), solver=solver)
     left, peaks = [], []
 

@@ -259,7 +259,8 @@ def _two_ranks(rank: int, share: float | None, peak: int) -> tuple[list[Tensor],
     counts: tuple[int, ...] = ()
     if session is not None:
         report, works = session.report(), [policy.work for policy in session._policies()]
-        in_waits = sum(len(deed.nodes) for work in works if work for deeds in work.in_waits.values() for deed in deeds)
+        deeds = [deed for work in works if work for deeds in work.in_waits.values() for deed in deeds]
+        in_waits = sum(len(deed.nodes) for deed in deeds if isinstance(deed, Deed))
         counts = (report.ahead, report.on_demand, report.left_out, in_waits, planned_nodes(session))
     dist.barrier()
     return left, peaks, counts
@@ -327,8 +328,11 @@ def test_what_is_told_to_go_goes_and_comes_back(device: torch.device) -> None:
         chain = tuple(range(gelu + 1))
         work = Work((Deed("replay", 0, chain), Deed("drop", 0, (gelu,)), Deed("replay", 0, (gelu, 99))))
         call = walk.calls[0]
-        assert carry_out(work, {0: call}) == [] and work.replays == len(chain) + 2
-        assert carry_out(Work((Deed("replay", 1, (0,)),), {1: (Deed("replay", 1, (0,)),)}), {0: call}) == [[], []]
+        assert carry_out(work, {0: call}) is None and work.replays == len(chain) + 2
+        in_wait = carry_out(Work((Deed("replay", 1, (0,)),), {1: (Deed("replay", 1, (0,)),)}), {0: call})
+        assert in_wait is not None
+        in_wait(0)
+        in_wait(1)
         assert tape.replayed_ahead == len(chain) + 1
         found = torch.autograd.grad(loss, [images, *block.parameters()])
     assert all(torch.equal(a, b) for a, b in zip(found, plainly, strict=True))

@@ -97,6 +97,29 @@ def test_a_wait_for_a_collective_is_one_window(program: Callable[[Tensor], objec
         assert (first_us > 0) is (windows > 0)
 
 
+def test_each_wait_is_told_whom_a_plan_names_by_its_number_from_there_on() -> None:
+    """What is wrong there is nobody's in the program, which goes on."""
+
+    def on_rank(rank: int, device: torch.device) -> tuple[list[int], float]:
+        given, told = torch.ones(8, device=device), list[int]()
+
+        def in_wait(number: int) -> None:
+            told.append(number)
+            if number == 1:
+                raise RuntimeError("out of memory, say")
+
+        with watched(device) as windows:
+            dist.all_reduce(given)
+            windows.plan([], in_wait)
+            for _ in range(3):
+                dist.all_reduce(given)
+            windows.plan([])
+            dist.all_reduce(given)
+        return told, given[0].item()
+
+    assert run(on_rank, 2, races="raise").values == [([0, 1, 2], 32.0)] * 2
+
+
 def test_nobody_is_told_where_nothing_watches() -> None:
     def on_rank(rank: int, device: torch.device) -> tuple[bool, float]:
         given = torch.ones(8, device=device)
@@ -138,6 +161,23 @@ def region(device: torch.device, policy: StorePolicy | None, said: bool) -> tupl
     backward(result.sum())
     assert weight.grad is not None
     return held, weight.grad[:5].cpu().tolist(), [] if tape is None else [node.name for node in tape.nodes]
+
+
+def test_pauses_come_before_operators_and_before_synchronous_all_reduces() -> None:
+    """Of these no operator tells."""
+
+    def on_rank(rank: int, device: torch.device) -> tuple[list[tuple[int, int]], list[str]]:
+        told = list[tuple[int, int]]()
+        with record(device, StorePolicy()) as tape:
+            tape.pause_before([1, 2, 3], lambda node: told.append((node, len(tape))))
+            total = torch.ones(8, device=device) * 2
+            dist.all_reduce(total)
+            more = total.sin()
+            dist.all_reduce(more)
+        return told, tape.groups
+
+    for told, groups in run(on_rank, 2, races="raise").values:
+        assert told == [(1, 1), (2, 2), (3, 3)] and len(groups) == 1
 
 
 @pytest.mark.parametrize("said", [True, False])

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from solvers.engines import ModelBuilder, process, solve
+from solvers.engines import LinearModel, ModelBuilder, process, solve
 from solvers.engines.process import POOL, HighsPool, HighsProcess
 from solvers.ir.errors import BayplanError, EngineMissing
 from solvers.ir.solution import Limits, Status
@@ -199,3 +199,31 @@ def test_a_solver_is_let_go_with_its_model() -> None:
         held.append(int(Path(f"/proc/{child.pid}/statm").read_text().split()[1]))
         POOL.give_back(child)
     assert held[1] - held[0] < 5 * 2**20 // os.sysconf("SC_PAGE_SIZE")
+
+
+def flow(upper: float = 9.0, rows: int = 30) -> LinearModel:
+    """A linear program whose optimum rises as its first column may be less."""
+    random = np.random.default_rng(4)
+    builder = ModelBuilder("flow")
+    columns = builder.columns(rows, 0, np.where(np.arange(rows) == 0, upper, 40.0), cost=random.integers(1, 9, rows))
+    for row in range(rows):
+        near = [columns[row], columns[row - 1], columns[0]]
+        builder.row(near, random.integers(1, 5, 3), lower=float(random.integers(5, 60)))
+    return builder.build()
+
+
+def test_a_basis_of_other_limits_changes_the_way_not_the_optimum() -> None:
+    first = solve(flow(), engine="highs")
+    assert first.basis is not None and [len(part) for part in first.basis] == [30, 30]
+    for upper in (9.0, 3.0, 0.0):
+        plain, again = solve(flow(upper), engine="highs"), solve(flow(upper), engine="highs", basis=first.basis)
+        assert again.status is plain.status is Status.OPTIMAL
+        assert again.objective == pytest.approx(plain.objective) and again.row_duals is not None
+    assert plain.objective is not None and first.objective is not None and plain.objective > first.objective + 1
+
+
+def test_a_basis_of_another_model_is_refused() -> None:
+    basis = solve(flow(), engine="highs").basis
+    with pytest.raises(BayplanError, match="other rows or columns"):
+        solve(flow(rows=20), engine="highs", basis=basis)
+    assert solve(knapsack(), engine="highs", basis=basis).objective == -355  # whole columns: no basis is looked at

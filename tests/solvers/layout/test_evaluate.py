@@ -2,6 +2,7 @@
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from solvers.check.layout.buffers import bound_to_buffers, passes_of
 from solvers.check.layout.floor import base_us
@@ -31,3 +32,17 @@ def test_times_memory_and_buffers_are_the_judges(data: st.DataObject) -> None:
         assert step.backward_us == ends["backward", 0]
     fits = ours.device_bytes(given, plan) <= problem.device_bytes and ours.host_bytes(given, plan) <= problem.host_bytes
     assert judge_layout(problem, plan).clean == (plan.buffers >= least and fits)
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_what_is_remembered_of_other_plans_changes_nothing(data: st.DataObject) -> None:
+    """One instance for plans that share persistent chunks, buffers or policies, and a fresh one for each."""
+    problem = data.draw(layout_problems(max_blocks=5, max_chunks=5))
+    one, other = data.draw(layout_plans(problem)), data.draw(layout_plans(problem))
+    mixed = [replace(one, policies=other.policies), replace(one, buffers=other.buffers), replace(other, persistent=())]
+    given = ours.instance(problem)
+    for plan in [one, other, *mixed, one]:
+        if plan.buffers >= ours.least_buffers(given, plan.persistent):
+            assert ours.evaluate(given, plan) == ours.evaluate(ours.instance(problem), plan)
+            assert ours.moves(given, plan) == ours.moves(ours.instance(problem), plan)

@@ -1,7 +1,7 @@
 """A decision's own run as values of the relaxation's columns, and all keys of its rows: read off the judge's lanes."""
 
 from collections.abc import Iterator
-from itertools import accumulate, product
+from itertools import accumulate, combinations, combinations_with_replacement, product
 
 from solvers.check.layout.buffers import misses_of, passes_of
 from solvers.check.layout.lanes import task_ends
@@ -13,7 +13,8 @@ Ends = dict[tuple[str, int], int]
 def values_of_run(problem: LayoutProblem, plan: LayoutPlan) -> dict[str, int]:
     """Each moment is the latest end of its tasks so far, or the end of the pass that its rows name, if later."""
     ends = task_ends(problem, plan)
-    return _decision(problem, plan) | _memory(problem, plan) | _moments(problem, plan, ends)
+    values = _decision(problem, plan) | _memory(problem, plan) | _moments(problem, plan, ends)
+    return values | _windows(problem, plan) | _done(problem, plan, values)
 
 
 def _decision(problem: LayoutProblem, plan: LayoutPlan) -> dict[str, int]:
@@ -91,6 +92,43 @@ def _queued(problem: LayoutProblem, plan: LayoutPlan, end: list[int]) -> list[in
     return queued
 
 
+def _windows(problem: LayoutProblem, plan: LayoutPlan) -> dict[str, int]:
+    """Of each window of blocks, whether any is swapped."""
+    pairs = combinations(range(len(problem.blocks)), 2)
+    return {f"some/{a}/{b}": int("swap" in plan.policies[a : b + 1]) for a, b in pairs}
+
+
+def _done(problem: LayoutProblem, plan: LayoutPlan, values: dict[str, int]) -> dict[str, int]:
+    """How far back found chunks reach; and what swapped blocks and the network's own work say that is done.
+
+    The least that its rows allow: that no reduction ends before it is what they claim.
+    """
+    count, chunks, g = len(problem.blocks), range(len(problem.chunks)), problem.interval
+    uses = [[k for k, block in enumerate(problem.blocks) if c in block.chunks] for c in chunks]
+    gathers, reductions = [0] * (2 * count), [0] * (2 * count)
+    for c in chunks:
+        own = problem.chunks[c]
+        if c not in plan.persistent:
+            gathers[uses[c][0]] += own.gather_us
+            gathers[2 * count - 1 - uses[c][-1]] += 0 if values[f"found/{c}"] else own.gather_us
+        if own.trainable:
+            reductions[2 * count - 1 - uses[c][0]] += own.allreduce_us if c in plan.persistent else own.reduce_us
+    starts = [0] * (2 * count)
+    for a, b in combinations_with_replacement(range(count), 2):
+        if "swap" in plan.policies[a : b + 1]:
+            room = max(count - 1, 2 * count - 2 - b - g)
+            ahead = sum(gathers[room + 1 : 2 * count - a])
+            starts[room] = max(starts[room], values[f"end/{room}"] + reductions[room] - ahead)
+    first = problem.blocks[0].chunks[:1]
+    load = sum(problem.chunks[c].load_us for c in first if c not in plan.persistent)
+    done: list[int] = []
+    for e in range(2 * count):
+        done.append(max(starts[e], (done[-1] if e else load) + gathers[e] + reductions[e]))
+    found = {(uses[c][-1], -c) for c in chunks if values[f"found/{c}"]}
+    reach = {f"reach/{c}": int(any(one <= (uses[c][-1], -c) for one in found)) for c in chunks}
+    return reach | {f"done/{e}": moment for e, moment in enumerate(done)}
+
+
 def _gradients(problem: LayoutProblem, ends: Ends, end: list[int], out: int) -> dict[str, list[int]]:
     """Reductions in their order: by the last of the blocks backward that use a chunk, then by chunk."""
     uses = [[k for k, block in enumerate(problem.blocks) if c in block.chunks] for c in range(len(problem.chunks))]
@@ -115,6 +153,10 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         ("peak", "compute", "out", "queued", "back", "reduce", "offload", "cpu", "device"), ("passes", "few")
     ),
     "relay": ("passes", "passes"),
+    **dict.fromkeys(("done", "cleared"), ("passes",)),
+    **dict.fromkeys(("waited", "blocked"), ("passes", "passes")),
+    "reach": ("passes", "few"),
+    "some": ("passes", "passes", "few"),
     "ahead": ("passes", "few", "few"),
 }
 """Each family of rows, and how many numbers follow."""

@@ -20,6 +20,7 @@ from solvers.check.layout.bound import (
 from solvers.check.layout.floor import base_us
 from solvers.check.layout.least import least_device_bytes
 from solvers.engines import Answer, LinearModel, solve
+from solvers.engines.model import Basis
 from solvers.ir import LayoutProblem, Limits
 from solvers.layout.evaluate import instance
 from solvers.layout.exact.bound import BoundTree
@@ -28,14 +29,14 @@ from tests.solvers.layout.brute_force import optimum, random_problem
 Certificate = dict[str, Any]
 
 
-def ask(model: LinearModel) -> Answer:
+def ask(model: LinearModel, basis: Basis | None) -> Answer:
     """A linear program's optimum."""
-    return solve(model, Limits(time_s=20), "highs")
+    return solve(model, Limits(time_s=20), "highs", basis=basis)
 
 
-def certified(problem: LayoutProblem, most_us: int) -> tuple[Certificate, int]:
+def certified(problem: LayoutProblem, most_us: int, queue: bool = False) -> tuple[Certificate, int]:
     """A tree's certificate as it is read from a file, and the bound that its solver claims."""
-    tree = BoundTree(instance(problem), most_us)
+    tree = BoundTree(instance(problem), most_us, queue)
     tree.run(ask, lambda: False)
     certificate: Certificate = json.loads(json.dumps(tree.certificate()))
     return certificate, tree.bound_us
@@ -43,13 +44,13 @@ def certified(problem: LayoutProblem, most_us: int) -> tuple[Certificate, int]:
 
 @pytest.fixture(scope="module")
 def proofs() -> list[tuple[LayoutProblem, int, Certificate]]:
-    """Tiny problems, their optima by counting, and certificates for all that ends by 10 µs more."""
+    """Tiny problems, their optima by counting, and certificates of both trees for all that ends by 10 µs more."""
     found = []
     for seed in range(500, 540):
         problem = random_problem(seed)
         best = optimum(problem)
         if best is not None:
-            certificate, bound_us = certified(problem, best + 10)
+            certificate, bound_us = certified(problem, best + 10, queue=bool(seed % 2))
             assert add_up_tree(problem, certificate) == ([], bound_us), seed
             found.append((problem, best, certificate))
     assert len(found) > 25
@@ -72,7 +73,7 @@ def test_a_certificate_for_less_than_the_optimum_proves_one_more(
     """Where nothing ends by the optimum − 3, at most the optimum − 2 is proved."""
     met = 0
     for problem, best, _ in proofs[:15]:
-        certificate, _ = certified(problem, best - 3)
+        certificate, _ = certified(problem, best - 3, queue=True)
         _, proved = add_up_tree(problem, certificate)
         assert proved <= best - 2
         met += proved == best - 2

@@ -1,5 +1,7 @@
 """Local search: what it keeps is valid and measured exactly, and it finds the optimum of tiny problems."""
 
+from typing import Any
+
 import msgspec
 import pytest
 from hypothesis import given, settings
@@ -8,6 +10,7 @@ from hypothesis import strategies as st
 from solvers.check.layout.judge import judge_layout
 from solvers.ir import LayoutPlan, LayoutProblem, Limits, Status
 from solvers.layout.evaluate import instance
+from solvers.layout.exact import local
 from solvers.layout.exact.local import Incumbent, filled, fits, improve, starts
 from solvers.layout.exact.small import fitting, try_all
 from solvers.layout.exact.solver import ExactLayout
@@ -109,3 +112,21 @@ def test_what_counts_is_how_many_decisions_fit() -> None:
         if counted == 5:
             break
     assert counted == 5
+
+
+def test_one_slow_annealing_comes_first_where_it_has_the_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It begins hot and has the rounds that it is given; with fewer than it needs to cool down it is left out."""
+    best, told, anneal = Incumbent(instance(random_problem(3))), [], local._anneal
+
+    def listened(*arguments: Any) -> int:
+        told.append(arguments[5:])
+        return anneal(*arguments)
+
+    monkeypatch.setattr(local, "_anneal", listened)
+    monkeypatch.setattr(local, "_SLOW", 400)
+    for plan in starts(best.given):
+        best.offer(plan)
+    for slowly in (400, 399):
+        improve(best, 1, lambda rounds: rounds >= 500, slowly=slowly)
+    assert told == [(400, local._HOT), (local._SHORTEST,), (local._SHORTEST,)]
+    assert best.end_us == optimum(best.given.problem)

@@ -31,6 +31,11 @@ void bring_in_if_out(c10::StorageImpl& storage, const at::RecordFunction& frame)
 
 }  // namespace
 
+void bring_in_if_out(c10::StorageImpl& storage) {
+  if (Store::entry_of(storage) == nullptr) return;
+  guarded(Follower::active(storage.device()), [&] { bring_in(storage); });
+}
+
 std::atomic<bool> look_always{false};
 
 bool touches_data(const OperatorInfo& info) {

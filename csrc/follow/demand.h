@@ -22,6 +22,8 @@ inline bool anything_out() {
 // Counted operators touch data. Of the others only those that resize or re-point a storage do, and `record_stream`.
 bool touches_data(const OperatorInfo& info);
 
+// One storage that is about to be touched.
+void bring_in_if_out(c10::StorageImpl& storage);
 // Looks through the frame's arguments, on whichever device; whoever follows that keeps what goes wrong.
 void bring_in_arguments(const at::RecordFunction& frame);
 // The same for those of the frame that was pinned last which lie on the pins' device: no second look through all.

@@ -33,8 +33,6 @@ struct Recording {
 
 // What was saved in an operator that has ended is told which value it is, if any; not where the tape is gone.
 void now_known(Recording& own, bool tape_is_there);
-// The tape tells who asked to be told of operators that have ended; what is done then is not recorded.
-void pause(Recording& own);
 
 // The calling thread's. An address that needs no making is found in fewer steps than an object that does.
 extern __thread Recording* known_recording;
@@ -44,8 +42,7 @@ inline Recording& recording() { return known_recording != nullptr ? *known_recor
 // The operator begins: the tape's next node, to which `add_arguments` gives what it is called with.
 template <typename AddArguments>
 void begin_operator(Recording& own, const Recipe& recipe, const AddArguments& add_arguments) {
-  if (own.tape->pauses()) pause(own);  // behind a group's own collective, whose end nobody tells
-  own.in_operator = true;              // also for what beginning a node calls
+  own.in_operator = true;  // also for what beginning a node calls
   own.it_writes = recipe.may_write;
   try {
     own.tape->open_node(recipe);
@@ -67,7 +64,6 @@ void end_operator(Recording& own, uint64_t number, const AddResults& add_results
     own.tape->end_node();
   }
   if (!own.unknown.empty()) now_known(own, still_there);
-  if (still_there && own.tape->pauses()) pause(own);
 }
 
 // With arguments, or results, in a list.

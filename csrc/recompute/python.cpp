@@ -322,12 +322,7 @@ void bind_tape(py::module_& module) {
           },
           py::arg("nodes"))
       .def("drop", &Tape::drop, py::arg("nodes"))
-      .def("pause_after", &Tape::pause_after, py::arg("nodes"), py::arg("then"))
-      .def("pause",
-           [](Tape& tape) {
-             const NotRecording quiet;
-             tape.pause();
-           })
+      .def("pause_before", &Tape::pause_before, py::arg("nodes"), py::arg("then"))
       .def("held", &held_of, py::arg("node"))
       .def("__len__", [](const Tape& tape) { return tape.nodes().size(); });
   py::class_<WeakBytes>(module, "WeakBytes")
@@ -341,6 +336,11 @@ void bind_tape(py::module_& module) {
       [](const at::Tensor& tensor, const std::string& name, const std::string& group) {
         Tape* tape = recording_tape();
         if (tape == nullptr) return;
+        if (!name.empty() && !inside_node() &&
+            tape->pauses()) {  // a group's own collective, of which no operator tells
+          const NotRecording quiet;
+          tape->pause();
+        }
         tape->begin_write(tensor, inside_node() ? "" : name);
         tape->add_group(group);
       },

@@ -24,7 +24,11 @@ void now_known(Recording& own, bool tape_is_there) {
   own.unknown.clear();
 }
 
-void pause(Recording& own) {
+void pause_before(const at::RecordFunction& frame) {
+  const Recording& own = recording();
+  if (!own.listens() || !own.tape->pauses()) return;
+  const Recipe* recipe = find_recipe(frame);
+  if (recipe == nullptr || is_transparent(*recipe, frame.inputs(), own.tape->device())) return;
   const NotRecording quiet;
   own.tape->pause();
 }

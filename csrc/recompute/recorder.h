@@ -1,6 +1,8 @@
 // Which tape the calling thread records on.
 #pragma once
 
+#include <ATen/record_function.h>
+
 #include <memory>
 
 #include "recompute/tape.h"
@@ -23,6 +25,9 @@ void pack(Packed& packed, const at::Tensor& tensor);
 
 // The calling thread's tape; null where none records.
 Tape* recording_tape();
+// An operator of the calling thread begins, and nobody has looked yet for what of its arguments is out: if it will be a
+// node of the tape, the tape pauses; what is done then is not recorded.
+void pause_before(const at::RecordFunction& frame);
 // Whether the thread is in an operator that its tape will have as one node.
 bool inside_node();
 

@@ -3,6 +3,7 @@
 
 #include <chrono>
 
+#include "follow/demand.h"
 #include "profiler/storages.h"
 #include "recompute/tape.h"
 
@@ -58,6 +59,7 @@ void Tape::open_node(const Recipe& recipe) {
 }
 
 void Tape::begin_node() {
+  paused_ = false;
   Node& node = nodes_.open();
   const Recipe& recipe = *node.recipe;
   if (recipe.may_write) refuse_what_it_writes(node);
@@ -128,6 +130,7 @@ at::Tensor Tape::add_tensor(Node& node, size_t place, int32_t element, const at:
   argument.element = element;
   argument.written = node.recipe->writes.has(place);
   const c10::Storage* storage = plain_storage_on(device_, tensor);
+  if (paused_ && storage != nullptr) swap::bring_in_if_out(*storage->unsafeGetStorageImpl());
   argument.value = find(storage);
   if (argument.value != kNone && nodes_[values_[argument.value].node].recipe->allocates &&
       !node.recipe->overwrites.has(place)) {

@@ -97,16 +97,17 @@ void Tape::end() {
   note(Happened::kEnd, kNone);
 }
 
-void Tape::pause_after(std::vector<NodeIndex> nodes, std::function<void(NodeIndex)> then) {
+void Tape::pause_before(std::vector<NodeIndex> nodes, std::function<void(NodeIndex)> then) {
   std::sort(nodes.begin(), nodes.end(), std::greater<>());
   pauses_ = std::move(nodes);
   in_pause_ = std::move(then);
 }
 
 void Tape::pause() {
-  while (!pauses_.empty() && static_cast<size_t>(pauses_.back()) < nodes_.size()) {
+  while (!pauses_.empty() && static_cast<size_t>(pauses_.back()) <= nodes_.size()) {
     const NodeIndex index = pauses_.back();
     pauses_.pop_back();
+    paused_ = true;
     in_pause_(index);
   }
 }

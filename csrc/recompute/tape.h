@@ -129,9 +129,11 @@ class Tape : public std::enable_shared_from_this<Tape> {
   void add_group(const std::string& name);  // in which the region communicates, which no operator says; "" is none
   const std::vector<std::string>& groups() const { return groups_; }
 
-  // Once each of these nodes has ended, in ascending order, `then` is told its index, as long as the region lasts.
-  void pause_after(std::vector<NodeIndex> nodes, std::function<void(NodeIndex)> then);
-  // Told by the recorder when an operator has ended, and what autograd saved of it is known, and when one begins.
+  // Before each of these nodes begins, in ascending order, `then` is told its index, as long as the region lasts. The
+  // program has let go of the temporaries of the node before it by then. What the node reads and `then` sent away comes
+  // back.
+  void pause_before(std::vector<NodeIndex> nodes, std::function<void(NodeIndex)> then);
+  // Told when a node's operator is about to begin.
   void pause();
   bool pauses() const { return !pauses_.empty(); }
 
@@ -241,6 +243,7 @@ class Tape : public std::enable_shared_from_this<Tape> {
   std::vector<std::string> groups_;
   std::vector<NodeIndex> pauses_;  // the next one last
   std::function<void(NodeIndex)> in_pause_;
+  bool paused_ = false;  // right before the open node
   std::shared_ptr<MemoryLog> log_;
   int32_t log_number_ = MemoryLog::kNobody;
 };

@@ -61,6 +61,7 @@ std::shared_ptr<Windows> told_of(const at::RecordFunction& frame) {
 }
 
 std::unique_ptr<at::ObserverContext> on_begin_of_window(const at::RecordFunction& frame) {
+  pause_before(frame);
   auto open = std::make_unique<OpenWindow>();
   open->told = told_of(frame);
   if (open->told != nullptr) open->told->begin_operator(frame);
@@ -175,7 +176,9 @@ void Windows::begin_operator(const at::RecordFunction& frame) {
   }
   if (!pausing_.load(std::memory_order_relaxed)) return;
   const pybind11::gil_scoped_acquire held;
-  if (pausing_ && --before_pause_ < 0) end_pause();
+  if (!pausing_ || --before_pause_ >= 0) return;
+  end_pause();
+  swap::bring_in_arguments(frame);  // the guard may have looked already
 }
 
 void Windows::end_operator() {

@@ -94,6 +94,7 @@ HostBlock HostPool::cut(HostArena& arena, size_t bytes, c10::Stream writer) {
 }
 
 HostBlock HostPool::take(HostBlock block, size_t bytes) {
+  lets_go_ = false;
   stats_.used_bytes += bytes;
   stats_.peak_used_bytes = std::max(stats_.peak_used_bytes, stats_.used_bytes);
   return block;
@@ -149,6 +150,7 @@ HostArena* HostPool::add_arena(size_t bytes, const HostRegistrar& registrar) {
 
 void HostPool::reserve(size_t bytes, c10::DeviceType type) {
   reserved_bytes_ = std::max<uint64_t>(reserved_bytes_, bytes);
+  if (bytes > 0) lets_go_ = false;
   if (bytes == 0 || !exact(type) || has_room(bytes)) return;
   for (auto arena = oldest_idle_arena(); arena != arenas_.end(); arena = oldest_idle_arena()) drop(arena);
   grow_by(bytes, type);
@@ -273,6 +275,7 @@ void HostPool::make_room(size_t bytes) {
 // Sizes that are not asked for any more (sequences change their length) must not stay for ever: what has been idle for
 // longest goes, if its copy is done; where far too much lies idle, the host waits for it.
 void HostPool::shed() {
+  if (lets_go_) return trim();
   const uint64_t ready = 2 * ready_block_bytes_ + ready_bytes_;
   const uint64_t usual = std::max({stats_.peak_used_bytes, reserved_bytes_, ready});
   while (stats_.held_bytes > 2 * usual) {
@@ -295,6 +298,7 @@ void HostPool::shed() {
 }
 
 void HostPool::trim() {
+  lets_go_ = true;
   while (drop_idle()) {
   }
   if (!is_ready()) put_off_.store(true);  // who may not wait still counts on it

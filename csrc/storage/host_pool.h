@@ -84,7 +84,8 @@ class HostPool {
   // Whether devices of that type use arenas: then tensors take their bytes, else the next power of two.
   bool exact(c10::DeviceType type) const { return arenas_on_ && registrar_of(type) != nullptr; }
 
-  // Frees everything idle, waiting for the copies that use it.
+  // Frees everything idle, waiting for the copies that use it; what is in use now follows when it comes back, unless
+  // somebody has asked for memory by then.
   void trim();
 
   const HostStats& stats() const { return stats_; }
@@ -122,6 +123,7 @@ class HostPool {
   size_t ready_block_bytes_ = 0;
   size_t ready_bytes_ = 0;
   bool shed_later_ = false;
+  bool lets_go_ = false;  // nobody has asked for memory since `trim`
   std::atomic<bool> put_off_{false};
   std::set<c10::DeviceType> asked_torch_;
   HostStats stats_;

@@ -1,8 +1,8 @@
 """Plans of kind `joint`: per storage keep, swap or recompute, decided from the measured step and carried out.
 
 As in `whole.py` the schedule of the plan says what is done. In the forward pass storages leave, are released and return
-behind operators; in the backward pass before each block's. A *moment* is one of these places. Where the graph knows
-less than the tape (who reads a storage last, operators that stand for no op) a move waits for the tape's moment.
+between operators, right before the next one begins; in the backward pass before each block's. A *moment* is one of
+these places.
 """
 
 from collections.abc import Collection, Sequence
@@ -14,9 +14,10 @@ from runtime.device.native import core
 from runtime.loop.nesting import active
 from runtime.profile.machine import by_direction, hardware_of
 from runtime.recompute.graph import OTHER, Step
-from runtime.recompute.joint_problem import done_with, given_to, joint_problem
+from runtime.recompute.joint_problem import joint_problem
 from runtime.recompute.layer import BlockPolicy, Layer
 from runtime.recompute.moves import Does, Move
+from runtime.recompute.places import behind_units, done_with, given_to
 from runtime.recompute.together import Together, require_simulated, together_with
 from runtime.recompute.whole import begin_of, stored_by, units_deed
 from runtime.recompute.work import Deed, Work
@@ -30,8 +31,12 @@ from solvers.planner import AnySolver, Checked, solve
 from solvers.timeline.simulate import simulate
 
 Moment = tuple[int, int, int]
-"""(0, block, node): behind the node of a forward pass, -1 before the first; (0, blocks, 0): where the program has done
-with what blocks made; (1, −block, 0): before a backward pass; (1, −block, 1 + n): in its n-th wait for a collective."""
+"""(0, block, node): before the node of a forward pass begins, −1 before the block's call, and one more than the last
+behind it; (0, blocks, 0): where the program has done with what blocks made; (1, −block, 0): before a backward pass;
+(1, −block, 1 + n): in its n-th wait for a collective.
+
+Before the next node, not behind the one before it: in between the program lets go of that one's temporaries.
+"""
 Asked = tuple[str, int]
 """What is done and of which op: a `Does`, "replay" or "drop"."""
 
@@ -66,7 +71,6 @@ class _Reading:
             self._ask("replay", op)
         elif action.do == "swap_out":
             self._sent.add(op)
-            self._earliest[op] = self._last_use(op)
             self._ask("out", op)
         elif action.do == "swap_in":
             self._ask("in", op)
@@ -85,7 +89,7 @@ class _Reading:
             self._ask("drop", op)
 
     def _ask(self, does: str, op: int | None) -> None:
-        """Now, but not before what is done with the output already."""
+        """Now, but not before what was asked of the same output before."""
         assert op is not None
         moment = max(self._now, self._earliest.get(op, self._now))
         if does != "replay":
@@ -96,11 +100,12 @@ class _Reading:
         """The moment behind an op's first run and right before the next one's."""
         place = self.step.places[op]
         if place.kind == "unit":
-            units = self.layers[place.block].units[place.index :]
-            return (0, place.block, units[1].nodes[0] - 1 if len(units) > 1 else units[0].nodes[0])
+            units = self.layers[place.block].units
+            later = [unit.nodes[0] for unit in units[place.index + 1 :]]
+            return (0, place.block, later[0] if later else behind_units(self.layers[place.block]))
         if place.kind == "output":
             if self.step.places[op + 1] == OTHER:
-                return (0, place.block, len(self.layers[place.block].names) - 1)
+                return (0, place.block, len(self.layers[place.block].names))
             return (0, place.block + 1, -1)
         if place.kind in ("begin", "wait", "part", "end"):
             wait = {"begin": 0, "wait": place.index, "part": place.index + 1}.get(place.kind)
@@ -111,14 +116,6 @@ class _Reading:
         if place == OTHER:
             return (0, len(self.layers), 0) if op == self._first - 2 else (0, len(self.layers) - 1, -1)
         return self._now
-
-    def _last_use(self, op: int) -> Moment:
-        """Behind all that reads or writes an output in the forward pass; of a block's input the graph does not tell."""
-        place = self.step.places[op]
-        if place.kind == "unit":
-            return (0, place.block, self.layers[place.block].units[place.index].last_read)
-        block = given_to(place, len(self.layers))
-        return (0, block, len(self.layers[block].names) - 1) if block is not None else self._now
 
     def move(self, does: Does, op: int) -> Move | None:
         """Of what the runtime can move: results of blocks' operators, and what blocks are given."""

@@ -5,16 +5,15 @@ the program does with blocks' tensors outside of them (`outside.py`): what it re
 is in use until it lets go.
 """
 
-from bisect import bisect_right
 from collections.abc import Sequence
-from itertools import pairwise
 
 from msgspec.structs import replace
 
 from runtime.recompute.footprint import Footprint, Peaks
 from runtime.recompute.graph import OTHER, Place, Step, lasting
 from runtime.recompute.layer import BlockPolicy, Layer
-from runtime.recompute.outside import AFTER, BACKWARD, Name, Where
+from runtime.recompute.outside import BACKWARD, Name
+from runtime.recompute.places import Places, given_to
 from runtime.recompute.session import store_everything
 from runtime.recompute.tape import StorePolicy
 from runtime.recompute.whole import begin_of
@@ -27,12 +26,11 @@ def joint_problem(step: Step, layers: Sequence[Layer], hardware: Hardware, budge
     """The measured step with times of the whole pass, and the memory that each forward operator takes for itself.
 
     What an op of the forward pass took, beyond what the step that stored nothing held by the graph, is its workspace;
-    the graph has all of that in one place, as plans without swaps are fullest there. A block's end reads what the tape
-    reads behind the units, and what the block was given, which the program holds until then.
+    the graph has all of that in one place, as plans without swaps are fullest there.
     """
     problem = make_problem("joint", step.graph, hardware, budget_bytes)
     assert isinstance(problem, JointProblem)
-    times, ends, small = _times(step, layers), _read_at_ends(step, layers), _small_parts(step, layers)
+    times, within, small = _times(step, layers), _read_within(step, layers), _small_parts(step, layers)
     elsewhere = used_elsewhere(step, layers)
     found = []
     for index, op in enumerate(problem.ops):
@@ -45,7 +43,7 @@ def joint_problem(step: Step, layers: Sequence[Layer], hardware: Hardware, budge
                 op,
                 time_us=times[index],
                 replay=op.replay and index not in small,
-                inputs=tuple(sorted({*op.inputs, *ends.get(index, ()), *more})),
+                inputs=tuple(sorted({*op.inputs, *within.get(index, ()), *more})),
                 output_bytes=size,
             )
         )
@@ -92,27 +90,34 @@ def _times(step: Step, layers: Sequence[Layer]) -> list[int]:
     return times
 
 
-def _read_at_ends(step: Step, layers: Sequence[Layer]) -> dict[int, set[int]]:
-    """By block's end: the ops that it reads beside those of the graph.
+def _read_within(step: Step, layers: Sequence[Layer]) -> dict[int, set[int]]:
+    """By op of a block's forward pass: whose outputs its nodes read or write, as the tape knows, beside the graph.
 
-    Of what the measured step's tape held in any case, nobody knows until when the program does; at the latest until
-    the block has returned, for which the op behind it may stand.
+    An op stands for the nodes until the next one's first, so for those that no unit has, too. Which nodes read what the
+    block is given the tape does not know: all of its ops do. Of two ops of the same nodes the first is not away before
+    both have run. Of what the measured step's tape held in any case, nobody knows until when the program does; at the
+    latest until the block has returned, for which the op behind it may stand.
     """
     found: dict[int, set[int]] = {}
-    given = 0
-    for index, place in enumerate(step.places):
-        if place.kind != "output":
-            continue
-        behind = max((unit.nodes[0] for unit in layers[place.block].units), default=-1)
-        late = {
-            op for op, one in enumerate(step.places[:index])
-            if one.kind == "unit" and one.block == place.block
-            and layers[one.block].units[one.index].last_read > behind
-        }  # fmt: skip
-        held = {op for op, one in enumerate(step.places[:index]) if one.block == place.block and _lasts(one, layers)}
-        found[index], given = {given, *late, *held}, index
-        if step.places[index + 1] == OTHER:
-            found[index + 1] = held
+    at, given, parts = Places(step, layers), 0, dict[tuple[int, tuple[int, ...]], int]()
+    for op, place in enumerate(step.places[: begin_of(step)]):
+        if place.kind in ("unit", "output"):
+            found.setdefault(op, set()).add(given)
+        if place.kind == "unit":
+            unit = layers[place.block].units[place.index]
+            if (other := parts.setdefault((place.block, unit.nodes), op)) != op:
+                found[op].add(other)
+            for node in unit.touched:
+                reader = at.forward((0, place.block, node))
+                if reader > op:
+                    found.setdefault(reader, set()).add(op)
+        elif place.kind == "output":
+            given = op
+            own = (one for one in range(op) if step.places[one].block == place.block)
+            held = {one for one in own if _lasts(step.places[one], layers)}
+            found[op] |= held
+            if step.places[op + 1] == OTHER:
+                found[op + 1] = held
     return found
 
 
@@ -128,7 +133,7 @@ def used_elsewhere(step: Step, layers: Sequence[Layer]) -> dict[int, set[int]]:
     (`held_units`), as that would win nothing.
     """
     found: dict[int, set[int]] = {}
-    at = _Places(step, layers)
+    at = Places(step, layers)
     for op, place in enumerate(step.places):
         if place.kind == "unit":
             use = step.uses.of_values(place.block, layers[place.block].units[place.index].values)
@@ -144,64 +149,6 @@ def used_elsewhere(step: Step, layers: Sequence[Layer]) -> dict[int, set[int]]:
                 if reader > op:
                     found.setdefault(reader, set()).add(op)
     return found
-
-
-class _Places:
-    """Which ops of the graph stand for a place of the pass.
-
-    Behind the last block these are two: until the program has done with what blocks made, and the loss.
-    """
-
-    def __init__(self, step: Step, layers: Sequence[Layer]) -> None:
-        behind, operators = done_with(step, layers)
-        starts = [*_starts(step, layers, (behind, operators + 1)), (behind + 1, 0)]
-        self._begins: list[tuple[int, int]] = []
-        self._ops: list[int] = []
-        for op, (begin, end) in enumerate(pairwise(starts)):
-            if begin < end:
-                self._begins.append(begin)
-                self._ops.append(op)
-        self._backward: dict[int, list[int]] = {}
-        for op in range(begin_of(step), len(step.places)):
-            self._backward.setdefault(step.places[op].block, []).append(op)
-
-    def forward(self, where: Where) -> int:
-        """The one op of a place in the forward pass."""
-        return self._ops[max(0, bisect_right(self._begins, where[1:]) - 1)]
-
-    def ops(self, where: Where) -> list[int]:
-        """In order; none behind the pass."""
-        if where >= BACKWARD:
-            return self._backward.get(-where[1], []) if where < AFTER else []
-        return [self.forward(where)]
-
-
-def _starts(step: Step, layers: Sequence[Layer], loss: tuple[int, int]) -> list[tuple[int, int]]:
-    """At which block and node the forward pass's ops begin."""
-    starts: list[tuple[int, int]] = []
-    for place in step.places[: begin_of(step)]:
-        if place.kind == "unit":
-            starts.append((place.block, layers[place.block].units[place.index].nodes[0]))
-        elif place.kind == "output":
-            units = layers[place.block].units
-            starts.append((place.block, 1 + max((unit.nodes[0] for unit in units), default=-1)))
-        elif place.kind == "given" or not starts:
-            starts.append((0, -1))
-        else:
-            starts.append(loss if place.kind == "loss" else starts[-1])
-    return [max(starts[: index + 1]) for index in range(len(starts))]
-
-
-def done_with(step: Step, layers: Sequence[Layer]) -> tuple[int, int]:
-    """Behind the last block, and by which operator there the program has done with what blocks made."""
-    places = [
-        where
-        for block, layer in enumerate(layers)
-        for use in (step.uses.of_given(block), *(step.uses.of_values(block, unit.values) for unit in layer.units))
-        for where in (*use.reads, use.until)
-        if where[:2] == (0, len(layers))
-    ]
-    return (len(layers), max(places)[2]) if places else (len(layers), 0)
 
 
 def _until(step: Step, layers: Sequence[Layer], problem: JointProblem) -> list[int]:
@@ -245,34 +192,30 @@ def _beyond(step: Step, layers: Sequence[Layer], problem: JointProblem) -> dict[
     for one, last in enumerate(until):
         for t in range(one, min(last + 1, first)):
             held[t] += problem.ops[one].output_bytes
-    found, gone = dict[int, int](), set[int]()
-    at, names = _Places(step, layers), _names(step, layers)
+    found, gone = dict[int, int](), set[Name]()
+    at, shares = Places(step, layers), _shares(step, layers, problem)
     for told in step.uses.forward:
         gone = set() if told.first else gone
-        gone.update(names[name] for name in told.gone if name in names)
+        gone.update(name for name in told.gone if name in shares)
         t = at.forward(told.where)
-        absent = sum(problem.ops[one].output_bytes for one in gone if one <= t <= until[one])
+        absent = sum(size for one, size in (shares[name] for name in gone) if one <= t <= until[one])
         more = told.bytes - held[t] + absent
         found[t] = max(found.get(t, more), more)
     return found
 
 
-def _names(step: Step, layers: Sequence[Layer]) -> dict[Name, int]:
-    """Which op stands for a storage."""
-    found: dict[Name, int] = {}
+def _shares(step: Step, layers: Sequence[Layer], problem: JointProblem) -> dict[Name, tuple[int, int]]:
+    """Which op's output a storage is part of, and how many of its bytes it is."""
+    found: dict[Name, tuple[int, int]] = {}
     for op, place in enumerate(step.places):
         if place.kind == "unit":
             unit = layers[place.block].units[place.index]
-            found |= {(place.block, node, one): op for node, one in unit.values}
+            parts = zip(unit.values, unit.sizes, strict=True)
+            found |= {(place.block, node, one): (op, size) for (node, one), size in parts}
         elif (block := given_to(place, len(layers))) is not None:
-            found |= {name: op for name in step.uses.by_name if name[:2] == (block, -1) and step.uses.stays(name)}
+            names = [name for name in step.uses.by_name if name[:2] == (block, -1) and step.uses.stays(name)]
+            found |= {name: (op, problem.ops[op].output_bytes if name == names[0] else 0) for name in names}
     return found
-
-
-def given_to(place: Place, blocks: int) -> int | None:
-    """Which block is given that op's output."""
-    block = 0 if place.kind == "given" else place.block + 1 if place.kind == "output" else blocks
-    return block if block < blocks else None
 
 
 def peaks_all_there(footprint: Footprint, layers: Sequence[Layer]) -> Peaks:

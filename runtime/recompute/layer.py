@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, floor
 
-from runtime.recompute.tape import StorePolicy, Tape, last_reads
+from runtime.recompute.tape import StorePolicy, Tape, reads_of
 from runtime.recompute.work import Work
 from solvers.ir.errors import InvalidInput
 from solvers.ir.recompute import LayerGroup, LayerOp, RecomputeLayerProblem, Window
@@ -31,8 +31,8 @@ class Unit:
 
     `nodes` are indices on the tape, `inputs` units. Of what one node made, what autograd saved (`saved`) and what
     only later operators read are two units: dropout's mask, and its result. `fixed` says why it never runs again,
-    where it does not. `values` are its results, each as its node and its place in `Node.made`; `last_read` the last
-    node of the forward pass that reads or makes one.
+    where it does not. `values` are its results, each as its node and its place in `Node.made`, and `sizes` what of
+    `bytes` each is; `touched`: the nodes of the forward pass that read one, or write the storage later, in order.
     """
 
     name: str
@@ -44,7 +44,8 @@ class Unit:
     communicates: bool
     fixed: str | None
     values: tuple[tuple[int, int], ...] = ()
-    last_read: int = -1
+    sizes: tuple[int, ...] = ()
+    touched: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -223,7 +224,7 @@ class _Reader:
         self._members: dict[int, list[int]] = {}
         for index, first in enumerate(self._maker):
             self._members.setdefault(first, []).append(index)
-        self._read = last_reads(self._nodes)
+        self._readers = reads_of(self._nodes)
         self._parts: dict[tuple[int, bool], int] = {}
 
     def units(self) -> tuple[Unit, ...]:
@@ -242,19 +243,22 @@ class _Reader:
     def _unit(
         self, group: Sequence[int], saved: bool, values: Sequence[Value], fixed: str | None, inputs: tuple[int, ...]
     ) -> Unit:
-        own = [value for value in values if value not in self._passed_on]
-        size = sum(ceil(self._nodes[node].made[place][0] / GRAIN_BYTES) * GRAIN_BYTES for node, place in own)
+        sizes = tuple(
+            0 if (node, place) in self._passed_on else
+            ceil(self._nodes[node].made[place][0] / GRAIN_BYTES) * GRAIN_BYTES for node, place in values
+        )  # fmt: skip
         return Unit(
             name=self._nodes[group[-1]].name,
             nodes=tuple(group),
             saved=saved,
             inputs=inputs,
             time_us=sum(self._times[member] for member in group),
-            bytes=size,
+            bytes=sum(sizes),
             communicates=any(self._nodes[member].communicates for member in group),
             fixed=fixed,
             values=tuple(values),
-            last_read=max([group[-1], *(self._read.get(value, -1) for value in values)]),
+            sizes=sizes,
+            touched=tuple(sorted({*group[1:], *(one for value in values for one in self._readers.get(value, ()))})),
         )
 
     def _values(self, group: Sequence[int], saved: bool) -> list[Value]:
@@ -263,7 +267,7 @@ class _Reader:
             (member, place)
             for member in group
             for place, (_, is_saved) in enumerate(self._nodes[member].made)
-            if is_saved is saved and (saved or (member, place) in self._read) and (member == group[-1] or place > 0)
+            if is_saved is saved and (saved or (member, place) in self._readers) and (member == group[-1] or place > 0)
         ]
 
     def _inputs(self, first: int, group: Sequence[int]) -> tuple[int, ...]:

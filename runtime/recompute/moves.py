@@ -95,13 +95,15 @@ class Mover:
 def _tensors(move: Move, regions: Mapping[int, Region]) -> Iterator[torch.Tensor]:
     """The storages that are meant, as far as there are any."""
     region = regions.get(move.block)
-    if region is None or region.tape is None:
+    if region is None:
         return
-    if move.given:
+    if move.given:  # also before the block's tape begins
         there = (region.given[place].bytes() for place in move.given if place < len(region.given))
         yield from (tensor for tensor in there if tensor is not None)
         return
     tape = region.tape
+    if tape is None:
+        return
     end = len(tape) if tape.diverged_at is None else tape.diverged_at
     for node, place in move.values:
         held = tape.held(node) if node < end else []

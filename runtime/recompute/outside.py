@@ -1,8 +1,13 @@
-"""What the program does with blocks' tensors outside of the blocks: who reads them, and until when it holds them.
+"""What the program around the blocks does with the blocks' tensors: where it reads them, and where it lets go of them.
 
-Whoever plans moves has to know it. A storage that is away when the program reads it comes back, planned or not, and
-what the program holds takes memory whether a tape stores it or not. Both are the same in every step, so the measured
-one tells (`csrc/recompute/memory.h`).
+A block's results and arguments are used outside of it, too: a loss may read every block's second result, a U-Net's
+decoder reads the encoder's. A joint plan has to know that for two reasons. A storage that was sent to the host must be
+back when the program reads it. And what the program holds takes memory, whether the block stores it or not.
+
+Every step does the same, so the first one, which is measured, tells. Its log (`csrc/recompute/memory.h`) is a list of
+events: a block begins or ends, one of its operators runs, an operator outside of all blocks reads a tensor, a storage
+is gone. `uses_of` goes through that list once, keeps in mind at which place of the step it is (`Where`), and writes
+down for each storage (`Name`) where it was read and where it was gone (`Use`).
 """
 
 from collections import Counter
@@ -14,22 +19,30 @@ from runtime.recompute.footprint import LAST, CallFacts, Event
 from runtime.recompute.layer import Layer
 
 Where = tuple[int, int, int]
-"""A place of a pass, in its order: (0, block, node) of the forward pass, node -1 before a block's first; (0, blocks, n)
-behind the last block, from the n-th operator on; (1, -block, 0) from the gradient of what the block returned to that of
-the block before."""
+"""A place of a pass; places that come later are larger. There are three kinds:
+
+- (0, block, node): in the forward pass, from where the block's node begins to where its next one does; node -1: from
+  the end of the block before to this block's first node.
+- (0, blocks, n): behind the last block, from the beginning of the n-th operator there to that of the next one.
+- (1, -block, 0): in the backward pass, from the gradient of what the block returned to that of the block before.
+"""
 BACKWARD: Where = (1, -(2**31), 0)
-"""Before all places of a backward pass."""
+"""Before all places of the backward pass, and behind all of the forward pass."""
 AFTER: Where = (2, 0, 0)
-"""Behind the pass."""
+"""Behind all places of the pass: in another pass, or after the step."""
 
 Name = tuple[int, int, int]
-"""A storage: of a result, by block, node and place in `Node.made`; of what a block is given and no block before it was,
-the block, -1, and its place among these."""
+"""Which storage is meant. A result: (block, the node that made it, its place in `Node.made`). An argument of a block
+that no block before it was given: (block, -1, its place among these)."""
 
 
 @dataclass(frozen=True)
 class Use:
-    """Where a storage is read outside of its block, and where it was gone in a step in which no tape held it."""
+    """What the program does with one storage outside of its block.
+
+    `reads`: where operators read it. `until`: at which place it was gone, in a step in which the block itself stored
+    nothing; so until then the program held it.
+    """
 
     reads: frozenset[Where] = frozenset()
     until: Where = AFTER
@@ -37,9 +50,10 @@ class Use:
 
 @dataclass(frozen=True)
 class Told:
-    """A stretch of a forward pass between two events: the most bytes in use, and what was gone by then.
+    """What one stretch of a forward pass, from one event of the log to the next, says of the device's memory.
 
-    `gone`: since the stretch before; `first`: of the pass.
+    `where` it lies; the most `bytes` in use during it; `gone`: storages that had gone when the most was in use, and not
+    by the stretch before; `first`: whether a pass begins with it.
     """
 
     where: Where
@@ -50,17 +64,23 @@ class Told:
 
 @dataclass(frozen=True)
 class Uses:
-    """Of all storages that blocks make and are given; and the forward passes of the step, stretch by stretch."""
+    """What a measured step tells: the use of each storage by name, and its forward passes, stretch by stretch.
+
+    A storage without an entry in `by_name` was neither read outside of its block nor gone within the pass.
+    """
 
     by_name: Mapping[Name, Use] = field(default_factory=dict)
     forward: Sequence[Told] = ()
 
     def of_values(self, block: int, values: Iterable[tuple[int, int]]) -> Use:
-        """Of some results of a block together: reads between its forward pass and its backward pass."""
+        """The use of some results of a block, each a node and its place in `Node.made`, taken together.
+
+        Reads count from behind the block's forward pass to before its backward pass; gone is what all of them are.
+        """
         return self._of(block, [(block, node, place) for node, place in values])
 
     def of_given(self, block: int) -> Use:
-        """Of what a block is given, likewise."""
+        """The same of all arguments of a block that no block before it was given."""
         return self._of(block, [name for name in self.by_name if name[:2] == (block, -1)])
 
     def _of(self, block: int, names: Iterable[Name]) -> Use:
@@ -75,14 +95,17 @@ class Uses:
 
 
 def held_units(uses: Uses, block: int, layer: Layer) -> set[int]:
-    """The units of a block of which the program holds something until the block's backward pass begins."""
+    """The units of a block (by index) of which the program still holds a result when its backward pass begins."""
     return {
         index for index, unit in enumerate(layer.units) if any(uses.stays((block, *value)) for value in unit.values)
     }
 
 
 class _Clock:
-    """Where the program is, event by event: in which pass, by the first of its calls, and at which place of it."""
+    """Keeps in mind where the program is: at which place (`where`) of which pass (`in_pass`).
+
+    A step has several passes under accumulation; a pass is named by the number of its first call of a block.
+    """
 
     def __init__(self, calls: Sequence[CallFacts]) -> None:
         self._calls, self._blocks = calls, 1 + max((call.block for call in calls), default=0)
@@ -92,11 +115,11 @@ class _Clock:
         self.in_pass, self.where = -1, AFTER
 
     def of(self, call: int) -> Where:
-        """The place in that call's pass; behind it while the program is in another."""
+        """Where the program is, as seen from that call's pass: `AFTER` while it is in another one."""
         return self.where if self.in_pass == self._first[call] else AFTER
 
     def passes(self, tape: int, what: int, index: int) -> None:
-        """An event happens."""
+        """The program has come to this event of the log: `what` happened, on that `tape`, with its `index`."""
         if what == Happened.NODE:
             self._turn(tape, (0, self._calls[tape].block, index))
         elif what == Happened.END:
@@ -117,7 +140,7 @@ class _Clock:
 
 
 class _Reader:
-    """Goes through a measured step's events."""
+    """Goes through a measured step's events, and collects reads, deaths and stretches."""
 
     def __init__(self, calls: Sequence[CallFacts]) -> None:
         self._calls, self._clock = calls, _Clock(calls)
@@ -133,7 +156,11 @@ class _Reader:
         self._told_pass = -1
 
     def read(self, events: Sequence[Event]) -> None:
-        """All of them; each is told with the deaths that were found with it, which happened before it."""
+        """All events, in order.
+
+        The log notices that storages have died only at its next event, and notes the deaths behind that one; here they
+        are read before it, as they happened before it.
+        """
         now, at = 0, 0
         while at < len(events):
             tape, what, index, before, after = events[at]
@@ -151,7 +178,11 @@ class _Reader:
             now = after
 
     def _stretch(self, most_bytes: int, died: Sequence[tuple[int, int]], grew: bool) -> None:
-        """Whether what died in it was there at its peak is only known where that was when the stretch began."""
+        """A stretch has ended: these storages died in it.
+
+        Were they still there when most memory was in use? If memory only fell, that was at its beginning: yes, so they
+        count as gone from the next stretch on. If it `grew` in between nobody knows, and they count as gone already.
+        """
         gone = []
         for tape, index in died:
             if (name := self._name(tape, index)) is None:
@@ -175,7 +206,7 @@ class _Reader:
         return None if place is None else (block, *place)
 
     def uses(self) -> dict[Name, Use]:
-        """What never went was there behind the pass, too."""
+        """By name; what did not go in each pass was held to its end."""
         calls = Counter(call.block for call in self._calls)
         return {
             name: Use(
@@ -187,7 +218,7 @@ class _Reader:
 
 
 def uses_of(events: Sequence[Event], calls: Sequence[CallFacts]) -> Uses:
-    """Of a measured step; of several passes together."""
+    """What the events of a measured step tell; several passes of it are taken together."""
     reader = _Reader(calls)
     reader.read(events)
     return Uses(reader.uses(), tuple(reader.told))

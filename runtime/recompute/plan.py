@@ -29,7 +29,7 @@ from runtime.recompute.footprint import Footprint, Peaks
 from runtime.recompute.graph import Step, step_of
 from runtime.recompute.joint import JointStep, trim_host
 from runtime.recompute.joint_problem import peaks_all_there
-from runtime.recompute.layer import BlockPolicy, Layer, policy_of
+from runtime.recompute.layer import GRAIN_BYTES, BlockPolicy, Layer, policy_of
 from runtime.recompute.outside import Uses, held_units
 from runtime.recompute.report import RecomputeReport
 from runtime.recompute.segments import Segments
@@ -47,6 +47,8 @@ AnyProblem = RecomputeLayerProblem | RecomputeGraphProblem | JointProblem
 Decided = tuple[AnyProblem, Solution[Any]]
 MOST_CORRECTIONS = 3
 """How often a plan that took more than the budget is made again."""
+MOST_WAITED = 32
+"""For how many passes of the first step at most the decision waits for the optimizer's states."""
 
 
 class RecomputeSession:
@@ -71,6 +73,8 @@ class RecomputeSession:
         self._measured_level_bytes = 0
         self._level_bytes = 0
         self._estimated = True
+        self._waited, self._accumulated_bytes = 0, 0
+        self._versions: list[int] = []
         self._beyond_bytes = 0
         self._footprint: Footprint | None = None
         self._peaks, self._uses = Peaks(), Uses()
@@ -99,6 +103,8 @@ class RecomputeSession:
             raise InvalidInput("the session is open already: leave it before you enter it again")
         if not self.layers:
             settled(self._in_use)  # what earlier training left behind would be measured, too
+        else:
+            self._waited = MOST_WAITED  # the first step is over
         self._open()
         self._begin_peak()
         return self
@@ -172,8 +178,11 @@ class RecomputeSession:
         """So much is in use as a pass begins: the optimizer's states are known now, and gradients that stay."""
         grown = level_bytes - self._level_bytes
         if self._estimated:
+            gradient_bytes = self._gradient_bytes()
+            if self._accumulates(gradient_bytes):
+                return
             self._estimated = False
-            self._level_bytes = level_bytes
+            self._level_bytes = level_bytes + max(0, self._accumulated_bytes - gradient_bytes)
             self._decide()
             self._segments.judge()
             return
@@ -187,6 +196,21 @@ class RecomputeSession:
         if over:
             self._decide_again()
 
+    def _accumulates(self, gradient_bytes: int) -> bool:
+        """Whether the first step goes on, as gradients stay and no parameter has changed: the next pass adds to them.
+
+        Later steps have as much of gradients at once, and the optimizer's states, which nobody knows before it has
+        made them.
+        """
+        self._waited += 1
+        if self._waited > MOST_WAITED or not gradient_bytes or self._versions != self._parameter_versions():
+            return False
+        self._accumulated_bytes = max(self._accumulated_bytes, gradient_bytes)
+        return True
+
+    def _parameter_versions(self) -> list[int]:
+        return [one._version for one in self._parameters]
+
     def _look(self, walk: Walk) -> None:
         """A step has ended: decide after the first one, and again where a plan took more than the budget."""
         if walk.timed:
@@ -195,6 +219,9 @@ class RecomputeSession:
             if self.layers:
                 self._uses = walk.uses()
                 self._decide_first(walk.footprint())
+        elif self._estimated:  # another pass of the first step
+            self._end_peak()
+            self._first_peak_bytes, self._peak_bytes = max(self._first_peak_bytes, self._peak_bytes), 0
         else:
             self._end_peak()
             self._segments.settle(self._budget_bytes)
@@ -258,6 +285,7 @@ class RecomputeSession:
         joint = isinstance(self.whole, JointStep)
         self._peaks = peaks_all_there(footprint, self.layers) if joint else footprint.peaks
         self._level_bytes = self._in_use() - self._gradient_bytes()
+        self._versions = self._parameter_versions()
 
     @property
     def problem(self) -> AnyProblem | None:
@@ -287,7 +315,8 @@ class RecomputeSession:
 
     def _gradient_bytes(self) -> int:
         gradients = (one.grad for one in self._parameters if one.grad is not None)
-        return sum(getattr(one, "_local_tensor", one).untyped_storage().nbytes() for one in gradients)
+        sizes = (getattr(one, "_local_tensor", one).untyped_storage().nbytes() for one in gradients)
+        return sum(-(-size // GRAIN_BYTES) * GRAIN_BYTES for size in sizes)
 
     @property
     def _within_bytes(self) -> int:

@@ -183,10 +183,11 @@ class Walk(AbstractContextManager["Walk"]):
             call.tape = tape
             self._watch_forward(call, tape)
             result = forward(*args, **kwargs)
-            tape.pause()  # behind a collective that was the last node
             outputs = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
             call.returned = returned_by(tape, outputs) if self.timed else {}
             self.groups |= groups_of(tape) if self.timed and self.clocked else set()
+        if call.tape.diverged_at is None:
+            self._move(call, len(call.tape))
         self._passed = True
         call.forward_marks = first, self.windows.mark() if self.timed else 0
         call.forward_waits = began, len(self.windows.waits)
@@ -219,7 +220,7 @@ class Walk(AbstractContextManager["Walk"]):
             self._began = PassClock(self.windows, self.windows.mark())
 
     def _move(self, call: Call, node: int) -> None:
-        """What the plan moves behind a node of the block's forward pass."""
+        """What the plan moves before a node of the block's forward pass; −1: before all, their number: behind all."""
         self._do(call, () if call.policy.work is None else call.policy.work.forward.get(node, ()))
 
     def _do(self, call: Call, moves: Sequence[Move]) -> None:
@@ -242,7 +243,7 @@ class Walk(AbstractContextManager["Walk"]):
         self.windows.pause_after(after, move)
 
     def _watch_forward(self, call: Call, tape: Tape) -> None:
-        """Moves behind nodes; none from the first other operator on, as what is stored is not what was planned."""
+        """Moves before nodes; none from the first other operator on, as what is stored is not what was planned."""
         nodes = [] if call.policy.work is None else [node for node in call.policy.work.forward if node >= 0]
         if not nodes:
             return
@@ -253,7 +254,7 @@ class Walk(AbstractContextManager["Walk"]):
             if alive is not None and tape.diverged_at is None:
                 alive._move(call, node)
 
-        tape.pause_after(nodes, move)
+        tape.pause_before(nodes, move)
 
     def _plan_forward(self, index: int) -> None:
         """The windows of this forward pass serve the same block's call in the oldest pass without backward."""

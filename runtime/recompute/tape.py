@@ -83,8 +83,8 @@ def record(
     return _Region(tape, _UNPACK if watch is None else partial(_watched_unpack, watch))
 
 
-def last_reads(nodes: Sequence[Node]) -> dict[tuple[int, int], int]:
-    """By result (its node and its place in `Node.made`) the last node that reads it, where one does.
+def reads_of(nodes: Sequence[Node]) -> dict[tuple[int, int], list[int]]:
+    """By result (its node and its place in `Node.made`) the nodes that read it, where any does.
 
     A collective reads until what it leaves is read, or to the region's end: only then it has ended for sure.
     """
@@ -93,10 +93,10 @@ def last_reads(nodes: Sequence[Node]) -> dict[tuple[int, int], int]:
         for maker, _ in node.reads:
             first.setdefault(maker, index)
     ends = {index: first.get(index, len(nodes) - 1) for index, node in enumerate(nodes) if node.communicates}
-    found: dict[tuple[int, int], int] = {}
+    found: dict[tuple[int, int], list[int]] = {}
     for index, node in enumerate(nodes):
         for read in node.reads:
-            found[read] = max(found.get(read, -1), ends.get(index, index))
+            found.setdefault(read, []).extend({index, ends.get(index, index)})
     return found
 
 

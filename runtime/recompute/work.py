@@ -22,7 +22,8 @@ class Deed:
 class Work:
     """`before` the backward pass of one block, in order; and what is done in its waits, by their number.
 
-    `forward`: what moves in the block's forward pass, by the node behind which it does (-1: before the first one).
+    `forward`: what moves in the block's forward pass, by the node before which it does (-1: before the block is called;
+    one more than the last: when it has returned).
     `behind`: what moves behind the last block, once the program has begun so many operators.
     """
 

@@ -1,7 +1,12 @@
-"""Model G (README): which gaps leave, which are computed again, as one linear model; rounded, it gives choices.
+"""Model G (README): a linear model of the step, whose rounded solutions are choices of what leaves and runs again.
 
-A gap is an output between two stages that touch it. What the model does not know of a plan (waits and memory at stages
-where it has no rows) shows when its choice is measured; rows are added there, and it is solved again.
+An output is made in one stage and read in later ones; between two stages that touch it next to each other in time lies
+a *gap*, in which it only takes memory. For each gap in which memory is short the model decides: does the output leave
+for the host, is it computed again at the gap's end, or does it stay? It proves nothing (`moment.py` does):
+the better its choices, the better the plans that `joint` begins its search from.
+
+Memory and transfers have rows at some stages only, as all would be too many. So a choice may not fit elsewhere, or make
+the device wait: `planned` solves, rounds, mends and measures, adds rows where most was missing, and solves again.
 """
 
 from bisect import bisect_right
@@ -27,28 +32,28 @@ VARIANTS = (
     (3, 1.0, 0.7, 3),
     (6, 1.0, 0.7, 3),
 )
-"""Stages with rows for ends of transfers, shares of the link's rate and of communication that the model counts on, and
-how often more stages get rows, where the plan before waits."""
+"""The models that are tried, in order. Each: at how many stages transfers have rows at first, on which shares of the
+link's rate and of communication's time it counts, and how often it is solved, with more rows where plans waited."""
 FIRST, MORE = 60, 6
-"""How many stages have rows of memory at first, and how many more get some after each solution."""
+"""At how many stages memory has rows at first, and at how many more after each solution."""
 FOLLOWED = 4
-"""How many relaxations at one moment are followed."""
+"""How many of the relaxations at one moment (`moment.py`) are rounded to choices, too."""
 LINES = 8
 """The most rows of one stage for ends of swap-outs, and for ends of swap-ins."""
 CHAIN = 6
-"""The longest chain of ops that is computed again for an output."""
+"""How deep is looked for what has to run again before an op can: its inputs, theirs, and so on."""
 
 Gap = tuple[int, int, int]
-"""(op, the stage that touches its output last before the gap, the one that does so next)."""
+"""(op, the stage that touches its output last before the gap, the stage that does so next)."""
 
 
 def planned(
     given: Given, proofs: Sequence[Proof], limits: Callable[[], Limits], engine: str, stop: Callable[[], bool]
 ) -> Iterator[Choice]:
-    """Choices that follow the best of these relaxations, then those of the model.
+    """Choices, one after the other: first rounded relaxations at one moment, then the model's under all `VARIANTS`.
 
-    Each has rows where the one before did not fit or had to wait; those for transfers begin with the stages of
-    `proofs`, the best bound's first. `limits` are asked for anew before each solution of the model.
+    `proofs` are those relaxations' solutions, the best bound first; their moments are also the first stages at which
+    transfers have rows, as time is shortest there. `limits` is asked anew before each solution; `stop` ends it all.
     """
     model, moments = GapModel(given), [proof.stage for proof in proofs]
     for proof in proofs[:FOLLOWED]:
@@ -78,25 +83,31 @@ def planned(
 
 
 def _worst(over: np.ndarray) -> set[int]:
-    """The stages where most is missing."""
+    """The few stages where most is missing; none where nothing is."""
     order = np.argsort(-over, kind="stable")[:MORE]
     return {int(stage) for stage in order if over[stage] > 0}
 
 
 @dataclass(frozen=True)
-class _Rows:
-    """Columns by key, and what each costs at most 1 of; rows are handed to the builder at once."""
+class _Columns:
+    """The model's columns while it is written: `place` of each by key, and its `cost` in shares of the step's time.
+
+    Keys: ("wait", number), ("swap", op, stage before the gap), ("again" or "hide", op, the stage that it runs for).
+    """
 
     place: dict[tuple[object, ...], int]
     cost: list[float]
 
-    def column(self, key: tuple[object, ...], cost: float) -> None:
+    def add(self, key: tuple[object, ...], cost: float) -> None:
         self.place[key] = len(self.cost)
         self.cost.append(cost)
 
 
 class GapModel:
-    """Gaps in which memory is short, and what can be computed again for their ends."""
+    """What all variants of the model share: the gaps in which memory is short, and what can run again at their ends.
+
+    `chains`: by op and stage, the inputs that must run with it, as nobody has them then; `closed`: where it cannot run.
+    """
 
     def __init__(self, given: Given) -> None:
         self.given, self.kept = given, kept_of(given, keep_all(given).again)
@@ -116,14 +127,14 @@ class GapModel:
             self._chain(i, b, CHAIN)
 
     def fullest(self, count: int) -> set[int]:
-        """The fullest stages of equal stretches of those beyond the budget."""
+        """Of the stages that do not fit with everything kept: the fullest of each of `count` equal stretches."""
         peaks = self.kept.peaks
         over = [t for t, peak in enumerate(peaks) if peak > self.given.budget]
         parts = np.array_split(np.array(over, dtype=int), min(count, max(1, len(over))))
         return {max(part.tolist(), key=peaks.__getitem__) for part in parts if len(part)}
 
     def _chain(self, i: int, b: int, most: int) -> bool:
-        """Whether op i can be computed again for stage b; its inputs that nobody has then are, too."""
+        """Whether op i can be computed again for stage b, with inputs that nobody has then, `most` levels deep."""
         if (i, b) in self.chains:
             return True
         graph = self.given.graph
@@ -137,7 +148,7 @@ class GapModel:
         return True
 
     def _known(self, j: int, b: int) -> bool:
-        """Whether stage b touches op j's output, or lies in a gap of it: then it is there, or comes back."""
+        """Whether op j's output is in use around stage b: then it is in memory there, or the model decides about it."""
         return self.kept.gap(j, b) is not None or b in self.kept.touched[j]
 
     # -- the model
@@ -145,79 +156,87 @@ class GapModel:
     def solved(
         self, link: list[int], memory: list[int], rate: float, hidden: float, limits: Limits, engine: str
     ) -> Choice | None:
-        """The choice nearest to the model's solution with rows at these stages; None without a solution."""
-        builder, rows = ModelBuilder("gaps"), _Rows({}, [])
+        """Solve with rows of transfers and of memory at these stages, and round; None without a solution.
+
+        `rate`, `hidden`: the shares of the link's rate and of communication's time that it may count on.
+        """
+        builder, columns = ModelBuilder("gaps"), _Columns({}, [])
         for number in range(len(link) + 1):
-            rows.column(("wait", number), float(number == len(link)))
+            columns.add(("wait", number), float(number == len(link)))
         for i, a, _ in self.gaps:
-            rows.column(("swap", i, a), 0.0)
+            columns.add(("swap", i, a), 0.0)
         for i, b in self.chains:
-            rows.column(("again", i, b), self.given.time[i] / self.whole)
+            columns.add(("again", i, b), self.given.time[i] / self.whole)
             if self.given.hideable[i]:
-                rows.column(("hide", i, b), 0.0)
-        upper = [np.inf] * (len(link) + 1) + [1.0] * (len(rows.cost) - len(link) - 1)
-        builder.columns(len(rows.cost), 0.0, upper, cost=rows.cost, name="x")
+                columns.add(("hide", i, b), 0.0)
+        upper = [np.inf] * (len(link) + 1) + [1.0] * (len(columns.cost) - len(link) - 1)
+        builder.columns(len(columns.cost), 0.0, upper, cost=columns.cost, name="x")
         for weights, low, high in (
-            *self._once(rows, hidden),
-            *self._memory(rows, memory),
-            *self._lanes(rows, link, rate),
+            *self._once(columns, hidden),
+            *self._memory(columns, memory),
+            *self._lanes(columns, link, rate),
         ):
             builder.row(list(weights), list(weights.values()), lower=low, upper=high)
         answer = solve(builder.build(), limits, engine=engine)
         if answer.x is None:
             return None
-        values = {key: float(answer.x[place]) for key, place in rows.place.items()}
+        values = {key: float(answer.x[place]) for key, place in columns.place.items()}
         return self._rounded(values)
 
-    def _runs(self, rows: _Rows, i: int, b: int) -> dict[int, float]:
-        return {rows.place[key]: 1.0 for key in (("again", i, b), ("hide", i, b)) if key in rows.place}
+    def _runs(self, columns: _Columns, i: int, b: int) -> dict[int, float]:
+        return {columns.place[key]: 1.0 for key in (("again", i, b), ("hide", i, b)) if key in columns.place}
 
-    def _once(self, rows: _Rows, hidden: float) -> Iterator[tuple[dict[int, float], float, float]]:
-        """A gap leaves or is computed again, with its chain; and what hides has room behind communication."""
+    def _once(self, columns: _Columns, hidden: float) -> Iterator[tuple[dict[int, float], float, float]]:
+        """Rows (once) and (window), and that what runs again has its inputs: weights by column, least, most.
+
+        A gap's output leaves, or runs again, or neither. What is hidden behind communication shares its time.
+        """
         for (i, b), missing in self.chains.items():
             for j in missing:
-                less = {place: -1.0 for place in self._runs(rows, i, b)}
-                yield self._runs(rows, j, b) | less, 0.0, np.inf
+                less = {place: -1.0 for place in self._runs(columns, i, b)}
+                yield self._runs(columns, j, b) | less, 0.0, np.inf
         for i, a, b in self.gaps:
-            yield self._runs(rows, i, b) | {rows.place["swap", i, a]: 1.0}, -np.inf, 1.0
+            yield self._runs(columns, i, b) | {columns.place["swap", i, a]: 1.0}, -np.inf, 1.0
         given, graph = self.given, self.given.graph
         windows = [given.time[t] for t in range(len(given)) if graph.comm[t]]
-        hides = {place: given.time[key[1]] for key, place in rows.place.items() if key[0] == "hide"}  # type: ignore[call-overload]
+        hides = {place: given.time[key[1]] for key, place in columns.place.items() if key[0] == "hide"}  # type: ignore[call-overload]
         for parts in (0, 2, 3, 4) if hides else ():
             grain = max(windows) // parts + 1 if parts else 1
             scale = 1.0 if parts else self.whole
             weights = {place: time // grain / scale for place, time in hides.items() if time >= grain}
             yield weights, -np.inf, hidden * sum(window // grain for window in windows) / scale
 
-    def _memory(self, rows: _Rows, stages: list[int]) -> Iterator[tuple[dict[int, float], float, float]]:
-        """What is missing in a stage leaves before it or is computed again behind it."""
+    def _memory(self, columns: _Columns, stages: list[int]) -> Iterator[tuple[dict[int, float], float, float]]:
+        """Rows (memory): of the gaps around a stage as much is gone as it lacks with everything kept."""
         size = self.given.graph.size
         for q in stages:
             weights: dict[int, float] = {}
             for i, a, b in self.gaps:
                 if a < q < b:
-                    gone = {**self._runs(rows, i, b), rows.place["swap", i, a]: 1.0}
+                    gone = {**self._runs(columns, i, b), columns.place["swap", i, a]: 1.0}
                     weights |= {place: size[i] / self.largest for place in gone}
             yield weights, (self.kept.peaks[q] - self.given.budget) / self.largest, np.inf
 
-    def _lanes(self, rows: _Rows, link: list[int], rate: float) -> Iterator[tuple[dict[int, float], float, float]]:
-        """Ends of transfers: what is away in a stage has left before it, and is back before it is read.
+    def _lanes(
+        self, columns: _Columns, link: list[int], rate: float
+    ) -> Iterator[tuple[dict[int, float], float, float]]:
+        """Rows (out) and (in): what is away in a stage has left before it, and is back before it is read.
 
-        Wait k: how much later than with unlimited memory the k-th of these stages begins, the last one: the step ends.
+        Column wait k: how much later than with unlimited memory the k-th of these stages begins; the last: it ends.
         """
         whole = self.whole * rate
         for number, q in enumerate(link):
             yield {number + 1: 1.0, number: -1.0}, 0.0, np.inf
             away = [gap for gap in self.gaps if gap[1] < q < gap[2]]
             for e in _some(sorted({a for _, a, _ in away})):
-                weights = {rows.place["swap", i, a]: -self.given.out_time[i] / whole for i, a, _ in away if a >= e}
+                weights = {columns.place["swap", i, a]: -self.given.out_time[i] / whole for i, a, _ in away if a >= e}
                 weights[number] = 1.0
                 earlier = bisect_right(link, e) - 1
                 if earlier >= 0:
                     weights[earlier] = -1.0
                 yield weights, (self.before[e + 1] - self.before[q]) / self.whole, np.inf
             for s in _some(sorted({b for _, _, b in away})):
-                weights = {rows.place["swap", i, a]: -self.given.in_time[i] / whole for i, a, b in away if b <= s}
+                weights = {columns.place["swap", i, a]: -self.given.in_time[i] / whole for i, a, b in away if b <= s}
                 later = bisect_right(link, s)
                 weights |= {number: -1.0, later: 1.0}
                 yield weights, (self.before[q + 1] - self.before[s]) / self.whole, np.inf
@@ -225,7 +244,7 @@ class GapModel:
     # -- rounding
 
     def followed(self, proof: Proof) -> Choice:
-        """What a relaxation does at its moment by half at least."""
+        """The choice that does what a relaxation does by half at least, around its moment."""
         values: dict[tuple[object, ...], float] = {}
         for i, a, b in self.gaps:
             there = a < proof.stage < b
@@ -235,7 +254,7 @@ class GapModel:
         return self._rounded(values)
 
     def _rounded(self, values: dict[tuple[object, ...], float]) -> Choice:
-        """What it does by half at least; a gap that is computed again is so where it is first needed."""
+        """The choice that does what a solution does by half at least; what runs again does where it is first needed."""
         choice, marked = keep_all(self.given), dict[int, list[Gap]]()
         for i, a, b in sorted(self.gaps, key=lambda gap: gap[2]):
             if values["swap", i, a] >= 0.5:
@@ -248,7 +267,10 @@ class GapModel:
         return choice
 
     def _again(self, choice: Choice, marked: dict[int, list[Gap]], gap: Gap) -> None:
-        """Compute a gap's output again for its end, with what is gone by then; marked gaps end there with it."""
+        """Let a gap's output run again for its end, with all inputs that are gone by then; nothing if some cannot.
+
+        Inputs in gaps that are `marked` to run again as well do so here, and are marked no longer.
+        """
         at = where(self.given, gap[2], gap[1])
         if at is None:
             return

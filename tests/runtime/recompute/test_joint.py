@@ -1,7 +1,6 @@
 """Joint plans carried out: the same training on a device of the budget's size, in the time and memory predicted."""
 
 import gc
-import math
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -28,23 +27,17 @@ from solvers.planner import AnySolver
 from tests.accelerators import prepared
 from tests.runtime.recompute import training
 from tests.runtime.recompute.test_plan import LOOPS, budget_of, plain
-from tests.runtime.recompute.training import STEPS, Loop, Outcome, ordinary, trained
+from tests.runtime.recompute.training import QUICK, STEPS, Loop, Outcome, ordinary, trained
 from tests.solvers.joint.drafts import random_draft
 
-QUICK = Limits(time_s=math.inf, work=0.02)
 ROOMY = 1 << 33
 Within = Callable[..., Loop]
+pytestmark = pytest.mark.usefixtures("quick")
 
 
 @pytest.fixture(scope="module")
 def device() -> torch.device:
     return prepared("sim")
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Solvers stop by deterministic work."""
-    monkeypatch.setattr(training, "plan", partial(plan, limits=QUICK))
 
 
 @pytest.fixture
@@ -255,7 +248,29 @@ def test_an_error_gives_page_locked_memory_back(device: torch.device) -> None:
     trainee, session = planned(device)
     with pytest.raises(KeyError), session:
         for _ in range(3):
+            trainee.model.zero_grad()  # else the first step goes on
             trainee.loss().backward()  # type: ignore[no-untyped-call]
         assert core.host_stats(device).held_bytes >= session.report().host_bytes > 0
         raise KeyError
+    assert core.host_stats(device).held_bytes == 0
+
+
+def test_an_error_between_the_passes_gives_it_back_when_the_activations_die(device: torch.device) -> None:
+    trainee, session = planned(device)
+    for _ in range(2):
+        with session:
+            trainee.loss().backward()  # type: ignore[no-untyped-call]
+    with pytest.raises(KeyError), session:
+        loss = trainee.loss()
+        raise KeyError
+    used = core.host_stats(device).used_bytes
+    assert 0 < used <= core.host_stats(device).held_bytes  # the loss still needs what is there
+    del loss
+    gc.collect()
+    assert core.host_stats(device).held_bytes == 0
+    with session:
+        trainee.loss().backward()  # type: ignore[no-untyped-call]
+        assert core.host_stats(device).held_bytes >= session.report().host_bytes
+    assert core.host_stats(device).held_bytes > 0
+    session.close()
     assert core.host_stats(device).held_bytes == 0

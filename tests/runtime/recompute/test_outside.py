@@ -1,224 +1,31 @@
 """What programs do with blocks' tensors outside of the blocks: joint plans keep their budget there, to the byte."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
-from functools import partial
 
 import pytest
 import torch
-from torch import nn
-from torch.nn import functional
 
 from experiments.recompute.models import Trainee
 from runtime.device import limited_memory
-from runtime.recompute import plan
 from runtime.recompute.course import Happened, NodeShape, TapeShape
 from runtime.recompute.footprint import LAST, CallFacts, mark_of
 from runtime.recompute.outside import AFTER, Use, uses_of
 from runtime.recompute.session import ON_DEMAND
 from solvers.ir.errors import InfeasibleBudget
 from tests.accelerators import prepared
-from tests.runtime.recompute import training
+from tests.runtime.recompute.holding import KEPT, PROGRAMS
 from tests.runtime.recompute.stories import Device
-from tests.runtime.recompute.test_joint import QUICK
+from tests.runtime.recompute.training import QUICK as QUICK
 from tests.runtime.recompute.training import Loop, Outcome, trained
 
-WIDTH, STEPS = 32, 3
-Build = Callable[[torch.device], Trainee]
+STEPS = 3
+pytestmark = pytest.mark.usefixtures("quick")
 
 
 @pytest.fixture(scope="module")
 def device() -> torch.device:
     return prepared("sim")
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Solvers stop by deterministic work."""
-    monkeypatch.setattr(training, "plan", partial(plan, limits=QUICK))
-
-
-class Two(nn.Module):
-    """Returns what the next block is given, and what it computed within."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
-
-    def forward(self, hidden: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Both."""
-        inner = torch.tanh(self.first(hidden))
-        return hidden + self.second(inner * inner), inner
-
-
-class Given(Two):
-    """Passes on more than the next block needs."""
-
-    def forward(self, given: "torch.Tensor | dict[str, torch.Tensor]") -> dict[str, torch.Tensor]:  # type: ignore[override]
-        """What it was given, too."""
-        hidden = given["hidden"] if isinstance(given, dict) else given
-        out, inner = super().forward(hidden)
-        return {"hidden": out, "inner": inner, "old": hidden}
-
-
-class Ends(nn.Module):
-    """Autograd saves what it returns, and the next block is given something else."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
-
-    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Of the same shape."""
-        return torch.tanh(self.second(torch.tanh(self.first(torch.tanh(hidden)))))
-
-
-class Down(nn.Module):
-    """Half of a U-Net's level."""
-
-    def __init__(self, channels: int) -> None:
-        super().__init__()
-        self.first, self.second = (nn.Conv2d(channels, channels, 3, padding=1) for _ in range(2))
-
-    def forward(self, image: torch.Tensor) -> torch.Tensor:
-        """As large as the image."""
-        return functional.relu(self.second(functional.relu(self.first(image))))
-
-
-class Up(nn.Module):
-    """The other half, which is given what the first one made."""
-
-    def __init__(self, channels: int) -> None:
-        super().__init__()
-        self.first, self.second = nn.Conv2d(2 * channels, channels, 3, padding=1), nn.Conv2d(channels, channels, 1)
-
-    def forward(self, image: torch.Tensor, skip: torch.Tensor) -> torch.Tensor:
-        """As large as both."""
-        result: torch.Tensor = self.second(torch.tanh(self.first(torch.cat([image, skip], 1))))
-        return result
-
-
-def twos(loss: Callable[[torch.Tensor, list[torch.Tensor]], torch.Tensor], device: torch.device) -> Trainee:
-    """Blocks whose second results are used at the end."""
-    model = nn.ModuleList(Two() for _ in range(4)).to(device)
-    data = torch.randn(256, WIDTH).to(device)
-
-    def run() -> torch.Tensor:
-        hidden, inner = data, []
-        for block in model:
-            hidden, one = block(hidden)
-            inner.append(one)
-        return loss(hidden, inner)
-
-    return Trainee(model, tuple(model), run)
-
-
-def means(hidden: torch.Tensor, inner: list[torch.Tensor]) -> torch.Tensor:
-    """Second results are read, and gone before the backward pass."""
-    return hidden.square().mean() + torch.stack([one.mean() for one in inner]).sum()
-
-
-def joined(hidden: torch.Tensor, inner: list[torch.Tensor]) -> torch.Tensor:
-    """One operator reads all of them."""
-    return hidden.square().mean() + torch.cat(inner, -1).square().mean()
-
-
-def passing(device: torch.device) -> Trainee:
-    """Blocks that are given dictionaries."""
-    model = nn.Sequential(*(Given() for _ in range(4))).to(device)
-    data = torch.randn(256, WIDTH).to(device)
-
-    def run() -> torch.Tensor:
-        last = model(data)
-        return torch.stack([one.square().mean() for one in last.values()]).sum()
-
-    return Trainee(model, tuple(model), run)
-
-
-def ending(device: torch.device) -> Trainee:
-    """What a block returns is read between the blocks, and then gone."""
-    model = nn.ModuleList(Ends() for _ in range(4)).to(device)
-    data = torch.randn(256, WIDTH).to(device)
-
-    def run() -> torch.Tensor:
-        hidden = data
-        for block in model:
-            hidden = block(hidden) * 1.1
-        return hidden.square().mean()
-
-    return Trainee(model, tuple(model), run)
-
-
-def unet(decoder_in_blocks: bool, device: torch.device) -> Trainee:
-    """Skips are read late, by other blocks or by the program."""
-    stem, head = nn.Conv2d(3, 6, 1), nn.Conv2d(6, 1, 1)
-    down, middle, up = [Down(6), Down(6)], Down(6), [Up(6), Up(6)]
-    model = nn.ModuleList([stem, *down, middle, *up, head]).to(device)
-    images = torch.randn(4, 3, 32, 32).to(device)
-
-    def run() -> torch.Tensor:
-        image, skips = stem(images), []
-        for one in down:
-            image = one(image)
-            skips.append(image)
-            image = functional.avg_pool2d(image, 2)
-        image = middle(image)
-        for two in up:
-            image = two(functional.interpolate(image, scale_factor=2), skips.pop())
-        loss: torch.Tensor = head(image).square().mean()
-        return loss
-
-    return Trainee(model, (*down, middle, *(up if decoder_in_blocks else [])), run)
-
-
-class Kept(nn.Module):
-    """The program keeps what autograd does not need, and what it does."""
-
-    def __init__(self, kept: list[torch.Tensor]) -> None:
-        super().__init__()
-        self.first, self.second = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
-        self.kept = kept
-
-    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Of the same shape."""
-        wide = self.first(hidden)
-        inner = torch.sigmoid(wide)
-        self.kept += [wide.detach(), inner.detach()]
-        result: torch.Tensor = hidden + self.second(inner)
-        return result
-
-
-KEPT: list[torch.Tensor] = []
-
-
-def keeping(device: torch.device) -> Trainee:
-    """Activations that the program keeps until the next step."""
-    model = nn.Sequential(*(Kept(KEPT) for _ in range(4))).to(device)
-    data = torch.randn(256, WIDTH).to(device)
-    return Trainee(model, tuple(model), lambda: model(data).square().mean())
-
-
-def writing(trainee: Trainee, optimizer: torch.optim.Optimizer, _: int) -> torch.Tensor:
-    """Between the passes the program writes what it keeps and autograd does not need."""
-    KEPT.clear()
-    optimizer.zero_grad()
-    loss = trainee.loss()
-    for one in KEPT[::2]:
-        one.add_(1)
-    loss.backward()  # type: ignore[no-untyped-call]
-    optimizer.step()
-    return torch.stack([loss.detach(), *(one.sum() for one in KEPT)])
-
-
-PROGRAMS: dict[str, tuple[Build, Loop]] = {
-    "two results": (partial(twos, means), training.ordinary),
-    "results joined": (partial(twos, joined), training.ordinary),
-    "dictionaries": (passing, training.ordinary),
-    "saved results": (ending, training.ordinary),
-    "skips between blocks": (partial(unet, True), training.ordinary),
-    "skips to the program": (partial(unet, False), training.ordinary),
-    "written in place": (keeping, writing),
-}
 
 
 @pytest.fixture

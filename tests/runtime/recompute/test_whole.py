@@ -28,23 +28,17 @@ from solvers.ir.schedule import Action, Schedule
 from solvers.ir.solution import Limits, Solution, Status
 from solvers.planner import make_problem, require_valid
 from tests.accelerators import prepared
-from tests.runtime.recompute import training
 from tests.runtime.recompute.test_plan import LOOPS, budget_of, plain
 from tests.runtime.recompute.training import STEPS, Outcome, trained
 
 QUICK = Limits(time_s=math.inf, work=0.1)
+pytestmark = pytest.mark.usefixtures("quick")
 HARDWARE = read_hardware("sim-small")
 
 
 @pytest.fixture(scope="module")
 def device() -> torch.device:
     return prepared("sim")
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Solvers stop by deterministic work, well before their plans are the best there are."""
-    monkeypatch.setattr(training, "plan", partial(plan, limits=QUICK))
 
 
 def step_in(session: RecomputeSession | None) -> Step:

@@ -1,5 +1,6 @@
 """Loops whose outcome is compared bit by bit: with a session and without."""
 
+import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -9,10 +10,13 @@ import torch
 from experiments.recompute.models import MODELS, Size, Trainee
 from runtime.device import memory_stats
 from runtime.recompute import RecomputeSession, plan
+from solvers.ir.solution import Limits
 
 SMALL = Size(layers=4, width=32, heads=2, tokens=64, batch=16, vocabulary=64)
 """Every byte is computed; activations outweigh the parameters."""
 STEPS = 4
+QUICK = Limits(time_s=math.inf, work=0.02)
+"""What a planner of small models gets, of deterministic work."""
 
 Loop = Callable[[Trainee, torch.optim.Optimizer, int], torch.Tensor]
 

@@ -98,7 +98,8 @@ def prepare(
 def _held(
     solver: SwapSolver, problem: SwapProblem, graph: OpGraph, limits: Limits, watch: Watch | None = None
 ) -> Checked:
-    """The plan whose blocks find segments within the budget; without one the answer says the least limit that has one.
+    """The plan whose blocks find segments within the budget; without one the answer says the least limit that is known:
+    of segments, or, where not even bytes keep the budget, of bytes.
 
     Plans are made for less than the budget and judged within it.
     """
@@ -119,8 +120,9 @@ def _held(
             made[0].solution,
             plan=None,
             objective=None,
+            bound=None,
             status=Status.INFEASIBLE,
-            reason=str(error),
+            reason=f"{error} (of bytes; segments take more)" if made[0].schedule is None else str(error),
             least_budget_bytes=error.least_budget_bytes,
         )
         return Checked(none, None)

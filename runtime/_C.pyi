@@ -243,7 +243,7 @@ class SwapStep:
 class SwapTarget:
     """A tensor that leaves when it is sighted so; `op` and `position` are for matching by index.
 
-    Only where the forward pass has worked on `least_pass_bytes` by then.
+    Only where the forward pass has worked on `least_pass_bytes` by then. `since` counts lookalikes from a landmark.
     """
 
     def __init__(
@@ -256,19 +256,38 @@ class SwapTarget:
         position: int,
         result: bool = False,
         least_pass_bytes: int = 0,
+        landmark: int = 0,
+        since: int = 0,
     ) -> None: ...
 
 class SwapEvent:
-    """What happens before the operator with this anchor: phase, id, how many like it came before; `op` by index."""
+    """What happens before the operator with this anchor: phase, id, how many like it came before; `op` by index.
+
+    Or before the one that comes `since` operators after a landmark.
+    """
 
     def __init__(
-        self, phase: int, operator: int, ordinal: int, op: int, kind: SwapActionKind, targets: Sequence[int]
+        self,
+        phase: int,
+        operator: int,
+        ordinal: int,
+        op: int,
+        kind: SwapActionKind,
+        targets: Sequence[int],
+        landmark: int = 0,
+        since: int = 0,
     ) -> None: ...
+
+class SwapLandmark:
+    """The first use of a storage (its address; 0: any, or none) in operators of that phase and turn."""
+
+    def __init__(self, storage: int, phase: int, turn: int) -> None: ...
 
 class SwapPolicy:
     """What a session does; `arrivals` (target, operator of its next use) serve only without the guard.
 
-    `on_demand`: blocks are released once memory is asked for, not when the policy says.
+    `on_demand`: blocks are released once memory is asked for, not when the policy says. `landmarks` in their order, by
+    which places are told instead of by counts from the iteration's begin.
     """
 
     def __init__(
@@ -277,6 +296,7 @@ class SwapPolicy:
         events: Sequence[SwapEvent],
         arrivals: Sequence[tuple[int, int]],
         on_demand: bool = False,
+        landmarks: Sequence[SwapLandmark] = (),
     ) -> None: ...
 
 class SwapSessionCounts:

@@ -1,9 +1,7 @@
 // Recording: what is held, and what is copied before somebody writes it.
 #include <algorithm>
 
-#include "follow/demand.h"
 #include "profiler/storages.h"
-#include "recompute/recorder.h"
 #include "recompute/tape.h"
 
 namespace bayplan::recompute {
@@ -69,18 +67,10 @@ void Tape::begin_write(const at::Tensor& tensor, const std::string& name) {
   const OperatorInfo* info = name.empty() ? nullptr : find_operator(name);
   const Recipe* recipe = info == nullptr ? nullptr : make_recipe(*info);
   if (recipe != nullptr && !nodes_[values_[value].node].recipe->allocates) {
-    if (pauses()) pause_for(*storage);
     return add_collective(*recipe, value, tensor);
   }
   keep_for_readers(value);
   written_by_others(*storage);
-}
-
-void Tape::pause_for(const c10::Storage& written) {
-  const NotRecording quiet;
-  pause();
-  paused_ = false;
-  swap::bring_in_if_out(*written.unsafeGetStorageImpl());
 }
 
 // A group that is no dispatcher operator writes what the region made: a node like c10d's own, which never runs again.

@@ -336,6 +336,11 @@ void bind_tape(py::module_& module) {
       [](const at::Tensor& tensor, const std::string& name, const std::string& group) {
         Tape* tape = recording_tape();
         if (tape == nullptr) return;
+        if (!name.empty() && !inside_node() &&
+            tape->pauses()) {  // a group's own collective, of which no operator tells
+          const NotRecording quiet;
+          tape->pause();
+        }
         tape->begin_write(tensor, inside_node() ? "" : name);
         tape->add_group(group);
       },

@@ -133,7 +133,7 @@ class Tape : public std::enable_shared_from_this<Tape> {
   // program has let go of the temporaries of the node before it by then. What the node reads and `then` sent away comes
   // back.
   void pause_before(std::vector<NodeIndex> nodes, std::function<void(NodeIndex)> then);
-  // Told when a node's operator is about to begin; before a group's own collective the tape knows itself.
+  // Told when a node's operator is about to begin.
   void pause();
   bool pauses() const { return !pauses_.empty(); }
 
@@ -182,7 +182,6 @@ class Tape : public std::enable_shared_from_this<Tape> {
   void keep_what_cannot_run_again(Node& node);
   void keep_for_readers(ValueIndex value);
   void written_by_others(const c10::Storage& storage);
-  void pause_for(const c10::Storage& written);  // right before a group's own collective that writes it
   void add_collective(const Recipe& recipe, ValueIndex value, const at::Tensor& tensor);
   bool is_as_first_found(Value& value);
   bool is_current(ValueIndex index, const c10::Storage& storage);

@@ -162,7 +162,7 @@ void Session::on_operator(const at::RecordFunction& frame, const OperatorInfo& i
   iteration.phases.push_back(running.phase);
   iteration.backward = iteration.backward || running.phase == Phase::kBackward;
   running = {&frame, &info, running.phase, state_.now};
-  if (transfers_.has_policy()) transfers_.act_before(anchor);
+  if (transfers_.has_policy()) transfers_.act_before(anchor, frame);
   sightings_.see_arguments(frame);
 }
 

@@ -75,8 +75,9 @@ void Grounds::note_small() {
   if (small_begin_.has_value()) small_growth_ = std::max(small_growth_, peak - std::min(peak, *small_begin_));
 }
 
-// As much as ever, or, once more of them stay (the optimizer's states), these and what an iteration had beside them:
-// too much where it had most after they were made, so that little of the limit is left to that.
+// As much as ever; or, once more of them stay (the optimizer's states), these and what an iteration had beside them.
+// Where the iteration that made them had most in its last operators, that counts them twice: so it adds little of the
+// limit.
 uint64_t Grounds::small_to_come(uint64_t small, uint64_t limit_bytes) const {
   const uint64_t beside = now(stats_of(state_).active_bytes, kSmall) + small_growth_;
   const uint64_t most =

@@ -2,6 +2,10 @@
 
 #include <c10/util/Exception.h>
 
+#include <algorithm>
+#include <numeric>
+#include <tuple>
+
 namespace bayplan::swap {
 namespace {
 
@@ -15,15 +19,23 @@ const std::vector<uint32_t>& find_in(const Map& map, Key key) {
   return found == map.end() ? kNone : found->second;
 }
 
+uint64_t key_at(uint64_t key, uint32_t landmark) { return key ^ (uint64_t{landmark} + 1) * 0x9e3779b97f4a7c15u; }
+
 }  // namespace
 
-Finder::Finder(Policy policy, Matching matching) : policy_(std::move(policy)), matching_(matching) {
+Finder::Finder(Policy policy, Matching matching)
+    : policy_(std::move(policy)), matching_(matching), order_(policy_.events.size()) {
+  if (matching_ == Matching::kFeatures) course_ = Course(policy_.landmarks);
+  std::iota(order_.begin(), order_.end(), 0);
+  std::stable_sort(order_.begin(), order_.end(), [this](uint32_t one, uint32_t other) {
+    const Spot &first = policy_.events[one].spot, &second = policy_.events[other].spot;
+    return std::tie(first.landmark, first.since) < std::tie(second.landmark, second.since);
+  });
   for (uint32_t number = 0; number < policy_.targets.size(); ++number) {
     const Target& target = policy_.targets[number];
     by_index_.emplace(pair_of(target.op, target.position), number);
-    auto& targets = by_key_[target.key].targets;
-    if (targets.size() <= target.ordinal) targets.resize(target.ordinal + 1);
-    targets[target.ordinal] = number;
+    by_key_[target.key].put(target.ordinal, number);
+    by_spot_[key_at(target.key, target.spot.landmark)].put(target.spot.since, number);
     needs_results_ = needs_results_ || target.result;
   }
   for (uint32_t number = 0; number < policy_.events.size(); ++number) {
@@ -44,10 +56,19 @@ uint64_t Finder::place(const Anchor& anchor) const {
 }
 
 void Finder::restart() {
-  for (auto& [key, lookalikes] : by_key_) lookalikes.seen = 0;
+  for (auto* targets : {&by_key_, &by_spot_}) {
+    for (auto& [key, lookalikes] : *targets) lookalikes.seen = 0;
+  }
+  next_ = 0;
+  course_.restart();
 }
 
-const std::vector<uint32_t>& Finder::events(const Anchor& anchor) const { return find_in(events_, place(anchor)); }
+const std::vector<uint32_t>& Finder::events(const Anchor& anchor) {
+  if (!course_.followed()) return find_in(events_, place(anchor));
+  due_.clear();
+  while (next_ < order_.size() && course_.reached(policy_.events[order_[next_]].spot)) due_.push_back(order_[next_++]);
+  return due_;
+}
 
 const std::vector<uint32_t>& Finder::arrivals(uint32_t op) const { return find_in(arrivals_, op); }
 
@@ -56,8 +77,12 @@ std::optional<uint32_t> Finder::target(uint64_t key, uint32_t op, uint32_t posit
     const auto found = by_index_.find(pair_of(op, position));
     return found == by_index_.end() ? std::nullopt : std::optional<uint32_t>(found->second);
   }
-  const auto found = by_key_.find(key);
-  if (found == by_key_.end()) return std::nullopt;
+  return course_.followed() ? next_alike(by_spot_, key_at(key, course_.landmark())) : next_alike(by_key_, key);
+}
+
+std::optional<uint32_t> Finder::next_alike(ByKey& targets, uint64_t key) {
+  const auto found = targets.find(key);
+  if (found == targets.end()) return std::nullopt;
   Lookalikes& lookalikes = found->second;
   const uint32_t ordinal = lookalikes.seen++;
   return ordinal < lookalikes.targets.size() ? lookalikes.targets[ordinal] : std::nullopt;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "follow/features.h"
+#include "session/course.h"
 #include "storage/action_kind.h"
 
 namespace bayplan::swap {
@@ -33,6 +34,7 @@ struct Target {
   // It leaves where the forward pass has worked on so many bytes by then (`Iteration::pass_bytes`): in smaller
   // iterations what is needed leaves without it.
   uint64_t least_pass_bytes = 0;
+  Spot spot = {};  // its landmark, and how many sightings with its key come after that before it
 };
 
 // A place in the iteration: the `ordinal`-th operator of that phase and id, or, by index, the `op`-th of all.
@@ -48,6 +50,7 @@ struct Event {
   Anchor anchor;
   ActionKind kind;  // release or swap-in
   std::vector<uint32_t> targets;
+  Spot spot = {};  // its landmark, and how many operators after that
 };
 
 struct Policy {
@@ -57,6 +60,9 @@ struct Policy {
   // Blocks are released once memory is asked for, not when the policy says: it is made for the largest iteration of
   // its kind, and in smaller ones what nobody asks for need not come back.
   bool on_demand = false;
+  // By which spots are told, in the order of the iteration; without any, or where one is gone, operators and
+  // lookalikes are counted from the iteration's begin.
+  std::vector<Landmark> landmarks = {};
 };
 
 // A policy with the tables that finding needs; counts anew in each iteration.
@@ -65,8 +71,14 @@ class Finder {
   Finder(Policy policy, Matching matching);
 
   void restart();
-  // Events before the operator, in their order; empty where there are none.
-  const std::vector<uint32_t>& events(const Anchor& anchor) const;
+  // The landmarks' storages are looked up.
+  Course& course() { return course_; }
+  // The operator begins.
+  void follow(c10::Device device, Phase phase, const at::RecordFunction& frame) {
+    course_.follow(device, phase, frame);
+  }
+  // Events before the operator, in their order; empty where there are none. To be asked once for each operator.
+  const std::vector<uint32_t>& events(const Anchor& anchor);
   // The target of a sighting, if it is one. To be asked once for each sighting.
   std::optional<uint32_t> target(uint64_t key, uint32_t op, uint32_t position);
   const std::vector<uint32_t>& arrivals(uint32_t op) const;
@@ -80,14 +92,26 @@ class Finder {
   struct Lookalikes {
     uint32_t seen = 0;
     std::vector<std::optional<uint32_t>> targets;  // by ordinal
+
+    void put(uint32_t ordinal, uint32_t target) {
+      if (targets.size() <= ordinal) targets.resize(ordinal + 1);
+      targets[ordinal] = target;
+    }
   };
+  using ByKey = ska::flat_hash_map<uint64_t, Lookalikes>;
   uint64_t place(const Anchor& anchor) const;
+  static std::optional<uint32_t> next_alike(ByKey& targets, uint64_t key);
 
   Policy policy_;
   Matching matching_;
   bool needs_results_ = false;
   ska::flat_hash_map<uint64_t, std::vector<uint32_t>> events_;
-  ska::flat_hash_map<uint64_t, Lookalikes> by_key_;
+  ByKey by_key_;
+  ByKey by_spot_;                // by key and landmark
+  std::vector<uint32_t> order_;  // of events, by spot
+  size_t next_ = 0;              // of these: the first one not reached yet
+  std::vector<uint32_t> due_;
+  Course course_;
   ska::flat_hash_map<uint64_t, uint32_t> by_index_;
   ska::flat_hash_map<uint32_t, std::vector<uint32_t>> arrivals_;
 };

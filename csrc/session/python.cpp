@@ -15,26 +15,35 @@ namespace {
 void bind_policy(py::module_& module) {
   py::class_<Target>(module, "SwapTarget")
       .def(py::init([](std::string label, uint64_t bytes, uint64_t key, uint32_t ordinal, uint32_t op,
-                       uint32_t position, bool result, uint64_t least_pass_bytes) {
-             return Target{std::move(label), bytes, key, ordinal, op, position, result, least_pass_bytes};
+                       uint32_t position, bool result, uint64_t least_pass_bytes, uint32_t landmark, uint32_t since) {
+             return Target{std::move(label), bytes, key, ordinal, op, position, result, least_pass_bytes,
+                           {landmark, since}};
            }),
            py::arg("label"), py::arg("bytes"), py::arg("key"), py::arg("ordinal"), py::arg("op"), py::arg("position"),
-           py::arg("result") = false, py::arg("least_pass_bytes") = 0);
+           py::arg("result") = false, py::arg("least_pass_bytes") = 0, py::arg("landmark") = 0, py::arg("since") = 0);
   py::class_<Event>(module, "SwapEvent")
       .def(py::init([](unsigned phase, uint32_t id, uint32_t ordinal, uint32_t op, ActionKind kind,
-                       std::vector<uint32_t> targets) {
+                       std::vector<uint32_t> targets, uint32_t landmark, uint32_t since) {
              TORCH_CHECK(phase < kPhases, "phase is ", phase, ", outside 0…", kPhases - 1);
              TORCH_CHECK(kind != ActionKind::kSwapOut, "a tensor leaves when it is sighted, not at an event");
-             return Event{{static_cast<Phase>(phase), id, ordinal, op}, kind, std::move(targets)};
+             return Event{{static_cast<Phase>(phase), id, ordinal, op}, kind, std::move(targets), {landmark, since}};
            }),
            py::arg("phase"), py::arg("operator"), py::arg("ordinal"), py::arg("op"), py::arg("kind"),
-           py::arg("targets"));
+           py::arg("targets"), py::arg("landmark") = 0, py::arg("since") = 0);
+  py::class_<Landmark>(module, "SwapLandmark")
+      .def(py::init([](uintptr_t storage, unsigned phase, uint32_t turn) {
+             TORCH_CHECK(phase < kPhases, "phase is ", phase, ", outside 0…", kPhases - 1);
+             return Landmark{storage, static_cast<Phase>(phase), turn};
+           }),
+           py::arg("storage"), py::arg("phase"), py::arg("turn"));
   py::class_<Policy>(module, "SwapPolicy")
       .def(py::init([](std::vector<Target> targets, std::vector<Event> events,
-                       std::vector<std::pair<uint32_t, uint32_t>> arrivals, bool on_demand) {
-             return Policy{std::move(targets), std::move(events), std::move(arrivals), on_demand};
+                       std::vector<std::pair<uint32_t, uint32_t>> arrivals, bool on_demand,
+                       std::vector<Landmark> landmarks) {
+             return Policy{std::move(targets), std::move(events), std::move(arrivals), on_demand, std::move(landmarks)};
            }),
-           py::arg("targets"), py::arg("events"), py::arg("arrivals"), py::arg("on_demand") = false);
+           py::arg("targets"), py::arg("events"), py::arg("arrivals"), py::arg("on_demand") = false,
+           py::arg("landmarks") = std::vector<Landmark>());
 }
 
 void bind_counts(py::module_& module) {

@@ -9,6 +9,15 @@ namespace bayplan::swap {
 
 void Transfers::set_policy(std::optional<Policy> policy) {
   finder_ = policy.has_value() ? std::make_unique<Finder>(std::move(*policy), state_.options.matching) : nullptr;
+  if (finder_ != nullptr) {
+    for (const Landmark& landmark : finder_->policy().landmarks) {
+      if (landmark.storage == 0) continue;
+      // the address is that of a storage which the session knows, or nobody's
+      const Tracked* tracked = state_.tracker.find(reinterpret_cast<c10::StorageImpl*>(landmark.storage));
+      finder_->course().hold(landmark.storage, tracked == nullptr ? std::nullopt : std::optional(tracked->storage));
+    }
+    finder_->restart();
+  }
   leaving_now_.clear();  // they number the old policy's targets
   state_.counts.matched = 0;
   forget_flights();
@@ -30,7 +39,8 @@ void Transfers::forget_flights() {
   flights_.assign(finder_ == nullptr ? 0 : finder_->policy().targets.size(), Flight{});
 }
 
-void Transfers::act_before(const Anchor& anchor) {
+void Transfers::act_before(const Anchor& anchor, const at::RecordFunction& frame) {
+  finder_->follow(state_.device, anchor.phase, frame);
   for (const uint32_t number : finder_->events(anchor)) {
     const Event& event = finder_->policy().events[number];
     event.kind == ActionKind::kRelease ? release(event.targets) : swap_in(event.targets);

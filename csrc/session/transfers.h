@@ -32,8 +32,8 @@ class Transfers {
   // Targets that were not sighted in this iteration.
   uint64_t unmatched() const { return flights_.size() - state_.counts.matched; }
 
-  // What stands before an operator.
-  void act_before(const Anchor& anchor);
+  // What stands before an operator, which begins.
+  void act_before(const Anchor& anchor, const at::RecordFunction& frame);
   // A storage is sighted: it leaves at the operator's end if the policy wants it.
   void sighted(const c10::Storage& storage, uint64_t key, uint32_t op, uint32_t position);
   // The operator ends.

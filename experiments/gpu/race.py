@@ -33,7 +33,7 @@ from solvers.ir.solution import Limits
 FORMAT = "bayplan-race/1"
 ON_SIM = "sim, modelled time, allocator caching"
 SOLVING_S = 3.0
-"""Seconds for each plan: there are three, and nine minutes for everything."""
+"""Seconds for each plan: there are up to seven, and nine minutes for everything."""
 
 
 @refusing
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="experiments.gpu.race")
     parser.add_argument("out", type=Path)
     parser.add_argument("--device", choices=("cuda", "sim"), default="cuda")
-    parser.add_argument("--few", action="store_true", help="the plain run, a session and a swap plan at 60%%")
+    parser.add_argument("--few", action="store_true", help="the plain run; joint, a session and a swap plan at 60%%")
     parser.add_argument("--shape", help="only this one, such as '24 x 2048'")
     parser.add_argument("--way", action="append", default=[], help="beside the plain run only this one; repeatable")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="no way is begun after that")

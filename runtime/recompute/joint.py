@@ -1,8 +1,8 @@
 """Plans of kind `joint`: per storage keep, swap or recompute, decided from the measured step and carried out.
 
 As in `whole.py` the schedule of the plan says what is done. In the forward pass storages leave, are released and return
-between operators, right before the next one begins; in the backward pass before each block's, and in its
-waits for collectives. A *moment* is one of these places.
+between operators, right before the next one begins; in the backward pass before each block's. A *moment* is one of
+these places.
 """
 
 from collections.abc import Collection, Sequence

@@ -31,7 +31,7 @@ def joint_problem(step: Step, layers: Sequence[Layer], hardware: Hardware, budge
     problem = make_problem("joint", step.graph, hardware, budget_bytes)
     assert isinstance(problem, JointProblem)
     times, within, small = _times(step, layers), _read_within(step, layers), _small_parts(step, layers)
-    elsewhere, held = used_elsewhere(step, layers), _held_to_ends(step, layers)
+    elsewhere = used_elsewhere(step, layers)
     found = []
     for index, op in enumerate(problem.ops):
         more = elsewhere.get(index, set())
@@ -43,7 +43,7 @@ def joint_problem(step: Step, layers: Sequence[Layer], hardware: Hardware, budge
                 op,
                 time_us=times[index],
                 replay=op.replay and index not in small,
-                inputs=tuple(sorted({*op.inputs, *within.get(index, ()), *held.get(index, ()), *more})),
+                inputs=tuple(sorted({*op.inputs, *within.get(index, ()), *more})),
                 output_bytes=size,
             )
         )
@@ -95,7 +95,8 @@ def _read_within(step: Step, layers: Sequence[Layer]) -> dict[int, set[int]]:
 
     An op stands for the nodes until the next one's first, so for those that no unit has, too. Which nodes read what the
     block is given the tape does not know: all of its ops do. Of two ops of the same nodes the first is not away before
-    both have run.
+    both have run. Of what the measured step's tape held in any case, nobody knows until when the program does; at the
+    latest until the block has returned, for which the op behind it may stand.
     """
     found: dict[int, set[int]] = {}
     at, given, parts = Places(step, layers), 0, dict[tuple[int, tuple[int, ...]], int]()
@@ -112,19 +113,12 @@ def _read_within(step: Step, layers: Sequence[Layer]) -> dict[int, set[int]]:
                     found.setdefault(reader, set()).add(op)
         elif place.kind == "output":
             given = op
+            own = (one for one in range(op) if step.places[one].block == place.block)
+            held = {one for one in own if _lasts(step.places[one], layers)}
+            found[op] |= held
+            if step.places[op + 1] == OTHER:
+                found[op + 1] = held
     return found
-
-
-def _held_to_ends(step: Step, layers: Sequence[Layer]) -> dict[int, set[int]]:
-    """By block's output: what of the block the measured step's tape held in any case.
-
-    So nobody knows until when the program does, which is at the latest where the block has returned.
-    """
-    held: dict[int, set[int]] = {}
-    for op, place in enumerate(step.places):
-        if _lasts(place, layers):
-            held.setdefault(place.block, set()).add(op)
-    return {op: held.get(place.block, set()) for op, place in enumerate(step.places) if place.kind == "output"}
 
 
 def _lasts(place: Place, layers: Sequence[Layer]) -> bool:

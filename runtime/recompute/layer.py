@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, floor
 
-from runtime.recompute.tape import StorePolicy, Tape, ends_of
+from runtime.recompute.tape import StorePolicy, Tape, reads_of
 from runtime.recompute.work import Work
 from solvers.ir.errors import InvalidInput
 from solvers.ir.recompute import LayerGroup, LayerOp, RecomputeLayerProblem, Window
@@ -32,8 +32,7 @@ class Unit:
     `nodes` are indices on the tape, `inputs` units. Of what one node made, what autograd saved (`saved`) and what
     only later operators read are two units: dropout's mask, and its result. `fixed` says why it never runs again,
     where it does not. `values` are its results, each as its node and its place in `Node.made`, and `sizes` what of
-    `bytes` each is; `touched`: the nodes of the forward pass that read one, or write the storage later, and
-    where one of these is a collective, the one by which that has ended (`ends_of`), in order.
+    `bytes` each is; `touched`: the nodes of the forward pass that read one, or write the storage later, in order.
     """
 
     name: str
@@ -225,11 +224,7 @@ class _Reader:
         self._members: dict[int, list[int]] = {}
         for index, first in enumerate(self._maker):
             self._members.setdefault(first, []).append(index)
-        self._ends = ends_of(self._nodes)
-        self._readers: dict[Value, list[int]] = {}
-        for index, node in enumerate(self._nodes):
-            for read in node.reads:
-                self._readers.setdefault(read, []).append(index)
+        self._readers = reads_of(self._nodes)
         self._parts: dict[tuple[int, bool], int] = {}
 
     def units(self) -> tuple[Unit, ...]:
@@ -263,14 +258,8 @@ class _Reader:
             fixed=fixed,
             values=tuple(values),
             sizes=sizes,
-            touched=self._touched(group, values),
+            touched=tuple(sorted({*group[1:], *(one for value in values for one in self._readers.get(value, ()))})),
         )
-
-    def _touched(self, group: Sequence[int], values: Sequence[Value]) -> tuple[int, ...]:
-        """The nodes that read these or write the storage later; of a collective also where it has ended for sure."""
-        found = {*group[1:], *(one for value in values for one in self._readers.get(value, ()))}
-        ends = {self._ends[one] for one in {*group, *found} if one in self._ends}
-        return tuple(sorted({*found, *ends}))
 
     def _values(self, group: Sequence[int], saved: bool) -> list[Value]:
         """What the group left that autograd saved, or that is only read."""

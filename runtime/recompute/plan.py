@@ -84,7 +84,7 @@ class RecomputeSession:
         self._first_peak_bytes = 0
         self._peak_bytes = 0
         self._segments = Segments(self._device)
-        self._replanned = 0
+        self._replanned = self._corrected = 0
         self._counts = Counts()
         self._timed_pass: PassClock | None = None
         self.layers: list[Layer] = []
@@ -169,6 +169,9 @@ class RecomputeSession:
             self._measured_level_bytes = level
             return
         self._begin_at(level)
+        if self._segments.judged:
+            self._segments.begin()
+            self._begin_peak()
         walk.follow(self._policies())
 
     def _begin_at(self, level_bytes: int) -> None:
@@ -182,7 +185,7 @@ class RecomputeSession:
             self._estimated = False
             self._level_bytes = level_bytes + max(0, self._accumulated_bytes - gradient_bytes)
             self._decide()
-            self._segments.begin()
+            self._segments.judge()
             return
         if grown > 0:
             self._level_bytes = level_bytes
@@ -192,7 +195,7 @@ class RecomputeSession:
             in_bytes, in_segments, over = self._together.any(*self._broken, over)
             over = not self._correct(in_bytes, in_segments) and over
         if over:
-            self._decide()
+            self._decide_again()
 
     def _accumulates(self, gradient_bytes: int) -> bool:
         """Whether the first step goes on, as gradients stay and no parameter has changed: the next pass adds to them.
@@ -222,6 +225,7 @@ class RecomputeSession:
             self._first_peak_bytes, self._peak_bytes = max(self._first_peak_bytes, self._peak_bytes), 0
         else:
             self._end_peak()
+            self._segments.settle(self._budget_bytes)
             self._planned_steps += 1
             self._timed_pass = walk.timed_pass or self._timed_pass
             if self._together is None:
@@ -231,31 +235,36 @@ class RecomputeSession:
     @property
     def _broken(self) -> tuple[bool, bool]:
         """Whether the plan took more than the budget of bytes, or of segments, and may be made again."""
-        again = self._replanned < MOST_CORRECTIONS
-        return again and self._peak_bytes > self._budget_bytes, again and self._segments.most_bytes > self._budget_bytes
+        in_bytes = self._corrected < MOST_CORRECTIONS and self._peak_bytes > self._budget_bytes
+        return in_bytes, self._segments.breaks(self._budget_bytes)
 
     def _correct(self, in_bytes: bool, in_segments: bool) -> bool:
         """Decide again, with less, where the plan took more than the budget, here or on a rank that decides with us."""
+        if not in_bytes and not in_segments:
+            return False
         mine = self._broken
         if in_bytes:
             self._beyond_bytes += max(0, self._peak_bytes - self._promised_bytes) if mine[0] else 0
-            self._decide()
-        elif in_segments:
-            if mine[1]:
-                self._segments.leave(self._peak_bytes)
-            try:
-                self._decide()
-            except InfeasibleBudget as error:  # bytes keep the budget: segments alone end no training
-                self._segments.give_up(self._budget_bytes, error)
-                self._replanned = MOST_CORRECTIONS
-                self._decide()
-                return True
-        else:
-            return False
-        self._replanned += 1
+            self._corrected += 1
+        elif mine[1]:
+            self._segments.leave(self._peak_bytes)
         self._peak_bytes = 0
-        self._segments.begin()
+        self._decide_again()
         return True
+
+    def _decide_again(self) -> None:
+        """Segments alone end no training: what no plan leaves them, they take beyond the budget."""
+        self._replanned += 1
+        self._segments.judge()
+        try:
+            self._decide()
+        except InfeasibleBudget as error:
+            spare = self._segments.spare_bytes > 0
+            if not (spare if self._together is None else self._together.any(spare)[0]):
+                raise
+            if self._together is not None or not self._segments.leave_all_but_least(self._budget_bytes, error):
+                self._segments.give_up(self._budget_bytes, error)
+            self._decide()
 
     @property
     def _together(self) -> Together | None:

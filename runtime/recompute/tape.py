@@ -83,13 +83,21 @@ def record(
     return _Region(tape, _UNPACK if watch is None else partial(_watched_unpack, watch))
 
 
-def ends_of(nodes: Sequence[Node]) -> dict[int, int]:
-    """By collective the node by which it has ended for sure: where what it leaves is read, or the region's last."""
+def reads_of(nodes: Sequence[Node]) -> dict[tuple[int, int], list[int]]:
+    """By result (its node and its place in `Node.made`) the nodes that read it, where any does.
+
+    A collective reads until what it leaves is read, or to the region's end: only then it has ended for sure.
+    """
     first: dict[int, int] = {}
     for index, node in enumerate(nodes):
         for maker, _ in node.reads:
             first.setdefault(maker, index)
-    return {index: first.get(index, len(nodes) - 1) for index, node in enumerate(nodes) if node.communicates}
+    ends = {index: first.get(index, len(nodes) - 1) for index, node in enumerate(nodes) if node.communicates}
+    found: dict[tuple[int, int], list[int]] = {}
+    for index, node in enumerate(nodes):
+        for read in node.reads:
+            found.setdefault(read, []).extend({index, ends.get(index, index)})
+    return found
 
 
 class _Region:

@@ -15,20 +15,16 @@ from runtime.loop.log import LOGGER
 from runtime.swap.cost import SwapCost
 from runtime.swap.engine import Engine
 from runtime.swap.generation import Generation, Profiled
-from runtime.swap.journal import Remarks, log_chosen, log_policy, log_return, log_stage
+from runtime.swap.journal import Remarks, beyond_reach, log_chosen, log_policy, log_return, log_stage
 from runtime.swap.policy import Policy
 from runtime.swap.recorder import Recorder
-from runtime.swap.recurrence import SPARINGS, Kind, Kinds
+from runtime.swap.recurrence import FAR_WAITS, LARGER, SPARINGS, WAITS, Kind, Kinds
 from runtime.swap.report import IterationSummary, PolicyResult, SessionCounts, counts_of
 from runtime.swap.sizes import Sizes
 from runtime.swap.stages import Sampling, Stage, StageSettings, relative_change
 from runtime.swap.tightening import ran_last
 from solvers.ir.errors import BayplanError
 
-LARGER = 0.02
-"""By this share an iteration has to be larger than those that a policy is for before it is made again."""
-WAITS = 8
-"""So many smaller iterations are recorded at most, before and after a policy is made, in wait of the largest again."""
 LISTED = 1000
 """Number of latest policies that are reported; a loop without end may try any number."""
 
@@ -226,13 +222,15 @@ class Control:
         if generation is None:
             return
         if kind.policy is not None and generation.kept is not None:
-            if larger or (kind.records_left > 0 and kind.recorded.most >= kind.enough(LARGER)):
+            if larger or (kind.records_left > 0 and kind.recorded.most >= kind.enough) or kind.recorded_more:
                 self._make_again(kind, generation)
+            elif kind.records_left == 0 and counts.passive > 0 and kind.outgrown:
+                kind.records_left = FAR_WAITS
             elif self._spared_too_much(kind, counts):
                 kind.sparing_left -= 1
                 self._replace_policy(kind, kind.policy.sparing_less(1 - LARGER))
         elif not generation.fits:
-            if larger:
+            if larger or (counts.passive > 0 and kind.outgrown):
                 self._open_again(kind, generation)
         elif counts.passive > 0 and self._running is None and (larger or kind.reopenings_left > 0):
             kind.reopenings_left -= not larger
@@ -245,9 +243,10 @@ class Control:
     def _make_again(self, kind: Kind, generation: Generation) -> None:
         """Make the kept policy for the largest iteration, from what was recorded."""
         kind.planned_bytes = kind.largest
-        kind.records_left = 0 if kind.recorded.most >= kind.enough(LARGER) else WAITS
+        kind.reached_bytes = kind.recorded.reach(kind.largest)
         kind.sparing_left = SPARINGS
         generation.varies = kind.varies
+        kind.records_left = kind.records_more
         try:
             profiled = kind.recorded.at(kind.largest)
             policy = None if profiled is None else generation.planned_again(profiled, anew=kind.records_left == 0)
@@ -272,7 +271,7 @@ class Control:
         except Exception as error:  # the policy that stands goes on
             self.remark(f"an iteration was not recorded: {str(error) or repr(error)}")
             LOGGER.debug("the iteration's profile failed", exc_info=True)
-        if kind.recorded.most < kind.enough(LARGER):
+        if kind.recorded.most < kind.enough:
             kind.records_left = max(kind.records_left - 1, 0)
 
     def _profiled(
@@ -295,7 +294,7 @@ class Control:
         if kind.largest <= kind.planned_bytes:
             kind.recorded = Sizes()  # of the same size, but no longer of the same need
         kind.planned_bytes = kind.largest
-        kind.waits_left = WAITS
+        kind.waits_left, kind.far_left = WAITS, FAR_WAITS
         kind.returns.clear()
         self.generations += 1
         kind.generation = self._generations(self.generations)
@@ -352,7 +351,12 @@ class Control:
         summary: IterationSummary,
         recorder: Recorder,
     ) -> None:
-        """The iteration was recorded for a generation: measure its policy, then propose the next one or choose."""
+        """The iteration was recorded for a generation: measure its policy, then propose the next one or choose.
+
+        One that tells nothing new is as if it had not been recorded.
+        """
+        if kind.tells_nothing(ended.forward_bytes):
+            return
         if self._running is not None or not generation.results:
             generation.measured(summary.duration_us, summary.counts, ended.forward_bytes)
         made = len(generation.results)
@@ -371,7 +375,7 @@ class Control:
     def _keep_best(self, kind: Kind, generation: Generation) -> None:
         kind.policy = generation.best()
         if kind.policy is not None:
-            kind.records_left = WAITS if kind.varies and kind.recorded.most < kind.enough(LARGER) else 0
+            kind.records_left = kind.records_more
             self._settle_host(kind.policy)
             if not ran_last(generation.results, generation.kept):
                 self._around.gather()
@@ -399,17 +403,31 @@ class Control:
                 self._note(kind, generation, ended, recorder)
             return None
         try:
-            kind.planned_bytes = kind.largest
+            kind.planned_bytes = max(kind.planned_bytes, kind.largest)
             profiled = self._profiled(kind, generation, ended, recorder)
             if profiled is None:
                 return None
-            if not generation.results and kind.waits(ended.forward_bytes, kind.enough(LARGER)):
+            if not generation.results and kind.waits(ended.forward_bytes):
                 return None
-            return generation.propose((kind.recorded.at(kind.largest) if kind.varies else None) or profiled)
+            return self._proposed_from(kind, generation, profiled)
         except Exception as error:  # a policy only saves time, and the program trains on without
             generation.fail(f"no policy was made from an iteration: {str(error) or repr(error)}")
             LOGGER.debug("the iteration's profile failed", exc_info=True)
             return None
+
+    def _proposed_from(self, kind: Kind, generation: Generation, profiled: Profiled) -> Policy | None:
+        """Likewise from what was recorded; where that fits and tells nothing of the largest, another one may follow."""
+        reached_bytes = kind.recorded.reach(kind.largest)
+        kind.reached_bytes = min(kind.reached_bytes, reached_bytes) if generation.results else reached_bytes
+        if not kind.varies:
+            return generation.propose(profiled)
+        waits = kind.far and kind.far_left > 0 and self.counts.passive > 0
+        proposed = generation.propose(kind.recorded.at(kind.largest) or profiled, waits=waits)
+        if waits and generation.fits:
+            kind.far_left -= 1
+        elif kind.far:
+            self.remark(beyond_reach(reached_bytes, kind.largest))
+        return proposed
 
     def _try(self, generation: Generation) -> None:
         trial = generation.trial

@@ -9,6 +9,7 @@ from functools import partial
 from typing import NamedTuple, TypeAlias
 
 from runtime.loop.log import LOGGER
+from runtime.swap.landmarks import NONE, Landmarks
 from runtime.swap.policy import Policy, Sightings, locate
 from runtime.swap.portfolio import PolicyChoice
 from runtime.swap.report import PolicyResult, SessionCounts
@@ -44,7 +45,7 @@ class Profiled(NamedTuple):
     """A recorded iteration: its graph, and how the engine identified operators and tensors.
 
     The graph may be that of an iteration `growth` times as large. `staying_bytes` is what of each operator's memory
-    does not depend on the size, where two recordings tell.
+    does not depend on the size, where two recordings tell. `landmarks` tell places in it.
     """
 
     graph: OpGraph
@@ -53,13 +54,15 @@ class Profiled(NamedTuple):
     sightings: Sightings
     growth: float = 1.0
     staying_bytes: tuple[int, ...] | None = None
+    landmarks: Landmarks = NONE
 
 
 class Generation:
     """The policies of one generation, in the order of the portfolio.
 
     `propose` makes the next one that can be executed, `measured` says how the latest went. `open` until every policy of
-    the portfolio has been executed and measured, or none is needed; `remark` says what is to be known of all.
+    the portfolio has been executed and measured, or none is needed; `remark` says what is to be known of all. Those
+    that are `varied` are tried only where sizes vary.
     """
 
     def __init__(
@@ -80,7 +83,8 @@ class Generation:
         self.remark: str | None = None
         self.unswapped_peak_bytes: int | None = None
         self.unplanned_us: float | None = None
-        self._choices = list(choices)
+        self._choices = [choice for choice in choices if not choice.varied]
+        self._varied = [choice for choice in choices if choice.varied]
         self._hardware = hardware
         self._budget_bytes = budget_bytes
         self._aim_bytes = budget_bytes
@@ -107,10 +111,12 @@ class Generation:
         """The same of an iteration whose forward pass works on `size` bytes; where sizes vary, times go with them."""
         times = [(self.unplanned_us, self._unplanned_size)]
         times += [(result.duration_us, own) for result, own in zip(self.results, self._sizes, strict=False)]
-        return min((self._at(size, time, own) for time, own in times if time is not None), default=None)
+        told = [(time, own) for time, own in times if time is not None and self._tells(size, own)]
+        return min((time * (size / own) if self.varies and own else time for time, own in told), default=None)
 
-    def _at(self, size: int, time_us: float, own_size: int) -> float:
-        return time_us * (size / own_size) if self.varies and own_size else time_us
+    def _tells(self, size: int, own_size: int) -> bool:
+        """Whether the time of an iteration of `own_size` tells that of one of `size`: none of an empty batch does."""
+        return not self.varies or (size > 0) == (own_size > 0)
 
     @property
     def trial(self) -> Policy | None:
@@ -134,10 +140,15 @@ class Generation:
         self._failures += 1
         self.open = self._failures < len(self._choices)
 
-    def propose(self, profiled: Profiled) -> Policy | None:
-        """The policy to execute next; None, and closed, where there is none any more or none is needed."""
+    def propose(self, profiled: Profiled, *, waits: bool = False) -> Policy | None:
+        """The policy to execute next; None, and closed, where there is none any more or none is needed.
+
+        Where none is needed it stays open if it `waits` for a larger iteration.
+        """
         self.unswapped_peak_bytes = max(profiled.graph.memory_bytes)
         self.fits = self.unswapped_peak_bytes <= self._budget_bytes and self._settles(profiled.graph, None)
+        if self.fits and waits:
+            return None
         if self.fits:
             self.open = False
             self.remark = (
@@ -146,6 +157,8 @@ class Generation:
             )
         if self.varies and not self.results:
             self._aim_bytes = self._spared_bytes
+            self._choices += self._varied
+            self._varied = []
         while self.open and not self.exhausted:
             choice = self._choices[len(self.results)]
             self._policies.append(self._make(choice, profiled))
@@ -214,7 +227,15 @@ class Generation:
     def _most_promising(self) -> int | None:
         """The place of the executed policy that promised the least delay: where sizes vary, times tell of those."""
         ran = [place for place, result in enumerate(self.results) if result.counts is not None]
-        return min(ran, key=lambda place: _promised(self.results[place]), default=None)
+        return min(ran, key=lambda place: self._promised(self.results[place]), default=None)
+
+    def _promised(self, result: PolicyResult) -> tuple[float, int]:
+        """By which share a policy promised to take longer than an iteration without swaps, to a percent; then swaps.
+
+        Each swap costs the host two launches, of which the limited information of Eq. 1 knows nothing.
+        """
+        launches_us = 2 * result.swaps * self._hardware.devices[0].launch_us
+        return round(((result.objective_us or 0) + launches_us) / (result.base_us or 1), 2), result.swaps
 
     def planned_again(self, profiled: Profiled, *, anew: bool) -> Policy | None:
         """The kept policy made anew from another iteration, or the most promising of all; None where there is no plan.
@@ -231,7 +252,7 @@ class Generation:
                 found += [] if made is None else [(made[0], place, made[1])]
         if not found:
             return None
-        best, place, policy = min(found, key=lambda made: _promised(made[0]))
+        best, place, policy = min(found, key=lambda made: self._promised(made[0]))
         self.results[kept] = replace(self.results[kept], kept=False)
         self.results[place] = replace(best, kept=True)
         return policy
@@ -281,12 +302,12 @@ class Generation:
 
     def _located(self, plan: Schedule, profiled: Profiled) -> Policy:
         """A plan as the engine is told it; where sizes vary, smaller iterations spare what they need not send away."""
-        graph, operators, phases, sightings, growth, staying = profiled
+        graph, operators, phases, sightings, growth, staying, landmarks = profiled
         if not self.varies:
-            return locate(plan, graph, operators, phases, sightings)
+            return locate(plan, graph, operators, phases, sightings, landmarks=landmarks)
         shares = least_shares(graph, plan, self._aim_bytes, staying)
         least = {name: growth * share for name, share in shares.items()}
-        return locate(plan, graph, operators, phases, sightings, least)._replace(on_demand=True)
+        return locate(plan, graph, operators, phases, sightings, least, landmarks)._replace(on_demand=True)
 
     def _repeats(self, policy: Policy) -> str | None:
         """Why a policy need not be executed: an earlier one was the same."""
@@ -375,11 +396,3 @@ def _misfit(policy: Policy) -> str | None:
     if policy.unseen:
         return f"{policy.unseen} of its tensors could not be recognised and stay on the device"
     return None
-
-
-def _promised(result: PolicyResult) -> tuple[float, int]:
-    """The share by which a policy promised to take longer than an iteration without swaps, to a percent; then swaps.
-
-    Each swap costs the host a launch, of which the limited information of Eq. 1 knows nothing.
-    """
-    return round((result.objective_us or 0) / (result.base_us or 1), 2), result.swaps

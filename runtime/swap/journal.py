@@ -4,6 +4,7 @@ import re
 
 from runtime.loop.log import LOGGER
 from runtime.swap.stages import Similarity, Stage
+from solvers.ir.amounts import show_bytes
 
 
 def log_stage(iteration: int, before: Stage, after: Stage, why: Similarity | None = None) -> None:
@@ -33,6 +34,14 @@ def log_return(iteration: int, place: int | None) -> None:
 def log_fallback(iteration: int, sentence: str) -> None:
     """Something could not be done as planned; the sentence says what, and what is done instead."""
     LOGGER.warning("iteration %d: %s", iteration, sentence)
+
+
+def beyond_reach(reached_bytes: int, largest_bytes: int) -> str:
+    """What was recorded tells of iterations of a size, and larger ones come."""
+    return (
+        f"policies are made for iterations whose forward pass works on {show_bytes(reached_bytes)}, as those of up to "
+        f"{show_bytes(largest_bytes)} are not recorded yet: passive swaps do the rest in these"
+    )
 
 
 class Remarks:

@@ -7,6 +7,7 @@ from typing import NamedTuple, TypeAlias
 
 from runtime.device.native import core
 from runtime.execute.program import ACTION_KINDS, TURN, op_of
+from runtime.swap.landmarks import NONE, Landmark, Landmarks, Spot
 from solvers.ir.fields import TensorId
 from solvers.ir.graph import OpGraph
 from solvers.ir.schedule import Action, Schedule
@@ -20,7 +21,8 @@ class Target(NamedTuple):
 
     `ordinal` sightings with the same `key` come before it in the iteration. `op` and `position`, the operator's number
     and the index of the sighting there, are what matching by index goes by. `result`: the operator made it and no
-    other had used it yet. It leaves where the forward pass has worked on `least_pass_bytes` by then.
+    other had used it yet. It leaves where the forward pass has worked on `least_pass_bytes` by then. `spot` counts
+    lookalikes from the latest landmark instead.
     """
 
     label: str
@@ -31,6 +33,7 @@ class Target(NamedTuple):
     position: int
     result: bool
     least_pass_bytes: int = 0
+    spot: Spot = Spot()
 
 
 class Anchor(NamedTuple):
@@ -42,12 +45,16 @@ class Anchor(NamedTuple):
 
 
 class Event(NamedTuple):
-    """What happens before the operator with that anchor (by index: before operator `op`) to some of the targets."""
+    """What happens before the operator with that anchor (by index: before operator `op`) to some of the targets.
+
+    `spot` counts operators from the latest landmark instead.
+    """
 
     anchor: Anchor
     op: int
     do: str
     targets: tuple[int, ...]
+    spot: Spot = Spot()
 
 
 class Policy(NamedTuple):
@@ -56,6 +63,7 @@ class Policy(NamedTuple):
     `arrivals` pairs each target that returns with the operator that then uses it, which matters only without the guard.
     `unseen` tensors of the schedule stay on the device, as the engine could not be told how to find them. `on_demand`:
     blocks go once memory is asked for, not when the schedule says, as it was made for a larger iteration than most.
+    Spots are told by `landmarks`; without any, or once one is gone, by counts from the iteration's begin.
     """
 
     targets: tuple[Target, ...]
@@ -63,6 +71,7 @@ class Policy(NamedTuple):
     arrivals: tuple[tuple[int, int], ...]
     unseen: int = 0
     on_demand: bool = False
+    landmarks: tuple[Landmark, ...] = ()
 
     def sparing_less(self, share: float) -> "Policy":
         """The same, but what smaller iterations keep leaves in those of that share of the size, too."""
@@ -95,11 +104,19 @@ class Policy(NamedTuple):
     def native(self) -> core.SwapPolicy:
         """The policy in the engine's own type."""
         events = [
-            core.SwapEvent(*event.anchor, op=event.op, kind=ACTION_KINDS[event.do], targets=list(event.targets))
+            core.SwapEvent(
+                *event.anchor,
+                op=event.op,
+                kind=ACTION_KINDS[event.do],
+                targets=list(event.targets),
+                landmark=event.spot.landmark,
+                since=event.spot.since,
+            )
             for event in self.events
         ]
-        targets = [core.SwapTarget(*target) for target in self.targets]
-        return core.SwapPolicy(targets, events, list(self.arrivals), self.on_demand)
+        targets = [core.SwapTarget(*target[:-1], *target.spot) for target in self.targets]
+        landmarks = [core.SwapLandmark(*landmark) for landmark in self.landmarks]
+        return core.SwapPolicy(targets, events, list(self.arrivals), self.on_demand, landmarks)
 
 
 def anchors(operators: Sequence[int], phases: Sequence[int]) -> list[Anchor]:
@@ -120,12 +137,14 @@ def locate(
     phases: Sequence[int],
     sightings: Sightings,
     least_shares: Mapping[TensorId, float] | None = None,
+    landmarks: Landmarks = NONE,
 ) -> Policy:
     """Say of each action of a swap schedule how the engine finds its tensors and its operator in the next iteration.
 
     All arguments describe one iteration: operator j of the graph is `operators[j]`. A tensor that was not sighted at
     the operator after which it should leave stays on the device. Those with `least_shares` leave in iterations of that
-    share of this one's size or more, which is told from what the forward pass has worked on by then.
+    share of this one's size or more, which is told from what the forward pass has worked on by then. Spots are told by
+    its `landmarks`, too.
     """
     tensors = {tensor.id: tensor for tensor in graph.tensors}
     leaving = [(name, op_of(action)) for action in _issued(schedule, "swap_out") for name in action.data]
@@ -133,7 +152,7 @@ def locate(
     numbers = {name: number for number, (name, _) in enumerate(seen)}
     places = anchors(operators, phases)
     events = [
-        Event(places[op_of(action)], op_of(action), action.do, found)
+        Event(places[op_of(action)], op_of(action), action.do, found, landmarks.spot(op_of(action)))
         for action in _issued(schedule, "release", "swap_in")
         if (found := tuple(numbers[name] for name in action.data if name in numbers))
     ]
@@ -153,10 +172,17 @@ def locate(
             found.position,
             found.result,
             math.ceil((least_shares or {}).get(name, 0.0) * found.pass_bytes),
+            landmarks.sighted.get((found.op, found.position), Spot()),
         )
         for name, found in seen
     ]
-    return Policy(tuple(targets), tuple(events), tuple(arrivals), unseen=len(leaving) - len(seen))
+    return Policy(
+        tuple(targets),
+        tuple(events),
+        tuple(arrivals),
+        unseen=len(leaving) - len(seen),
+        landmarks=landmarks.found,
+    )
 
 
 def _issued(schedule: Schedule, *kinds: str) -> list[Action]:

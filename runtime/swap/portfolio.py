@@ -15,11 +15,15 @@ TIME_S = 2.0
 
 @dataclass(frozen=True, kw_only=True)
 class PolicyChoice:
-    """A planner of kind `swap` and its parameters; `time_s` limits planners that search (seconds of host time)."""
+    """A planner of kind `swap` and its parameters; `time_s` limits planners that search (seconds of host time).
+
+    One that is `varied` is tried only where sizes vary from iteration to iteration.
+    """
 
     solver: str = "greedy-swap"
     parameters: Mapping[str, object] = field(default_factory=dict)
     time_s: float = TIME_S
+    varied: bool = False
 
     def __str__(self) -> str:
         """As on a command line: `greedy-swap layers=8 weight=4.0`."""
@@ -36,15 +40,20 @@ class PolicyChoice:
         return planner(self.solver, self.parameters, Limits(time_s=self.time_s), host=host)
 
 
+FEWEST = PolicyChoice(parameters={"fewest": True}, varied=True)
+"""Beside a portfolio that nobody listed: each swap of a small tensor costs launches in every iteration, and hardly any
+is as large as the one that a policy is for."""
+
+
 def portfolio(solver: str | Sequence[PolicyChoice], policies: int) -> tuple[PolicyChoice, ...]:
-    """The policies to try, in order: the named solver as it is, then others that decide differently.
+    """The policies to try, in order: the named solver as it is, then others that decide differently, and `FEWEST`.
 
     A sequence of choices is taken as it stands, whatever `policies` says. Raises `InvalidInput` for what no planner is.
     """
     if isinstance(solver, str):
         first = PolicyChoice(solver=solver)
         others = (choice for choice in _variety() if choice != first)
-        chosen = (first, *islice(others, max(policies - 1, 0)))
+        chosen = (first, *islice(others, max(policies - 1, 0)), FEWEST)
     else:
         require("solver", solver, Sequence, "a planner's name, or a list of PolicyChoice")
         chosen = tuple(solver)

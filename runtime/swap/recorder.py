@@ -7,6 +7,7 @@ import torch
 from runtime.device.native import core
 from runtime.swap.generation import Profiled
 from runtime.swap.iteration import limited_graph, sightings_by_use
+from runtime.swap.landmarks import landmarks
 from solvers.ir.errors import BayplanError
 
 
@@ -61,4 +62,7 @@ class IterationRecorder:
             recorder, duration_us, model=self._model, optimizer=self._optimizer, phases=iteration.phases
         )
         sightings = sightings_by_use(recorder, iteration.sightings)
-        return Profiled(graph, iteration.operators, iteration.phases, sightings)
+        kinds = {tensor.id: tensor.kind for tensor in graph.tensors}
+        staying = {found.storage for (number, _), found in sightings.items() if kinds[number] == "parameter"}
+        seen = landmarks(iteration.phases, iteration.sightings, staying)
+        return Profiled(graph, iteration.operators, iteration.phases, sightings, landmarks=seen)

@@ -37,9 +37,15 @@ from runtime.swap.stages import (
 
 SIZES = 64
 """Number of latest iterations of a kind whose sizes are remembered."""
+LARGER = 0.02
+"""By this share an iteration has to be larger than those that a policy is for before it is made again."""
+WAITS = 8
+"""So many smaller iterations are recorded at most, before and after a policy is made, in wait of the largest again."""
+FAR_WAITS = SIZES
+"""The same where the largest is beyond the reach of what was recorded, so that no policy can be made for it."""
 REOPENINGS = 3
-"""So often a kind that fitted is recorded anew because it did not fit after all, though it became no larger."""
-
+"""So often a kind is recorded anew though it became no larger: one that fitted because it did not after all, and one
+whose largest iteration is beyond the reach of its policy."""
 SPARINGS = 8
 """So often a policy is told to spare less: where memory lacks for other reasons, that would not help."""
 
@@ -50,9 +56,10 @@ class Kind:
     `ranks` are the operators by falling frequency from which the features of the policy's tensors were made; `policy`
     is the best one, with its `place` among all results, both None where none is needed or none is better. `sizes` are
     the bytes that the forward passes of the latest iterations worked on, `planned_bytes` those that the policy is for.
-    `waits_left` smaller iterations may still be recorded before policies are made from one of those, `records_left` of
-    them after, in wait of one as large as has come but was not recorded. `sparing_left`: so often the policy may
-    still be told to spare less in small iterations.
+    `waits_left` smaller iterations may still be recorded before policies are made from one of those, `far_left` of them
+    as long as what was recorded fits and tells nothing of the largest, `records_left` of them after, in wait of one as
+    large as has come but was not recorded. `reached_bytes` are those that recordings told of when the first policy was
+    made. `sparing_left`: so often the policy may still be told to spare less in small iterations.
     """
 
     def __init__(self, settings: StageSettings) -> None:
@@ -66,7 +73,8 @@ class Kind:
         self.planned_bytes = 0
         self.recorded = Sizes()
         self.reopenings_left = REOPENINGS
-        self.waits_left = self.records_left = 0
+        self.waits_left = self.records_left = self.reached_bytes = 0
+        self.far_left = FAR_WAITS
         self.sparing_left = SPARINGS
         self.returns: deque[tuple[int, int]] = deque(maxlen=SIZES // 2)
         self._changed: deque[bool] = deque(maxlen=SIZES // 2)
@@ -93,9 +101,35 @@ class Kind:
         """The size of the largest of the latest iterations."""
         return max(self.sizes, default=0)
 
-    def enough(self, less: float) -> float:
-        """What passes for the size of that one: by that share less."""
-        return (1 - less) * self.largest
+    @property
+    def enough(self) -> float:
+        """What passes for the size of that one."""
+        return (1 - LARGER) * self.largest
+
+    @property
+    def far(self) -> bool:
+        """Whether the largest is beyond what recordings tell of."""
+        return self.recorded.reach(self.largest) < self.enough
+
+    @property
+    def outgrown(self) -> bool:
+        """Whether the latest iteration was larger than what its policy could be made for; counts what that allows."""
+        if self.reopenings_left == 0 or not self.far or self.sizes[-1] * (1 - LARGER) <= self.reached_bytes:
+            return False
+        self.reopenings_left -= 1
+        return True
+
+    @property
+    def records_more(self) -> int:
+        """So many more iterations are recorded once a policy was made, in wait of the largest."""
+        if not self.varies or self.recorded.most >= self.enough:
+            return 0
+        return FAR_WAITS if self.far else WAITS
+
+    @property
+    def recorded_more(self) -> bool:
+        """Whether recordings tell of more than when one of the policies was made."""
+        return self.recorded.reach(self.largest) * (1 - LARGER) > self.reached_bytes
 
     @property
     def varies(self) -> bool:
@@ -130,12 +164,25 @@ class Kind:
         self.operators = operators
         self.sizes.append(forward_bytes)
 
-    def waits(self, size: int, least: float) -> bool:
-        """Whether to wait for an iteration of at least that size, instead of one of `size`; counts the wait."""
-        if size >= least or self.waits_left == 0:
+    def waits(self, size: int) -> bool:
+        """Whether to wait for a larger iteration instead of one of `size`; counts the wait."""
+        if size >= self.enough or self.waits_left == 0:
             return False
         self.waits_left -= 1
         return True
+
+    def tells_nothing(self, size: int) -> bool:
+        """Whether a recorded iteration of `size` says nothing of the others; counts the wait for one that does.
+
+        One of an empty batch does not, and while larger ones are waited for, none between those that were recorded.
+        """
+        if size == 0 < self.largest:
+            return True
+        waits = self.generation is not None and self.generation.fits and self.far and self.far_left > 0
+        if waits and self.recorded.covers(size):
+            self.far_left -= 1
+            return True
+        return False
 
     def forget(self) -> None:
         """Drop all policies, as before the first."""
@@ -143,6 +190,7 @@ class Kind:
             self.generation.close()
         self.generation = self.policy = self.place = None
         self.recorded = Sizes()
+        self.far_left = FAR_WAITS
         self.returns.clear()
 
 

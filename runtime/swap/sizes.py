@@ -4,7 +4,8 @@ A loop that pads its batches, packs them or routes tokens runs like operators on
 policies name operators and tensors by features, in which sizes do not count; what a size decides is how much must
 leave. So the graph that they are made from is that of the largest iteration seen, whether it was recorded or not: from
 two recordings of the same operators every size and time goes on in a straight line; from one, what comes and goes grows
-in proportion. In smaller iterations a policy sends more away than must leave, which costs time on the link only.
+in proportion; up to `FARTHEST` times what was recorded, as of the last batch of an epoch, of a few rows, most memory is
+the model's. In smaller iterations a policy sends more away than must leave, which costs time on the link only.
 """
 
 import math
@@ -19,6 +20,8 @@ from solvers.timeline.shares import STAYING
 
 NEARLY = 0.1
 """Sizes of forward passes that differ by less tell nothing of what does not depend on them."""
+FARTHEST = 2.0
+"""No recording tells of an iteration more than so many times as large."""
 Line = Callable[[int, int], int]
 """What becomes of a number, given that of another recording."""
 
@@ -35,6 +38,22 @@ class Sizes:
         """The size of the largest recorded iteration; 0 where there is none."""
         return 0 if self._most is None else self._most[0]
 
+    def covers(self, size: int) -> bool:
+        """Whether a smaller iteration, or one as large, and a larger one were recorded."""
+        return self._least is not None and self._least[0] <= size <= self.most
+
+    def reach(self, size: int) -> int:
+        """The size nearest to this one that recordings tell of, unless that is smaller; 0 where there is none.
+
+        Where memory comes in segments that is the largest recorded: what a larger one would ask for is not known.
+        """
+        if self._most is None:
+            return 0
+        most, profiled = self._most
+        if profiled.graph.requests is not msgspec.UNSET:
+            return most
+        return max(most, min(size, int(FARTHEST * most)))
+
     def note(self, profiled: Profiled, size: int) -> None:
         """An iteration was recorded whose forward pass worked on `size` bytes."""
         if self._least is None or size < self._least[0]:
@@ -43,9 +62,9 @@ class Sizes:
             self._most = size, profiled
 
     def at(self, size: int) -> Profiled | None:
-        """The largest recorded iteration as it would be at this size, if that is larger; None where there is none.
+        """The largest recorded iteration as it would be at this size, as far as that can be told (`reach`).
 
-        Where memory comes in segments, as it was recorded: what would be asked for is not known.
+        None where there is none.
         """
         if self._most is None or self._least is None:
             return None
@@ -54,7 +73,8 @@ class Sizes:
         two = least < most and alike(profiled.graph, other.graph)
         if two:
             profiled = profiled._replace(staying_bytes=_staying(profiled, other))
-        if size <= most or most <= 0 or profiled.graph.requests is not msgspec.UNSET:
+        size = self.reach(size)
+        if size <= most:
             return profiled
         if two:
             onwards = (size - most) / (most - least)

@@ -22,14 +22,16 @@ class GreedySwap:
     chosen, whenever its swap-out may end, and a swap-in is issued at the start of its logical layer. The repaired form
     (default) uses the operator times, prefers tensors whose swap-outs end before the peak, and issues the swap-ins in
     the order of their use, as early as memory allows (or as placed, where that is better). `layers` logical layers a
-    phase; `weight` is C of Eq. (2); tensors below `least_bytes` wait until nothing else is left. FEASIBLE with bound
-    None, as every heuristic.
+    phase; `weight` is C of Eq. (2); tensors below `least_bytes` wait until nothing else is left. `fewest` is for
+    machines where launching a copy costs most: those below the least of the largest tensors that free enough at the
+    peak wait, too, and no tensor comes first because it leaves in time. FEASIBLE with bound None, as every heuristic.
     """
 
     layers: int = 32
     weight: float = 1.0
     least_bytes: int = 0
     printed: bool = False
+    fewest: bool = False
     NAME = "greedy-swap"
 
     def __post_init__(self) -> None:
@@ -86,14 +88,21 @@ class _Generator:
         self.first, self.last = np.array(given.first, dtype=np.int64), np.array(given.last, dtype=np.int64)
         self.size = np.array(given.size, dtype=np.int64)
         self.host = HostLoad(given.host, len(given.time))
+        self.least_bytes = max(options.least_bytes, self._least_of_fewest() if options.fewest else 0)
+
+    def _least_of_fewest(self) -> int:
+        """The smallest of the largest tensors that free what is missing at the peak; 0 where all do not."""
+        sizes = -np.sort(-self.size[(self.first < self.peak) & (self.peak < self.last)])
+        enough = int(np.searchsorted(np.cumsum(sizes), self.missing[self.peak]))
+        return int(sizes[enough]) if enough < len(sizes) else 0
 
     def policy(self) -> list[Choice]:
         """Lines 1-8: until the MRL is empty, build the candidate list and simulate it."""
         while self.missing.max() > 0:
-            candidates = self._candidates(self.options.least_bytes) or self._candidates(0)
+            candidates = self._candidates(self.least_bytes) or self._candidates(0)
             if not candidates:
                 break
-            in_time = not self.options.printed and self._simulate(candidates, in_time=True)
+            in_time = not (self.options.printed or self.options.fewest) and self._simulate(candidates, in_time=True)
             if not in_time and not self._simulate(candidates, in_time=False):
                 self._force(candidates[0])
         return sorted(self.chosen.values(), key=lambda choice: (choice[1], self.given.last[choice[0]]))

@@ -13,7 +13,7 @@ OURS = ("session", "executed")
 
 def ways(shares: Sequence[float] = SHARES) -> list[Way]:
     """All of them for these budgets, the plain run first, then what matters most: where time is short the last miss."""
-    least, *tighter = shares
+    largest, *tighter = shares
     middle = shares[min(1, len(shares) - 1)]
     return [
         PLAIN,
@@ -21,7 +21,7 @@ def ways(shares: Sequence[float] = SHARES) -> list[Way]:
         Way(f"recomputed by heu, {middle:.0%}", kind="recomputed", share=middle, solver="heu"),
         Way("torch, keep products", wrap=selective.keeping_products),
         Way("full recomputation", wrap=selective.fully),
-        *_swapped(least),
+        *_swapped(largest),
         Way("trl, streamed", around=rivals.trl),
         *(way for share in tighter for way in _swapped(share)),
         Way("torch, keep attention", wrap=selective.keeping_attention),

@@ -110,7 +110,7 @@ _REMEMBERED = 50_000
 """Decisions remembered with their times (some 50 MB) before all are forgotten."""
 _SHORTEST, _LONGEST = 2_000, 32_000
 """Rounds of the first annealing, and of the longest: each takes twice as many rounds as the one before."""
-_SLOW, _HOT = 8_000, (5e-3, 1e-5)
+_SLOW, _HOT = 8_000, (3e-3, 5e-5)
 """The fewest rounds of an annealing that begins hot, and its first and last temperature."""
 
 

@@ -34,7 +34,7 @@ EVERY_DECISION = {"form": "every-decision/1"}
 """Certificate of an optimum by counting: whoever reads it counts again."""
 MOST_COUNTED = 20_000
 """The most decisions that are tried one by one: the checker does not try more either."""
-CERTIFYING = 0.6
+CERTIFYING = 0.5
 """Share of the time left that the certified trees take at most."""
 SPLITS = 100
 """Splits of the tree with the queue's rows a unit of `work`."""

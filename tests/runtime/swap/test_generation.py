@@ -1,14 +1,16 @@
 """Policies are made, executed and measured one by one, and the best is kept."""
 
 import gc
+from dataclasses import replace
 
+import msgspec
 import pytest
 
 from runtime.swap import generation as generations
 from runtime.swap.generation import LEFT, Generation
 from runtime.swap.policy import Policy
-from runtime.swap.portfolio import PolicyChoice
-from runtime.swap.report import SessionCounts
+from runtime.swap.portfolio import FEWEST, PolicyChoice
+from runtime.swap.report import PolicyResult, SessionCounts
 from solvers.ir.graph import OpGraph
 from solvers.ir.schedule import Schedule
 from solvers.timeline.segments import SegmentSettings, StepHeld
@@ -139,6 +141,32 @@ def test_a_policy_that_was_tried_already_is_not_tried_again() -> None:
     assert made.propose(chain_profiled(LAYERS)) is None
     assert [result.reason for result in made.results] == [None, "the same as greedy-swap"]
     assert not made.open
+
+
+@pytest.mark.parametrize("varies", [False, True])
+def test_the_fewest_swaps_are_tried_as_well_where_sizes_vary(varies: bool) -> None:
+    made = generation(choices=(CHOICES[0], FEWEST))
+    made.varies = varies
+    made.propose(chain_profiled(LAYERS))
+    made.measured(900.0, SessionCounts())
+    made.propose(chain_profiled(LAYERS))
+    tried = [result.choice for result in made.results]
+    assert tried == [CHOICES[0], FEWEST] if varies else tried == [CHOICES[0]]
+
+
+def test_where_a_launch_costs_time_fewer_swaps_promise_more() -> None:
+    """Of what Eq. 1 says of both, the one that swaps more is a little better."""
+    few, many = (PolicyResult(choice=CHOICES[0], generation=1, base_us=1000, swaps=swaps) for swaps in (5, 20))
+    few, many = replace(few, objective_us=1020), replace(many, objective_us=1000)
+    for launch_us, best in ((0.0, many), (5.0, few)):
+        machine = hardware()
+        device = msgspec.structs.replace(machine.devices[0], launch_us=launch_us)
+        made = Generation(1, CHOICES, msgspec.structs.replace(machine, devices=(device,)), BUDGET_BYTES)
+        made.varies = True
+        made.results = [replace(one, duration_us=1.0, counts=SessionCounts()) for one in (few, many)]
+        made._policies = [None, None]
+        made.best()
+        assert made.kept == [few, many].index(best)
 
 
 def test_tensors_that_cannot_be_recognised_stay_and_are_counted() -> None:

@@ -1,14 +1,16 @@
 """A kind whose iterations become larger than those that its policies were made, or not made, for."""
 
+from typing import Any
+
+import msgspec
 import pytest
 
-from runtime.swap.control import WAITS
 from runtime.swap.generation import Generation, Profiled
 from runtime.swap.policy import Policy
-from runtime.swap.recurrence import REOPENINGS, SIZES
+from runtime.swap.recurrence import REOPENINGS, SIZES, WAITS
 from runtime.swap.sizes import Sizes
 from tests.runtime.swap.chain import LAYER_BYTES, STATIC_BYTES
-from tests.runtime.swap.controlled import LAYERS, POLICIES, WARM_UP, Loop
+from tests.runtime.swap.controlled import LAYERS, POLICIES, WARM_UP, FakeRecorder, Loop
 
 MIB = 1 << 20
 FOUR_TIMES = STATIC_BYTES + 4 * (LAYERS - 4) * LAYER_BYTES
@@ -74,6 +76,74 @@ def settled() -> Loop:
     loop.run(SETTLED)
     assert loop.engine.policy is not None
     return loop
+
+
+def batches(sizes: list[int], budget_bytes: int = FOUR_TIMES) -> Loop:
+    """A loop with batches of these sizes in MiB, of which those of 4 or more do not fit without a policy."""
+    loop = Loop(budget_bytes=budget_bytes)
+    for size in sizes:
+        loop.engine.forward_bytes, loop.engine.passive = size * MIB, 7 if size >= 4 else 0
+        loop.run(1)
+    return loop
+
+
+GRADIENTS_BYTES = 5 << 20
+"""What an iteration of any size needs beside."""
+
+
+@pytest.mark.parametrize("small", [1, 0], ids=["a sixteenth", "empty"])
+@pytest.mark.parametrize("last", range(SETTLED), ids=str)
+def test_a_small_batch_wherever_it_comes_does_not_stand_for_the_others(
+    small: int, last: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    profile = FakeRecorder.profiled
+
+    def with_gradients(recorder: FakeRecorder, iteration: Any, duration_us: float) -> Profiled:
+        profiled = profile(recorder, iteration, duration_us)
+        *rest, least = profiled.graph.memory_bytes
+        memory = (*(here + GRADIENTS_BYTES for here in rest), least)
+        return profiled._replace(graph=msgspec.structs.replace(profiled.graph, memory_bytes=memory))
+
+    monkeypatch.setattr(FakeRecorder, "profiled", with_gradients)
+    loop = batches([16] * last + [small] + [16] * (SETTLED + 2), 4 * FOUR_TIMES)
+    engine = loop.engine
+    assert engine.policy is not None and engine.policy.targets
+    assert not any("no policy" in remark for remark in loop.control.remarks)
+    assert loop.control.unswapped_peak_bytes == STATIC_BYTES + 16 * LAYERS * LAYER_BYTES + GRADIENTS_BYTES
+
+
+def test_where_only_small_ones_are_recorded_policies_reach_twice_as_far_and_the_report_says_so() -> None:
+    """Until the largest comes again, and is recorded."""
+    loop = batches([16, 16, 16, 4, 4, 4, 4, 4], STATIC_BYTES + 5 * (LAYERS - 4) * LAYER_BYTES)
+    assert loop.control.unswapped_peak_bytes == STATIC_BYTES + 8 * LAYERS * LAYER_BYTES
+    assert any("not recorded yet: passive swaps do the rest" in remark for remark in loop.control.remarks)
+    loop.run(POLICIES)
+    policy = loop.engine.policy
+    loop.engine.forward_bytes = 16 * MIB
+    loop.run(2)
+    assert policy is not None and loop.engine.policy is not None and loop.engine.policy.bytes > policy.bytes
+
+
+def test_the_largest_that_hardly_ever_comes_is_not_waited_for_without_end() -> None:
+    loop = batches(([16] + [1] * (SIZES + 20)) * 8)
+    assert loop.engine.policies == []
+    recorded = sum(summary.recorded for summary in loop.summaries)
+    assert SIZES < recorded <= (1 + REOPENINGS) * (WAITS + SIZES + 2)
+
+
+def test_while_larger_ones_are_waited_for_none_is_looked_at_that_tells_nothing_new(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked: list[int] = []
+    profile = FakeRecorder.profiled
+
+    def noted(recorder: FakeRecorder, iteration: Any, duration_us: float) -> Profiled:
+        looked.append(iteration.forward_bytes)
+        return profile(recorder, iteration, duration_us)
+
+    monkeypatch.setattr(FakeRecorder, "profiled", noted)
+    batches([16] + [1] * 40 + [16])
+    assert looked == [MIB, 16 * MIB]
 
 
 LARGER = MIB + MIB // 8

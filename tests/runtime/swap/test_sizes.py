@@ -62,6 +62,27 @@ def test_of_one_recording_what_comes_and_goes_grows_in_proportion() -> None:
     assert max(found.graph.memory_bytes) > max(only.graph.memory_bytes)
 
 
+def test_no_recording_tells_of_more_than_twice_its_size() -> None:
+    sizes = Sizes()
+    assert sizes.reach(100) == 0 and not sizes.covers(0)
+    sizes.note(of_size(1), 100)
+    found = sizes.at(20_000)
+    assert sizes.reach(20_000) == 200 and found is not None and found.growth == 2
+    assert max(found.graph.memory_bytes) < 2 * max(of_size(1).graph.memory_bytes)
+    sizes.note(of_size(2), 200)
+    assert [sizes.reach(size) for size in (50, 300, 20_000)] == [200, 300, 400]
+    assert [sizes.covers(size) for size in (99, 100, 150, 200, 201)] == [False, True, True, True, False]
+
+
+def test_where_memory_comes_in_segments_nothing_larger_is_known() -> None:
+    sizes = Sizes()
+    profiled = of_size(1)
+    asked = msgspec.structs.replace(profiled.graph, requests=())
+    sizes.note(profiled._replace(graph=asked), 100)
+    found = sizes.at(150)
+    assert sizes.reach(150) == 100 and found is not None and found.graph is asked
+
+
 def test_other_operators_are_no_line() -> None:
     assert alike(chain_profiled(6).graph, of_size(4).graph)
     assert not alike(chain_profiled(6).graph, chain_profiled(7).graph)

@@ -38,10 +38,33 @@ def test_the_repaired_form_takes_the_tensor_that_leaves_in_time() -> None:
     assert repaired.status is Status.FEASIBLE
 
 
+def test_the_fewest_are_the_largest_though_small_ones_wait_longer() -> None:
+    """Five small tensors span more ops at need, and leave in time; one large tensor frees as much at the peak."""
+    small = [SwapTensor(id=f"small {place}", bytes=4, last_forward_use=0, first_backward_use=11) for place in range(5)]
+    large = SwapTensor(id="large", bytes=20, last_forward_use=4, first_backward_use=9)
+    problem = SwapProblem(
+        name="few or many",
+        budget_bytes=20,
+        ops=tuple(SwapOp(name=f"op{j}", time_us=12, phase="forward" if j < 6 else "backward") for j in range(12)),
+        memory_bytes=(20, 20, 20, 20, 20, 20, 40, 40, 20, 20, 20, 20),
+        tensors=(*small, large),
+        link=SwapLink(out_bytes_per_s=1_000_000, in_bytes_per_s=1_000_000, latency_us=0),
+    )
+    few, many = (GreedySwap(layers=12, weight=0.0, fewest=fewest).solve(problem, Limits()) for fewest in (True, False))
+    assert few.plan is not None and many.plan is not None
+    assert [swap.tensor for swap in few.plan.swaps] == ["large"]
+    assert len(many.plan.swaps) == 5
+
+
 def test_every_answer_is_a_plan_of_the_stated_objective_or_a_proof() -> None:
     for seed in range(120):
         problem = random_problem(seed)
-        for solver in (GreedySwap(), GreedySwap(printed=True), GreedySwap(layers=1, weight=0.0)):
+        for solver in (
+            GreedySwap(),
+            GreedySwap(printed=True),
+            GreedySwap(layers=1, weight=0.0),
+            GreedySwap(fewest=True),
+        ):
             assert_answered(problem, solver.solve(problem, Limits()))
 
 

@@ -249,12 +249,12 @@ class RecomputeSession:
         elif mine[1]:
             self._segments.leave(self._peak_bytes)
         self._peak_bytes = 0
+        self._replanned += 1
         self._decide_again()
         return True
 
     def _decide_again(self) -> None:
         """Segments alone end no training: what no plan leaves them, they take beyond the budget."""
-        self._replanned += 1
         self._segments.judge()
         try:
             self._decide()

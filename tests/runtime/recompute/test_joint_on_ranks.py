@@ -129,7 +129,7 @@ def both(rank: int, by_hand: bool, share: float) -> tuple[Trained, Trained, int]
 
 
 @pytest.mark.parametrize(
-    ("solver", "by_hand", "share"), [(None, False, 0.75), (None, True, 0.75), (Anything(1), True, 1.1)]
+    ("solver", "by_hand", "share"), [(None, False, 0.75), (None, True, 0.75), (Anything(2), True, 1.1)]
 )
 def test_two_ranks_train_alike_by_one_plan(
     solver: AnySolver | None, by_hand: bool, share: float, monkeypatch: pytest.MonkeyPatch
@@ -148,7 +148,8 @@ def test_two_ranks_train_alike_by_one_plan(
         assert report is not None and report.swapped_out > 0
         assert (report.diverged, report.replanned, report.left_out, report.refused, report.postponed) == (0,) * 5
         assert max(report.peak_bytes, report.predicted_peak_bytes) <= budget
-        assert {type(one) for one in kept.in_waits} >= ({Deed, Move} if solver is None else {Move})
+        both_in_waits = {Move} if solver is None and by_hand else {Deed, Move}  # with synchronous sums moves suffice
+        assert {type(one) for one in kept.in_waits} >= both_in_waits
     assert not run.races
 
 

@@ -195,6 +195,29 @@ def test_ranks_refuse_together() -> None:
     assert "is aten::tanh on its rank 0 and aten::sigmoid on its rank 1, and a joint plan is one for all" in first[1][1]
 
 
+def uneven(rank: int) -> list[bool]:
+    """By pass, whether there is a plan; between the first step's microbatches a parameter changes on rank 0 only."""
+    dist.init_process_group("sim")
+    device = torch.device("sim", rank)
+    model = nn.Sequential(Summed(1), Summed(1)).to(device)
+    planned = list[bool]()
+    with plan(model, budget=1 << 30, solver="greedy-joint", blocks=list(model), limits=QUICK) as session:
+        for index in range(4):
+            if index == 3:
+                model.zero_grad()
+            model(torch.ones(32, WIDTH).to(device).requires_grad_()).sum().backward()
+            planned.append(session.solution is not None)
+            if (rank, index) == (0, 1):
+                with torch.no_grad():
+                    model[0].inner.weight.mul_(0.5)  # type: ignore[union-attr, operator]
+    return planned
+
+
+def test_ranks_agree_when_the_first_step_is_over() -> None:
+    prepared("sim")
+    assert run_ranks(uneven, 2, hardware=cluster(1)).values == [[False, False, False, True]] * 2
+
+
 def test_the_hardest_problem_is_as_hard_as_each() -> None:
     ops = [JointOp(name="op", time_us=time, output_bytes=9 - time, inputs=(), comm=False) for time in (3, 5)]
     links = [SwapLink(out_bytes_per_s=rate, in_bytes_per_s=9 - rate, latency_us=rate) for rate in (2, 4)]

@@ -4,8 +4,7 @@
 // *Node*: an operator that made or wrote a storage, with its arguments. *Value*: the content of a storage that the
 // region made, from one operator that wrote it until the next. A value is *present* (the tape holds its storage) or
 // absent; *needed* while autograd has saved a tensor of it, or a node that must run again reads it. A node *wants* its
-// arguments while one of its values is needed and absent. All of this is counted, so that what nobody needs any more
-// is let go at once.
+// arguments while one of its values is needed and absent. All is counted: what nobody needs goes.
 //
 // Running a node again gives the same bits: the same kernel on the same arguments, below autograd and autocast, with
 // the random numbers that it drew. What the tape cannot tell apart from a writer that it did not see, it stores.
@@ -129,12 +128,10 @@ class Tape : public std::enable_shared_from_this<Tape> {
   void add_group(const std::string& name);  // in which the region communicates, which no operator says; "" is none
   const std::vector<std::string>& groups() const { return groups_; }
 
-  // Before each of these nodes begins, in ascending order, `then` is told its index, as long as the region lasts. The
-  // program has let go of the temporaries of the node before it by then. What the node reads and `then` sent away comes
-  // back.
+  // Before each of these nodes begins, in ascending order, `then` is told its index: the program has let go of the last
+  // one's temporaries by then. What the node reads and `then` sent away comes back.
   void pause_before(std::vector<NodeIndex> nodes, std::function<void(NodeIndex)> then);
-  // Told when a node's operator is about to begin.
-  void pause();
+  void pause();  // a node is about to begin
   bool pauses() const { return !pauses_.empty(); }
 
   // ---- what autograd saved

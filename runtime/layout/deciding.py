@@ -21,6 +21,7 @@ from runtime.layout.prediction import Members, copy_ns, layout_costs, narrowed
 from runtime.layout.update_costs import counts_on_device, states_per_number, update_cost, widened_ns
 from runtime.layout.updates import CPU_UPDATES_PER_S
 from runtime.profile.calibration import calibrate
+from runtime.profile.machine import by_direction
 from runtime.profile.memory import MemoryProfile, ProfiledBlock, activation_peak_bytes, profile_memory
 from solvers.ir.errors import InfeasibleBudget, InvalidInput
 from solvers.ir.hardware import HOST, Hardware
@@ -86,8 +87,11 @@ MEASURING_BYTES = 256 << 20
 
 
 def hardware_of(device: torch.device) -> Hardware:
-    """What the device can do: of sim as it was set up, of others measured when it is first asked."""
-    return sim_hardware() if device.type == "sim" else _calibrated(device)
+    """What the device can do: of sim as it was set up, of others measured when it is first asked.
+
+    Layouts know no link that both directions share: one that was measured so (on a busy machine) counts as two.
+    """
+    return sim_hardware() if device.type == "sim" else by_direction(_calibrated(device))
 
 
 @cache

@@ -5,6 +5,7 @@ One file: what a session measures, decides and keeps is one state.
 
 import weakref
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from types import TracebackType
 from typing import Any, Self
 
@@ -405,7 +406,7 @@ class RecomputeSession:
             self._walk.settle()
             self._end_peak()
         exposed_us, bound_us = self._beside_base_us(solution)
-        joint, moves = self.whole if isinstance(self.whole, JointStep) else None, self._counts.moves
+        joint = self.whole if isinstance(self.whole, JointStep) else None
         return RecomputeReport(
             solver=solution.solver,
             status=solution.status,
@@ -416,16 +417,9 @@ class RecomputeSession:
             peak_bytes=self._peak_bytes,
             reserved_peak_bytes=self._segments.most_bytes,
             predicted_peak_bytes=self._promised_bytes,
-            on_demand=self._counts.on_demand,
-            ahead=self._counts.ahead,
-            left_out=self._counts.left_out,
-            diverged=self._counts.diverged,
+            **{name: getattr(self._counts, name) for name in ("on_demand", "ahead", "left_out", "diverged")},
             replanned=self._replanned,
-            swapped_out=moves.swapped_out,
-            swapped_in=moves.swapped_in,
-            out_bytes=moves.out_bytes,
-            refused=moves.refused,
-            postponed=moves.postponed,
+            **asdict(self._counts.moves),
             host_bytes=0 if joint is None else joint.host_bytes,
             predicted_pass_us=None if joint is None else round(solution.objective),
             pass_us=None if self._timed_pass is None else self._timed_pass.took_us,

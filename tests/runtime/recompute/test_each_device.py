@@ -41,6 +41,7 @@ def test_a_model_trains_within_the_budget_as_it_trains_plainly(
     assert kept.session is not None
     report = kept.session.report()
     print(report)
-    settled = 1 if device.type == "sim" else 1 + report.replanned  # cuDNN chooses workspaces when it runs
+    corrected = 0 if device.type == "sim" else report.replanned  # cuDNN chooses workspaces when it runs
+    settled = min(1 + corrected, len(kept.peaks) - 1)
     assert max(kept.peaks[settled:]) <= budget < max(plain.peaks), report
     assert report.diverged == 0

@@ -13,11 +13,12 @@ from experiments.command_line import TRACEBACK
 from experiments.departures import in_words, of_session
 from experiments.models import Model, Step, TheirStep, Workload
 from experiments.worlds import World
-from runtime.device import clock, memory_stats
+from runtime.device import clock, memory_limit_bytes, memory_stats
+from runtime.device.device import segment_settings
 from runtime.profile import profile_step, told
 from runtime.recompute import RecomputeReport, RecomputeSession, plan
 from runtime.recompute.joint import JointStep
-from runtime.swap import StepDiffers, SwapCounts, SwapExecutor
+from runtime.swap import NoSegment, StepDiffers, SwapCounts, SwapExecutor, gather
 from solvers.ir import BayplanError, Limits, OpGraph, Report, Schedule, Solution, SwapProblem
 from solvers.ir.errors import InfeasibleBudget
 from solvers.ir.joint import JointPlan, JointProblem
@@ -76,6 +77,8 @@ PLAIN = Treatment()
 class Execution:
     """What a policy did. `reason` says why it did not finish; then there are no steps, or fewer than asked for.
 
+    `no_segment`: as its blocks lay otherwise than in the profiled step.
+
     `step_us` holds every step's time on the device's clock; `report` is the last planned step's, and `departure` says
     in which steps the plan was not followed, and how.
     """
@@ -92,6 +95,7 @@ class Execution:
     reason: str | None = None
     decided: Decided | None = None
     least_budget_bytes: int | None = None
+    no_segment: bool = False
 
     @property
     def typical_step_us(self) -> float | None:
@@ -147,7 +151,8 @@ def attempt(run: Callable[[], Execution]) -> Execution:
         none = torch.empty(0, device="cpu")
         return Execution(losses=none, end="infeasible", reason=reason, least_budget_bytes=least)
     except BayplanError as error:
-        return Execution(losses=torch.empty(0, device="cpu"), end="refused", reason=one_line(error))
+        none, lies = torch.empty(0, device="cpu"), isinstance(error, NoSegment)
+        return Execution(losses=none, end="refused", reason=one_line(error), no_segment=lies)
     except KeyboardInterrupt:
         raise
     except BaseException as error:
@@ -177,6 +182,8 @@ def _train(
             peaks.append(memory_stats(device).peak_bytes)  # of this step: an executor starts each step's peak anew
             losses.append(loss.detach().cpu())  # on the device it would be in the next step's way
             del loss
+            if number == 0 and under.planned is not None:
+                _put_together(workload, device)
             tell(f"step {number + 1} of {steps}")
     decided = None if session is None else _decided(session)
     if decided is not None:
@@ -243,7 +250,18 @@ class _Follower:
         return done.value
 
 
+def _put_together(workload: Workload, device: torch.device) -> None:
+    """Where the allocator holds segments, what the first step made (states) lies between what it needed.
+
+    Plans are for a step before which that lies in few segments: profiled steps and planned ones begin alike.
+    """
+    if segment_settings(device, memory_limit_bytes(device)) is not None:
+        gather(workload.model, workload.optimizer)
+        torch.accelerator.empty_cache()
+
+
 def _profile(workload: Workload, device: torch.device, name: str) -> OpGraph:
+    _put_together(workload, device)
     return profile_step(workload.step, device, name=name, model=workload.model, optimizer=workload.optimizer, warmup=1)
 
 

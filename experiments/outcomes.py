@@ -21,6 +21,8 @@ from experiments.worlds import World
 from solvers.ir import OpGraph, Report, Row, Solution, Status, SwapProblem
 
 Answer = Literal["ok", "infeasible", "out-of-memory", "timeout", "refused", "error"]
+SMALLER = (0.97, 0.93, 0.88)
+"""Shares of the budget that plans are made for once one found no segment, as a program's blocks lie elsewhere."""
 NO_PLAN: dict[Status, Answer] = {Status.INFEASIBLE: "infeasible", Status.UNKNOWN: "timeout"}
 
 
@@ -105,21 +107,29 @@ def run_baseline(bench: Bench, baseline: Baseline) -> Outcome:
     return Outcome(row, None if done.graph is None else curve_of_graph(baseline.value, done.graph))
 
 
-def run_plan(bench: Bench, name: str, prepared: Prepared) -> Outcome:
-    """A solver's plan, executed as planned and in the other worlds."""
+def run_plan(
+    bench: Bench, name: str, prepared: Prepared, keep: Callable[[Prepared], None] = lambda prepared: None
+) -> Outcome:
+    """A solver's plan, executed as planned and in the other worlds.
+
+    Where its blocks find no segment, as they lie elsewhere than in the profiled step, one for a smaller share of the
+    budget is made and executed in its place; `keep` is given each such.
+    """
     figures = _solved(bench, prepared)
     if prepared.planned is None or prepared.predicted is None:
         status = prepared.solution.status
         return Outcome(bench.row(name, NO_PLAN[status], figures, prepared.solution.reason))
-    done = attempt(
-        lambda: execute(
-            bench.model,
-            bench.world,
-            bench.settings.steps,
-            Treatment(capacity_bytes=bench.budget_bytes, planned=prepared.planned),
-            tell=lambda text: bench.tell(f"{name}: {text}"),
-        )
-    )
+    done = _executed(bench, name, prepared)
+    for share in SMALLER:
+        if not done.no_segment or prepared.again is None:
+            break
+        tighter = prepared.again(share)
+        if tighter.planned is None or tighter.predicted is None:
+            break
+        prepared, figures = tighter, _solved(bench, tighter)
+        keep(prepared)
+        done = _executed(bench, name, prepared)
+    assert prepared.planned is not None and prepared.predicted is not None
     figures = figures.joined(executed_figures(bench, done))
     if done.report is None or done.typical_step_us is None:
         return Outcome(bench.row(name, done.end, figures, done.reason))
@@ -137,6 +147,18 @@ def run_plan(bench: Bench, name: str, prepared: Prepared) -> Outcome:
         curve_of_report(name, done.report),
         panel_of_report(name, done.report, prepared.planned),
         done.report,
+    )
+
+
+def _executed(bench: Bench, name: str, prepared: Prepared) -> Execution:
+    return attempt(
+        lambda: execute(
+            bench.model,
+            bench.world,
+            bench.settings.steps,
+            Treatment(capacity_bytes=bench.budget_bytes, planned=prepared.planned),
+            tell=lambda text: bench.tell(f"{name}: {text}"),
+        )
     )
 
 

@@ -1,6 +1,6 @@
 """From a profiled step to plans that may be executed: problem, solution, its judgement, schedule, prediction."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
@@ -40,12 +40,16 @@ SwapSolver = Solver[SwapProblem, Solution[SwapPlan]]
 
 @dataclass(frozen=True)
 class Prepared:
-    """A solver's answer, its plan file, and where there is a plan what is needed to execute it and what to expect."""
+    """A solver's answer, its plan file, and where there is a plan what is needed to execute it and what to expect.
+
+    `again`, where the device has segments: the same, planned for that share of the budget.
+    """
 
     solution: Solution[SwapPlan]
     file: PlanFile
     planned: Planned | None = None
     predicted: Report | None = None
+    again: "Callable[[float], Prepared] | None" = None
 
 
 def make_problem(conf: ProblemConf, graph: OpGraph, hardware: Hardware) -> SwapProblem:
@@ -80,19 +84,26 @@ def make_limits(conf: LimitsConf) -> Limits:
 
 
 def prepare(
-    solver: SwapSolver, problem: SwapProblem, graph: OpGraph, limits: Limits, watch: Watch | None = None
+    solver: SwapSolver,
+    problem: SwapProblem,
+    graph: OpGraph,
+    limits: Limits,
+    watch: Watch | None = None,
+    share: float = 1.0,
 ) -> Prepared:
     """Solve, judge, lower, judge again, simulate; raises `BayplanError` where a judge finds a violation.
 
-    For a graph that was profiled on an allocator with segments the plan keeps the budget by these.
+    For a graph that was profiled on an allocator with segments the plan keeps the budget, or a share of it, by these.
     """
     segments = isinstance(graph.requests, StepRequests)
-    answer = _held(solver, problem, graph, limits, watch) if segments else solve(solver, problem, limits, watch)
+    less = msgspec.structs.replace(problem, budget_bytes=int(share * problem.budget_bytes))
+    answer = _held(solver, less, graph, limits, watch) if segments else solve(solver, problem, limits, watch)
     file = plan_file(answer.solution, SwapProblem.KIND, problem_sha256(problem))
     if answer.schedule is None:
         return Prepared(answer.solution, file)
     planned = Planned(graph, problem, answer.schedule)
-    return Prepared(answer.solution, file, planned, simulate(problem, answer.schedule))
+    again = partial(prepare, solver, problem, graph, limits, watch) if segments else None
+    return Prepared(answer.solution, file, planned, simulate(problem, answer.schedule), again)
 
 
 def _held(

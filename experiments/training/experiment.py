@@ -1,6 +1,7 @@
 """One training experiment: every policy planned, checked, executed and written down."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import torch
 
@@ -90,7 +91,7 @@ def _run_policies(
         else:
             _write_plan(directory, name, prepared)
             with shown.stage(f"executing {name}"):
-                outcomes.append(run_plan(bench, name, prepared))
+                outcomes.append(run_plan(bench, name, prepared, partial(_write_plan, directory, name)))
         directory.rows([outcome.row for outcome in outcomes])
     return outcomes
 

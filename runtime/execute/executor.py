@@ -34,6 +34,10 @@ class StepDiffers(BayplanError, torch.OutOfMemoryError):
     """A step ran out of memory under a plan that fits: its text says at which operator it differed from the profile."""
 
 
+class NoSegment(StepDiffers):
+    """Bytes would do, but its blocks lie otherwise than in the profiled step, so that a request finds no segment."""
+
+
 class StepRun:
     """A step in progress; `counts` and `report` are there once its context has ended without an error."""
 
@@ -182,7 +186,7 @@ class SwapExecutor:
             name = ops[outcome.followed].name if outcome.followed < len(ops) else "after the last"
             held = self._held.told()
             if held is not None:
-                return StepDiffers(
+                return NoSegment(
                     f"operator {outcome.followed} ({name}) finds no segment for what it asks: {held}; profile the step "
                     f"and plan it again, as its blocks lie elsewhere than after the profile ({_first_line(error)})"
                 )

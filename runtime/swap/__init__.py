@@ -1,6 +1,6 @@
 """Training within a memory budget: sessions, and the execution of a single swap schedule."""
 
-from runtime.execute.executor import Executed, HostMemoryShort, StepDiffers, StepRun, SwapExecutor
+from runtime.execute.executor import Executed, HostMemoryShort, NoSegment, StepDiffers, StepRun, SwapExecutor
 from runtime.execute.outcome import SwapCounts
 from runtime.storage.access import ensure_in, is_swapped_out, release_host_memory, swap_out
 from runtime.storage.gathering import gather
@@ -13,6 +13,7 @@ __all__ = [
     "Executed",
     "HostMemoryShort",
     "IterationSummary",
+    "NoSegment",
     "PolicyChoice",
     "PolicyResult",
     "Session",

@@ -38,7 +38,7 @@ def test_a_result_that_is_a_folder_is_refused(
 @pytest.mark.parametrize("text", ["", "[]", '{"races": 5}', '{"format": "bayplan-race/1"}'])
 def test_a_race_file_that_is_none_is_refused(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "race.json").write_text(text)
-    words = [str(tmp_path / "race.json"), "--device", "sim", "--few", "--seconds", "0"]
+    words = [str(tmp_path / "race.json"), "--device", "sim", "--few", "--seconds", "1e-9"]
     assert "is no file of races" in refused(race.main, words, capsys)
     assert (tmp_path / "race.json").read_text() == text
 

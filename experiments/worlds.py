@@ -19,7 +19,10 @@ SIMULATED = "sim-"
 
 @dataclass(frozen=True)
 class World:
-    """One device as a run finds it; `sim` only: `noise` varies each kernel's time by up to that fraction."""
+    """One device as a run finds it.
+
+    Of `sim` only: `noise` varies each kernel's time by up to that fraction, `allocator` says how memory is given out.
+    """
 
     kind: DeviceKind
     hardware: Hardware

@@ -70,6 +70,7 @@ def steps_on(device: str, places: Places) -> list[Step]:
         "steps=4",
         "plots=false",
         "limits.time_s=3",
+        "problem.budget_fraction=0.7",
     )
     solver = "solver=[greedy-swap,milp-swap]"
     others = [path for path in marked_files() if path not in ALLOCATOR]

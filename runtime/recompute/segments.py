@@ -5,7 +5,7 @@ import logging
 import torch
 
 from runtime.device.device import memory_limit_bytes, segment_settings
-from runtime.device.memory import MemoryStats
+from runtime.device.memory import MemoryStats, memory_stats
 from solvers.ir.amounts import show_bytes
 from solvers.ir.errors import InfeasibleBudget
 
@@ -14,14 +14,17 @@ LOG = logging.getLogger("bayplan.recompute")
 
 MOST_TURNS = 3
 """How often a plan is made again for what its segments took."""
+JUDGED = 3
+"""Passes in which a plan has to keep the budget: blocks lie otherwise among what the pass before has cached."""
 
 
 class Segments:
     """What a device's segments take beside the bytes in use; on a device without segments nothing is ever looked at.
 
-    A plan's first pass is *judged*: it begins with an empty cache, so that what others had cached is not taken for its
-    own, and later passes are not judged any more once one kept the budget. `most_bytes` is the most that the allocator
-    held since the plan began; `spare_bytes` of the budget are left to segments.
+    A plan's first passes are *judged*: the first begins with an empty cache, and so does one before which somebody
+    else has cached more, so that this is not taken for the plan's own; once three have kept the budget no more are.
+    `most_bytes` is the most that the allocator held since the plan began; `spare_bytes` of the budget are left to
+    segments.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -29,15 +32,19 @@ class Segments:
         settings = None if device.type == "cpu" else segment_settings(device, memory_limit_bytes(device))
         self._there, self._expandable = settings is not None, settings is not None and settings.expandable
         self._turns, self._least_bytes, self.judged = 0, 0, False
+        self._kept, self._left_bytes = 0, 0
 
     def judge(self) -> None:
         """Another plan begins with the next pass."""
         self.judged = self._there
+        self._kept, self._left_bytes = 0, 0
 
     def begin(self) -> None:
         """A pass that is judged begins."""
-        self.most_bytes = 0
-        torch.accelerator.empty_cache()
+        if self._kept == 0:
+            self.most_bytes = 0
+        if memory_stats(self._device).reserved_bytes > self._left_bytes:
+            torch.accelerator.empty_cache()
 
     def look(self, stats: MemoryStats) -> None:
         """The statistics as they are now, of which the peak counts."""
@@ -45,8 +52,11 @@ class Segments:
             self.most_bytes = max(self.most_bytes, stats.reserved_peak_bytes)
 
     def settle(self, budget_bytes: int) -> None:
-        """A pass has ended: one that kept the budget is the last that is judged."""
-        self.judged = self.judged and self.most_bytes > budget_bytes
+        """A pass has ended."""
+        if self.judged:
+            self._kept += self.most_bytes <= budget_bytes
+            self._left_bytes = memory_stats(self._device).reserved_bytes
+            self.judged = self._kept < JUDGED and (self.most_bytes <= budget_bytes or self._turns < MOST_TURNS)
 
     def breaks(self, budget_bytes: int) -> bool:
         """Whether the judged pass took more than the budget, and the plan may be made again for it."""

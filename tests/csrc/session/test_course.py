@@ -1,24 +1,15 @@
 """Where a policy is in an iteration that leaves some of its operators out."""
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 
 from runtime.device.native import core
 from runtime.swap.landmarks import landmarks
 from tests.accelerators import ON_EACH
-from tests.csrc.session.test_session import Loop, activations, anchor, sightings
+from tests.csrc.session.test_session import Loop, activations, anchor, engine, sightings
 
+__all__ = ["engine"]
 DEPTH, LEFT_OUT = 6, 2
-
-
-@pytest.fixture
-def engine(device: torch.device) -> Iterator[core.SwapSession]:
-    made = core.SwapSession(device)
-    made.start()
-    yield made
-    made.stop()
 
 
 def policy_of(found: core.SwapIteration, loop: Loop, *, marked: bool = True) -> core.SwapPolicy:

@@ -108,7 +108,10 @@ KINDS: dict[str, Kind] = {
         problem="solvers.ir.joint:JointProblem",
         plan="solvers.ir.joint:JointPlan",
         judge="solvers.check.joint:JUDGE",
-        certificates={"moment/2": "solvers.check.joint.bound:add_up"},
+        certificates={
+            "moment/2": "solvers.check.joint.bound:add_up",
+            "stretches/1": "solvers.check.joint.stretches:add_up",
+        },
         budget="budget_bytes",
         make="solvers.joint.make:make_joint_problem",
         lower="solvers.joint.lower:lower",

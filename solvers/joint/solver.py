@@ -22,6 +22,8 @@ from solvers.joint.guided import relaxed_prices
 from solvers.joint.moment import Proof, Relaxation
 from solvers.joint.search import SHOWN, Search
 from solvers.joint.singles import recompute_only, swap_only
+from solvers.joint.stretch import StretchProof
+from solvers.joint.stretches import Together, bounded, together
 
 MOMENTS = 12
 """Moments looked at: the fullest stage, and the fullest of as many stretches of the step."""
@@ -31,8 +33,8 @@ FEWER = (1.0, 0.9, 0.8, 0.65, 0.5, 0.3)
 """How much of the link's time variants of the greedy count on: what leaves late makes the next stages wait."""
 LONGEST_S = 120.0
 """The most seconds for a single technique's solver, however much time there is."""
-SINGLES, BOUND, FIRST = 0.15, 0.3, 0.8
-"""Shares of the time for each single technique's own solver, for the bound, and at most for its first moment."""
+SINGLES, BOUND, FIRST, STRETCHES = 0.15, 0.3, 0.8, 0.2
+"""Shares of the time: each single technique's solver, the bound at moments, its first moment at most, stretches."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,7 @@ class _Solve:
         self.best = Incumbent(given, watch, call, bound=float(given.base_us))
         self.proof: Proof | None = None
         self.proofs: list[Proof] = []
+        self.together: Together | None = None
         self.notes: list[str] = []
 
     def answer(self) -> Solution[JointPlan]:
@@ -83,7 +86,7 @@ class _Solve:
         return self._answered()
 
     def _parts(self) -> tuple[Callable[[], None], ...]:
-        return self._bound, self._variants, self._guided, self._singles, self._search
+        return self._bound, self._stretches, self._variants, self._guided, self._singles, self._search
 
     def _first(self) -> None:
         self._everything()
@@ -121,6 +124,25 @@ class _Solve:
                 self.proof = found
                 self.best.bound = max(self.best.bound, float(found.bound_us))
                 self.best.report()
+
+    def _stretches(self) -> None:
+        """What stretches of the step prove together, where memory is so short that stages wait for one another."""
+        deadline, proofs = time.perf_counter() + self.call.share_s(STRETCHES), list[StretchProof]()
+
+        def limits() -> Limits | None:
+            left = deadline - time.perf_counter()
+            if left <= 0 or self.best.over():
+                return None
+            return msgspec.structs.replace(self.call.limits, time_s=left, work=None, gap=0.0)
+
+        try:
+            for found in bounded(self.given, limits, self.options.engine):
+                proofs.append(found)
+                self.together = together(self.given, proofs)
+                self.best.bound = max(self.best.bound, float(self.together.bound_us))
+                self.best.report()
+        except BayplanError as error:
+            self._refused(error)
 
     def _proof(self, stage: int, limits: Limits) -> Proof | None:
         """What the engine proves at a moment; that it refuses a model's numbers takes no plan away."""
@@ -188,9 +210,11 @@ class _Solve:
 
     def _answered(self) -> Solution[JointPlan]:
         best, notes = self.best, "; ".join(self.notes) or None
-        engine = None if self.proof is None else self.options.engine
-        proved = self.proof is not None and self.proof.bound_us > self.given.base_us
-        certificate = self.proof.certificate if self.proof is not None and proved else None
+        proofs = [proof for proof in (self.proof, self.together) if proof is not None]
+        engine = self.options.engine if proofs else None
+        proof = max(proofs, key=lambda proof: proof.bound_us, default=None)
+        proved = proof is not None and proof.bound_us > self.given.base_us
+        certificate = proof.certificate if proof is not None and proved else None
         if best.draft is None or best.objective is None:
             said = notes or "no plan was found within the limits: give more time"
             return self.call.unknown(said, best.bound, engine=engine, certificate=certificate)

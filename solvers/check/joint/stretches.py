@@ -1,0 +1,38 @@
+"""Adds `stretches/1` certificates up: the lower bound that they prove for a `joint` problem, in whole numbers only.
+
+`{"form": "stretches/1", "unit": u, "stretches": [{"first": a, "last": b, "duals": {row: whole number}}, …]}`: prices of
+the rows of the relaxation of stages a to b, in 1/u ticks. Stretches have no stage behind their first in common, so
+what each proves of its stages' lateness adds up.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from solvers.check.certificate import LARGEST, Fault, entries, fields, integer, least_value, read_duals
+from solvers.check.joint.stretch import Stretch
+from solvers.ir.joint import JointProblem
+
+
+def add_up(problem: JointProblem, certificate: Mapping[str, Any]) -> tuple[list[str], float]:
+    """The certificate's fault, where it has one, and the bound in whole µs that it proves (−∞ with a fault)."""
+    try:
+        found = fields(certificate, ("form", "unit", "stretches"), "certificate")
+        unit = integer(found["unit"], 1, LARGEST, "unit")
+        ticks = 1 if problem.link.latency_ns is None else 1000
+        late, before = 0, 0
+        for number, part in enumerate(entries(found["stretches"], "stretches")):
+            place = f"stretches[{number}]"
+            stretch = fields(part, ("first", "last", "duals"), place)
+            first = integer(stretch["first"], before, len(problem.ops) - 1, f"{place}.first")
+            before = integer(stretch["last"], first, len(problem.ops) - 1, f"{place}.last")
+            late += _late(Stretch(problem, first, before), unit, stretch["duals"], f"{place}.duals")
+    except Fault as fault:
+        return [str(fault)], -math.inf
+    total = sum(op.time_us for op in problem.ops) * ticks * unit + late
+    return [], -(-total // (unit * ticks))
+
+
+def _late(stretch: Stretch, unit: int, duals: object, place: str) -> int:
+    """How much longer than their own time the stretch's stages take, in 1/unit ticks; no less than 0."""
+    return max(0, least_value(stretch.columns, unit, {}, read_duals(duals, stretch.rows, place), {}))

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from itertools import combinations
 
+from solvers.engines import solve
 from solvers.ir.solution import Limits
 from solvers.joint.moment import Row
 from solvers.joint.stretch import PIECES, Stretch, StretchProof
@@ -20,12 +21,12 @@ def proof(stretch: Stretch, limits: Limits, engine: str) -> StretchProof | None:
     best: StretchProof | None = None
     known = {row.key for row in stretch.rows}
     for number in range(ROUNDS + 1):
-        found = stretch.solved(limits, engine)
-        if found is None:
+        answer = solve(stretch.model(), limits, engine=engine)
+        if answer.row_duals is None or answer.x is None:
             break
-        proved, values = found
-        best = proved if best is None or proved.late > best.late else best
-        added = broken(stretch, values, known) if number < ROUNDS else []
+        found = StretchProof(stretch.first, stretch.last, (stretch.leaf(answer.row_duals, {}),))
+        best = found if best is None or found.late > best.late else best
+        added = broken(stretch, stretch.values(answer.x), known) if number < ROUNDS else []
         if not added:
             break
         stretch.rows += added

@@ -22,8 +22,7 @@ from solvers.joint.guided import relaxed_prices
 from solvers.joint.moment import Proof, Relaxation
 from solvers.joint.search import SHOWN, Search
 from solvers.joint.singles import recompute_only, swap_only
-from solvers.joint.stretch import StretchProof
-from solvers.joint.stretches import Together, bounded, together
+from solvers.joint.stretches import Together, bounded
 
 MOMENTS = 12
 """Moments looked at: the fullest stage, and the fullest of as many stretches of the step."""
@@ -127,7 +126,7 @@ class _Solve:
 
     def _stretches(self) -> None:
         """What stretches of the step prove together, where memory is so short that stages wait for one another."""
-        deadline, proofs = time.perf_counter() + self.call.share_s(STRETCHES), list[StretchProof]()
+        deadline = time.perf_counter() + self.call.share_s(STRETCHES)
 
         def limits() -> Limits | None:
             left = deadline - time.perf_counter()
@@ -137,9 +136,8 @@ class _Solve:
 
         try:
             for found in bounded(self.given, limits, self.options.engine):
-                proofs.append(found)
-                self.together = together(self.given, proofs)
-                self.best.bound = max(self.best.bound, float(self.together.bound_us))
+                self.together = found
+                self.best.bound = max(self.best.bound, float(found.bound_us))
                 self.best.report()
         except BayplanError as error:
             self._refused(error)

@@ -6,29 +6,57 @@ of its own.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from solvers.engines import ModelBuilder, solve
+from solvers.engines import ModelBuilder
 from solvers.engines.duals import LARGEST, UNIT
-from solvers.ir.solution import Limits
+from solvers.engines.model import FloatArray, LinearModel
 from solvers.joint.given import Given
 from solvers.joint.moment import MOST, Row
 
 PIECES = 3
 """How many of the largest sizes memory is counted in whole pieces of."""
+SHORT = frozenset(("read", "source", "use", "root", "one", "jam", "beside"))
+"""The rows that a box may make impossible."""
 LOOKS = 4
 """At how many stages, those with least room, is looked at all that runs again behind them."""
 
 
+Box = dict[str, tuple[int, int]]
+"""The least and most of some columns; of all others 0 and their upper limits."""
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """What prices prove of the plans in a box: stages take `late`/UNIT ticks more than their own time, at least."""
+
+    box: Box
+    duals: dict[str, int]
+    late: int
+
+
 @dataclass(frozen=True)
 class StretchProof:
-    """What prices prove: stages `first` + 1 to `last` take `late`/UNIT ticks more than their own time, at least."""
+    """Of stages `first` + 1 to `last`, by the leaves of a tree that holds every plan in some leaf's box."""
 
     first: int
     last: int
-    late: int
-    duals: dict[str, int]
+    leaves: tuple[Leaf, ...]
+
+    @property
+    def late(self) -> int:
+        """How much longer than their own time the stages take, in 1/UNIT ticks."""
+        return max(0, min(leaf.late for leaf in self.leaves))
+
+    @property
+    def part(self) -> dict[str, Any]:
+        """Its part of the certificate."""
+        leaves = [
+            {"limits": {key: list(pair) for key, pair in one.box.items()}, "duals": one.duals} for one in self.leaves
+        ]
+        return {"first": self.first, "last": self.last, "leaves": leaves}
 
 
 class Stretch:
@@ -189,46 +217,52 @@ class Stretch:
 
     # -- solving
 
-    def solved(self, limits: Limits, engine: str) -> tuple[StretchProof, dict[str, float]] | None:
-        """The best prices that an engine finds, as whole numbers, and its solution; None where it finds none."""
+    def model(self, price: float | None = None) -> LinearModel:
+        """The rows so far as a linear program; with a price, what `SHORT` rows ask may be bought at it.
+
+        Then every box has a solution, and the prices of one that has no plan prove much.
+        """
         keys = list(self.upper)
         place, builder = {key: number for number, key in enumerate(keys)}, ModelBuilder("stretch")
         upper = [np.inf if self.upper[key] == MOST else float(self.upper[key]) for key in keys]
         cost = [float(self.upper[key] == MOST) for key in keys]
         builder.columns(len(keys), 0.0, upper, cost=cost, name="x")
-        scales = [_scale(row) for row in self.rows]
-        for row, scale in zip(self.rows, scales, strict=True):
+        for row in self.rows:
+            scale = _scale(row)
             columns, weights = [place[key] for key in row.weights], [w / scale for w in row.weights.values()]
+            if price is not None and row.key.partition("/")[0] in SHORT:
+                columns.append(builder.column(0.0, np.inf, cost=price, name="short"))
+                weights.append(-1.0 if row.is_upper else 1.0)
             limit = {"upper" if row.is_upper else "lower": row.side / scale}
             builder.row(columns, weights, name=row.key.replace("/", "-"), **limit)
-        answer = solve(builder.build(), limits, engine=engine)
-        if answer.row_duals is None or answer.x is None:
-            return None
-        duals = {}
-        for row, dual, scale in zip(self.rows, answer.row_duals, scales, strict=True):
-            low, high = (-LARGEST, 0) if row.is_upper else (0, LARGEST)
-            duals[row.key] = int(min(high, max(low, float(dual) / scale * UNIT)))
-        values = {key: float(value) for key, value in zip(keys, answer.x, strict=True) if value > 1e-6}
-        return self.proved(duals), values
+        return builder.build()
 
-    def proved(self, duals: dict[str, int]) -> StretchProof:
-        """What whole prices add up to, after those of times are taken down until no wait is worth having."""
+    def values(self, x: FloatArray) -> dict[str, float]:
+        """A solution by column."""
+        return {key: float(value) for key, value in zip(self.upper, x, strict=False) if value > 1e-6}
+
+    def leaf(self, row_duals: FloatArray, box: Box) -> Leaf:
+        """What an engine's prices prove in a box, as whole numbers; those of times so low that no wait is worth it."""
         spare = {key: UNIT for key, upper in self.upper.items() if upper == MOST}
-        total, cost, priced = 0, dict[str, int](), dict[str, int]()
-        for row in self.rows:
+        late, cost, priced = 0, dict[str, int](), dict[str, int]()
+        for row, dual in zip(self.rows, row_duals.tolist(), strict=True):
+            whole = int(dual / _scale(row) * UNIT) if dual else 0
+            whole = max(-LARGEST, min(0, whole)) if row.is_upper else min(LARGEST, max(0, whole))
             times = [key for key in row.weights if key in spare]
-            dual = min([duals.get(row.key, 0), *(spare[key] for key in times)])
-            if dual == 0:
+            whole = min([whole, *(spare[key] for key in times)])
+            if whole == 0:
                 continue
-            priced[row.key] = dual
-            total += dual * row.side
+            priced[row.key] = whole
+            late += whole * row.side
             for key, weight in row.weights.items():
-                if key in spare:
-                    spare[key] -= dual
+                if key in times:
+                    spare[key] -= whole
                 else:
-                    cost[key] = cost.get(key, 0) - dual * weight
-        total += sum(price * self.upper[key] for key, price in cost.items() if price < 0)
-        return StretchProof(self.first, self.last, total, priced)
+                    cost[key] = cost.get(key, 0) - whole * weight
+        for key, price in cost.items():
+            low, high = box.get(key, (0, self.upper[key]))
+            late += price * (high if price < 0 else low)
+        return Leaf(box, priced, late)
 
 
 def _scale(row: Row) -> float:

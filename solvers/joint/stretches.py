@@ -8,6 +8,7 @@ from typing import Any
 
 from solvers.engines.duals import UNIT
 from solvers.ir.solution import Limits
+from solvers.joint.branch import split
 from solvers.joint.crowded import proof
 from solvers.joint.given import Given
 from solvers.joint.stretch import Stretch, StretchProof
@@ -34,8 +35,7 @@ class Together:
     @property
     def certificate(self) -> dict[str, Any]:
         """For anyone to add up."""
-        stretches = [{"first": one.first, "last": one.last, "duals": one.duals} for one in self.proofs]
-        return {"form": "stretches/1", "unit": UNIT, "stretches": stretches}
+        return {"form": "stretches/1", "unit": UNIT, "stretches": [proof.part for proof in self.proofs]}
 
 
 def together(given: Given, proofs: Sequence[StretchProof]) -> Together:
@@ -45,15 +45,28 @@ def together(given: Given, proofs: Sequence[StretchProof]) -> Together:
     return Together(-(-ticks // (UNIT * given.ticks)), late)
 
 
-def bounded(given: Given, limits: Callable[[], Limits | None], engine: str) -> Iterator[StretchProof]:
-    """What single stretches prove, the most promising first; `limits` is asked before each, None ends it."""
+def bounded(given: Given, limits: Callable[[], Limits | None], engine: str) -> Iterator[Together]:
+    """What stretches prove together, better each time: first all of them, then by trees, those that prove most first.
+
+    `limits` is asked before each; None ends it.
+    """
+    proofs: dict[tuple[int, int], StretchProof] = {}
+    known: dict[tuple[int, int], Stretch] = {}
     for first, last in places(given):
         asked = limits()
         if asked is None:
             return
-        found = proof(Stretch(given, first, last, tracked(given, first, last)), asked, engine)
+        stretch = Stretch(given, first, last, tracked(given, first, last))
+        found = proof(stretch, asked, engine)
         if found is not None:
-            yield found
+            known[first, last], proofs[first, last] = stretch, found
+            yield together(given, list(proofs.values()))
+    for place in sorted(proofs, key=lambda place: (-proofs[place].late, place)):
+        asked = limits()
+        if asked is None:
+            return
+        proofs[place] = split(known[place], proofs[place], asked, engine)
+        yield together(given, list(proofs.values()))
 
 
 def places(given: Given) -> list[tuple[int, int]]:

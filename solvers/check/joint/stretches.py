@@ -1,17 +1,39 @@
 """Adds `stretches/1` certificates up: the lower bound that they prove for a `joint` problem, in whole numbers only.
 
-`{"form": "stretches/1", "unit": u, "stretches": [{"first": a, "last": b, "duals": {row: whole number}}, …]}`: prices of
-the rows of the relaxation of stages a to b, in 1/u ticks. Stretches have no stage behind their first in common, so
-what each proves of its stages' lateness adds up.
+`{"form": "stretches/1", "unit": u, "stretches": [{"first": a, "last": b, "leaves": [{"limits": {column: [low, high]},
+"duals": {row: whole number}}, …]}, …]}`: prices of the rows of the relaxation of stages a to b, in 1/u ticks, by the
+leaves of a tree. Stretches have no stage behind their first in common, so what each proves of its stages adds up.
 """
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from solvers.check.certificate import LARGEST, Fault, entries, fields, integer, least_value, read_duals
+from solvers.check.certificate import (
+    LARGEST,
+    Box,
+    Duals,
+    Fault,
+    entries,
+    fields,
+    integer,
+    least_value,
+    read_duals,
+    read_limits,
+    require_cover,
+)
 from solvers.check.joint.stretch import Stretch
 from solvers.ir.joint import JointProblem
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """Prices for the plans within limits of some columns."""
+
+    place: str
+    limits: Box
+    duals: Duals
 
 
 def add_up(problem: JointProblem, certificate: Mapping[str, Any]) -> tuple[list[str], float]:
@@ -23,16 +45,26 @@ def add_up(problem: JointProblem, certificate: Mapping[str, Any]) -> tuple[list[
         late, before = 0, 0
         for number, part in enumerate(entries(found["stretches"], "stretches")):
             place = f"stretches[{number}]"
-            stretch = fields(part, ("first", "last", "duals"), place)
+            stretch = fields(part, ("first", "last", "leaves"), place)
             first = integer(stretch["first"], before, len(problem.ops) - 1, f"{place}.first")
             before = integer(stretch["last"], first, len(problem.ops) - 1, f"{place}.last")
-            late += _late(Stretch(problem, first, before), unit, stretch["duals"], f"{place}.duals")
+            late += _late(Stretch(problem, first, before), unit, stretch["leaves"], f"{place}.leaves")
     except Fault as fault:
         return [str(fault)], -math.inf
     total = sum(op.time_us for op in problem.ops) * ticks * unit + late
     return [], -(-total // (unit * ticks))
 
 
-def _late(stretch: Stretch, unit: int, duals: object, place: str) -> int:
-    """How much longer than their own time the stretch's stages take, in 1/unit ticks; no less than 0."""
-    return max(0, least_value(stretch.columns, unit, {}, read_duals(duals, stretch.rows, place), {}))
+def _late(stretch: Stretch, unit: int, value: object, place: str) -> int:
+    """How much longer than their own time the stretch's stages take, in 1/unit ticks: what every leaf proves, or 0."""
+    leaves = [_leaf(stretch, one, f"{place}[{number}]") for number, one in enumerate(entries(value, place))]
+    if not leaves:
+        raise Fault(f"{place} is empty: give one leaf at least")
+    require_cover(leaves, stretch.columns)
+    return max(0, min(least_value(stretch.columns, unit, leaf.limits, leaf.duals, {}) for leaf in leaves))
+
+
+def _leaf(stretch: Stretch, value: object, place: str) -> Leaf:
+    found = fields(value, ("limits", "duals"), place)
+    limits = read_limits(found["limits"], stretch.columns, f"{place}.limits")
+    return Leaf(place, limits, read_duals(found["duals"], stretch.rows, f"{place}.duals"))

@@ -13,7 +13,7 @@ from solvers.ir import Limits
 from solvers.joint import crowded
 from solvers.joint.draft import Away, Draft, Kept, Measured, first_reader, kept_of, measure
 from solvers.joint.given import Given, given_of
-from solvers.joint.stretch import Stretch, StretchProof
+from solvers.joint.stretch import Leaf, Stretch, StretchProof
 from solvers.joint.stretches import together
 from tests.solvers.joint.brute_force import optimum, random_problem
 from tests.solvers.joint.drafts import random_draft
@@ -29,8 +29,7 @@ def stretches(given: Given) -> list[Stretch]:
 
 
 def one(proof: StretchProof, unit: int = UNIT) -> dict[str, object]:
-    part = {"first": proof.first, "last": proof.last, "duals": proof.duals}
-    return {"form": "stretches/1", "unit": unit, "stretches": [part]}
+    return {"form": "stretches/1", "unit": unit, "stretches": [proof.part]}
 
 
 def test_no_bound_is_false_and_some_say_something() -> None:
@@ -76,7 +75,7 @@ def test_any_prices_prove_no_more_than_the_optimum() -> None:
             values = {key: source.random() for key in stretch.upper}
             rows = [*stretch.rows, *crowded.broken(stretch, values, set())]
             duals = {row.key: source.randint(0, 12) * (-1 if row.is_upper else 1) for row in rows}
-            proof = StretchProof(stretch.first, stretch.last, 0, duals)
+            proof = StretchProof(stretch.first, stretch.last, (Leaf({}, duals, 0),))
             faults, bound = add_up(problem, one(proof, 8))
             assert faults == [] and best is not None and bound <= best, (seed, stretch.first, stretch.last)
 
@@ -184,28 +183,37 @@ class _Seen:
         return found
 
 
+LEAF: dict[str, object] = {"limits": {}, "duals": {"in/2": 4}}
+NO, YES = {"again/0/2": [0, 0]}, {"again/0/2": [1, 1]}
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
         ({"first": 99}, "stretches[0].first is 99, outside"),
         ({"last": 0}, "stretches[0].last is 0, outside"),
-        ({"duals": {"fit/0/1": -1}}, "which is no row of this relaxation"),
-        ({"duals": {"fit/1/1": 1}}, "has no lower limit"),
-        ({"duals": {"read/0/1": -1}}, "has no upper limit"),
-        ({"duals": {"jam/0/2/2/0/0": -1}}, "which is no row of this relaxation"),
-        ({"duals": {"in/1": 1}}, "which is no row of this relaxation"),
-        ({"duals": {"in/2": 0.5}}, "not a whole number"),
+        ({"leaves": []}, "stretches[0].leaves is empty"),
+        ({"leaves": [LEAF | {"duals": {"fit/0/1": -1}}]}, "which is no row of this relaxation"),
+        ({"leaves": [LEAF | {"duals": {"fit/1/1": 1}}]}, "has no lower limit"),
+        ({"leaves": [LEAF | {"duals": {"read/1/2": -1}}]}, "has no upper limit"),
+        ({"leaves": [LEAF | {"duals": {"jam/0/2/2/0/0": -1}}]}, "which is no row of this relaxation"),
+        ({"leaves": [LEAF | {"duals": {"in/1": 1}}]}, "which is no row of this relaxation"),
+        ({"leaves": [LEAF | {"duals": {"in/2": 0.5}}]}, "not a whole number"),
+        ({"leaves": [LEAF | {"limits": {"keep/1/2": [0, 0]}}]}, "which is no whole column of this relaxation"),
+        ({"leaves": [LEAF | {"limits": NO}]}, "but no other leaf holds the rest"),
+        ({"leaves": [LEAF | {"limits": NO}, LEAF | {"limits": {}}]}, "are on no two sides of a split"),
         ({"other": 1}, "which is none of"),
     ],
 )
 def test_bad_certificates_are_refused(change: dict[str, object], said: str) -> None:
-    part = {"first": 1, "last": 3, "duals": {"in/2": 4}} | change
+    part = {"first": 1, "last": 3, "leaves": [LEAF | {"limits": NO}, LEAF | {"limits": YES}]} | change
     faults, bound = add_up(random_problem(0), {"form": "stretches/1", "unit": 4, "stretches": [part]})
     assert len(faults) == 1 and said in faults[0]
     assert bound == -float("inf")
 
 
 def test_stretches_that_share_stages_are_refused() -> None:
-    parts = [{"first": 0, "last": 2, "duals": {}}, {"first": 1, "last": 3, "duals": {}}]
+    leaves = [LEAF | {"duals": {}}]
+    parts = [{"first": first, "last": first + 2, "leaves": leaves} for first in (0, 1)]
     faults, _ = add_up(random_problem(0), {"form": "stretches/1", "unit": 4, "stretches": parts})
     assert faults == ["stretches[1].first is 1, outside 2…4"]

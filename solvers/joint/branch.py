@@ -17,7 +17,7 @@ from solvers.engines.model import Basis, FloatArray
 from solvers.ir.solution import Limits
 from solvers.joint.stretch import Box, Leaf, Stretch, StretchProof
 
-PROGRAMS, FEWEST, COLUMNS, IDLE = 160, 40, 4000, 40
+PROGRAMS, FEWEST, COLUMNS, IDLE = 200, 40, 4000, 50
 """Linear programs for one stretch: the most, fewer the more columns there are beyond these, and for no gain."""
 TRIED, TRUSTED = 6, 2
 """How many splits of a node are tried at most, and how often a split has been until its gains are known."""

@@ -246,7 +246,9 @@ class Stretch:
         spare = {key: UNIT for key, upper in self.upper.items() if upper == MOST}
         late, cost, priced = 0, dict[str, int](), dict[str, int]()
         for row, dual in zip(self.rows, row_duals.tolist(), strict=True):
-            whole = int(dual / _scale(row) * UNIT) if dual else 0
+            if dual == 0:
+                continue
+            whole = int(dual / _scale(row) * UNIT)
             whole = max(-LARGEST, min(0, whole)) if row.is_upper else min(LARGEST, max(0, whole))
             times = [key for key in row.weights if key in spare]
             whole = min([whole, *(spare[key] for key in times)])

@@ -99,19 +99,29 @@ def _worth(given: Given, s: int) -> tuple[float, int]:
     graph, size = given.graph, given.graph.size
     here = {s, *graph.inputs[s]}
     room = given.budget - given.problem.static_bytes - given.workspace[s] - sum(size[i] for i in here)
+    prices = _prices(given, here, s)
     spare, needed, worst, seen = 0, 0.0, (0.0, s), set(here)
     for t in range(s + 1, min(len(given), s + 1 + AFTER)):
         for i in graph.inputs[t]:
             if i in seen or i > s:
                 continue
             seen.add(i)
-            price = min(given.in_time[i], given.time[i] if graph.replay[i] else given.in_time[i])
-            kept = min(room, size[i]) if size[i] <= room else 0
-            room -= kept
-            needed += price * (1 - kept / max(1, size[i]))
+            if 0 < size[i] <= room:
+                room -= size[i]
+            else:
+                needed += prices[i]
         worst = max(worst, (needed - spare, t))
         spare += given.time[t]
     return worst
+
+
+def _prices(given: Given, here: set[int], s: int) -> list[int]:
+    """How long outputs take to return, or to be made of what is here and what returns, whichever is less."""
+    graph, prices = given.graph, list[int]()
+    for i in range(s + 1):
+        again = given.time[i] + sum(prices[j] for j in graph.inputs[i])
+        prices.append(0 if i in here else min(given.in_time[i], again) if graph.replay[i] else given.in_time[i])
+    return prices
 
 
 def tracked(given: Given, first: int, last: int) -> set[int]:

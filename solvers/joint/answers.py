@@ -11,6 +11,9 @@ from solvers.joint.draft import Draft, measure, plan_of
 from solvers.joint.given import Given, least_budget_bytes
 from solvers.joint.swaps import timed
 
+KEPT = 4
+"""How many drafts are kept to begin a search from."""
+
 
 def trivial(given: Given, call: Call) -> Solution[JointPlan] | None:
     """The answers that need no search: an op that fits beside nothing, or everything kept fits."""
@@ -32,7 +35,7 @@ def trivial(given: Given, call: Call) -> Solution[JointPlan] | None:
 
 @dataclass
 class Incumbent:
-    """The best valid draft so far, and who found it."""
+    """The best valid draft so far, and who found it; `pool`: the `KEPT` best of different lengths, by objective."""
 
     given: Given
     watch: Watch | None
@@ -43,6 +46,7 @@ class Incumbent:
     by: str = ""
     stopped: bool = False
     offered: dict[str, int] = field(default_factory=dict)
+    pool: dict[int, Draft] = field(default_factory=dict)
 
     def offer(self, draft: Draft, by: str) -> bool:
         """Take a draft if it is valid and better than the best; whether it was."""
@@ -50,11 +54,17 @@ class Incumbent:
         if found.violation is not None:
             return False
         self.offered[by] = min(found.objective_us, self.offered.get(by, found.objective_us))
+        self._pooled(draft, found.objective_us)
         if self.objective is not None and found.objective_us >= self.objective:
             return False
         self.draft, self.objective, self.by = draft, found.objective_us, by
         self.report()
         return True
+
+    def _pooled(self, draft: Draft, objective: int) -> None:
+        self.pool.setdefault(objective, draft)
+        if len(self.pool) > KEPT:
+            del self.pool[max(self.pool)]
 
     def offer_choice(self, choice: Choice | None, by: str) -> bool:
         """Time a choice and take it if it is the best; out of time, its swap-ins are issued at their use."""

@@ -38,7 +38,6 @@ class Prices:
 
     swap: Callable[[int, int, int], float]
     again: float = 1.0
-    noise: Callable[[], float] = lambda: 1.0
     shown: float = 1.0
 
 
@@ -107,11 +106,11 @@ def _relieve(
         if gap is None or (i, gap[0]) in choice.away:
             continue
         size = given.graph.size[i]
-        actions.append((prices.swap(i, *gap) * prices.noise() / size, i, gap, False))
+        actions.append((prices.swap(i, *gap) / size, i, gap, False))
         needed = closure(given, choice, kept, i, gap[1], stage)
         if needed is not None:
             time = sum(given.time[j] * (prices.shown if given.hideable[j] else 1.0) for j in needed)
-            actions.append((prices.again * time * prices.noise() / size, i, gap, True))
+            actions.append((prices.again * time / size, i, gap, True))
     actions.sort()
     done: set[int] = set()
     for _, i, gap, again in actions:

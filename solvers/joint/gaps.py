@@ -24,8 +24,8 @@ from solvers.joint.given import Given
 from solvers.joint.greedy import Hiding, link_prices
 from solvers.joint.guided import relaxed_prices
 from solvers.joint.moment import Proof
-from solvers.joint.search import tightened
 from solvers.joint.swaps import timed
+from solvers.joint.tighten import tightened
 
 VARIANTS = (
     *((count, rate, hidden, 1) for rate, hidden in ((1.0, 1.0), (0.95, 0.5), (0.9, 0.0)) for count in (1, 3, 6)),

@@ -1,7 +1,6 @@
 """`greedy-joint`: one pass by price per byte, as the public planners of selective checkpointing with offload do it."""
 
 import math
-import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -80,16 +79,14 @@ class Hiding:
                 time = math.inf if needed is None else sum(given.time[j] for j in needed)
                 self.worth[i], self.last[i] = time / given.graph.size[i], gap[1]
 
-    def swaps(
-        self, link: float = 1.0, early: bool = False, enough: bool = True, noise: Callable[[], float] = lambda: 1.0
-    ) -> set[int]:
+    def swaps(self, link: float = 1.0, early: bool = False, enough: bool = True) -> set[int]:
         """Ops whose outputs leave: most time to recompute per byte first, the earlier of equals.
 
         `early`: the earliest first. `enough`: no more than the fullest stage lacks. `link`: its rate, more or less.
         """
         out = link * (self.ends[self.stage] - self.ends[1 : self.stage + 1])  # time left once op e has ended
         back = link * (self.ends[:-1] - self.ends[self.stage + 1])  # time until stage s begins
-        order = sorted((0.0 if early else -worth * noise(), i) for i, worth in self.worth.items())
+        order = sorted((0.0 if early else -worth, i) for i, worth in self.worth.items())
         found, missing = set[int](), self.excess
         for _, i in order:
             if enough and missing <= 0:
@@ -103,16 +100,10 @@ class Hiding:
         return found
 
 
-def link_prices(given: Given, hidden: set[int], weight: float = 1.0, source: random.Random | None = None) -> Prices:
-    """What is `hidden` costs nothing to swap, all else its transfers' time; `weight` scales that.
-
-    A `source` varies all prices by random factors.
-    """
+def link_prices(given: Given, hidden: set[int]) -> Prices:
+    """What is `hidden` costs nothing to swap, all else its transfers' time."""
 
     def swap(i: int, first: int, last: int) -> float:
-        return 0.0 if i in hidden else weight * max(given.out_time[i], given.in_time[i])
+        return 0.0 if i in hidden else max(given.out_time[i], given.in_time[i])
 
-    def noise() -> float:
-        return 1.0 if source is None else source.uniform(0.5, 1.5)
-
-    return Prices(swap, noise=noise)
+    return Prices(swap)

@@ -1,13 +1,11 @@
 """Prices that a relaxation puts on the link."""
 
-from collections.abc import Callable
-
 from solvers.joint.choice import Prices
 from solvers.joint.given import Given
 from solvers.joint.moment import Proof
 
 
-def relaxed_prices(given: Given, proof: Proof, noise: Callable[[], float] = lambda: 1.0) -> Prices:
+def relaxed_prices(given: Given, proof: Proof) -> Prices:
     """Swaps at the duals of the link's rows, recomputations at their time."""
     out = [(int(key[4:]), dual) for key, dual in proof.duals.items() if key.startswith("out/")]
     back = [(int(key[3:]), dual) for key, dual in proof.duals.items() if key.startswith("in/")]
@@ -18,4 +16,4 @@ def relaxed_prices(given: Given, proof: Proof, noise: Callable[[], float] = lamb
         in_price = sum(dual for s, dual in back if last <= s) / unit
         return out_price * given.out_time[i] + in_price * given.in_time[i]
 
-    return Prices(swap, noise=noise)
+    return Prices(swap)

@@ -3,7 +3,7 @@
 import math
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -12,24 +12,29 @@ import numpy as np
 from solvers.ir.errors import BayplanError, InvalidInput, InvalidProblem
 from solvers.ir.joint import JointPlan, JointProblem
 from solvers.ir.solution import INTERRUPTED, Call, Limits, Solution, Watch
+from solvers.joint.anneal import Annealing
 from solvers.joint.answers import Incumbent, trivial
 from solvers.joint.choice import fill, keep_all, swap_all
-from solvers.joint.draft import kept_of, plan_of
+from solvers.joint.draft import Draft, kept_of, plan_of
 from solvers.joint.gaps import planned
 from solvers.joint.given import Given, given_of
 from solvers.joint.greedy import Hiding, greedy, hardest, link_prices
 from solvers.joint.guided import relaxed_prices
+from solvers.joint.lanes import FAULT
 from solvers.joint.moment import Proof, Relaxation
-from solvers.joint.search import SHOWN, Search
 from solvers.joint.singles import recompute_only, swap_only
 from solvers.joint.stretches import Together, bounded
+from solvers.joint.swaps import choice_of
 
 MOMENTS = 12
 """Moments looked at: the fullest stage, and the fullest of as many stretches of the step."""
-ROUNDS = 400
-"""Rounds of local search a unit of `work`."""
+STEPS, CHAIN, WARM = 300_000, 4_000, (0.01,)
+"""Steps of annealing a unit of `work` and 1,000 ops; how many go on from one draft; of what the best draft takes more
+than the bound, how much they may lose at first."""
 FEWER = (1.0, 0.9, 0.8, 0.65, 0.5, 0.3)
 """How much of the link's time variants of the greedy count on: what leaves late makes the next stages wait."""
+SHOWN = (1.0, 0.5, 0.2, 0.0)
+"""What is left of the time of ops that communication could hide, in variants of the greedy."""
 LONGEST_S = 120.0
 """The most seconds for a single technique's solver, however much time there is."""
 SINGLES, BOUND, FIRST, STRETCHES = 0.15, 0.3, 0.8, 0.2
@@ -195,16 +200,32 @@ class _Solve:
         return self.best.stopped
 
     def _search(self) -> None:
-        """Take decisions back and fill again, until the limits."""
-        if self.best.draft is None:
+        """Annealing: a little from each of the best drafts there are, then again and again from the best."""
+        best, work, source = self.best, self.call.limits.work, random.Random(self.call.limits.seed)
+        steps = math.inf if work is None else max(CHAIN // 10, STEPS * work * len(self.given) / 1000)
+        for number, start in enumerate(self._starts()):
+            if steps <= 0 or best.over():
+                break
+            chain = int(min(steps, CHAIN))
+            steps -= chain
+            self._annealed(start, chain, source, WARM[number % len(WARM)])
+
+    def _starts(self) -> Iterator[Draft]:
+        """Those of the drafts so far, the best first, then the best for ever."""
+        yield from [self.best.pool[objective] for objective in sorted(self.best.pool)]
+        while self.best.draft is not None:
+            yield self.best.draft
+
+    def _annealed(self, start: Draft, steps: int, source: random.Random, warm: float) -> None:
+        best, given = self.best, self.given
+        annealing = Annealing(given, choice_of(start), source)
+        if annealing.now == FAULT or best.objective is None:
             return
-        work = self.call.limits.work
-        rounds = math.inf if work is None else ROUNDS * work
-        hot = Search(self.given, self.best, self.proof, random.Random(self.call.limits.seed))
-        while rounds > 0 and not self.best.over():
-            hot.round()
-            self.best.report()
-            rounds -= 1
+        above = given.ticks * max(1.0, best.objective - best.bound)
+        for draft in annealing.drafts(steps, warm * above, best.asked):
+            best.offer(draft, "search")
+        if not best.over():
+            best.offer_hidden(choice_of(annealing.draft), "search")
 
     def _answered(self) -> Solution[JointPlan]:
         best, notes = self.best, "; ".join(self.notes) or None

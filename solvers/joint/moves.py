@@ -1,0 +1,241 @@
+"""Changes of one decision or a few in a `State`: what leaves is computed again instead, what stays leaves, and so on.
+
+None of them asks whether memory or the lanes have room: `anneal.py` measures, and takes back what is no good.
+"""
+
+import random
+from bisect import bisect_left
+from typing import Literal
+
+from solvers.joint.choice import where
+from solvers.joint.state import State
+
+NEAR = 6
+"""How many communications before its reader are places for what hides."""
+DEPTH = 12
+"""The most ops that one decision computes again."""
+CLOSE = 3
+"""How many outputs alike before and after one count as close to it."""
+FREED, WIDTHS = (0.2, 0.5, 0.8, 1.0, 1.0, 1.2), (10, 30, 100, 1000)
+"""Of the time on the link that a trade takes: how much others give up; among how many that leave before and after."""
+TRIES = 8
+"""Draws until something is found that can change."""
+
+Span = tuple[int, int, int]
+"""(op, the stage that touches its output last before the gap, the stage that does so next)."""
+Fate = Literal["stays", "leaves", "again"]
+"""What happens to an output between two stages that touch it."""
+
+
+class Moves:
+    """Random changes of a state; each says whether it came to an end (what it did before it failed is to be undone)."""
+
+    def __init__(self, state: State, source: random.Random) -> None:
+        self.state, self.given, self.source = state, state.given, source
+        given, graph = state.given, state.given.graph
+        self.windows = [t for t in range(graph.replays_from, len(given)) if graph.comm[t] and given.time[t]]
+        kinds: dict[tuple[int, int], list[int]] = {}
+        for i in range(len(given)):
+            kinds.setdefault((graph.size[i], given.time[i]), []).append(i)
+        self.alike = [kinds[graph.size[i], given.time[i]] for i in range(len(given))]
+        self.sized = [i for i in range(len(given)) if graph.size[i]]
+        self.gone: list[tuple[int, int]] = []
+        self.runs: list[tuple[int, int]] = []
+        self.refresh()
+
+    def refresh(self) -> None:
+        """After a change that stays: what leaves behind which stage, (stage, op), and what runs again in which."""
+        self.gone = sorted((a, i) for i, a in self.state.away)
+        self.runs = [(t, i) for t, run in enumerate(self.state.again) if run for i in sorted(run)]
+
+    def any(self) -> bool:
+        """One of them."""
+        roll = self.source.random()
+        if self.gone and roll < 0.25:
+            return self._redecide(*self.source.choice(self.gone))
+        if self.runs and roll < 0.5:
+            return self._withdraw(*self.source.choice(self.runs))
+        if self.runs and roll < 0.65:
+            return self._trade(*self.source.choice(self.runs))
+        if roll < 0.7:
+            return self._free()
+        if self.gone and (not self.runs or roll < 0.85):
+            return self._swapped_with(*self.source.choice(self.gone))
+        return bool(self.runs) and self._rerun_with(*self.source.choice(self.runs))
+
+    # -- one decision
+
+    def _redecide(self, a: int, i: int) -> bool:
+        """What leaves stays, or is computed again."""
+        b = self.state.away[i, a]
+        if self.source.random() < 0.25:
+            self.state.keep(i, a)
+            return True
+        return self._again(i, a, b)
+
+    def _withdraw(self, t: int, i: int) -> bool:
+        """What is computed again leaves, or stays, or is computed behind other communication."""
+        a, roll = self._before(i, t), self.source.random()
+        self._remove(t, i)
+        if roll < 0.25 and self.windows and self.given.hideable[i]:
+            b = self.state.gap(i, a)
+            return b is not None and self._again(i, a, b)
+        if roll < 0.85:
+            self.state.send(i, a)
+        return True
+
+    def _free(self) -> bool:
+        """What stays leaves, or is computed again."""
+        held = self._drawn(self.sized, "stays")
+        if held is None:
+            return False
+        i, a, b = held
+        if self.source.random() < 0.5:
+            self.state.send(i, a)
+            return True
+        return self._again(i, a, b)
+
+    # -- several at once
+
+    def _swapped_with(self, a: int, i: int) -> bool:
+        """What leaves stays, and another leaves; or it is computed again, and what was so leaves."""
+        b = self.state.away[i, a]
+        if self.source.random() < 0.3:
+            self.state.keep(i, a)
+            other = self._other(i, "stays")
+        else:
+            if not self._again(i, a, b):
+                return False
+            other = self._other(i, "again")
+            if other is not None:
+                self._remove(other[2], other[0])
+        if other is not None:
+            self.state.send(other[0], other[1])
+        return other is not None
+
+    def _rerun_with(self, t: int, i: int) -> bool:
+        """What is computed again stays, and what stayed is computed again; or it leaves, and so is what left."""
+        a = self._before(i, t)
+        self._remove(t, i)
+        fate: Fate = "stays" if self.source.random() < 0.3 else "leaves"
+        if fate == "leaves":
+            self.state.send(i, a)
+        other = self._other(i, fate)
+        return other is not None and self._again(*other)
+
+    def _trade(self, t: int, i: int) -> bool:
+        """What is computed again leaves, and what leaves near it and takes less time per time on the link is so."""
+        state, source, given = self.state, self.source, self.given
+        a, saved = self._before(i, t), state.ticks[t]
+        self._remove(t, i)
+        saved -= state.ticks[t]
+        state.send(i, a)
+        if (i, a) not in state.away:
+            return False
+        took, width = max(1, given.out_time[i]), source.choice(WIDTHS)
+        place = bisect_left(self.gone, (a, i))
+        near = [
+            (first, j)
+            for first, j in self.gone[max(0, place - width) : place + width]
+            if given.out_time[j] < took and given.time[j] * took < saved * given.out_time[j]
+        ]
+        if source.random() < 0.5:
+            source.shuffle(near)
+        else:
+            near.sort(key=lambda one: given.time[one[1]] / given.out_time[one[1]] * source.uniform(0.7, 1.4))
+        freed = took * source.choice(FREED)
+        for first, j in near:
+            if freed <= 0:
+                break
+            if (j, first) in state.away and self._again(j, first, state.away[j, first]):
+                freed -= given.out_time[j]
+        return True
+
+    def _other(self, i: int, fate: Fate) -> Span | None:
+        """Of another output, close or alike, a gap with that fate."""
+        others = self.alike[i]
+        if len(others) < 2 or self.source.random() < 0.2:
+            others = self.sized
+        if self.source.random() < 0.5:
+            place = bisect_left(others, i)
+            others = others[max(0, place - CLOSE) : place + CLOSE + 1]
+        return self._drawn(others, fate, but=i) if others else None
+
+    def _drawn(self, ops: list[int], fate: Fate, but: int = -1) -> Span | None:
+        """A gap with that fate of one of these ops; None if `TRIES` draws find none."""
+        for _ in range(TRIES):
+            i = self.source.choice(ops)
+            stages = self.state.touched[i]
+            start = self.source.randrange(len(stages))
+            for place in range(start, len(stages) - 1) if i != but else ():
+                a, b = stages[place], stages[place + 1]
+                if self._fate(i, a, b) == fate:
+                    return i, a, b
+        return None
+
+    def _fate(self, i: int, a: int, b: int) -> Fate | None:
+        if b in self.state.made[i]:
+            return "again"
+        if (i, a) in self.state.away:
+            return "leaves"
+        return "stays" if b > a + 1 else None
+
+    # -- parts of them
+
+    def _before(self, i: int, t: int) -> int:
+        """The stage before t that touches op i's output last."""
+        stages = self.state.touched[i]
+        return stages[bisect_left(stages, t) - 1]
+
+    def _remove(self, t: int, i: int) -> None:
+        """Op i is computed again in stage t no longer, nor what only it needed there."""
+        state = self.state
+        state.take(t, i)
+        for j in self.given.graph.inputs[i]:
+            if j in state.again[t] and j not in state.reads[t] and state.gap(j, t) is None:
+                self._remove(t, j)
+
+    def _again(self, i: int, a: int, b: int) -> bool:
+        """Compute op i again for a gap's end: in that stage, or behind communication before it."""
+        at = where(self.given, b, a)
+        if self.windows and self.given.hideable[i] and self.source.random() < 0.7:
+            place = bisect_left(self.windows, b + 1)
+            near = [w for w in self.windows[max(0, place - NEAR) : place] if w > a]
+            at = self.source.choice(near) if near else at
+        return at is not None and self._put(i, at)
+
+    def _put(self, i: int, at: int) -> bool:
+        """Compute op i again in a stage with what it needs there; False where that is impossible.
+
+        An input that is gone by then is computed again as well, seldom kept until then; of those there, some now leave
+        until then.
+        """
+        state, graph, source = self.state, self.given.graph, self.source
+        found = self._needed(i, at)
+        if not found:
+            return False
+        if graph.comm[at] and sum(self.given.time[j] for j in (*found, *state.again[at])) > self.given.time[at]:
+            return False
+        for j in sorted(found):
+            state.put(at, j)
+        for k in [k for j in found for k in graph.inputs[j]]:
+            if k != at and k not in state.again[at] and k not in graph.inputs[at] and source.random() < 0.1:
+                before = self._before(k, at)
+                if (k, before) not in state.away:
+                    state.send(k, before)
+        return True
+
+    def _needed(self, i: int, at: int) -> list[int]:
+        """What is to be computed so that stage `at` computes op i; nothing where that is impossible."""
+        state, graph = self.state, self.given.graph
+        found, stack = list[int](), [i]
+        while stack:
+            j = stack.pop()
+            if j in found or j in state.again[at]:
+                continue
+            hidden = graph.comm[at] and (graph.comm[j] or j in graph.inputs[at])
+            if j >= at or hidden or not graph.may_replay(at, j) or len(found) == DEPTH:
+                return []
+            found.append(j)
+            stack += [k for k in graph.inputs[j] if k != at and not state.there(k, at) and self.source.random() < 0.9]
+        return found

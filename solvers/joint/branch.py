@@ -27,9 +27,9 @@ PRICE = 100
 """What cannot be in a box is bought at, in the longest transfers."""
 
 
-def split(stretch: Stretch, proof: StretchProof, limits: Limits, engine: str) -> StretchProof:
-    """The proof, or a better one by a tree."""
-    tree = _Tree(stretch, time.perf_counter() + limits.time_s, limits, engine)
+def split(stretch: Stretch, proof: StretchProof, limits: Limits, engine: str, programs: int = PROGRAMS) -> StretchProof:
+    """The proof, or a better one by a tree of at most so many linear programs."""
+    tree = _Tree(stretch, limits, engine, programs)
     found = StretchProof(proof.first, proof.last, tree.leaves())
     return found if found.leaves and found.late > proof.late else proof
 
@@ -46,13 +46,14 @@ class _Node:
 
 
 class _Tree:
-    def __init__(self, stretch: Stretch, deadline: float, limits: Limits, engine: str) -> None:
-        self.stretch, self.deadline, self.limits, self.engine = stretch, deadline, limits, engine
+    def __init__(self, stretch: Stretch, limits: Limits, engine: str, programs: int) -> None:
+        self.stretch, self.limits, self.engine = stretch, limits, engine
+        self.deadline = time.perf_counter() + limits.time_s
         given = stretch.given
         self.model = stretch.model(PRICE * float(max(1, *given.in_time, *given.out_time)))
         self.keys = list(stretch.upper)
         self.place = {key: number for number, key in enumerate(self.keys) if key.startswith("again/")}
-        self.programs, self.most = 0, min(PROGRAMS, max(FEWEST, PROGRAMS * COLUMNS // len(self.keys)))
+        self.programs, self.most = 0, min(programs, max(FEWEST, programs * COLUMNS // len(self.keys)))
         self.gains: dict[tuple[str, int], tuple[float, int]] = {}
 
     def leaves(self) -> tuple[Leaf, ...]:

@@ -14,6 +14,7 @@ from solvers.ir.joint import JointPlan, JointProblem
 from solvers.ir.solution import INTERRUPTED, Call, Limits, Solution, Watch
 from solvers.joint.anneal import Annealing
 from solvers.joint.answers import Incumbent, trivial
+from solvers.joint.branch import PROGRAMS
 from solvers.joint.choice import fill, keep_all, swap_all
 from solvers.joint.draft import Draft, kept_of, plan_of
 from solvers.joint.gaps import planned
@@ -37,6 +38,8 @@ SHOWN = (1.0, 0.5, 0.2, 0.0)
 """What is left of the time of ops that communication could hide, in variants of the greedy."""
 LONGEST_S = 120.0
 """The most seconds for a single technique's solver, however much time there is."""
+FULL = 0.1
+"""The work from which on stretches get all the linear programs that they may have."""
 SINGLES, BOUND, FIRST, STRETCHES = 0.15, 0.3, 0.8, 0.2
 """Shares of the time: each single technique's solver, the bound at moments, its first moment at most, stretches."""
 
@@ -131,7 +134,8 @@ class _Solve:
 
     def _stretches(self) -> None:
         """What stretches of the step prove together, where memory is so short that stages wait for one another."""
-        deadline = time.perf_counter() + self.call.share_s(STRETCHES)
+        deadline, work = time.perf_counter() + self.call.share_s(STRETCHES), self.call.limits.work
+        programs = PROGRAMS if work is None else math.ceil(PROGRAMS * min(1.0, work / FULL))
 
         def limits() -> Limits | None:
             left = deadline - time.perf_counter()
@@ -140,7 +144,7 @@ class _Solve:
             return msgspec.structs.replace(self.call.limits, time_s=left, work=None, gap=0.0)
 
         try:
-            for found in bounded(self.given, limits, self.options.engine):
+            for found in bounded(self.given, limits, self.options.engine, programs):
                 self.together = found
                 self.best.bound = max(self.best.bound, float(found.bound_us))
                 self.best.report()

@@ -8,7 +8,7 @@ from typing import Any
 
 from solvers.engines.duals import UNIT
 from solvers.ir.solution import Limits
-from solvers.joint.branch import split
+from solvers.joint.branch import PROGRAMS, split
 from solvers.joint.crowded import proof
 from solvers.joint.given import Given
 from solvers.joint.stretch import Stretch, StretchProof
@@ -45,10 +45,12 @@ def together(given: Given, proofs: Sequence[StretchProof]) -> Together:
     return Together(-(-ticks // (UNIT * given.ticks)), late)
 
 
-def bounded(given: Given, limits: Callable[[], Limits | None], engine: str) -> Iterator[Together]:
+def bounded(
+    given: Given, limits: Callable[[], Limits | None], engine: str, programs: int = PROGRAMS
+) -> Iterator[Together]:
     """What stretches prove together, better each time: first all of them, then by trees, those that prove most first.
 
-    `limits` is asked before each; None ends it.
+    `limits` is asked before each, None ends it; `programs`: the most linear programs of a tree.
     """
     proofs: dict[tuple[int, int], StretchProof] = {}
     known: dict[tuple[int, int], Stretch] = {}
@@ -65,7 +67,7 @@ def bounded(given: Given, limits: Callable[[], Limits | None], engine: str) -> I
         asked = limits()
         if asked is None:
             return
-        proofs[place] = split(known[place], proofs[place], asked, engine)
+        proofs[place] = split(known[place], proofs[place], asked, engine, programs)
         yield together(given, list(proofs.values()))
 
 

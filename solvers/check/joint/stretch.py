@@ -5,7 +5,7 @@ where the link counts those. Only what a certificate names is made.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from fractions import Fraction
 
 from solvers.check.joint.moment import MOST
@@ -22,6 +22,8 @@ class Stretch:
         self.problem, self.ops, self.first, self.last = problem, problem.ops, first, last
         self.unit = 1 if problem.link.latency_ns is None else 1000
         self.whole = problem.budget_bytes - problem.static_bytes
+        self.needs: dict[int, frozenset[int]] = {}
+        self.rooms: dict[int, int] = {}
         self.columns = Keyed[Column](
             {name: (1, self._waiting) for name in ("wait", "stall", "more")}
             | {"keep": (2, self._keep), "host": (2, self._host), "again": (2, self._again)}
@@ -86,15 +88,19 @@ class Stretch:
 
     # -- what rows are made of
 
-    def _need(self, q: int) -> set[int]:
-        return {q, *self.ops[q].inputs}
+    def _need(self, q: int) -> frozenset[int]:
+        if q not in self.needs:
+            self.needs[q] = frozenset((q, *self.ops[q].inputs))
+        return self.needs[q]
 
     def _size(self, i: int) -> int:
         return self.ops[i].output_bytes
 
     def _room(self, q: int) -> int:
         """What is left beside op q with its inputs and workspace."""
-        return self.whole - self.ops[q].workspace_bytes - sum(map(self._size, self._need(q)))
+        if q not in self.rooms:
+            self.rooms[q] = self.whole - self.ops[q].workspace_bytes - sum(map(self._size, self._need(q)))
+        return self.rooms[q]
 
     def _free(self, i: int, q: int) -> int:
         """What is left at most while op i runs again in stage q."""
@@ -109,7 +115,7 @@ class Stretch:
         latency = link.latency_us if link.latency_ns is None else link.latency_ns
         return latency + math.ceil(Fraction(self._size(i) * 10**6 * self.unit, bytes_per_s))
 
-    def _outs(self, outputs: set[int], q: int) -> Weights:
+    def _outs(self, outputs: Iterable[int], q: int) -> Weights:
         return {f"leave/{i}/{q}": -self._transfer(i, self.problem.link.out_bytes_per_s) for i in outputs}
 
     def _ins(self, name: str, q: int) -> Weights:
@@ -165,7 +171,7 @@ class Stretch:
         if not self._inside(q) or q == self.first + 1:
             return None
         since = {f"stall/{q - 1}": 1, f"more/{q - 1}": 1, f"wait/{q}": 1}
-        return self._lower(-self._time(q - 1), self._outs(set(range(q)), q) | since)
+        return self._lower(-self._time(q - 1), self._outs(range(q), q) | since)
 
     def _last(self, q: int) -> Row | None:
         """What op q − 1 made or read has not begun to leave before it has ended."""

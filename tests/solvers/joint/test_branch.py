@@ -12,7 +12,7 @@ from solvers.joint.given import given_of
 from solvers.joint.stretch import Stretch, StretchProof
 from solvers.joint.stretches import together
 
-SEEDS = range(16)
+SEEDS = range(10)
 
 
 @cache
@@ -48,10 +48,9 @@ def test_no_tree_proves_too_much_and_some_prove_more_than_their_root() -> None:
         faults, bound = add_up(problem, {"form": "stretches/1", "unit": UNIT, "stretches": [tree.part]})
         assert faults == [] and root.late <= tree.late, seed
         assert together(given_of(problem), [tree]).bound_us <= bound
-        plan = Joint(singles=False).solve(problem, Limits(work=0.1))
+        plan = Joint(singles=False).solve(problem, Limits(work=0.05))
         assert plan.objective is not None and bound <= plan.objective, (seed, bound, plan.objective)
         more, best = more + (len(tree.leaves) > 1), best + (bound == plan.objective)
-    print(more, best)
     assert more > 2 and best > 2
 
 

@@ -61,7 +61,7 @@ def test_no_bound_needs_no_certificate_and_enough_memory_needs_no_search() -> No
 
 
 def test_the_least_budget_has_a_plan() -> None:
-    solution = Joint(singles=False).solve(layered(0.0, layers=2), WORK)
+    solution = Joint(singles=False).solve(layered(0.0, layers=2), Limits(time_s=math.inf, work=0.01))
     assert solution.plan is not None
     assert check_plan(layered(0.0, layers=2), plan_file(solution, "joint", None)).violations == ()
 

@@ -1,5 +1,6 @@
 """Which stretches are bounded, and what they prove of layers where memory is shortest."""
 
+import math
 from functools import cache
 from itertools import pairwise
 
@@ -8,18 +9,21 @@ from solvers.check.joint.stretches import add_up
 from solvers.ir import Limits
 from solvers.ir.codec import plan_file
 from solvers.joint import Joint
+from solvers.joint.branch import PROGRAMS
 from solvers.joint.given import given_of
 from solvers.joint.moment import Relaxation
+from solvers.joint.solver import FULL
 from solvers.joint.stretches import LONGEST, MOST, Together, bounded, places, together, tracked
 from tests.solvers.joint.brute_force import ample
 from tests.solvers.joint.layered import layered
 
 PROBLEM = layered(0.02, 2, "rtx-3090")
+WORK = 0.01
 
 
 @cache
 def proven() -> tuple[Together, ...]:
-    return tuple(bounded(given_of(PROBLEM), Limits, "highs"))
+    return tuple(bounded(given_of(PROBLEM), Limits, "highs", math.ceil(PROGRAMS * WORK / FULL)))
 
 
 def test_places_share_ends_only_and_are_where_something_is_read() -> None:
@@ -56,7 +60,7 @@ def test_they_prove_more_than_any_moment_where_memory_is_shortest() -> None:
 
 
 def test_the_plan_has_the_better_certificate_and_it_proves_the_bound() -> None:
-    solution = Joint(singles=False).solve(PROBLEM, Limits(work=0.01))
+    solution = Joint(singles=False).solve(PROBLEM, Limits(work=WORK))
     assert solution.bound == proven()[-1].bound_us
     file = plan_file(solution, "joint", None)
     assert file.certificate is not None and file.certificate["form"] == "stretches/1"

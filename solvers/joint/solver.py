@@ -27,9 +27,9 @@ from solvers.joint.swaps import choice_of
 
 MOMENTS = 12
 """Moments looked at: the fullest stage, and the fullest of as many stretches of the step."""
-STAGES, SMALL = 200_000_000, 300
-"""Steps of annealing a unit of `work`: these over the number of ops, as a step looks at all stages; at most so many an
-op."""
+SQUARE, SMALL = 200_000_000_000, 300
+"""Steps of annealing a unit of `work`: these over the square of the number of ops, as a step looks at all stages and
+what comes before the search takes longer, too, with more of them; at most so many an op."""
 CHAIN, WARM = 2_000, 0.003
 """Steps from one draft; of what the best one takes more than the bound, how much they may lose at first."""
 FEWER = (1.0, 0.9, 0.8, 0.65, 0.5, 0.3)
@@ -184,9 +184,9 @@ class _Solve:
     def _search(self) -> None:
         """Annealing from each of the drafts there are in turn, then for longer from the best, until the limits."""
         work, count, source = self.call.limits.work, len(self.given), random.Random(self.call.limits.seed)
-        steps = math.inf if work is None else math.ceil(work * min(STAGES / count, SMALL * count))
+        steps = math.inf if work is None else math.ceil(work * min(SQUARE / count**2, SMALL * count))
         for chain, start in self._chains():
-            if steps <= 0 or self.best.over():
+            if steps <= 0 or self.best.asked():
                 break
             self._annealed(start, int(min(steps, chain)), source)
             steps -= chain

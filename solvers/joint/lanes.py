@@ -10,8 +10,8 @@ from solvers.joint.choice import Gap
 from solvers.joint.draft import Away, Draft
 from solvers.joint.state import State
 
-FAULT = 2**62
-"""How long what is not valid takes."""
+FAULT = 2**80
+"""How long what is not valid takes: longer than any step."""
 
 
 class Lanes:

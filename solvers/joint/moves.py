@@ -52,16 +52,27 @@ class Moves:
         """One of them."""
         roll = self.source.random()
         if self.gone and roll < 0.25:
-            return self._redecide(*self.source.choice(self.gone))
+            return self._redecide(*self._worth_running())
         if self.runs and roll < 0.5:
-            return self._withdraw(*self.source.choice(self.runs))
+            return self._withdraw(*self._worth_sending())
         if self.runs and roll < 0.65:
-            return self._trade(*self.source.choice(self.runs))
+            return self._trade(*self._worth_sending())
         if roll < 0.7:
             return self._free()
         if self.gone and (not self.runs or roll < 0.85):
-            return self._swapped_with(*self.source.choice(self.gone))
-        return bool(self.runs) and self._rerun_with(*self.source.choice(self.runs))
+            return self._swapped_with(*self._worth_running())
+        return bool(self.runs) and self._rerun_with(*self._worth_sending())
+
+    def _worth_running(self) -> tuple[int, int]:
+        """Something that leaves; more often what takes less time to compute per time on the link."""
+        one, other = self.source.choice(self.gone), self.source.choice(self.gone)
+        time, link = self.given.time, self.given.out_time
+        return other if time[other[1]] * link[one[1]] < time[one[1]] * link[other[1]] else one
+
+    def _worth_sending(self) -> tuple[int, int]:
+        """Something that is computed again; more often what takes longer."""
+        one, other = self.source.choice(self.runs), self.source.choice(self.runs)
+        return other if self.given.time[other[1]] > self.given.time[one[1]] else one
 
     # -- one decision
 
@@ -159,11 +170,11 @@ class Moves:
         if self.source.random() < 0.5:
             place = bisect_left(others, i)
             others = others[max(0, place - CLOSE) : place + CLOSE + 1]
-        return self._drawn(others, fate, but=i) if others else None
+        return self._drawn(others, fate, but=i)
 
     def _drawn(self, ops: list[int], fate: Fate, but: int = -1) -> Span | None:
         """A gap with that fate of one of these ops; None if `TRIES` draws find none."""
-        for _ in range(TRIES):
+        for _ in range(TRIES if ops else 0):
             i = self.source.choice(ops)
             stages = self.state.touched[i]
             start = self.source.randrange(len(stages))

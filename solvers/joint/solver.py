@@ -29,9 +29,11 @@ from solvers.joint.swaps import choice_of
 
 MOMENTS = 12
 """Moments looked at: the fullest stage, and the fullest of as many stretches of the step."""
-STEPS, CHAIN, WARM = 300_000, 4_000, (0.01,)
-"""Steps of annealing a unit of `work` and 1,000 ops; how many go on from one draft; of what the best draft takes more
-than the bound, how much they may lose at first."""
+SQUARE, SMALL = 200_000_000_000, 300
+"""Steps of annealing a unit of `work`: these over the square of the number of ops, as a step looks at all stages and
+what comes before the search takes longer, too, with more of them; at most so many an op."""
+CHAIN, WARM = 2_000, 0.003
+"""Steps from one draft; of what the best one takes more than the bound, how much they may lose at first."""
 FEWER = (1.0, 0.9, 0.8, 0.65, 0.5, 0.3)
 """How much of the link's time variants of the greedy count on: what leaves late makes the next stages wait."""
 SHOWN = (1.0, 0.5, 0.2, 0.0)
@@ -49,8 +51,8 @@ class Joint:
     """Keep, swap or recompute, decided together.
 
     It begins from every single technique's plan and the greedy's, bounds the class by linear relaxations at single
-    moments, follows their prices, and improves by taking decisions back and filling again. `engine` solves the
-    relaxations (cpsat is refused: it has no duals). `singles` False leaves the single techniques' solvers out.
+    moments, follows their prices, and improves by annealing over single decisions. `engine` solves the relaxations
+    (cpsat is refused: it has no duals). `singles` False leaves the single techniques' solvers out.
     """
 
     engine: str = "auto"
@@ -204,29 +206,30 @@ class _Solve:
         return self.best.stopped
 
     def _search(self) -> None:
-        """Annealing: a little from each of the best drafts there are, then again and again from the best."""
-        best, work, source = self.best, self.call.limits.work, random.Random(self.call.limits.seed)
-        steps = math.inf if work is None else max(CHAIN // 10, STEPS * work * len(self.given) / 1000)
-        for number, start in enumerate(self._starts()):
-            if steps <= 0 or best.over():
+        """Annealing from each of the drafts there are in turn, then for longer from the best, until the limits."""
+        work, count, source = self.call.limits.work, len(self.given), random.Random(self.call.limits.seed)
+        steps = math.inf if work is None else math.ceil(work * min(SQUARE / count**2, SMALL * count))
+        for chain, start in self._chains():
+            if steps <= 0 or self.best.asked():
                 break
-            chain = int(min(steps, CHAIN))
+            self._annealed(start, int(min(steps, chain)), source)
             steps -= chain
-            self._annealed(start, chain, source, WARM[number % len(WARM)])
 
-    def _starts(self) -> Iterator[Draft]:
-        """Those of the drafts so far, the best first, then the best for ever."""
-        yield from [self.best.pool[objective] for objective in sorted(self.best.pool)]
+    def _chains(self) -> Iterator[tuple[int, Draft]]:
+        """How many steps from which draft: equal choices over and over bring less than other beginnings do."""
+        starts = [self.best.pool[objective] for objective in sorted(self.best.pool)]
         while self.best.draft is not None:
-            yield self.best.draft
+            yield from ((CHAIN, start) for start in starts)
+            yield 2 * CHAIN, self.best.draft
 
-    def _annealed(self, start: Draft, steps: int, source: random.Random, warm: float) -> None:
+    def _annealed(self, start: Draft, steps: int, source: random.Random) -> None:
+        """Offer what some steps from a draft find, and its last one as other rooms' searches would time it."""
         best, given = self.best, self.given
         annealing = Annealing(given, choice_of(start), source)
         if annealing.now == FAULT or best.objective is None:
             return
         above = given.ticks * max(1.0, best.objective - best.bound)
-        for draft in annealing.drafts(steps, warm * above, best.asked):
+        for draft in annealing.drafts(steps, WARM * above, best.asked):
             best.offer(draft, "search")
         if not best.over():
             best.offer_hidden(choice_of(annealing.draft), "search")

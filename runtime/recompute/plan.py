@@ -23,7 +23,7 @@ from runtime.recompute.asked import (
     require_whole_parameters,
 )
 from runtime.recompute.counts import Counts, PassClock
-from runtime.recompute.decisions import AnyProblem, Decided, Decisions
+from runtime.recompute.decisions import AnyProblem, Decided, Decisions, Kept
 from runtime.recompute.joint import JointStep, trim_host
 from runtime.recompute.keeping import Keeping
 from runtime.recompute.layer import GRAIN_BYTES, Layer
@@ -57,8 +57,9 @@ class RecomputeSession:
         self._blocks = list(blocks)
         self.plans = Decisions(solver, parameters, limits, self._device, len(self._blocks))
         self._walk: Walk | None = None
-        self._estimated = True
-        self._waited, self._accumulated_bytes = 0, 0
+        self._estimated, self._doubted = True, False  # whether the pass for which it was decided is an evaluation
+        self._before_growth: Kept | None = None
+        self._waited = self._accumulated_bytes = self._accumulated_before = 0
         self._versions: list[int] = []
         self._parameters = list(model.parameters())
         self._first_peak_bytes = 0
@@ -170,10 +171,14 @@ class RecomputeSession:
             if goes_on if self._together is None else self._together.any(goes_on)[0]:
                 return
             self._estimated = False
-            plans.level_bytes = level_bytes + max(0, self._accumulated_bytes - gradient_bytes)
-            self._decide()
-            self._keeping.begin_plan()
+            level_bytes += max(0, self._accumulated_bytes - gradient_bytes)
+            if not self._doubted or level_bytes < plans.level_bytes:
+                plans.level_bytes = level_bytes
+                self._decide()
+                self._keeping.begin_plan()
+            self._doubted = self._together is None
             return
+        self._before_growth = plans.keep() if grown > 0 and self._together is None else None
         if grown > 0:
             plans.level_bytes = level_bytes
             plans.promised_bytes += grown
@@ -195,6 +200,7 @@ class RecomputeSession:
         self._waited += 1
         if self._waited > MOST_WAITED or not gradient_bytes or self._versions != self._parameter_versions():
             return False
+        self._accumulated_before = self._accumulated_bytes
         self._accumulated_bytes = max(self._accumulated_bytes, gradient_bytes)
         return True
 
@@ -209,14 +215,31 @@ class RecomputeSession:
             layers = walk.layers()
             if layers:
                 self._decide_first(walk, layers)
-        elif self._estimated:  # another pass of the first step
+        else:
+            self._pass_ended(walk)
+        self._keeping.begin_peak()
+
+    def _pass_ended(self, walk: Walk) -> None:
+        """Of the first step, after the measured one, or of a planned one."""
+        if not walk.whole:
+            self._take_back()
+        if self._estimated:
             self._first_peak_bytes = max(self._first_peak_bytes, self._keeping.most_bytes)
             self._keeping.forget_peaks()
-        elif walk.whole:  # an evaluation has no backward pass
-            self._timed_pass, last = walk.timed_pass or self._timed_pass, self.plans.decided
+        elif walk.whole:
+            self._doubted, last = False, self.plans.decided
+            self._timed_pass = walk.timed_pass or self._timed_pass
             self._keeping.settle(walk.given_bytes)
             self._reserve_host(beside=last)
-        self._keeping.begin_peak()
+
+    def _take_back(self) -> None:
+        """A pass without a backward pass was an evaluation: what was in use when it began says nothing of a step."""
+        self._estimated = self._estimated or self._doubted
+        self._accumulated_bytes = self._accumulated_before
+        before, self._before_growth = self._before_growth, None
+        if before is not None:
+            self.plans.level_bytes = before.level_bytes
+            self.plans.go_back(before)
 
     @property
     def _together(self) -> Together | None:

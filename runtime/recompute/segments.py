@@ -13,7 +13,8 @@ LOG = logging.getLogger("bayplan.recompute")
 
 
 MOST_TURNS = 4
-"""How often a plan is made again for what its segments took; the last time it leaves twice what they took too much."""
+"""How often a plan is made again for what its segments took."""
+LEAST_MORE = 1 / 100
 JUDGED = 3
 """Passes in which a plan has to keep the budget: blocks lie otherwise among what the pass before has cached."""
 
@@ -92,12 +93,17 @@ class Segments:
         return self._turns >= MOST_TURNS
 
     def leave(self, budget_bytes: int, peak_bytes: int) -> None:
-        """Leave as much to segments as they took beside the most bytes in use; at last, twice what was too much."""
+        """Leave as much to segments as they took beside the most bytes in use.
+
+        From the second time on at least a hundredth of the budget more, and at last twice what was too much.
+        """
         self._turns += 1
-        over = self.judged_bytes - budget_bytes
-        self.spare_bytes = max(
-            self.judged_bytes - peak_bytes, self.spare_bytes + (2 if self._turns == MOST_TURNS else 1) * over
-        )
+        more = self.judged_bytes - budget_bytes
+        if self._turns > 1:
+            more = max(more, int(LEAST_MORE * budget_bytes))
+        if self._turns == MOST_TURNS:
+            more = max(more, 2 * (self.judged_bytes - budget_bytes))
+        self.spare_bytes = max(self.judged_bytes - peak_bytes, self.spare_bytes + more)
 
     def leave_all_but_least(self, budget_bytes: int, error: InfeasibleBudget) -> bool:
         """Leave what the plan of the fewest bytes leaves; False where nobody knows it, or this was tried before."""

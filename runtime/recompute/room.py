@@ -10,8 +10,8 @@ from typing import Generic, TypeVar
 
 MOST_SOUGHT = 3
 """How many plans are made for room that was left."""
-WORTH, SMALLEST_BYTES = 1 / 100, 20 << 20
-"""Room below that share of the budget, or one segment, is left alone."""
+WORTH, SMALLEST_BYTES = 1 / 100, 2 << 20
+"""Room below that share of the budget, or below a small segment, is left alone."""
 KeptT = TypeVar("KeptT")
 
 

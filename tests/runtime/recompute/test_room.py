@@ -26,7 +26,7 @@ def test_the_line_between_what_kept_and_what_broke_crosses_the_budget() -> None:
     """From 1120 at 0 to 900 at 220: 1000 at 120; the share of what is in use would allow 142."""
     assert room(tried(0, 1120, 50), tried(220, 900, 80)).next() == 142 * MIB
     assert room(tried(0, 1010, 50), tried(220, 900, 80)).next() == 142 * MIB
-    assert room(tried(0, 1500, 50), tried(220, 990, 80)).next() is None  # 4 MiB: less than a segment
+    assert room(tried(0, 1500, 50), tried(220, 990, 80)).next() is None  # 4 MiB: less than a hundredth
     assert room(tried(0, 1500, 50), tried(400, 900, 80)).next() == 340 * MIB  # the share; the line would allow 333
 
 
@@ -41,12 +41,12 @@ def test_the_cheapest_of_the_plans_that_kept_the_budget_is_best() -> None:
     assert room(*plans[:3]).best == plans[2]
 
 
-def test_few_plans_are_made_and_none_where_room_is_less_than_a_segment() -> None:
+def test_few_plans_are_made_and_none_where_room_is_less_than_a_small_segment() -> None:
     kept = room(tried(0, 1120, 50), tried(220, 900, 80))
     assert [kept.next() is None for _ in range(MOST_SOUGHT + 1)] == [False] * MOST_SOUGHT + [True]
     small = Room[str](60 * MIB)
-    small.note(tried(30, 50, 80))
-    assert small.next() is None and SMALLEST_BYTES == 20 * MIB
+    small.note(tried(30, 57, 80))
+    assert small.next() is None and SMALLEST_BYTES == 2 * MIB
     closed = room(tried(220, 900, 80))
     closed.close()
     assert closed.next() is None

@@ -98,6 +98,8 @@ class Keeping:
 
     def _broke_segments(self) -> bool:
         """Whether it is decided how to go on: the plan was one for room that was left, or the last that is made."""
+        if self.room.closed:  # the plan had kept the budget once, or nothing did
+            self.room.forget()
         self._note()
         if self.room.best is not None:
             self._seek()

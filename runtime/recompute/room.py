@@ -35,7 +35,7 @@ class Room(Generic[KeptT]):
     def __init__(self, budget_bytes: int) -> None:
         self._budget_bytes = budget_bytes
         self.sought = 0
-        self._closed = False
+        self.closed = False
         self.forget()
 
     def forget(self) -> None:
@@ -44,7 +44,7 @@ class Room(Generic[KeptT]):
 
     def close(self) -> None:
         """Seek no more room."""
-        self._closed = True
+        self.closed = True
 
     def note(self, tried: Tried[KeptT]) -> None:
         """A plan was judged."""
@@ -68,7 +68,7 @@ class Room(Generic[KeptT]):
         it and the nearest plan that took too much tells; halfway to one that was made for room.
         """
         best = self.best
-        if best is None or self._closed or self.sought >= MOST_SOUGHT:
+        if best is None or self.closed or self.sought >= MOST_SOUGHT:
             return None
         left = self._budget_bytes - best.took_bytes
         spare = max(0, best.spare_bytes - left * (self._budget_bytes - best.spare_bytes) // self._budget_bytes)

@@ -5,7 +5,7 @@ from typing import Any, cast
 
 from omegaconf import OmegaConf
 
-from experiments.config import SolverConf
+from experiments.config import AllocatorKind, SolverConf
 from experiments.execution import Decided, Execution, Joint, Treatment, attempt, execute
 from experiments.figures import Figures
 from experiments.outcomes import Bench, Outcome, answered_figures, executed_figures, remarks_on
@@ -37,7 +37,9 @@ def run_joint(bench: Bench, name: str) -> Outcome:
         )
     )
     if done.decided is None:
-        return Outcome(bench.row(name, done.end, _without_plan(bench, done), done.reason))
+        bytes_only = done.least_budget_bytes is not None and bench.settings.allocator is not AllocatorKind.exact
+        reason = f"{done.reason} (of bytes; segments take more)" if bytes_only else done.reason
+        return Outcome(bench.row(name, done.end, _without_plan(bench, done), reason))
     figures = executed_figures(bench, done).joined(_planned(done, done.decided))
     predicted = done.decided.predicted
     return Outcome(

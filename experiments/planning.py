@@ -33,7 +33,7 @@ from solvers.ir.requests import StepRequests
 from solvers.planner import QUICK, Checked, build_solver, require_engine, require_feasible, solve
 from solvers.planner import make_problem as problem_of
 from solvers.timeline import simulate
-from solvers.timeline.segments.headroom import plan_in_segments
+from solvers.timeline.segments.headroom import PlanAt, least_of_segments, plan_in_segments
 
 SwapSolver = Solver[SwapProblem, Solution[SwapPlan]]
 
@@ -109,10 +109,10 @@ def prepare(
 def _held(
     solver: SwapSolver, problem: SwapProblem, graph: OpGraph, limits: Limits, watch: Watch | None = None
 ) -> Checked:
-    """The plan whose blocks find segments within the budget; without one the answer says the least limit that is known:
-    of segments, or, where not even bytes keep the budget, of bytes.
+    """The plan whose blocks find segments within the budget; without one the answer says the least limit of segments.
 
-    Plans are made for less than the budget and judged within it.
+    Plans are made for less than the budget and judged within it. Where not even bytes keep the budget, the limit is
+    that of the plan for the least bytes; where nobody has that plan, it is one of bytes, and says so.
     """
     made: list[Checked] = []
 
@@ -124,21 +124,32 @@ def _held(
 
     quick_ones = [cast("SwapSolver", build_solver(name, {})) for name in QUICK]
     quick = None if isinstance(solver, tuple(type(one) for one in quick_ones)) else partial(plan_at, quick_ones[0])
+    smallest = partial(plan_at, solver) if quick is None else quick
     try:
         found = plan_in_segments(graph, problem.budget_bytes, partial(plan_at, solver), quick)
     except InfeasibleBudget as error:
-        none = msgspec.structs.replace(
-            made[0].solution,
-            plan=None,
-            objective=None,
-            bound=None,
-            status=Status.INFEASIBLE,
-            reason=f"{error} (of bytes; segments take more)" if made[0].schedule is None else str(error),
-            least_budget_bytes=error.least_budget_bytes,
-        )
-        return Checked(none, None)
+        return _infeasible(graph, made[0], error, smallest)
     plan = next((one.solution.plan for one in made if one.schedule is found.plan), None)
     return Checked(msgspec.structs.replace(found, plan=plan), found.plan)
+
+
+def _infeasible(graph: OpGraph, first: Checked, error: InfeasibleBudget, plan_at: PlanAt) -> Checked:
+    """The answer without a plan: `first` was that for the whole budget, `plan_at` has the plan of the least bytes."""
+    least, reason = error.least_budget_bytes, str(error)
+    if first.schedule is None:
+        held = None if least is None else least_of_segments(graph, plan_at, least)
+        reason += " (of bytes; segments take more)" if held is None else f"; of segments that plan needs {held} bytes"
+        least = least if held is None else held
+    none = msgspec.structs.replace(
+        first.solution,
+        plan=None,
+        objective=None,
+        bound=None,
+        status=Status.INFEASIBLE,
+        reason=reason,
+        least_budget_bytes=least,
+    )
+    return Checked(none, None)
 
 
 def best_start(problem: SwapProblem, plans: Mapping[str, SwapPlan]) -> SwapPlan | None:

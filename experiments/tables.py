@@ -37,12 +37,19 @@ def policy_tables(rows: Sequence[Row]) -> list[Table]:
     counted = any(figures_of(row.figures).launch_us is not None for row in rows)
     passes = f" {PASSES}" if any(figures_of(row.figures).pass_us is not None for row in rows) else ""
     happened = [*HAPPENED[:STALL], LAUNCHES, *HAPPENED[STALL:]] if counted else HAPPENED
-    tables = [_table("What happened", happened, rows, (f"{PROVENANCE} {LAUNCHED}" if counted else PROVENANCE) + passes)]
+    note = (f"{PROVENANCE} {LAUNCHED}" if counted else PROVENANCE) + passes + _allocators(rows)
+    tables = [_table("What happened", happened, rows, note)]
     if solved:
         tables.append(_table("What the solvers answered", ANSWERED, solved, BOUNDS + passes))
     if tried:
         tables.append(_table("The same plans in other worlds", ELSEWHERE, tried, WORLDS))
     return tables
+
+
+def _allocators(rows: Sequence[Row]) -> str:
+    """A word on allocators that hold segments; nothing on the default one."""
+    named = dict.fromkeys(str(row.asked["allocator"]) for row in rows if "allocator" in row.asked)
+    return f" Allocator: {', '.join(named)} ({SEGMENTS})." if named else ""
 
 
 def sweep_tables(rows: Sequence[Row], axes: Sequence[str], note: str) -> list[Table]:
@@ -264,6 +271,7 @@ LAUNCHED = (
     "step = unlimited + stall + launches."
 )
 PASSES = "Of joint plans all that is predicted is of the forward and backward pass."
+SEGMENTS = "modelled: budgets and least ones are of segments, peaks of bytes in use"
 BOUNDS = (
     "Objective: predicted step time. Gap: (objective − bound) / objective; overhead gap: (objective − bound) / "
     "(objective − base), base: the step without a budget. Least: the least feasible budget."

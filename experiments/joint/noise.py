@@ -102,7 +102,7 @@ def _passes(
     trainee = MODELS[name](SIZE, device)
     optimizer = torch.optim.AdamW(trainee.model.parameters(), lr=1e-3, foreach=False)
     session = plan(trainee.model, budget=budget, solver="greedy-joint", blocks=trainee.blocks)
-    session.whole = JointStep(asked, limits, device)
+    session.plans.whole = JointStep(asked, limits, device)
     for index in range(1 + PASSES):
         with session:
             _step(trainee, optimizer)

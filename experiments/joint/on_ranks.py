@@ -109,7 +109,7 @@ def train(asked: Asked, rank: int) -> Done:
 
 
 def _done(session: RecomputeSession, peak: int) -> Done:
-    works = [policy.work for policy in session._policies() if policy.work is not None]
+    works = [policy.work for policy in session.plans.policies() if policy.work is not None]
     waits = [one for work in works for deeds in work.in_waits.values() for one in deeds]
     moves = sum(isinstance(one, Move) for one in waits)
     solution = session.solution

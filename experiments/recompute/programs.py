@@ -17,8 +17,9 @@ from experiments.models import Batches, Gpt, GptShape
 from experiments.ranks.models import build, own_seed
 from experiments.recompute.step_log import Recorder, StepLog
 from runtime.device.native import core
+from runtime.recompute.counts import Counts
 from runtime.recompute.layer import BlockPolicy
-from runtime.recompute.session import Counts, Walk
+from runtime.recompute.session import Walk
 
 
 @dataclass(frozen=True)

@@ -90,6 +90,12 @@ def _local(tensor: torch.Tensor) -> torch.Tensor:
     return inner if isinstance(inner, torch.Tensor) else tensor
 
 
+def bytes_of(args: Any, kwargs: Any) -> int:
+    """How large a block's arguments are, each as large as it looks."""
+    leaves = (_local(leaf) for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor))
+    return sum(one.nbytes for one in leaves)
+
+
 def given_by(args: Any, kwargs: Any) -> list[torch.Tensor]:
     """What autograd may keep of a block's arguments: tensors that have gradients, one for each storage."""
     leaves = (

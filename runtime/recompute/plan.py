@@ -9,14 +9,11 @@ from dataclasses import asdict
 from types import TracebackType
 from typing import Any, Self
 
-import torch
 from torch import nn
 
 from runtime.device import memory_stats
 from runtime.device.settling import settled
 from runtime.recompute.asked import (
-    JOINT,
-    WHOLE,
     blocks_of,
     budget_bytes_of,
     device_of,
@@ -25,29 +22,20 @@ from runtime.recompute.asked import (
     require_solver,
     require_whole_parameters,
 )
-from runtime.recompute.deciding import decide
-from runtime.recompute.footprint import Footprint, Peaks
-from runtime.recompute.graph import Step, step_of
+from runtime.recompute.counts import Counts, PassClock
+from runtime.recompute.decisions import AnyProblem, Decided, Decisions, Kept
 from runtime.recompute.joint import JointStep, trim_host
-from runtime.recompute.joint_problem import peaks_all_there
-from runtime.recompute.layer import GRAIN_BYTES, BlockPolicy, Layer, policy_of
-from runtime.recompute.outside import Uses, held_units
+from runtime.recompute.keeping import Keeping
+from runtime.recompute.layer import GRAIN_BYTES, Layer
 from runtime.recompute.report import RecomputeReport
-from runtime.recompute.segments import Segments
-from runtime.recompute.session import Counts, PassClock, Walk, store_nothing
+from runtime.recompute.session import Walk, store_nothing
 from runtime.recompute.together import Together
 from runtime.recompute.whole import WholeStep
 from solvers.ir.errors import InfeasibleBudget, InvalidInput
 from solvers.ir.graph import OpGraph
-from solvers.ir.joint import JointProblem
-from solvers.ir.recompute import RecomputeGraphProblem, RecomputeLayerPlan, RecomputeLayerProblem
 from solvers.ir.solution import Limits, Solution
-from solvers.planner import build_solver, solve, solver_entry
+from solvers.planner import solver_entry
 
-AnyProblem = RecomputeLayerProblem | RecomputeGraphProblem | JointProblem
-Decided = tuple[AnyProblem, Solution[Any]]
-MOST_CORRECTIONS = 3
-"""How often a plan that took more than the budget is made again."""
 MOST_WAITED = 32
 """For how many passes of the first step at most the decision waits for the optimizer's states."""
 
@@ -66,38 +54,34 @@ class RecomputeSession:
     ) -> None:
         self._device = device_of(model)
         self._budget_bytes = budget_bytes_of(budget, self._device)
-        self._solver_name = solver
-        self._solver = build_solver(solver, parameters)
-        self.whole = self._whole(solver_entry(solver).kind, limits)
-        self._blocks, self._limits = list(blocks), limits
+        self._blocks = list(blocks)
+        self.plans = Decisions(solver, parameters, limits, self._device, len(self._blocks))
         self._walk: Walk | None = None
-        self._measured_level_bytes = 0
-        self._level_bytes = 0
-        self._estimated = True
-        self._waited, self._accumulated_bytes = 0, 0
+        self._estimated, self._doubted = True, False  # whether the pass for which it was decided is an evaluation
+        self._before_growth: Kept | None = None
+        self._waited = self._accumulated_bytes = self._accumulated_before = 0
         self._versions: list[int] = []
-        self._beyond_bytes = 0
-        self._footprint: Footprint | None = None
-        self._peaks, self._uses = Peaks(), Uses()
         self._parameters = list(model.parameters())
-        self._promised_bytes = 0
-        self._planned_steps = 0
         self._first_peak_bytes = 0
-        self._peak_bytes = 0
-        self._segments = Segments(self._device)
-        self._replanned = self._corrected = 0
+        self._keeping = Keeping(self.plans, self._budget_bytes, self._device)
         self._counts = Counts()
         self._timed_pass: PassClock | None = None
-        self.layers: list[Layer] = []
-        self._decided: Decided | None = None
-        if isinstance(self.whole, JointStep):
+        if self._joint is not None:
             weakref.finalize(self, trim_host, self._device).atexit = False
 
-    def _whole(self, kind: str, limits: Limits) -> WholeStep | JointStep | None:
+    @property
+    def layers(self) -> list[Layer]:
+        """The blocks as measured; empty before the first step has ended."""
+        return self.plans.layers
+
+    @property
+    def whole(self) -> WholeStep | JointStep | None:
         """Who decides about the whole step, where not a solver of layers does."""
-        if kind == JOINT:
-            return JointStep(self._solver, limits, self._device)
-        return WholeStep(self._solver, limits) if kind == WHOLE else None
+        return self.plans.whole
+
+    @property
+    def _joint(self) -> JointStep | None:
+        return self.plans.joint
 
     def __enter__(self) -> Self:
         if self._walk is not None:
@@ -107,7 +91,7 @@ class RecomputeSession:
         else:
             self._waited = MOST_WAITED  # the first step is over
         self._open()
-        self._begin_peak()
+        self._keeping.begin_peak()
         return self
 
     def __exit__(
@@ -120,7 +104,7 @@ class RecomputeSession:
             if error is None:
                 self._look(walk)
             else:
-                self._end_peak()
+                self._keeping.end_peak()
         except BaseException:
             self.close()
             raise
@@ -134,25 +118,28 @@ class RecomputeSession:
         """
         if self._walk is not None:
             raise InvalidInput("the session is open: leave it before you close it")
-        if isinstance(self.whole, JointStep):
+        if self._joint is not None:
             trim_host(self._device)
 
     def _open(self) -> None:
         """The blocks' tapes from now on: of the plan, or of the first step, which is measured."""
         count = len(self._blocks)
-        policies = self._policies() if self.layers else store_nothing(count)
+        policies = self.plans.policies() if self.layers else store_nothing(count)
         first = not self.layers
         walk = Walk(self._blocks, self._device, policies, timed=first, intervals=first, counts=self._counts)
-        walk.clocked = isinstance(self.whole, JointStep)
-        walk.on_pass = self._next_pass
-        walk.on_peak = self._end_peak  # somebody else may begin the statistics anew between steps
+        walk.clocked = self._joint is not None
+        walk.on_pass, walk.on_aside = self._next_pass, self._keeping.segments.stand_aside
+        walk.on_peak = self._keeping.end_part  # somebody else may begin the statistics anew between steps
         self._walk = walk.__enter__()
         self._reserve_host()
 
-    def _reserve_host(self) -> None:
-        """What is decided outside the session page-locks nothing: nobody would give it back."""
-        if self._walk is not None and isinstance(self.whole, JointStep):
-            self.whole.reserve_host()
+    def _reserve_host(self, beside: Decided | None = None) -> None:
+        """For what is decided, if that is another thing than before.
+
+        What is decided outside the session page-locks nothing: nobody would give it back.
+        """
+        if self._walk is not None and self._joint is not None and self.plans.decided is not beside:
+            self._joint.reserve_host()
 
     def _next_pass(self) -> None:
         """A forward pass begins: after a complete step the plan is made, or looked at."""
@@ -167,36 +154,42 @@ class RecomputeSession:
             self._look(walk)
         level = settled(self._in_use) if self.layers and self._estimated else self._in_use()
         if not self.layers:
-            self._measured_level_bytes = level
+            self.plans.measured_level_bytes = level
             return
+        self._keeping.end_peak()
         self._begin_at(level)
-        if self._segments.judged:
-            self._segments.begin()
-            self._begin_peak()
-        walk.follow(self._policies())
+        self._keeping.segments.begin()
+        self._keeping.begin_peak()
+        walk.follow(self.plans.policies())
 
     def _begin_at(self, level_bytes: int) -> None:
         """So much is in use as a pass begins: the optimizer's states are known now, and gradients that stay."""
-        grown = level_bytes - self._level_bytes
+        plans, grown = self.plans, level_bytes - self.plans.level_bytes
         if self._estimated:
             gradient_bytes = self._gradient_bytes()
             goes_on = self._accumulates(gradient_bytes)
             if goes_on if self._together is None else self._together.any(goes_on)[0]:
                 return
             self._estimated = False
-            self._level_bytes = level_bytes + max(0, self._accumulated_bytes - gradient_bytes)
-            self._decide()
-            self._segments.judge()
+            level_bytes += max(0, self._accumulated_bytes - gradient_bytes)
+            if not self._doubted or level_bytes < plans.level_bytes:
+                plans.level_bytes = level_bytes
+                self._decide()
+                self._keeping.begin_plan()
+            self._doubted = self._together is None
             return
+        self._before_growth = plans.keep() if grown > 0 and self._together is None else None
         if grown > 0:
-            self._level_bytes = level_bytes
-            self._promised_bytes += grown
-        over = grown > 0 and self._promised_bytes > self._budget_bytes
+            plans.level_bytes = level_bytes
+            plans.promised_bytes += grown
+        over = grown > 0 and plans.promised_bytes > self._budget_bytes
+        keeping, last = self._keeping, plans.decided
         if self._together is not None:
-            in_bytes, in_segments, over = self._together.any(*self._broken, over)
-            over = not self._correct(in_bytes, in_segments) and over
+            in_bytes, in_segments, over = self._together.any(*keeping.broken, over)
+            over = not keeping.correct(in_bytes, in_segments) and over
         if over:
-            self._decide_again()
+            keeping.decide_for_more()
+        self._reserve_host(beside=last)
 
     def _accumulates(self, gradient_bytes: int) -> bool:
         """Whether the first step goes on, as gradients stay and no parameter has changed: the next pass adds to them.
@@ -207,6 +200,7 @@ class RecomputeSession:
         self._waited += 1
         if self._waited > MOST_WAITED or not gradient_bytes or self._versions != self._parameter_versions():
             return False
+        self._accumulated_before = self._accumulated_bytes
         self._accumulated_bytes = max(self._accumulated_bytes, gradient_bytes)
         return True
 
@@ -214,79 +208,56 @@ class RecomputeSession:
         return [one._version for one in self._parameters]
 
     def _look(self, walk: Walk) -> None:
-        """A step has ended: decide after the first one, and again where a plan took more than the budget."""
+        """A pass has ended: decide after the first one, and again where a plan took more than the budget, or less."""
+        self._keeping.end_peak()
         if walk.timed:
             self._meet(walk)
-            self.layers = walk.layers()
-            if self.layers:
-                self._uses = walk.uses()
-                self._decide_first(walk.footprint())
-        elif self._estimated:  # another pass of the first step
-            self._end_peak()
-            self._first_peak_bytes, self._peak_bytes = max(self._first_peak_bytes, self._peak_bytes), 0
+            layers = walk.layers()
+            if layers:
+                self._decide_first(walk, layers)
         else:
-            self._end_peak()
-            self._segments.settle(self._budget_bytes)
-            self._planned_steps += 1
+            self._pass_ended(walk)
+        self._keeping.begin_peak()
+
+    def _pass_ended(self, walk: Walk) -> None:
+        """Of the first step, after the measured one, or of a planned one."""
+        if not walk.whole:
+            self._take_back()
+        if self._estimated:
+            self._first_peak_bytes = max(self._first_peak_bytes, self._keeping.most_bytes)
+            self._keeping.forget_peaks()
+        elif walk.whole:
+            self._doubted, last = False, self.plans.decided
             self._timed_pass = walk.timed_pass or self._timed_pass
-            if self._together is None:
-                self._correct(*self._broken)
-        self._begin_peak()
+            self._keeping.settle(walk.given_bytes)
+            self._reserve_host(beside=last)
 
-    @property
-    def _broken(self) -> tuple[bool, bool]:
-        """Whether the plan took more than the budget of bytes, or of segments, and may be made again."""
-        in_bytes = self._corrected < MOST_CORRECTIONS and self._peak_bytes > self._budget_bytes
-        return in_bytes, self._segments.breaks(self._budget_bytes)
-
-    def _correct(self, in_bytes: bool, in_segments: bool) -> bool:
-        """Decide again, with less, where the plan took more than the budget, here or on a rank that decides with us."""
-        if not in_bytes and not in_segments:
-            return False
-        mine = self._broken
-        if in_bytes:
-            self._beyond_bytes += max(0, self._peak_bytes - self._promised_bytes) if mine[0] else 0
-            self._corrected += 1
-        elif mine[1]:
-            self._segments.leave(self._peak_bytes)
-        self._peak_bytes = 0
-        self._replanned += 1
-        self._decide_again()
-        return True
-
-    def _decide_again(self) -> None:
-        """Segments alone end no training: what no plan leaves them, they take beyond the budget."""
-        self._segments.judge()
-        try:
-            self._decide()
-        except InfeasibleBudget as error:
-            spare = self._segments.spare_bytes > 0
-            if not (spare if self._together is None else self._together.any(spare)[0]):
-                raise
-            if self._together is not None or not self._segments.leave_all_but_least(self._budget_bytes, error):
-                self._segments.give_up(self._budget_bytes, error)
-            self._decide()
+    def _take_back(self) -> None:
+        """A pass without a backward pass was an evaluation: what was in use when it began says nothing of a step."""
+        self._estimated = self._estimated or self._doubted
+        self._accumulated_bytes = self._accumulated_before
+        before, self._before_growth = self._before_growth, None
+        if before is not None:
+            self.plans.level_bytes = before.level_bytes
+            self.plans.go_back(before)
 
     @property
     def _together(self) -> Together | None:
         """The ranks that decide with this one; they do so where a pass begins on all of them."""
-        return self.whole.together if isinstance(self.whole, JointStep) else None
+        return None if self._joint is None else self._joint.together
 
     def _meet(self, walk: Walk) -> None:
         """The ranks with whom blocks have communicated."""
-        if isinstance(self.whole, JointStep):
-            self.whole.meet(walk.groups)
+        if self._joint is not None:
+            self._joint.meet(walk.groups)
 
-    def _decide_first(self, footprint: Footprint) -> None:
+    def _decide_first(self, walk: Walk, layers: list[Layer]) -> None:
         """By what memory is there now but gradients; how much it is, the next pass tells, and asks the solver."""
-        if self.whole is None:
-            self._alike()  # refused by name, where the first step ends
-        else:
-            self.layers = [layer.held(held_units(self._uses, block, layer)) for block, layer in enumerate(self.layers)]
-        self._footprint, self._first_peak_bytes, self._peak_bytes = footprint, footprint.most_bytes, 0
-        joint = isinstance(self.whole, JointStep)
-        self._peaks = peaks_all_there(footprint, self.layers) if joint else footprint.peaks
-        self._level_bytes = self._in_use() - self._gradient_bytes()
+        footprint = walk.footprint()
+        self.plans.measured(layers, walk.uses(), footprint)
+        self._first_peak_bytes = footprint.most_bytes
+        self._keeping.forget_peaks()
+        self.plans.level_bytes = self._in_use() - self._gradient_bytes()
         self._versions = self._parameter_versions()
 
     @property
@@ -305,12 +276,12 @@ class RecomputeSession:
         return None if decided is None else decided[1]
 
     def _decision(self) -> Decided | None:
-        if self._decided is None and self.layers and self._together is None:
+        if self.plans.decided is None and self.layers and self._together is None:
             try:
                 self._decide()
             except InfeasibleBudget:
                 return None
-        return self._decided
+        return self.plans.decided
 
     def _in_use(self) -> int:
         return memory_stats(self._device).allocated_bytes
@@ -320,81 +291,15 @@ class RecomputeSession:
         sizes = (getattr(one, "_local_tensor", one).untyped_storage().nbytes() for one in gradients)
         return sum(-(-size // GRAIN_BYTES) * GRAIN_BYTES for size in sizes)
 
-    @property
-    def _within_bytes(self) -> int:
-        """What plans are made for: the budget, less what segments take beside the bytes in use."""
-        return self._budget_bytes - self._segments.spare_bytes
-
     def _decide(self) -> None:
-        if self.whole is not None:
-            solution = self.whole.decide(self._step("whole step"), self.layers, self._within_bytes)
-            assert self.whole.problem is not None
-            self._decided, self._promised_bytes = (self.whole.problem, solution), self.whole.peak_bytes
-            self._reserve_host()
-            return
-        layer = self._alike()
-        beyond = self._beyond_bytes + self._level_bytes - self._measured_level_bytes
-
-        def peak_of(plan: RecomputeLayerPlan | None) -> int:
-            assert self._footprint is not None
-            return self._footprint.walk(self._policies_of(layer, plan)).peak_bytes + beyond
-
-        decided = decide(
-            lambda problem: solve(self._solver, problem, self._limits).solution, layer, len(self._blocks),
-            self._within_bytes, peak_of,
-        )  # fmt: skip
-        self._decided = decided
-        self._promised_bytes = peak_of(decided[1].plan)
-
-    def _alike(self) -> Layer:
-        """The blocks' common layer: the slowest of each operator, of blocks that run the same."""
-        first = self.layers[0]
-        for index, other in enumerate(self.layers):
-            if other.names != first.names:
-                raise InvalidInput(
-                    f"block {index} runs other operators than block 0: give blocks= the ones that are alike"
-                )
-        return self.layers[len(self.layers) // 2].decided_alone()
-
-    def _policies(self) -> list[BlockPolicy]:
-        if self.whole is not None:
-            return store_nothing(len(self._blocks)) if self._decided is None else self.whole.policies
-        return self._policies_of(self._alike(), None if self._decided is None else self._decided[1].plan)
-
-    def _policies_of(self, layer: Layer, plan: RecomputeLayerPlan | None) -> list[BlockPolicy]:
-        """What each block does by a plan; without one nothing is stored."""
-        if plan is None:
-            return store_nothing(len(self._blocks))
-        each: list[BlockPolicy] = []
-        for group in plan.groups:
-            each += [policy_of(layer, group)] * group.layers
-        return each
-
-    def _begin_peak(self) -> None:
-        torch.accelerator.reset_peak_memory_stats(self._device)
-
-    def _end_peak(self) -> None:
-        stats = memory_stats(self._device)
-        self._peak_bytes = max(self._peak_bytes, stats.peak_bytes)
-        self._segments.look(stats)
+        self._keeping.decide()
+        self._reserve_host()
 
     def graph(self, name: str = "blocks") -> OpGraph:
         """What was measured, as a graph (`bayplan-graph/1`); raises `InvalidInput` before the first step has ended."""
         if not self.layers:
             raise InvalidInput("nothing is measured yet: train one step within the session first")
-        return self._step(name).graph
-
-    def _step(self, name: str) -> Step:
-        """The measured step, with what later ones have in use beside it."""
-        beyond = self._beyond_bytes + self._level_bytes - self._measured_level_bytes
-        source = f"the tapes of {len(self.layers)} blocks on {self._device}"
-        return step_of(self.layers, self._peaks, beyond_bytes=beyond, name=name, source=source, uses=self._uses)
-
-    def _beside_base_us(self, solution: Solution[Any]) -> tuple[float, float | None]:
-        """A step's recomputation on the critical path by the plan, and the solver's bound of it."""
-        assert solution.objective is not None
-        base, bound = solution.base or 0 if self.whole is not None else 0, solution.bound
-        return solution.objective - base, None if bound is None else bound - base
+        return self.plans.step(name).graph
 
     def report(self) -> RecomputeReport:
         """What was decided and done so far; raises `InvalidInput` before the first step has ended."""
@@ -404,9 +309,8 @@ class RecomputeSession:
             raise InvalidInput(f"nothing is decided yet: train {steps} within the session first")
         if self._walk is not None:
             self._walk.settle()
-            self._end_peak()
-        exposed_us, bound_us = self._beside_base_us(solution)
-        joint = self.whole if isinstance(self.whole, JointStep) else None
+            self._keeping.end_peak()
+        (exposed_us, bound_us), joint = self.plans.beside_base_us(), self._joint
         return RecomputeReport(
             solver=solution.solver,
             status=solution.status,
@@ -414,11 +318,12 @@ class RecomputeSession:
             bound_us=bound_us,
             budget_bytes=self._budget_bytes,
             first_peak_bytes=self._first_peak_bytes,
-            peak_bytes=self._peak_bytes,
-            reserved_peak_bytes=self._segments.most_bytes,
-            predicted_peak_bytes=self._promised_bytes,
+            peak_bytes=self._keeping.most_bytes,
+            reserved_peak_bytes=self._keeping.segments.most_bytes,
+            predicted_peak_bytes=self.plans.promised_bytes,
             **{name: getattr(self._counts, name) for name in ("on_demand", "ahead", "left_out", "diverged")},
-            replanned=self._replanned,
+            replanned=self._keeping.replanned,
+            sought=self._keeping.room.sought,
             **asdict(self._counts.moves),
             host_bytes=0 if joint is None else joint.host_bytes,
             predicted_pass_us=None if joint is None else round(solution.objective),
@@ -443,8 +348,8 @@ def plan(
     of the step by itself (`runtime.recompute.whole`) and needs no blocks that are alike.
 
     `budget` is the device's peak allocated bytes, parameters and all; where its allocator holds segments, these too: a
-    plan that takes more of them is made again, up to three times, and where none takes less, the report and a warning
-    say how much it takes. `blocks` are found by structure unless given.
+    plan that takes more of them is made again for less, up to four times, and then up to three times for room that
+    segments have left; where none takes little enough, the report and a warning say how much it takes. `blocks` are found by structure unless given.
     Raises `InvalidInput` where the model has no repeated blocks, the solver is of another kind or an argument cannot
     mean anything, and, after the first step, `InfeasibleBudget` with the least budget.
     """

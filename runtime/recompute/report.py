@@ -11,7 +11,9 @@ class RecomputeReport:
 
     Bytes are of the device's allocator: `first_peak_bytes` of the first step, in which everything ran again;
     `peak_bytes` the largest since the plan, `reserved_peak_bytes` that of segments (0 on devices without);
-    `predicted_peak_bytes` the problem's memory. Operators: `on_demand` ran when autograd asked, `ahead` in windows.
+    `predicted_peak_bytes` the problem's memory. Plans were made again `replanned` times since they took more than the
+    budget, and `sought` times for room that segments had left. Operators: `on_demand` ran when autograd asked, `ahead`
+    in windows.
     `exposed_us` is the plan's objective, a step's recomputation on the critical path. `diverged`: calls of blocks
     that ran other operators than the plan was made for, and stored them. Of joint plans: storages `swapped_out` and
     `swapped_in`, and what left in bytes; `refused` could not leave, `postponed` found no memory when they were to
@@ -41,3 +43,4 @@ class RecomputeReport:
     predicted_pass_us: int | None = None
     pass_us: float | None = None
     reserved_peak_bytes: int = 0
+    sought: int = 0

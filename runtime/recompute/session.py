@@ -18,53 +18,18 @@ from torch.utils._pytree import tree_leaves
 
 from runtime.blocks.replacing import forward_replaced
 from runtime.device.native import core
-from runtime.recompute.calls import Call, calls_before, given_by, regions_of, returned_by
+from runtime.recompute.calls import Call, bytes_of, calls_before, given_by, regions_of, returned_by
+from runtime.recompute.counts import Counts, PassClock
 from runtime.recompute.course import TapeShape
 from runtime.recompute.footprint import LAST, CallFacts, Footprint, mark_of
 from runtime.recompute.layer import BlockPolicy, Layer, units_of
-from runtime.recompute.moves import Move, MoveCounts, Mover
+from runtime.recompute.moves import Move, Mover
 from runtime.recompute.outside import Uses, uses_of
 from runtime.recompute.parts import parts_us, ran_in_parts
 from runtime.recompute.tape import NOTHING, Node, StorePolicy, Tape, record
 from runtime.recompute.together import groups_of
 from runtime.recompute.work import carry_out
 from solvers.ir.errors import InvalidInput
-
-
-@dataclass
-class Counts:
-    """What ran again since the session began, in operators: when autograd asked, and ahead of it, in windows."""
-
-    on_demand: int = 0
-    ahead: int = 0
-    left_out: int = 0
-    diverged: int = 0
-    copies: int = 0
-    moves: MoveCounts = field(default_factory=MoveCounts)
-
-    def add(self, tape: Tape) -> None:
-        """What a tape that is finished did."""
-        self.on_demand += tape.replayed_on_demand
-        self.ahead += tape.replayed_ahead
-        self.left_out += tape.left_out
-        self.diverged += tape.diverged_at is not None
-        self.copies += tape.copies
-
-
-@dataclass(frozen=True)
-class PassClock:
-    """When a pass began and ended, in marks of its windows."""
-
-    windows: core.Windows
-    began: int
-    ended: int | None = None
-
-    @property
-    def took_us(self) -> float:
-        """How long a pass that has ended took, from its first block to the end of its backward pass."""
-        assert self.ended is not None
-        return self.windows.at_us(self.ended) - self.windows.at_us(self.began)
-
 
 ON_DEMAND = BlockPolicy(NOTHING, {}, {})
 """Nothing is stored but collectives' results, and all else runs again when autograd asks for it."""
@@ -79,9 +44,10 @@ class Walk(AbstractContextManager["Walk"]):
     oldest pass that has not had its backward pass. `timed` measures operators and waits; with `intervals` also what the
     device's memory does between events (`footprint`), for which its statistics are begun anew. `on_pass` is called
     before each pass, `on_peak` when memory has passed its peak: before the backward pass of a pass's first block, and
-    after the whole one. `clocked` times whole passes (`timed_pass`: the last). `watch` is told each value that autograd
-    asks for: which of `calls`, the node, its place. `groups`: with whom calls that are `timed` and `clocked` have
-    communicated in their blocks.
+    after the whole one, and `on_aside` where a block runs without gradients between passes. `whole`: the last pass had
+    its backward pass; `given_bytes` its first block was given. `clocked` times whole passes (`timed_pass`: the last).
+    `watch` is told each value that autograd asks for: which of `calls`, the node, its place. `groups`: with whom calls
+    that are `timed` and `clocked` have communicated in their blocks.
     """
 
     blocks: Sequence[nn.Module]
@@ -91,16 +57,20 @@ class Walk(AbstractContextManager["Walk"]):
     intervals: bool = False
     on_pass: Callable[[], None] | None = None
     on_peak: Callable[[], None] | None = None
+    on_aside: Callable[[], None] | None = None
     watch: Callable[[Call, tuple[int, int]], None] | None = None
     clocked: bool = False
     counts: Counts = field(default_factory=Counts)
     calls: list[Call] = field(default_factory=list)
     timed_pass: PassClock | None = None
+    whole: bool = False
+    given_bytes: int = 0
     groups: set[dist.ProcessGroup] = field(default_factory=set)
     _mover: Mover | None = None
     _began: PassClock | None = None
     _memory: core.MemoryLog | None = None
     _told: int = 0
+    _ending: bool = False
     _passed: bool = False
     _last: Call | None = None
     _stack: ExitStack | None = None
@@ -166,9 +136,12 @@ class Walk(AbstractContextManager["Walk"]):
     def run(self, index: int, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """One call of a block."""
         if not torch.is_grad_enabled():
+            if self.on_aside is not None and self.idle:
+                self.on_aside()
             return forward(*args, **kwargs)
         if self._last is None or index <= self._last.block:
             self._begin_pass()
+            self.given_bytes = bytes_of(args, kwargs)
         call = Call(index, self.policies[index], self._last, number=self._told)
         self._told += 1
         self._mark(mark_of(call.number, backward=False))
@@ -216,6 +189,7 @@ class Walk(AbstractContextManager["Walk"]):
         self.settle()
         if self.on_pass is not None:
             self.on_pass()
+        self.whole = self._ending = False
         if self.clocked or self._mover is not None:
             self._began = PassClock(self.windows, self.windows.mark())
 
@@ -290,13 +264,21 @@ class Walk(AbstractContextManager["Walk"]):
         before = call.before
         if before is None and self.on_peak is not None:
             self.on_peak()
-            torch.autograd.Variable._execution_engine.queue_callback(self.on_peak)
+        if not self._ending:
+            self._ending = True
+            torch.autograd.Variable._execution_engine.queue_callback(_end_whole(weakref.ref(self)))
         if before is None and self._began is not None:
             torch.autograd.Variable._execution_engine.queue_callback(partial(self._end_pass, self._began))
         if call.policy.work is not None:
             self.windows.plan([], carry_out(call.policy.work, regions_of(call), self._mover))
         else:
             self.windows.plan([] if before is None else _work(before, before.policy.in_backward))
+
+    def end_whole(self) -> None:
+        """The backward pass is over, whichever blocks had a part in it."""
+        self.whole, self._ending = True, False
+        if self.on_peak is not None:
+            self.on_peak()
 
     def _end_pass(self, clock: PassClock) -> None:
         """The backward pass is over; waits behind it are none of the plan's."""
@@ -419,6 +401,15 @@ def _forward(walk: "weakref.ref[Walk]", index: int, forward: Callable[..., Any])
         return forward(*args, **kwargs) if alive is None else alive.run(index, forward, args, kwargs)
 
     return run
+
+
+def _end_whole(walk: "weakref.ref[Walk]") -> Callable[[], None]:
+    def end() -> None:
+        alive = walk()
+        if alive is not None:
+            alive.end_whole()
+
+    return end
 
 
 def _work(call: Call, by_wait: Any) -> list[list[tuple[Tape, list[int]]]]:

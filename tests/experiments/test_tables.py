@@ -86,6 +86,12 @@ def test_launches_stand_beside_the_stall_where_they_are_known() -> None:
     assert "launches" not in policy_tables(ROWS)[0].head
 
 
+def test_allocators_that_hold_segments_are_named() -> None:
+    on_segments = [row("milp-swap", SOLVED, allocator="caching")]
+    assert "Allocator: caching (modelled: budgets and least ones are of segments" in policy_tables(on_segments)[0].note
+    assert "Allocator" not in policy_tables(ROWS)[0].note
+
+
 @pytest.mark.parametrize(
     ("same", "shown"), [((True, True, True), "yes"), ((True, False, True), "losses only"), ((False, True, True), "no")]
 )

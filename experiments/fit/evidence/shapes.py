@@ -12,7 +12,8 @@ import torch
 
 from experiments.fit.answer import Technique
 from experiments.fit.evidence.case import FACTORS, Allocator, Case, Ran, Run, judged, measured_limit, on_device
-from experiments.fit.evidence.swaps import asked
+from experiments.fit.evidence.swaps import LIMITS, asked
+from experiments.fit.joint import FIRST, JointSearch, joint_problem_of
 from experiments.fit.judge import Budget
 from experiments.fit.shapes import technique_trace
 from experiments.hardware import read_hardware
@@ -59,6 +60,8 @@ STAGES = (
     StageCase("llama-2-7b", 4, 1, 1, "unfused", "selective"),
     StageCase("llama-2-7b", 8, 1, 1, "flash", "plain"),
     StageCase("llama-2-7b", 8, 1, 2, "flash", "swap"),
+    StageCase("gpt-300m", 1, 1, 4, "unfused", "joint"),
+    StageCase("llama-2-7b", 8, 1, 2, "flash", "joint"),
 )
 
 
@@ -74,11 +77,17 @@ def stage_cases(
 
 def _events(case: StageCase, budget: Budget) -> tuple[bool, Sequence[Event]]:
     """Whether it fits, and the requests with which."""
-    trace = technique_trace(case.stage, "plain" if case.technique == "swap" else case.technique)
+    planned = case.technique in ("swap", "joint")
+    trace = technique_trace(case.stage, "plain" if planned else case.technique)
     if isinstance(trace, str):
         raise InvalidInput(f"{case.name}: {trace}")
-    if case.technique != "swap":
+    if not planned:
         return replay(trace.events, budget.settings).refusal is None, trace.events
+    if case.technique == "joint":
+        search = JointSearch(trace, joint_problem_of(trace, case.stage.cluster, budget.bytes), budget, LIMITS)
+        fitting = search.found(FIRST)
+        assert search.smallest is not None, "the least budget has a plan"
+        return fitting is not None, (fitting or search.smallest).events
     found = asked(trace, case.stage.cluster, budget)
     return found.fitting is not None, (found.fitting or found.smallest).events
 

@@ -57,6 +57,21 @@ def make_graph_problem(graph: OpGraph, hardware: Hardware, budget_bytes: int | N
     return graph_problem(graph, hardware.device().memory_bytes if budget_bytes is None else budget_bytes)
 
 
+@dataclass(frozen=True)
+class Piece:
+    """What an op of the problem is of: the graph's ops in it, and the tensors that its output is."""
+
+    ops: tuple[int, ...]
+    tensors: frozenset[TensorId]
+
+
+def pieces_of(graph: OpGraph) -> tuple[Piece, ...]:
+    """What each op of `graph_problem` is of."""
+    reader = _Reader(graph)
+    reader.ops()
+    return tuple(Piece(tuple(step.ops), frozenset(name for name, _ in part)) for step, part in reader.pieces)
+
+
 @dataclass
 class _Step:
     """One problem op in the making: the graph's ops in it, and the versions that it reads and makes."""

@@ -23,8 +23,8 @@ MOST_BETWEEN = 16
 """How many aims above one that fits are tried in turn."""
 SPARE_BYTES = SMALL_SEGMENT
 """What the replay had better not use: a small block that lies elsewhere than was replayed may take another segment."""
-TURNS = 4
-"""Tries of a slow planner, from where a quick one found room."""
+TURNS, RISES = 4, 2
+"""Tries of a slow planner: from where a quick one found room down, and then up again."""
 
 
 def largest_fitting(budget_bytes: int, least_bytes: int, attempt: Callable[[int], T | None]) -> tuple[int, T] | None:
@@ -42,7 +42,7 @@ def largest_fitting(budget_bytes: int, least_bytes: int, attempt: Callable[[int]
         found = attempt(aim)
     if found is None or aim == budget_bytes:
         return None if found is None else (aim, found)
-    step = max(int(FIRST_STEP * budget_bytes), (budget_bytes - aim) // MOST_BETWEEN, 1)
+    step = max(int(FIRST_STEP * budget_bytes), -(-(budget_bytes - aim) // MOST_BETWEEN))
     for size in range(budget_bytes - step, aim, -step):
         better = attempt(size)
         if better is not None:
@@ -64,6 +64,19 @@ def in_turns(aim_bytes: int, between: tuple[int, int], attempt: Callable[[int], 
     return next(((size, found) for size, found in tries if found is not None), None)
 
 
+def risen(found: tuple[int, T], budget_bytes: int, attempt: Callable[[int], T | None]) -> tuple[int, T]:
+    """Something for a larger aim than what was found, of those between it and the budget that a few halvings try."""
+    aim, best = found
+    missed = budget_bytes
+    for _ in range(RISES):
+        middle = (aim + missed) // 2
+        if middle - aim <= FINEST * budget_bytes:
+            break
+        better = attempt(middle)
+        missed, aim, best = (middle, aim, best) if better is None else (missed, middle, better)
+    return aim, best
+
+
 PlanAt = Callable[[int], Solution[Schedule]]
 Held = Callable[[Solution[Schedule]], bool]
 
@@ -79,8 +92,11 @@ def planned_and_held(
     found = largest_fitting(budget_bytes, least_bytes, partial(_made, quick_at or plan_at, held))
     if found is None or quick_at is None:
         return found
-    slow = in_turns(found[0], (least_bytes, budget_bytes), partial(_made, plan_at, held)) or found
-    return min(slow, found, key=lambda one: one[1].objective or 0)
+    attempt = partial(_made, plan_at, held)
+    slow = in_turns(found[0], (least_bytes, budget_bytes), attempt)
+    if slow is None:
+        return found
+    return min(risen(slow, budget_bytes, attempt), slow, found, key=lambda one: one[1].objective or 0)
 
 
 def plan_in_segments(
@@ -130,6 +146,18 @@ def least_planned(plan_at: PlanAt, budget_bytes: int) -> int:
     except InfeasibleBudget as error:
         return budget_bytes if error.least_budget_bytes is None else error.least_budget_bytes
     return 0
+
+
+def least_of_segments(graph: OpGraph, plan_at: PlanAt, least_bytes: int) -> int | None:
+    """The least limit in which the plan for so many bytes is held; None where there is no plan to tell it of."""
+    if not isinstance(graph.requests, StepRequests):
+        return None
+    try:
+        answer = plan_at(least_bytes)
+    except InfeasibleBudget:
+        return None
+    settings = settings_of(graph.requests, least_bytes)
+    return None if answer.plan is None else least_held(graph, answer.plan, settings)
 
 
 def settings_of(told: StepRequests, limit_bytes: int) -> SegmentSettings:

@@ -3,6 +3,7 @@
 import pytest
 from click.testing import CliRunner
 
+from experiments.fit.answer import Technique
 from experiments.fit.evidence import SWAPPED, Allocator, Case, Program, StageCase, cases, stage_cases, swap_cases
 from experiments.fit.evidence.__main__ import main
 from experiments.models import GptShape
@@ -12,6 +13,7 @@ SMALL = (
     Program("GPT", GptShape(layers=2, width=64, context=64, batch=6), "plain"),
     Program("GPT", GptShape(layers=2, width=64, context=64, batch=6), "full"),
 )
+PLANNED: tuple[Technique, ...] = ("swap", "joint")
 ALLOCATORS: list[Allocator] = ["exact", "caching", "expandable"]
 SEGMENTS: list[Allocator] = ["caching", "expandable"]
 
@@ -32,9 +34,10 @@ def test_a_plan_runs_where_it_was_said_to_fit() -> None:
 
 
 def test_a_shape_s_requests_are_served_where_it_was_said_to_fit() -> None:
-    stages = (StageCase("gpt-300m", 1, 8, 1, "flash", "full"), StageCase("gpt-300m", 1, 8, 1, "unfused", "swap"))
+    small = ("gpt-300m", 1, 8, 1)
+    stages = [StageCase(*small, "flash", "full"), *(StageCase(*small, "unfused", one) for one in PLANNED)]
     found = list(stage_cases("caching", stages, (0.75, 1.01)))
-    assert [(case.executed, case.right) for case in found] == [(False, True), (True, True)] * 2, found
+    assert [(case.executed, case.right) for case in found] == [(False, True), (True, True)] * 3, found
     assert all(case.error == 0 for case in found if case.executed)
 
 

@@ -34,7 +34,20 @@ def test_plans_are_made_for_segments_where_the_device_has_these(
         assert row.outcome == "ok" and found.equal_losses and found.equal_gradients and found.as_planned
         assert found.swapped_bytes
     else:
-        assert row.outcome == "infeasible" and (found.least_budget_bytes or 0) > row.asked["budget_bytes"]
+        assert row.outcome == "infeasible" and found.least_budget_bytes is not None
+        assert found.least_budget_bytes > row.asked["budget_bytes"]
+        assert row.reason is not None and f"of segments that plan needs {found.least_budget_bytes} bytes" in row.reason
+    assert f"Allocator: {allocator} (modelled" in (tmp_path / "run" / "table.md").read_text()
+
+
+def test_the_least_budget_of_segments_is_one_in_which_a_plan_is_found(tmp_path: Path) -> None:
+    """That of the plan for the least bytes, where the budget does not even suffice in bytes."""
+    model = ("model.layers=3", "model.width=256", "model.context=128", "model.batch=8", "steps=2", "plots=false")
+    words = [*model, "solver=greedy-swap", "baselines=[]", "allocator=caching"]
+    assert main([*words, "problem.budget_fraction=0.3", f"run_dir={tmp_path / 'less'}"]) == 1
+    least = figures_of(read_rows(tmp_path / "less" / "rows.jsonl")[0].figures).least_budget_bytes
+    fraction = "problem.budget_fraction=null"
+    assert main([*words, f"problem.budget_bytes={least}", fraction, f"run_dir={tmp_path / 'enough'}"]) == 0
 
 
 class Elsewhere(SwapExecutor):

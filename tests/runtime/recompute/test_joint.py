@@ -153,7 +153,7 @@ def test_any_valid_plan_trains_alike(
     device: torch.device, within: Within, name: str, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     solver: AnySolver = Anything(seed)
-    monkeypatch.setattr(import_module("runtime.recompute.plan"), "build_solver", lambda *_: solver)
+    monkeypatch.setattr(import_module("runtime.recompute.decisions"), "build_solver", lambda *_: solver)
     budget = budget_of(plainly(name), 1.1)
     loop = within(budget, LOOPS["accumulation"])
     kept = trained(device, MAKERS[name], budget=budget, solver="joint", loop=loop)

@@ -112,7 +112,7 @@ def trained(device: torch.device, by_hand: bool, budget: int | None, around: boo
     found.left += [getattr(one, "_local_tensor", one).detach().cpu().clone() for one in named]
     found.left.append(torch.get_rng_state())
     if session is not None:
-        found.report, found.problem, found.policies = session.report(), session.problem, session._policies()
+        found.report, found.problem, found.policies = session.report(), session.problem, session.plans.policies()
     return found
 
 
@@ -137,7 +137,7 @@ def test_two_ranks_train_alike_by_one_plan(
     """By plans that move and run again beside long sums, and by a random one; no accesses race."""
     prepared("sim")
     if solver is not None:
-        monkeypatch.setattr(import_module("runtime.recompute.plan"), "build_solver", lambda *_: solver)
+        monkeypatch.setattr(import_module("runtime.recompute.decisions"), "build_solver", lambda *_: solver)
     run = run_ranks(partial(both, by_hand=by_hand, share=share), 2, hardware=cluster(16), races="raise")
     first = run.values[0][1]
     for free, kept, budget in run.values:

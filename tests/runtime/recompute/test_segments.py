@@ -2,25 +2,36 @@
 
 import gc
 import logging
+import math
+from collections.abc import Callable
+from functools import cache
 
 import pytest
 import torch
+from torch import nn
 
 from experiments.bench.offload.model import RaceShape
+from experiments.models.workload import Workload
+from experiments.recompute.models import Trainee
 from runtime.device import CachingAllocator, memory_stats, reset_peak_memory, use_sim
 from runtime.recompute import RecomputeReport, plan
 from solvers.ir.errors import InfeasibleBudget
 from solvers.ir.solution import Limits
 from tests.accelerators import prepare_sim
+from tests.runtime.recompute.training import trained
 
 REFUSED = prepare_sim()
 pytestmark = pytest.mark.skipif(REFUSED is not None, reason=str(REFUSED))
-SHAPE = RaceShape(layers=6, width=512, heads=8, context=512, batch=16)
-STEPS = 6
+SHAPE = RaceShape(layers=4, width=512, heads=8, context=512, batch=16)
+STEPS = 14
+"""Enough for a plan, two corrections and what is made for room, three passes each."""
+Between = Callable[[Workload, torch.device], None]
 
 
-def planned(solver: str, share: float | int, *, expandable: bool) -> RecomputeReport:
-    """By shapes, so that segments of 20 MiB are small beside the model."""
+def planned(
+    solver: str, share: float | int, *, expandable: bool, between: Between = lambda work, device: None
+) -> RecomputeReport:
+    """By shapes, so that segments of 20 MiB are small beside the model; something else may run `between` steps."""
     segments = CachingAllocator(expandable_segments=expandable)
     device = use_sim(races="off", allocator=segments, shapes_only=True).device
     work = SHAPE.build(device)
@@ -32,8 +43,10 @@ def planned(solver: str, share: float | int, *, expandable: bool) -> RecomputeRe
     torch.accelerator.empty_cache()
     reset_peak_memory(device)
     work = SHAPE.build(device)
-    with plan(work.model, budget=budget, solver=solver, limits=Limits(work=0.05)) as session:
-        for _ in range(STEPS):
+    with plan(work.model, budget=budget, solver=solver, limits=Limits(time_s=math.inf, work=0.01)) as session:
+        work.step()
+        for _ in range(STEPS - 1):
+            between(work, device)
             work.step()
         return session.report()
 
@@ -49,14 +62,67 @@ def least_of(solver: str) -> int:
 
 
 @pytest.mark.parametrize(
-    ("solver", "share", "expandable"), [("joint", 0.75, False), ("joint", 0.5, True), ("heu", 0.6, True)]
+    ("solver", "share", "expandable"), [("greedy-joint", 0.75, False), ("joint", 0.5, True), ("heu", 0.6, True)]
 )
 def test_segments_keep_the_budget_too(solver: str, share: float, expandable: bool) -> None:
-    """The first plan's took 6 to 20 % more; what a plan for less promises is what it takes."""
+    """The first plan's took 6 to 20 % more; what a plan for less promises is what it takes, and room is used."""
     report = planned(solver, share, expandable=expandable)
     assert 0 < report.peak_bytes <= report.reserved_peak_bytes <= report.budget_bytes
-    assert report.replanned > 0 and report.peak_bytes > 0.75 * report.budget_bytes
+    assert report.replanned > 0 and report.reserved_peak_bytes > 0.93 * report.budget_bytes
     assert abs(report.predicted_peak_bytes - report.peak_bytes) < 0.01 * report.peak_bytes
+
+
+def evaluated(work: Workload, device: torch.device) -> None:
+    """A batch four times as large without gradients."""
+    with torch.no_grad():
+        forward(work, device, 4 * SHAPE.batch)
+
+
+def tried_out(work: Workload, device: torch.device) -> None:
+    """A batch twice as large whose loss nobody uses."""
+    forward(work, device, 2 * SHAPE.batch)
+
+
+def forward(work: Workload, device: torch.device, batch: int) -> None:
+    text = torch.zeros(batch, SHAPE.context, dtype=torch.long, device=device)
+    work.model(text, text)
+
+
+@cache
+def undisturbed() -> RecomputeReport:
+    """What evaluations are not to change."""
+    return planned("heu", 0.6, expandable=False)
+
+
+@pytest.mark.parametrize("between", [evaluated, tried_out])
+def test_an_evaluation_between_passes_spoils_no_judgement(between: Between) -> None:
+    """It takes more than the budget, in bytes and in segments; the plan is the one that it is without."""
+    alone = undisturbed()
+    report = planned("heu", 0.6, expandable=False, between=between)
+    assert report.peak_bytes > report.budget_bytes or report.reserved_peak_bytes > report.budget_bytes
+    assert alone.reserved_peak_bytes <= alone.budget_bytes
+    told = [(one.exposed_us, one.predicted_peak_bytes) for one in (alone, report)]
+    assert told[0] == told[1] and report.replanned > 0
+
+
+def wide(device: torch.device) -> Trainee:
+    """Tensors of 4 MiB, five of which share a segment of 20, and next to nothing to compute."""
+    blocks = (nn.Sequential(nn.Linear(64, 64), nn.GELU(), nn.Linear(64, 64), nn.Tanh()) for _ in range(6))
+    model = nn.Sequential(*blocks).to(device)
+    data = torch.randn(16000, 64).to(device).requires_grad_()
+    return Trainee(model, tuple(model), lambda: model(data).square().mean())
+
+
+@pytest.mark.parametrize(("solver", "share"), [("greedy-joint", 0.75), ("heu", 0.8)])
+def test_plans_that_are_tried_for_room_change_no_bit(solver: str, share: float) -> None:
+    """One that is better is kept, one that breaks the budget is not."""
+    device = use_sim(races="off", allocator=CachingAllocator()).device
+    free = trained(device, wide, steps=STEPS)
+    kept = trained(device, wide, budget=int(share * max(free.peaks)), solver=solver, around=True, steps=STEPS)
+    assert kept.equals(free) and kept.session is not None
+    report = kept.session.report()
+    assert report.replanned > 0 and report.sought > 0
+    assert report.peak_bytes <= report.reserved_peak_bytes <= report.budget_bytes
 
 
 def test_where_no_plan_takes_fewer_segments_training_goes_on_and_says_so(caplog: pytest.LogCaptureFixture) -> None:

@@ -200,10 +200,10 @@ def test_the_graph_is_the_problem_and_peaks_where_the_measured_step_did(device: 
     """`bayplan make` makes the session's problem of its graph; storing nothing peaks at what the first step took."""
     kept = trained(device, _dropping, budget=budget_of(free_of(_dropping), 0.7), solver="opt")
     session = kept.session
-    assert session is not None and session._footprint is not None
+    assert session is not None and session.plans.footprint is not None
     made = make_problem("recompute-graph", session.graph("whole step"), HARDWARE, budget_of(free_of(_dropping), 0.7))
-    assert made == problem_of(session._step("whole step"), budget_of(free_of(_dropping), 0.7))
-    bare = step_of(session.layers, session._footprint.peaks, beyond_bytes=0, name="bare", source="")
+    assert made == problem_of(session.plans.step("whole step"), budget_of(free_of(_dropping), 0.7))
+    bare = step_of(session.layers, session.plans.footprint.peaks, beyond_bytes=0, name="bare", source="")
     problem = problem_of(bare, session._first_peak_bytes)
     require_valid(problem, nothing_stored(bare, session.layers), "nothing stored")
     plain_peak, whole_peak = max(free_of(_dropping).peaks), max(session.graph().memory_bytes)
@@ -258,7 +258,7 @@ def _two_ranks(rank: int, share: float | None, peak: int) -> tuple[list[Tensor],
             left.append(getattr(one, "_local_tensor", one).detach().cpu().clone())
     counts: tuple[int, ...] = ()
     if session is not None:
-        report, works = session.report(), [policy.work for policy in session._policies()]
+        report, works = session.report(), [policy.work for policy in session.plans.policies()]
         deeds = [deed for work in works if work for deeds in work.in_waits.values() for deed in deeds]
         in_waits = sum(len(deed.nodes) for deed in deeds if isinstance(deed, Deed))
         counts = (report.ahead, report.on_demand, report.left_out, in_waits, planned_nodes(session))

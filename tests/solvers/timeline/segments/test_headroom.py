@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from solvers.ir.errors import InfeasibleBudget
 from solvers.ir.schedule import Schedule
 from solvers.ir.solution import Solution, Status
-from solvers.timeline.segments.headroom import FINEST, PlanAt, in_turns, largest_fitting, planned_and_held
+from solvers.timeline.segments.headroom import FINEST, PlanAt, in_turns, largest_fitting, planned_and_held, risen
 
 
 @given(st.integers(1, 100_000), st.integers(0, 100_000), st.integers(0, 100_000))
@@ -39,6 +39,18 @@ def test_turns_end_at_the_least_aim() -> None:
     assert in_turns(520, (505, 1000), lambda size: asked.append(size)) is None
     assert asked == [520, 510]
     assert in_turns(520, (0, 1000), lambda size: size if size < 515 else None) == (510, 510)
+
+
+def test_what_is_found_rises_by_halves_towards_the_budget() -> None:
+    asked = list[int]()
+
+    def attempt(size: int) -> int | None:
+        asked.append(size)
+        return size if size <= 780 else None
+
+    assert risen((600, 600), 1000, attempt) == (700, 700)
+    assert asked == [800, 700]
+    assert risen((996, 996), 1000, attempt) == (996, 996)  # nothing worth a try
 
 
 def planner_of(solver: str, asked: list[int], over_us: int, least: int = 0) -> PlanAt:

@@ -1,0 +1,159 @@
+"""What a solver decides about a measured step, and what blocks do by it: one layer for all of them, or each its own."""
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from runtime.recompute.asked import JOINT, WHOLE
+from runtime.recompute.deciding import decide
+from runtime.recompute.footprint import Footprint, Peaks
+from runtime.recompute.graph import Step, step_of
+from runtime.recompute.joint import JointStep
+from runtime.recompute.joint_problem import peaks_all_there
+from runtime.recompute.layer import BlockPolicy, Layer, policy_of
+from runtime.recompute.outside import Uses, held_units
+from runtime.recompute.session import store_nothing
+from runtime.recompute.whole import WholeStep
+from solvers.ir.errors import InvalidInput
+from solvers.ir.joint import JointProblem
+from solvers.ir.recompute import RecomputeGraphProblem, RecomputeLayerPlan, RecomputeLayerProblem
+from solvers.ir.solution import Limits, Solution
+from solvers.planner import build_solver, solve, solver_entry
+
+AnyProblem = RecomputeLayerProblem | RecomputeGraphProblem | JointProblem
+Decided = tuple[AnyProblem, Solution[Any]]
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A decision to which one may go back: who made it, what it was, and what it promised at which level."""
+
+    whole: WholeStep | JointStep | None
+    decided: Decided
+    promised_bytes: int
+    level_bytes: int
+
+
+class Decisions:
+    """The measured `layers` of a step, the level that later ones have beside them, and what was decided last.
+
+    `level_bytes` are in use where a pass begins, `beyond_bytes` what later steps take beside what was reckoned;
+    `promised_bytes` is the peak that the plan is reckoned to have, `whole` who decides about the whole step, where not
+    a solver of layers does.
+    """
+
+    def __init__(
+        self, solver: str, parameters: Mapping[str, object], limits: Limits, device: torch.device, blocks: int
+    ) -> None:
+        self._solver, self._limits, self._device = build_solver(solver, parameters), limits, device
+        self._blocks = blocks
+        kind = solver_entry(solver).kind
+        self.whole: WholeStep | JointStep | None = WholeStep(self._solver, limits) if kind == WHOLE else None
+        if kind == JOINT:
+            self.whole = JointStep(self._solver, limits, device)
+        self.layers: list[Layer] = []
+        self.footprint: Footprint | None = None
+        self._peaks, self._uses = Peaks(), Uses()
+        self.measured_level_bytes = self.level_bytes = self.beyond_bytes = 0
+        self.promised_bytes = 0
+        self.decided: Decided | None = None
+
+    @property
+    def joint(self) -> JointStep | None:
+        """Who decides, where storages leave for the host."""
+        return self.whole if isinstance(self.whole, JointStep) else None
+
+    def measured(self, layers: list[Layer], uses: Uses, footprint: Footprint) -> None:
+        """What the first step was; blocks that are not alike are refused by name, where they have to be."""
+        self.layers = layers
+        if self.whole is None:
+            self._alike()
+        else:
+            self.layers = [layer.held(held_units(uses, block, layer)) for block, layer in enumerate(layers)]
+        self.footprint, self._uses = footprint, uses
+        self._peaks = footprint.peaks if self.joint is None else peaks_all_there(footprint, self.layers)
+
+    def decide(self, within_bytes: int) -> None:
+        """Ask the solver for a plan of so many bytes; raises `InfeasibleBudget`."""
+        if self.whole is not None:
+            solution = self.whole.decide(self.step("whole step"), self.layers, within_bytes)
+            assert self.whole.problem is not None
+            self.decided, self.promised_bytes = (self.whole.problem, solution), self.whole.peak_bytes
+            return
+        layer = self._alike()
+
+        def peak_of(plan: RecomputeLayerPlan | None) -> int:
+            assert self.footprint is not None
+            return self.footprint.walk(self._policies_of(layer, plan)).peak_bytes + self._later_bytes
+
+        decided = decide(
+            lambda problem: solve(self._solver, problem, self._limits).solution, layer, self._blocks, within_bytes,
+            peak_of,
+        )  # fmt: skip
+        self.decided = decided
+        self.promised_bytes = peak_of(decided[1].plan)
+
+    def keep(self) -> Kept:
+        """What is decided now, to go back to."""
+        assert self.decided is not None
+        return Kept(copy.copy(self.whole), self.decided, self.promised_bytes, self.level_bytes)
+
+    def go_back(self, kept: Kept) -> None:
+        """Decide what was decided then, at today's level."""
+        self.whole, self.decided = copy.copy(kept.whole), kept.decided
+        self.promised_bytes = kept.promised_bytes + self.level_bytes - kept.level_bytes
+
+    @property
+    def cost(self) -> float:
+        """The objective of what is decided."""
+        assert self.decided is not None
+        objective = self.decided[1].objective
+        return float("inf") if objective is None else objective
+
+    @property
+    def _later_bytes(self) -> int:
+        """What later steps have in use beside the measured one."""
+        return self.beyond_bytes + self.level_bytes - self.measured_level_bytes
+
+    def _alike(self) -> Layer:
+        """The blocks' common layer: the slowest of each operator, of blocks that run the same."""
+        first = self.layers[0]
+        for index, other in enumerate(self.layers):
+            if other.names != first.names:
+                raise InvalidInput(
+                    f"block {index} runs other operators than block 0: give blocks= the ones that are alike"
+                )
+        return self.layers[len(self.layers) // 2].decided_alone()
+
+    def policies(self) -> list[BlockPolicy]:
+        """What each block does; nothing is stored where nothing is decided."""
+        if self.whole is not None:
+            return store_nothing(self._blocks) if self.decided is None else self.whole.policies
+        return self._policies_of(self._alike(), None if self.decided is None else self.decided[1].plan)
+
+    def _policies_of(self, layer: Layer, plan: RecomputeLayerPlan | None) -> list[BlockPolicy]:
+        """What each block does by a plan; without one nothing is stored."""
+        if plan is None:
+            return store_nothing(self._blocks)
+        each: list[BlockPolicy] = []
+        for group in plan.groups:
+            each += [policy_of(layer, group)] * group.layers
+        return each
+
+    def step(self, name: str) -> Step:
+        """The measured step, with what later ones have in use beside it."""
+        source = f"the tapes of {len(self.layers)} blocks on {self._device}"
+        return step_of(
+            self.layers, self._peaks, beyond_bytes=self._later_bytes, name=name, source=source, uses=self._uses
+        )
+
+    def beside_base_us(self) -> tuple[float, float | None]:
+        """A step's recomputation on the critical path by the plan, and the solver's bound of it."""
+        assert self.decided is not None
+        solution = self.decided[1]
+        assert solution.objective is not None
+        base, bound = solution.base or 0 if self.whole is not None else 0, solution.bound
+        return solution.objective - base, None if bound is None else bound - base

@@ -1,0 +1,202 @@
+"""Plans that keep a budget: made again where one took more than was reckoned, or less of segments than it might."""
+
+from dataclasses import replace
+
+import torch
+
+from runtime.device import memory_stats
+from runtime.recompute.decisions import Decisions, Kept
+from runtime.recompute.room import Room, Tried
+from runtime.recompute.segments import Segments
+from runtime.recompute.together import Together
+from solvers.ir.errors import InfeasibleBudget
+
+MOST_CORRECTIONS = 3
+"""How often a plan that took more than the budget is made again."""
+
+
+class Keeping:
+    """Decides for a budget, sees what passes take, and decides again; `most_bytes` were in use since the plan began.
+
+    Of ranks that decide together (`Together`) the one who asks says what is so on any of them.
+    """
+
+    def __init__(self, plans: Decisions, budget_bytes: int, device: torch.device) -> None:
+        self.plans, self.budget_bytes, self.device = plans, budget_bytes, device
+        self.segments, self.room = Segments(device), Room[Kept](budget_bytes)
+        self.most_bytes = self._passes_bytes = 0
+        self.replanned = self._corrected = 0
+
+    def decide(self) -> None:
+        """For the budget, less what segments take beside the bytes in use; raises `InfeasibleBudget`."""
+        self.plans.decide(self.budget_bytes - self.segments.spare_bytes)
+
+    def decide_for_more(self) -> None:
+        """More is in use than ever where a pass begins, so that the plan's peak would be above the budget."""
+        self.room.forget()
+        self._decide_again()
+
+    def begin_plan(self) -> None:
+        """The next pass is another plan's."""
+        self.segments.judge()
+        self.forget_peaks()
+
+    def forget_peaks(self) -> None:
+        """What was seen until here is none of the plan's."""
+        self.most_bytes = self._passes_bytes = 0
+
+    def begin_peak(self) -> None:
+        """The device's peaks are those from here on."""
+        torch.accelerator.reset_peak_memory_stats(self.device)
+
+    def end_peak(self) -> None:
+        """The peaks until here count, whatever ran."""
+        stats = memory_stats(self.device)
+        self.most_bytes = max(self.most_bytes, stats.peak_bytes)
+        self.segments.look(stats)
+
+    def end_part(self) -> None:
+        """The peaks until here are a pass's: of its blocks' forward parts, or of all of it."""
+        stats = memory_stats(self.device)
+        self._passes_bytes = max(self._passes_bytes, stats.peak_bytes)
+        self.segments.end(stats)
+        self.end_peak()
+
+    def settle(self, given_bytes: int) -> None:
+        """A whole pass has ended, whose first block was given so much: keep the plan, or make another one."""
+        self.segments.settle(given_bytes)
+        if self._together is None:
+            if not self.correct(*self.broken):
+                self._use_room()
+        elif self.segments.keeps(self.budget_bytes):
+            self.segments.stop(self.segments.spare_bytes)
+        elif self.segments.tired and self.segments.breaks(self.budget_bytes):
+            self._give_up(self.segments.spare_bytes, f"{1 + self.replanned} plans were made")
+
+    @property
+    def broken(self) -> tuple[bool, bool]:
+        """Whether the plan took more than the budget of bytes, or of segments, and may be made again."""
+        in_bytes = self._corrected < MOST_CORRECTIONS and self._passes_bytes > self.budget_bytes
+        return in_bytes, self.segments.breaks(self.budget_bytes)
+
+    def correct(self, in_bytes: bool, in_segments: bool) -> bool:
+        """Decide again, with less, where the plan took more than the budget, here or on a rank that decides with us."""
+        if not in_bytes and not in_segments:
+            return False
+        mine, took = self.broken, self._passes_bytes
+        if in_bytes:
+            self.plans.beyond_bytes += max(0, took - self.plans.promised_bytes) if mine[0] else 0
+            self._corrected += 1
+            self.room.forget()
+        elif mine[1]:
+            if self._together is None and self._broke_segments():
+                return True
+            self.segments.leave(self.budget_bytes, took)
+        self.replanned += 1
+        self._decide_again()
+        return True
+
+    def _broke_segments(self) -> bool:
+        """Whether it is decided how to go on: the plan was one for room that was left, or the last that is made."""
+        if self.room.closed:  # the plan had kept the budget once, or nothing did
+            self.room.forget()
+        self._note()
+        if self.room.best is not None:
+            self._seek()
+            return True
+        if self.segments.tired:
+            self._go_back(f"{1 + self.replanned} plans were made")
+            return True
+        return False
+
+    def _note(self) -> None:
+        """What the plan's segments took, and how to go back to it."""
+        segments, plans = self.segments, self.plans
+        sought = self.room.best is not None
+        self.room.note(Tried(segments.spare_bytes, segments.judged_bytes, plans.cost, plans.keep(), sought))
+
+    def _use_room(self) -> None:
+        """Where a plan has kept the budget in segments, make one for room that these have left."""
+        if self.segments.keeps(self.budget_bytes):
+            self._note()
+            self._seek()
+
+    def _seek(self) -> None:
+        """Make a plan for room that the best one has left, or go on with that one."""
+        best = self.room.best
+        assert best is not None
+        spare = self.room.next()
+        while spare is not None:
+            if self._tries(spare, best):
+                return
+            spare = self.room.next()
+        self._go_back()
+
+    def _tries(self, spare_bytes: int, best: Tried[Kept]) -> bool:
+        """Whether there is a better plan that leaves so little to segments; the next passes show what these take."""
+        self.segments.spare_bytes = spare_bytes
+        try:
+            self.decide()
+        except InfeasibleBudget:
+            self.room.close()
+            return False
+        known = self.room.known(self.plans.cost)
+        if known is not None:
+            self.room.note(replace(known, spare_bytes=spare_bytes, sought=True))
+        elif self.plans.cost < best.cost:
+            self.begin_plan()
+            return True
+        else:
+            self.room.close()
+        return False
+
+    def _go_back(self, why: str | None = None) -> None:
+        """From here on train by the best of the plans that ran; `why` none of them kept the budget."""
+        best, last = self.room.best or self.room.closest, self.plans.decided
+        assert best is not None
+        self.room.close()
+        self.plans.go_back(best.plan)
+        if best.plan.decided is last:
+            self.segments.stop(best.spare_bytes)
+        else:
+            self.segments.spare_bytes = best.spare_bytes
+            self.begin_plan()
+        if why is not None:
+            self._give_up(best.spare_bytes, why, best.took_bytes)
+
+    def _give_up(self, spare_bytes: int, why: str, took_bytes: int | None = None) -> None:
+        """Train on beyond the budget in segments, and say so."""
+        took = self.segments.judged_bytes if took_bytes is None else took_bytes
+        self.segments.warn(self.budget_bytes, took, why)
+        self.segments.stop(spare_bytes)
+
+    def _decide_again(self) -> None:
+        """Segments alone end no training: what no plan leaves them, they take beyond the budget."""
+        took = self.segments.judged_bytes
+        self.begin_plan()
+        try:
+            self.decide()
+        except InfeasibleBudget as error:
+            spare = self.segments.spare_bytes > 0
+            if not (spare if self._together is None else self._together.any(spare)[0]):
+                raise
+            if self._together is None and self.room.closest is not None:
+                self._leave_most(error)
+            else:
+                self._give_up(0, str(error), took)
+                self.decide()
+
+    def _leave_most(self, error: InfeasibleBudget) -> None:
+        """Try the plan of the fewest bytes, or go back to the one whose segments took least."""
+        try:
+            if self.segments.leave_all_but_least(self.budget_bytes, error):
+                self.decide()
+                return
+        except InfeasibleBudget:
+            pass  # the solver found that plan only once
+        self._go_back(str(error))
+
+    @property
+    def _together(self) -> Together | None:
+        """The ranks that decide with this one."""
+        return None if self.plans.joint is None else self.plans.joint.together

@@ -68,6 +68,7 @@ bool Session::begin_frame(const at::RecordFunction& frame) {
     return false;
   }
   if (anything_out()) guarded(this, [&] { bring_in_pinned(frame, own); });
+  if (sightings_.recording() && owns_thread() && reads_on_host(frame, device_)) read_seen_ = true;
   guarded(this, [&] { follow_elsewhere(frame, own); });
   if (looks_ahead()) guarded(this, [&] { make_room_for_operator(frame, own); });
   if (held.owns_lock() && !own.pins().empty()) own.start_computing();
@@ -174,6 +175,9 @@ void Session::on_operator_end(const at::RecordFunction& frame) {
   Timeline* timeline = state_.iteration.clock.timeline.get();
   if (timeline != nullptr && !compute_.is_elsewhere()) timeline->end_operator(*compute_);
   if (sights_results()) sightings_.see_results(frame);
+  if (read_seen_.exchange(false)) {
+    state_.iteration.reads.push_back(static_cast<uint32_t>(state_.iteration.operators.size() - 1));
+  }
   transfers_.act_after();
 }
 

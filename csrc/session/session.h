@@ -4,6 +4,7 @@
 // nothing: the policy is given, and one that fits the program badly costs time only.
 #pragma once
 
+#include <atomic>
 #include <mutex>
 #include <optional>
 #include <vector>
@@ -162,9 +163,10 @@ class Session final : public Follower {
   Sightings sightings_;
   PassiveSwaps passive_;
   SmallRequests small_;
-  bool short_ = true;        // memory was short in some iteration, or it is the first
-  bool ever_short_ = false;  // memory was short in some iteration
-  uint64_t epoch_ = 0;       // tells this iteration from all others, of other sessions too
+  bool short_ = true;                   // memory was short in some iteration, or it is the first
+  bool ever_short_ = false;             // memory was short in some iteration
+  uint64_t epoch_ = 0;                  // tells this iteration from all others, of other sessions too
+  std::atomic<bool> read_seen_{false};  // the host waits for the device in the operator that runs
   std::optional<uint64_t> budget_;
   Grounds grounds_;
   OperatorNeeds needs_;

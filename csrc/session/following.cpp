@@ -57,7 +57,7 @@ Anchor Session::next_anchor(uint32_t id) {
 bool Session::begin_frame(const at::RecordFunction& frame) {
   OpenFrames& own = OpenFrames::of_thread(device_);
   ThreadPlace& thread = thread_place(device_);
-  if (own.outermost() == nullptr && grounds_.lacks()) guarded(this, [&] { mend_arena(own); });
+  if (own.outermost() == nullptr && (grounds_.lacks() || grounds_.doubted())) guarded(this, [&] { mend_arena(own); });
   if (own.outermost() == nullptr && (behind(device_) || begins())) guarded(this, [&] { catch_up(device_, begins()); });
   if (grounds_.due()) guarded(this, [&] { renew_arena_if_due(own); });
   StoreLock held(store_.lock, std::defer_lock);

@@ -318,7 +318,7 @@ class Generation:
         """What leaves waits for the host's reads, as long as memory allows."""
         copy = copy_time(self._hardware)
         mean_us = sum(op.time_us for op in graph.ops) / len(graph.ops)
-        latest = latest_departures(graph, plan, self._aim_bytes, copy)
+        latest = latest_departures(graph, plan, self._aim_bytes, copy.us)
         pace = Pace(reads, copy.latency_us / mean_us, copy.byte_us / mean_us)
         return policy.making_way(pace, {repr(name): op for name, op in latest.items()})
 

@@ -19,7 +19,7 @@ class CopyTime(NamedTuple):
     latency_us: float
     byte_us: float
 
-    def __call__(self, size: int) -> float:
+    def us(self, size: int) -> float:
         """Of so many bytes."""
         return self.latency_us + size * self.byte_us
 

@@ -11,7 +11,7 @@ from tests.accelerators import ON_EACH
 from tests.csrc.session.test_session import Loop, activations, anchor, engine, names, relief, sightings
 
 __all__ = ["engine", "relief"]
-DEPTH, FAR = 6, 1 << 20
+DEPTH, FAR = 3, 1 << 20
 
 
 class Reading(Loop):

@@ -20,7 +20,7 @@ def graph_of(memory: list[int], sizes: list[int]) -> OpGraph:
 
 def schedule_of(swaps: list[tuple[int, int, int]]) -> Schedule:
     """Of each tensor the op after which it leaves, and those before which its block is free and it returns."""
-    actions = []
+    actions: list[Action] = []
     for name, (left, gone, back) in enumerate(swaps):
         for lane, do, op in (("0.out", "swap_out", left), ("0.compute", "release", gone), ("0.in", "swap_in", back)):
             actions.append(Action(id=len(actions), lane=lane, do=do, op=op, data=(name,)))  # type: ignore[arg-type]

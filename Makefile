@@ -3,11 +3,12 @@
 #   make demo TORCH_INDEX=URL          a package index to look for torch on, beside the usual one: PyTorch's install page
 #                                      names the address of its CPU builds, which are a tenth of the CUDA build's size
 #   make demo ARGS="problem.budget_fraction=0.7"  overrides for the demo, or arguments for pytest in test and soak
-#   make test WORKERS=1                so many processes share the tests, by default one a core; 0: none but pytest itself
+#   make test WORKERS=1                so many processes share the tests, by default one more than cores, as some tests
+#                                      wait; 0: none but pytest itself
 PYTHON ?= python3
 TORCH_INDEX ?=
 ARGS ?=
-WORKERS ?= $(shell env -u OMP_NUM_THREADS nproc)
+WORKERS ?= $(shell expr 1 + $$(env -u OMP_NUM_THREADS nproc))
 MAX_JOBS ?= $(shell env -u OMP_NUM_THREADS nproc)
 export MAX_JOBS
 

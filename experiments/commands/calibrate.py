@@ -4,9 +4,10 @@ from pathlib import Path
 
 import click
 
-from experiments.commands.devices import DEVICE_HELP, SIM_HARDWARE, ready, require_device
+from experiments.commands.devices import DEVICE_HELP, SIM_HARDWARE, chosen, ready, require_device
 from experiments.commands.outputs import writable
 from experiments.commands.show import print_figures
+from experiments.hardware import read_hardware
 from solvers.ir.amounts import show_bytes
 from solvers.ir.codec import document_to_raw, write_json
 from solvers.ir.hardware import Hardware
@@ -38,21 +39,22 @@ def command(device: str | None, hardware: str | None, out: Path | None, collecti
 
 
 def _of_one(device: str | None, hardware: str | None) -> Hardware:
+    from runtime.device import use_sim
     from runtime.profile import calibrate
 
+    if chosen(device, hardware) == "sim":  # its kernels take what they take whatever the numbers
+        return calibrate(use_sim(read_hardware(hardware or SIM_HARDWARE), shapes_only=True).device)
     return calibrate(ready(device, hardware))
 
 
 def _of_all(device: str | None, hardware: str | None) -> Hardware | None:
     """The whole machine, told by the first of its processes; None for the others, which only take part."""
-    import torch
     import torch.distributed as dist
 
     from runtime.profile import calibrate
     from runtime.profile.collectives import fit_ring, joined, measure_collectives, with_ring
 
-    kind = device or ("sim" if hardware is not None or not torch.cuda.is_available() else "cuda")
-    with joined(kind) as place:
+    with joined(chosen(device, hardware)) as place:
         rank, ranks = dist.get_rank(), dist.get_world_size()
         alone = calibrate(place) if rank == 0 else None  # while the others wait at the first collective
         timings = measure_collectives(place)

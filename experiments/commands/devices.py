@@ -29,14 +29,20 @@ def require_device(device: str | None, hardware: str | None, *, shapes_only: boo
         raise InvalidInput(f"--shapes-only is a mode of device sim, but --device is {device}: leave one of them out")
 
 
-def ready(device: str | None, hardware: str | None, *, shapes_only: bool = False) -> "torch.device":
-    """The device, ready to use; raises `InvalidInput` where it is not there."""
+def chosen(device: str | None, hardware: str | None, *, shapes_only: bool = False) -> str:
+    """The device that was asked for, or the one that these options mean."""
     import torch
 
+    if device is not None:
+        return device
+    return "cuda" if hardware is None and not shapes_only and torch.cuda.is_available() else "sim"
+
+
+def ready(device: str | None, hardware: str | None, *, shapes_only: bool = False) -> "torch.device":
+    """The device, ready to use; raises `InvalidInput` where it is not there."""
     from runtime.device import accelerator, use_sim
 
-    if device is None:
-        device = "cuda" if hardware is None and not shapes_only and torch.cuda.is_available() else "sim"
+    device = chosen(device, hardware, shapes_only=shapes_only)
     if device == "sim":
         capacity = WITHOUT_END_BYTES if shapes_only else None
         return use_sim(read_hardware(hardware or SIM_HARDWARE), capacity_bytes=capacity, shapes_only=shapes_only).device

@@ -2,8 +2,8 @@
 
 import gc
 import statistics
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
 
@@ -11,7 +11,7 @@ from runtime.device import clock, memory_stats, reset_peak_memory
 from runtime.profile import costs, kernels
 from runtime.profile.clocks import EventClock, settled_s
 from runtime.profile.links import measure_both_ways
-from runtime.swap import session
+from runtime.swap import IterationSummary, SessionReport, session
 
 BUDGET, SETTLING, MEASURED = 0.7, 13, 5
 """Of the plain peak; iterations until a session keeps a policy, and those that count."""
@@ -44,17 +44,44 @@ def products(device: torch.device) -> Mapping[str, Any]:
 
 
 def side_stream(device: torch.device) -> Mapping[str, Any]:
-    """Whether one operator on another stream, once, slows a session for good."""
-    plain, once = _session_us(device, side=False), _session_us(device, side=True)
+    """Whether one operator on another stream, once, slows a session for good; what both did in each step."""
+    plain, once = _session(device, side=False), _session(device, side=True)
     return {
-        "step_us": round(plain, 1),
-        "after_one_on_a_side_stream_us": round(once, 1),
-        "ratio": round(once / plain, 3),
+        "step_us": round(plain.step_us, 1),
+        "after_one_on_a_side_stream_us": round(once.step_us, 1),
+        "ratio": round(once.step_us / plain.step_us, 3),
+        "sessions": {"without": plain.told(), "after_one": once.told()},
     }
 
 
-def _session_us(device: torch.device, *, side: bool) -> float:
-    """The median settled step of a small GPT in a session."""
+class _Session(NamedTuple):
+    """Steps of a session, what it did in each, and at its end."""
+
+    times_us: Sequence[float]
+    summaries: Sequence[IterationSummary]
+    report: SessionReport
+    retries: int
+
+    @property
+    def step_us(self) -> float:
+        """The median settled step."""
+        return statistics.median(self.times_us[SETTLING:])
+
+    def told(self) -> Mapping[str, Any]:
+        """Where time went: what left by itself, what was waited for, which policies were tried."""
+        return {
+            "steps_us": [round(time) for time in self.times_us],
+            "stages": [summary.stage for summary in self.summaries],
+            "passive": [summary.counts.passive for summary in self.summaries],
+            "on_demand": [summary.counts.fallbacks for summary in self.summaries],
+            "policies": [str(policy) for policy in self.report.policies],
+            "remarks": list(self.report.remarks),
+            "retries": self.retries,
+        }
+
+
+def _session(device: torch.device, *, side: bool) -> _Session:
+    """A small GPT in a session; `side`: once one operator works on another stream."""
     from experiments.models.gpt import GptShape
 
     gc.collect()
@@ -67,7 +94,8 @@ def _session_us(device: torch.device, *, side: bool) -> float:
     stats = memory_stats(device)
     peak = stats.peak_bytes if device.type == "sim" else stats.reserved_peak_bytes
     now_ns, times = clock(device), []
-    with session(int(BUDGET * peak), device=device):
+    summaries: list[IterationSummary] = []
+    with session(int(BUDGET * peak), device=device, watch=summaries.append) as swapping:
         for number in range(SETTLING + MEASURED):
             if side and number == 0:
                 with torch.Stream(device):
@@ -75,4 +103,5 @@ def _session_us(device: torch.device, *, side: bool) -> float:
             began = now_ns()
             step()
             times.append((now_ns() - began) / 1e3)
-    return statistics.median(times[SETTLING:])
+        report = swapping.report()
+    return _Session(times, summaries, report, memory_stats(device).retries - stats.retries)

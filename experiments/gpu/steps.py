@@ -76,8 +76,8 @@ def steps_on(device: str, places: Places) -> list[Step]:
     others = [path for path in marked_files() if path not in ALLOCATOR]
     return [
         Step("versions", (python, "-m", "experiments.gpu.versions"), 10),
-        Step("wheels", (python, "-m", "experiments.gpu.wheels", "install", str(places.wheels), str(places.site)), 25),
-        Step("native", (python, "-m", "experiments.gpu.native", str(places.wheels)), 110, BASIC),
+        Step("wheels", (python, "-m", "experiments.gpu.wheels", "install", str(places.wheels), str(places.site)), 20),
+        Step("native", (python, "-m", "experiments.gpu.native", str(places.wheels)), 105, BASIC),
         Step(
             "probes",
             (python, "-m", "experiments.gpu.probes", str(out / "probes.json"), "--device", device),

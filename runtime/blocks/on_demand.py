@@ -14,7 +14,7 @@ from torch import nn
 
 from runtime.blocks.blocks import states_of
 from runtime.blocks.saved import device_bytes
-from runtime.storage.access import ensure_in, is_swapped_out, swap_out
+from runtime.storage.access import ensure_in, is_swapped_out, release_host_memory, swap_out
 
 
 class Resident:
@@ -132,7 +132,7 @@ def _movable(module: nn.Module) -> dict[int, torch.Tensor]:
 def states_on_host(model: nn.Module, device: torch.device) -> Iterator[None]:
     """Let a model live on the device with all its states in host memory; one module's are on the device at most.
 
-    A model that is elsewhere before is there again afterwards.
+    A model that is elsewhere before is there again afterwards; idle page-locked memory goes back to the system.
     """
     place = next(model.parameters()).device
     _move(model, device, out=True)
@@ -143,6 +143,7 @@ def states_on_host(model: nn.Module, device: torch.device) -> Iterator[None]:
             ensure_in(model)
         else:
             _move(model, place, out=False)
+        release_host_memory()
 
 
 def _move(model: nn.Module, device: torch.device, *, out: bool) -> None:

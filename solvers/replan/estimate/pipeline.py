@@ -74,12 +74,12 @@ def _times_us(forward: IntArray, backward: IntArray, counts: IntArray, p2p_us: i
 
 def _settled_us(pipelines: Pipelines, counts: IntArray, look: int) -> IntArray:
     """T at `counts`: by the recurrence up to `look`, then by a proved period; those without one go on twice as far."""
-    furthest = int(counts.max())
-    rounds = pipelines.rounds(min(furthest, look))
+    furthest = counts.max(axis=0)
+    rounds = pipelines.rounds(min(int(furthest.max()), look))
     times = rounds.at(counts)
-    if furthest <= look or rounds.periodic.all():
+    rest = np.flatnonzero(~rounds.periodic & (furthest > look))
+    if not len(rest):
         return times
-    rest = np.flatnonzero(~rounds.periodic)
     own = counts if counts.shape[1] == 1 else counts[:, rest]
     times[:, rest] = _settled_us(pipelines.chosen(rest), own, 2 * look)
     return times

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from solvers.ir.replan import ReplanProblem
+from solvers.replan.exact.suffixes import Suffixes
 
 IntArray = npt.NDArray[np.int64]
 _MANY = 2**40
@@ -137,16 +138,21 @@ class StageLimits:
     problem: ReplanProblem
     fullest: int
     movable: npt.NDArray[np.bool_] | None = None
-    known_paths: PathTable | None = None
+    known: tuple[PathTable, Suffixes] | None = None
 
     @cached_property
     def paths(self) -> PathTable:
         """The paths of every shape, which neither `fullest` nor `movable` changes."""
-        return self.known_paths or PathTable(self.problem)
+        return PathTable(self.problem) if self.known is None else self.known[0]
+
+    @cached_property
+    def suffixes(self) -> Suffixes:
+        """Times of last stages, which neither changes."""
+        return Suffixes(self.problem) if self.known is None else self.known[1]
 
     def limited(self, fullest: int, movable: npt.NDArray[np.bool_] | None) -> "StageLimits":
         """The same problem with other limits."""
-        return replace(self, fullest=fullest, movable=movable, known_paths=self.paths)
+        return replace(self, fullest=fullest, movable=movable, known=(self.paths, self.suffixes))
 
     def allows(self, layers: Sequence[int]) -> bool:
         """Whether a split keeps to `fullest` and `movable` (memory is another matter)."""

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from solvers.replan.estimate.pipeline import batch_us, pipeline_us
-from solvers.replan.even_placements import PORTION
+from solvers.replan.estimate.pipeline import pipeline_us
 from solvers.replan.exact.bounds import IntArray, StageLimits, extras
 from solvers.replan.exact.responses import respond, undominated
 from solvers.replan.exact.start import level_split
@@ -175,7 +174,8 @@ class _Search:
                 return self._compared(_Partial(layers, held, held, self._responses(behind, own, k)), k)
         if len(rows) <= _FEW and k < self.depth:
             return _Partial(layers, held, np.zeros_like(held), None)
-        times = self._times_us(layers) + self._outside_us(held, k)
+        alone = self.limits.suffixes.times_us(layers, self.microbatches, whole=k == self.depth, stop=self.stop)
+        times = alone + self._outside_us(held, k)
         kept = times <= self.limit_us
         return _Partial(layers[kept], held[kept], times[kept], None)
 
@@ -203,22 +203,6 @@ class _Search:
         state = _Partial(state.layers, state.held, times, state.responses).chosen(kept)
         assert state.responses is not None
         return state.chosen(undominated(state.held, state.responses, self.stop)) if len(kept) > 1 else state
-
-    def _times_us(self, splits: IntArray) -> IntArray:
-        """The pipeline of the last stages alone."""
-        problem, k = self.limits.problem, splits.shape[1]
-        forward, backward = splits * problem.forward_us, splits * problem.backward_us
-        for table, first, last in zip((forward, backward), problem.first_extra_us, problem.last_extra_us, strict=True):
-            table[:, -1] += last
-            table[:, 0] += first if k == self.depth else 0
-        counts = np.full(len(splits), self.microbatches, dtype=np.int64)
-        portion = max(1, PORTION // (k * min(self.microbatches, 2 * k)))
-        for start in range(0, 0 if self.stop() else len(splits), portion):
-            some = slice(start, start + portion)
-            counts[some] = batch_us(forward[some], backward[some], counts[some], problem.p2p_us)
-            if self.stop():
-                break
-        return counts
 
     def _outside_us(self, held: IntArray, k: int) -> IntArray:
         """The first microbatch's way to stage k and the last one's way back from it."""

@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from runtime.device import SimDevice
+from runtime.device.native import core
 from runtime.profile.memory import MemoryProfile, peak_bytes, profile_memory
 from tests.runtime.profile.memory.models import Masked, Residual, Task, chain, task
 from tests.runtime.profile.memory.test_peaks import mixes
@@ -34,6 +35,7 @@ def test_a_model_larger_than_the_device_is_profiled(sim: SimDevice) -> None:
     assert peak_bytes(profile, ("checkpoint",) * 12) > 3 * CAPACITY  # with its gradients
     after = list(work.model.parameters())
     assert {parameter.device.type for parameter in after} == {"cpu"}
+    assert core.host_stats(sim.device).held_bytes == 0
     assert all(torch.equal(one, other) for one, other in zip(before, after, strict=True))
     with pytest.raises(torch.OutOfMemoryError):
         large("sim")

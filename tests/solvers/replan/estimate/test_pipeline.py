@@ -69,6 +69,17 @@ def test_pipelines_computed_together_do_not_mix() -> None:
     assert (rows[np.arange(80), counts] == together).all()
 
 
+def test_a_pipeline_without_a_period_may_end_before_others_have_theirs() -> None:
+    """One has a period and many microbatches; the others have none yet, and need none."""
+    rng = np.random.default_rng(7)
+    forward, backward = rng.integers(0, 40, (2, 20, 5))
+    forward[0], backward[0] = 10, 20
+    counts = np.array([300, *rng.integers(1, 14, 19)])
+    together = batch_us(forward, backward, counts, 6)
+    alone = [batch_us(forward[[k]], backward[[k]], counts[[k]], 6)[0] for k in range(20)]
+    assert together.tolist() == alone
+
+
 def test_the_portions_of_a_large_batch_are_one_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(8)
     forward, backward = rng.integers(1, 50, (2, 37, 4))

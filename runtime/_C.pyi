@@ -244,6 +244,7 @@ class SwapTarget:
     """A tensor that leaves when it is sighted so; `op` and `position` are for matching by index.
 
     Only where the forward pass has worked on `least_pass_bytes` by then. `since` counts lookalikes from a landmark.
+    Before operator `latest_op` it waits for the host's reads (`SwapPace`).
     """
 
     def __init__(
@@ -258,6 +259,7 @@ class SwapTarget:
         least_pass_bytes: int = 0,
         landmark: int = 0,
         since: int = 0,
+        latest_op: int = 0,
     ) -> None: ...
 
 class SwapEvent:
@@ -279,9 +281,16 @@ class SwapEvent:
     ) -> None: ...
 
 class SwapLandmark:
-    """The first use of a storage (its address; 0: any, or none) in operators of that phase and turn."""
+    """The first use of a storage (its address; 0: any, or none) in operators of that phase and turn: operator `op`."""
 
-    def __init__(self, storage: int, phase: int, turn: int) -> None: ...
+    def __init__(self, storage: int, phase: int, turn: int, op: int = 0) -> None: ...
+
+class SwapPace:
+    """At which operators the host reads from the device, and how many operators' time a copy takes: so many for each
+    byte, and the latency.
+    """
+
+    def __init__(self, reads: Sequence[int], latency: float, per_byte: float) -> None: ...
 
 class SwapPolicy:
     """What a session does; `arrivals` (target, operator of its next use) serve only without the guard.
@@ -297,6 +306,7 @@ class SwapPolicy:
         arrivals: Sequence[tuple[int, int]],
         on_demand: bool = False,
         landmarks: Sequence[SwapLandmark] = (),
+        pace: SwapPace = ...,
     ) -> None: ...
 
 class SwapSessionCounts:
@@ -392,6 +402,9 @@ class SwapIteration:
     def phases(self) -> bytes: ...
     @property
     def sightings(self) -> list[SwapSighting]: ...
+    @property
+    def reads(self) -> list[int]:
+        """Operators at which the host waited for what it reads from the device, where sightings are listed."""
     @property
     def counts(self) -> SwapSessionCounts: ...
     @property

@@ -25,6 +25,7 @@ struct Landmark {
   uintptr_t storage;  // address of its StorageImpl
   Phase phase;
   uint32_t turn;
+  uint32_t op = 0;  // where it was met
 };
 
 // So many operators, or lookalikes, after a landmark.
@@ -49,6 +50,7 @@ class Course {
   void follow(c10::Device device, Phase phase, const at::RecordFunction& frame);
 
   uint32_t landmark() const { return landmark_; }
+  uint32_t since() const { return since_; }
   // Whether the operator that runs is at the place or behind it; a landmark that does not come is passed with the next.
   bool reached(const Spot& spot) const {
     return spot.landmark < landmark_ || (spot.landmark == landmark_ && spot.since <= since_);

@@ -57,7 +57,7 @@ Anchor Session::next_anchor(uint32_t id) {
 bool Session::begin_frame(const at::RecordFunction& frame) {
   OpenFrames& own = OpenFrames::of_thread(device_);
   ThreadPlace& thread = thread_place(device_);
-  if (own.outermost() == nullptr && grounds_.lacks()) guarded(this, [&] { mend_arena(own); });
+  if (own.outermost() == nullptr && (grounds_.lacks() || grounds_.doubted())) guarded(this, [&] { mend_arena(own); });
   if (own.outermost() == nullptr && (behind(device_) || begins())) guarded(this, [&] { catch_up(device_, begins()); });
   if (grounds_.due()) guarded(this, [&] { renew_arena_if_due(own); });
   StoreLock held(store_.lock, std::defer_lock);
@@ -68,6 +68,7 @@ bool Session::begin_frame(const at::RecordFunction& frame) {
     return false;
   }
   if (anything_out()) guarded(this, [&] { bring_in_pinned(frame, own); });
+  if (sightings_.recording() && owns_thread() && reads_on_host(frame, device_)) read_seen_ = true;
   guarded(this, [&] { follow_elsewhere(frame, own); });
   if (looks_ahead()) guarded(this, [&] { make_room_for_operator(frame, own); });
   if (held.owns_lock() && !own.pins().empty()) own.start_computing();
@@ -174,6 +175,9 @@ void Session::on_operator_end(const at::RecordFunction& frame) {
   Timeline* timeline = state_.iteration.clock.timeline.get();
   if (timeline != nullptr && !compute_.is_elsewhere()) timeline->end_operator(*compute_);
   if (sights_results()) sightings_.see_results(frame);
+  if (read_seen_.exchange(false)) {
+    state_.iteration.reads.push_back(static_cast<uint32_t>(state_.iteration.operators.size() - 1));
+  }
   transfers_.act_after();
 }
 

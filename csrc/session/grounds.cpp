@@ -43,6 +43,7 @@ bool Grounds::others_ask() const {
 }
 
 void Grounds::begin_iteration() {
+  retakes_ = 0;
   const bool anew = !state_.arena.there() && streams_.seen_elsewhere() && !others_ask() && anew_ < kMoves;
   anew_ += anew ? 1 : 0;
   due_ = due_ || state_.iterations <= kFirst || std::exchange(again_, false) || anew;
@@ -96,6 +97,13 @@ void Grounds::look(uint64_t limit_bytes) {
   const bool crowded = now(stats.reserved_bytes, kAllPools) + kSpare > limit_bytes;  // this one and one more
   crowded_ = crowded && (!has_served() || may_shrink(limit_bytes));
   lost_ = now(stats.reserved_bytes, kLarge) < held_bytes_;
+  if (lost_) state_.arena = {};
+}
+
+void Grounds::look_for_loss() {
+  doubted_ = false;
+  if (!state_.arena.there() || making_) return;
+  lost_ = lost_ || now(stats_of(state_).reserved_bytes, kLarge) < held_bytes_;
   if (lost_) state_.arena = {};
 }
 

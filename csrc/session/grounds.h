@@ -33,6 +33,7 @@ class Grounds {
   void ask() { due_ = true; }
   // The same, as a larger request came, or will, where there have been none.
   void ask_for_large() {
+    ++retakes_;
     due_ = true;
     large_requests_ = kUnknown;
   }
@@ -44,6 +45,10 @@ class Grounds {
   void look(uint64_t limit_bytes);
   // Whether that was found: the arena is to be made anew, outside of operators.
   bool lacks() const { return lost_ || crowded_; }
+  // Requests have found no block, so that the allocator may have given its cache back since.
+  void doubt() { doubted_ = true; }
+  bool doubted() const { return doubted_; }
+  void look_for_loss();
   // Makes it anew, smaller where it is too large: outside of operators, too.
   void mend(uint64_t limit_bytes, const Pins& pins);
   // Whether an arena of so many bytes, that no operator has needed so far, leaves small requests something.
@@ -60,12 +65,15 @@ class Grounds {
   bool only_small() const { return only_small_ && !state_.arena.there(); }
   // Whether it asks the allocator for the arena now: nothing leaves for that.
   bool making() const { return making_; }
+  // Whether there has been an arena, which may be asked for again in this iteration.
+  bool had() const { return held_bytes_ > 0 && cuts_ && retakes_ < kRetakes; }
   // What the allocator has for requests above 1 MiB, in the arena and in use elsewhere.
   uint64_t pool_bytes() const { return state_.arena.there() ? state_.arena.bytes() + outside_bytes_ : 0; }
 
  private:
   static constexpr uint64_t kFirst = 4;  // iterations: policies are made from later ones
   static constexpr int64_t kUnknown = -1;
+  static constexpr unsigned kRetakes = 4;    // of a lost arena in one iteration: each empties the allocator's cache
   static constexpr unsigned kMoves = 4;      // of everything that may move, in all
   static constexpr unsigned kDissolved = 3;  // times that an arena is given back for other streams: none follows
   bool others_ask() const;
@@ -96,7 +104,9 @@ class Grounds {
   bool used_ = false;  // somebody had a block of an arena that was made anew since one was last looked for
   bool lost_ = false;
   bool crowded_ = false;
+  bool doubted_ = false;
   unsigned moves_ = 0;
+  unsigned retakes_ = 0;
   unsigned dissolved_ = 0;               // for other streams
   unsigned anew_ = 0;                    // times that an arena was to be had again after that
   std::optional<uint64_t> small_begin_;  // bytes of small requests in use as an iteration began,

@@ -66,6 +66,7 @@ struct Iteration {
   std::vector<uint32_t> operators;
   std::vector<Phase> phases;
   std::vector<Sighting> sightings;
+  std::vector<uint32_t> reads;  // operators at which the host waited for the device, where sightings are listed
   SessionCounts counts;
   uint64_t unmatched = 0;
   uint64_t peak_bytes = 0;           // on the device, since the session began

@@ -12,8 +12,9 @@
 namespace bayplan::swap {
 namespace {
 
-constexpr uint64_t kScattered = 50;  // part of the arena: less that is free elsewhere is not worth a copy
-constexpr uint64_t kRecent = 8;      // operators; who took a tensor's address by hand should be done with it by then
+constexpr uint64_t kScattered = 50;               // part of the arena: less that is free elsewhere is not worth a copy
+constexpr uint64_t kLeast = uint64_t{256} << 10;  // less takes as long: launching both copies, and their latency
+constexpr uint64_t kRecent = 8;  // operators; who took a tensor's address by hand should be done with it by then
 
 // How far a size is from what is missing. All that are enough and at most twice that count as equal.
 uint64_t distance(uint64_t bytes, uint64_t missing) {
@@ -46,7 +47,11 @@ uint64_t PassiveSwaps::not_recent() const { return state_.now > kRecent ? state_
 
 bool PassiveSwaps::swap_out_any(uint64_t missing, const Pins& pins) {
   const bool may_leave = !in_compiled_code(state_.device);
-  return (may_leave && swap_out(missing, pins, /*residents=*/false)) || transfers_.recall(pins) ||
+  const auto may_go = [&](const Tracked& tracked, c10::StorageImpl& storage) {
+    return this->may_leave(tracked, storage, pins);
+  };
+  return (may_leave && transfers_.hurry(may_go)) || (may_leave && swap_out(missing, pins, /*residents=*/false)) ||
+         transfers_.recall(pins) ||
          (may_leave && (swap_out(missing, pins, /*residents=*/true) || swap_out_for_most(pins, /*residents=*/false) ||
                         swap_out_for_most(pins, /*residents=*/true)));
 }
@@ -144,7 +149,7 @@ bool PassiveSwaps::gather(uint64_t bytes, const Pins& pins) {
 bool PassiveSwaps::swap_out(uint64_t missing, const Pins& pins, bool residents) {
   for (const uint64_t newest : {not_recent(), std::numeric_limits<uint64_t>::max()}) {
     const auto storage = state_.arena.there() ? choose_by_address(missing, pins, newest, residents)
-                                              : choose(missing, pins, newest, residents);
+                                              : choose(std::max(missing, kLeast), pins, newest, residents);
     if (storage == nullptr) continue;
     send_away(*storage);
     return true;

@@ -70,6 +70,10 @@ const std::vector<uint32_t>& Finder::events(const Anchor& anchor) {
   return due_;
 }
 
+uint32_t Finder::place_of(const Anchor& anchor) const {
+  return course_.followed() ? policy_.landmarks[course_.landmark()].op + course_.since() : anchor.op;
+}
+
 const std::vector<uint32_t>& Finder::arrivals(uint32_t op) const { return find_in(arrivals_, op); }
 
 std::optional<uint32_t> Finder::target(uint64_t key, uint32_t op, uint32_t position) {

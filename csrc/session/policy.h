@@ -12,6 +12,7 @@
 
 #include "follow/features.h"
 #include "session/course.h"
+#include "session/reads.h"
 #include "storage/action_kind.h"
 
 namespace bayplan::swap {
@@ -35,6 +36,8 @@ struct Target {
   // iterations what is needed leaves without it.
   uint64_t least_pass_bytes = 0;
   Spot spot = {};  // its landmark, and how many sightings with its key come after that before it
+  // Until that operator it may wait for the host to read from the device first (reads.h).
+  uint32_t latest_op = 0;
 };
 
 // A place in the iteration: the `ordinal`-th operator of that phase and id, or, by index, the `op`-th of all.
@@ -63,6 +66,7 @@ struct Policy {
   // By which spots are told, in the order of the iteration; without any, or where one is gone, operators and
   // lookalikes are counted from the iteration's begin.
   std::vector<Landmark> landmarks = {};
+  Pace pace = {};
 };
 
 // A policy with the tables that finding needs; counts anew in each iteration.
@@ -79,6 +83,8 @@ class Finder {
   }
   // Events before the operator, in their order; empty where there are none. To be asked once for each operator.
   const std::vector<uint32_t>& events(const Anchor& anchor);
+  // Which operator of the iteration that the policy was made from this one corresponds to.
+  uint32_t place_of(const Anchor& anchor) const;
   // The target of a sighting, if it is one. To be asked once for each sighting.
   std::optional<uint32_t> target(uint64_t key, uint32_t op, uint32_t position);
   const std::vector<uint32_t>& arrivals(uint32_t op) const;

@@ -14,13 +14,15 @@ namespace {
 
 void bind_policy(py::module_& module) {
   py::class_<Target>(module, "SwapTarget")
-      .def(py::init([](std::string label, uint64_t bytes, uint64_t key, uint32_t ordinal, uint32_t op,
-                       uint32_t position, bool result, uint64_t least_pass_bytes, uint32_t landmark, uint32_t since) {
-             return Target{std::move(label), bytes, key, ordinal, op, position, result, least_pass_bytes,
-                           {landmark, since}};
-           }),
-           py::arg("label"), py::arg("bytes"), py::arg("key"), py::arg("ordinal"), py::arg("op"), py::arg("position"),
-           py::arg("result") = false, py::arg("least_pass_bytes") = 0, py::arg("landmark") = 0, py::arg("since") = 0);
+      .def(
+          py::init([](std::string label, uint64_t bytes, uint64_t key, uint32_t ordinal, uint32_t op, uint32_t position,
+                      bool result, uint64_t least_pass_bytes, uint32_t landmark, uint32_t since, uint32_t latest_op) {
+            return Target{std::move(label),  bytes,    key, ordinal, op, position, result, least_pass_bytes,
+                          {landmark, since}, latest_op};
+          }),
+          py::arg("label"), py::arg("bytes"), py::arg("key"), py::arg("ordinal"), py::arg("op"), py::arg("position"),
+          py::arg("result") = false, py::arg("least_pass_bytes") = 0, py::arg("landmark") = 0, py::arg("since") = 0,
+          py::arg("latest_op") = 0);
   py::class_<Event>(module, "SwapEvent")
       .def(py::init([](unsigned phase, uint32_t id, uint32_t ordinal, uint32_t op, ActionKind kind,
                        std::vector<uint32_t> targets, uint32_t landmark, uint32_t since) {
@@ -31,19 +33,25 @@ void bind_policy(py::module_& module) {
            py::arg("phase"), py::arg("operator"), py::arg("ordinal"), py::arg("op"), py::arg("kind"),
            py::arg("targets"), py::arg("landmark") = 0, py::arg("since") = 0);
   py::class_<Landmark>(module, "SwapLandmark")
-      .def(py::init([](uintptr_t storage, unsigned phase, uint32_t turn) {
+      .def(py::init([](uintptr_t storage, unsigned phase, uint32_t turn, uint32_t op) {
              TORCH_CHECK(phase < kPhases, "phase is ", phase, ", outside 0…", kPhases - 1);
-             return Landmark{storage, static_cast<Phase>(phase), turn};
+             return Landmark{storage, static_cast<Phase>(phase), turn, op};
            }),
-           py::arg("storage"), py::arg("phase"), py::arg("turn"));
+           py::arg("storage"), py::arg("phase"), py::arg("turn"), py::arg("op") = 0);
+  py::class_<Pace>(module, "SwapPace")
+      .def(py::init([](std::vector<uint32_t> reads, double latency, double per_byte) {
+             return Pace{std::move(reads), latency, per_byte};
+           }),
+           py::arg("reads"), py::arg("latency"), py::arg("per_byte"));
   py::class_<Policy>(module, "SwapPolicy")
       .def(py::init([](std::vector<Target> targets, std::vector<Event> events,
                        std::vector<std::pair<uint32_t, uint32_t>> arrivals, bool on_demand,
-                       std::vector<Landmark> landmarks) {
-             return Policy{std::move(targets), std::move(events), std::move(arrivals), on_demand, std::move(landmarks)};
+                       std::vector<Landmark> landmarks, Pace pace) {
+             return Policy{std::move(targets), std::move(events),    std::move(arrivals),
+                           on_demand,          std::move(landmarks), std::move(pace)};
            }),
            py::arg("targets"), py::arg("events"), py::arg("arrivals"), py::arg("on_demand") = false,
-           py::arg("landmarks") = std::vector<Landmark>());
+           py::arg("landmarks") = std::vector<Landmark>(), py::arg("pace") = Pace());
 }
 
 void bind_counts(py::module_& module) {
@@ -108,6 +116,7 @@ void bind_iteration(py::module_& module) {
       .def_readonly("operators", &Iteration::operators)
       .def_property_readonly("phases", &phases_of)
       .def_readonly("sightings", &Iteration::sightings)
+      .def_readonly("reads", &Iteration::reads)
       .def_readonly("counts", &Iteration::counts)
       .def_readonly("unmatched", &Iteration::unmatched)
       .def_readonly("peak_bytes", &Iteration::peak_bytes)

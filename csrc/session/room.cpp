@@ -171,7 +171,7 @@ uint64_t Session::shortage(unsigned requests) const {
   }
   const int64_t kept = stats.active_bytes[kAllPools].current + stats.inactive_split_bytes[kAllPools].current;
   const uint64_t wanted = static_cast<uint64_t>(kept) + requests * room_for(std::max(asked_, passive_.largest_bytes()));
-  return wanted > *budget_ ? wanted - *budget_ : 0;
+  return wanted > *budget_ ? wanted - *budget_ : small_.shortage(requests);
 }
 
 uint64_t Session::shortage_without_cache(unsigned requests) {
@@ -209,7 +209,10 @@ uint64_t Session::shortage_in_arena(unsigned requests) const {
 void Session::begin_request() {
   if (budget_.has_value()) grounds_.look(*budget_);
   const RunningOperator& running = state_.running;
-  if (!knows_places()) return note_request(0, 0, Layout(state_.arena, state_.tracker));
+  if (!knows_places()) {
+    if (grounds_.segments() != Segments::kNone) small_.begin(std::nullopt, /*other=*/false);
+    return note_request(0, 0, Layout(state_.arena, state_.tracker));
+  }
   const bool given = running.frame != nullptr && running.given.bytes > 0;
   const uint64_t wanted = given ? needs_.of(running.info->id, running.given) : passive_.largest_bytes();
   const Requests* own = running.frame == nullptr ? nullptr : OpenFrames::of_thread(device_).requests_of(*running.frame);
@@ -219,7 +222,9 @@ void Session::begin_request() {
   const uint64_t expected = own == nullptr ? 0 : needs_.next(running.info->id, running.given, own->events());
   const uint64_t next = Returning::on() ? Returning::bytes() : expected;
   // What a gap of the arena would have served is not what was asked for: kernels may want a workspace first.
-  const bool other = state_.arena.there() && !SmallRequests::is_small(next) && layout.largest_gap() >= block_of(next);
+  const uint64_t supposed = next > 0 ? next : std::max(wanted, passive_.largest_bytes());
+  const bool other =
+      state_.arena.there() && !SmallRequests::is_small(supposed) && layout.largest_gap() >= block_of(supposed);
   small_.begin(next > 0 ? std::optional<uint64_t>(next) : std::nullopt, other);
   if (!state_.arena.there()) {
     const bool known = given && needs_.knows(running.info->id, running.given);
@@ -248,6 +253,7 @@ void Session::note_blocks(const Requests& own) {
 
 void Session::end_request() {
   small_.end();
+  grounds_.doubt();
   asked_ = 0;
   state_.arena.unseen.clear();
 }
@@ -263,6 +269,7 @@ void Session::make_room_for_operator(const at::RecordFunction& frame, OpenFrames
   }
   running.distinct = distinct_bytes(own);
   const auto& ways = needs_.ways(running.info->id, running.given);
+  if (lost_arena() && std::any_of(ways.begin(), ways.end(), has_large)) take_arena(own);
   if (knows_places()) {
     make_room_for_small(ways, own);
     make_room_for_large(ways, own);
@@ -299,7 +306,7 @@ void Session::make_room_for_small(const std::vector<OperatorNeeds::Way>& ways, c
   const uint64_t need = needs_.of(running.info->id, running.given);
   constexpr uint64_t kOne = uint64_t{1} << 20;  // of large arguments few results are small
   const bool small = SmallRequests::is_small(running.given.largest);
-  small_.make_room_for_unknown(small ? need : std::min(need, kOne), own.pins());
+  small_.make_room_for_unknown(small ? std::max(need, running.given.largest) : std::min(need, kOne), own.pins());
 }
 
 // Where there have been only small requests, an arena is taken once a larger one is known to come.
@@ -368,7 +375,8 @@ void Session::mend_arena(const OpenFrames& own) {
   if (!owns_thread()) return;
   const Lock held(store_.lock);
   if (!is_active() || !budget_.has_value() || others_compute(device_) || compute_.is_elsewhere()) return;
-  grounds_.mend(*budget_, own.pins());
+  if (grounds_.doubted()) grounds_.look_for_loss();
+  if (grounds_.lacks()) grounds_.mend(*budget_, own.pins());
 }
 
 uint64_t Session::room_for(uint64_t bytes) const {

@@ -4,6 +4,7 @@
 // nothing: the policy is given, and one that fits the program badly costs time only.
 #pragma once
 
+#include <atomic>
 #include <mutex>
 #include <optional>
 #include <vector>
@@ -114,12 +115,14 @@ class Session final : public Follower {
   void renew_arena_if_due(const OpenFrames& own);
   void mend_arena(const OpenFrames& own);
   // Whether room is made for operators before they begin: an allocator with an arena asks only where there is none.
-  bool looks_ahead() const { return (knows_places() || in_segments()) && short_; }
+  bool looks_ahead() const { return (knows_places() || in_segments() || lost_arena()) && short_; }
   // The same where nothing is known of operators, nor is memory page-locked.
   bool begins() const { return (knows_places() || in_segments()) && state_.iterations == 1; }
   // Whether what counts is where blocks lie: in the arena, or in segments for small requests alone.
   bool grows_by_pages() const;
   bool knows_places() const { return state_.arena.there() || grounds_.only_small(); }
+  // Whether the arena went back to the driver, and was not had again.
+  bool lost_arena() const { return !knows_places() && !streams_.seen_elsewhere() && grounds_.had(); }
   // Whether the allocator takes segments as it likes: other streams ask for some, too.
   bool in_segments() const {
     return !knows_places() && streams_.seen_elsewhere() && budget_.has_value() &&
@@ -162,9 +165,10 @@ class Session final : public Follower {
   Sightings sightings_;
   PassiveSwaps passive_;
   SmallRequests small_;
-  bool short_ = true;        // memory was short in some iteration, or it is the first
-  bool ever_short_ = false;  // memory was short in some iteration
-  uint64_t epoch_ = 0;       // tells this iteration from all others, of other sessions too
+  bool short_ = true;                   // memory was short in some iteration, or it is the first
+  bool ever_short_ = false;             // memory was short in some iteration
+  uint64_t epoch_ = 0;                  // tells this iteration from all others, of other sessions too
+  std::atomic<bool> read_seen_{false};  // the host waits for the device in the operator that runs
   std::optional<uint64_t> budget_;
   Grounds grounds_;
   OperatorNeeds needs_;

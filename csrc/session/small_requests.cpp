@@ -29,7 +29,7 @@ void SmallRequests::begin(std::optional<uint64_t> bytes, bool other) {
   if (certain_) {
     asked_ = block_of(*bytes);
   } else if (left() < kSegmentBytes && (other || in_use() > in_use_with_room_)) {
-    asked_ = largest_block();
+    asked_ = kMostBytes;
   }
 }
 

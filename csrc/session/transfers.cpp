@@ -18,6 +18,7 @@ void Transfers::set_policy(std::optional<Policy> policy) {
     }
     finder_->restart();
   }
+  gaps_ = finder_ == nullptr ? Gaps() : Gaps(finder_->policy().pace);
   leaving_now_.clear();  // they number the old policy's targets
   state_.counts.matched = 0;
   forget_flights();
@@ -32,15 +33,19 @@ void Transfers::restart() {
 
 void Transfers::forget() {
   leaving_.clear();
+  waiting_.clear();
   coming_.clear();
 }
 
 void Transfers::forget_flights() {
+  waiting_.clear();
+  gaps_.restart();
   flights_.assign(finder_ == nullptr ? 0 : finder_->policy().targets.size(), Flight{});
 }
 
 void Transfers::act_before(const Anchor& anchor, const at::RecordFunction& frame) {
   finder_->follow(state_.device, anchor.phase, frame);
+  next_place_ = finder_->place_of(anchor) + 1;
   for (const uint32_t number : finder_->events(anchor)) {
     const Event& event = finder_->policy().events[number];
     event.kind == ActionKind::kRelease ? release(event.targets) : swap_in(event.targets);
@@ -61,7 +66,45 @@ void Transfers::sighted(const c10::Storage& storage, uint64_t key, uint32_t op, 
 }
 
 void Transfers::act_after() {
-  for (const auto& [target, storage] : std::exchange(leaving_now_, {})) swap_out(target, storage);
+  const bool may_wait = gaps_.known() && state_.options.guard && state_.options.record_stream == RecordStream::kCustom;
+  for (const auto& [target, storage] : std::exchange(leaving_now_, {})) {
+    if (!may_wait) {
+      swap_out(target, storage);
+      continue;
+    }
+    flights_[target].waits = true;
+    waiting_.emplace_back(target, storage);
+  }
+  if (!waiting_.empty()) let_leave();
+}
+
+// Who may wait no longer leaves, reads of the host or not.
+void Transfers::let_leave() {
+  for (const auto& [target, weak] : std::exchange(waiting_, {})) {
+    const auto storage = weak.lock();
+    if (storage == nullptr || !flights_[target].waits) continue;
+    const uint32_t latest = finder_->policy().targets[target].latest_op;
+    if (latest <= next_place_ || gaps_.suits(next_place_, storage->nbytes(), latest)) {
+      swap_out(target, storage);
+    } else {
+      waiting_.emplace_back(target, weak);
+    }
+  }
+}
+
+bool Transfers::hurry(const std::function<bool(const Tracked&, c10::StorageImpl&)>& may_leave) {
+  for (const auto& [target, weak] : waiting_) {
+    const auto storage = weak.lock();
+    const Tracked* tracked = storage == nullptr ? nullptr : state_.tracker.find(storage.get());
+    if (tracked == nullptr || !flights_[target].waits || !may_leave(*tracked, *storage)) continue;
+    swap_out(target, storage);
+    Entry* entry = Store::entry_of(*storage);
+    if (entry == nullptr || entry->place != Place::kLeaving) continue;
+    release_block(*storage);
+    ++state_.counts.relieved;
+    return true;
+  }
+  return false;
 }
 
 StoragePtr Transfers::flying(uint32_t target, Place place) const {
@@ -90,6 +133,10 @@ void Transfers::release_block(c10::StorageImpl& storage) {
 void Transfers::release(const std::vector<uint32_t>& targets) {
   for (const uint32_t target : targets) {
     if (flights_[target].spared) continue;
+    if (flights_[target].waits) {
+      flights_[target].released = true;
+      continue;
+    }
     const auto storage = flying(target, Place::kLeaving);
     if (storage == nullptr) {
       if (state_.options.record_stream != RecordStream::kTorch) ++state_.counts.missed_events;
@@ -135,7 +182,8 @@ uint64_t Transfers::release_leaving(uint64_t missing) {
 void Transfers::swap_in(const std::vector<uint32_t>& targets) {
   std::vector<Incoming> arrivals;
   for (const uint32_t target : targets) {
-    if (const auto kept = flying(target, Place::kLeaving)) {  // nobody needed its block meanwhile
+    if (std::exchange(flights_[target].waits, false)) continue;  // nobody needed its memory meanwhile
+    if (const auto kept = flying(target, Place::kLeaving)) {     // nobody needed its block meanwhile
       streams_.bring_back(*kept);
       ++state_.counts.kept;
     } else if (auto storage = flying(target, Place::kAway)) {
@@ -208,6 +256,7 @@ bool Transfers::recall(const Pins& pins) {
 // ---- swap-outs ------------------------------------------------------------------------------------------------------
 
 void Transfers::swap_out(uint32_t target, const StoragePtr& storage) {
+  flights_[target].waits = false;
   const auto tracked = state_.tracker.find(storage.get());
   if (tracked == nullptr || state_.must_stay(*tracked) || in_compiled_code(state_.device) ||
       others_compute(state_.device) || Store::why_it_stays(*storage) != nullptr) {
@@ -224,11 +273,13 @@ void Transfers::swap_out(uint32_t target, const StoragePtr& storage) {
     return;
   }
   const EventPtr copied_out = Store::entry_of(*storage)->copied_out;
-  flights_[target] = {WeakStorage(storage), copied_out, false};
+  const bool due = flights_[target].released;
+  flights_[target] = {WeakStorage(storage), copied_out};
+  gaps_.queue(next_place_, storage->nbytes());
   if (state_.options.record_stream == RecordStream::kTorch) {
     state_.store.leave_to_allocator(*storage);
   } else {
-    leaving_.push_back({WeakStorage(storage), copied_out});
+    leaving_.push_back({WeakStorage(storage), copied_out, due});
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -40,6 +41,9 @@ class Transfers {
   void act_after();
   // The operator never ended.
   void forget_sighted() { leaving_now_.clear(); }
+  // Sends away the first that waits for the host's reads and for which `may_leave` answers, block and all; whether
+  // there was one.
+  bool hurry(const std::function<bool(const Tracked&, c10::StorageImpl&)>& may_leave);
 
   // Whether the storage is out because the policy sent it away in this iteration.
   bool sent_away(const Entry& entry) const;
@@ -57,7 +61,9 @@ class Transfers {
   struct Flight {  // of a target, in this iteration
     std::optional<WeakStorage> storage;
     EventPtr copied_out;
-    bool spared = false;  // the iteration is too small for it to leave
+    bool spared = false;    // the iteration is too small for it to leave
+    bool waits = false;     // for the host's reads, before it leaves
+    bool released = false;  // the policy's release has come while it waited
   };
   struct Leaving {  // a storage whose block is not released yet, in the order of the copies
     WeakStorage storage;
@@ -77,6 +83,7 @@ class Transfers {
   std::optional<Incoming> allocate(StoragePtr storage);
   void arrive(uint32_t op);
   void swap_out(uint32_t target, const StoragePtr& storage);
+  void let_leave();
   void forget_flights();
 
   SessionState& state_;
@@ -84,6 +91,9 @@ class Transfers {
   std::unique_ptr<Finder> finder_;
   std::vector<std::pair<uint32_t, StoragePtr>> leaving_now_;  // targets, at the end of the operator
   std::vector<Flight> flights_;                               // by target
+  std::deque<std::pair<uint32_t, WeakStorage>> waiting_;      // targets that may leave, in their order
+  Gaps gaps_;
+  uint32_t next_place_ = 0;  // of the operator after the one that runs, as the policy counts
   std::deque<Leaving> leaving_;
   std::vector<WeakStorage> coming_;  // planned swap-ins, in the order of issue
   bool may_wait_ = false;

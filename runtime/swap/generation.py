@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeAlias
 
 from runtime.loop.log import LOGGER
 from runtime.swap.landmarks import NONE, Landmarks
-from runtime.swap.policy import Policy, Sightings, locate
+from runtime.swap.policy import Pace, Policy, Sightings, locate
 from runtime.swap.portfolio import PolicyChoice
 from runtime.swap.report import PolicyResult, SessionCounts
 from runtime.swap.tightening import Tightening, retries
@@ -22,6 +22,7 @@ from solvers.ir.schedule import Schedule
 from solvers.ir.solution import Solution
 from solvers.ir.swap import HostRounding
 from solvers.planner import QUICK
+from solvers.timeline.departures import copy_time, latest_departures
 from solvers.timeline.segments import PlanAt, SegmentSettings, held_by_steps, least_planned, planned_and_held
 from solvers.timeline.shares import least_shares
 
@@ -45,7 +46,8 @@ class Profiled(NamedTuple):
     """A recorded iteration: its graph, and how the engine identified operators and tensors.
 
     The graph may be that of an iteration `growth` times as large. `staying_bytes` is what of each operator's memory
-    does not depend on the size, where two recordings tell. `landmarks` tell places in it.
+    does not depend on the size, where two recordings tell. `landmarks` tell places in it. At the operators `reads` the
+    host reads from the device.
     """
 
     graph: OpGraph
@@ -55,6 +57,7 @@ class Profiled(NamedTuple):
     growth: float = 1.0
     staying_bytes: tuple[int, ...] | None = None
     landmarks: Landmarks = NONE
+    reads: tuple[int, ...] = ()
 
 
 class Generation:
@@ -302,12 +305,22 @@ class Generation:
 
     def _located(self, plan: Schedule, profiled: Profiled) -> Policy:
         """A plan as the engine is told it; where sizes vary, smaller iterations spare what they need not send away."""
-        graph, operators, phases, sightings, growth, staying, landmarks = profiled
+        graph, operators, phases, sightings, growth, staying, landmarks, reads = profiled
         if not self.varies:
-            return locate(plan, graph, operators, phases, sightings, landmarks=landmarks)
-        shares = least_shares(graph, plan, self._aim_bytes, staying)
-        least = {name: growth * share for name, share in shares.items()}
-        return locate(plan, graph, operators, phases, sightings, least, landmarks)._replace(on_demand=True)
+            policy = locate(plan, graph, operators, phases, sightings, landmarks=landmarks)
+        else:
+            shares = least_shares(graph, plan, self._aim_bytes, staying)
+            least = {name: growth * share for name, share in shares.items()}
+            policy = locate(plan, graph, operators, phases, sightings, least, landmarks)._replace(on_demand=True)
+        return self._making_way(policy, plan, graph, reads) if reads else policy
+
+    def _making_way(self, policy: Policy, plan: Schedule, graph: OpGraph, reads: tuple[int, ...]) -> Policy:
+        """What leaves waits for the host's reads, as long as memory allows."""
+        copy = copy_time(self._hardware)
+        mean_us = sum(op.time_us for op in graph.ops) / len(graph.ops)
+        latest = latest_departures(graph, plan, self._aim_bytes, copy.us)
+        pace = Pace(reads, copy.latency_us / mean_us, copy.byte_us / mean_us)
+        return policy.making_way(pace, {repr(name): op for name, op in latest.items()})
 
     def _repeats(self, policy: Policy) -> str | None:
         """Why a policy need not be executed: an earlier one was the same."""

@@ -22,7 +22,8 @@ class Target(NamedTuple):
     `ordinal` sightings with the same `key` come before it in the iteration. `op` and `position`, the operator's number
     and the index of the sighting there, are what matching by index goes by. `result`: the operator made it and no
     other had used it yet. It leaves where the forward pass has worked on `least_pass_bytes` by then. `spot` counts
-    lookalikes from the latest landmark instead.
+    lookalikes from the latest landmark instead. Until operator `latest_op` it may wait for the host to read from the
+    device first.
     """
 
     label: str
@@ -34,6 +35,7 @@ class Target(NamedTuple):
     result: bool
     least_pass_bytes: int = 0
     spot: Spot = Spot()
+    latest_op: int = 0
 
 
 class Anchor(NamedTuple):
@@ -57,13 +59,26 @@ class Event(NamedTuple):
     spot: Spot = Spot()
 
 
+class Pace(NamedTuple):
+    """What leaves makes way for reads of the host at these operators; a copy takes so many operators' time."""
+
+    reads: tuple[int, ...] = ()
+    latency: float = 0.0
+    per_byte: float = 0.0
+
+    def native(self) -> core.SwapPace:
+        """In the engine's own type."""
+        return core.SwapPace(*self)
+
+
 class Policy(NamedTuple):
     """What the engine does in the next iteration.
 
     `arrivals` pairs each target that returns with the operator that then uses it, which matters only without the guard.
     `unseen` tensors of the schedule stay on the device, as the engine could not be told how to find them. `on_demand`:
     blocks go once memory is asked for, not when the schedule says, as it was made for a larger iteration than most.
-    Spots are told by `landmarks`; without any, or once one is gone, by counts from the iteration's begin.
+    Spots are told by `landmarks`, each at its operator; without any, or once one is gone, by counts from the
+    iteration's begin. `pace` says for which reads of the host what leaves makes way.
     """
 
     targets: tuple[Target, ...]
@@ -72,6 +87,14 @@ class Policy(NamedTuple):
     unseen: int = 0
     on_demand: bool = False
     landmarks: tuple[Landmark, ...] = ()
+    landmark_ops: tuple[int, ...] = ()
+    pace: Pace = Pace()
+
+    def making_way(self, pace: Pace, latest: Mapping[str, int]) -> "Policy":
+        """The same, but what leaves waits for the host's reads, each until its operator (by label) at most."""
+        return self._replace(
+            targets=tuple(target._replace(latest_op=latest.get(target.label, 0)) for target in self.targets), pace=pace
+        )
 
     def sparing_less(self, share: float) -> "Policy":
         """The same, but what smaller iterations keep leaves in those of that share of the size, too."""
@@ -114,9 +137,11 @@ class Policy(NamedTuple):
             )
             for event in self.events
         ]
-        targets = [core.SwapTarget(*target[:-1], *target.spot) for target in self.targets]
-        landmarks = [core.SwapLandmark(*landmark) for landmark in self.landmarks]
-        return core.SwapPolicy(targets, events, list(self.arrivals), self.on_demand, landmarks)
+        targets = [core.SwapTarget(*target[:-2], *target.spot, target.latest_op) for target in self.targets]
+        landmarks = [
+            core.SwapLandmark(*landmark, op) for landmark, op in zip(self.landmarks, self.landmark_ops, strict=True)
+        ]
+        return core.SwapPolicy(targets, events, list(self.arrivals), self.on_demand, landmarks, self.pace.native())
 
 
 def anchors(operators: Sequence[int], phases: Sequence[int]) -> list[Anchor]:
@@ -182,6 +207,7 @@ def locate(
         tuple(arrivals),
         unseen=len(leaving) - len(seen),
         landmarks=landmarks.found,
+        landmark_ops=landmarks.ops,
     )
 
 

@@ -65,4 +65,6 @@ class IterationRecorder:
         kinds = {tensor.id: tensor.kind for tensor in graph.tensors}
         staying = {found.storage for (number, _), found in sightings.items() if kinds[number] == "parameter"}
         seen = landmarks(iteration.phases, iteration.sightings, staying)
-        return Profiled(graph, iteration.operators, iteration.phases, sightings, landmarks=seen)
+        return Profiled(
+            graph, iteration.operators, iteration.phases, sightings, landmarks=seen, reads=tuple(iteration.reads)
+        )

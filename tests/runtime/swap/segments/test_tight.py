@@ -1,0 +1,26 @@
+"""Small programs whose small tensors and whose arena hardly fit together: each ran out of memory midway once."""
+
+import pytest
+import torch
+
+from runtime.device import memory_stats
+from runtime.swap import session
+from tests.runtime.swap.segments.programs import PROGRAMS
+from tests.runtime.swap.segments.trials import ready
+
+TIGHT = [("gpt", True, 29_690_572, 3), ("gpt-long", False, 22_356_403, 2)]
+"""Program, whether segments expand, budget, and steps until it had run out of memory and one more."""
+
+
+@pytest.mark.parametrize(("program", "expandable", "budget", "steps"), TIGHT)
+def test_a_tight_budget_is_kept_bit_by_bit(program: str, expandable: bool, budget: int, steps: int) -> None:
+    plain = PROGRAMS[program](ready(program, expandable))
+    losses = [plain.step().cpu() for _ in range(steps)]
+    del plain
+    device = ready(program, expandable)
+    trained = PROGRAMS[program](device)
+    with session(budget, device=device) as swapping:
+        for loss in losses:
+            assert torch.equal(trained.step().cpu(), loss)
+            assert memory_stats(device).reserved_bytes <= budget
+    assert swapping.report().counts.passive > 0

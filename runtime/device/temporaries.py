@@ -85,7 +85,8 @@ def shipped_rules() -> dict[str, PlainRule]:
 def write_rules(path: Path, rules: Mapping[str, Rule], about: Mapping[str, str | int]) -> None:
     """Writes a table, a rule a line, in the order of signatures; `about` says how it was made."""
     head = "".join(f" {json.dumps(key)}: {json.dumps(value)},\n" for key, value in about.items())
-    lines = ",\n".join(f"  {json.dumps(name)}: {json.dumps(_raw(rule), separators=COMPACT)}" for name, rule in sorted(rules.items()))
+    told = {name: json.dumps(_raw(rule), separators=COMPACT) for name, rule in sorted(rules.items())}
+    lines = ",\n".join(f"  {json.dumps(name)}: {rule}" for name, rule in told.items())
     path.write_text(f'{{\n{head} "rules": {{\n{lines}\n }}\n}}\n', encoding="utf-8")
 
 

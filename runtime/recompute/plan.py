@@ -349,7 +349,8 @@ def plan(
 
     `budget` is the device's peak allocated bytes, parameters and all; where its allocator holds segments, these too: a
     plan that takes more of them is made again for less, up to four times, and then up to three times for room that
-    segments have left; where none takes little enough, the report and a warning say how much it takes. `blocks` are found by structure unless given.
+    segments have left; where none takes little enough, the report and a warning say how much it takes. `blocks` are
+    found by structure unless given.
     Raises `InvalidInput` where the model has no repeated blocks, the solver is of another kind or an argument cannot
     mean anything, and, after the first step, `InfeasibleBudget` with the least budget.
     """

@@ -228,6 +228,7 @@ class RecomputeSession:
             self._keeping.forget_peaks()
         elif walk.whole:
             self._doubted, last = False, self.plans.decided
+            self._before_growth, self._accumulated_before = None, self._accumulated_bytes  # it was no evaluation
             self._timed_pass = walk.timed_pass or self._timed_pass
             self._keeping.settle(walk.given_bytes)
             self._reserve_host(beside=last)
@@ -238,8 +239,10 @@ class RecomputeSession:
         self._accumulated_bytes = self._accumulated_before
         before, self._before_growth = self._before_growth, None
         if before is not None:
+            last = self.plans.decided
             self.plans.level_bytes = before.level_bytes
             self.plans.go_back(before)
+            self._reserve_host(beside=last)
 
     @property
     def _together(self) -> Together | None:

@@ -24,8 +24,8 @@ class Segments:
 
     A plan's first whole passes are *judged*, each from its first block to the end of its backward pass: what runs
     without gradients or has no backward pass is none, and neither is the optimizer's step. The first begins with an
-    empty cache, and so does one before which somebody else has cached more, so that this is not taken for the plan's
-    own. Once three, of batches as large as any before, have kept the budget no more are judged.
+    empty cache, and so does one before which such a pass of the model has cached more. What the optimizer and other
+    models cache counts, as it stays. Once three, of batches as large as any before, have kept the budget no more are judged.
     `most_bytes` is the most that the allocator held since the plan began, whoever it was for, `judged_bytes` the same
     of judged passes; `spare_bytes` of the budget are left to segments.
     """
@@ -103,7 +103,7 @@ class Segments:
             more = max(more, int(LEAST_MORE * budget_bytes))
         if self._turns == MOST_TURNS:
             more = max(more, 2 * (self.judged_bytes - budget_bytes))
-        self.spare_bytes = max(self.judged_bytes - peak_bytes, self.spare_bytes + more)
+        self.spare_bytes = min(budget_bytes, max(self.judged_bytes - peak_bytes, self.spare_bytes + more))
 
     def leave_all_but_least(self, budget_bytes: int, error: InfeasibleBudget) -> bool:
         """Leave what the plan of the fewest bytes leaves; False where nobody knows it, or this was tried before."""

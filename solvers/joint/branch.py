@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 import msgspec
 import numpy as np
 
-from solvers.engines import solve
 from solvers.engines.duals import UNIT
 from solvers.engines.model import Basis, FloatArray
 from solvers.ir.solution import Limits
+from solvers.joint.asked import solved
 from solvers.joint.stretch import Box, Leaf, Stretch, StretchProof
 
 PROGRAMS, FEWEST, COLUMNS, IDLE = 200, 40, 4000, 50
@@ -135,7 +135,7 @@ class _Tree:
         self.programs += 1
         model, limits = replace(self.model, lower=lower, upper=upper), msgspec.structs.replace(self.limits, time_s=left)
         basis = None if parent is None else parent.basis
-        answer = solve(model, limits, engine=self.engine, basis=basis)
+        answer = solved(model, limits, self.engine, basis)
         if answer.row_duals is None or answer.x is None:
             return None
         leaf = self.stretch.leaf(answer.row_duals, box)

@@ -1,10 +1,13 @@
 """Rows of model T (README) for what a recomputation needs while it runs, made where a solution breaks them."""
 
+import time
 from collections.abc import Iterator
 from itertools import combinations
 
-from solvers.engines import solve
+import msgspec
+
 from solvers.ir.solution import Limits
+from solvers.joint.asked import solved
 from solvers.joint.moment import Row
 from solvers.joint.stretch import PIECES, Stretch, StretchProof
 
@@ -19,9 +22,12 @@ BROKEN = 1e-3
 def proof(stretch: Stretch, limits: Limits, engine: str) -> StretchProof | None:
     """The best prices of the stretch's rows, and of those that its solutions break; None where an engine finds none."""
     best: StretchProof | None = None
-    known = {row.key for row in stretch.rows}
+    known, deadline = {row.key for row in stretch.rows}, time.perf_counter() + limits.time_s
     for number in range(ROUNDS + 1):
-        answer = solve(stretch.model(), limits, engine=engine)
+        left = deadline - time.perf_counter()
+        if left <= 0:
+            break
+        answer = solved(stretch.model(), msgspec.structs.replace(limits, time_s=left), engine)
         if answer.row_duals is None or answer.x is None:
             break
         found = StretchProof(stretch.first, stretch.last, (stretch.leaf(answer.row_duals, {}),))

@@ -16,8 +16,9 @@ from itertools import accumulate, pairwise
 
 import numpy as np
 
-from solvers.engines import ModelBuilder, solve
+from solvers.engines import ModelBuilder
 from solvers.ir.solution import Limits
+from solvers.joint.asked import solved
 from solvers.joint.choice import Choice, fill, keep_all, levels, spans, where
 from solvers.joint.draft import kept_of
 from solvers.joint.given import Given
@@ -177,7 +178,7 @@ class GapModel:
             *self._lanes(columns, link, rate),
         ):
             builder.row(list(weights), list(weights.values()), lower=low, upper=high)
-        answer = solve(builder.build(), limits, engine=engine)
+        answer = solved(builder.build(), limits, engine)
         if answer.x is None:
             return None
         values = {key: float(answer.x[place]) for key, place in columns.place.items()}

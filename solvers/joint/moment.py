@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from solvers.engines import ModelBuilder, solve
+from solvers.engines import ModelBuilder
 from solvers.engines.duals import LARGEST, UNIT
 from solvers.ir.solution import Limits
+from solvers.joint.asked import solved
 from solvers.joint.given import Given
 
 LINES = 20
@@ -152,7 +153,7 @@ class Relaxation:
             columns, weights = [place[key] for key in row.weights], [w / scale for w in row.weights.values()]
             limit = {"upper" if row.is_upper else "lower": row.side / scale}
             builder.row(columns, weights, name=row.key.replace("/", "-"), **limit)
-        answer = solve(builder.build(), limits, engine=engine)
+        answer = solved(builder.build(), limits, engine)
         if answer.row_duals is None or answer.x is None:
             return None
         priced = zip(self.rows, answer.row_duals, scales, strict=True)

@@ -19,6 +19,8 @@ SHIFT = 4
 """By how many stages a cut is moved at most."""
 MOST, LEAST = 10, 2e-4
 """The most stretches, and the least share of the base that one must seem worth."""
+LOOKED = 1000
+"""How many ops back recomputing is thought of where stretches are chosen."""
 TRACKED = 80
 """The most outputs that one stretch follows."""
 SMALL = 0.004
@@ -101,7 +103,7 @@ def _worth(given: Given, s: int) -> tuple[float, int]:
     graph, size = given.graph, given.graph.size
     here = {s, *graph.inputs[s]}
     room = given.budget - given.problem.static_bytes - given.workspace[s] - sum(size[i] for i in here)
-    prices = _prices(given, here, s)
+    prices: dict[int, int] | None = None
     spare, needed, worst, seen = 0, 0.0, (0.0, s), set(here)
     for t in range(s + 1, min(len(given), s + 1 + AFTER)):
         for i in graph.inputs[t]:
@@ -111,18 +113,23 @@ def _worth(given: Given, s: int) -> tuple[float, int]:
             if 0 < size[i] <= room:
                 room -= size[i]
             else:
-                needed += prices[i]
+                prices = _prices(given, here, s) if prices is None else prices
+                needed += prices.get(i, given.in_time[i])
         worst = max(worst, (needed - spare, t))
         spare += given.time[t]
     return worst
 
 
-def _prices(given: Given, here: set[int], s: int) -> list[int]:
-    """How long outputs take to return, or to be made of what is here and what returns, whichever is less."""
-    graph, prices = given.graph, list[int]()
-    for i in range(s + 1):
-        again = given.time[i] + sum(prices[j] for j in graph.inputs[i])
-        prices.append(0 if i in here else min(given.in_time[i], again) if graph.replay[i] else given.in_time[i])
+def _prices(given: Given, here: set[int], s: int) -> dict[int, int]:
+    """How long outputs take to return, or to be made of what is here and what returns, whichever is less.
+
+    Of the last `LOOKED` ops: others are to return.
+    """
+    graph, prices = given.graph, dict.fromkeys(here, 0)
+    for i in range(max(0, s + 1 - LOOKED), s + 1):
+        if i not in here:
+            again = given.time[i] + sum(prices.get(j, given.in_time[j]) for j in graph.inputs[i])
+            prices[i] = min(given.in_time[i], again) if graph.replay[i] else given.in_time[i]
     return prices
 
 

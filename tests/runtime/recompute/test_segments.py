@@ -113,6 +113,35 @@ def wide(device: torch.device) -> Trainee:
     return Trainee(model, tuple(model), lambda: model(data).square().mean())
 
 
+def test_an_evaluation_of_its_own_takes_no_correction_back() -> None:
+    """Losses are kept, so that each pass begins with a little more in use; batches grow; evaluations come between."""
+    device = use_sim(races="off", shapes_only=True).device
+    blocks = wide(device).blocks
+
+    def step(rows: int) -> torch.Tensor:
+        output = torch.zeros(rows, 64, device=device).requires_grad_()
+        for block in blocks:
+            output = block(output)
+        return output.square().mean()
+
+    model, budget, losses, told = nn.ModuleList(blocks), 75 * 2**20, list[torch.Tensor](), list[int]()
+    optimizer = torch.optim.AdamW(model.parameters(), foreach=False)
+    session = plan(model, budget=budget, blocks=list(blocks), limits=Limits(time_s=math.inf, work=0.01))
+    for number in range(5):
+        with session:
+            optimizer.zero_grad()
+            loss = step(16000 if number < 3 else 17600)
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.detach())
+        told += [session.report().exposed_us] if number else []
+        with session, torch.no_grad():
+            step(1000)
+        told += [session.report().exposed_us] if number else []
+    assert told == [told[0]] * 4 + [told[-1]] * 4 and told[0] < told[-1]  # corrected once, for good
+    assert session.report().peak_bytes <= budget
+
+
 @pytest.mark.parametrize(("solver", "share"), [("greedy-joint", 0.75), ("heu", 0.8)])
 def test_plans_that_are_tried_for_room_change_no_bit(solver: str, share: float) -> None:
     """One that is better is kept, one that breaks the budget is not."""

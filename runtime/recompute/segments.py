@@ -25,7 +25,8 @@ class Segments:
     A plan's first whole passes are *judged*, each from its first block to the end of its backward pass: what runs
     without gradients or has no backward pass is none, and neither is the optimizer's step. The first begins with an
     empty cache, and so does one before which such a pass of the model has cached more. What the optimizer and other
-    models cache counts, as it stays. Once three, of batches as large as any before, have kept the budget no more are judged.
+    models cache counts, as it stays. Once three, of batches as large as any before, have kept the budget no more are
+    judged.
     `most_bytes` is the most that the allocator held since the plan began, whoever it was for, `judged_bytes` the same
     of judged passes; `spare_bytes` of the budget are left to segments.
     """

@@ -171,7 +171,7 @@ uint64_t Session::shortage(unsigned requests) const {
   }
   const int64_t kept = stats.active_bytes[kAllPools].current + stats.inactive_split_bytes[kAllPools].current;
   const uint64_t wanted = static_cast<uint64_t>(kept) + requests * room_for(std::max(asked_, passive_.largest_bytes()));
-  return wanted > *budget_ ? wanted - *budget_ : small_.shortage(requests);
+  return wanted > *budget_ ? wanted - *budget_ : 0;
 }
 
 uint64_t Session::shortage_without_cache(unsigned requests) {

@@ -131,7 +131,7 @@ def test_an_evaluation_of_its_own_takes_no_correction_back() -> None:
         with session:
             optimizer.zero_grad()
             loss = step(16000 if number < 3 else 17600)
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
             losses.append(loss.detach())
         told += [session.report().exposed_us] if number else []

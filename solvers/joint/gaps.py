@@ -2,8 +2,8 @@
 
 An output is made in one stage and read in later ones; between two stages that touch it next to each other in time lies
 a *gap*, in which it only takes memory. For each gap in which memory is short the model decides: does the output leave
-for the host, is it computed again at the gap's end, or does it stay? It proves nothing (`moment.py` does):
-the better its choices, the better the plans that `joint` begins its search from.
+for the host, is it computed again at the gap's end, or does it stay? It proves nothing (`moment.py` does): the better
+its choices, the better the plans that `joint` begins its search from.
 
 Memory and transfers have rows at some stages only, as all would be too many. So a choice may not fit elsewhere, or make
 the device wait: `planned` solves, rounds, mends and measures, adds rows where most was missing, and solves again.
@@ -172,11 +172,8 @@ class GapModel:
                 columns.add(("hide", i, b), 0.0)
         upper = [np.inf] * (len(link) + 1) + [1.0] * (len(columns.cost) - len(link) - 1)
         builder.columns(len(columns.cost), 0.0, upper, cost=columns.cost, name="x")
-        for weights, low, high in (
-            *self._once(columns, hidden),
-            *self._memory(columns, memory),
-            *self._lanes(columns, link, rate),
-        ):
+        rows = (*self._once(columns, hidden), *self._memory(columns, memory), *self._lanes(columns, link, rate))
+        for weights, low, high in rows:
             builder.row(list(weights), list(weights.values()), lower=low, upper=high)
         answer = solved(builder.build(), limits, engine)
         if answer.x is None:

@@ -5,6 +5,7 @@ add up to bounds the objective within the leaf's limits; so only the form of a c
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from solvers.check.keyed import Column, Keyed, Row
@@ -33,6 +34,15 @@ class Part(Protocol):
     def limits(self) -> Box:
         """Limits of its columns."""
         ...
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """A leaf of a tree: limits of some columns, and the priced rows as (dual, side, row) for what lies within them."""
+
+    place: str
+    limits: Box
+    duals: Duals
 
 
 def least_value(columns: Keyed[Column], unit: int, limits: Box, duals: Duals, reduced: dict[str, int]) -> int:

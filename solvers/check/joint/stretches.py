@@ -7,14 +7,12 @@ leaves of a tree. Stretches have no stage behind their first in common, so what 
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from solvers.check.certificate import (
     LARGEST,
-    Box,
-    Duals,
     Fault,
+    Leaf,
     entries,
     fields,
     integer,
@@ -25,15 +23,6 @@ from solvers.check.certificate import (
 )
 from solvers.check.joint.stretch import Stretch
 from solvers.ir.joint import JointProblem
-
-
-@dataclass(frozen=True)
-class Leaf:
-    """Prices for the plans within limits of some columns."""
-
-    place: str
-    limits: Box
-    duals: Duals
 
 
 def add_up(problem: JointProblem, certificate: Mapping[str, Any]) -> tuple[list[str], float]:

@@ -9,7 +9,6 @@ import math
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations, product
 from typing import Any
@@ -18,9 +17,8 @@ from msgspec.structs import replace
 
 from solvers.check.certificate import (
     LARGEST,
-    Box,
-    Duals,
     Fault,
+    Leaf,
     entries,
     fields,
     integer,
@@ -149,15 +147,6 @@ def _not_alone(certificate: Mapping[str, Any]) -> list[str]:
     except Fault as fault:
         return [str(fault)]
     return []
-
-
-@dataclass(frozen=True)
-class Leaf:
-    """Column limits, and the priced rows as (dual, side, row)."""
-
-    place: str
-    limits: Box
-    duals: Duals
 
 
 def add_up_tree(problem: LayoutProblem, certificate: Mapping[str, Any]) -> tuple[list[str], float]:

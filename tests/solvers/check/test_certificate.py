@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solvers.check.certificate import Box, Duals, Fault, least_value, read_duals, read_limits, require_cover
+from solvers.check.certificate import Box, Duals, Fault, Leaf, least_value, read_duals, read_limits, require_cover
 from solvers.check.keyed import Column, Keyed, Row
-from solvers.check.layout.bound import Leaf
 
 COLUMNS: Keyed[Column] = Keyed(
     {

@@ -25,6 +25,7 @@ from solvers.planner import QUICK
 from solvers.timeline.departures import copy_time, latest_departures
 from solvers.timeline.segments import PlanAt, SegmentSettings, held_by_steps, least_planned, planned_and_held
 from solvers.timeline.shares import least_shares
+from solvers.timeline.states import states_leaving
 
 MARGIN = 0.02
 """Passive swaps alone must be faster by this share of the time before a policy, which is more even, is given up."""
@@ -59,6 +60,11 @@ class Profiled(NamedTuple):
     landmarks: Landmarks = NONE
     reads: tuple[int, ...] = ()
 
+    @property
+    def told_at(self) -> int | None:
+        """The first operator by whose end a forward pass has worked on something; None where none did."""
+        return min((op for (_, op), sighting in self.sightings.items() if sighting.pass_bytes > 0), default=None)
+
 
 class Generation:
     """The policies of one generation, in the order of the portfolio.
@@ -87,7 +93,7 @@ class Generation:
         self.unswapped_peak_bytes: int | None = None
         self.unplanned_us: float | None = None
         self._choices = [choice for choice in choices if not choice.varied]
-        self._varied = [choice for choice in choices if choice.varied]
+        self._varied = [choice for choice in choices if choice.varied and (segments is None or not choice.states)]
         self._hardware = hardware
         self._budget_bytes = budget_bytes
         self._aim_bytes = budget_bytes
@@ -262,6 +268,7 @@ class Generation:
 
     def _made_again(self, result: PolicyResult, profiled: Profiled) -> tuple[PolicyResult, Policy] | None:
         self._aim_bytes = self._spared_bytes
+        profiled = self._seen_by(result.choice, profiled)
         try:
             solution = self._plan(result.choice, profiled.graph)
         except Exception as error:  # the policy that stands goes on
@@ -286,6 +293,7 @@ class Generation:
     def _make(self, choice: PolicyChoice, profiled: Profiled) -> Policy | None:
         """Plan, and append the outcome to the results."""
         blank = PolicyResult(choice=choice, generation=self.number)
+        profiled = self._seen_by(choice, profiled)
         try:
             solution = self._plan(choice, profiled.graph)
         except Exception as error:  # whatever may be wrong with a planner, the program trains on
@@ -302,6 +310,11 @@ class Generation:
             replace(promised, swaps=len(policy.targets), bytes=policy.bytes, reason=repeats or _misfit(policy))
         )
         return policy if policy.targets and repeats is None else None
+
+    def _seen_by(self, choice: PolicyChoice, profiled: Profiled) -> Profiled:
+        """The iteration as a policy sees it: whether states may leave, as soon as its size can be told."""
+        op = profiled.told_at if choice.states and self._segments is None else None
+        return profiled if op is None else profiled._replace(graph=states_leaving(profiled.graph, op))
 
     def _located(self, plan: Schedule, profiled: Profiled) -> Policy:
         """A plan as the engine is told it; where sizes vary, smaller iterations spare what they need not send away."""

@@ -303,7 +303,7 @@ class Control:
         """Advance the stage of the iteration's kind; what was recorded counts only for the kind that was expected."""
         ran = self._kinds.expected
         operators = np.asarray(ended.operators, dtype=np.int64)
-        kind = self._kinds.sort(operators, ended.forward_bytes)
+        kind = self._kinds.sort(operators, ended.forward_bytes, ended.phases)
         if kind.stage is Stage.WARM_UP:
             kind.forget()
         elif kind.generation is None:

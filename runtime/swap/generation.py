@@ -20,12 +20,13 @@ from solvers.ir.graph import OpGraph
 from solvers.ir.hardware import Hardware
 from solvers.ir.schedule import Schedule
 from solvers.ir.solution import Solution
-from solvers.ir.swap import HostRounding
-from solvers.planner import QUICK
+from solvers.ir.swap import HostRounding, SwapProblem
+from solvers.planner import QUICK, make_problem
 from solvers.timeline.departures import copy_time, latest_departures
+from solvers.timeline.reach import within_reach
+from solvers.timeline.residents import residents_leaving
 from solvers.timeline.segments import PlanAt, SegmentSettings, held_by_steps, least_planned, planned_and_held
 from solvers.timeline.shares import least_shares
-from solvers.timeline.states import states_leaving
 
 MARGIN = 0.02
 """Passive swaps alone must be faster by this share of the time before a policy, which is more even, is given up."""
@@ -93,7 +94,7 @@ class Generation:
         self.unswapped_peak_bytes: int | None = None
         self.unplanned_us: float | None = None
         self._choices = [choice for choice in choices if not choice.varied]
-        self._varied = [choice for choice in choices if choice.varied and (segments is None or not choice.states)]
+        self._varied = [choice for choice in choices if choice.varied and (segments is None or not choice.residents)]
         self._hardware = hardware
         self._budget_bytes = budget_bytes
         self._aim_bytes = budget_bytes
@@ -141,7 +142,7 @@ class Generation:
     @property
     def exhausted(self) -> bool:
         """Whether every policy of the portfolio has been made."""
-        return len(self.results) >= len(self._choices)
+        return len(self.results) >= len(self._choices) + (len(self._varied) if self.varies else 0)
 
     def fail(self, remark: str) -> None:
         """An iteration could not be profiled; as many failures as policies close the generation."""
@@ -166,6 +167,7 @@ class Generation:
             )
         if self.varies and not self.results:
             self._aim_bytes = self._spared_bytes
+        if self.varies:
             self._choices += self._varied
             self._varied = []
         while self.open and not self.exhausted:
@@ -312,9 +314,23 @@ class Generation:
         return policy if policy.targets and repeats is None else None
 
     def _seen_by(self, choice: PolicyChoice, profiled: Profiled) -> Profiled:
-        """The iteration as a policy sees it: whether states may leave, as soon as its size can be told."""
-        op = profiled.told_at if choice.states and self._segments is None else None
-        return profiled if op is None else profiled._replace(graph=states_leaving(profiled.graph, op))
+        """The iteration as a policy sees it: whether residents may leave, states once its size is told.
+
+        Where sizes vary, each is made for the budget, but for operators that it cannot help: passive swaps do.
+        """
+        if self._segments is not None or not self.varies:
+            return profiled
+        self._aim_bytes = self._spared_bytes
+        op = profiled.told_at if choice.residents else None
+        graph = profiled.graph if op is None else residents_leaving(profiled.graph, op)
+        problem = make_problem("swap", graph, self._hardware, self._aim_bytes)
+        assert isinstance(problem, SwapProblem)
+        reached = within_reach(graph, problem)
+        pairs = zip(graph.memory_bytes, reached.memory_bytes, strict=True)
+        beyond = max((held for held, other in pairs if held > other), default=0)
+        if beyond:
+            self.remark = self._out_of_reach(beyond, "policies are made for all other operators")
+        return profiled._replace(graph=reached)
 
     def _located(self, plan: Schedule, profiled: Profiled) -> Policy:
         """A plan as the engine is told it; where sizes vary, smaller iterations spare what they need not send away."""
@@ -401,12 +417,15 @@ class Generation:
                 raise InvalidInput(f"host_limit_bytes is {self._host_bytes}: {error}") from error
             if least is None or least <= self._aim_bytes:
                 raise
-        self.remark = (
-            f"no policy alone keeps an iteration within {show_bytes(self._budget_bytes)}, the least is "
-            f"{show_bytes(least)}: policies are made for that, and passive swaps do the rest"
-        )
+        self.remark = self._out_of_reach(least, "policies are made for that")
         self._aim_bytes = least
         return choice.planner(self._host)(graph, self._hardware, least)
+
+    def _out_of_reach(self, least_bytes: int, then: str) -> str:
+        return (
+            f"no policy alone keeps an iteration within {show_bytes(self._budget_bytes)}, the least is "
+            f"{show_bytes(least_bytes)}: {then}, and passive swaps do the rest"
+        )
 
     def _host_lacks(self, choice: PolicyChoice, graph: OpGraph) -> bool:
         """Whether there is a plan for the budget that only needs more of the host."""

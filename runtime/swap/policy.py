@@ -11,7 +11,6 @@ from runtime.swap.landmarks import NONE, Landmark, Landmarks, Spot
 from solvers.ir.fields import TensorId
 from solvers.ir.graph import OpGraph, Tensor
 from solvers.ir.schedule import Action, Schedule
-from solvers.timeline.states import is_state
 
 Sightings: TypeAlias = Mapping[tuple[int, int], core.SwapSighting]
 """By tensor of the graph and operator: how the engine saw it there."""
@@ -171,7 +170,7 @@ def locate(
     All arguments describe one iteration: operator j of the graph is `operators[j]`. A tensor that was not sighted at
     the operator after which it should leave stays on the device. Those with `least_shares` leave in iterations of that
     share of this one's size or more, which is told from what the forward pass has worked on by then. Spots are told by
-    its `landmarks`, too. The optimizer's states are sighted nowhere before their use, and are told by their storage.
+    its `landmarks`, too. What outlives the iteration may leave where nobody uses it: it is told by its storage.
     """
     tensors = {tensor.id: tensor for tensor in graph.tensors}
     leaving = [(name, op_of(action)) for action in _issued(schedule, "swap_out") for name in action.data]
@@ -212,8 +211,8 @@ def locate(
 
 
 def _sighted(tensor: Tensor, op: int, sightings: Sightings) -> core.SwapSighting | None:
-    """A tensor where it leaves; of a state, which no operator there uses, the sighting at its first use."""
-    found = (sightings.get((int(tensor.id), at)) for at in (op, *(tensor.uses if is_state(tensor) else ())))
+    """A tensor where it leaves; of one that outlives the iteration, and which nobody uses there, where it is used."""
+    found = (sightings.get((int(tensor.id), at)) for at in (op, *(tensor.uses if tensor.born is None else ())))
     return next((sighting for sighting in found if sighting is not None), None)
 
 

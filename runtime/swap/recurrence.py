@@ -161,8 +161,14 @@ class Kind:
 
     @property
     def resizes(self) -> bool:
-        """Whether most iterations were of another size than the one before."""
-        return 2 * sum(one != other for one, other in pairwise(self.sizes)) >= len(self.sizes) > 1
+        """Whether most of the latest iterations were of another size than the one before."""
+        latest = list(self.sizes)[-SIZES // 4 :]
+        return 2 * sum(one != other for one, other in pairwise(latest)) >= len(latest) > 1
+
+    @property
+    def varies_by_now(self) -> bool:
+        """Whether sizes have come to vary since policies were made for iterations of one size."""
+        return self.resizes and self.varies and self.generation is not None and not self.generation.varies
 
     @property
     def unforeseen(self) -> tuple[int, int] | None:

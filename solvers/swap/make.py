@@ -20,8 +20,7 @@ def make_swap_problem(
 ) -> SwapProblem:
     """The swap problem of one step; problem ops are the graph's ops, index by index.
 
-    Candidates are the activations with a gap between a forward and a backward use, and states of the optimizer that a
-    forward op uses (`solvers.timeline.states`). `budget_bytes` is the device's
+    Candidates are the activations with a gap between a forward and a backward use. `budget_bytes` is the device's
     memory unless given. The link is the pair of directions between `device` (the first one unless named) and the host.
     Where the graph knows what launching its ops costs, the problem does too: a transfer costs the host one launch of
     the device, and its time is counted in nanoseconds.
@@ -86,7 +85,7 @@ def swap_link(hardware: Hardware, device: str | None = None, exact: bool = False
 
 def _candidate(graph: OpGraph, tensor: Tensor) -> SwapTensor | None:
     """A tensor's last forward and first backward use; None where it is no activation that waits between the two."""
-    if tensor.kind not in ("activation", "other", "optimizer") or tensor.bytes == 0:
+    if tensor.kind not in ("activation", "other") or tensor.bytes == 0:
         return None
     touched = sorted({*tensor.uses, *(() if tensor.born is None else (tensor.born,))})
     if not _can_be_found(graph, tensor, touched):

@@ -9,7 +9,6 @@ import numpy.typing as npt
 from solvers.ir.fields import TensorId
 from solvers.ir.graph import OpGraph
 from solvers.ir.schedule import Schedule
-from solvers.timeline.states import is_state
 
 STAYING = ("parameter", "gradient", "optimizer")
 """Kinds of tensors whose size is the model's, not the batch's."""
@@ -72,11 +71,11 @@ def _first_short(stays: _Bytes, varies: _Bytes, budget_bytes: int) -> tuple[int,
 
 def _swaps(graph: OpGraph, schedule: Schedule) -> list[_Swap]:
     sizes = {tensor.id: graph.block_bytes(tensor) for tensor in graph.tensors}
-    states = {tensor.id for tensor in graph.tensors if is_state(tensor)}
+    outliving = {tensor.id for tensor in graph.tensors if tensor.born is None}
     leaves = {name: action.op for action in schedule.actions if action.do == "swap_out" for name in action.data}
     returns = {name: action.op for action in schedule.actions if action.do == "swap_in" for name in action.data}
     return [
-        _Swap(name, sizes[name], slice(op + 1, returns.get(name) or len(graph.ops)), name in states)
+        _Swap(name, sizes[name], slice(op + 1, returns.get(name) or len(graph.ops)), name in outliving)
         for name, op in leaves.items()
         if op is not None
     ]

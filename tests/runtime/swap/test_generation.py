@@ -9,7 +9,7 @@ import pytest
 from runtime.swap import generation as generations
 from runtime.swap.generation import LEFT, Generation
 from runtime.swap.policy import Policy
-from runtime.swap.portfolio import FEWEST, STATES, PolicyChoice
+from runtime.swap.portfolio import FEWEST, RESIDENTS, PolicyChoice
 from runtime.swap.report import PolicyResult, SessionCounts
 from solvers.ir.graph import OpGraph
 from solvers.ir.schedule import Schedule
@@ -157,13 +157,13 @@ def test_the_fewest_swaps_are_tried_as_well_where_sizes_vary(varies: bool) -> No
 @pytest.mark.parametrize("segments", [None, SegmentSettings()])
 def test_states_may_leave_where_sizes_vary_and_bytes_are_exact(segments: SegmentSettings | None) -> None:
     profiled = with_state(chain_profiled(LAYERS), state_bytes=4 * LAYER_BYTES)
-    made = Generation(1, (CHOICES[0], STATES), hardware(10**12), BUDGET_BYTES + 4 * LAYER_BYTES, None, segments)
+    made = Generation(1, (CHOICES[0], RESIDENTS), hardware(10**12), BUDGET_BYTES + 4 * LAYER_BYTES, None, segments)
     made.varies = True
     made.propose(profiled)
     made.measured(900.0, SessionCounts())
     policy = made.propose(profiled)
     if segments is not None:
-        assert policy is None and STATES not in [result.choice for result in made.results]
+        assert policy is None and RESIDENTS not in [result.choice for result in made.results]
         return
     assert policy is not None and [bool(target.storage) for target in policy.targets].count(True) == 1
     made.measured(900.0, SessionCounts())

@@ -2,7 +2,7 @@
 
 from runtime.swap.policy import Anchor, anchors, locate
 from solvers.ir.schedule import parse_schedule
-from solvers.timeline.states import states_leaving
+from solvers.timeline.residents import residents_leaving
 from tests.runtime.swap.chain import BACKWARD_ID, FORWARD_ID, LAYER_BYTES, chain_profiled, with_state
 
 SCHEDULE = parse_schedule("""\
@@ -69,7 +69,7 @@ def test_targets_leave_from_their_share_of_the_size_on() -> None:
 
 def test_a_state_leaves_at_an_event_and_is_told_by_its_storage() -> None:
     profiled = with_state(chain_profiled(3))
-    graph = states_leaving(profiled.graph, 1)
+    graph = residents_leaving(profiled.graph, 1)
     schedule = parse_schedule("""\
 lanes 0.compute 0.out 0.in
 0 0.compute compute op=0

@@ -5,8 +5,8 @@ from msgspec.structs import replace
 from solvers.ir.graph import Op, OpGraph, Tensor
 from solvers.planner import planner
 from solvers.swap.make import make_swap_problem
+from solvers.timeline.residents import residents_leaving
 from solvers.timeline.shares import least_shares
-from solvers.timeline.states import is_state, states_leaving
 from tests.solvers.timeline.test_shares import MACHINE, SIZES, STATIC, stack
 
 STATE = 65536
@@ -26,21 +26,27 @@ def trained(sizes: list[int] = SIZES) -> OpGraph:
     )
 
 
-def test_only_states_that_wait_through_the_step_may_leave() -> None:
+def test_only_what_waits_through_the_step_may_leave() -> None:
     graph = trained()
-    leaving = states_leaving(graph, 0)
+    weights = [
+        Tensor(id=200, bytes=STATE, uses=(2, 13, 16), kind="parameter"),
+        Tensor(id=201, bytes=STATE, uses=(7, 8, 16), kind="parameter"),
+    ]
+    graph = replace(graph, tensors=(*graph.tensors, *weights))
+    leaving = residents_leaving(graph, 0)
     before = {tensor.id for tensor in make_swap_problem(graph, MACHINE).tensors}
     found = {tensor.id: tensor for tensor in make_swap_problem(leaving, MACHINE).tensors}
-    assert set(found) - before == {100, 101} == {tensor.id for tensor in leaving.tensors if is_state(tensor)}
-    assert [(found[name].last_forward_use, found[name].first_backward_use) for name in (100, 101)] == [(0, 16), (0, 17)]
-    late = states_leaving(graph, 15)
-    assert [tensor.uses for tensor in late.tensors if is_state(tensor)] == [(16,), (15, 17)], "one op lies between"
+    assert set(found) - before == {100, 101, 200}, "no state that is made anew, no weight that is used again at once"
+    spans = [(found[name].last_forward_use, found[name].first_backward_use) for name in (100, 101, 200)]
+    assert spans == [(0, 16), (0, 17), (2, 13)]
+    late = {tensor.id for tensor in make_swap_problem(residents_leaving(graph, 15), MACHINE).tensors}
+    assert late - before == {200}, "none that is used right after"
 
 
 def test_where_they_may_leave_fewer_swaps_free_as_much() -> None:
     graph = trained([16384] * 8)
     budget = max(graph.memory_bytes) - STATE - 16384
-    alone, both = (planner("greedy-swap")(each, MACHINE, budget).plan for each in (graph, states_leaving(graph, 0)))
+    alone, both = (planner("greedy-swap")(each, MACHINE, budget).plan for each in (graph, residents_leaving(graph, 0)))
     assert alone is not None and both is not None
     few, many = ([a for a in each.actions if a.do == "swap_out"] for each in (both, alone))
     assert len(few) == 2 < len(many)
@@ -49,7 +55,7 @@ def test_where_they_may_leave_fewer_swaps_free_as_much() -> None:
 
 def test_a_state_frees_as_much_in_smaller_steps() -> None:
     """What is missing grows with the size, what each of them frees does not."""
-    graph, top = states_leaving(trained([16384] * 8), 0), 8 * 16384
+    graph, top = residents_leaving(trained([16384] * 8), 0), 8 * 16384
     budget = STATIC + 2 * STATE + 16384  # before they have left there is room for one layer
     plan = planner("greedy-swap")(graph, MACHINE, budget).plan
     assert plan is not None

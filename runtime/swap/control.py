@@ -221,10 +221,10 @@ class Control:
         larger = relative_change(kind.planned_bytes, kind.largest) >= LARGER and kind.largest > kind.planned_bytes
         if generation is None:
             return
-        if kind.policy is not None and generation.kept is not None:
-            if kind.varies_by_now and counts.passive + counts.fallbacks > 0:
-                self._open_again(kind, generation)
-            elif larger or (kind.records_left > 0 and kind.recorded.most >= kind.enough) or kind.recorded_more:
+        if kind.varies_by_now and counts.passive + counts.fallbacks > 0:
+            self._open_again(kind, generation)
+        elif kind.policy is not None and generation.kept is not None:
+            if larger or (kind.records_left > 0 and kind.recorded.most >= kind.enough) or kind.recorded_more:
                 self._make_again(kind, generation)
             elif kind.records_left == 0 and counts.passive > 0 and kind.outgrown:
                 kind.records_left = FAR_WAITS
@@ -290,6 +290,7 @@ class Control:
     def _open_again(self, kind: Kind, generation: Generation) -> None:
         """Begin a new generation: what was recorded was smaller, needed less, or did not vary. Ranks stay."""
         generation.close()
+        kind.policy = kind.place = None
         if kind.largest <= kind.planned_bytes:
             kind.recorded = Sizes()  # of the same size, but no longer of the same need
         kind.planned_bytes = kind.largest

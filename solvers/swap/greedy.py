@@ -25,7 +25,8 @@ class GreedySwap:
     the order of their use, as early as memory allows (or as placed, where that is better). `layers` logical layers a
     phase; `weight` is C of Eq. (2); tensors below `least_bytes` wait until nothing else is left. `fewest` is for
     machines where launching a copy costs most: those below the least of the largest tensors that free enough at the
-    peak wait, too, and no tensor comes first because it leaves in time. FEASIBLE with bound None, as every heuristic.
+    peak wait, too, and no tensor comes first because it leaves in time. `pruned` drops what no op needs of the chosen,
+    the smallest first, unless fewer take longer. FEASIBLE with bound None, as every heuristic.
     """
 
     layers: int = 32

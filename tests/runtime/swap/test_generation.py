@@ -244,3 +244,20 @@ def test_policies_that_are_not_chosen_take_no_memory() -> None:
     best = made.best()
     assert best is not None and policies_alive() == before + 1
     assert made.trial is None and len(made.results) == len(CHOICES)
+
+
+def test_where_sizes_vary_what_no_policy_can_help_is_left_to_passive_swaps() -> None:
+    """The update needs more than the budget, while nothing that may leave can be away."""
+    profiled = chain_profiled(LAYERS)
+    graph = msgspec.structs.replace(
+        profiled.graph, memory_bytes=(*profiled.graph.memory_bytes[:-1], PEAK_BYTES + LAYER_BYTES)
+    )
+    targets = {}
+    for varies in (False, True):
+        made = generation()
+        made.varies = varies
+        policy = made.propose(profiled._replace(graph=graph))
+        assert made.remark is not None and "passive swaps do the rest" in made.remark
+        assert ("for all other operators" in made.remark) == varies
+        targets[varies] = 0 if policy is None else len(policy.targets)
+    assert targets[False] == 0 < 4 <= targets[True]

@@ -236,7 +236,7 @@ def test_a_loop_whose_sizes_come_to_vary_gets_policies_for_that_once(kept: bool)
     kind = loop.control._kinds.expected
     if not kept:
         kind.policy = kind.place = None
-    sizes = [loop.engine.forward_bytes - number % 3 for number in range(3 * SIZES)]
+    sizes = [loop.engine.forward_bytes + number % 3 for number in range(3 * SIZES)]
     loop.engine.passive = 1
     for size in sizes:
         loop.engine.forward_bytes, loop.engine.fallbacks = size, 1

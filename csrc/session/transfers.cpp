@@ -1,3 +1,5 @@
+// What a policy says, carried out.
+// One file: what leaves, is released and returns is one flight of a target, in one iteration.
 #include "session/transfers.h"
 
 #include <algorithm>

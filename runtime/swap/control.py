@@ -106,7 +106,8 @@ class Control:
         self._latest = self._decide(ended, summary, recorder) or ran
         if self.iterations > 1:
             swapped = summary.counts.swapped_out + summary.counts.swapped_in > 0
-            self._latest.times.ended(ended.clock, swapped=swapped, settled=settled and self._latest is ran)
+            settled = settled and self._latest is ran
+            self._latest.times.ended(ended.clock, swapped=swapped, settled=settled, operators=len(ended.phases))
 
     def cost(self) -> SwapCost | None:
         """What swapping costs an iteration of the latest kind; None where it is not known."""

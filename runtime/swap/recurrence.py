@@ -13,6 +13,8 @@ The next iteration's kind is not known before it has run. It is taken to be what
 latest kinds that has come at least twice before; if none has, what followed this kind when it came last; or else the
 same again, as Algorithm 1 takes it. Where that is wrong, the iteration executes another kind's policy, which costs time
 only, and is not measured for it.
+
+One file: kinds are told apart, and foreseen, by the same record of their iterations.
 """
 
 from collections import deque

@@ -248,7 +248,7 @@ class Control:
         kind.planned_bytes = kind.largest
         kind.reached_bytes = kind.recorded.reach(kind.largest)
         kind.sparing_left = SPARINGS
-        generation.varies = kind.varies
+        generation.varies, generation.shares = kind.varies, kind.shares
         kind.records_left = kind.records_more
         try:
             profiled = kind.recorded.at(kind.largest)
@@ -397,7 +397,7 @@ class Control:
 
         Where sizes vary it is made for the largest iteration, and what an iteration took says little of its policy.
         """
-        generation.varies = kind.varies
+        generation.varies, generation.shares = kind.varies, kind.shares
         if generation.exhausted:
             generation.open = False
             if kind.varies:

@@ -20,7 +20,7 @@ from solvers.ir.graph import OpGraph
 from solvers.ir.hardware import Hardware
 from solvers.ir.schedule import Schedule
 from solvers.ir.solution import Solution
-from solvers.ir.swap import HostRounding, SwapProblem
+from solvers.ir.swap import HostRounding
 from solvers.planner import QUICK, make_problem
 from solvers.timeline.departures import copy_time, latest_departures
 from solvers.timeline.reach import within_reach
@@ -37,6 +37,8 @@ MORE_HEADROOM = 0.05
 """Share of the budget by which a policy is planned for less, once it made the allocator give its cache back."""
 SPARED = 0.02
 """Share of the budget that policies leave where sizes vary: no two iterations need the same."""
+SPREAD = 0.2
+"""By this share of how far sizes spread a policy with residents counts more swaps: small iterations spare it less."""
 MOST_REPEATS = 3
 """How often a policy is planned for less on that ground."""
 
@@ -89,6 +91,7 @@ class Generation:
         self.results: list[PolicyResult] = []
         self.open = True
         self.varies = False
+        self.shares: Sequence[float] = (1.0,)
         self.fits = False
         self.remark: str | None = None
         self.unswapped_peak_bytes: int | None = None
@@ -111,6 +114,7 @@ class Generation:
         self._unplanned_size = 0
         self._tightening = Tightening(budget_bytes)
         self._failures = 0
+        self._mean_swaps: float | None = None
 
     @property
     def fastest_us(self) -> float | None:
@@ -168,8 +172,7 @@ class Generation:
         if self.varies and not self.results:
             self._aim_bytes = self._spared_bytes
         if self.varies:
-            self._choices += self._varied
-            self._varied = []
+            self._choices, self._varied = [*self._choices, *self._varied], []
         while self.open and not self.exhausted:
             choice = self._choices[len(self.results)]
             self._policies.append(self._make(choice, profiled))
@@ -240,13 +243,15 @@ class Generation:
         ran = [place for place, result in enumerate(self.results) if result.counts is not None]
         return min(ran, key=lambda place: self._promised(self.results[place]), default=None)
 
-    def _promised(self, result: PolicyResult) -> tuple[float, int]:
+    def _promised(self, result: PolicyResult) -> tuple[float, float]:
         """By which share a policy promised to take longer than an iteration without swaps, to a percent; then swaps.
 
-        Each swap costs the host two launches, of which the limited information of Eq. 1 knows nothing.
+        Each swap costs the host two launches, of which Eq. 1 knows nothing.
         """
-        launches_us = 2 * result.swaps * self._hardware.devices[0].launch_us
-        return round(((result.objective_us or 0) + launches_us) / (result.base_us or 1), 2), result.swaps
+        swaps = result.swaps if result.mean_swaps is None else result.mean_swaps
+        swaps *= 1 + (SPREAD * (1 - min(self.shares)) if result.choice.residents else 0)
+        launches_us = 2 * swaps * self._hardware.devices[0].launch_us
+        return round(((result.objective_us or 0) + launches_us) / (result.base_us or 1), 2), swaps
 
     def planned_again(self, profiled: Profiled, *, anew: bool) -> Policy | None:
         """The kept policy made anew from another iteration, or the most promising of all; None where there is no plan.
@@ -279,8 +284,11 @@ class Generation:
         if solution.plan is None:
             return None
         policy = self._located(solution.plan, profiled)
-        promised = replace(result, objective_us=solution.objective, base_us=solution.base)
-        return replace(promised, swaps=len(policy.targets), bytes=policy.bytes, reason=_misfit(policy)), policy
+        return replace(self._promise(result, solution, policy), reason=_misfit(policy)), policy
+
+    def _promise(self, result: PolicyResult, solution: Solution[Schedule], policy: Policy) -> PolicyResult:
+        promised = replace(result, objective_us=solution.objective, base_us=solution.base, bytes=policy.bytes)
+        return replace(promised, swaps=len(policy.targets), mean_swaps=self._mean_swaps)
 
     def close(self) -> None:
         """Try no more policies and let go of all: only their results stay, which the report lists to the end."""
@@ -305,12 +313,9 @@ class Generation:
         if solution.plan is None:
             self.results.append(replace(blank, reason=solution.reason or "it found no plan within its limits"))
             return None
-        promised = replace(blank, objective_us=solution.objective, base_us=solution.base)
         policy = self._located(solution.plan, profiled)
         repeats = self._repeats(policy)
-        self.results.append(
-            replace(promised, swaps=len(policy.targets), bytes=policy.bytes, reason=repeats or _misfit(policy))
-        )
+        self.results.append(replace(self._promise(blank, solution, policy), reason=repeats or _misfit(policy)))
         return policy if policy.targets and repeats is None else None
 
     def _seen_by(self, choice: PolicyChoice, profiled: Profiled) -> Profiled:
@@ -323,9 +328,7 @@ class Generation:
         self._aim_bytes = self._spared_bytes
         op = profiled.told_at if choice.residents else None
         graph = profiled.graph if op is None else residents_leaving(profiled.graph, op)
-        problem = make_problem("swap", graph, self._hardware, self._aim_bytes)
-        assert isinstance(problem, SwapProblem)
-        reached = within_reach(graph, problem)
+        reached = within_reach(graph, make_problem("swap", graph, self._hardware, self._aim_bytes))
         pairs = zip(graph.memory_bytes, reached.memory_bytes, strict=True)
         beyond = max((held for held, other in pairs if held > other), default=0)
         if beyond:
@@ -340,6 +343,9 @@ class Generation:
         else:
             shares = least_shares(graph, plan, self._aim_bytes, staying)
             least = {name: growth * share for name, share in shares.items()}
+            self._mean_swaps = sum(share <= size for share in shares.values() for size in self.shares) / len(
+                self.shares
+            )
             policy = locate(plan, graph, operators, phases, sightings, least, landmarks)._replace(on_demand=True)
         return self._making_way(policy, plan, graph, reads) if reads else policy
 

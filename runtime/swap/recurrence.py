@@ -122,6 +122,12 @@ class Kind:
         return max(self.sizes, default=0)
 
     @property
+    def shares(self) -> tuple[float, ...]:
+        """Sizes from the least of the latest iterations to the largest, beside that: few were seen, any may come."""
+        least = min(self.sizes, default=0) / max(self.largest, 1)
+        return tuple(np.linspace(least, 1.0, SIZES).tolist())
+
+    @property
     def enough(self) -> float:
         """What passes for the size of that one."""
         return (1 - LARGER) * self.largest

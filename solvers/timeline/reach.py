@@ -4,15 +4,17 @@ import msgspec
 import numpy as np
 
 from solvers.ir.graph import OpGraph
+from solvers.ir.problem import Problem
 from solvers.ir.swap import SwapProblem
 
 
-def within_reach(graph: OpGraph, problem: SwapProblem) -> OpGraph:
+def within_reach(graph: OpGraph, problem: Problem) -> OpGraph:
     """The step of a swap problem, with the budget at ops that need more while none of its tensors can be away.
 
     An optimizer that updates all parameters at once may need more than the budget for them alone. So a plan says
     nothing of such an op, and keeps the budget everywhere else.
     """
+    assert isinstance(problem, SwapProblem), "of a swap problem"
     away = np.zeros(len(graph.ops) + 1, dtype=np.int64)
     for tensor in problem.tensors:
         away[tensor.last_forward_use + 1] += 1

@@ -261,3 +261,24 @@ def test_where_sizes_vary_what_no_policy_can_help_is_left_to_passive_swaps() -> 
         assert ("for all other operators" in made.remark) == varies
         targets[varies] = 0 if policy is None else len(policy.targets)
     assert targets[False] == 0 < 4 <= targets[True]
+
+
+def test_promises_count_the_swaps_of_iterations_of_all_sizes() -> None:
+    """With residents, which small ones spare less, a little more."""
+    machine = hardware()
+    device = msgspec.structs.replace(machine.devices[0], launch_us=5.0)
+    made = Generation(1, CHOICES, msgspec.structs.replace(machine, devices=(device,)), BUDGET_BYTES)
+    made.varies, made.shares = True, (0.5, 1.0)
+    one, other = (
+        PolicyResult(choice=CHOICES[0], generation=1, base_us=1000, objective_us=1000, swaps=swaps, mean_swaps=mean)
+        for swaps, mean in ((20, 9.9), (15, 10.0))
+    )
+    assert made._promised(one) < made._promised(other)
+    resident = replace(one, choice=RESIDENTS)
+    assert made._promised(other) < made._promised(resident)
+    made.shares = (1.0, 1.0)
+    assert made._promised(resident) < made._promised(other), "where sizes do not spread it counts as any other"
+    profiled = chain_profiled(LAYERS)
+    made.shares = (0.1, 1.0)
+    assert made.propose(profiled) is not None
+    assert made.results[0].mean_swaps == made.results[0].swaps / 2, "an iteration of a tenth needs none"

@@ -51,6 +51,7 @@ def test_like_operators_are_of_one_kind_whatever_their_sizes() -> None:
     seen = [see(kinds, [1, 2] * 20, rng.randrange(1000, 9000)) for _ in range(100)]
     assert len({id(kind) for kind in seen}) == 1 and seen[0].varies
     assert seen[0].largest == max(seen[0].sizes) and len(seen[0].sizes) == SIZES
+    assert seen[0].shares[-1] == 1.0 and seen[0].shares[0] == min(seen[0].sizes) / seen[0].largest
     steady = Kinds(StageSettings())
     assert not [see(steady, [1, 2] * 20, size) for size in (1000, 1000, 1000, 1049, 1049)][-1].varies
     assert see(steady, [1, 2] * 20, 1051).varies

@@ -36,7 +36,7 @@ class SegmentLimit:
             small = _small_bytes(device) + SMALL_SEGMENT
             one_page = LARGE_SEGMENT + small + SMALL_LEFT
             if self.limit_bytes < one_page:  # small requests, or that page, would have less than of a smaller budget
-                self.limit_bytes = min(self._whole_pages(small), one_page)
+                self.limit_bytes = self._two_pages(small) or min(self._whole_pages(small), one_page)
 
     @property
     def _by_pages(self) -> bool:
@@ -47,6 +47,12 @@ class SegmentLimit:
         least = int(self._budget_bytes >= LARGE_SEGMENT + LEAST_SMALL)
         pages = max(least, (self._budget_bytes - small_bytes - SMALL_LEFT // 2) // LARGE_SEGMENT)
         return min(self._budget_bytes, pages * LARGE_SEGMENT + small_bytes + SMALL_LEFT)
+
+    def _two_pages(self, small_bytes: int) -> int:
+        """A limit under which two pages leave small requests what they need at first; 0 where they do not."""
+        if self._budget_bytes < 2 * LARGE_SEGMENT + small_bytes + SMALL_SEGMENT:
+            return 0
+        return min(self._budget_bytes, 2 * LARGE_SEGMENT + small_bytes + SMALL_LEFT - SMALL_SEGMENT)
 
     def adapt(self) -> None:
         """An iteration has ended: what small requests need is known, and all other pages may go to the arena."""
@@ -96,7 +102,8 @@ class SegmentLimit:
         least = self._engine.least_bytes if asked is None else self._engine.least_bytes_for(asked)
         if self.settings is None or least == 0:
             return None
-        return max(least, self.limit_bytes + 1) + (self._budget_bytes - self.limit_bytes)
+        more = (self.limit_bytes // SMALL_SEGMENT + 1) * SMALL_SEGMENT  # it holds whole segments
+        return max(least, more) + (self._budget_bytes - self.limit_bytes)
 
     def give_cache_back(self) -> None:
         """Segments that others left may lie wrong for what comes: let the allocator begin with those in use.

@@ -51,7 +51,7 @@ void Grounds::begin_iteration() {
 
 void Grounds::renew(uint64_t limit_bytes, const Pins& pins) {
   due_ = false;
-  if (segments_ == Segments::kNone || !cuts_ || in_compiled_code(state_.device) || others_ask()) return;
+  if (segments_ == Segments::kNone || !cuts_ || in_compiled_code(state_.device) || others_ask() || lent()) return;
   const EngineWork work = state_.work();
   note_small();
   small_begin_ = now(stats_of(state_).active_bytes, kSmall);
@@ -253,6 +253,8 @@ bool Grounds::lend(const Pins& pins) {
   const EngineWork work = state_.work();
   note_small();
   transfers_.release_leaving();
+  while (transfers_.recall(pins)) {
+  }
   send_away(pins, /*small=*/false);
   empty_cache(state_.device);
   note_lent();
@@ -271,7 +273,9 @@ void Grounds::note_lent() {
 
 void Grounds::take_back(uint64_t limit_bytes, const Pins& pins) {
   const EngineWork work = state_.work();
-  const auto left = [&] { return limit_bytes - std::min(limit_bytes, now(stats_of(state_).reserved_bytes, kAllPools)); };
+  const auto left = [&] {
+    return limit_bytes - std::min(limit_bytes, now(stats_of(state_).reserved_bytes, kAllPools));
+  };
   lent_ = false;
   used_ = has_served();
   transfers_.release_leaving();
@@ -281,6 +285,7 @@ void Grounds::take_back(uint64_t limit_bytes, const Pins& pins) {
     empty_cache(state_.device);
   }
   take(std::min(taken_bytes_, fitting(left(), kUnit)));
+  lent_ = !state_.arena.there();
 }
 
 uint64_t Grounds::large_in_use() const {

@@ -119,9 +119,9 @@ class Grounds {
   bool crowded_ = false;
   bool doubted_ = false;
   bool lent_ = false;
-  bool lent_since_ = false;     // since the peak of small requests counts
-  uint64_t not_lent_ = 0;       // iteration in which it could not be
-  uint64_t taken_bytes_ = 0;    // of the latest arena
+  bool lent_since_ = false;   // since the peak of small requests counts
+  uint64_t not_lent_ = 0;     // iteration in which it could not be
+  uint64_t taken_bytes_ = 0;  // of the latest arena
   unsigned moves_ = 0;
   unsigned retakes_ = 0;
   unsigned dissolved_ = 0;               // for other streams

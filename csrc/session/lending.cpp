@@ -44,7 +44,7 @@ void Session::make_room_for_arguments(const at::RecordFunction& frame, const Ope
   if (running.frame != &frame || !budget_.has_value()) return;
   const Arguments given = arguments_of(own);
   if (grounds_.lent()) {
-    if (wants_arena(running.info->id, given, own) && arena_may_change()) grounds_.take_back(*budget_, own.pins());
+    if (wants_arena(running.info->id, given, own) && arena_may_change()) take_back_arena(own);
   } else if (may_lend(running.info->id, given, own) &&
              (needs_.retried(running.info->id, given) ||
               !small_.make_room(absent_small(own), own.pins(), /*others_leave=*/true))) {
@@ -57,6 +57,14 @@ bool Session::may_lend(uint32_t id, const Arguments& given, const OpenFrames& ow
   if (!state_.arena.there() || state_.arena.bytes() > kFewSegments || needs_.asks_large(id, given)) return false;
   const auto is_large = [](const c10::StorageImpl* pin) { return !SmallRequests::is_small(pin->nbytes()); };
   return std::none_of(own.pins().begin(), own.pins().end(), is_large) && arena_may_change();
+}
+
+// The operator has not begun, so that its arguments may leave, too, where they lie in the way.
+void Session::take_back_arena(const OpenFrames& own) {
+  const auto first = own.pins().begin() + static_cast<std::ptrdiff_t>(own.first());
+  const Pins known(own.pins().begin(), first), arguments(first, own.pins().end());
+  grounds_.take_back(*budget_, known);
+  for (c10::StorageImpl* storage : arguments) streams_.bring_back(*storage);
 }
 
 // An operator that has never run may ask for some four times its largest argument; one without arguments for anything.

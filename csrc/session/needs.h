@@ -34,9 +34,8 @@ class OperatorNeeds {
     need.arguments = std::max(need.arguments, given.bytes);
     need.asked = std::max(need.asked, asked);
     same.asked = std::max(same.asked, asked);
-    same.large = same.large || std::any_of(events.begin(), events.end(), [](const Requests::Event& event) {
-                   return event.bytes > kSmallBytes;
-                 });
+    same.large = same.large || std::any_of(events.begin(), events.end(),
+                                           [](const Requests::Event& event) { return event.bytes > kSmallBytes; });
     if (std::find(same.ways.begin(), same.ways.end(), events) == same.ways.end()) same.ways.push_back(events);
     same.varies = same.varies || same.ways.size() > kMostWays || events.size() > kMostEvents;
     if (same.varies) same.ways.clear();

@@ -325,7 +325,7 @@ void Session::make_room_for_large(const std::vector<OperatorNeeds::Way>& ways, c
 }
 
 void Session::take_arena(const OpenFrames& own) {
-  if (grounds_.lent() && arena_may_change()) return grounds_.take_back(*budget_, own.pins());
+  if (grounds_.lent() && arena_may_change()) return take_back_arena(own);
   grounds_.ask_for_large();
   if (arena_may_change()) grounds_.renew(*budget_, own.pins());
 }

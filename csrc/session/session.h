@@ -144,6 +144,7 @@ class Session final : public Follower {
   void make_room_for_small(const std::vector<OperatorNeeds::Way>& ways, const OpenFrames& own);
   void learn_needs();
   void make_room_for_arguments(const at::RecordFunction& frame, const OpenFrames& own);
+  void take_back_arena(const OpenFrames& own);
   bool may_lend(uint32_t id, const Arguments& given, const OpenFrames& own);
   bool wants_arena(uint32_t id, const Arguments& given, const OpenFrames& own) const;
   void learn_retry();

@@ -252,6 +252,11 @@ bool Grounds::lend(const Pins& pins) {
   if (!state_.arena.there() || not_lent_ == state_.iterations) return false;
   const EngineWork work = state_.work();
   note_small();
+  ever_served_ = ever_served_ || has_served();
+  if (!ever_served_) {
+    give_up();
+    return true;
+  }
   transfers_.release_leaving();
   while (transfers_.recall(pins)) {
   }
@@ -271,20 +276,22 @@ void Grounds::note_lent() {
   lent_ = lent_since_ = true;
 }
 
+// A smaller one beside what small requests have, if it is worth it: else they leave again, and come back the next time.
 void Grounds::take_back(uint64_t limit_bytes, const Pins& pins) {
   const EngineWork work = state_.work();
-  const auto left = [&] {
-    return limit_bytes - std::min(limit_bytes, now(stats_of(state_).reserved_bytes, kAllPools));
+  const auto to_be_had = [&] {
+    const uint64_t held = now(stats_of(state_).reserved_bytes, kAllPools);
+    return std::min(taken_bytes_, fitting(limit_bytes - std::min(limit_bytes, held), kUnit));
   };
   lent_ = false;
   used_ = has_served();
   transfers_.release_leaving();
   empty_cache(state_.device);
-  if (left() < taken_bytes_ + kUnit) {
+  if (to_be_had() < taken_bytes_ / 2) {
     send_away(pins, /*small=*/true);
     empty_cache(state_.device);
   }
-  take(std::min(taken_bytes_, fitting(left(), kUnit)));
+  take(to_be_had());
   lent_ = !state_.arena.there();
 }
 

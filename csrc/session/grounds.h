@@ -118,6 +118,7 @@ class Grounds {
   bool lost_ = false;
   bool crowded_ = false;
   bool doubted_ = false;
+  bool ever_served_ = false;  // somebody had a block of an arena
   bool lent_ = false;
   bool lent_since_ = false;   // since the peak of small requests counts
   uint64_t not_lent_ = 0;     // iteration in which it could not be

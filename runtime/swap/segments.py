@@ -36,7 +36,8 @@ class SegmentLimit:
             small = _small_bytes(device) + SMALL_SEGMENT
             one_page = LARGE_SEGMENT + small + SMALL_LEFT
             if self.limit_bytes < one_page:  # small requests, or that page, would have less than of a smaller budget
-                self.limit_bytes = self._two_pages(small) or min(self._whole_pages(small), one_page)
+                self.limit_bytes = min(self._whole_pages(small), one_page)
+            self.limit_bytes = max(self.limit_bytes, self._two_pages(small))
 
     @property
     def _by_pages(self) -> bool:

@@ -30,14 +30,17 @@ class SegmentLimit:
         self._engine = engine
         self._budget_bytes = budget_bytes
         self.settings = segment_settings(device, budget_bytes)
-        self.limit_bytes = budget_bytes
+        self.limit_bytes = self._without_arena_bytes = budget_bytes
+        self._two_pages_bytes = 0
         if self._by_pages:
             self.limit_bytes = budget_bytes - LARGE_SEGMENT
             small = _small_bytes(device) + SMALL_SEGMENT
             one_page = LARGE_SEGMENT + small + SMALL_LEFT
             if self.limit_bytes < one_page:  # small requests, or that page, would have less than of a smaller budget
                 self.limit_bytes = min(self._whole_pages(small), one_page)
-            self.limit_bytes = max(self.limit_bytes, self._two_pages(small))
+            self._without_arena_bytes = self.limit_bytes
+            self._two_pages_bytes = self._two_pages(small) if self.cuts else 0
+            self.limit_bytes = max(self.limit_bytes, self._two_pages_bytes)
 
     @property
     def _by_pages(self) -> bool:
@@ -50,7 +53,7 @@ class SegmentLimit:
         return min(self._budget_bytes, pages * LARGE_SEGMENT + small_bytes + SMALL_LEFT)
 
     def _two_pages(self, small_bytes: int) -> int:
-        """A limit under which two pages leave small requests what they need at first; 0 where they do not."""
+        """A limit under which two pages, an arena, leave small requests what they need at first; 0 if they do not."""
         if self._budget_bytes < 2 * LARGE_SEGMENT + small_bytes + SMALL_SEGMENT:
             return 0
         return min(self._budget_bytes, 2 * LARGE_SEGMENT + small_bytes + SMALL_LEFT - SMALL_SEGMENT)
@@ -64,6 +67,8 @@ class SegmentLimit:
             limit = max(self.limit_bytes, min(self._budget_bytes, small + SMALL_LEFT))
         elif self.pool_bytes and self._budget_bytes >= FEW_PAGES * LARGE_SEGMENT:
             limit = self._whole_pages(small)
+        elif not self.pool_bytes and self.limit_bytes == self._two_pages_bytes:
+            limit = self._without_arena_bytes  # nobody has taken both pages at once
         else:
             return
         if limit != self.limit_bytes:

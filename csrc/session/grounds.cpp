@@ -1,3 +1,4 @@
+// One file: making an arena, giving it back and taking it again go by the same figures of the allocator.
 #include "session/grounds.h"
 
 #include <c10/core/CachingDeviceAllocator.h>

@@ -93,6 +93,8 @@ class Follower {
   virtual void end_request() {}
   // The largest storage that was seen and lives: bytes.
   virtual uint64_t largest_bytes() const { return 0; }
+  // What may have to leave at once, where nobody may wait: bytes.
+  virtual uint64_t leaving_bytes() const { return 0; }
 
  protected:
   Follower(Kind kind, c10::Device device);

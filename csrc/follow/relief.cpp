@@ -102,7 +102,8 @@ void make_up(Follower& follower) {
   ++caught_up;
   if (missing_for(follower, kAhead) > 0) answer_all(follower, kAhead);
   const c10::Device device = follower.device();
-  Store::of(device).host().keep_ready(follower.largest_bytes(), lacked[device].exchange(0));
+  Store::of(device).host().keep_ready(follower.largest_bytes(),
+                                      std::max(lacked[device].exchange(0), follower.leaving_bytes()));
 }
 
 }  // namespace

@@ -67,6 +67,7 @@ bool Session::begin_frame(const at::RecordFunction& frame) {
     own.let_go(frame);
     return false;
   }
+  if (looks_ahead()) guarded(this, [&] { make_room_for_arguments(frame, own); });
   if (anything_out()) guarded(this, [&] { bring_in_pinned(frame, own); });
   if (sightings_.recording() && owns_thread() && reads_on_host(frame, device_)) read_seen_ = true;
   guarded(this, [&] { follow_elsewhere(frame, own); });
@@ -119,7 +120,7 @@ void Session::follow_elsewhere(const at::RecordFunction& frame, OpenFrames& own)
 // Whether operators that began before this are not going to tell what they make.
 bool Session::meets_elsewhere() {
   const bool seen = streams_.seen_elsewhere();
-  if (seen && !state_.arena.there()) return false;
+  if (seen && !state_.arena.there() && !grounds_.lent()) return false;
   const bool unseen = !needs_results();
   grounds_.dissolve(OpenFrames::of_thread(device_).pins());
   streams_.see_elsewhere();
@@ -163,6 +164,7 @@ void Session::on_operator(const at::RecordFunction& frame, const OperatorInfo& i
   iteration.phases.push_back(running.phase);
   iteration.backward = iteration.backward || running.phase == Phase::kBackward;
   running = {&frame, &info, running.phase, state_.now};
+  asked_in_operator_ = false;
   if (transfers_.has_policy()) transfers_.act_before(anchor, frame);
   sightings_.see_arguments(frame);
 }
@@ -171,6 +173,7 @@ void Session::on_operator_end(const at::RecordFunction& frame) {
   const Lock held(store_.lock);
   if (&frame != state_.running.frame) return;
   learn_needs();
+  learn_retry();
   state_.running.frame = nullptr;
   Timeline* timeline = state_.iteration.clock.timeline.get();
   if (timeline != nullptr && !compute_.is_elsewhere()) timeline->end_operator(*compute_);

@@ -1,3 +1,4 @@
+// One file: making an arena, giving it back and taking it again go by the same figures of the allocator.
 #include "session/grounds.h"
 
 #include <c10/core/CachingDeviceAllocator.h>
@@ -51,7 +52,7 @@ void Grounds::begin_iteration() {
 
 void Grounds::renew(uint64_t limit_bytes, const Pins& pins) {
   due_ = false;
-  if (segments_ == Segments::kNone || !cuts_ || in_compiled_code(state_.device) || others_ask()) return;
+  if (segments_ == Segments::kNone || !cuts_ || in_compiled_code(state_.device) || others_ask() || lent()) return;
   const EngineWork work = state_.work();
   note_small();
   small_begin_ = now(stats_of(state_).active_bytes, kSmall);
@@ -62,15 +63,18 @@ void Grounds::renew(uint64_t limit_bytes, const Pins& pins) {
   const auto stats = stats_of(state_);
   const uint64_t wasted = now(stats.reserved_bytes, kAllPools) - now(stats.active_bytes, kAllPools);
   if (moves_ < kMoves && wasted > limit_bytes / kWastedShare) moved = send_all_away(pins);
-  state_.arena = {};
+  forget();
   empty_cache(state_.device);
   make_place(limit_bytes, pins);
   take(to_take(limit_bytes));
   for (const StoragePtr& storage : moved) streams_.bring_back(*storage);
   allocator_of(state_).resetPeakStats(state_.device.index());
+  lent_since_ = false;
 }
 
+// Not while they have the arena's bytes, which they will have again.
 void Grounds::note_small() {
+  if (lent_since_) return;
   const auto peak = static_cast<uint64_t>(stats_of(state_).reserved_bytes[kSmall].peak);
   small_peak_ = std::max(small_peak_, peak);
   if (small_begin_.has_value()) small_growth_ = std::max(small_growth_, peak - std::min(peak, *small_begin_));
@@ -119,7 +123,7 @@ void Grounds::mend(uint64_t limit_bytes, const Pins& pins) {
   used_ = has_served();
   transfers_.release_leaving();
   send_all_away(pins);
-  state_.arena = {};
+  forget();
   allocator_of(state_).emptyCache();
   make_place(limit_bytes, pins);
   note_small();
@@ -160,7 +164,8 @@ uint64_t Grounds::fitting(uint64_t left, uint64_t for_small) const {
   const uint64_t least = std::max(pages ? kPage : kOwn, (needed_bytes_ + unit - 1) / unit * unit);
   const uint64_t bytes = (left - std::min(for_small, left / 2)) / unit * unit;
   if (bytes >= least) return bytes;
-  return left >= least + kUnit ? least : 0;
+  const bool have = now(stats_of(state_).reserved_bytes, kSmall) >= kSpare;
+  return left >= least + (have ? 0 : kUnit) ? least : 0;
 }
 
 // Else small requests have to do with what they have, and others of them leave.
@@ -201,6 +206,7 @@ void Grounds::take(uint64_t bytes) {
     const c10::DataPtr block = allocator_of(state_).allocate(bytes);
     const auto begin = reinterpret_cast<uintptr_t>(block.get());
     state_.arena = {begin, begin + bytes};
+    taken_bytes_ = bytes;
     const auto stats = stats_of(state_);
     held_bytes_ = now(stats.reserved_bytes, kLarge);
     large_requests_ = stats.allocation[kLarge].allocated;
@@ -243,7 +249,60 @@ std::vector<StoragePtr> Grounds::send_away(const Pins& pins, bool small) {
   return gone;
 }
 
+bool Grounds::lend(const Pins& pins) {
+  if (!state_.arena.there() || not_lent_ == state_.iterations) return false;
+  const EngineWork work = state_.work();
+  note_small();
+  ever_served_ = ever_served_ || has_served();
+  if (!ever_served_) {
+    give_up();
+    return true;
+  }
+  transfers_.release_leaving();
+  while (transfers_.recall(pins)) {
+  }
+  send_away(pins, /*small=*/false);
+  empty_cache(state_.device);
+  note_lent();
+  if (!lent()) not_lent_ = state_.iterations;
+  return lent();
+}
+
+void Grounds::note_lent() {
+  if (held_bytes_ == 0 || only_small() || others_ask()) return;
+  if (now(stats_of(state_).reserved_bytes, kLarge) >= held_bytes_) return;
+  used_ = has_served();
+  state_.arena = {};
+  lost_ = doubted_ = false;
+  lent_ = lent_since_ = true;
+}
+
+// A smaller one beside what small requests have, if it is worth it: else they leave again, and come back the next time.
+void Grounds::take_back(uint64_t limit_bytes, const Pins& pins) {
+  const EngineWork work = state_.work();
+  const auto to_be_had = [&] {
+    const uint64_t held = now(stats_of(state_).reserved_bytes, kAllPools);
+    return std::min(taken_bytes_, fitting(limit_bytes - std::min(limit_bytes, held), kUnit));
+  };
+  lent_ = false;
+  used_ = has_served();
+  transfers_.release_leaving();
+  empty_cache(state_.device);
+  if (to_be_had() < taken_bytes_ / 2) {
+    send_away(pins, /*small=*/true);
+    empty_cache(state_.device);
+  }
+  take(to_be_had());
+  lent_ = !state_.arena.there();
+}
+
+uint64_t Grounds::large_in_use() const {
+  const uint64_t in_use = now(stats_of(state_).active_bytes, kLarge);
+  return in_use - std::min(in_use, outside_bytes_);
+}
+
 void Grounds::dissolve(const Pins& pins) {
+  lent_ = false;
   if (!state_.arena.there()) return;
   const EngineWork work = state_.work();
   ++dissolved_;

@@ -57,7 +57,20 @@ class Grounds {
   void widen(uint64_t bytes, uint64_t limit_bytes, const Pins& pins);
   // Gives the arena back, as another stream will ask for memory that it has to get from the driver.
   void dissolve(const Pins& pins);
-  void forget() { state_.arena = {}; }
+  void forget() {
+    state_.arena = {};
+    lent_ = false;
+  }
+  // Gives the arena back for small requests: all that lies in it leaves. Whether the driver has it: not where somebody
+  // has a block that may not leave.
+  bool lend(const Pins& pins);
+  // The allocator gave it back for small requests, if it did.
+  void note_lent();
+  // Whether small requests have the arena's bytes, until `take_back`: for that they leave, if need be.
+  bool lent() const { return lent_ && !state_.arena.there(); }
+  void take_back(uint64_t limit_bytes, const Pins& pins);
+  // Bytes of the arena that somebody has.
+  uint64_t large_in_use() const;
   // The most that the allocator has held for requests of at most 1 MiB.
   uint64_t small_peak_bytes();
   // Whether there is no arena as nobody has had a larger block of it, in all of an iteration or until small requests
@@ -68,7 +81,7 @@ class Grounds {
   // Whether there has been an arena, which may be asked for again in this iteration.
   bool had() const { return held_bytes_ > 0 && cuts_ && retakes_ < kRetakes; }
   // What the allocator has for requests above 1 MiB, in the arena and in use elsewhere.
-  uint64_t pool_bytes() const { return state_.arena.there() ? state_.arena.bytes() + outside_bytes_ : 0; }
+  uint64_t pool_bytes() const { return state_.arena.there() || lent() ? taken_bytes_ + outside_bytes_ : 0; }
 
  private:
   static constexpr uint64_t kFirst = 4;  // iterations: policies are made from later ones
@@ -105,6 +118,11 @@ class Grounds {
   bool lost_ = false;
   bool crowded_ = false;
   bool doubted_ = false;
+  bool ever_served_ = false;  // somebody had a block of an arena
+  bool lent_ = false;
+  bool lent_since_ = false;   // since the peak of small requests counts
+  uint64_t not_lent_ = 0;     // iteration in which it could not be
+  uint64_t taken_bytes_ = 0;  // of the latest arena
   unsigned moves_ = 0;
   unsigned retakes_ = 0;
   unsigned dissolved_ = 0;               // for other streams

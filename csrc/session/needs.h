@@ -34,6 +34,8 @@ class OperatorNeeds {
     need.arguments = std::max(need.arguments, given.bytes);
     need.asked = std::max(need.asked, asked);
     same.asked = std::max(same.asked, asked);
+    same.large = same.large || std::any_of(events.begin(), events.end(),
+                                           [](const Requests::Event& event) { return event.bytes > kSmallBytes; });
     if (std::find(same.ways.begin(), same.ways.end(), events) == same.ways.end()) same.ways.push_back(events);
     same.varies = same.varies || same.ways.size() > kMostWays || events.size() > kMostEvents;
     if (same.varies) same.ways.clear();
@@ -41,6 +43,22 @@ class OperatorNeeds {
 
   // Whether one with such arguments has run.
   bool knows(uint32_t id, const Arguments& given) const { return alike_.count(key_of(id, given)) > 0; }
+
+  // Whether one with such arguments has asked for a block that may lie in an arena.
+  bool asks_large(uint32_t id, const Arguments& given) const {
+    const auto same = alike_.find(key_of(id, given));
+    return same != alike_.end() && same->second.large;
+  }
+
+  // The allocator had to give its cache back for one with such arguments, and may have to the next time.
+  void note_retry(uint32_t id, const Arguments& given) {
+    const auto same = alike_.find(key_of(id, given));
+    if (same != alike_.end()) same->second.retried = true;
+  }
+  bool retried(uint32_t id, const Arguments& given) const {
+    const auto same = alike_.find(key_of(id, given));
+    return same != alike_.end() && same->second.retried;
+  }
 
   // What such operators have asked for and given back, in order: each way that was seen, and none where nothing was, or
   // too much that differs.
@@ -78,6 +96,7 @@ class OperatorNeeds {
   static constexpr size_t kMostAlike = 4096;  // programs whose sizes never come again
   static constexpr size_t kMostEvents = 64;   // of longer ones only the most that they have at once is kept
   static constexpr size_t kMostWays = 4;
+  static constexpr uint64_t kSmallBytes = uint64_t{1} << 20;  // requests of at most so much have segments of their own
 
   struct Need {
     double ratio = 0;
@@ -88,6 +107,8 @@ class OperatorNeeds {
     uint64_t asked = 0;
     std::vector<Way> ways = {};
     bool varies = false;
+    bool large = false;
+    bool retried = false;
   };
   static double ratio_of(uint64_t bytes, uint64_t base) {
     return static_cast<double>(bytes) / static_cast<double>(std::max<uint64_t>(base, 1));

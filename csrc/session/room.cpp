@@ -123,9 +123,11 @@ bool Session::relieve(uint64_t missing, unsigned attempt, const Pins& pins) {
 
 // Ranges of the arena do not help a small request, nor does waiting for what is on its way.
 bool Session::relieve_one(uint64_t missing, unsigned attempt, const Pins& pins) {
-  if (small_.shortage(1) == 0) return passive_.relieve(missing, attempt, pins);
-  if (attempt == 0 || passive_.stands_still()) return false;
-  return small_.relieve(pins) || (!small_.certain() && passive_.relieve(missing, attempt, pins));
+  const bool may_go = attempt > 0 && !passive_.stands_still();
+  if (small_.shortage(1) == 0) return passive_.relieve(missing, attempt, pins) || (may_go && empty_small(pins));
+  if (!may_go) return false;
+  if (small_.relieve(pins) || empty_arena(pins)) return true;
+  return !small_.certain() && passive_.relieve(missing, attempt, pins);
 }
 
 // The limit stands already, so that nobody takes what this frees. Other threads know their addresses; if they do not
@@ -163,7 +165,8 @@ bool Session::grows_by_pages() const { return grounds_.segments() == Segments::k
 uint64_t Session::shortage(unsigned requests) const {
   if (!budget_.has_value() || grounds_.making()) return 0;
   if (state_.arena.there()) return shortage_in_arena(requests);
-  if (grounds_.only_small() && asked_ == 0 && !grows_by_pages()) return small_.shortage(requests);
+  const bool small = grounds_.lent() || (grounds_.only_small() && !grows_by_pages());
+  if (small && asked_ == 0) return small_.shortage(requests);
   const auto stats = memory();
   if (grounds_.segments() == Segments::kNone) {
     const uint64_t wanted = static_cast<uint64_t>(stats.allocated_bytes[kAllPools].current) + passive_.largest_bytes();
@@ -175,8 +178,8 @@ uint64_t Session::shortage(unsigned requests) const {
 }
 
 uint64_t Session::shortage_without_cache(unsigned requests) {
-  if (!budget_.has_value() || state_.arena.there() || grounds_.segments() != Segments::kExpandable)
-    return shortage(requests);
+  const bool by_pages = grounds_.segments() == Segments::kExpandable && !(grounds_.lent() && asked_ == 0);
+  if (!budget_.has_value() || state_.arena.there() || !by_pages) return shortage(requests);
   const auto reserved = [this] { return static_cast<uint64_t>(memory().reserved_bytes[kAllPools].current); };
   const auto active = [this] { return static_cast<uint64_t>(memory().active_bytes[kAllPools].current); };
   const uint64_t room = requests * room_for(std::max(asked_, passive_.largest_bytes()));
@@ -209,6 +212,8 @@ uint64_t Session::shortage_in_arena(unsigned requests) const {
 void Session::begin_request() {
   if (budget_.has_value()) grounds_.look(*budget_);
   const RunningOperator& running = state_.running;
+  if (running.frame != nullptr && !std::exchange(asked_in_operator_, true))
+    retries_before_ = static_cast<uint64_t>(memory().num_alloc_retries);
   if (!knows_places()) {
     if (grounds_.segments() != Segments::kNone) small_.begin(std::nullopt, /*other=*/false);
     return note_request(0, 0, Layout(state_.arena, state_.tracker));
@@ -262,11 +267,7 @@ void Session::make_room_for_operator(const at::RecordFunction& frame, OpenFrames
   const Lock held(store_.lock);
   RunningOperator& running = state_.running;
   if (running.frame != &frame) return;
-  for (size_t place = own.first(); place < own.pins().size(); ++place) {
-    const uint64_t bytes = own.pins()[place]->nbytes();
-    running.given.bytes += bytes;
-    running.given.largest = std::max(running.given.largest, bytes);
-  }
+  running.given = arguments_of(own);
   running.distinct = distinct_bytes(own);
   const auto& ways = needs_.ways(running.info->id, running.given);
   if (lost_arena() && std::any_of(ways.begin(), ways.end(), has_large)) take_arena(own);
@@ -300,9 +301,11 @@ void Session::make_room_in_segments(const std::vector<OperatorNeeds::Way>& ways,
 // Outside of the allocator's lock whatever may leave can.
 void Session::make_room_for_small(const std::vector<OperatorNeeds::Way>& ways, const OpenFrames& own) {
   if (passive_.stands_still()) return;
-  for (const auto& way : ways) small_.make_room(way, own.pins(), /*others_leave=*/true);
-  if (!ways.empty()) return;
   const RunningOperator& running = state_.running;
+  bool served = true;
+  for (const auto& way : ways) served = small_.make_room(way, own.pins(), /*others_leave=*/true) && served;
+  if (!served && may_lend(running.info->id, running.given, own)) grounds_.lend(own.pins());
+  if (!ways.empty()) return;
   const uint64_t need = needs_.of(running.info->id, running.given);
   constexpr uint64_t kOne = uint64_t{1} << 20;  // of large arguments few results are small
   const bool small = SmallRequests::is_small(running.given.largest);
@@ -322,6 +325,7 @@ void Session::make_room_for_large(const std::vector<OperatorNeeds::Way>& ways, c
 }
 
 void Session::take_arena(const OpenFrames& own) {
+  if (grounds_.lent() && arena_may_change()) return take_back_arena(own);
   grounds_.ask_for_large();
   if (arena_may_change()) grounds_.renew(*budget_, own.pins());
 }

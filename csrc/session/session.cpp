@@ -55,6 +55,7 @@ Session::Session(c10::Device device, SessionOptions options)
     const Pins& pins = OpenFrames::of_thread(device_).pins();
     if (!knows_places()) return true;
     if (SmallRequests::is_small(bytes)) return small_.make_room({{bytes, 0}}, pins, others_leave);
+    if (grounds_.lent()) return others_leave;
     return !state_.arena.there() || passive_.make_room(bytes, pins, others_leave);
   };
 }

@@ -24,6 +24,9 @@
 
 namespace bayplan::swap {
 
+// Of the latest frame.
+Arguments arguments_of(const OpenFrames& own);
+
 class Session final : public Follower {
  public:
   Session(c10::Device device, SessionOptions options);
@@ -89,6 +92,7 @@ class Session final : public Follower {
   uint64_t shortage(unsigned requests) const override;
   uint64_t shortage_without_cache(unsigned requests) override;
   uint64_t largest_bytes() const override { return passive_.largest_bytes(); }
+  uint64_t leaving_bytes() const override;
   void begin_request() override;
   void end_request() override;
 
@@ -120,7 +124,7 @@ class Session final : public Follower {
   bool begins() const { return (knows_places() || in_segments()) && state_.iterations == 1; }
   // Whether what counts is where blocks lie: in the arena, or in segments for small requests alone.
   bool grows_by_pages() const;
-  bool knows_places() const { return state_.arena.there() || grounds_.only_small(); }
+  bool knows_places() const { return state_.arena.there() || grounds_.only_small() || grounds_.lent(); }
   // Whether the arena went back to the driver, and was not had again.
   bool lost_arena() const { return !knows_places() && !streams_.seen_elsewhere() && grounds_.had(); }
   // Whether the allocator takes segments as it likes: other streams ask for some, too.
@@ -139,6 +143,13 @@ class Session final : public Follower {
   bool arena_may_change();  // nobody else works on the device
   void make_room_for_small(const std::vector<OperatorNeeds::Way>& ways, const OpenFrames& own);
   void learn_needs();
+  void make_room_for_arguments(const at::RecordFunction& frame, const OpenFrames& own);
+  void take_back_arena(const OpenFrames& own);
+  bool may_lend(uint32_t id, const Arguments& given, const OpenFrames& own);
+  bool wants_arena(uint32_t id, const Arguments& given, const OpenFrames& own) const;
+  void learn_retry();
+  bool empty_arena(const Pins& pins);
+  bool empty_small(const Pins& pins);
   // Where the operator that runs has blocks, during a request.
   void note_blocks(const Requests& own);
   uint64_t given_out() const { return static_cast<uint64_t>(memory().allocated_bytes[kAllPools].allocated); }
@@ -178,6 +189,8 @@ class Session final : public Follower {
   uint64_t between_bytes_ = 0;  // free, on pages that blocks in use kept when the cache was last emptied
   uint64_t asked_ = 0;          // bytes of a block that the allocator does not have, at least
   Asked latest_ = {};
+  bool asked_in_operator_ = false;          // the operator that runs had a request without a block,
+  uint64_t retries_before_ = 0;             // and the allocator's retries before the first one
   uint64_t retries_ = 0;                    // of the allocator, when the iteration began
   std::vector<uint32_t> counted_[kPhases];  // operators of this iteration, by phase and id
 };

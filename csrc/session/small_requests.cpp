@@ -13,7 +13,7 @@ namespace bayplan::swap {
 namespace {
 
 constexpr auto kSmallPool = static_cast<size_t>(c10::CachingAllocator::StatType::SMALL_POOL);
-constexpr uint64_t kSegmentBytes = uint64_t{2} << 20;  // which drivers map at multiples of it
+constexpr uint64_t kSegmentBytes = SmallRequests::kSegmentBytes;
 constexpr uint64_t kFragments = 2;  // so many times as much as is asked for holds it, in whatever pieces
 uintptr_t segment_at(uintptr_t address) { return address / kSegmentBytes * kSegmentBytes; }
 uintptr_t segment_of(const Span& span) { return segment_at(span.begin); }
@@ -135,6 +135,17 @@ bool SmallRequests::send_some_away(uint64_t bytes, const Pins& pins) {
     }
   }
   return false;
+}
+
+bool SmallRequests::send_all_away(const Pins& pins) {
+  if (in_compiled_code(state_.device)) return false;
+  bool released = false;
+  for (const Span& span : blocks(pins)) {
+    if (span.storage == nullptr || !(span.leaving || passive_.may_leave(*span.tracked, *span.storage, pins))) continue;
+    passive_.send_away(*span.storage);
+    released = true;
+  }
+  return released;
 }
 
 // Segments beside each other are not joined.

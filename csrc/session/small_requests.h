@@ -21,6 +21,7 @@ class SmallRequests {
   SmallRequests(SessionState& state, PassiveSwaps& passive) : state_(state), passive_(passive) {}
 
   static constexpr uint64_t kMostBytes = uint64_t{1} << 20;
+  static constexpr uint64_t kSegmentBytes = uint64_t{2} << 20;  // which drivers map at multiples of it
   static bool is_small(uint64_t bytes);
   // What the allocator may hold in all.
   void set_limit(std::optional<uint64_t> bytes) { limit_ = bytes; }
@@ -38,6 +39,13 @@ class SmallRequests {
   uint64_t shortage(unsigned requests) const;
   // Storages leave their blocks to the request; whether there are such.
   bool relieve(const Pins& pins);
+
+  // Whether the limit leaves a segment for them at most.
+  bool is_short() const { return limit_.has_value() && left() <= kSegmentBytes; }
+  // The allocator will find what it needs once it has given its cache back.
+  void expect_cache() { served_ = true; }
+  // All that may leave do, so that whole segments go back to the driver; whether there were such.
+  bool send_all_away(const Pins& pins);
 
   // Whether there is room for those of these requests that are small, if need be (`others_leave`) once others have left
   // for them: as far as is known where they lie.

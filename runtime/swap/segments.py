@@ -30,13 +30,17 @@ class SegmentLimit:
         self._engine = engine
         self._budget_bytes = budget_bytes
         self.settings = segment_settings(device, budget_bytes)
-        self.limit_bytes = budget_bytes
+        self.limit_bytes = self._without_arena_bytes = budget_bytes
+        self._two_pages_bytes = 0
         if self._by_pages:
             self.limit_bytes = budget_bytes - LARGE_SEGMENT
             small = _small_bytes(device) + SMALL_SEGMENT
             one_page = LARGE_SEGMENT + small + SMALL_LEFT
             if self.limit_bytes < one_page:  # small requests, or that page, would have less than of a smaller budget
                 self.limit_bytes = min(self._whole_pages(small), one_page)
+            self._without_arena_bytes = self.limit_bytes
+            self._two_pages_bytes = self._two_pages(small) if self.cuts else 0
+            self.limit_bytes = max(self.limit_bytes, self._two_pages_bytes)
 
     @property
     def _by_pages(self) -> bool:
@@ -48,6 +52,12 @@ class SegmentLimit:
         pages = max(least, (self._budget_bytes - small_bytes - SMALL_LEFT // 2) // LARGE_SEGMENT)
         return min(self._budget_bytes, pages * LARGE_SEGMENT + small_bytes + SMALL_LEFT)
 
+    def _two_pages(self, small_bytes: int) -> int:
+        """A limit under which two pages, an arena, leave small requests what they need at first; 0 if they do not."""
+        if self._budget_bytes < 2 * LARGE_SEGMENT + small_bytes + SMALL_SEGMENT:
+            return 0
+        return min(self._budget_bytes, 2 * LARGE_SEGMENT + small_bytes + SMALL_LEFT - SMALL_SEGMENT)
+
     def adapt(self) -> None:
         """An iteration has ended: what small requests need is known, and all other pages may go to the arena."""
         small = self._engine.small_peak_bytes
@@ -57,6 +67,8 @@ class SegmentLimit:
             limit = max(self.limit_bytes, min(self._budget_bytes, small + SMALL_LEFT))
         elif self.pool_bytes and self._budget_bytes >= FEW_PAGES * LARGE_SEGMENT:
             limit = self._whole_pages(small)
+        elif not self.pool_bytes and self.limit_bytes == self._two_pages_bytes:
+            limit = self._without_arena_bytes  # nobody has taken both pages at once
         else:
             return
         if limit != self.limit_bytes:
@@ -96,7 +108,8 @@ class SegmentLimit:
         least = self._engine.least_bytes if asked is None else self._engine.least_bytes_for(asked)
         if self.settings is None or least == 0:
             return None
-        return max(least, self.limit_bytes + 1) + (self._budget_bytes - self.limit_bytes)
+        more = (self.limit_bytes // SMALL_SEGMENT + 1) * SMALL_SEGMENT  # it holds whole segments
+        return max(least, more) + (self._budget_bytes - self.limit_bytes)
 
     def give_cache_back(self) -> None:
         """Segments that others left may lie wrong for what comes: let the allocator begin with those in use.

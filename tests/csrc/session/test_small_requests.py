@@ -49,6 +49,27 @@ def test_small_tensors_leave_for_a_small_request_and_large_ones_stay(expandable:
     assert stats.ooms == 0 and stats.reserved_peak_bytes <= mebibytes * MIB
 
 
+@pytest.mark.parametrize(("expandable", "mebibytes"), [(False, 20), (True, 30)], ids=["segments", "pages"])
+def test_an_operator_s_many_small_arguments_have_the_arena_s_bytes(expandable: bool, mebibytes: int) -> None:
+    """14 MiB at once do not fit beside the least arena: it goes back, and is there again for who needs it."""
+    device = ready(expandable)
+    with session(mebibytes * MIB, device=device, boundaries="given") as swapping:
+        large = [numbers(2 * MIB, number, device) for number in range(2)]
+        small = [numbers(QUARTER, number, device) for number in range(56)]
+        for _ in range(3):
+            torch._foreach_add_(small, 1.0)
+            assert out_of(small) == 0 and out_of(large) == 2
+            before = memory_stats(device).retries
+            for tensor in large:
+                tensor.sub_(1.0).add_(1.0)
+            assert out_of(large) == 0 and swapping._engine.pool_bytes > 0
+            torch._foreach_sub_(small, 1.0)
+        assert memory_stats(device).retries == before
+        assert right(large) and right(small)
+        stats = memory_stats(device)
+    assert stats.ooms == 0 and stats.reserved_peak_bytes <= mebibytes * MIB
+
+
 def chain(device: torch.device, wide: bool = False) -> Callable[[], torch.Tensor]:
     """Results of 256 KiB each, all of them needed backward: 20 MiB; at the end perhaps one of 4 MiB, of small ones."""
     scale = torch.full((1,), 1.001, device=device, requires_grad=True)

@@ -8,7 +8,12 @@ from runtime.swap import session
 from tests.runtime.swap.segments.programs import PROGRAMS
 from tests.runtime.swap.segments.trials import ready
 
-TIGHT = [("gpt", True, 29_690_572, 3), ("gpt-long", False, 22_356_403, 2)]
+TIGHT = [
+    ("gpt", True, 29_690_572, 3),
+    ("gpt-long", False, 22_356_403, 2),
+    ("gpt-long", True, 29_821_501, 3),
+    ("growing", True, 52_046_069, 2),
+]
 """Program, whether segments expand, budget, and steps until it had run out of memory and one more."""
 
 
@@ -21,6 +26,8 @@ def test_a_tight_budget_is_kept_bit_by_bit(program: str, expandable: bool, budge
     trained = PROGRAMS[program](device)
     with session(budget, device=device) as swapping:
         for loss in losses:
+            before = memory_stats(device).retries
             assert torch.equal(trained.step().cpu(), loss)
             assert memory_stats(device).reserved_bytes <= budget
+        assert memory_stats(device).retries == before
     assert swapping.report().counts.passive > 0

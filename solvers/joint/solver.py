@@ -5,6 +5,7 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import cycle
 
 import msgspec
 import numpy as np
@@ -29,11 +30,12 @@ from solvers.joint.swaps import choice_of
 
 MOMENTS = 12
 """Moments looked at: the fullest stage, and the fullest of as many stretches of the step."""
-SQUARE, SMALL = 200_000_000_000, 300
-"""Steps of annealing a unit of `work`: these over the square of the number of ops, as a step looks at all stages and
-what comes before the search takes longer, too, with more of them; at most so many an op."""
-CHAIN, WARM = 2_000, 0.003
-"""Steps from one draft; of what the best one takes more than the bound, how much they may lose at first."""
+SQUARE, STEPS, SMALL, EACH = 250_000_000_000, 400_000, 300, 13
+"""Steps of annealing a unit of `work`: `SQUARE` over the square of the number of ops, as a step looks at all stages and
+what comes before the search takes longer, too, with more of them. At most `STEPS`, and at most `SMALL` an op, or `EACH`
+times the number of ops an op if that is more."""
+CHAIN, WARM = 2_000, (0.003, 0.009, 0.03)
+"""Steps from one draft; how much one may lose at first, round by round: a share of the best's time over the bound."""
 FEWER = (1.0, 0.9, 0.8, 0.65, 0.5, 0.3)
 """How much of the link's time variants of the greedy count on: what leaves late makes the next stages wait."""
 SHOWN = (1.0, 0.5, 0.2, 0.0)
@@ -208,28 +210,30 @@ class _Solve:
     def _search(self) -> None:
         """Annealing from each of the drafts there are in turn, then for longer from the best, until the limits."""
         work, count, source = self.call.limits.work, len(self.given), random.Random(self.call.limits.seed)
-        steps = math.inf if work is None else math.ceil(work * min(SQUARE / count**2, SMALL * count))
-        for chain, start in self._chains():
+        steps = math.inf if work is None else math.ceil(work * _steps(count))
+        for chain, start, warm in self._chains():
             if steps <= 0 or self.best.asked():
                 break
-            self._annealed(start, int(min(steps, chain)), source)
+            self._annealed(start, int(min(steps, chain)), warm, source)
             steps -= chain
 
-    def _chains(self) -> Iterator[tuple[int, Draft]]:
-        """How many steps from which draft: equal choices over and over bring less than other beginnings do."""
+    def _chains(self) -> Iterator[tuple[int, Draft, float]]:
+        """How many steps from which draft, and how warm: more of the same brings less than other beginnings do."""
         starts = [self.best.pool[objective] for objective in sorted(self.best.pool)]
-        while self.best.draft is not None:
-            yield from ((CHAIN, start) for start in starts)
-            yield 2 * CHAIN, self.best.draft
+        for warm in cycle(WARM):
+            yield from ((CHAIN, start, warm) for start in starts)
+            if self.best.draft is None:
+                return
+            yield 2 * CHAIN, self.best.draft, warm
 
-    def _annealed(self, start: Draft, steps: int, source: random.Random) -> None:
+    def _annealed(self, start: Draft, steps: int, warm: float, source: random.Random) -> None:
         """Offer what some steps from a draft find, and its last one as other rooms' searches would time it."""
         best, given = self.best, self.given
         annealing = Annealing(given, choice_of(start), source)
         if annealing.now == FAULT or best.objective is None:
             return
         above = given.ticks * max(1.0, best.objective - best.bound)
-        for draft in annealing.drafts(steps, WARM * above, best.asked):
+        for draft in annealing.drafts(steps, warm * above, best.asked):
             best.offer(draft, "search")
         if not best.over():
             best.offer_hidden(choice_of(annealing.draft), "search")
@@ -253,6 +257,11 @@ class _Solve:
             engine=engine,
             certificate=certificate,
         )
+
+
+def _steps(count: int) -> float:
+    """How many steps of annealing a unit of `work` is for so many ops."""
+    return min(SQUARE / count**2, STEPS, max(SMALL, EACH * count) * count)
 
 
 def _moments(given: Given) -> list[int]:

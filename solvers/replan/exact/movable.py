@@ -1,5 +1,6 @@
 """How little a node must receive to take over a stage: the load that no mapping avoids (README, proof 5)."""
 
+from bisect import bisect_right
 from collections import Counter
 from functools import cached_property
 
@@ -9,13 +10,14 @@ import numpy.typing as npt
 from solvers.ir.replan import ReplanProblem
 from solvers.replan.exact.bounds import IntArray
 from solvers.replan.transfer.owners import held_layers, layer_bytes
+from solvers.replan.transfer.senders import Owners, most_copies
 
 
 class Movable:
     """Of each stage that a pipeline may have, the bytes that the best suited node alive would receive."""
 
     def __init__(self, problem: ReplanProblem) -> None:
-        self._problem = problem
+        self._problem, self._most_pipelines = problem, dict[int, int]()
 
     @cached_property
     def _missing(self) -> IntArray:
@@ -56,13 +58,36 @@ class Movable:
         return self._problem.nodes if load >= self.loads[-1] or load >= self._least else self._holding
 
     def pipelines(self, load: int) -> int:
-        """How many pipelines there can be: a node that may not even receive a layer serves only what it holds."""
-        if load >= self.loads[-1] or load >= self._least:
+        """How many pipelines there can be if the busiest node receives or sends less than the next of the `loads`.
+
+        Each has all layers, and who holds one already sends it to those that lack it; a node that may not even receive
+        a layer serves only what it holds. At least 1, as one pipeline may hold more than it needs.
+        """
+        if load >= self.loads[-1]:
             return self._problem.nodes
+        if load < self._least:
+            return min(self._owned, default=self._problem.nodes)
+        if load not in self._most_pipelines:
+            larger = self.loads[bisect_right(self.loads, load)]
+            self._most_pipelines[load] = most_copies(self._owners, self._sizes, larger - 1, self._problem.nodes)
+        return self._most_pipelines[load]
+
+    @cached_property
+    def _owners(self) -> Owners:
+        return Owners(held_layers(self._problem))
+
+    @cached_property
+    def _owned(self) -> list[int]:
+        """How many nodes alive hold each layer."""
         owners = Counter[int]()
         for first, last in held_layers(self._problem).values():
             owners.update(range(first, last))
-        return min((owners[layer] for layer in range(self._problem.layers)), default=self._problem.nodes)
+        return [owners[layer] for layer in range(self._problem.layers)]
+
+    @cached_property
+    def _sizes(self) -> list[int]:
+        """Of each layer, but for those that nobody can send."""
+        return [size if count else 0 for size, count in zip(layer_bytes(self._problem), self._owned, strict=True)]
 
     @cached_property
     def _holding(self) -> int:

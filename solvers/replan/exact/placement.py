@@ -13,9 +13,9 @@ from solvers.replan.progress import Stop, never
 
 _LARGEST = 40
 """Responses of more microbatches than this are not compared: they cost the cube of it."""
-_WITNESSES = 64
+WITNESSES = 64
 """Partial splits kept at first: one good split is enough where the limit is loose."""
-_FEW = _WITNESSES
+_FEW = WITNESSES
 """Up to this many partial splits it is cheaper to continue than to judge them by their pipeline time."""
 _CELLS = 2**23
 """Entries of responses held at once."""
@@ -23,11 +23,15 @@ _CELLS = 2**23
 
 @dataclass(frozen=True)
 class Splits:
-    """Splits [number, stage] within a limit, their times [number], and whether a best one must be among them."""
+    """Splits [number, stage] within a limit, their times [number], and whether a best one must be among them.
+
+    `whatever_fullest`: the limit on the fullest stage left nothing out.
+    """
 
     layers: IntArray
     times_us: IntArray
     complete: bool
+    whatever_fullest: bool = False
 
 
 @dataclass(frozen=True)
@@ -96,8 +100,8 @@ def witness_within(
     limits: StageLimits, depth: int, microbatches: int, limit_us: int, most: int, stop: Stop = never
 ) -> Splits:
     """Some of `splits_within`, at little cost where the limit is loose; all of them if `complete`."""
-    found = splits_within(limits, depth, microbatches, limit_us, min(_WITNESSES, most), stop)
-    if found.complete or len(found.times_us):
+    found = splits_within(limits, depth, microbatches, limit_us, min(WITNESSES, most), stop)
+    if found.complete or len(found.times_us) or most <= WITNESSES:
         return found
     return splits_within(limits, depth, microbatches, limit_us, most, stop)
 
@@ -119,8 +123,10 @@ class _Search:
         layers = limits.problem.layers
         suffix, behind = np.arange(layers + 1, dtype=np.int64), np.arange(depth - 1, -1, -1)[:, None]
         few = limits.paths.of(depth, microbatches).table(suffix, limit_us)
-        few = np.minimum(few, limits.rooms(depth, microbatches)[:, None])
-        self.most = np.clip(few, -1, layers - behind - suffix)
+        few, rooms = np.minimum(few, layers - behind - suffix), limits.rooms(depth, microbatches)[:, None]
+        limited = (few > limits.fullest) & (rooms == limits.fullest) & (suffix >= behind[::-1])
+        self.whatever_fullest = not limited.any()
+        self.most = np.minimum(few, rooms).clip(-1)
         self.extras = extras(limits.problem, depth)
         self.need = self._needs(layers)
         self.open = [] if limits.movable is None else self._open(limits.movable)
@@ -162,7 +168,7 @@ class _Search:
                 state = state.chosen(_best_of_each(state.held, state.times_us, most))
             if not len(state.held):
                 break
-        return none if self.stop() else Splits(state.layers, state.times_us, complete)
+        return none if self.stop() else Splits(state.layers, state.times_us, complete, self.whatever_fullest)
 
     def _judged(self, state: _Partial, k: int) -> _Partial:
         """Stage k in front of each partial split, with every number of layers that it can hold."""

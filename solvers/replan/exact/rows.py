@@ -45,6 +45,18 @@ class Exclusions:
 
 
 @dataclass(frozen=True)
+class Excluded:
+    """What is proven of one search's pipelines, and the parts of it that hold whatever moves or stages hold.
+
+    `anyhow`: however much moves, with stages as full; `whatever_fullest`: as much moves, however full stages are.
+    """
+
+    here: Exclusions
+    anyhow: Exclusions
+    whatever_fullest: Exclusions
+
+
+@dataclass(frozen=True)
 class Guess:
     """The number of microbatches to try first, `about`, of a depth within a limit.
 
@@ -59,8 +71,7 @@ class Rows:
     """Times reached and times excluded, for chosen depths and as many microbatches as can end within `latest_us`.
 
     t(p, m) never falls with m: fewer microbatches need neither more memory nor more time. Nothing is known of a depth
-    that was not met yet; `starts` gives the splits to begin with then. `excluded`: what is proven, and the part of it
-    that is proven whatever has to move.
+    that was not met yet; `starts` gives the splits to begin with then.
     """
 
     def __init__(
@@ -69,12 +80,12 @@ class Rows:
         timetable: Timetable,
         latest_us: int,
         most_suffixes: int,
-        excluded: tuple[Exclusions, Exclusions],
+        excluded: Excluded,
         starts: Callable[[int], list[tuple[int, ...]]],
         guess: Guess,
     ) -> None:
         self.limits, self.timetable, self.most_suffixes = limits, timetable, most_suffixes
-        self._excluded, self._excluded_anyhow = excluded
+        self._excluded = excluded
         self._starts, self._met, self.about, self._off = starts, set[int](), guess.about, guess.off
         self.depths = limits.depths
         self._most = {depth: limits.most_microbatches(depth, latest_us) for depth in self.depths}
@@ -121,7 +132,7 @@ class Rows:
     def possible(self, limit_us: int) -> dict[int, int]:
         """The most microbatches that nothing known excludes within the limit, which is at most `latest_us`."""
         return {
-            depth: self._excluded.most(depth, limit_us, self.limits.most_microbatches(depth, limit_us))
+            depth: self._excluded.here.most(depth, limit_us, self.limits.most_microbatches(depth, limit_us))
             for depth in self.depths
         }
 
@@ -147,8 +158,8 @@ class Rows:
             return False
         later_us = limit_us + limit_us // _LATER
         proven_us = limit_us if self.limits.may_end(depth, microbatches, later_us) else later_us
-        self._excluded_anyhow.add(depth, microbatches, proven_us)
-        self._excluded.add(depth, microbatches, proven_us)
+        self._excluded.anyhow.add(depth, microbatches, proven_us)
+        self._excluded.here.add(depth, microbatches, proven_us)
         return True
 
     def ask(self, depth: int, microbatches: int, limit_us: int, stop: Stop = never) -> bool | None:
@@ -156,7 +167,9 @@ class Rows:
         found = witness_within(self.limits, depth, microbatches, limit_us, self.most_suffixes, stop)
         if found.complete:
             least = int(found.times_us.min()) - 1 if len(found.times_us) else limit_us
-            self._excluded.add(depth, microbatches, least)
+            self._excluded.here.add(depth, microbatches, least)
+            if found.whatever_fullest:
+                self._excluded.whatever_fullest.add(depth, microbatches, least)
         if len(found.times_us):
             best = found.layers[np.argsort(found.times_us, kind="stable")[:_ROWS]]
             splits = [tuple(split) for split in best.tolist()]

@@ -41,12 +41,16 @@ class StepSearch:
     late: Stop
 
     def fastest(self, cutoff_us: int) -> Fastest:
-        """The best below the cutoff; its bound is its time unless the search was stopped or had too much to look at."""
+        """The best below the cutoff; its bound is its time unless the search was stopped or had too much to look at.
+
+        Of rows that ask nothing it is the best that they know, at hardly any cost and without a bound.
+        """
         limit, best = cutoff_us - 1, Fastest((), None, 0)
         while True:
             counts = self._within(limit)
             if counts is None:
-                return Fastest(best.splits, best.time_us, self._proven_us(limit))
+                proven_us = self._proven_us(limit) if self.rows.most_suffixes else self.floor_us
+                return Fastest(best.splits, best.time_us, proven_us)
             if not counts:
                 return Fastest(best.splits, best.time_us, limit + 1)
             splits = self.pipelines(limit)
@@ -95,7 +99,7 @@ class StepSearch:
             unsure = [depth for depth in counts if sure[depth] < trial[depth]]
             if counts and not unsure:
                 return counts
-            if self.stop():
+            if self.stop() or not rows.most_suffixes:
                 return None
             if not counts:
                 if not self._tighten(possible, tight, limit, self.stop):

@@ -10,9 +10,9 @@ from solvers.replan.estimate.sync import sync_us
 from solvers.replan.exact.bounds import StageLimits
 from solvers.replan.exact.every_plan import EveryPlan
 from solvers.replan.exact.movable import Movable
-from solvers.replan.exact.placement import witness_within
+from solvers.replan.exact.placement import WITNESSES, witness_within
 from solvers.replan.exact.promise import Promises
-from solvers.replan.exact.rows import Exclusions, Guess, Rows
+from solvers.replan.exact.rows import Excluded, Exclusions, Guess, Rows
 from solvers.replan.exact.start import level_split
 from solvers.replan.exact.step import NEVER_US, Fastest, StepSearch
 from solvers.replan.exact.timetable import Timetable
@@ -133,8 +133,12 @@ class StepTimes:
         first = self._paying(self._fullest if self.problem.layer_sync_us else [self.problem.layers], floors, cutoff_us)
         if first:
             chosen = self._promises.fullest(first, self._sync_us)
-            best = self._better(best, self._pipelines(cutoff_us - self._sync_us(chosen), chosen, load, floors))
             waiting = [[k for k in first if k > chosen], [k for k in first if k < chosen]]
+            if load >= self.movable.loads[-1]:
+                best = self._sketched(best, [k for k in first if k >= chosen], load, floors)
+                waiting.append([chosen])
+            else:  # it was searched with larger loads: a proof is near
+                best = self._better(best, self._pipelines(cutoff_us - self._sync_us(chosen), chosen, load, floors))
         while waiting and not self.stop():
             some = self._paying(waiting.pop(), floors, best.bound_us)
             limit_us = best.bound_us - self._sync_us(some[0]) if some else 0
@@ -165,12 +169,32 @@ class StepTimes:
         time_us = self.step_us(found.splits) if found.splits else best.bound_us
         return Fastest(found.splits, time_us, time_us) if time_us < best.bound_us else best
 
-    def _pipelines(self, cutoff_us: int, fullest: int, load: int, floors_us: list[int]) -> Fastest:
-        """The pipelines alone, of at most `fullest` layers a stage; what this excludes is noted in the floors."""
+    def _sketched(self, best: Fastest, fullest: list[int], load: int, floors_us: list[int]) -> Fastest:
+        """Something good soon: by known splits, then by few questions, under one limit after the other while it helps.
+
+        Under a limit on the fullest stage a proof is the dearer the worse the best T_step is, and a much better one may
+        stand under one of the next limits.
+        """
+        for most in (0, min(WITNESSES, self.most_suffixes)):
+            for number in fullest:
+                found = self._pipelines(best.bound_us - self._sync_us(number), number, load, floors_us, most)
+                best = self._better(best, found)
+                if not found.splits:
+                    break
+        return best
+
+    def _pipelines(
+        self, cutoff_us: int, fullest: int, load: int, floors_us: list[int], most_suffixes: int | None = None
+    ) -> Fastest:
+        """The pipelines alone, of at most `fullest` layers a stage; what this excludes is noted in the floors.
+
+        `most_suffixes`: fewer than usual where no proof is wanted yet; 0: only splits that are known.
+        """
         limits = self._limits(fullest, load)
         found = Fastest((), None, max(0, cutoff_us))
         if cutoff_us > limits.alone_us:
             search = self._search(limits, cutoff_us, load, floors_us[fullest])
+            search.rows.most_suffixes = self.most_suffixes if most_suffixes is None else most_suffixes
             promising = self._promises.depths(fullest)[: None if self.stop() else _PROMISING]
             for depth in sorted({*self.timetable.noted, *promising}.intersection(search.rows.depths)):
                 if not self.late():
@@ -211,7 +235,11 @@ class StepTimes:
             self.timetable,
             latest_us,
             self.most_suffixes,
-            (self._exclusions(limits.fullest, load), self._exclusions(limits.fullest, self.movable.loads[-1])),
+            Excluded(
+                self._exclusions(limits.fullest, load),
+                self._exclusions(limits.fullest, self.movable.loads[-1]),
+                self._exclusions(self.problem.layers, load),
+            ),
             lambda depth: self._starts(limits, depth),
             Guess(self._promises.most, self._off),
         )

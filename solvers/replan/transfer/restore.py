@@ -39,11 +39,11 @@ _ROUNDS = 6
 Prices double each time: `MOST_LOAD` leaves 64 bits room for that.
 """
 
-_ROUNDS_AT_SCALE = 2
-"""The same on hosts with more stages than exchange nodes: a round takes some 50 ms there at 2,048."""
+_FEW_STAGES = 256
+"""Up to so many stages nodes exchange places where there are hosts; with more, mappings alone must do."""
 
-_MOST_EXCHANGING = 256
-"""Stages of a plan whose nodes exchange places where there are hosts: with more, mappings alone must do."""
+_ROUNDS_AT_SCALE, _ROUNDS_AT_SCALE_ON_HOSTS = 3, 2
+"""`_ROUNDS` with more stages than that: a round takes 20 to 50 ms at 2,048. Three were as good as six in 60."""
 
 
 @dataclass(frozen=True)
@@ -110,8 +110,8 @@ class Restorer:
         best = last = self._way(stages, mapping.nodes, mapping.most)
         ways, bound = [best], self._bound(stages, mapping.received)
         hosts = self.topology.nodes_per_host > 1
-        few = len(stages) <= _MOST_EXCHANGING
-        for _ in range(_ROUNDS if few or not hosts else _ROUNDS_AT_SCALE):
+        few = len(stages) <= _FEW_STAGES
+        for _ in range(_ROUNDS if few else _ROUNDS_AT_SCALE_ON_HOSTS if hosts else _ROUNDS_AT_SCALE):
             if best.load <= bound:
                 return best, bound
             for layer in last.crowded(best.load):

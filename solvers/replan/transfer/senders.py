@@ -12,6 +12,7 @@ divisible layers (a lower bound); whole layers are served by the same greedy, an
 
 import heapq
 import math
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -113,6 +114,24 @@ def least_sent(demands: Mapping[int, int], owners: Owners, sizes: Sequence[int],
     return _Flow(demands, weights, owners, {}).least_capacity(0)
 
 
+def most_copies(owners: Owners, sizes: Sequence[int], most_bytes: int, most: int) -> int:
+    """How many nodes, up to `most`, can have each layer that has an owner, the busiest owner sending `most_bytes`.
+
+    Layers are divisible here: whole ones allow no more.
+    """
+    layers = [layer for layer, size in enumerate(sizes) if size]
+    alive = Counter[int]()
+    for (first, end), nodes in owners.kinds.items():
+        alive.update(dict.fromkeys(range(first, end), len(nodes)))
+    flow = _Flow(dict.fromkeys(layers, 0), {layer: sizes[layer] for layer in layers}, owners, {})
+
+    def too_many(copies: int) -> bool:
+        flow.copies = {layer: max(0, copies - alive[layer]) for layer in layers}
+        return not flow.serves(most_bytes)
+
+    return bisect_left(range(1, most + 1), True, key=too_many)
+
+
 def _inside(
     needs: Sequence[Need], owners: Owners, sizes: Sequence[int], topology: Topology, loads: dict[int, int]
 ) -> dict[Need, int]:
@@ -160,6 +179,10 @@ class _Flow:
         divisible = self._search(start, dict.fromkeys(self.grains, 1))
         self._search(max(heaviest, divisible - heaviest), self.grains)  # sharing among alike may add one layer
         return max(start, divisible // self.grain * self.grain)
+
+    def serves(self, capacity: int) -> bool:
+        """Whether owners of this capacity can send everything, layers being divisible."""
+        return self._serve(capacity, dict.fromkeys(self.grains, 1))
 
     def _search(self, start: int, units: Mapping[int, int]) -> int:
         """The least capacity of start, start + 1 grain, … that serves all, each layer in pieces of `units` grains."""

@@ -54,13 +54,13 @@ def any_split(_layers: tuple[int, ...]) -> bool:
     return True
 
 
-def least_step_us(problem: ReplanProblem, allowed: Allowed = any_split) -> int | None:
-    """The least T_step of all sets of pipelines with splits that are allowed; None where memory holds none."""
+def least_step_us(problem: ReplanProblem, allowed: Allowed = any_split, most: int | None = None) -> int | None:
+    """The least T_step of all sets of at most `most` pipelines with allowed splits; None where memory holds none."""
     count, fitting = problem.microbatches, _shapes(problem, problem.layers, allowed)
     alone = [fitting.get((depth, count)) for depth in range(1, 10)]
     found = [time_us for depth, time_us in enumerate(alone, 1) if time_us is not None and depth <= problem.nodes]
     for fullest in range(1, problem.layers + 1):
-        slowest = _least_slowest_us(problem, fullest, allowed)
+        slowest = _least_slowest_us(problem, fullest, allowed, problem.nodes if most is None else most)
         found += [] if slowest is None else [slowest + problem.sync_us + problem.layer_sync_us * fullest]
     return min(found, default=None)
 
@@ -77,15 +77,15 @@ def _shapes(problem: ReplanProblem, fullest: int, allowed: Allowed) -> dict[tupl
     return {shape: time_us for shape, time_us in times.items() if time_us >= 0}
 
 
-def _least_slowest_us(problem: ReplanProblem, fullest: int, allowed: Allowed) -> int | None:
-    """The least time of the slowest of at least two pipelines, one pipeline added after the other."""
+def _least_slowest_us(problem: ReplanProblem, fullest: int, allowed: Allowed, most: int) -> int | None:
+    """The least time of the slowest of two to `most` pipelines, one pipeline added after the other."""
     shapes = _shapes(problem, fullest, allowed)
     reached: dict[tuple[int, int, int], int] = {(0, 0, 0): 0}
-    for _ in range(problem.nodes):
+    for _ in range(most):
         for (pipelines, nodes, counted), slowest in list(reached.items()):
             for (depth, count), time_us in shapes.items():
-                state = (min(pipelines + 1, 2), nodes + depth, counted + count)
-                if state[1] <= problem.nodes and state[2] <= problem.microbatches:
+                state = (pipelines + 1, nodes + depth, counted + count)
+                if state[0] <= most and state[1] <= problem.nodes and state[2] <= problem.microbatches:
                     reached[state] = min(max(slowest, time_us), reached.get(state, 10**12))
-    ends = [slowest for state, slowest in reached.items() if state[0] == 2 and state[2] == problem.microbatches]
+    ends = [slowest for state, slowest in reached.items() if state[0] >= 2 and state[2] == problem.microbatches]
     return min(ends, default=None)

@@ -3,9 +3,9 @@
 import random
 
 from solvers.replan.exact.bounds import StageLimits
-from solvers.replan.exact.rows import Exclusions, Guess, Rows
+from solvers.replan.exact.rows import Excluded, Exclusions, Guess, Rows
 from solvers.replan.exact.timetable import Timetable
-from tests.solvers.replan.exact.problems import random_problem
+from tests.solvers.replan.exact.problems import all_times_us, random_problem
 
 
 def test_what_is_excluded_is_what_some_proof_covers() -> None:
@@ -25,7 +25,7 @@ def test_what_is_excluded_is_what_some_proof_covers() -> None:
 def test_tightening_finds_where_the_relaxation_gives_in() -> None:
     for seed in range(80):
         problem = random_problem(seed)
-        limits, known = StageLimits(problem, problem.layers), (Exclusions(), Exclusions())
+        limits, known = StageLimits(problem, problem.layers), Excluded(Exclusions(), Exclusions(), Exclusions())
         source = random.Random(seed)
         latest = source.randint(0, 3 * limits.alone_us + 9)
         off = {depth: source.randint(-12, 12) for depth in range(1, 9, 2)}  # whatever an earlier search left
@@ -35,7 +35,8 @@ def test_tightening_finds_where_the_relaxation_gives_in() -> None:
             found = rows.tighten(depth, latest, most)
             assert found == 0 or limits.may_end(depth, found, latest)
             assert found == most or not limits.may_end(depth, found + 1, latest)
-            assert all(proofs.most(depth, latest, most) == found for proofs in known)
+            assert all(proofs.most(depth, latest, most) == found for proofs in (known.here, known.anyhow))
+            assert known.whatever_fullest.most(depth, latest, most) == most, "the relaxation looked at full stages"
 
 
 def test_a_depth_is_met_once() -> None:
@@ -46,7 +47,27 @@ def test_a_depth_is_met_once() -> None:
         return [(problem.layers - 1, 1)]
 
     limits = StageLimits(problem, problem.layers)
-    rows = Rows(limits, Timetable(problem), 10**6, 100, (Exclusions(), Exclusions()), starts, Guess(lambda *_: 1, {}))
+    excluded = Excluded(Exclusions(), Exclusions(), Exclusions())
+    rows = Rows(limits, Timetable(problem), 10**6, 100, excluded, starts, Guess(lambda *_: 1, {}))
     assert rows.sure(10**6)[2] == 0
     assert [rows.meet(2), rows.meet(2)] == [True, False] and asked == [2]
     assert rows.sure(10**6)[2] == rows.timetable.most_fitting((problem.layers - 1, 1))
+
+
+def test_what_is_excluded_whatever_the_fullest_stage_holds_is_so_without_that_limit() -> None:
+    told = 0
+    for seed in range(120):
+        problem, source = random_problem(seed, layers=10), random.Random(seed)
+        limits = StageLimits(problem, source.randint(2, 6))
+        excluded = Excluded(Exclusions(), Exclusions(), Exclusions())
+        latest = source.randint(limits.alone_us, 4 * limits.alone_us + 9)
+        rows = Rows(limits, Timetable(problem), latest, 1000, excluded, lambda _: [], Guess(lambda *_: 1, {}))
+        for depth, most in rows.possible(latest).items():
+            for count in range(1, min(most, 8) + 1):
+                rows.ask(depth, count, latest)
+            free = excluded.whatever_fullest.most(depth, latest, most)
+            assert free >= excluded.here.most(depth, latest, most)
+            if free < min(most, 8):
+                told += 1
+                assert min(all_times_us(problem, depth, free + 1, problem.layers).values(), default=latest + 1) > latest
+    assert told > 20

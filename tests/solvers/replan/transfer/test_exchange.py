@@ -40,7 +40,7 @@ def test_exchanges_find_what_mappings_alone_do_not(monkeypatch: pytest.MonkeyPat
     problem, pipelines = random_case(202)
     best = THREES.time_us(joint(problem, pipelines, THREES).busiest)
     assert restore(problem, pipelines, THREES).transfer_us == best
-    monkeypatch.setattr(restoring, "_MOST_EXCHANGING", 0)
+    monkeypatch.setattr(restoring, "_FEW_STAGES", 0)
     assert restore(problem, pipelines, THREES).transfer_us == 2 * best
 
 

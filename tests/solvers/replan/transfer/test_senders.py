@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from solvers.ir import InvalidInput
 from solvers.replan.transfer.owners import Interval
 from solvers.replan.transfer.relief import Need
-from solvers.replan.transfer.senders import Owners, choose_senders, least_sent
+from solvers.replan.transfer.senders import Owners, choose_senders, least_sent, most_copies
 from solvers.replan.transfer.topology import Topology
 
 FLAT = Topology.flat(1)
@@ -120,3 +120,19 @@ def test_neighbours_on_the_host_send_first() -> None:
     sending = choose_senders([(1, 0), (5, 0), (5, 1)], owners, [8, 8], where)
     assert [(move.target, move.source) for move in sending.transfers] == [(1, 0), (5, 2), (5, 4)]
     assert sending.sent == {0: 8, 2: 32, 4: 8}
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 10**6), st.integers(0, 40))
+def test_as_many_copies_as_the_busiest_owner_can_send_and_not_one_more(seed: int, most_bytes: int) -> None:
+    _, held, layers = some_cluster(seed)
+    owners, sizes = Owners(held), [3] * layers
+    alive = [sum(first <= layer < end for first, end in held.values()) for layer in range(layers)]
+
+    def sent(copies: int) -> int:
+        demands = {layer: copies - count for layer, count in enumerate(alive) if count < copies}
+        return least_sent(demands, owners, sizes, FLAT) if demands else 0
+
+    copies = most_copies(owners, sizes, most_bytes, 30)
+    assert not copies or sent(copies) <= most_bytes
+    assert copies == 30 or sent(copies + 1) > most_bytes

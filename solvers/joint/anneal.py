@@ -20,14 +20,14 @@ CHECKED = 50
 COOLED = 50.0
 """How many times colder the last step is than the first one."""
 PATTERNS = 0.15
-"""The share of steps that change many decisions at once."""
+"""The share of steps that change many decisions at once, where any do."""
 
 
 class Annealing:
     """From one choice on. `now`, `best`: ticks of the choice at hand and of `draft`, the best; `FAULT` if not valid."""
 
-    def __init__(self, given: Given, choice: Choice, source: random.Random) -> None:
-        self.source = source
+    def __init__(self, given: Given, choice: Choice, source: random.Random, share: float = PATTERNS) -> None:
+        self.source, self.share = source, share
         self.state = State(given, choice)
         self.lanes = Lanes(self.state)
         self.moves = Moves(self.state, source)
@@ -57,7 +57,8 @@ class Annealing:
     def _step(self, most: int) -> None:
         """One change, taken back where the step then takes longer than `most`."""
         self.state.begin()
-        changed = self.patterns.any() if self.source.random() < PATTERNS else self.moves.any()
+        many = self.share and self.source.random() < self.share
+        changed = self.patterns.any() if many else self.moves.any()
         took = self.lanes.ticks(most) if changed else FAULT
         if took == FAULT:
             self.state.undo()

@@ -244,7 +244,8 @@ class SwapTarget:
     """A tensor that leaves when it is sighted so; `op` and `position` are for matching by index.
 
     Only where the forward pass has worked on `least_pass_bytes` by then. `since` counts lookalikes from a landmark.
-    Before operator `latest_op` it waits for the host's reads (`SwapPace`).
+    Before operator `latest_op` it waits for the host's reads (`SwapPace`). One with the address of its `storage` leaves
+    at an event instead.
     """
 
     def __init__(
@@ -260,6 +261,7 @@ class SwapTarget:
         landmark: int = 0,
         since: int = 0,
         latest_op: int = 0,
+        storage: int = 0,
     ) -> None: ...
 
 class SwapEvent:

@@ -33,6 +33,7 @@ Finder::Finder(Policy policy, Matching matching)
   });
   for (uint32_t number = 0; number < policy_.targets.size(); ++number) {
     const Target& target = policy_.targets[number];
+    if (target.storage != 0) continue;
     by_index_.emplace(pair_of(target.op, target.position), number);
     by_key_[target.key].put(target.ordinal, number);
     by_spot_[key_at(target.key, target.spot.landmark)].put(target.spot.since, number);
@@ -43,6 +44,8 @@ Finder::Finder(Policy policy, Matching matching)
     for (const uint32_t target : event.targets) {
       TORCH_CHECK(target < policy_.targets.size(), "event ", number, " names target ", target, " of ",
                   policy_.targets.size(), ": number them from 0");
+      TORCH_CHECK(event.kind != ActionKind::kSwapOut || policy_.targets[target].storage != 0, "event ", number,
+                  " sends target ", target, " away: it leaves when it is sighted, give its storage to say when");
     }
     events_[place(event.anchor)].push_back(number);
   }

@@ -38,6 +38,9 @@ struct Target {
   Spot spot = {};  // its landmark, and how many sightings with its key come after that before it
   // Until that operator it may wait for the host to read from the device first (reads.h).
   uint32_t latest_op = 0;
+  // Of what outlives iterations and waits through most of each, as an optimizer's states do: the address of its
+  // StorageImpl. It leaves at an event, and no sighting of it is looked for.
+  uintptr_t storage = 0;
 };
 
 // A place in the iteration: the `ordinal`-th operator of that phase and id, or, by index, the `op`-th of all.
@@ -51,7 +54,7 @@ struct Anchor {
 // Before the operator with that anchor.
 struct Event {
   Anchor anchor;
-  ActionKind kind;  // release or swap-in
+  ActionKind kind;  // swap-out of targets that are told by their storage, release or swap-in
   std::vector<uint32_t> targets;
   Spot spot = {};  // its landmark, and how many operators after that
 };

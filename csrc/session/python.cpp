@@ -14,20 +14,19 @@ namespace {
 
 void bind_policy(py::module_& module) {
   py::class_<Target>(module, "SwapTarget")
-      .def(
-          py::init([](std::string label, uint64_t bytes, uint64_t key, uint32_t ordinal, uint32_t op, uint32_t position,
-                      bool result, uint64_t least_pass_bytes, uint32_t landmark, uint32_t since, uint32_t latest_op) {
-            return Target{std::move(label),  bytes,    key, ordinal, op, position, result, least_pass_bytes,
-                          {landmark, since}, latest_op};
-          }),
-          py::arg("label"), py::arg("bytes"), py::arg("key"), py::arg("ordinal"), py::arg("op"), py::arg("position"),
-          py::arg("result") = false, py::arg("least_pass_bytes") = 0, py::arg("landmark") = 0, py::arg("since") = 0,
-          py::arg("latest_op") = 0);
+      .def(py::init([](std::string label, uint64_t bytes, uint64_t key, uint32_t ordinal, uint32_t op,
+                       uint32_t position, bool result, uint64_t least_pass_bytes, uint32_t landmark, uint32_t since,
+                       uint32_t latest_op, uintptr_t storage) {
+             return Target{std::move(label),  bytes,     key,    ordinal, op, position, result, least_pass_bytes,
+                           {landmark, since}, latest_op, storage};
+           }),
+           py::arg("label"), py::arg("bytes"), py::arg("key"), py::arg("ordinal"), py::arg("op"), py::arg("position"),
+           py::arg("result") = false, py::arg("least_pass_bytes") = 0, py::arg("landmark") = 0, py::arg("since") = 0,
+           py::arg("latest_op") = 0, py::arg("storage") = 0);
   py::class_<Event>(module, "SwapEvent")
       .def(py::init([](unsigned phase, uint32_t id, uint32_t ordinal, uint32_t op, ActionKind kind,
                        std::vector<uint32_t> targets, uint32_t landmark, uint32_t since) {
              TORCH_CHECK(phase < kPhases, "phase is ", phase, ", outside 0…", kPhases - 1);
-             TORCH_CHECK(kind != ActionKind::kSwapOut, "a tensor leaves when it is sighted, not at an event");
              return Event{{static_cast<Phase>(phase), id, ordinal, op}, kind, std::move(targets), {landmark, since}};
            }),
            py::arg("phase"), py::arg("operator"), py::arg("ordinal"), py::arg("op"), py::arg("kind"),

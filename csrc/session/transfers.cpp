@@ -1,3 +1,5 @@
+// What a policy says, carried out.
+// One file: what leaves, is released and returns is one flight of a target, in one iteration.
 #include "session/transfers.h"
 
 #include <algorithm>
@@ -9,12 +11,13 @@ namespace bayplan::swap {
 
 void Transfers::set_policy(std::optional<Policy> policy) {
   finder_ = policy.has_value() ? std::make_unique<Finder>(std::move(*policy), state_.options.matching) : nullptr;
+  held_.clear();
   if (finder_ != nullptr) {
     for (const Landmark& landmark : finder_->policy().landmarks) {
-      if (landmark.storage == 0) continue;
-      // the address is that of a storage which the session knows, or nobody's
-      const Tracked* tracked = state_.tracker.find(reinterpret_cast<c10::StorageImpl*>(landmark.storage));
-      finder_->course().hold(landmark.storage, tracked == nullptr ? std::nullopt : std::optional(tracked->storage));
+      if (landmark.storage != 0) finder_->course().hold(landmark.storage, known(landmark.storage));
+    }
+    for (const Target& target : finder_->policy().targets) {
+      held_.push_back(target.storage == 0 ? std::nullopt : known(target.storage));
     }
     finder_->restart();
   }
@@ -22,6 +25,12 @@ void Transfers::set_policy(std::optional<Policy> policy) {
   leaving_now_.clear();  // they number the old policy's targets
   state_.counts.matched = 0;
   forget_flights();
+}
+
+// The address is that of a storage which the session knows, or nobody's.
+std::optional<WeakStorage> Transfers::known(uintptr_t storage) const {
+  const Tracked* tracked = state_.tracker.find(reinterpret_cast<c10::StorageImpl*>(storage));
+  return tracked == nullptr ? std::nullopt : std::optional(tracked->storage);
 }
 
 void Transfers::restart() {
@@ -48,21 +57,38 @@ void Transfers::act_before(const Anchor& anchor, const at::RecordFunction& frame
   next_place_ = finder_->place_of(anchor) + 1;
   for (const uint32_t number : finder_->events(anchor)) {
     const Event& event = finder_->policy().events[number];
-    event.kind == ActionKind::kRelease ? release(event.targets) : swap_in(event.targets);
+    if (event.kind == ActionKind::kSwapOut) {
+      leave_unseen(event.targets);
+    } else {
+      event.kind == ActionKind::kRelease ? release(event.targets) : swap_in(event.targets);
+    }
   }
   if (!state_.options.guard) arrive(anchor.op);
 }
 
 void Transfers::sighted(const c10::Storage& storage, uint64_t key, uint32_t op, uint32_t position) {
   const std::optional<uint32_t> target = finder_->target(key, op, position);
-  if (!target.has_value()) return;
+  if (target.has_value()) match(*target, StoragePtr::reclaim_copy(storage.unsafeGetStorageImpl()));
+}
+
+// Those that no operator has used yet in this iteration.
+void Transfers::leave_unseen(const std::vector<uint32_t>& targets) {
+  for (const uint32_t target : targets) {
+    auto storage = held_[target].has_value() ? held_[target]->lock() : StoragePtr();
+    if (storage != nullptr && storage->nbytes() == finder_->policy().targets[target].bytes) {
+      match(target, std::move(storage));
+    }
+  }
+}
+
+void Transfers::match(uint32_t target, StoragePtr storage) {
   ++state_.counts.matched;
-  if (state_.iteration.pass_bytes < finder_->policy().targets[*target].least_pass_bytes) {
+  if (state_.iteration.pass_bytes < finder_->policy().targets[target].least_pass_bytes) {
     ++state_.counts.spared;
-    flights_[*target].spared = true;
+    flights_[target].spared = true;
     return;
   }
-  leaving_now_.emplace_back(*target, StoragePtr::reclaim_copy(storage.unsafeGetStorageImpl()));
+  leaving_now_.emplace_back(target, std::move(storage));
 }
 
 void Transfers::act_after() {

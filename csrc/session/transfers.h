@@ -77,6 +77,9 @@ class Transfers {
   // The storage if its block is still to be released. Another thread may drop the last reference at any time, so
   // whoever looks keeps one.
   StoragePtr still_leaving(const Leaving& leaving) const;
+  std::optional<WeakStorage> known(uintptr_t storage) const;
+  void leave_unseen(const std::vector<uint32_t>& targets);
+  void match(uint32_t target, StoragePtr storage);
   void release(const std::vector<uint32_t>& targets);
   void release_due();
   void swap_in(const std::vector<uint32_t>& targets);
@@ -92,6 +95,7 @@ class Transfers {
   std::vector<std::pair<uint32_t, StoragePtr>> leaving_now_;  // targets, at the end of the operator
   std::vector<Flight> flights_;                               // by target
   std::deque<std::pair<uint32_t, WeakStorage>> waiting_;      // targets that may leave, in their order
+  std::vector<std::optional<WeakStorage>> held_;              // by target: those that are told by their storage
   Gaps gaps_;
   uint32_t next_place_ = 0;  // of the operator after the one that runs, as the policy counts
   std::deque<Leaving> leaving_;

@@ -106,7 +106,8 @@ class Control:
         self._latest = self._decide(ended, summary, recorder) or ran
         if self.iterations > 1:
             swapped = summary.counts.swapped_out + summary.counts.swapped_in > 0
-            self._latest.times.ended(ended.clock, swapped=swapped, settled=settled and self._latest is ran)
+            settled = settled and self._latest is ran
+            self._latest.times.ended(ended.clock, swapped=swapped, settled=settled, operators=len(ended.phases))
 
     def cost(self) -> SwapCost | None:
         """What swapping costs an iteration of the latest kind; None where it is not known."""
@@ -221,7 +222,9 @@ class Control:
         larger = relative_change(kind.planned_bytes, kind.largest) >= LARGER and kind.largest > kind.planned_bytes
         if generation is None:
             return
-        if kind.policy is not None and generation.kept is not None:
+        if kind.varies_by_now and counts.passive + counts.fallbacks > 0:
+            self._open_again(kind, generation)
+        elif kind.policy is not None and generation.kept is not None:
             if larger or (kind.records_left > 0 and kind.recorded.most >= kind.enough) or kind.recorded_more:
                 self._make_again(kind, generation)
             elif kind.records_left == 0 and counts.passive > 0 and kind.outgrown:
@@ -245,7 +248,7 @@ class Control:
         kind.planned_bytes = kind.largest
         kind.reached_bytes = kind.recorded.reach(kind.largest)
         kind.sparing_left = SPARINGS
-        generation.varies = kind.varies
+        generation.varies, generation.shares = kind.varies, kind.shares
         kind.records_left = kind.records_more
         try:
             profiled = kind.recorded.at(kind.largest)
@@ -286,11 +289,9 @@ class Control:
         return profiled
 
     def _open_again(self, kind: Kind, generation: Generation) -> None:
-        """Begin a new generation for a kind without a policy: what was recorded or tried was smaller, or needed less.
-
-        The ranks stay, since features of earlier recordings were made with them.
-        """
+        """Begin a new generation: what was recorded was smaller, needed less, or did not vary. Ranks stay."""
         generation.close()
+        kind.policy = kind.place = None
         if kind.largest <= kind.planned_bytes:
             kind.recorded = Sizes()  # of the same size, but no longer of the same need
         kind.planned_bytes = kind.largest
@@ -303,7 +304,7 @@ class Control:
         """Advance the stage of the iteration's kind; what was recorded counts only for the kind that was expected."""
         ran = self._kinds.expected
         operators = np.asarray(ended.operators, dtype=np.int64)
-        kind = self._kinds.sort(operators, ended.forward_bytes)
+        kind = self._kinds.sort(operators, ended.forward_bytes, ended.phases)
         if kind.stage is Stage.WARM_UP:
             kind.forget()
         elif kind.generation is None:
@@ -396,7 +397,7 @@ class Control:
 
         Where sizes vary it is made for the largest iteration, and what an iteration took says little of its policy.
         """
-        generation.varies = kind.varies
+        generation.varies, generation.shares = kind.varies, kind.shares
         if generation.exhausted:
             generation.open = False
             if kind.varies:

@@ -3,7 +3,7 @@
 from collections import deque
 from dataclasses import dataclass
 from statistics import median
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 LATEST = 16
 """Number of latest iterations of each sort that are compared."""
@@ -59,40 +59,57 @@ class SwapCost:
         )
 
 
+class _Ended(NamedTuple):
+    clock: Clock
+    operators: int
+
+
 class StepTimes:
     """The times of one kind of iterations, read from the device only on request."""
 
     def __init__(self) -> None:
-        self._swapped = deque[Clock](maxlen=LATEST)
-        self._settled = deque[Clock](maxlen=LATEST)  # of these, those under the policy that is kept
-        self._plain = deque[Clock](maxlen=LATEST)
-        self._marked: dict[bool, Clock] = {}  # by whether the kind was settled
+        self._swapped = deque[_Ended](maxlen=LATEST)
+        self._settled = deque[_Ended](maxlen=LATEST)  # of these, those under the policy that is kept
+        self._plain = deque[_Ended](maxlen=LATEST)
+        self._marked: dict[bool, _Ended] = {}  # by whether the kind was settled
 
     def lacks_marks(self, *, settled: bool) -> bool:
         """Whether marks are wanted: of one iteration before the kind's policy is settled, and of one after."""
         return settled not in self._marked
 
-    def ended(self, clock: Clock, *, swapped: bool, settled: bool = False) -> None:
-        """An iteration has ended in which something was swapped, or nothing; before or after a policy was settled."""
-        (self._swapped if swapped else self._plain).append(clock)
+    def ended(self, clock: Clock, *, swapped: bool, settled: bool = False, operators: int = 1) -> None:
+        """An iteration of so many operators has ended in which something was swapped, or nothing.
+
+        Before or after a policy was `settled`.
+        """
+        ended = _Ended(clock, operators)
+        (self._swapped if swapped else self._plain).append(ended)
         if swapped and settled:
-            self._settled.append(clock)
+            self._settled.append(ended)
         if clock.measured:
-            self._marked[settled] = clock
+            self._marked[settled] = ended
 
     def cost(self) -> SwapCost | None:
         """None where nothing was swapped, or where it is not known yet how long an iteration takes otherwise.
 
-        Iterations that the device has not finished are left out, so that nobody waits for them.
+        Iterations that the device has not finished are left out, so that nobody waits for them. Where those of a kind
+        have more or fewer operators, times are those of as many as the steps have (by Eq. 1 all take the mean).
         """
-        settled = [clock.duration_us() for clock in self._settled if clock.done]
-        steps = settled or [clock.duration_us() for clock in self._swapped if clock.done]
+        steps = [ended for ended in self._settled if ended.clock.done]
+        steps = steps or [ended for ended in self._swapped if ended.clock.done]
         if not steps:
             return None
-        plain = [clock.duration_us() for clock in self._plain if clock.done]
+        step_us = median(ended.clock.duration_us() for ended in steps)
+        operators = median(ended.operators for ended in steps)
+
+        def of_as_many(took_us: float, ended: _Ended) -> float:
+            return took_us * operators / ended.operators
+
+        plain = [of_as_many(ended.clock.duration_us(), ended) for ended in self._plain if ended.clock.done]
         if plain:
-            return SwapCost(step_us=median(steps), without_us=median(plain), how="measured")
-        marked = [clock.without_swapping_us() for clock in self._marked.values() if clock.done]
+            return SwapCost(step_us=step_us, without_us=median(plain), how="measured")
+        marked = [ended for ended in self._marked.values() if ended.clock.done]
         if marked:
-            return SwapCost(step_us=median(steps), without_us=min(marked), how="estimated")
+            least_us = min(of_as_many(ended.clock.without_swapping_us(), ended) for ended in marked)
+            return SwapCost(step_us=step_us, without_us=least_us, how="estimated")
         return None

@@ -21,8 +21,10 @@ from solvers.ir.hardware import Hardware
 from solvers.ir.schedule import Schedule
 from solvers.ir.solution import Solution
 from solvers.ir.swap import HostRounding
-from solvers.planner import QUICK
+from solvers.planner import QUICK, make_problem
 from solvers.timeline.departures import copy_time, latest_departures
+from solvers.timeline.reach import within_reach
+from solvers.timeline.residents import residents_leaving
 from solvers.timeline.segments import PlanAt, SegmentSettings, held_by_steps, least_planned, planned_and_held
 from solvers.timeline.shares import least_shares
 
@@ -35,6 +37,8 @@ MORE_HEADROOM = 0.05
 """Share of the budget by which a policy is planned for less, once it made the allocator give its cache back."""
 SPARED = 0.02
 """Share of the budget that policies leave where sizes vary: no two iterations need the same."""
+SPREAD = 0.2
+"""By this share of how far sizes spread a policy with residents counts more swaps: small iterations spare it less."""
 MOST_REPEATS = 3
 """How often a policy is planned for less on that ground."""
 
@@ -59,6 +63,11 @@ class Profiled(NamedTuple):
     landmarks: Landmarks = NONE
     reads: tuple[int, ...] = ()
 
+    @property
+    def told_at(self) -> int | None:
+        """The first operator by whose end a forward pass has worked on something; None where none did."""
+        return min((op for (_, op), sighting in self.sightings.items() if sighting.pass_bytes > 0), default=None)
+
 
 class Generation:
     """The policies of one generation, in the order of the portfolio.
@@ -82,12 +91,13 @@ class Generation:
         self.results: list[PolicyResult] = []
         self.open = True
         self.varies = False
+        self.shares: Sequence[float] = (1.0,)
         self.fits = False
         self.remark: str | None = None
         self.unswapped_peak_bytes: int | None = None
         self.unplanned_us: float | None = None
         self._choices = [choice for choice in choices if not choice.varied]
-        self._varied = [choice for choice in choices if choice.varied]
+        self._varied = [choice for choice in choices if choice.varied and (segments is None or not choice.residents)]
         self._hardware = hardware
         self._budget_bytes = budget_bytes
         self._aim_bytes = budget_bytes
@@ -104,6 +114,7 @@ class Generation:
         self._unplanned_size = 0
         self._tightening = Tightening(budget_bytes)
         self._failures = 0
+        self._mean_swaps: float | None = None
 
     @property
     def fastest_us(self) -> float | None:
@@ -135,7 +146,7 @@ class Generation:
     @property
     def exhausted(self) -> bool:
         """Whether every policy of the portfolio has been made."""
-        return len(self.results) >= len(self._choices)
+        return len(self.results) >= len(self._choices) + (len(self._varied) if self.varies else 0)
 
     def fail(self, remark: str) -> None:
         """An iteration could not be profiled; as many failures as policies close the generation."""
@@ -160,8 +171,8 @@ class Generation:
             )
         if self.varies and not self.results:
             self._aim_bytes = self._spared_bytes
-            self._choices += self._varied
-            self._varied = []
+        if self.varies:
+            self._choices, self._varied = [*self._choices, *self._varied], []
         while self.open and not self.exhausted:
             choice = self._choices[len(self.results)]
             self._policies.append(self._make(choice, profiled))
@@ -232,13 +243,15 @@ class Generation:
         ran = [place for place, result in enumerate(self.results) if result.counts is not None]
         return min(ran, key=lambda place: self._promised(self.results[place]), default=None)
 
-    def _promised(self, result: PolicyResult) -> tuple[float, int]:
+    def _promised(self, result: PolicyResult) -> tuple[float, float]:
         """By which share a policy promised to take longer than an iteration without swaps, to a percent; then swaps.
 
-        Each swap costs the host two launches, of which the limited information of Eq. 1 knows nothing.
+        Each swap costs the host two launches, of which Eq. 1 knows nothing.
         """
-        launches_us = 2 * result.swaps * self._hardware.devices[0].launch_us
-        return round(((result.objective_us or 0) + launches_us) / (result.base_us or 1), 2), result.swaps
+        swaps = result.swaps if result.mean_swaps is None else result.mean_swaps
+        swaps *= 1 + (SPREAD * (1 - min(self.shares)) if result.choice.residents else 0)
+        launches_us = 2 * swaps * self._hardware.devices[0].launch_us
+        return round(((result.objective_us or 0) + launches_us) / (result.base_us or 1), 2), swaps
 
     def planned_again(self, profiled: Profiled, *, anew: bool) -> Policy | None:
         """The kept policy made anew from another iteration, or the most promising of all; None where there is no plan.
@@ -262,6 +275,7 @@ class Generation:
 
     def _made_again(self, result: PolicyResult, profiled: Profiled) -> tuple[PolicyResult, Policy] | None:
         self._aim_bytes = self._spared_bytes
+        profiled = self._seen_by(result.choice, profiled)
         try:
             solution = self._plan(result.choice, profiled.graph)
         except Exception as error:  # the policy that stands goes on
@@ -270,8 +284,11 @@ class Generation:
         if solution.plan is None:
             return None
         policy = self._located(solution.plan, profiled)
-        promised = replace(result, objective_us=solution.objective, base_us=solution.base)
-        return replace(promised, swaps=len(policy.targets), bytes=policy.bytes, reason=_misfit(policy)), policy
+        return replace(self._promise(result, solution, policy), reason=_misfit(policy)), policy
+
+    def _promise(self, result: PolicyResult, solution: Solution[Schedule], policy: Policy) -> PolicyResult:
+        promised = replace(result, objective_us=solution.objective, base_us=solution.base, bytes=policy.bytes)
+        return replace(promised, swaps=len(policy.targets), mean_swaps=self._mean_swaps)
 
     def close(self) -> None:
         """Try no more policies and let go of all: only their results stay, which the report lists to the end."""
@@ -286,6 +303,7 @@ class Generation:
     def _make(self, choice: PolicyChoice, profiled: Profiled) -> Policy | None:
         """Plan, and append the outcome to the results."""
         blank = PolicyResult(choice=choice, generation=self.number)
+        profiled = self._seen_by(choice, profiled)
         try:
             solution = self._plan(choice, profiled.graph)
         except Exception as error:  # whatever may be wrong with a planner, the program trains on
@@ -295,13 +313,27 @@ class Generation:
         if solution.plan is None:
             self.results.append(replace(blank, reason=solution.reason or "it found no plan within its limits"))
             return None
-        promised = replace(blank, objective_us=solution.objective, base_us=solution.base)
         policy = self._located(solution.plan, profiled)
         repeats = self._repeats(policy)
-        self.results.append(
-            replace(promised, swaps=len(policy.targets), bytes=policy.bytes, reason=repeats or _misfit(policy))
-        )
+        self.results.append(replace(self._promise(blank, solution, policy), reason=repeats or _misfit(policy)))
         return policy if policy.targets and repeats is None else None
+
+    def _seen_by(self, choice: PolicyChoice, profiled: Profiled) -> Profiled:
+        """The iteration as a policy sees it: whether residents may leave, states once its size is told.
+
+        Where sizes vary, each is made for the budget, but for operators that it cannot help: passive swaps do.
+        """
+        if self._segments is not None or not self.varies:
+            return profiled
+        self._aim_bytes = self._spared_bytes
+        op = profiled.told_at if choice.residents else None
+        graph = profiled.graph if op is None else residents_leaving(profiled.graph, op)
+        reached = within_reach(graph, make_problem("swap", graph, self._hardware, self._aim_bytes))
+        pairs = zip(graph.memory_bytes, reached.memory_bytes, strict=True)
+        beyond = max((held for held, other in pairs if held > other), default=0)
+        if beyond:
+            self.remark = self._out_of_reach(beyond, "policies are made for all other operators")
+        return profiled._replace(graph=reached)
 
     def _located(self, plan: Schedule, profiled: Profiled) -> Policy:
         """A plan as the engine is told it; where sizes vary, smaller iterations spare what they need not send away."""
@@ -311,6 +343,9 @@ class Generation:
         else:
             shares = least_shares(graph, plan, self._aim_bytes, staying)
             least = {name: growth * share for name, share in shares.items()}
+            self._mean_swaps = sum(share <= size for share in shares.values() for size in self.shares) / len(
+                self.shares
+            )
             policy = locate(plan, graph, operators, phases, sightings, least, landmarks)._replace(on_demand=True)
         return self._making_way(policy, plan, graph, reads) if reads else policy
 
@@ -388,12 +423,15 @@ class Generation:
                 raise InvalidInput(f"host_limit_bytes is {self._host_bytes}: {error}") from error
             if least is None or least <= self._aim_bytes:
                 raise
-        self.remark = (
-            f"no policy alone keeps an iteration within {show_bytes(self._budget_bytes)}, the least is "
-            f"{show_bytes(least)}: policies are made for that, and passive swaps do the rest"
-        )
+        self.remark = self._out_of_reach(least, "policies are made for that")
         self._aim_bytes = least
         return choice.planner(self._host)(graph, self._hardware, least)
+
+    def _out_of_reach(self, least_bytes: int, then: str) -> str:
+        return (
+            f"no policy alone keeps an iteration within {show_bytes(self._budget_bytes)}, the least is "
+            f"{show_bytes(least_bytes)}: {then}, and passive swaps do the rest"
+        )
 
     def _host_lacks(self, choice: PolicyChoice, graph: OpGraph) -> bool:
         """Whether there is a plan for the budget that only needs more of the host."""

@@ -9,7 +9,7 @@ from runtime.device.native import core
 from runtime.execute.program import ACTION_KINDS, TURN, op_of
 from runtime.swap.landmarks import NONE, Landmark, Landmarks, Spot
 from solvers.ir.fields import TensorId
-from solvers.ir.graph import OpGraph
+from solvers.ir.graph import OpGraph, Tensor
 from solvers.ir.schedule import Action, Schedule
 
 Sightings: TypeAlias = Mapping[tuple[int, int], core.SwapSighting]
@@ -23,7 +23,7 @@ class Target(NamedTuple):
     and the index of the sighting there, are what matching by index goes by. `result`: the operator made it and no
     other had used it yet. It leaves where the forward pass has worked on `least_pass_bytes` by then. `spot` counts
     lookalikes from the latest landmark instead. Until operator `latest_op` it may wait for the host to read from the
-    device first.
+    device first. One with the address of its `storage` outlives iterations: it leaves at an event.
     """
 
     label: str
@@ -36,6 +36,7 @@ class Target(NamedTuple):
     least_pass_bytes: int = 0
     spot: Spot = Spot()
     latest_op: int = 0
+    storage: int = 0
 
 
 class Anchor(NamedTuple):
@@ -137,7 +138,7 @@ class Policy(NamedTuple):
             )
             for event in self.events
         ]
-        targets = [core.SwapTarget(*target[:-2], *target.spot, target.latest_op) for target in self.targets]
+        targets = [core.SwapTarget(*target[:-3], *target.spot, *target[-2:]) for target in self.targets]
         landmarks = [
             core.SwapLandmark(*landmark, op) for landmark, op in zip(self.landmarks, self.landmark_ops, strict=True)
         ]
@@ -169,17 +170,22 @@ def locate(
     All arguments describe one iteration: operator j of the graph is `operators[j]`. A tensor that was not sighted at
     the operator after which it should leave stays on the device. Those with `least_shares` leave in iterations of that
     share of this one's size or more, which is told from what the forward pass has worked on by then. Spots are told by
-    its `landmarks`, too.
+    its `landmarks`, too. What outlives the iteration may leave where nobody uses it: it is told by its storage.
     """
     tensors = {tensor.id: tensor for tensor in graph.tensors}
     leaving = [(name, op_of(action)) for action in _issued(schedule, "swap_out") for name in action.data]
-    seen = [(name, sighting) for name, op in leaving if (sighting := sightings.get((int(name), op))) is not None]
-    numbers = {name: number for number, (name, _) in enumerate(seen)}
+    seen = {name: (op, found) for name, op in leaving if (found := _sighted(tensors[name], op, sightings)) is not None}
+    numbers = {name: number for number, name in enumerate(seen)}
     places = anchors(operators, phases)
+    unsighted = {name: op for name, (op, found) in seen.items() if found.op != op}
+    moves: list[tuple[int, str, tuple[TensorId, ...]]] = [
+        (op + 1, "swap_out", (name,)) for name, op in unsighted.items()
+    ]
+    moves += [(op_of(action), action.do, action.data) for action in _issued(schedule, "release", "swap_in")]
     events = [
-        Event(places[op_of(action)], op_of(action), action.do, found, landmarks.spot(op_of(action)))
-        for action in _issued(schedule, "release", "swap_in")
-        if (found := tuple(numbers[name] for name in action.data if name in numbers))
+        Event(places[op], op, do, those, landmarks.spot(op))
+        for op, do, data in moves
+        if (those := tuple(numbers[name] for name in data if name in numbers))
     ]
     arrivals = [
         (numbers[name], use)
@@ -187,19 +193,12 @@ def locate(
         for name in action.data
         if name in numbers and (use := _next_use(tensors[name].uses, op_of(action))) is not None
     ]
+    shares = least_shares or {}
     targets = [
-        Target(
-            repr(name),
-            tensors[name].bytes,
-            found.key,
-            found.ordinal,
-            found.op,
-            found.position,
-            found.result,
-            math.ceil((least_shares or {}).get(name, 0.0) * found.pass_bytes),
-            landmarks.sighted.get((found.op, found.position), Spot()),
-        )
-        for name, found in seen
+        _held(tensors[name], found, op, math.ceil(shares.get(name, 0.0) * _passed_bytes(sightings, op)))
+        if name in unsighted
+        else _target(tensors[name], found, math.ceil(shares.get(name, 0.0) * found.pass_bytes), landmarks)
+        for name, (op, found) in seen.items()
     ]
     return Policy(
         tuple(targets),
@@ -209,6 +208,36 @@ def locate(
         landmarks=landmarks.found,
         landmark_ops=landmarks.ops,
     )
+
+
+def _sighted(tensor: Tensor, op: int, sightings: Sightings) -> core.SwapSighting | None:
+    """A tensor where it leaves; of one that outlives the iteration, and which nobody uses there, where it is used."""
+    found = (sightings.get((int(tensor.id), at)) for at in (op, *(tensor.uses if tensor.born is None else ())))
+    return next((sighting for sighting in found if sighting is not None), None)
+
+
+def _passed_bytes(sightings: Sightings, op: int) -> int:
+    """What the forward pass has worked on by the end of the operator."""
+    return max((sighting.pass_bytes for (_, at), sighting in sightings.items() if at == op), default=0)
+
+
+def _target(tensor: Tensor, found: core.SwapSighting, least_pass_bytes: int, landmarks: Landmarks) -> Target:
+    return Target(
+        repr(tensor.id),
+        tensor.bytes,
+        found.key,
+        found.ordinal,
+        found.op,
+        found.position,
+        found.result,
+        least_pass_bytes,
+        landmarks.sighted.get((found.op, found.position), Spot()),
+    )
+
+
+def _held(tensor: Tensor, found: core.SwapSighting, op: int, least_pass_bytes: int) -> Target:
+    """One that leaves where nobody uses it, told by its storage."""
+    return Target(repr(tensor.id), tensor.bytes, 0, 0, op, 0, False, least_pass_bytes, storage=found.storage)
 
 
 def _issued(schedule: Schedule, *kinds: str) -> list[Action]:

@@ -17,17 +17,20 @@ TIME_S = 2.0
 class PolicyChoice:
     """A planner of kind `swap` and its parameters; `time_s` limits planners that search (seconds of host time).
 
-    One that is `varied` is tried only where sizes vary from iteration to iteration.
+    One that is `varied` is tried only where sizes vary from iteration to iteration. With `residents` parameters and
+    the optimizer's states may leave, too, where memory is counted in exact bytes.
     """
 
     solver: str = "greedy-swap"
     parameters: Mapping[str, object] = field(default_factory=dict)
     time_s: float = TIME_S
     varied: bool = False
+    residents: bool = False
 
     def __str__(self) -> str:
         """As on a command line: `greedy-swap layers=8 weight=4.0`."""
-        return " ".join([self.solver, *(f"{name}={value}" for name, value in self.parameters.items())])
+        residents = ["with residents"] if self.residents else []
+        return " ".join([self.solver, *(f"{name}={value}" for name, value in self.parameters.items()), *residents])
 
     def planner(self, host: Mapping[str, object] | None = None) -> Planner:
         """The planner, perhaps with a limit of host memory (`solvers.planner.planner`).
@@ -43,17 +46,21 @@ class PolicyChoice:
 FEWEST = PolicyChoice(parameters={"fewest": True}, varied=True)
 """Beside a portfolio that nobody listed: each swap of a small tensor costs launches in every iteration, and hardly any
 is as large as the one that a policy is for."""
+RESIDENTS = PolicyChoice(parameters={"pruned": True}, varied=True, residents=True)
+"""Likewise: what outlives an iteration is as large in each, whatever its tokens are routed to, and few tensors of it
+are as much as many of those that experts make."""
 
 
 def portfolio(solver: str | Sequence[PolicyChoice], policies: int) -> tuple[PolicyChoice, ...]:
-    """The policies to try, in order: the named solver as it is, then others that decide differently, and `FEWEST`.
+    """The policies to try, in order: the named solver as it is, then others that decide differently, and `FEWEST`
+    and `RESIDENTS`.
 
     A sequence of choices is taken as it stands, whatever `policies` says. Raises `InvalidInput` for what no planner is.
     """
     if isinstance(solver, str):
         first = PolicyChoice(solver=solver)
         others = (choice for choice in _variety() if choice != first)
-        chosen = (first, *islice(others, max(policies - 1, 0)), FEWEST)
+        chosen = (first, *islice(others, max(policies - 1, 0)), FEWEST, RESIDENTS)
     else:
         require("solver", solver, Sequence, "a planner's name, or a list of PolicyChoice")
         chosen = tuple(solver)

@@ -6,21 +6,27 @@ one *kind*, and each kind goes through the stages by itself: to the kind's own i
 would if no others came between them (ours). A loop that settles has one kind at a time, and then nothing differs.
 
 Alike are operators by Algorithm 1's condition, whatever their sizes: batches that are padded, packed or routed are of
-one kind, and so are sequences of two lengths. Policies are made for the largest of a kind (`sizes.py`).
+one kind, and so are sequences of two lengths. Policies are made for the largest of a kind (`sizes.py`). Where sizes
+vary, iterations with an expert or a layer fewer are of that kind, too: operators come and go, but no pass does.
 
 The next iteration's kind is not known before it has run. It is taken to be what mostly followed the longest run of
 latest kinds that has come at least twice before; if none has, what followed this kind when it came last; or else the
 same again, as Algorithm 1 takes it. Where that is wrong, the iteration executes another kind's policy, which costs time
 only, and is not measured for it.
+
+One file: kinds are told apart, and foreseen, by the same record of their iterations.
 """
 
 from collections import deque
+from itertools import pairwise
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from runtime.swap.cost import StepTimes
 from runtime.swap.generation import Generation
+from runtime.swap.landmarks import BACKWARD
 from runtime.swap.past import Past
 from runtime.swap.policy import Policy
 from runtime.swap.sizes import Sizes
@@ -37,6 +43,8 @@ from runtime.swap.stages import (
 
 SIZES = 64
 """Number of latest iterations of a kind whose sizes are remembered."""
+LENGTHS = 0.25
+"""Where sizes vary, lengths may differ by less than that share if nothing else does: an expert gets no tokens."""
 LARGER = 0.02
 """By this share an iteration has to be larger than those that a policy is for before it is made again."""
 WAITS = 8
@@ -48,6 +56,17 @@ REOPENINGS = 3
 whose largest iteration is beyond the reach of its policy."""
 SPARINGS = 8
 """So often a policy is told to spare less: where memory lacks for other reasons, that would not help."""
+
+
+Passes: TypeAlias = tuple[tuple[int, ...], int]
+"""The phases that an iteration has, and the number of its backward passes."""
+
+
+def passes_of(phases: bytes) -> Passes:
+    """Of an iteration with these phases of its operators."""
+    of_each = np.frombuffer(phases, dtype=np.uint8)
+    backward = np.concatenate(([False], of_each == BACKWARD))
+    return tuple(np.unique(of_each).tolist()), int(np.count_nonzero(backward[1:] & ~backward[:-1]))
 
 
 class Kind:
@@ -69,6 +88,7 @@ class Kind:
         self.policy: Policy | None = None
         self.place: int | None = None
         self.operators: Counted | None = None
+        self.passes: Passes = ((), 0)
         self.sizes: deque[int] = deque(maxlen=SIZES)
         self.planned_bytes = 0
         self.recorded = Sizes()
@@ -100,6 +120,12 @@ class Kind:
     def largest(self) -> int:
         """The size of the largest of the latest iterations."""
         return max(self.sizes, default=0)
+
+    @property
+    def shares(self) -> tuple[float, ...]:
+        """Sizes from the least of the latest iterations to the largest, beside that: few were seen, any may come."""
+        least = min(self.sizes, default=0) / max(self.largest, 1)
+        return tuple(np.linspace(least, 1.0, SIZES).tolist())
 
     @property
     def enough(self) -> float:
@@ -142,6 +168,17 @@ class Kind:
         return wide or 2 * sum(self._changed) > len(self._changed)
 
     @property
+    def resizes(self) -> bool:
+        """Whether most of the latest iterations were of another size than the one before."""
+        latest = list(self.sizes)[-SIZES // 4 :]
+        return 2 * sum(one != other for one, other in pairwise(latest)) >= len(latest) > 1
+
+    @property
+    def varies_by_now(self) -> bool:
+        """Whether sizes have come to vary since policies were made for iterations of one size."""
+        return self.resizes and self.varies and self.generation is not None and not self.generation.varies
+
+    @property
     def unforeseen(self) -> tuple[int, int] | None:
         """Returns on demand and all returns of the latest iterations under the kept policy, where most were unforeseen.
 
@@ -156,8 +193,9 @@ class Kind:
         """Whether operators or sizes of the latest iterations differ from one to the next."""
         return any(self._changed)
 
-    def ended(self, operators: Counted, forward_bytes: int) -> None:
+    def ended(self, operators: Counted, forward_bytes: int, passes: Passes = ((), 0)) -> None:
         """One of these iterations ended."""
+        self.passes = passes
         if self.operators is not None:
             same = forward_bytes == self.sizes[-1] and np.array_equal(self.operators.ids, operators.ids)
             self._changed.append(not same)
@@ -214,19 +252,22 @@ class Kinds:
         """Whether all of the recent past was of one kind."""
         return self._past.steady
 
-    def sort(self, ids: npt.NDArray[np.int64], forward_bytes: int) -> Kind:
+    def sort(self, ids: npt.NDArray[np.int64], forward_bytes: int, phases: bytes = b"") -> Kind:
         """The kind of the iteration that ended, a new one if need be; its stage is advanced.
 
+        `phases` are those of its operators. Where sizes vary, an iteration in which operators come or go, but no pass,
+        is of that kind, too.
         `last` is then how its operators compare with those of the iteration before. Raises `InvalidInput` for ids that
         are no operator's.
         """
-        operators = counted(ids)
+        operators, passes = counted(ids), passes_of(phases)
         found = next((kind for kind in self._kinds if self._alike(kind, operators)), None)
+        found = found or next((kind for kind in self._kinds if self._related(kind, operators, passes)), None)
         before = self._kinds[0] if self._kinds else None
         if found is None and before is None:
             found = self.expected
         if found is not None:
-            found.machine.advance(operators)
+            found.machine.advance(operators, alike=self._related(found, operators, passes))
         else:
             found = Kind(self._settings)
             found.machine.begin_anew(operators)
@@ -234,7 +275,7 @@ class Kinds:
             self.last = found.machine.last
         else:
             self.last = similarity(before.operators, operators, self._settings)
-        found.ended(operators, forward_bytes)
+        found.ended(operators, forward_bytes, passes)
         self._keep([found, *(kind for kind in self._kinds if kind is not found)])
         return found
 
@@ -257,6 +298,13 @@ class Kinds:
             return True
         same = np.array_equal(kind.operators.ids, operators.ids)
         return same or similarity(kind.operators, operators, self._settings).similar
+
+    def _related(self, kind: Kind, operators: Counted, passes: Passes) -> bool:
+        """Whether sizes of the kind vary, and an iteration differs by some of its operators at most, in number too."""
+        if self.most == 0 or kind.operators is None or not kind.resizes or kind.passes != passes:
+            return False
+        found = similarity(kind.operators, operators, self._settings)
+        return found.cosine > self._settings.least_cosine and found.length_change < LENGTHS
 
     def _keep(self, kinds: list[Kind]) -> None:
         """Keep the latest settled and unsettled kinds; the kind of the iteration that just ended always stays."""

@@ -95,6 +95,7 @@ class PolicyResult:
     """One policy: who made it for which generation, what it promised, what it took, and whether it was kept.
 
     `objective_us` and `base_us` are the simulated time with and without swapping, on the limited information of Eq. 1.
+    `mean_swaps` are those of iterations as large as the latest, where sizes vary: `swaps` are of the largest.
     `duration_us` and `counts` are those of the iteration that executed it; None where none did, and `reason` says why.
     """
 
@@ -103,6 +104,7 @@ class PolicyResult:
     objective_us: int | None = None
     base_us: int | None = None
     swaps: int = 0
+    mean_swaps: float | None = None
     bytes: int = 0
     duration_us: float | None = None
     counts: SessionCounts | None = None

@@ -19,7 +19,7 @@ from solvers.ir.graph import OpGraph, Tensor
 from solvers.timeline.shares import STAYING
 
 NEARLY = 0.1
-"""Sizes of forward passes that differ by less tell nothing of what does not depend on them."""
+"""Sizes of forward passes that differ by less tell nothing of what does not depend on them, nor a line to go on in."""
 FARTHEST = 2.0
 """No recording tells of an iteration more than so many times as large."""
 Line = Callable[[int, int], int]
@@ -76,7 +76,7 @@ class Sizes:
         size = self.reach(size)
         if size <= most:
             return profiled
-        if two:
+        if two and most - least > NEARLY * most:
             onwards = (size - most) / (most - least)
 
             def line(value: int, before: int) -> int:

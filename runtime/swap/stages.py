@@ -140,15 +140,16 @@ class StageMachine:
         """The latest comparison; None before the first."""
         return self._last
 
-    def advance(self, operators: Operators | Counted) -> Stage:
+    def advance(self, operators: Operators | Counted, *, alike: bool = False) -> Stage:
         """The stage of the next iteration, given the operators of the one that has just ended.
 
-        Raises `InvalidInput` for ids that are no operator's; the machine is then as it was.
+        They pass for the same as those before where somebody knows that they are `alike`. Raises `InvalidInput` for ids
+        that are no operator's; the machine is then as it was.
         """
         current = counted(operators)
         previous = current if self._previous is None else self._previous  # static PrevOpSeq ← OpSeq
         self._last = _compare(previous, current, self.settings)
-        if self._last.similar:
+        if self._last.similar or alike:
             self._stable_steps += 1  # StableStep ← StableStep + 1
             self._pass_on()
         else:

@@ -1,5 +1,6 @@
 """`greedy-swap`: SmartSwap's policy generation (Algorithm 2), as printed or repaired."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,7 +25,8 @@ class GreedySwap:
     the order of their use, as early as memory allows (or as placed, where that is better). `layers` logical layers a
     phase; `weight` is C of Eq. (2); tensors below `least_bytes` wait until nothing else is left. `fewest` is for
     machines where launching a copy costs most: those below the least of the largest tensors that free enough at the
-    peak wait, too, and no tensor comes first because it leaves in time. FEASIBLE with bound None, as every heuristic.
+    peak wait, too, and no tensor comes first because it leaves in time. `pruned` drops what no op needs of the chosen,
+    the smallest first, unless fewer take longer. FEASIBLE with bound None, as every heuristic.
     """
 
     layers: int = 32
@@ -32,6 +34,7 @@ class GreedySwap:
     least_bytes: int = 0
     printed: bool = False
     fewest: bool = False
+    pruned: bool = False
     NAME = "greedy-swap"
 
     def __post_init__(self) -> None:
@@ -54,6 +57,8 @@ class GreedySwap:
         if not self.printed:
             issued = issue_swap_ins(given, [tensor for tensor, _ in choices])
             choices = choices if issued is None else _better(given, choices, issued)
+        if self.pruned:
+            choices = _pruned(given, choices)
         timeline, reason = evaluate(given, choices), None
         if timeline is not None:
             makespan = timeline.makespan
@@ -72,6 +77,33 @@ def _better(given: Instance, first: list[Choice], second: list[Choice]) -> list[
     if one is None or two is None:
         return first if two is None else second
     return first if one.makespan <= two.makespan else second
+
+
+def _pruned(given: Instance, choices: list[Choice]) -> list[Choice]:
+    """Of the choices only those that are needed: if they return as chosen or, where that is better, as early as may be.
+
+    All of them where fewer take longer.
+    """
+    late = _needed(given, choices)
+    early = issue_swap_ins(given, [tensor for tensor, _ in _needed(given, [(t, given.last[t]) for t, _ in choices])])
+    best = late if early is None else _better(given, late, early)
+    return _better(given, best, choices)
+
+
+def _needed(given: Instance, choices: Sequence[Choice]) -> list[Choice]:
+    """Those without which some op has no memory: the smallest is dropped first."""
+    need, away = np.array(given.need, dtype=np.int64), np.zeros(len(given.time) + 1, dtype=np.int64)
+    for tensor, issue in choices:
+        away[given.first[tensor] + 1] += given.size[tensor]
+        away[issue] -= given.size[tensor]
+    spare = np.cumsum(away)[: len(need)] - need
+    dropped = set()
+    for tensor, issue in sorted(choices, key=lambda choice: given.size[choice[0]]):
+        span = spare[given.first[tensor] + 1 : issue]
+        if span.min(initial=given.size[tensor]) >= given.size[tensor]:
+            span -= given.size[tensor]
+            dropped.add(tensor)
+    return [choice for choice in choices if choice[0] not in dropped]
 
 
 class _Generator:

@@ -20,6 +20,7 @@ class _Swap(NamedTuple):
     tensor: TensorId
     bytes: int
     away: slice  # ops during which the tensor is away
+    stays: bool  # it is as large in steps of any size
 
 
 def least_shares(
@@ -47,7 +48,7 @@ def least_shares(
         best = max(able, key=lambda swap: (swap.bytes, swap.away.stop - swap.away.start))
         left.remove(best)
         found[best.tensor] = max(share, 0.0)
-        varies[best.away] -= best.bytes
+        (stays if best.stays else varies)[best.away] -= best.bytes
     return found
 
 
@@ -70,10 +71,11 @@ def _first_short(stays: _Bytes, varies: _Bytes, budget_bytes: int) -> tuple[int,
 
 def _swaps(graph: OpGraph, schedule: Schedule) -> list[_Swap]:
     sizes = {tensor.id: graph.block_bytes(tensor) for tensor in graph.tensors}
+    outliving = {tensor.id for tensor in graph.tensors if tensor.born is None}
     leaves = {name: action.op for action in schedule.actions if action.do == "swap_out" for name in action.data}
     returns = {name: action.op for action in schedule.actions if action.do == "swap_in" for name in action.data}
     return [
-        _Swap(name, sizes[name], slice(op + 1, returns.get(name) or len(graph.ops)))
+        _Swap(name, sizes[name], slice(op + 1, returns.get(name) or len(graph.ops)), name in outliving)
         for name, op in leaves.items()
         if op is not None
     ]

@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from runtime.swap.generation import Profiled
 from solvers.ir.graph import Op, OpGraph, Tensor
 from solvers.ir.hardware import HOST, Device, Hardware, Link
@@ -73,3 +75,16 @@ def chain_profiled(layers: int, unseen: frozenset[int] = frozenset()) -> Profile
     }
     phases = bytes([0] * layers + [2] * layers + [3])
     return Profiled(chain_graph(layers), chain_operators(layers), phases, sightings)  # type: ignore[arg-type]
+
+
+def with_state(profiled: Profiled, state_bytes: int = LAYER_BYTES) -> Profiled:
+    """The same iteration with a state that the update uses."""
+    graph, update = profiled.graph, len(profiled.graph.ops) - 1
+    state = Tensor(id=len(graph.tensors), bytes=state_bytes, uses=(update,), kind="optimizer")
+    seen = Seen(op=update, storage=2000, key=77, ordinal=0, position=0, result=False, pass_bytes=0)
+    grown = replace(
+        graph,
+        tensors=(*graph.tensors, state),
+        memory_bytes=tuple(held + state_bytes for held in graph.memory_bytes),
+    )
+    return profiled._replace(graph=grown, sightings={**profiled.sightings, (len(graph.tensors), update): seen})  # type: ignore[dict-item]

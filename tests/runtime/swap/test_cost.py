@@ -63,6 +63,18 @@ def test_marks_tell_where_no_iteration_was_without_swaps() -> None:
     assert str(times.cost()) == "130 us an iteration (measured), 105 us without swapping (estimated): +23.8%"
 
 
+def test_iterations_of_more_operators_are_told_for_as_many_as_steps_have() -> None:
+    """As where the marked one had all its experts, and most that follow have not."""
+    times = StepTimes()
+    times.ended(FakeClock(220.0, 200.0), swapped=True, settled=True, operators=1000)
+    for _ in range(3):
+        times.ended(FakeClock(110.0), swapped=True, settled=True, operators=500)
+    assert times.cost() == SwapCost(step_us=110.0, without_us=100.0, how="estimated")
+    times.ended(FakeClock(50.0), swapped=False, operators=250)
+    times.ended(FakeClock(204.0), swapped=False, operators=1000)
+    assert times.cost() == SwapCost(step_us=110.0, without_us=101.0, how="measured")
+
+
 def test_iterations_in_which_policies_are_tried_do_not_count_once_one_is_kept() -> None:
     times = StepTimes()
     times.ended(FakeClock(100.0), swapped=False)

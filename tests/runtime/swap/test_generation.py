@@ -9,12 +9,12 @@ import pytest
 from runtime.swap import generation as generations
 from runtime.swap.generation import LEFT, Generation
 from runtime.swap.policy import Policy
-from runtime.swap.portfolio import FEWEST, PolicyChoice
+from runtime.swap.portfolio import FEWEST, RESIDENTS, PolicyChoice
 from runtime.swap.report import PolicyResult, SessionCounts
 from solvers.ir.graph import OpGraph
 from solvers.ir.schedule import Schedule
 from solvers.timeline.segments import SegmentSettings, StepHeld
-from tests.runtime.swap.chain import LAYER_BYTES, STATIC_BYTES, chain_profiled, hardware
+from tests.runtime.swap.chain import LAYER_BYTES, STATIC_BYTES, chain_profiled, hardware, with_state
 
 LAYERS = 12
 PEAK_BYTES = STATIC_BYTES + LAYERS * LAYER_BYTES
@@ -154,6 +154,23 @@ def test_the_fewest_swaps_are_tried_as_well_where_sizes_vary(varies: bool) -> No
     assert tried == [CHOICES[0], FEWEST] if varies else tried == [CHOICES[0]]
 
 
+@pytest.mark.parametrize("segments", [None, SegmentSettings()])
+def test_states_may_leave_where_sizes_vary_and_bytes_are_exact(segments: SegmentSettings | None) -> None:
+    profiled = with_state(chain_profiled(LAYERS), state_bytes=4 * LAYER_BYTES)
+    made = Generation(1, (CHOICES[0], RESIDENTS), hardware(10**12), BUDGET_BYTES + 4 * LAYER_BYTES, None, segments)
+    made.varies = True
+    made.propose(profiled)
+    made.measured(900.0, SessionCounts())
+    policy = made.propose(profiled)
+    if segments is not None:
+        assert policy is None and RESIDENTS not in [result.choice for result in made.results]
+        return
+    assert policy is not None and [bool(target.storage) for target in policy.targets].count(True) == 1
+    made.measured(900.0, SessionCounts())
+    assert made.best() == policy, "one swap frees what four did"
+    assert made.results[1].swaps < made.results[0].swaps
+
+
 def test_where_a_launch_costs_time_fewer_swaps_promise_more() -> None:
     """Of what Eq. 1 says of both, the one that swaps more is a little better."""
     few, many = (PolicyResult(choice=CHOICES[0], generation=1, base_us=1000, swaps=swaps) for swaps in (5, 20))
@@ -227,3 +244,41 @@ def test_policies_that_are_not_chosen_take_no_memory() -> None:
     best = made.best()
     assert best is not None and policies_alive() == before + 1
     assert made.trial is None and len(made.results) == len(CHOICES)
+
+
+def test_where_sizes_vary_what_no_policy_can_help_is_left_to_passive_swaps() -> None:
+    """The update needs more than the budget, while nothing that may leave can be away."""
+    profiled = chain_profiled(LAYERS)
+    graph = msgspec.structs.replace(
+        profiled.graph, memory_bytes=(*profiled.graph.memory_bytes[:-1], PEAK_BYTES + LAYER_BYTES)
+    )
+    targets = {}
+    for varies in (False, True):
+        made = generation()
+        made.varies = varies
+        policy = made.propose(profiled._replace(graph=graph))
+        assert made.remark is not None and "passive swaps do the rest" in made.remark
+        assert ("for all other operators" in made.remark) == varies
+        targets[varies] = 0 if policy is None else len(policy.targets)
+    assert targets[False] == 0 < 4 <= targets[True]
+
+
+def test_promises_count_the_swaps_of_iterations_of_all_sizes() -> None:
+    """With residents, which small ones spare less, a little more."""
+    machine = hardware()
+    device = msgspec.structs.replace(machine.devices[0], launch_us=5.0)
+    made = Generation(1, CHOICES, msgspec.structs.replace(machine, devices=(device,)), BUDGET_BYTES)
+    made.varies, made.shares = True, (0.5, 1.0)
+    one, other = (
+        PolicyResult(choice=CHOICES[0], generation=1, base_us=1000, objective_us=1000, swaps=swaps, mean_swaps=mean)
+        for swaps, mean in ((20, 9.9), (15, 10.0))
+    )
+    assert made._promised(one) < made._promised(other)
+    resident = replace(one, choice=RESIDENTS)
+    assert made._promised(other) < made._promised(resident)
+    made.shares = (1.0, 1.0)
+    assert made._promised(resident) < made._promised(other), "where sizes do not spread it counts as any other"
+    profiled = chain_profiled(LAYERS)
+    made.shares = (0.1, 1.0)
+    assert made.propose(profiled) is not None
+    assert made.results[0].mean_swaps == made.results[0].swaps / 2, "an iteration of a tenth needs none"

@@ -227,3 +227,19 @@ def test_why_tensors_came_back_on_demand_is_said_as_it_is() -> None:
     assert "change from one to the next" in varying
     (none,) = said(fitting(), MIB)
     assert "no policy is kept" in none
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_loop_whose_sizes_come_to_vary_gets_policies_for_that_once(kept: bool) -> None:
+    """With a policy for one size, or none, as passive swaps outran it."""
+    loop = settled()
+    kind = loop.control._kinds.expected
+    if not kept:
+        kind.policy = kind.place = None
+    sizes = [loop.engine.forward_bytes + number % 3 for number in range(3 * SIZES)]
+    loop.engine.passive = 1
+    for size in sizes:
+        loop.engine.forward_bytes, loop.engine.fallbacks = size, 1
+        loop.run(1)
+    assert loop.control.generations == 2, "policies that serve as badly are no reason to begin again"
+    assert kind.policy is not None and kind.policy.on_demand and kind.generation is not None and kind.generation.varies

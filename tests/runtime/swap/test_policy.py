@@ -2,7 +2,8 @@
 
 from runtime.swap.policy import Anchor, anchors, locate
 from solvers.ir.schedule import parse_schedule
-from tests.runtime.swap.chain import BACKWARD_ID, FORWARD_ID, LAYER_BYTES, chain_profiled
+from solvers.timeline.residents import residents_leaving
+from tests.runtime.swap.chain import BACKWARD_ID, FORWARD_ID, LAYER_BYTES, chain_profiled, with_state
 
 SCHEDULE = parse_schedule("""\
 lanes 0.compute 0.out 0.in
@@ -64,3 +65,27 @@ def test_targets_leave_from_their_share_of_the_size_on() -> None:
     policy = locate(SCHEDULE, *chain_profiled(3)[:4], {1: 0.75})
     assert [target.least_pass_bytes for target in policy.targets] == [0, 768]
     assert [target.least_pass_bytes for target in policy.sparing_less(0.5).targets] == [0, 384]
+
+
+def test_a_state_leaves_at_an_event_and_is_told_by_its_storage() -> None:
+    profiled = with_state(chain_profiled(3))
+    graph = residents_leaving(profiled.graph, 1)
+    schedule = parse_schedule("""\
+lanes 0.compute 0.out 0.in
+0 0.compute compute op=0
+1 0.compute compute op=1
+2 0.out swap_out op=1 data=3 bytes=1048576 after=1
+3 0.compute compute op=2
+4 0.compute compute op=3
+5 0.compute release op=4 data=3 bytes=1048576 after=2
+6 0.compute compute op=4
+7 0.in swap_in op=5 data=3 bytes=1048576 after=5
+8 0.compute compute op=5
+9 0.compute compute op=6 after=7
+""")
+    policy = locate(schedule, graph, *profiled[1:4], {3: 0.5})
+    assert [(target.storage, target.op, target.least_pass_bytes) for target in policy.targets] == [(2000, 1, 512)]
+    assert [(event.do, event.op) for event in policy.events] == [("swap_out", 2), ("release", 4), ("swap_in", 5)]
+    assert policy.arrivals == ((0, 6),) and policy.unseen == 0
+    unseen = {place: seen for place, seen in profiled.sightings.items() if place[0] != 3}
+    assert locate(schedule, graph, *profiled[1:3], unseen).unseen == 1

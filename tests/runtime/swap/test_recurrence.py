@@ -51,6 +51,7 @@ def test_like_operators_are_of_one_kind_whatever_their_sizes() -> None:
     seen = [see(kinds, [1, 2] * 20, rng.randrange(1000, 9000)) for _ in range(100)]
     assert len({id(kind) for kind in seen}) == 1 and seen[0].varies
     assert seen[0].largest == max(seen[0].sizes) and len(seen[0].sizes) == SIZES
+    assert seen[0].shares[-1] == 1.0 and seen[0].shares[0] == min(seen[0].sizes) / seen[0].largest
     steady = Kinds(StageSettings())
     assert not [see(steady, [1, 2] * 20, size) for size in (1000, 1000, 1000, 1049, 1049)][-1].varies
     assert see(steady, [1, 2] * 20, 1051).varies
@@ -175,3 +176,22 @@ def test_what_was_forgotten_is_not_expected() -> None:
         for operators in ([1], [2], [3]):
             ended = see(kinds, operators)
             assert kinds.expected is ended, "of one kind at a time nothing else can follow"
+
+
+def test_where_sizes_vary_operators_may_come_and_go_with_them() -> None:
+    """An expert without tokens has no operators; another pass, or another phase, is another kind."""
+    train, twice = [0] * 20 + [2] * 20 + [3] * 4, [0] * 10 + [2] * 10 + [0] * 10 + [2] * 10 + [3] * 4
+    operators = [1, 2] * 22
+
+    def ended(kinds: Kinds, ids: list[int], size: int, phases: list[int]) -> Kind:
+        return kinds.sort(np.array(ids, dtype=np.int64), size, bytes(phases))
+
+    for sizes, shared in (((1000, 1010, 1005), True), ((1000, 1000, 1000), False)):
+        kinds = Kinds(StageSettings(warm_up_iterations=1))
+        first = [ended(kinds, operators, size, train) for size in sizes][-1]
+        assert (ended(kinds, operators[8:], 990, train[8:]) is first) == shared
+        assert (ended(kinds, operators, 1000, train) is first) and first.stage is Stage.GEN_POLICY
+        assert ended(kinds, operators[16:], 1000, train[16:]) is not first, "shorter by more than a quarter"
+        assert ended(kinds, operators[4:], 1000, twice[4:]) is not first
+        assert ended(kinds, operators[4:], 1000, [0] * 20 + [2] * 20) is not first
+        assert ended(kinds, [1] * 40, 1000, train[4:]) is not first

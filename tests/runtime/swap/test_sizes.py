@@ -83,6 +83,15 @@ def test_where_memory_comes_in_segments_nothing_larger_is_known() -> None:
     assert sizes.reach(150) == 100 and found is not None and found.graph is asked
 
 
+def test_two_of_nearly_one_size_are_no_line() -> None:
+    """Of what differs by little, the line may lead anywhere: what comes and goes grows in proportion."""
+    sizes, least = Sizes(), of_size(10)
+    for share, profiled in ((100, least), (101, of_size(30))):
+        sizes.note(profiled, share)
+    reached = sizes.at(202)
+    assert reached is not None and max(reached.graph.memory_bytes) <= 2 * max(of_size(30).graph.memory_bytes)
+
+
 def test_other_operators_are_no_line() -> None:
     assert alike(chain_profiled(6).graph, of_size(4).graph)
     assert not alike(chain_profiled(6).graph, chain_profiled(7).graph)

@@ -56,6 +56,21 @@ def test_the_fewest_are_the_largest_though_small_ones_wait_longer() -> None:
     assert len(many.plan.swaps) == 5
 
 
+def test_what_no_op_needs_is_pruned_and_costs_no_time() -> None:
+    fewer = 0
+    for seed in range(120):
+        problem = random_problem(seed)
+        all_, pruned = (GreedySwap(pruned=pruned).solve(problem, Limits()) for pruned in (False, True))
+        assert_answered(problem, pruned)
+        assert all_.status is pruned.status
+        if all_.plan is None or pruned.plan is None or all_.objective is None or pruned.objective is None:
+            continue
+        assert pruned.objective <= all_.objective
+        assert {swap.tensor for swap in pruned.plan.swaps} <= {swap.tensor for swap in all_.plan.swaps}
+        fewer += len(pruned.plan.swaps) < len(all_.plan.swaps)
+    assert fewer > 10
+
+
 def test_every_answer_is_a_plan_of_the_stated_objective_or_a_proof() -> None:
     for seed in range(120):
         problem = random_problem(seed)
@@ -64,6 +79,7 @@ def test_every_answer_is_a_plan_of_the_stated_objective_or_a_proof() -> None:
             GreedySwap(printed=True),
             GreedySwap(layers=1, weight=0.0),
             GreedySwap(fewest=True),
+            GreedySwap(pruned=True),
         ):
             assert_answered(problem, solver.solve(problem, Limits()))
 

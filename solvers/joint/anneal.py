@@ -12,22 +12,26 @@ from solvers.joint.draft import Draft
 from solvers.joint.given import Given
 from solvers.joint.lanes import FAULT, Lanes
 from solvers.joint.moves import Moves
+from solvers.joint.patterns import Patterns
 from solvers.joint.state import State
 
 CHECKED = 50
 """After how many steps it is asked whether to stop, and the best draft since is told."""
 COOLED = 50.0
 """How many times colder the last step is than the first one."""
+PATTERNS = 0.15
+"""The share of steps that change many decisions at once, where any do."""
 
 
 class Annealing:
     """From one choice on. `now`, `best`: ticks of the choice at hand and of `draft`, the best; `FAULT` if not valid."""
 
-    def __init__(self, given: Given, choice: Choice, source: random.Random) -> None:
-        self.source = source
+    def __init__(self, given: Given, choice: Choice, source: random.Random, share: float = PATTERNS) -> None:
+        self.source, self.share = source, share
         self.state = State(given, choice)
         self.lanes = Lanes(self.state)
         self.moves = Moves(self.state, source)
+        self.patterns = Patterns(self.moves, source)
         self.now = self.lanes.ticks()
         if self.now < FAULT:  # once more, now that the stages' times are known
             self.lanes.kept()
@@ -53,7 +57,9 @@ class Annealing:
     def _step(self, most: int) -> None:
         """One change, taken back where the step then takes longer than `most`."""
         self.state.begin()
-        took = self.lanes.ticks(most) if self.moves.any() else FAULT
+        many = self.share and self.source.random() < self.share
+        changed = self.patterns.any() if many else self.moves.any()
+        took = self.lanes.ticks(most) if changed else FAULT
         if took == FAULT:
             self.state.undo()
             return

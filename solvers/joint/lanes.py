@@ -4,6 +4,8 @@ The same times as `draft.measure`'s, for the swap-ins that `issued` chooses: as 
 stages' last known times, sooner if the lane is busy then, later where memory has no room for them.
 """
 
+from bisect import bisect_right
+from dataclasses import dataclass, field
 from itertools import accumulate
 
 from solvers.joint.choice import Gap
@@ -12,6 +14,26 @@ from solvers.joint.state import State
 
 FAULT = 2**80
 """How long what is not valid takes: longer than any step."""
+EARLY = 20
+"""One of so many stages from which something returns may lie before those that are looked at first."""
+LUCK = 20
+"""The most that looking at these stages first is credited with."""
+
+
+@dataclass
+class _Run:
+    """How far a pass has come: now, when the lanes are free, what is leaving, how much of it was waited for, waits.
+
+    `ends`, `sizes` of what leaves, in order; `times`: the starts of the stages; `gone`: when what has left was away;
+    `due`: when what a stage reads has returned.
+    """
+
+    lanes: tuple[int, int, int, int, int, int] = (0, 0, 0, 0, 0, 0)
+    ends: list[int] = field(default_factory=list)
+    sizes: list[int] = field(default_factory=list)
+    times: list[int] = field(default_factory=list)
+    gone: dict[Gap, int] = field(default_factory=dict)
+    due: dict[int, int] = field(default_factory=dict)
 
 
 class Lanes:
@@ -23,10 +45,15 @@ class Lanes:
         self.start = [0, *accumulate(state.ticks)][:-1]
         self.times = self.start
         self.issued: dict[int, list[Gap]] = {}
+        self.quiet = 0  # up to this stage hardly anything came back
+        self.luck = 0  # how much more often it is enough to look at these stages than not
 
     def kept(self) -> None:
         """The last pass was of a state that stays."""
         self.start = self.times
+        stages = sorted(self.issued)
+        self.quiet = stages[len(stages) // EARLY] if stages else 0
+        self.luck = min(LUCK, self.luck + 1)
 
     def draft(self) -> Draft:
         """The last pass's state with its swap-ins; entries in the order of the lanes."""
@@ -37,12 +64,23 @@ class Lanes:
         """How long the state takes; `FAULT` where memory does not fit, or where it takes more than `most`."""
         state, given = self.state, self.given
         room = given.budget - state.static - state.held - state.local
-        spare = most - sum(state.ticks)
+        spare = most - state.total
         if spare < 0 or int(room.min()) < 0 or (given.host is not None and self._host() > given.host):
             return FAULT
         left: list[int] = room.tolist()
+        run = _Run()
+        if self.quiet and self.luck >= 0:
+            if not self._pass(run, left, spare, self.quiet):
+                self.luck = min(LUCK, self.luck + 1)
+                return FAULT  # too late though nothing has come back
+            self.luck -= 1
         self._issue(left)
-        return self._pass(left, spare)
+        if min(self.issued, default=self.quiet) < self.quiet:
+            run = _Run()
+        if not self._pass(run, left, spare, len(given)):
+            return FAULT
+        self.times = run.times
+        return run.lanes[0]
 
     def _host(self) -> int:
         change = [0] * (len(self.given) + 1)
@@ -58,58 +96,69 @@ class Lanes:
         lane = FAULT
         for b in sorted(set(self.state.away.values()), reverse=True):
             for a, i in reversed(returns[b]):
-                lane = min(lane, start[b]) - in_time[i]
-                at, taken = b, size[i]
-                while at > a + 1 and start[at] > lane and room[at - 1] >= taken:
+                lane = (lane if lane < start[b] else start[b]) - in_time[i]
+                wanted, at, taken = bisect_right(start, lane, a + 2, b + 1) - 1, b, size[i]  # from there on in time
+                while at > wanted and room[at - 1] >= taken:
                     at -= 1
                     room[at] -= taken
-                lane = max(start[at], lane)
+                if start[at] > lane:
+                    lane = start[at]
                 if at in self.issued:
                     self.issued[at].append((i, a))
                 else:
                     self.issued[at] = [(i, a)]
 
-    def _pass(self, room: list[int], spare: int) -> int:
-        """All stages in order; `FAULT` once they wait for more than `spare`. The innermost loop, so with few calls."""
+    def _pass(self, run: "_Run", room: list[int], spare: int, until: int) -> bool:
+        """The stages from where the run is, in order; False once they wait for more than `spare`.
+
+        The innermost loop, so with few calls.
+        """
         state, size, out_time, in_time = self.state, self.size, self.given.out_time, self.given.in_time
-        leaves, returns, away, issued, talking = state.leaves, state.returns, state.away, self.issued, self._talking()
-        ends, sizes, times = list[int](), list[int](), list[int]()
-        gone, due = dict[Gap, int](), dict[int, int]()
-        now = out_free = in_free = leaving = done = waited = 0
-        for t, took in enumerate(state.ticks):
-            before, back = now, issued.get(t)  # what is read last stands first
-            if back is not None:
-                now = max(now, max([gone[key] for key in back]))
-            if leaving > room[t]:
-                while leaving > room[t]:
+        away, talking, first, part = state.away, self._talking(), len(run.times), slice(len(run.times), until)
+        ends, sizes, times, gone, due = run.ends, run.sizes, run.times, run.gone, run.due
+        now, out_free, in_free, leaving, done, waited = run.lanes
+        back_at = self._by_stage() if until == len(room) else [None] * until
+        lists = (state.ticks[part], room[part], back_at[part], state.returns[part], state.leaves[part])
+        for t, (took, free, back, read, left) in enumerate(zip(*lists, strict=True), first):
+            if back is not None or leaving > free or read or talking:
+                before = now
+                if back is not None:  # what is read last stands first
+                    now = max(now, max([gone[key] for key in back]))
+                while leaving > free:
                     if ends[done] > now:
                         now = ends[done]
                     leaving -= sizes[done]
                     done += 1
-            if back is not None:
-                for key in reversed(back):
+                for key in reversed(back) if back is not None else ():
                     in_free = (in_free if in_free > now else now) + in_time[key[0]]
                     due[away[key]] = in_free
-            if returns[t] and due[t] > now:
-                now = due[t]
-            if t in talking:
-                now = max(now, out_free, in_free)
-            if now > before:
-                waited += now - before
-                if waited > spare:
-                    return FAULT
+                if read and due.get(t, 0) > now:
+                    now = due[t]
+                if t in talking:
+                    now = max(now, out_free, in_free)
+                if now > before:
+                    waited += now - before
+                    if waited > spare:
+                        return False
             times.append(now)
             now += took
             if t in talking:
                 out_free = in_free = now
-            if leaves[t]:
-                for i in self._leaving(t):
+            if left:
+                for i in left if len(left) == 1 else self._leaving(t):
                     out_free = gone[i, t] = (out_free if out_free > now else now) + out_time[i]
                     ends.append(out_free)
                     sizes.append(size[i])
                     leaving += size[i]
-        self.times = times
-        return now
+        run.lanes = now, out_free, in_free, leaving, done, waited
+        return True
+
+    def _by_stage(self) -> list[list[Gap] | None]:
+        """What returns from each stage on."""
+        found: list[list[Gap] | None] = [None] * len(self.given)
+        for at, keys in self.issued.items():
+            found[at] = keys
+        return found
 
     def _talking(self) -> set[int]:
         """The stages whose communication has the link to itself."""
@@ -120,5 +169,4 @@ class Lanes:
 
     def _leaving(self, t: int) -> list[int]:
         """What leaves behind a stage, first what is read first."""
-        ops = self.state.leaves[t]
-        return ops if len(ops) < 2 else sorted(ops, key=lambda i: (self.state.away[i, t], i))
+        return sorted(self.state.leaves[t], key=lambda i: (self.state.away[i, t], i))

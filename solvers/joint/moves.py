@@ -52,16 +52,16 @@ class Moves:
         """One of them."""
         roll = self.source.random()
         if self.gone and roll < 0.25:
-            return self._redecide(*self._worth_running())
+            return self.redecide(*self._worth_running())
         if self.runs and roll < 0.5:
-            return self._withdraw(*self._worth_sending())
+            return self.withdraw(*self.worth_sending())
         if self.runs and roll < 0.65:
-            return self._trade(*self._worth_sending())
+            return self._trade(*self.worth_sending())
         if roll < 0.7:
             return self._free()
         if self.gone and (not self.runs or roll < 0.85):
             return self._swapped_with(*self._worth_running())
-        return bool(self.runs) and self._rerun_with(*self._worth_sending())
+        return bool(self.runs) and self._rerun_with(*self.worth_sending())
 
     def _worth_running(self) -> tuple[int, int]:
         """Something that leaves; more often what takes less time to compute per time on the link."""
@@ -69,14 +69,14 @@ class Moves:
         time, link = self.given.time, self.given.out_time
         return other if time[other[1]] * link[one[1]] < time[one[1]] * link[other[1]] else one
 
-    def _worth_sending(self) -> tuple[int, int]:
+    def worth_sending(self) -> tuple[int, int]:
         """Something that is computed again; more often what takes longer."""
         one, other = self.source.choice(self.runs), self.source.choice(self.runs)
         return other if self.given.time[other[1]] > self.given.time[one[1]] else one
 
     # -- one decision
 
-    def _redecide(self, a: int, i: int) -> bool:
+    def redecide(self, a: int, i: int) -> bool:
         """What leaves stays, or is computed again."""
         b = self.state.away[i, a]
         if self.source.random() < 0.25:
@@ -84,10 +84,10 @@ class Moves:
             return True
         return self._again(i, a, b)
 
-    def _withdraw(self, t: int, i: int) -> bool:
+    def withdraw(self, t: int, i: int) -> bool:
         """What is computed again leaves, or stays, or is computed behind other communication."""
-        a, roll = self._before(i, t), self.source.random()
-        self._remove(t, i)
+        a, roll = self.before(i, t), self.source.random()
+        self.remove(t, i)
         if roll < 0.25 and self.windows and self.given.hideable[i]:
             b = self.state.gap(i, a)
             return b is not None and self._again(i, a, b)
@@ -119,15 +119,15 @@ class Moves:
                 return False
             other = self._other(i, "again")
             if other is not None:
-                self._remove(other[2], other[0])
+                self.remove(other[2], other[0])
         if other is not None:
             self.state.send(other[0], other[1])
         return other is not None
 
     def _rerun_with(self, t: int, i: int) -> bool:
         """What is computed again stays, and what stayed is computed again; or it leaves, and so is what left."""
-        a = self._before(i, t)
-        self._remove(t, i)
+        a = self.before(i, t)
+        self.remove(t, i)
         fate: Fate = "stays" if self.source.random() < 0.3 else "leaves"
         if fate == "leaves":
             self.state.send(i, a)
@@ -137,8 +137,8 @@ class Moves:
     def _trade(self, t: int, i: int) -> bool:
         """What is computed again leaves, and what leaves near it and takes less time per time on the link is so."""
         state, source, given = self.state, self.source, self.given
-        a, saved = self._before(i, t), state.ticks[t]
-        self._remove(t, i)
+        a, saved = self.before(i, t), state.ticks[t]
+        self.remove(t, i)
         saved -= state.ticks[t]
         state.send(i, a)
         if (i, a) not in state.away:
@@ -180,11 +180,12 @@ class Moves:
             start = self.source.randrange(len(stages))
             for place in range(start, len(stages) - 1) if i != but else ():
                 a, b = stages[place], stages[place + 1]
-                if self._fate(i, a, b) == fate:
+                if self.fate(i, a, b) == fate:
                     return i, a, b
         return None
 
-    def _fate(self, i: int, a: int, b: int) -> Fate | None:
+    def fate(self, i: int, a: int, b: int) -> Fate | None:
+        """What happens to op i's output between two stages that touch it; None where there is nothing to decide."""
         if b in self.state.made[i]:
             return "again"
         if (i, a) in self.state.away:
@@ -193,18 +194,18 @@ class Moves:
 
     # -- parts of them
 
-    def _before(self, i: int, t: int) -> int:
+    def before(self, i: int, t: int) -> int:
         """The stage before t that touches op i's output last."""
         stages = self.state.touched[i]
         return stages[bisect_left(stages, t) - 1]
 
-    def _remove(self, t: int, i: int) -> None:
+    def remove(self, t: int, i: int) -> None:
         """Op i is computed again in stage t no longer, nor what only it needed there."""
         state = self.state
         state.take(t, i)
         for j in self.given.graph.inputs[i]:
             if j in state.again[t] and j not in state.reads[t] and state.gap(j, t) is None:
-                self._remove(t, j)
+                self.remove(t, j)
 
     def _again(self, i: int, a: int, b: int) -> bool:
         """Compute op i again for a gap's end: in that stage, or behind communication before it."""
@@ -213,9 +214,9 @@ class Moves:
             place = bisect_left(self.windows, b + 1)
             near = [w for w in self.windows[max(0, place - NEAR) : place] if w > a]
             at = self.source.choice(near) if near else at
-        return at is not None and self._put(i, at)
+        return at is not None and self.put(i, at)
 
-    def _put(self, i: int, at: int) -> bool:
+    def put(self, i: int, at: int) -> bool:
         """Compute op i again in a stage with what it needs there; False where that is impossible.
 
         An input that is gone by then is computed again as well, seldom kept until then; of those there, some now leave
@@ -231,7 +232,7 @@ class Moves:
             state.put(at, j)
         for k in [k for j in found for k in graph.inputs[j]]:
             if k != at and k not in state.again[at] and k not in graph.inputs[at] and source.random() < 0.1:
-                before = self._before(k, at)
+                before = self.before(k, at)
                 if (k, before) not in state.away:
                     state.send(k, before)
         return True

@@ -3,8 +3,10 @@
 import math
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import cycle
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -12,7 +14,7 @@ import numpy as np
 from solvers.ir.errors import BayplanError, InvalidInput, InvalidProblem
 from solvers.ir.joint import JointPlan, JointProblem
 from solvers.ir.solution import INTERRUPTED, Call, Limits, Solution, Watch
-from solvers.joint.anneal import Annealing
+from solvers.joint.anneal import PATTERNS, Annealing
 from solvers.joint.answers import Incumbent, trivial
 from solvers.joint.branch import PROGRAMS
 from solvers.joint.choice import fill, keep_all, swap_all
@@ -29,11 +31,14 @@ from solvers.joint.swaps import choice_of
 
 MOMENTS = 12
 """Moments looked at: the fullest stage, and the fullest of as many stretches of the step."""
-SQUARE, SMALL = 200_000_000_000, 300
-"""Steps of annealing a unit of `work`: these over the square of the number of ops, as a step looks at all stages and
-what comes before the search takes longer, too, with more of them; at most so many an op."""
-CHAIN, WARM = 2_000, 0.003
-"""Steps from one draft; of what the best one takes more than the bound, how much they may lose at first."""
+SQUARE, STEPS, SMALL, EACH = 350_000_000_000, 400_000, 300, 13
+"""Steps of annealing a unit of `work`: `SQUARE` over the square of the number of ops, as a step looks at all stages and
+what comes before the search takes longer, too, with more of them. At most `STEPS`, and at most `SMALL` an op, or `EACH`
+times the number of ops an op if that is more."""
+PLAIN = 200_000_000_000
+"""Of these steps the first ones, so many over that square and at most `SMALL` an op, change one decision each."""
+CHAIN, WARM = 2_000, (0.003, 0.009, 0.03)
+"""Steps from one draft; how much one may lose at first, round by round: a share of the best's time over the bound."""
 FEWER = (1.0, 0.9, 0.8, 0.65, 0.5, 0.3)
 """How much of the link's time variants of the greedy count on: what leaves late makes the next stages wait."""
 SHOWN = (1.0, 0.5, 0.2, 0.0)
@@ -68,6 +73,14 @@ class Joint:
         call, given = Call(self.NAME, limits), given_of(problem)
         known = trivial(given, call)
         return known if known is not None else _Solve(self, given, watch, call.based(given.base_us)).answer()
+
+
+class Chain(NamedTuple):
+    """How many steps, how warm at first, and the share of them that changes many decisions."""
+
+    steps: int
+    warm: float
+    share: float
 
 
 class _Solve:
@@ -208,28 +221,41 @@ class _Solve:
     def _search(self) -> None:
         """Annealing from each of the drafts there are in turn, then for longer from the best, until the limits."""
         work, count, source = self.call.limits.work, len(self.given), random.Random(self.call.limits.seed)
-        steps = math.inf if work is None else math.ceil(work * min(SQUARE / count**2, SMALL * count))
-        for chain, start in self._chains():
-            if steps <= 0 or self.best.asked():
+        unit = 1.0 if work is None else work
+        steps = math.inf if work is None else math.ceil(work * _steps(count))
+        plain = math.ceil(unit * min(PLAIN / count**2, SMALL * count))
+        steps -= self._searched(self._chains(WARM[:1]), plain, 0.0, source)
+        self._searched(self._chains(WARM), steps, PATTERNS, source)
+
+    def _searched(
+        self, chains: Iterator[tuple[int, Draft, float]], steps: float, share: float, source: random.Random
+    ) -> int:
+        """Take so many steps, that share of them changing many decisions; how many were taken."""
+        taken = 0
+        for chain, start, warm in chains:
+            if taken >= steps or self.best.asked():
                 break
-            self._annealed(start, int(min(steps, chain)), source)
-            steps -= chain
+            self._annealed(Chain(int(min(steps - taken, chain)), warm, share), start, source)
+            taken += int(min(steps - taken, chain))
+        return taken
 
-    def _chains(self) -> Iterator[tuple[int, Draft]]:
-        """How many steps from which draft: equal choices over and over bring less than other beginnings do."""
+    def _chains(self, warmths: Sequence[float]) -> Iterator[tuple[int, Draft, float]]:
+        """How many steps from which draft, and how warm: more of the same brings less than other beginnings do."""
         starts = [self.best.pool[objective] for objective in sorted(self.best.pool)]
-        while self.best.draft is not None:
-            yield from ((CHAIN, start) for start in starts)
-            yield 2 * CHAIN, self.best.draft
+        for warm in cycle(warmths):
+            yield from ((CHAIN, start, warm) for start in starts)
+            if self.best.draft is None:
+                return
+            yield 2 * CHAIN, self.best.draft, warm
 
-    def _annealed(self, start: Draft, steps: int, source: random.Random) -> None:
+    def _annealed(self, chain: "Chain", start: Draft, source: random.Random) -> None:
         """Offer what some steps from a draft find, and its last one as other rooms' searches would time it."""
         best, given = self.best, self.given
-        annealing = Annealing(given, choice_of(start), source)
+        annealing = Annealing(given, choice_of(start), source, chain.share)
         if annealing.now == FAULT or best.objective is None:
             return
         above = given.ticks * max(1.0, best.objective - best.bound)
-        for draft in annealing.drafts(steps, WARM * above, best.asked):
+        for draft in annealing.drafts(chain.steps, chain.warm * above, best.asked):
             best.offer(draft, "search")
         if not best.over():
             best.offer_hidden(choice_of(annealing.draft), "search")
@@ -253,6 +279,11 @@ class _Solve:
             engine=engine,
             certificate=certificate,
         )
+
+
+def _steps(count: int) -> float:
+    """How many steps of annealing a unit of `work` is for so many ops."""
+    return min(SQUARE / count**2, STEPS, max(SMALL, EACH * count) * count)
 
 
 def _moments(given: Given) -> list[int]:

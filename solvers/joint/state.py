@@ -5,7 +5,6 @@ facts; `put`, `take`, `send` and `keep` update them in microseconds.
 """
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterable
 from itertools import pairwise
 
 import numpy as np
@@ -21,7 +20,8 @@ class State:
     `touched[i]`: the stages that compute or read op i, in order; `made[i]`: those that compute it.
     `away[i, a]`: where the gap ends over which op i's output is away from stage a on; `leaves[a]`, `returns[b]`: these
     ops by the stage behind which they leave, and (a, op) by that which reads them next. `held[t]`: bytes of outputs
-    that stage t only keeps; `local[t]`: the most of all others in use there; `ticks[t]`: how long it takes.
+    that stage t only keeps; `local[t]`: the most of all others in use there; `ticks[t]`: how long it takes; `total`:
+    how long all take.
     """
 
     def __init__(self, given: Given, choice: Choice) -> None:
@@ -35,9 +35,12 @@ class State:
         self.returns: list[list[tuple[int, int]]] = [[] for _ in range(count)]
         self.held = np.zeros(count, dtype=np.int64)
         self.ticks = list(given.time)
+        self.total = sum(self.ticks)
         size = given.graph.size
         self.plain = [size[t] + sum(size[j] for j in given.graph.inputs[t]) + given.workspace[t] for t in range(count)]
-        self.local = np.array(self.plain, dtype=np.int64)
+        self._local = np.array(self.plain, dtype=np.int64)
+        self._dirty: set[int] = set()  # the stages whose most in use is to be found anew
+        self._was: dict[int, int] = {}  # what it was when the changes began, of those found anew since then
         self.static = given.problem.static_bytes
         self.journal: list[tuple[bool, int, int]] = []  # since `begin`: put or taken, stage, op
         self.seen: dict[Gap, bool] = {}  # the gaps that changed since then: whether they were away
@@ -52,6 +55,18 @@ class State:
         self.begin()
 
     # -- what there is
+
+    @property
+    def local(self) -> np.ndarray:
+        """The most in use by stage of what it touches: found anew here, once for all changes since it was asked."""
+        self._found_anew()
+        return self._local
+
+    def _found_anew(self) -> None:
+        for t in self._dirty:
+            self._was.setdefault(t, int(self._local[t]))
+            self._local[t] = self._most(t) if self.again[t] else self.plain[t]
+        self._dirty.clear()
 
     def gap(self, i: int, a: int) -> int | None:
         """Where the gap behind stage `a`, which touches op i, ends: at a stage that reads it; None if there is none."""
@@ -77,6 +92,8 @@ class State:
 
     def begin(self) -> None:
         """What has changed so far stays; `undo` comes back to here."""
+        self._found_anew()
+        self._was.clear()
         self.journal.clear()
         self.seen.clear()
 
@@ -87,6 +104,9 @@ class State:
         for (i, a), away in [*self.seen.items()]:
             if away != ((i, a) in self.away):
                 (self.send if away else self.keep)(i, a)
+        self._dirty.clear()
+        for t, most in self._was.items():
+            self._local[t] = most
         self.begin()
 
     def send(self, i: int, a: int) -> None:
@@ -111,38 +131,38 @@ class State:
     def put(self, t: int, i: int) -> None:
         """Compute op i again in stage t. Where its output or an input is away then, it is back from t on."""
         self.journal.append((True, t, i))
-        reads, dirty = self.reads[t], {t}
+        reads = self.reads[t]
         for j in self.given.graph.inputs[i]:
             if j in reads:
                 reads[j] += 1
             else:
                 reads[j] = 1
                 if t not in self.made[j]:
-                    self._touch(j, t, False, dirty)
-        self._touch(i, t, True, dirty)
+                    self._touch(j, t, False)
+        self._touch(i, t, True)
         self.again[t].add(i)
-        self._mend(t, dirty)
+        self._mend(t)
 
     def take(self, t: int, i: int) -> None:
         """Compute op i no longer again in stage t. Whatever left behind stage t then does not."""
         self.journal.append((False, t, i))
-        reads, dirty = self.reads[t], {t}
+        reads = self.reads[t]
         self.again[t].discard(i)
-        self._untouch(i, t, i in reads, dirty)
+        self._untouch(i, t, i in reads)
         for j in self.given.graph.inputs[i]:
             reads[j] -= 1
             if not reads[j]:
                 del reads[j]
                 if t not in self.made[j]:
-                    self._untouch(j, t, False, dirty)
-        self._mend(t, dirty)
+                    self._untouch(j, t, False)
+        self._mend(t)
 
-    def _touch(self, j: int, t: int, made: bool, dirty: set[int]) -> None:
+    def _touch(self, j: int, t: int, made: bool) -> None:
         """Stage t reads or makes op j's output: the gap around it is two, the first none if it is made there."""
         stages, size = self.touched[j], self.given.graph.size[j]
         place = bisect_left(stages, t)
         a = stages[place - 1]
-        dirty.add(a)
+        self._dirty.add(a)
         if place < len(stages) and stages[place] == t:  # it was read there already
             self._lose(j, a, t, size)
             self.made[j].add(t)
@@ -161,12 +181,12 @@ class State:
         else:
             self.held[a + 1 : t] += size
 
-    def _untouch(self, j: int, t: int, read: bool, dirty: set[int]) -> None:
+    def _untouch(self, j: int, t: int, read: bool) -> None:
         """Stage t does not make op j's output (it may still read it), or does not read it: the reverse."""
         stages, size = self.touched[j], self.given.graph.size[j]
         place = bisect_left(stages, t)
         a = stages[place - 1]
-        dirty.add(a)
+        self._dirty.add(a)
         if read:
             self.made[j].discard(t)
             self.held[a + 1 : t] += size
@@ -193,13 +213,14 @@ class State:
         else:
             self.held[a + 1 : b] -= size
 
-    def _mend(self, t: int, dirty: Iterable[int]) -> None:
-        given, run = self.given, self.again[t]
-        self.ticks[t] = given.time[t] + (0 if given.graph.comm[t] else sum(given.time[i] for i in run))
-        for stage in dirty:
-            self.local[stage] = self._local(stage) if self.again[stage] else self.plain[stage]
+    def _mend(self, t: int) -> None:
+        given, took = self.given, self.ticks[t]
+        if not given.graph.comm[t]:
+            self.ticks[t] = given.time[t] + sum(given.time[i] for i in self.again[t])
+            self.total += self.ticks[t] - took
+        self._dirty.add(t)
 
-    def _local(self, t: int) -> int:
+    def _most(self, t: int) -> int:
         """The most in use in stage t of what it touches."""
         graph, workspace, run = self.given.graph, self.given.workspace, self.again[t]
         size, order = graph.size, [*sorted(run), t]

@@ -9,7 +9,7 @@ from solvers.joint.choice import swap_all
 from solvers.joint.draft import measure
 from solvers.joint.given import given_of
 from solvers.joint.greedy import greedy
-from solvers.joint.lanes import FAULT, Lanes
+from solvers.joint.lanes import FAULT, LUCK, Lanes
 from solvers.joint.state import State
 from tests.solvers.joint.brute_force import random_problem
 from tests.solvers.joint.layered import layered
@@ -54,6 +54,33 @@ def test_layers_come_back_in_time() -> None:
     found = measure(given, lanes.draft())
     assert found.violation is None and found.objective_us == given.whole_us(again)
     assert again < FAULT and first < FAULT and any(away.in_at < stage for away, stage in _readers(lanes))
+
+
+def test_a_first_look_changes_nothing() -> None:
+    given, source, refused, kept = given_of(layered(0.1, hardware="rtx-3090")), random.Random(3), 0, 0
+    choice = greedy(given)
+    assert choice is not None
+    lanes = Lanes(State(given, choice))
+    lanes.ticks()
+    lanes.kept()
+    for _ in range(60):
+        lanes.state.begin()
+        change(given, lanes.state, source)
+        plain = Lanes(lanes.state)  # it knows no stage up to which nothing comes back
+        plain.start = lanes.start
+        took, least = plain.ticks(), lanes.state.total
+        for limit in (least, least + (took - least) // 4, took - 1, took):
+            lanes.luck = 0
+            assert lanes.ticks(limit) == (took if limit >= took else FAULT)
+            refused += lanes.luck > 0
+        if took < FAULT and source.random() < 0.3:
+            assert (lanes.times, lanes.issued) == (plain.times, plain.issued)
+            lanes.kept()
+            assert lanes.luck <= LUCK and lanes.quiet in lanes.issued
+            kept += 1
+        else:
+            lanes.state.undo()
+    assert refused > 5 and kept > 5
 
 
 def _readers(lanes: Lanes):  # type: ignore[no-untyped-def]

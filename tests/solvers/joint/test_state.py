@@ -24,7 +24,7 @@ def holds(given: Given, state: State) -> None:
     assert sorted((i, a) for a, ops in enumerate(state.leaves) for i in ops) == sorted(state.away)
     assert sorted((i, a, b) for b, ends in enumerate(state.returns) for a, i in ends) == sorted(gaps)
     assert np.array_equal(levels(given, kept, gaps), state.static + state.held + state.local)
-    assert (kept.ticks, kept.touched) == (state.ticks, state.touched)
+    assert (kept.ticks, kept.touched, sum(kept.ticks)) == (state.ticks, state.touched, state.total)
 
 
 def change(given: Given, state: State, source: random.Random) -> None:
@@ -49,7 +49,8 @@ def test_random_changes_of_random_problems(seed: int) -> None:
         state.begin()
         for _ in range(source.randrange(1, 5)):
             change(given, state, source)
-        holds(given, state)
+        if source.random() < 0.7:  # otherwise nobody asks what is in use before it is taken back
+            holds(given, state)
         if source.random() < 0.5:
             state.undo()
             assert (state.again, state.away) == before

@@ -68,8 +68,20 @@ void Grounds::renew(uint64_t limit_bytes, const Pins& pins) {
   make_place(limit_bytes, pins);
   take(to_take(limit_bytes));
   for (const StoragePtr& storage : moved) streams_.bring_back(*storage);
-  allocator_of(state_).resetPeakStats(state_.device.index());
+  restart_peaks();
   lent_since_ = false;
+}
+
+// What was held until here still counts for the iteration, but not what there was before the session's first operator.
+void Grounds::restart_peaks() {
+  if (std::exchange(begun_, true) || state_.iterations > 1) {
+    const auto stats = stats_of(state_);
+    Iteration& iteration = state_.iteration;
+    const auto reserved = static_cast<uint64_t>(stats.reserved_bytes[kAllPools].peak);
+    iteration.peak_bytes = std::max(iteration.peak_bytes, static_cast<uint64_t>(stats.allocated_bytes[kAllPools].peak));
+    iteration.reserved_peak_bytes = std::max(iteration.reserved_peak_bytes, reserved);
+  }
+  allocator_of(state_).resetPeakStats(state_.device.index());
 }
 
 // Not while they have the arena's bytes, which they will have again.
@@ -194,7 +206,7 @@ void Grounds::give_up() {
   if (!state_.arena.there()) return;
   state_.arena = {};
   empty_cache(state_.device);
-  allocator_of(state_).resetPeakStats(state_.device.index());
+  restart_peaks();
 }
 
 void Grounds::take(uint64_t bytes) {

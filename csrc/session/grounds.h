@@ -99,6 +99,7 @@ class Grounds {
   void note_small();
   uint64_t small_to_come(uint64_t small, uint64_t limit_bytes) const;
   void give_up();
+  void restart_peaks();
   void make_place(uint64_t limit_bytes, const Pins& pins);
   std::vector<StoragePtr> send_all_away(const Pins& pins);
   std::vector<StoragePtr> send_away(const Pins& pins, bool small);
@@ -120,6 +121,7 @@ class Grounds {
   bool doubted_ = false;
   bool ever_served_ = false;  // somebody had a block of an arena
   bool lent_ = false;
+  bool begun_ = false;        // the session's first place was made
   bool lent_since_ = false;   // since the peak of small requests counts
   uint64_t not_lent_ = 0;     // iteration in which it could not be
   uint64_t taken_bytes_ = 0;  // of the latest arena

@@ -179,8 +179,9 @@ Iteration Session::end_iteration() {
   begin_iteration();
   done.clock.end = state_.iteration.clock.begin;
   const auto stats = memory();
-  done.peak_bytes = static_cast<uint64_t>(stats.allocated_bytes[kAllPools].peak);
-  done.reserved_peak_bytes = static_cast<uint64_t>(stats.reserved_bytes[kAllPools].peak);
+  done.peak_bytes = std::max(done.peak_bytes, static_cast<uint64_t>(stats.allocated_bytes[kAllPools].peak));
+  const auto reserved = static_cast<uint64_t>(stats.reserved_bytes[kAllPools].peak);
+  done.reserved_peak_bytes = std::max(done.reserved_peak_bytes, reserved);
   done.host_peak_bytes = store_.host().stats().peak_held_bytes;
   done.unmatched = transfers_.unmatched();
   done.counts = std::exchange(state_.counts, SessionCounts());

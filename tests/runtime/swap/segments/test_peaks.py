@@ -16,12 +16,14 @@ def test_an_arena_that_goes_back_takes_no_peak_along() -> None:
     optimizer = torch.optim.SGD(model.parameters(), 1e-3)
     with session(52 * MIB, device=device) as swapping:
         for _ in range(3):
-            held, reserved, allocated = [], 0, 0
+            held: list[torch.Tensor] = []
+            reserved = allocated = 0
             for _ in range(3):
                 held.append(torch.ones(18 * MIB // 4, device=device))
                 stats = memory_stats(device)
                 reserved, allocated = max(reserved, stats.reserved_bytes), max(allocated, stats.allocated_bytes)
-            del held
+            assert sum(float(one[0]) for one in held) == 3
+            held.clear()
             optimizer.zero_grad()
             model(torch.ones(32, 64).to(device)).sum().backward()
             optimizer.step()

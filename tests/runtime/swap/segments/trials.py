@@ -116,14 +116,15 @@ def plain(program: str, expandable: bool) -> Plain:
     return Plain(losses, stats.peak_bytes, stats.reserved_peak_bytes, step_us, most_needed(graph).bytes)
 
 
-Ran = tuple[torch.Tensor, bool]
-"""The loss of a step, and whether the next one belongs to the warm-up."""
+Ran = tuple[torch.Tensor, bool, int]
+"""The loss of a step, whether the next one belongs to the warm-up, and the most reserved so far, where it is known."""
 
 
 def in_session(trained: Trained, device: torch.device, budget: int) -> Iterator[Ran]:
     with session(budget, device=device) as swapping:
         for _ in range(STEPS):
-            yield trained.step(), swapping.report().stage == Stage.WARM_UP.value
+            loss, report = trained.step(), swapping.report()
+            yield loss, report.stage == Stage.WARM_UP.value, report.reserved_peak_bytes or 0
 
 
 def under_plan(trained: Trained, device: torch.device, budget: int) -> Iterator[Ran]:
@@ -135,7 +136,7 @@ def under_plan(trained: Trained, device: torch.device, budget: int) -> Iterator[
         return losses[-1]
 
     graph = profile_step(step, device, model=trained.model, optimizer=trained.optimizer)
-    yield from ((loss, number + 1 < len(losses)) for number, loss in enumerate(losses))
+    yield from ((loss, number + 1 < len(losses), 0) for number, loss in enumerate(losses))
     plan = planner("greedy-swap")(graph, sim_hardware(), budget).plan
     assert plan is not None
     torch.accelerator.empty_cache()
@@ -143,7 +144,7 @@ def under_plan(trained: Trained, device: torch.device, budget: int) -> Iterator[
     executor = SwapExecutor(plan, graph)
     with limited_memory(device, budget):
         for _ in range(STEPS - len(losses)):
-            yield executor.run(step).value, False
+            yield executor.run(step).value, False, 0
 
 
 TECHNIQUES: dict[Technique, Callable[[Trained, torch.device, int], Iterator[Ran]]] = {
@@ -181,10 +182,11 @@ def attempt(program: str, technique: Technique, fraction: float, expandable: boo
     losses: list[torch.Tensor] = []
     refused, late = "", None
     stats, counts = memory_stats(device), (0, 0, 0.0)
-    warm_up = warm_retries = 0
+    warm_up = warm_retries = reserved = 0
     try:
-        for loss, warming in TECHNIQUES[technique](trained, device, budget):
+        for loss, warming, told in TECHNIQUES[technique](trained, device, budget):
             losses.append(loss.cpu())
+            reserved = max(reserved, told)
             if warming or len(losses) == 1:
                 warm_up, warm_retries = len(losses) + warming, memory_stats(device).retries
             if len(losses) == STEPS - LATE:
@@ -205,7 +207,7 @@ def attempt(program: str, technique: Technique, fraction: float, expandable: boo
         plain_reserved_bytes=without.reserved_bytes,
         budget_bytes=budget,
         least_bytes=without.least_bytes,
-        reserved_bytes=stats.reserved_peak_bytes,
+        reserved_bytes=max(stats.reserved_peak_bytes, reserved),
         used_bytes=stats.peak_bytes,
         ooms=stats.ooms,
         retries=stats.retries,

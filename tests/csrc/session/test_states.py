@@ -61,7 +61,7 @@ def test_states_are_away_while_nobody_needs_them(device: torch.device, engine: c
 
 
 @ON_EACH
-def test_states_that_are_no_more_are_nobodys_business(device: torch.device, engine: core.SwapSession) -> None:
+def test_states_that_were_replaced_do_not_leave(device: torch.device, engine: core.SwapSession) -> None:
     loop, other = Reading(device, DEPTH), Reading(device, DEPTH)
     found = recorded(loop, engine)
     other.step()

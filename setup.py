@@ -1,7 +1,8 @@
-"""Builds the two native extensions; everything else about the distribution stands in pyproject.toml.
+"""Builds the three native extensions; everything else about the distribution stands in pyproject.toml.
 
-`runtime._C` (profiler, tensor matcher, swap guard) is device-neutral. `runtime._sim` (the simulated accelerator) uses
-PyTorch's backend interface, which moves between releases, so it is built for one torch release only.
+`solvers.joint._lanes` (the joint planner's innermost loop) needs pybind11's headers, which torch brings, and no torch
+to run. `runtime._C` (profiler, tensor matcher, swap guard) is device-neutral. `runtime._sim` (the simulated
+accelerator) uses PyTorch's backend interface, which moves between releases, so it is built for one torch release only.
 
 The environment variable BAYPLAN_NATIVE says what a machine without a compiler means: unset, an install without the
 extensions and a sentence; `require`, a failed build. `skip` builds nothing, compiler or not. A compile error is never
@@ -73,7 +74,7 @@ def united(files: list[str], folder: Path) -> list[str]:
 def extensions() -> list[Extension]:
     """Lists what can be built for the torch of this environment."""
     import torch
-    from torch.utils.cpp_extension import CppExtension
+    from torch.utils.cpp_extension import CppExtension, include_paths
 
     folders = ("profiler", "storage", "follow", "step", "session", "recompute")
     wanted = {"runtime._C": sources("csrc/bindings.cpp", *folders)}
@@ -94,11 +95,20 @@ def extensions() -> list[Extension]:
         "-fvisibility=hidden",
         f'-DBAYPLAN_TORCH_VERSION="{torch.__version__}"',
     ]
-    return [
-        CppExtension(name, files, include_dirs=[str(ROOT / "csrc")], extra_compile_args=flags, depends=["setup.py"])
+    common: dict[str, Any] = {"extra_compile_args": flags, "depends": ["setup.py"]}
+    lanes = Extension(
+        "solvers.joint._lanes",
+        sources("csrc/bindings_lanes.cpp", "joint"),
+        include_dirs=[str(ROOT / "csrc"), *include_paths()],
+        language="c++",
+        **common,
+    )
+    with_torch = [
+        CppExtension(name, files, include_dirs=[str(ROOT / "csrc")], **common)
         for name, files in wanted.items()
         if files
     ]
+    return [lanes, *with_torch]
 
 
 def build_extension_command() -> type[Command]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from solvers.joint.choice import Choice
 from solvers.joint.draft import Draft
 from solvers.joint.given import Given
-from solvers.joint.lanes import FAULT, Lanes
+from solvers.joint.lanes import FAULT, lanes_of
 from solvers.joint.moves import Moves
 from solvers.joint.patterns import Patterns
 from solvers.joint.state import State
@@ -29,7 +29,7 @@ class Annealing:
     def __init__(self, given: Given, choice: Choice, source: random.Random, share: float = PATTERNS) -> None:
         self.source, self.share = source, share
         self.state = State(given, choice)
-        self.lanes = Lanes(self.state)
+        self.lanes = lanes_of(self.state)
         self.moves = Moves(self.state, source)
         self.patterns = Patterns(self.moves, source)
         self.now = self.lanes.ticks()

@@ -46,7 +46,7 @@ class Moves:
     def refresh(self) -> None:
         """After a change that stays: what leaves behind which stage, (stage, op), and what runs again in which."""
         self.gone = sorted((a, i) for i, a in self.state.away)
-        self.runs = [(t, i) for t, run in enumerate(self.state.again) if run for i in sorted(run)]
+        self.runs = [(t, i) for t in sorted(self.state.running) for i in sorted(self.state.again[t])]
 
     def any(self) -> bool:
         """One of them."""

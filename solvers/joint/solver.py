@@ -31,11 +31,11 @@ from solvers.joint.swaps import choice_of
 
 MOMENTS = 12
 """Moments looked at: the fullest stage, and the fullest of as many stretches of the step."""
-SQUARE, STEPS, SMALL, EACH = 350_000_000_000, 400_000, 300, 13
+SQUARE, STEPS, SMALL, EACH = 875_000_000_000, 1_000_000, 300, 13
 """Steps of annealing a unit of `work`: `SQUARE` over the square of the number of ops, as a step looks at all stages and
 what comes before the search takes longer, too, with more of them. At most `STEPS`, and at most `SMALL` an op, or `EACH`
 times the number of ops an op if that is more."""
-PLAIN = 200_000_000_000
+PLAIN = 500_000_000_000
 """Of these steps the first ones, so many over that square and at most `SMALL` an op, change one decision each."""
 CHAIN, WARM = 2_000, (0.003, 0.009, 0.03)
 """Steps from one draft; how much one may lose at first, round by round: a share of the best's time over the bound."""

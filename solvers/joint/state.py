@@ -16,17 +16,18 @@ from solvers.joint.given import Given
 class State:
     """What a choice makes the stages hold.
 
-    `again[t]`: the ops i < t computed again in stage t; `reads[t]`: by op, how many ops of stage t read it.
-    `touched[i]`: the stages that compute or read op i, in order; `made[i]`: those that compute it.
-    `away[i, a]`: where the gap ends over which op i's output is away from stage a on; `leaves[a]`, `returns[b]`: these
-    ops by the stage behind which they leave, and (a, op) by that which reads them next. `held[t]`: bytes of outputs
-    that stage t only keeps; `local[t]`: the most of all others in use there; `ticks[t]`: how long it takes; `total`:
-    how long all take.
+    `again[t]`: the ops i < t computed again in stage t, `running`: the stages that have any; `reads[t]`: by op how many
+    ops of stage t read it. `touched[i]`: the stages that compute or read op i, in order; `made[i]`: those that compute
+    it. `away[i, a]`: where the gap ends over which op i's output is away from stage a on; `leaves[a]`, `returns[b]`:
+    these ops by the stage behind which they leave, and (a, op) by that which reads them next. `held[t]`: bytes of
+    outputs that stage t only keeps; `local[t]`: the most of all others in use there; `ticks[t]`: how long it takes;
+    `total`: how long all take.
     """
 
     def __init__(self, given: Given, choice: Choice) -> None:
         self.given, count = given, len(given)
         self.again: list[set[int]] = [set() for _ in range(count)]
+        self.running: set[int] = set()
         self.reads: list[dict[int, int]] = [dict.fromkeys(given.graph.inputs[t], 1) for t in range(count)]
         self.touched: list[list[int]] = [[i, *given.graph.users[i]] for i in range(count)]
         self.made: list[set[int]] = [{i} for i in range(count)]
@@ -141,6 +142,7 @@ class State:
                     self._touch(j, t, False)
         self._touch(i, t, True)
         self.again[t].add(i)
+        self.running.add(t)
         self._mend(t)
 
     def take(self, t: int, i: int) -> None:
@@ -148,6 +150,8 @@ class State:
         self.journal.append((False, t, i))
         reads = self.reads[t]
         self.again[t].discard(i)
+        if not self.again[t]:
+            self.running.discard(t)
         self._untouch(i, t, i in reads)
         for j in self.given.graph.inputs[i]:
             reads[j] -= 1

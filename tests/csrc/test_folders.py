@@ -14,6 +14,7 @@ BELOW = {
     "session": {"profiler", "storage", "follow"},
     "recompute": {"profiler", "storage", "follow"},
     "sim": set[str](),
+    "joint": set[str](),
 }
 INCLUDE = re.compile(r'^#include "(\w+)/', re.MULTILINE)
 

@@ -30,6 +30,8 @@ from solvers.timeline.shares import least_shares
 
 MARGIN = 0.02
 """Passive swaps alone must be faster by this share of the time before a policy, which is more even, is given up."""
+LAUNCHES = 0.01
+"""Where launching copies takes more of every iteration than that, policies of few of them are tried, too."""
 LEFT = (0.01, 0.02, 0.04, 0.06, 0.09, 0.13, 0.18, 0.25, 0.35)
 """Shares of the budget that policies leave to segments, tried in turn: `tests/runtime/swap/segments/larger.md` says why
 not a finer search."""
@@ -77,7 +79,7 @@ class Generation:
 
     `propose` makes the next one that can be executed, `measured` says how the latest went. `open` until every policy of
     the portfolio has been executed and measured, or none is needed; `remark` says what is to be known of all. Those
-    that are `varied` are tried only where sizes vary.
+    that are not tried `always` come last, where they are.
     """
 
     def __init__(
@@ -99,8 +101,10 @@ class Generation:
         self.remark: str | None = None
         self.unswapped_peak_bytes: int | None = None
         self.unplanned_us: float | None = None
-        self._choices = [choice for choice in choices if not choice.varied]
-        self._varied = [choice for choice in choices if choice.varied and (segments is None or not choice.residents)]
+        self._choices = [choice for choice in choices if choice.tried == "always"]
+        self._others = [
+            choice for choice in choices if choice.tried != "always" and (segments is None or not choice.residents)
+        ]
         self._hardware = hardware
         self._budget_bytes = budget_bytes
         self._aim_bytes = budget_bytes
@@ -149,7 +153,18 @@ class Generation:
     @property
     def exhausted(self) -> bool:
         """Whether every policy of the portfolio has been made."""
-        return len(self.results) >= len(self._choices) + (len(self._varied) if self.varies else 0)
+        return len(self.results) >= len(self._choices) + len(self._more)
+
+    @property
+    def _more(self) -> list[PolicyChoice]:
+        """What is tried, too: where sizes vary, or else where launching any policy's copies takes `LAUNCHES`."""
+        if self.varies:
+            return [choice for choice in self._others if choice.tried != "launches"]
+        each_us = 2 * self._hardware.devices[0].launch_us
+        ran = [result for result in self.results if result.duration_us is not None]
+        if not ran or any(each_us * result.swaps < LAUNCHES * (result.duration_us or 0) for result in ran):
+            return []
+        return [choice for choice in self._others if choice.tried != "varied"]
 
     def fail(self, remark: str) -> None:
         """An iteration could not be profiled; as many failures as policies close the generation."""
@@ -174,9 +189,9 @@ class Generation:
             )
         if self.varies and not self.results:
             self._aim_bytes = self._spared_bytes
-        if self.varies:
-            self._choices, self._varied = [*self._choices, *self._varied], []
         while self.open and not self.exhausted:
+            if self.varies or len(self.results) == len(self._choices):
+                self._choices, self._others = [*self._choices, *self._more], []
             choice = self._choices[len(self.results)]
             self._policies.append(self._make(choice, profiled))
             self._aims.append(self._aim_bytes)
@@ -252,9 +267,27 @@ class Generation:
         Each swap costs the host two launches, of which Eq. 1 knows nothing.
         """
         swaps = result.swaps if result.mean_swaps is None else result.mean_swaps
+        delay_us = (result.objective_us or 0) - (result.base_us or 0)
         swaps *= 1 + (SPREAD * (1 - min(self.shares)) if result.choice.residents else 0)
         launches_us = 2 * swaps * self._hardware.devices[0].launch_us
-        return round(((result.objective_us or 0) + launches_us) / (result.base_us or 1), 2), swaps
+        return round((self._stalled * delay_us + launches_us) / (result.base_us or 1), 2), swaps
+
+    @property
+    def _stalled(self) -> float:
+        """Which share of the delays that policies promised was measured: where launches take longest, waiting is free.
+
+        What sizes change of the times counts as delay.
+        """
+        each_us = self._hardware.devices[0].launch_us
+        took, promised = list[float](), 0.0
+        for result in self.results:
+            counts = result.counts
+            if counts is not None and result.duration_us is not None and result.swaps:
+                took.append(result.duration_us - each_us * (counts.swapped_out + counts.swapped_in))
+                delay_us = (result.objective_us or 0) - (result.base_us or 0)
+                promised += delay_us * min(counts.swapped_out / result.swaps, 1.0)
+        least = min(took, default=0.0)
+        return min(sum(time - least for time in took) / promised, 1.0) if promised > 0 else 1.0
 
     def planned_again(self, profiled: Profiled, *, anew: bool) -> Policy | None:
         """The kept policy made anew from another iteration, or the most promising of all; None where there is no plan.
@@ -324,11 +357,11 @@ class Generation:
     def _seen_by(self, choice: PolicyChoice, profiled: Profiled) -> Profiled:
         """The iteration as a policy sees it: whether residents may leave, states once its size is told.
 
-        Where sizes vary, each is made for the budget, but for operators that it cannot help: passive swaps do.
+        Then, and where sizes vary, it is made for the budget, but for operators that it cannot help: passive swaps do.
         """
-        if self._segments is not None or not self.varies:
+        if self._segments is not None or not (self.varies or choice.residents):
             return profiled
-        self._aim_bytes = self._spared_bytes
+        self._aim_bytes = self._spared_bytes if self.varies else self._budget_bytes
         op = profiled.told_at if choice.residents else None
         graph = profiled.graph if op is None else residents_leaving(profiled.graph, op)
         reached = within_reach(graph, make_problem("swap", graph, self._hardware, self._aim_bytes))

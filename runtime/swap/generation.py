@@ -12,6 +12,7 @@ from runtime.loop.log import LOGGER
 from runtime.swap.landmarks import NONE, Landmarks
 from runtime.swap.policy import Pace, Policy, Sightings, locate
 from runtime.swap.portfolio import PolicyChoice
+from runtime.swap.promises import launches_tell, promised, stalled
 from runtime.swap.report import PolicyResult, SessionCounts
 from runtime.swap.tightening import Tightening, retries
 from solvers.ir.amounts import show_bytes
@@ -30,8 +31,6 @@ from solvers.timeline.shares import least_shares
 
 MARGIN = 0.02
 """Passive swaps alone must be faster by this share of the time before a policy, which is more even, is given up."""
-LAUNCHES = 0.01
-"""Where launching copies takes more of every iteration than that, policies of few of them are tried, too."""
 LEFT = (0.01, 0.02, 0.04, 0.06, 0.09, 0.13, 0.18, 0.25, 0.35)
 """Shares of the budget that policies leave to segments, tried in turn: `tests/runtime/swap/segments/larger.md` says why
 not a finer search."""
@@ -39,11 +38,6 @@ MORE_HEADROOM = 0.05
 """Share of the budget by which a policy is planned for less, once it made the allocator give its cache back."""
 SPARED = 0.02
 """Share of the budget that policies leave where sizes vary: no two iterations need the same."""
-SPREAD = 0.2
-"""By this share of how far sizes spread a policy with residents counts more swaps: small iterations spare it less.
-
-Fitted to one row of `tests/runtime/swap/sizes`: without it `hf-trainer` takes 1.040 times its plain step, not 1.031.
-"""
 MOST_REPEATS = 3
 """How often a policy is planned for less on that ground."""
 
@@ -156,13 +150,15 @@ class Generation:
         return len(self.results) >= len(self._choices) + len(self._more)
 
     @property
+    def _launch_us(self) -> float:
+        return self._hardware.devices[0].launch_us
+
+    @property
     def _more(self) -> list[PolicyChoice]:
-        """What is tried, too: where sizes vary, or else where launching any policy's copies takes `LAUNCHES`."""
+        """What is tried, too: where sizes vary, or else where launching copies takes long."""
         if self.varies:
             return [choice for choice in self._others if choice.tried != "launches"]
-        each_us = 2 * self._hardware.devices[0].launch_us
-        ran = [result for result in self.results if result.duration_us is not None]
-        if not ran or any(each_us * result.swaps < LAUNCHES * (result.duration_us or 0) for result in ran):
+        if not launches_tell(self.results, self._launch_us):
             return []
         return [choice for choice in self._others if choice.tried != "varied"]
 
@@ -262,32 +258,8 @@ class Generation:
         return min(ran, key=lambda place: self._promised(self.results[place]), default=None)
 
     def _promised(self, result: PolicyResult) -> tuple[float, float]:
-        """By which share a policy promised to take longer than an iteration without swaps, to a percent; then swaps.
-
-        Each swap costs the host two launches, of which Eq. 1 knows nothing.
-        """
-        swaps = result.swaps if result.mean_swaps is None else result.mean_swaps
-        delay_us = (result.objective_us or 0) - (result.base_us or 0)
-        swaps *= 1 + (SPREAD * (1 - min(self.shares)) if result.choice.residents else 0)
-        launches_us = 2 * swaps * self._hardware.devices[0].launch_us
-        return round((self._stalled * delay_us + launches_us) / (result.base_us or 1), 2), swaps
-
-    @property
-    def _stalled(self) -> float:
-        """Which share of the delays that policies promised was measured: where launches take longest, waiting is free.
-
-        What sizes change of the times counts as delay.
-        """
-        each_us = self._hardware.devices[0].launch_us
-        took, promised = list[float](), 0.0
-        for result in self.results:
-            counts = result.counts
-            if counts is not None and result.duration_us is not None and result.swaps:
-                took.append(result.duration_us - each_us * (counts.swapped_out + counts.swapped_in))
-                delay_us = (result.objective_us or 0) - (result.base_us or 0)
-                promised += delay_us * min(counts.swapped_out / result.swaps, 1.0)
-        least = min(took, default=0.0)
-        return min(sum(time - least for time in took) / promised, 1.0) if promised > 0 else 1.0
+        spread = 1 - min(self.shares)
+        return promised(result, stalled(self.results, self._launch_us), self._launch_us, spread)
 
     def planned_again(self, profiled: Profiled, *, anew: bool) -> Policy | None:
         """The kept policy made anew from another iteration, or the most promising of all; None where there is no plan.

@@ -185,28 +185,6 @@ def test_states_leave_in_loops_of_one_size_too_where_launches_take_long_and_that
         assert made.kept == kept
 
 
-def test_delays_that_were_promised_and_not_measured_count_for_nothing() -> None:
-    """Where the host is behind, a device that waits for a copy loses no time: only launches tell policies apart."""
-    few, many = (
-        PolicyResult(choice=CHOICES[0], generation=1, base_us=1000, objective_us=1000 + delay_us, swaps=swaps)
-        for swaps, delay_us in ((5, 300), (20, 100))
-    )
-    for stalled_us, best in ((0.0, few), (400.0, many)):
-        made = Generation(1, CHOICES, launching(5.0), BUDGET_BYTES)
-        made.varies = True
-        made.results = [
-            replace(
-                one,
-                duration_us=1000 + 10.0 * one.swaps + stalled_us * (one is few),
-                counts=SessionCounts(swapped_out=one.swaps, swapped_in=one.swaps),
-            )
-            for one in (few, many)
-        ]
-        made._policies = [None, None]
-        made.best()
-        assert made.kept == [few, many].index(best)
-
-
 @pytest.mark.parametrize("segments", [None, SegmentSettings()])
 def test_states_may_leave_where_sizes_vary_and_bytes_are_exact(segments: SegmentSettings | None) -> None:
     profiled = with_state(chain_profiled(LAYERS), state_bytes=4 * LAYER_BYTES)

@@ -24,8 +24,7 @@ class GreedySwap:
     (default) uses the operator times, prefers tensors whose swap-outs end before the peak, and issues the swap-ins in
     the order of their use, as early as memory allows (or as placed, where that is better). `layers` logical layers a
     phase; `weight` is C of Eq. (2); tensors below `least_bytes` wait until nothing else is left. `fewest` is for
-    machines where launching a copy costs most: those below the least of the largest tensors that free enough at the
-    peak wait, too, and no tensor comes first because it leaves in time. `pruned` drops what no op needs of the chosen,
+    machines where launching a copy costs most: the largest tensors where most is lacking, whatever layers have time. `pruned` drops what no op needs of the chosen,
     the smallest first, unless fewer take longer. FEASIBLE with bound None, as every heuristic.
     """
 
@@ -75,7 +74,7 @@ class GreedySwap:
 def _fewest(given: Instance) -> list[Choice]:
     """At the op that lacks most the largest tensor that is away there, again and again; then without those not needed.
 
-    None where these do not free enough, as where the host has no room.
+    Empty where these do not free enough, as where the host has no room.
     """
     first, last = np.array(given.first, dtype=np.int64), np.array(given.last, dtype=np.int64)
     size, missing = np.array(given.size, dtype=np.int64), np.array(given.need, dtype=np.int64)

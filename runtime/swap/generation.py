@@ -12,6 +12,7 @@ from runtime.loop.log import LOGGER
 from runtime.swap.landmarks import NONE, Landmarks
 from runtime.swap.policy import Pace, Policy, Sightings, locate
 from runtime.swap.portfolio import PolicyChoice
+from runtime.swap.promises import launches_tell, promised, stalled
 from runtime.swap.report import PolicyResult, SessionCounts
 from runtime.swap.tightening import Tightening, retries
 from solvers.ir.amounts import show_bytes
@@ -37,11 +38,6 @@ MORE_HEADROOM = 0.05
 """Share of the budget by which a policy is planned for less, once it made the allocator give its cache back."""
 SPARED = 0.02
 """Share of the budget that policies leave where sizes vary: no two iterations need the same."""
-SPREAD = 0.2
-"""By this share of how far sizes spread a policy with residents counts more swaps: small iterations spare it less.
-
-Fitted to one row of `tests/runtime/swap/sizes`: without it `hf-trainer` takes 1.040 times its plain step, not 1.031.
-"""
 MOST_REPEATS = 3
 """How often a policy is planned for less on that ground."""
 
@@ -77,7 +73,7 @@ class Generation:
 
     `propose` makes the next one that can be executed, `measured` says how the latest went. `open` until every policy of
     the portfolio has been executed and measured, or none is needed; `remark` says what is to be known of all. Those
-    that are `varied` are tried only where sizes vary.
+    that are not tried `always` come last, where they are.
     """
 
     def __init__(
@@ -99,8 +95,10 @@ class Generation:
         self.remark: str | None = None
         self.unswapped_peak_bytes: int | None = None
         self.unplanned_us: float | None = None
-        self._choices = [choice for choice in choices if not choice.varied]
-        self._varied = [choice for choice in choices if choice.varied and (segments is None or not choice.residents)]
+        self._choices = [choice for choice in choices if choice.tried == "always"]
+        self._others = [
+            choice for choice in choices if choice.tried != "always" and (segments is None or not choice.residents)
+        ]
         self._hardware = hardware
         self._budget_bytes = budget_bytes
         self._aim_bytes = budget_bytes
@@ -149,7 +147,20 @@ class Generation:
     @property
     def exhausted(self) -> bool:
         """Whether every policy of the portfolio has been made."""
-        return len(self.results) >= len(self._choices) + (len(self._varied) if self.varies else 0)
+        return len(self.results) >= len(self._choices) + len(self._more)
+
+    @property
+    def _launch_us(self) -> float:
+        return self._hardware.devices[0].launch_us
+
+    @property
+    def _more(self) -> list[PolicyChoice]:
+        """What is tried, too: where sizes vary, or else where launching copies takes long."""
+        if self.varies:
+            return [choice for choice in self._others if choice.tried != "launches"]
+        if not launches_tell(self.results, self._launch_us):
+            return []
+        return [choice for choice in self._others if choice.tried != "varied"]
 
     def fail(self, remark: str) -> None:
         """An iteration could not be profiled; as many failures as policies close the generation."""
@@ -174,9 +185,9 @@ class Generation:
             )
         if self.varies and not self.results:
             self._aim_bytes = self._spared_bytes
-        if self.varies:
-            self._choices, self._varied = [*self._choices, *self._varied], []
         while self.open and not self.exhausted:
+            if self.varies or len(self.results) == len(self._choices):
+                self._choices, self._others = [*self._choices, *self._more], []
             choice = self._choices[len(self.results)]
             self._policies.append(self._make(choice, profiled))
             self._aims.append(self._aim_bytes)
@@ -247,14 +258,8 @@ class Generation:
         return min(ran, key=lambda place: self._promised(self.results[place]), default=None)
 
     def _promised(self, result: PolicyResult) -> tuple[float, float]:
-        """By which share a policy promised to take longer than an iteration without swaps, to a percent; then swaps.
-
-        Each swap costs the host two launches, of which Eq. 1 knows nothing.
-        """
-        swaps = result.swaps if result.mean_swaps is None else result.mean_swaps
-        swaps *= 1 + (SPREAD * (1 - min(self.shares)) if result.choice.residents else 0)
-        launches_us = 2 * swaps * self._hardware.devices[0].launch_us
-        return round(((result.objective_us or 0) + launches_us) / (result.base_us or 1), 2), swaps
+        spread = 1 - min(self.shares)
+        return promised(result, stalled(self.results, self._launch_us), self._launch_us, spread)
 
     def planned_again(self, profiled: Profiled, *, anew: bool) -> Policy | None:
         """The kept policy made anew from another iteration, or the most promising of all; None where there is no plan.
@@ -324,11 +329,11 @@ class Generation:
     def _seen_by(self, choice: PolicyChoice, profiled: Profiled) -> Profiled:
         """The iteration as a policy sees it: whether residents may leave, states once its size is told.
 
-        Where sizes vary, each is made for the budget, but for operators that it cannot help: passive swaps do.
+        Then, and where sizes vary, it is made for the budget, but for operators that it cannot help: passive swaps do.
         """
-        if self._segments is not None or not self.varies:
+        if self._segments is not None or not (self.varies or choice.residents):
             return profiled
-        self._aim_bytes = self._spared_bytes
+        self._aim_bytes = self._spared_bytes if self.varies else self._budget_bytes
         op = profiled.told_at if choice.residents else None
         graph = profiled.graph if op is None else residents_leaving(profiled.graph, op)
         reached = within_reach(graph, make_problem("swap", graph, self._hardware, self._aim_bytes))

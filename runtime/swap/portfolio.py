@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count, islice
+from typing import Literal
 
 from runtime.loop.arguments import require
 from solvers.ir.errors import InvalidInput
@@ -17,14 +18,15 @@ TIME_S = 2.0
 class PolicyChoice:
     """A planner of kind `swap` and its parameters; `time_s` limits planners that search (seconds of host time).
 
-    One that is `varied` is tried only where sizes vary from iteration to iteration. With `residents` parameters and
-    the optimizer's states may leave, too, where memory is counted in exact bytes.
+    `tried` always, or only where sizes are `varied` from iteration to iteration, where they are not and `launches` of
+    copies take long, or in `either` case. With `residents` parameters and the optimizer's states may leave, too, where
+    memory is counted in exact bytes.
     """
 
     solver: str = "greedy-swap"
     parameters: Mapping[str, object] = field(default_factory=dict)
     time_s: float = TIME_S
-    varied: bool = False
+    tried: Literal["always", "varied", "launches", "either"] = "always"
     residents: bool = False
 
     def __str__(self) -> str:
@@ -43,24 +45,26 @@ class PolicyChoice:
         return planner(self.solver, self.parameters, Limits(time_s=self.time_s), host=host)
 
 
-FEWEST = PolicyChoice(parameters={"fewest": True}, varied=True)
+FEWEST = PolicyChoice(parameters={"fewest": True}, tried="either")
 """Beside a portfolio that nobody listed: each swap of a small tensor costs launches in every iteration, and hardly any
 is as large as the one that a policy is for."""
-RESIDENTS = PolicyChoice(parameters={"pruned": True}, varied=True, residents=True)
+RESIDENTS = PolicyChoice(parameters={"pruned": True}, tried="varied", residents=True)
 """Likewise: what outlives an iteration is as large in each, whatever its tokens are routed to, and few tensors of it
-are as much as many of those that experts make."""
+are as much as many of those that experts make. Not the fewest, which suffice for the recorded iteration only."""
+FEW_RESIDENTS = PolicyChoice(parameters={"fewest": True}, tried="launches", residents=True)
+"""Likewise where all iterations are as the recorded one."""
 
 
 def portfolio(solver: str | Sequence[PolicyChoice], policies: int) -> tuple[PolicyChoice, ...]:
-    """The policies to try, in order: the named solver as it is, then others that decide differently, and `FEWEST`
-    and `RESIDENTS`.
+    """The policies to try, in order: the named solver as it is, then others that decide differently, and those
+    that are not always tried.
 
     A sequence of choices is taken as it stands, whatever `policies` says. Raises `InvalidInput` for what no planner is.
     """
     if isinstance(solver, str):
         first = PolicyChoice(solver=solver)
         others = (choice for choice in _variety() if choice != first)
-        chosen = (first, *islice(others, max(policies - 1, 0)), FEWEST, RESIDENTS)
+        chosen = (first, *islice(others, max(policies - 1, 0)), FEWEST, RESIDENTS, FEW_RESIDENTS)
     else:
         require("solver", solver, Sequence, "a planner's name, or a list of PolicyChoice")
         chosen = tuple(solver)

@@ -27,6 +27,11 @@ def never() -> bool:
     return False
 
 
+def always() -> bool:
+    """Nothing more is wanted of what takes this for its limit."""
+    return True
+
+
 class Progress:
     """Incumbent and bound of the objective, in microseconds, and the clock of the limits."""
 

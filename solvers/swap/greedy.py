@@ -20,13 +20,13 @@ class GreedySwap:
     """SmartSwap's heuristic: score the candidates, place each swap-in in a logical layer with time left, repeat.
 
     `printed` follows the paper: equal operator times (Eq. 1), a swapped tensor relieves memory as soon as it is
-    chosen, whenever its swap-out may end, and a swap-in is issued at the start of its logical layer. The repaired form
-    (default) uses the operator times, prefers tensors whose swap-outs end before the peak, and issues the swap-ins in
-    the order of their use, as early as memory allows (or as placed, where that is better). `layers` logical layers a
-    phase; `weight` is C of Eq. (2); tensors below `least_bytes` wait until nothing else is left. `fewest` is for
-    machines where launching a copy costs most: those below the least of the largest tensors that free enough at the
-    peak wait, too, and no tensor comes first because it leaves in time. `pruned` drops what no op needs of the chosen,
-    the smallest first, unless fewer take longer. FEASIBLE with bound None, as every heuristic.
+    chosen, whenever its swap-out may end, and a swap-in is issued at the start of its logical layer. The repaired
+    form (default) uses the operator times, prefers tensors whose swap-outs end before the peak, and issues the
+    swap-ins in the order of their use, as early as memory allows (or as placed, where that is better). `layers`
+    logical layers a phase; `weight` is C of Eq. (2); tensors below `least_bytes` wait until nothing else is left.
+    `fewest` is for machines where launching a copy costs most: the largest tensors where most is lacking, whatever
+    layers have time. `pruned` drops what no op needs of the chosen, the smallest first, unless fewer take longer.
+    FEASIBLE with bound None, as every heuristic.
     """
 
     layers: int = 32
@@ -52,8 +52,8 @@ class GreedySwap:
         known = trivial(problem, given, call)
         if known is not None:
             return known
-        generator = _Generator(problem, given, self)
-        choices = generator.policy()
+        choices = _fewest(given) if self.fewest else []
+        choices = choices or _Generator(problem, given, self).policy()
         if not self.printed:
             issued = issue_swap_ins(given, [tensor for tensor, _ in choices])
             choices = choices if issued is None else _better(given, choices, issued)
@@ -70,6 +70,30 @@ class GreedySwap:
             instead = "every candidate is swapped" if len(choices) == len(given.size) else "a model chose others"
             reason = f"the heuristic's own swaps leave an op without memory, so {instead}"
         return feasible(problem, given, call, (choices, makespan), reason=reason)
+
+
+def _fewest(given: Instance) -> list[Choice]:
+    """At the op that lacks most the largest tensor that is away there, again and again; then without those not needed.
+
+    Empty where these do not free enough, as where the host has no room.
+    """
+    first, last = np.array(given.first, dtype=np.int64), np.array(given.last, dtype=np.int64)
+    size, missing = np.array(given.size, dtype=np.int64), np.array(given.need, dtype=np.int64)
+    host, chosen = HostLoad(given.host, len(given.time)), list[Choice]()
+    open_ = np.ones(len(size), dtype=bool)
+    while missing.max(initial=0) > 0:
+        op = int(np.argmax(missing))
+        short = np.concatenate(([0], np.cumsum(missing > 0)))
+        entries = short[last] - short[np.minimum(first + 1, last)]
+        (found,) = np.nonzero(open_ & (first < op) & (op < last))
+        best = next((int(i) for i in found[np.lexsort((-entries[found], -size[found]))] if host.fits(int(i))), None)
+        if best is None:
+            return []
+        open_[best] = False
+        host.add(best)
+        missing[first[best] + 1 : last[best]] -= size[best]
+        chosen.append((best, given.last[best]))
+    return _needed(given, chosen)
 
 
 def _better(given: Instance, first: list[Choice], second: list[Choice]) -> list[Choice]:
@@ -120,21 +144,14 @@ class _Generator:
         self.first, self.last = np.array(given.first, dtype=np.int64), np.array(given.last, dtype=np.int64)
         self.size = np.array(given.size, dtype=np.int64)
         self.host = HostLoad(given.host, len(given.time))
-        self.least_bytes = max(options.least_bytes, self._least_of_fewest() if options.fewest else 0)
-
-    def _least_of_fewest(self) -> int:
-        """The smallest of the largest tensors that free what is missing at the peak; 0 where all do not."""
-        sizes = -np.sort(-self.size[(self.first < self.peak) & (self.peak < self.last)])
-        enough = int(np.searchsorted(np.cumsum(sizes), self.missing[self.peak]))
-        return int(sizes[enough]) if enough < len(sizes) else 0
 
     def policy(self) -> list[Choice]:
         """Lines 1-8: until the MRL is empty, build the candidate list and simulate it."""
         while self.missing.max() > 0:
-            candidates = self._candidates(self.least_bytes) or self._candidates(0)
+            candidates = self._candidates(self.options.least_bytes) or self._candidates(0)
             if not candidates:
                 break
-            in_time = not (self.options.printed or self.options.fewest) and self._simulate(candidates, in_time=True)
+            in_time = not self.options.printed and self._simulate(candidates, in_time=True)
             if not in_time and not self._simulate(candidates, in_time=False):
                 self._force(candidates[0])
         return sorted(self.chosen.values(), key=lambda choice: (choice[1], self.given.last[choice[0]]))

@@ -11,6 +11,10 @@ from solvers.replan.progress import Stop, never
 
 _NEVER = -(2**60)
 """No path; sums of two such still fit 64 bits."""
+_CELLS = 2**16
+"""Entries of responses that are computed at once: so many, and what they are made from, stay in the cache."""
+_SOME = 32
+"""So many entries of two responses are compared before all are: most that are not dominated show it there."""
 
 
 def respond(
@@ -27,10 +31,28 @@ def respond(
     `forward` and `backward` [number] are the times of stage k; m microbatches; `hop_us` each way to the stage behind.
     Unfinished, and of no use, where the search has to stop.
     """
-    number = len(forward)
+    response = np.zeros((len(forward), m, m), dtype=np.int64)
+    portion = max(1, _CELLS // m**2)
+    for start in range(0, len(forward), portion):
+        some = slice(start, start + portion)
+        before = None if behind is None else behind[some]
+        _respond(before, k, forward[some], backward[some], hop_us, stop, response[some])
+    return response
+
+
+def _respond(
+    behind: IntArray | None,
+    k: int,
+    forward: IntArray,
+    backward: IntArray,
+    hop_us: int,
+    stop: Stop,
+    response: IntArray,
+) -> None:
+    """Of some: fills `response`."""
+    number, m = response.shape[:2]
     free = np.full((number, m), _NEVER, dtype=np.int64)
     ahead = np.full((number, m, m), _NEVER, dtype=np.int64)
-    response = np.zeros((number, m, m), dtype=np.int64)
     fill = min(k - 1, m)
     for step in range(m + fill):
         if stop():
@@ -49,7 +71,6 @@ def respond(
             returned = (behind[:, batch, :sent, None] + ahead[:, :sent]).max(axis=1) + 2 * hop_us
         free = np.maximum(free, returned) + backward[:, None]
         response[:, batch] = free
-    return response
 
 
 def _arrival(forward: int, m: int) -> IntArray:
@@ -66,12 +87,16 @@ def undominated(groups: IntArray, responses: IntArray, stop: Stop = never) -> In
     """
     flat = responses.reshape(len(responses), -1)
     weight = np.maximum(flat, 0).sum(axis=1)
+    few = np.ascontiguousarray(flat[:, np.linspace(0, flat.shape[1] - 1, _SOME).astype(np.intp)])
     kept: list[int] = []
     for group in np.unique(groups):
         alive = np.flatnonzero(groups == group)
         alive = alive[np.argsort(weight[alive], kind="stable")]
         while len(alive) and not stop():
             kept.append(int(alive[0]))
-            rest = alive[1:]
-            alive = rest[(flat[rest] < flat[alive[0]]).any(axis=1)]
+            best, rest = alive[0], alive[1:]
+            less = (few[rest] < few[best]).any(axis=1)
+            doubtful = np.flatnonzero(~less)
+            less[doubtful] = (flat[rest[doubtful]] < flat[best]).any(axis=1)
+            alive = rest[less]
     return np.sort(np.array(kept, dtype=np.int64))

@@ -165,12 +165,15 @@ class StepSearch:
         )
 
     def _proven_us(self, limit: int) -> int:
-        """One more than the largest limit, up to this one, that is excluded by what is known without asking."""
+        """One more than the largest limit, up to this one, that is excluded by what is known without asking.
+
+        Most often that is no more than what was known already, which is asked first.
+        """
         low, high = self.floor_us - 1, max(limit, self.floor_us - 1)
-        for _ in range(_HALVINGS):
+        for number in range(_HALVINGS + 1):
             if low >= high or self.late():
                 break
-            middle = (low + high + 1) // 2
+            middle = (low + high + 1) // 2 if number else low + 1
             if self.relaxed(middle):
                 low = middle
             else:

@@ -1,6 +1,7 @@
 """The least T_step: several pipelines with their synchronization, or one alone (README, proof 3)."""
 
 from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
 from functools import cached_property
 from itertools import takewhile
 
@@ -16,10 +17,12 @@ from solvers.replan.exact.rows import Excluded, Exclusions, Guess, Rows
 from solvers.replan.exact.start import level_split
 from solvers.replan.exact.step import NEVER_US, Fastest, StepSearch
 from solvers.replan.exact.timetable import Timetable
-from solvers.replan.progress import Stop, never
+from solvers.replan.progress import Stop, always, never
 
 _PROMISING = 3
 """Number of most promising depths that are examined before all others."""
+_MISSES = 2
+"""So many limits on the fullest stage one after the other may allow nothing better at a first look."""
 
 
 class StepTimes:
@@ -175,11 +178,13 @@ class StepTimes:
         Under a limit on the fullest stage a proof is the dearer the worse the best T_step is, and a much better one may
         stand under one of the next limits.
         """
-        for most in (0, min(WITNESSES, self.most_suffixes)):
+        for most, misses in ((0, 0), (min(WITNESSES, self.most_suffixes), _MISSES)):
+            left = misses
             for number in fullest:
                 found = self._pipelines(best.bound_us - self._sync_us(number), number, load, floors_us, most)
                 best = self._better(best, found)
-                if not found.splits:
+                left = misses if found.splits else left - 1
+                if left < 0:
                     break
         return best
 
@@ -188,7 +193,7 @@ class StepTimes:
     ) -> Fastest:
         """The pipelines alone, of at most `fullest` layers a stage; what this excludes is noted in the floors.
 
-        `most_suffixes`: fewer than usual where no proof is wanted yet; 0: only splits that are known.
+        `most_suffixes`: fewer than usual where neither proof nor bound is wanted yet; 0: only splits that are known.
         """
         limits = self._limits(fullest, load)
         found = Fastest((), None, max(0, cutoff_us))
@@ -199,7 +204,7 @@ class StepTimes:
             for depth in sorted({*self.timetable.noted, *promising}.intersection(search.rows.depths)):
                 if not self.late():
                     search.rows.meet(depth)
-            found = search.fastest(cutoff_us)
+            found = (search if most_suffixes is None else replace(search, late=always)).fastest(cutoff_us)
             for layers in {layers for layers, _ in found.splits}:
                 self.timetable.note(layers)
         self._raise(floors_us, fullest, found.bound_us, limits)

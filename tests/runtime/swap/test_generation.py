@@ -9,9 +9,10 @@ import pytest
 from runtime.swap import generation as generations
 from runtime.swap.generation import LEFT, Generation
 from runtime.swap.policy import Policy
-from runtime.swap.portfolio import FEWEST, RESIDENTS, PolicyChoice
+from runtime.swap.portfolio import FEW_RESIDENTS, FEWEST, RESIDENTS, PolicyChoice
 from runtime.swap.report import PolicyResult, SessionCounts
 from solvers.ir.graph import OpGraph
+from solvers.ir.hardware import Hardware
 from solvers.ir.schedule import Schedule
 from solvers.timeline.segments import SegmentSettings, StepHeld
 from tests.runtime.swap.chain import LAYER_BYTES, STATIC_BYTES, chain_profiled, hardware, with_state
@@ -143,15 +144,45 @@ def test_a_policy_that_was_tried_already_is_not_tried_again() -> None:
     assert not made.open
 
 
-@pytest.mark.parametrize("varies", [False, True])
-def test_the_fewest_swaps_are_tried_as_well_where_sizes_vary(varies: bool) -> None:
-    made = generation(choices=(CHOICES[0], FEWEST))
+def launching(launch_us: float, bytes_per_s: int = 16_000_000_000) -> Hardware:
+    """The made-up machine, whose host needs so long to launch a kernel or a copy."""
+    machine = hardware(bytes_per_s)
+    return msgspec.structs.replace(machine, devices=(msgspec.structs.replace(machine.devices[0], launch_us=launch_us),))
+
+
+@pytest.mark.parametrize(
+    ("varies", "launch_us", "others"),
+    [
+        (False, 0.0, []),
+        (True, 0.0, [FEWEST, RESIDENTS]),
+        (True, 5.0, [FEWEST, RESIDENTS]),
+        (False, 5.0, [FEWEST, FEW_RESIDENTS]),
+        (False, 0.5, []),
+    ],
+)
+def test_few_swaps_are_tried_as_well_where_sizes_vary_or_launches_take_long(
+    varies: bool, launch_us: float, others: list[PolicyChoice]
+) -> None:
+    """Of 900 us five swaps take 50 us to launch, or 5."""
+    made = Generation(1, (CHOICES[0], FEWEST, RESIDENTS, FEW_RESIDENTS), launching(launch_us), BUDGET_BYTES)
     made.varies = varies
-    made.propose(chain_profiled(LAYERS))
-    made.measured(900.0, SessionCounts())
-    made.propose(chain_profiled(LAYERS))
-    tried = [result.choice for result in made.results]
-    assert tried == [CHOICES[0], FEWEST] if varies else tried == [CHOICES[0]]
+    while made.open:
+        made.propose(chain_profiled(LAYERS))
+        made.measured(900.0, SessionCounts())
+    assert [result.choice for result in made.results] == [CHOICES[0], *others]
+
+
+def test_states_leave_in_loops_of_one_size_too_where_launches_take_long_and_that_is_quicker() -> None:
+    profiled = with_state(chain_profiled(LAYERS), state_bytes=4 * LAYER_BYTES)
+    for few_us, kept in ((880.0, 1), (910.0, 0)):
+        made = Generation(1, (CHOICES[0], FEW_RESIDENTS), launching(5.0, 10**12), BUDGET_BYTES + 4 * LAYER_BYTES)
+        made.propose(profiled)
+        made.measured(900.0, SessionCounts())
+        policy = made.propose(profiled)
+        assert policy is not None and [bool(target.storage) for target in policy.targets] == [True]
+        made.measured(few_us, SessionCounts())
+        made.best()
+        assert made.kept == kept
 
 
 @pytest.mark.parametrize("segments", [None, SegmentSettings()])
@@ -176,9 +207,7 @@ def test_where_a_launch_costs_time_fewer_swaps_promise_more() -> None:
     few, many = (PolicyResult(choice=CHOICES[0], generation=1, base_us=1000, swaps=swaps) for swaps in (5, 20))
     few, many = replace(few, objective_us=1020), replace(many, objective_us=1000)
     for launch_us, best in ((0.0, many), (5.0, few)):
-        machine = hardware()
-        device = msgspec.structs.replace(machine.devices[0], launch_us=launch_us)
-        made = Generation(1, CHOICES, msgspec.structs.replace(machine, devices=(device,)), BUDGET_BYTES)
+        made = Generation(1, CHOICES, launching(launch_us), BUDGET_BYTES)
         made.varies = True
         made.results = [replace(one, duration_us=1.0, counts=SessionCounts()) for one in (few, many)]
         made._policies = [None, None]

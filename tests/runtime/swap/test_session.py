@@ -63,9 +63,10 @@ def test_a_policy_replaces_passive_swaps(device: torch.device) -> None:
     report = told(ran)
     assert report.stage == "Stable"
     kept = [policy for policy in report.policies if policy.kept]
-    assert len(kept) == 1 and len(report.policies) == 5
-    assert all(policy.duration_us is not None for policy in report.policies)
-    assert kept[0].duration_us == min(policy.duration_us or 0.0 for policy in report.policies)
+    assert len(kept) == 1 and len(report.policies) == 5 + 2, "two more, as launching copies takes long here"
+    measured = [policy.duration_us for policy in report.policies if policy.duration_us is not None]
+    assert len(measured) == 7 - sum("the same as" in (policy.reason or "") for policy in report.policies)
+    assert kept[0].duration_us == min(measured)
     last = ran.iterations[-1]
     assert last.counts.matched == kept[0].swaps > 0
     assert last.counts.unmatched == last.counts.passive == last.counts.fallbacks == 0

@@ -1,5 +1,7 @@
 """SmartSwap's heuristic: what it does on a story, as printed and repaired, and what it never does."""
 
+from itertools import combinations
+
 import pytest
 
 from solvers.ir import InvalidInput, Limits, Status, SwapLink, SwapOp, SwapProblem, SwapTensor
@@ -54,6 +56,31 @@ def test_the_fewest_are_the_largest_though_small_ones_wait_longer() -> None:
     assert few.plan is not None and many.plan is not None
     assert [swap.tensor for swap in few.plan.swaps] == ["large"]
     assert len(many.plan.swaps) == 5
+
+
+def test_the_fewest_are_hardly_ever_more_than_any_set_that_frees_enough() -> None:
+    found = least = others = 0
+    for seed in range(200):
+        problem = random_problem(seed, max_ops=12, max_tensors=7)
+        plan = GreedySwap(fewest=True).solve(problem, Limits()).plan
+        other = GreedySwap().solve(problem, Limits()).plan
+        if plan is not None and other is not None:
+            found, others = found + len(plan.swaps), others + len(other.swaps)
+            least += next(
+                size
+                for size in range(len(problem.tensors) + 1)
+                if any(frees_enough(problem, some) for some in combinations(problem.tensors, size))
+            )
+    assert least <= found <= 1.02 * least < others
+
+
+def frees_enough(problem: SwapProblem, away: tuple[SwapTensor, ...]) -> bool:
+    """Whether every op has memory while these are away between their uses."""
+    return all(
+        held - sum(tensor.bytes for tensor in away if tensor.last_forward_use < op < tensor.first_backward_use)
+        <= problem.budget_bytes
+        for op, held in enumerate(problem.memory_bytes)
+    )
 
 
 def test_what_no_op_needs_is_pruned_and_costs_no_time() -> None:

@@ -6,11 +6,11 @@ import pytest
 
 from tests.runtime.swap.sizes.trials import attempt
 
-SLOWER = {"padded": 1.024, "packed": 1.023, "nested": 1.035}
-"""Before: 1.048, 1.024, and out of memory."""
+SLOWER = {"padded": 1.021, "packed": 1.020, "nested": 1.028, "experts-grouped": 1.05}
+"""Before: 1.048, 1.024, out of memory, and 1.137."""
 
 
-@pytest.mark.parametrize("program", ["padded", "packed", "nested"])
+@pytest.mark.parametrize("program", list(SLOWER))
 def test_policies_carry_iterations_of_any_size(program: str) -> None:
     pytest.importorskip("transformers")
     row = attempt(program)

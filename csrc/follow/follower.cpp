@@ -6,6 +6,19 @@
 #include "follow/guard.h"
 
 namespace bayplan::swap {
+namespace {
+
+bool tells_of_short_host(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const HostMemoryShort&) {
+    return true;
+  } catch (...) {
+    return false;
+  }
+}
+
+}  // namespace
 
 Follower::Follower(Kind kind, c10::Device device)
     : device_(device), store_(Store::of(device)), compute_(device), kind_(kind) {}
@@ -41,13 +54,16 @@ void Follower::renew_guard() {
 
 void Follower::keep_error(std::exception_ptr error) {
   const Lock held(store_.lock);
-  if (error_ != nullptr) return;
-  error_ = std::move(error);
-  on_error();
+  if (error_ == nullptr) {
+    error_ = std::move(error);
+    on_error();
+  } else if (behind_short_ == nullptr && tells_of_short_host(error_) && !tells_of_short_host(error)) {
+    behind_short_ = std::move(error);
+  }
 }
 
 void Follower::raise_error() {
-  if (error_ != nullptr) std::rethrow_exception(std::exchange(error_, nullptr));
+  if (error_ != nullptr) std::rethrow_exception(std::exchange(error_, std::exchange(behind_short_, nullptr)));
 }
 
 void Follower::begin_counting() {

@@ -55,9 +55,10 @@ class Follower {
   // Whether it is the thread that trains. Under the store's lock.
   bool trains_here() const { return std::this_thread::get_id() == thread_; }
 
-  // PyTorch swallows what an observer throws, so the first error is kept.
+  // PyTorch swallows what an observer throws, so the first error is kept, and the first one of another kind behind a
+  // short host: that alone ends nothing, but what it leads to may.
   void keep_error(std::exception_ptr error);
-  // The first error since the last call, rethrown; nothing if there was none.
+  // What is kept, rethrown one after the other, a call each; nothing if there is no more.
   void raise_error();
   bool failed() const { return error_ != nullptr; }
 
@@ -107,7 +108,7 @@ class Follower {
   void renew_guard();
   // Called with the first error, once.
   virtual void on_error() {}
-  void forget_error() { error_ = nullptr; }
+  void forget_error() { error_ = behind_short_ = nullptr; }
 
   // Counts of the store and peaks of memory begin anew.
   void begin_counting();
@@ -127,6 +128,7 @@ class Follower {
   std::atomic<bool> wants_results_{false};
   StoreCounts counts_before_;
   std::exception_ptr error_;
+  std::exception_ptr behind_short_;
 };
 
 // Runs a callback's body, and lets the follower keep what it throws; null: nobody does.

@@ -47,7 +47,19 @@ void Grounds::begin_iteration() {
   retakes_ = 0;
   const bool anew = !state_.arena.there() && streams_.seen_elsewhere() && !others_ask() && anew_ < kMoves;
   anew_ += anew ? 1 : 0;
+  if (knows_small()) {
+    more_ = 0;
+    due_ = true;
+  }
   due_ = due_ || state_.iterations <= kFirst || std::exchange(again_, false) || anew;
+}
+
+// An iteration has passed in which small requests had enough: the most that there ever were is what they need, and what
+// they were left beyond that is the arena's again.
+bool Grounds::knows_small() {
+  if (std::exchange(more_lately_, false) || more_ == 0 || lent_since_ || known_ == kKnown) return false;
+  ++known_;
+  return true;
 }
 
 void Grounds::renew(uint64_t limit_bytes, const Pins& pins) {
@@ -57,12 +69,12 @@ void Grounds::renew(uint64_t limit_bytes, const Pins& pins) {
   note_small();
   small_begin_ = now(stats_of(state_).active_bytes, kSmall);
   if (lacks_large_requests()) return give_up();
-  if (is_good(limit_bytes) || (state_.arena.there() && moves_ == kMoves)) return;
+  if (is_good(limit_bytes) || (state_.arena.there() && moves_ == most_moves())) return;
   empty_cache(state_.device);
   std::vector<StoragePtr> moved;
   const auto stats = stats_of(state_);
   const uint64_t wasted = now(stats.reserved_bytes, kAllPools) - now(stats.active_bytes, kAllPools);
-  if (moves_ < kMoves && wasted > limit_bytes / kWastedShare) moved = send_all_away(pins);
+  if (moves_ < most_moves() && wasted > limit_bytes / kWastedShare) moved = send_all_away(pins);
   forget();
   empty_cache(state_.device);
   make_place(limit_bytes, pins);
@@ -129,6 +141,7 @@ void Grounds::mend(uint64_t limit_bytes, const Pins& pins) {
   const EngineWork work = state_.work();
   const bool stays = !crowded_ || may_shrink(limit_bytes);
   if (crowded_) more_ = 2 * std::max(more_, kSpare);
+  more_lately_ = more_lately_ || crowded_;
   lost_ = crowded_ = false;
   again_ = true;
   if (!stays && !has_served()) return give_up();

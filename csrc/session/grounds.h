@@ -87,9 +87,12 @@ class Grounds {
   static constexpr uint64_t kFirst = 4;  // iterations: policies are made from later ones
   static constexpr int64_t kUnknown = -1;
   static constexpr unsigned kRetakes = 4;    // of a lost arena in one iteration: each empties the allocator's cache
-  static constexpr unsigned kMoves = 4;      // of everything that may move, in all
+  static constexpr unsigned kMoves = 4;      // of everything that may move, in all, but for an arena that is larger
+  static constexpr unsigned kKnown = 2;      // times that more small requests than ever are expected no longer
   static constexpr unsigned kDissolved = 3;  // times that an arena is given back for other streams: none follows
   bool others_ask() const;
+  bool knows_small();
+  unsigned most_moves() const { return kMoves + known_; }
   bool is_good(uint64_t limit_bytes) const;
   uint64_t to_take(uint64_t limit_bytes) const;
   uint64_t fitting(uint64_t left, uint64_t for_small) const;
@@ -132,7 +135,9 @@ class Grounds {
   std::optional<uint64_t> small_begin_;  // bytes of small requests in use as an iteration began,
   uint64_t small_growth_ = 0;            // of their segments at most beyond that, until the next one,
   uint64_t small_peak_ = 0;              // and at all,
-  uint64_t more_ = 0;                    // and of those that are expected beyond
+  uint64_t more_ = 0;                    // and of those that are expected beyond,
+  bool more_lately_ = false;             // as the iteration that runs, or the one before, had too few;
+  unsigned known_ = 0;                   // times that they were found to be known
   uint64_t outside_bytes_ = 0;           // of large blocks in use when the arena was made
   uint64_t needed_bytes_ = 0;            // by an operator at once: a smaller arena is none
   uint64_t held_bytes_ = 0;              // of segments for large requests, once it was

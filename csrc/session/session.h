@@ -55,7 +55,10 @@ class Session final : public Follower {
   }
   // How the allocator takes memory from the driver: by exact bytes, as it does at first; in segments, which it cuts for
   // requests of any size or not; or in pages of ranges of addresses that grow (`expandable_segments`).
-  void set_segments(Segments segments, bool cuts) { grounds_.set_segments(segments, cuts); }
+  void set_segments(Segments segments, bool cuts) {
+    grounds_.set_segments(segments, cuts);
+    small_.set_fixed(segments == Segments::kFixed);
+  }
   // Before the next operator the arena is looked at, and made anew if it is worth it.
   void renew_arena() { grounds_.ask(); }
   // What the allocator has for requests above 1 MiB where there is an arena, else 0.
@@ -155,8 +158,11 @@ class Session final : public Follower {
   uint64_t given_out() const { return static_cast<uint64_t>(memory().allocated_bytes[kAllPools].allocated); }
   using StoreLock = std::unique_lock<StoreMutex>;
 
-  // While memory is short, too: what only operators inside others make is else unknown to passive swapping.
-  bool sights_results() const { return sightings_.recording() || short_ || transfers_.needs_results(); }
+  // While memory is short, too: what only operators inside others make is else unknown to passive swapping. And where
+  // gradients stay: what the forward pass made, and nobody saw, would be taken for one when the backward pass uses it.
+  bool sights_results() const {
+    return sightings_.recording() || short_ || transfers_.needs_results() || streams_.graph_elsewhere();
+  }
   // Who runs the operator that begins on the calling thread.
   Phase phase() const;
   Anchor next_anchor(uint32_t id);

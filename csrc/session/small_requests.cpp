@@ -91,10 +91,15 @@ bool SmallRequests::serves(const Way& way, const std::vector<Span>& spans) const
   return would_serve(way, std::move(free), is_small);
 }
 
+// The allocator keeps segments with nothing in them, and serves requests from those, too. Of ranges that grow what is
+// free may be anywhere.
 uint64_t SmallRequests::left() const {
   const auto stats = c10::getDeviceAllocator(state_.device.type())->getDeviceStats(state_.device.index());
   const auto held = static_cast<uint64_t>(stats.reserved_bytes[kAllPools].current);
-  return (*limit_ - std::min(*limit_, held)) / kSegmentBytes * kSegmentBytes;
+  const int64_t in_use = stats.active_bytes[kSmallPool].current + stats.inactive_split_bytes[kSmallPool].current;
+  const int64_t empty = std::max<int64_t>(stats.reserved_bytes[kSmallPool].current - in_use, 0);
+  const auto whole = [](uint64_t bytes) { return bytes / kSegmentBytes * kSegmentBytes; };
+  return whole(*limit_ - std::min(*limit_, held)) + (fixed_ ? whole(static_cast<uint64_t>(empty)) : 0);
 }
 
 uint64_t SmallRequests::in_use() const {

@@ -25,6 +25,8 @@ class SmallRequests {
   static bool is_small(uint64_t bytes);
   // What the allocator may hold in all.
   void set_limit(std::optional<uint64_t> bytes) { limit_ = bytes; }
+  // Whether segments are fixed: of those it is known which have nothing in them.
+  void set_fixed(bool fixed) { fixed_ = fixed; }
 
   // The allocator has no block for a request that is expected to be of so many bytes; none: nothing is expected. Unless
   // the bytes are few, it may be a small one in either case. `other`: the allocator has a block of the expected size,
@@ -53,7 +55,7 @@ class SmallRequests {
   bool make_room_for_unknown(uint64_t bytes, const Pins& pins);
 
  private:
-  uint64_t left() const;  // of the limit, in whole segments
+  uint64_t left() const;  // of the limit, in whole segments, and in those that nobody has anything of
   bool serves(const Way& way, const std::vector<Span>& spans) const;
   uint64_t in_use() const;
   uint64_t largest_block() const;
@@ -67,6 +69,7 @@ class SmallRequests {
   SessionState& state_;
   PassiveSwaps& passive_;
   std::optional<uint64_t> limit_;
+  bool fixed_ = false;
   uint64_t asked_ = 0;
   std::vector<Range> freed_ = {};  // by what has left for the request, by address: what lies beside each other is free
   bool served_ = false;

@@ -34,7 +34,11 @@ void Streams::move_to(c10::Stream stream) {
 void Streams::bring_back(c10::StorageImpl& storage) {
   const EngineWork work = state_.work();
   const Entry* entry = Store::entry_of(storage);
-  if (entry != nullptr && entry->place == Place::kAway) state_.make_room(storage.nbytes(), /*others_leave=*/true);
+  try {
+    if (entry != nullptr && entry->place == Place::kAway) state_.make_room(storage.nbytes(), /*others_leave=*/true);
+  } catch (const HostMemoryShort&) {  // the allocator may have a block all the same, or find one
+    state_.keep_error(std::current_exception());
+  }
   EventPtr copied;
   state_.store.ensure_in(storage, Users::kAsker, &copied);
   if (copied != nullptr) came_back(storage, std::move(copied));

@@ -42,6 +42,8 @@ class Streams {
   void hold(c10::StorageImpl& storage);
 
   // ---- gradients
+  // Whether autograd works on other streams, too.
+  bool graph_elsewhere() const { return graph_elsewhere_; }
   // Whether the next operator is one of a backward pass.
   void note_pass(bool in_backward);
   // Autograd hands gradients from stream to stream past all operators, and reads their storages then.

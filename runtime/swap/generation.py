@@ -106,6 +106,7 @@ class Generation:
         self._segments = segments
         self._repeats_left = 0 if segments is None else MOST_REPEATS
         self._unplanned_retries = 0
+        self._stayed = False  # nothing left in the iteration that no policy ruled, whatever a replay says of segments
         self._host: dict[str, object] = {"host_rounding": host_rounding}
         if host_bytes is not None:
             self._host["host_budget_bytes"] = host_bytes
@@ -174,7 +175,9 @@ class Generation:
         Where none is needed it stays open if it `waits` for a larger iteration.
         """
         self.unswapped_peak_bytes = max(profiled.graph.memory_bytes)
-        self.fits = self.unswapped_peak_bytes <= self._budget_bytes and self._settles(profiled.graph, None)
+        self.fits = self.unswapped_peak_bytes <= self._budget_bytes and (
+            self._stayed or self._settles(profiled.graph, None)
+        )
         if self.fits and waits:
             return None
         if self.fits:
@@ -201,6 +204,7 @@ class Generation:
         """An iteration took that long under the latest policy or, before the first, with passive swaps only."""
         if not self.results:
             self.unplanned_us, self._unplanned_retries, self._unplanned_size = duration_us, counts.retries, size
+            self._stayed = counts.swapped_out + counts.swapped_in + counts.retries + counts.failed == 0
             return
         self._sizes += [size] * (len(self.results) - len(self._sizes))
         self.results[-1] = replace(self.results[-1], duration_us=duration_us, counts=counts)

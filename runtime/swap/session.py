@@ -212,15 +212,15 @@ class Session:
 
         A short host is no error yet: what should have left is still there, and perhaps the program fits all the same.
         """
-        try:
-            self._engine.raise_error()
-        except core.HostMemoryShort as error:
-            if self._host_short is None:
-                self._host_short = HostMemoryShort(str(error).partition("\n")[0])
+        while True:
+            try:
+                self._engine.raise_error()
+                return None
+            except core.HostMemoryShort as error:
+                self._host_short = self._host_short or HostMemoryShort(str(error).partition("\n")[0])
                 self._control.remark(str(self._host_short))
-        except RuntimeError as error:
-            return error
-        return None
+            except RuntimeError as error:
+                return error
 
     def _enter(self) -> None:
         """Follow the program: tensors that are there, operators, boundaries, requests for memory."""

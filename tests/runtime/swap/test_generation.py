@@ -109,6 +109,17 @@ def test_an_iteration_that_fits_needs_no_policy() -> None:
     assert made.best() is None
 
 
+@pytest.mark.parametrize(("left", "fits"), [(0, True), (1, False)])
+def test_where_nothing_left_none_is_needed_whatever_a_replay_of_segments_asks_for(
+    monkeypatch: pytest.MonkeyPatch, left: int, fits: bool
+) -> None:
+    monkeypatch.setattr(generations, "held_by_steps", lambda *_: StepHeld(0, 0, retries=1, refusal=None))
+    made = Generation(1, CHOICES[:1], hardware(), PEAK_BYTES, segments=SegmentSettings())
+    made.measured(900.0, SessionCounts(swapped_out=left))
+    made.propose(chain_profiled(LAYERS))
+    assert made.fits == fits
+
+
 def test_below_what_policies_reach_they_do_what_they_can() -> None:
     made = generation(STATIC_BYTES)
     policy = made.propose(chain_profiled(LAYERS))

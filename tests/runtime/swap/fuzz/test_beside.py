@@ -47,6 +47,11 @@ def test_a_session_changes_no_bit(device: torch.device, seed: int) -> None:
     try_seed(seed, device)
 
 
+@pytest.mark.parametrize("seed", [3145, 8063])
+def test_what_the_forward_pass_made_unseen_is_no_gradient(device: torch.device, seed: int) -> None:
+    try_seed(seed, device)  # memory is short for the first time in a backward pass through a backward pass
+
+
 @pytest.mark.parametrize("seed", range(500, 508))
 def test_at_the_edge_tensors_do_leave(device: torch.device, seed: int) -> None:
     verdict = judge(draw_beside(seed), Variant(share=0.0), device)

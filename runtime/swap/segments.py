@@ -114,9 +114,10 @@ class SegmentLimit:
     def give_cache_back(self) -> None:
         """Segments that others left may lie wrong for what comes: let the allocator begin with those in use.
 
-        What the engine has taken for all stays.
+        What the engine has taken for all stays, and segments for small requests alone are all alike: to give them back
+        and take them again costs the driver's time and helps nobody.
         """
-        if self.settings is not None and not self.pool_bytes:
+        if self.settings is not None and not self.pool_bytes and not self._engine.only_small:
             with torch.accelerator.device_index(self._device.index):
                 torch.accelerator.empty_cache()
 

@@ -281,10 +281,10 @@ class Control:
         self, kind: Kind, generation: Generation, ended: core.SwapIteration, recorder: Recorder
     ) -> Profiled | None:
         """A recorded iteration in detail, noted for its kind; None where nobody knows how long one takes."""
-        planned_us = generation.planned_us(ended.forward_bytes, kind.times.unswapped_us())
-        if planned_us is None:
+        fastest_us = generation.fastest_us_of(ended.forward_bytes)
+        if fastest_us is None:
             return None
-        profiled = recorder.profiled(ended, planned_us)
+        profiled = recorder.profiled(ended, fastest_us)
         kind.recorded.note(profiled, ended.forward_bytes)
         return profiled
 

@@ -89,11 +89,6 @@ class StepTimes:
         if clock.measured:
             self._marked[settled] = ended
 
-    def unswapped_us(self) -> float | None:
-        """What marks say that an iteration would take without swapping; None where none was marked. Waits for its end.
-        """
-        return min((ended.clock.without_swapping_us() for ended in self._marked.values()), default=None)
-
     def cost(self) -> SwapCost | None:
         """None where nothing was swapped, or where it is not known yet how long an iteration takes otherwise.
 

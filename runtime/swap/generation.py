@@ -124,17 +124,6 @@ class Generation:
         """The least time of an iteration so far: swaps only ever add, so it is nearest to one without stalls."""
         return self.fastest_us_of(self._unplanned_size)
 
-    def planned_us(self, size: int, unswapped_us: float | None) -> float | None:
-        """What an iteration of `size` bytes is taken to last where its operators' times are told from that.
-
-        On segments passive swaps alone make it some times as long, and a plan for such operators brings tensors back
-        much too late: there it lasts what marks say of one without swapping, `unswapped_us`, if that is less.
-        """
-        fastest_us = self.fastest_us_of(size)
-        if fastest_us is None or unswapped_us is None or self._segments is None or self.varies:
-            return fastest_us
-        return min(fastest_us, unswapped_us)
-
     def fastest_us_of(self, size: int) -> float | None:
         """The same of an iteration whose forward pass works on `size` bytes; where sizes vary, times go with them."""
         times = [(self.unplanned_us, self._unplanned_size)]

@@ -11,7 +11,7 @@ from solvers.timeline.segments.settings import LARGE_SEGMENT, SMALL_SEGMENT, Seg
 
 SMALL_LEFT = 9 << 20
 """Left to small requests beyond what they have held: less than the least request that pages are mapped for."""
-LEAST_SMALL = 2 * SMALL_SEGMENT
+LEAST_SMALL = SMALL_SEGMENT
 """Small requests have to do with so much, rather than that no page is left to others."""
 FEW_PAGES = 4
 """A budget of fewer pages stays as it is: which of them the first iteration leaves free is chance."""

@@ -1,4 +1,4 @@
-"""Programs whose requests are all of at most 1 MiB: they have all of a budget, and a larger one that comes late runs."""
+"""Programs whose requests are all of at most 1 MiB have all of a budget, and a larger one that comes late runs."""
 
 from collections.abc import Callable
 

@@ -28,11 +28,11 @@ def narrow(device: torch.device) -> Callable[[bool], torch.Tensor]:
     data, row = torch.randn(ROWS, WIDTH).to(device), torch.randn(1, WIDTH).to(device)
 
     def step(large: bool) -> torch.Tensor:
-        loss = model(data).square().mean()
+        loss: torch.Tensor = model(data).square().mean()
         if large:
             scale: torch.Tensor = next(model.parameters()).sum()
             loss = loss + (row.expand(16 * ROWS, WIDTH) * scale).sum() * 1e-6
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         return loss.detach()

@@ -189,7 +189,7 @@ uint64_t Grounds::fitting(uint64_t left, uint64_t for_small) const {
   const uint64_t least = std::max(pages ? kPage : kOwn, (needed_bytes_ + unit - 1) / unit * unit);
   const uint64_t bytes = (left - std::min(for_small, left / 2)) / unit * unit;
   if (bytes >= least) return bytes;
-  const bool have = now(stats_of(state_).reserved_bytes, kSmall) >= kSpare;
+  const bool have = now(stats_of(state_).reserved_bytes, kSmall) >= kUnit;
   return left >= least + (have ? 0 : kUnit) ? least : 0;
 }
 

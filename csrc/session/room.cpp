@@ -154,9 +154,13 @@ Descent Session::come_down() {
   return done;
 }
 
-// A page that many small tensors divide is not had back by sending one away: where a first large request needs a whole
-// one, room for it stays free.
 bool Session::grows_by_pages() const { return grounds_.segments() == Segments::kExpandable; }
+
+// Small requests are all there is. A page that many small tensors divide is not had back by sending one away: until an
+// iteration has had no other requests, room for a whole one stays free.
+bool Session::fills_small() const {
+  return grounds_.lent() || (grounds_.only_small() && (!grows_by_pages() || state_.iterations > 1));
+}
 
 // Room for segments that hold the largest storage that was seen, or for that storage. The allocator gives back the
 // segments of which nothing is in use before it refuses a request, so that what counts is what it cannot give back. Of
@@ -165,8 +169,7 @@ bool Session::grows_by_pages() const { return grounds_.segments() == Segments::k
 uint64_t Session::shortage(unsigned requests) const {
   if (!budget_.has_value() || grounds_.making()) return 0;
   if (state_.arena.there()) return shortage_in_arena(requests);
-  const bool small = grounds_.lent() || (grounds_.only_small() && !grows_by_pages());
-  if (small && asked_ == 0) return small_.shortage(requests);
+  if (fills_small() && asked_ == 0) return small_.shortage(requests);
   const auto stats = memory();
   if (grounds_.segments() == Segments::kNone) {
     const uint64_t wanted = static_cast<uint64_t>(stats.allocated_bytes[kAllPools].current) + passive_.largest_bytes();
@@ -178,7 +181,7 @@ uint64_t Session::shortage(unsigned requests) const {
 }
 
 uint64_t Session::shortage_without_cache(unsigned requests) {
-  const bool by_pages = grounds_.segments() == Segments::kExpandable && !(grounds_.lent() && asked_ == 0);
+  const bool by_pages = grows_by_pages() && !(fills_small() && asked_ == 0);
   if (!budget_.has_value() || state_.arena.there() || !by_pages) return shortage(requests);
   const auto reserved = [this] { return static_cast<uint64_t>(memory().reserved_bytes[kAllPools].current); };
   const auto active = [this] { return static_cast<uint64_t>(memory().active_bytes[kAllPools].current); };
@@ -186,6 +189,7 @@ uint64_t Session::shortage_without_cache(unsigned requests) {
   if (reserved() + room <= *budget_) return 0;
   constexpr uint64_t kSides = uint64_t{40} << 20;  // pages on which what is free now since may begin and end
   uint64_t kept = std::min(reserved(), active() + between_bytes_ + (in_segments() ? kSides : 0));
+  if (grounds_.only_small()) kept = std::max(kept, small_.segments_in_use());
   if (!WithoutWaits::active()) {
     empty_cache(device_);
     kept = reserved();

@@ -127,6 +127,7 @@ class Session final : public Follower {
   bool begins() const { return (knows_places() || in_segments()) && state_.iterations == 1; }
   // Whether what counts is where blocks lie: in the arena, or in segments for small requests alone.
   bool grows_by_pages() const;
+  bool fills_small() const;
   bool knows_places() const { return state_.arena.there() || grounds_.only_small() || grounds_.lent(); }
   // Whether the arena went back to the driver, and was not had again.
   bool lost_arena() const { return !knows_places() && !streams_.seen_elsewhere() && grounds_.had(); }

@@ -107,6 +107,16 @@ uint64_t SmallRequests::in_use() const {
   return static_cast<uint64_t>(stats.active_bytes[kSmallPool].current);
 }
 
+uint64_t SmallRequests::segments_in_use() const {
+  uint64_t bytes = 0;
+  uintptr_t latest = 0;
+  for (const Span& span : blocks({})) {
+    bytes += segment_of(span) == latest ? 0 : kSegmentBytes;
+    latest = segment_of(span);
+  }
+  return bytes;
+}
+
 uint64_t SmallRequests::largest_block() const {
   uint64_t largest = 0;
   for (const auto& [address, tracked] : state_.tracker) {

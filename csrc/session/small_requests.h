@@ -44,6 +44,8 @@ class SmallRequests {
 
   // Whether the limit leaves a segment for them at most.
   bool is_short() const { return limit_.has_value() && left() <= kSegmentBytes; }
+  // Of segments in which storages lie, as far as is known where.
+  uint64_t segments_in_use() const;
   // The allocator will find what it needs once it has given its cache back.
   void expect_cache() { served_ = true; }
   // All that may leave do, so that whole segments go back to the driver; whether there were such.

@@ -284,7 +284,8 @@ class Control:
         fastest_us = generation.fastest_us_of(ended.forward_bytes)
         if fastest_us is None:
             return None
-        profiled = recorder.profiled(ended, fastest_us)
+        told = generation.by_marks and not generation.varies
+        profiled = recorder.profiled(ended, kind.times.at_most(fastest_us) if told else fastest_us)
         kind.recorded.note(profiled, ended.forward_bytes)
         return profiled
 
@@ -325,8 +326,7 @@ class Control:
         A policy that stood goes on for one iteration of a kind that has none yet: most changes pass, and a wrong policy
         costs only time. One that is for iterations of any size goes on until that kind makes its own.
         """
-        expected = self._kinds.expected
-        generation = expected.generation
+        generation = (expected := self._kinds.expected).generation
         if generation is not None and expected.ranks != self._ranks:
             self._engine.set_ranks(expected.ranks)
             self._ranks = expected.ranks

@@ -89,6 +89,10 @@ class StepTimes:
         if clock.measured:
             self._marked[settled] = ended
 
+    def at_most(self, us: float) -> float:
+        """That long or, if less, what marks say that an iteration would take without swapping; waits for them."""
+        return min([us, *(ended.clock.without_swapping_us() for ended in self._marked.values())])
+
     def cost(self) -> SwapCost | None:
         """None where nothing was swapped, or where it is not known yet how long an iteration takes otherwise.
 

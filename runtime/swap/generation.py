@@ -73,7 +73,7 @@ class Generation:
 
     `propose` makes the next one that can be executed, `measured` says how the latest went. `open` until every policy of
     the portfolio has been executed and measured, or none is needed; `remark` says what is to be known of all. Those
-    that are not tried `always` come last, where they are.
+    that are not tried `always` come last, where they are. `by_marks`: operators take the mean of one without swaps.
     """
 
     def __init__(
@@ -85,8 +85,10 @@ class Generation:
         host_bytes: int | None = None,
         segments: SegmentSettings | None = None,
         host_rounding: HostRounding = "exact",
+        by_marks: bool = False,
     ) -> None:
         self.number = number
+        self.by_marks = by_marks
         self.results: list[PolicyResult] = []
         self.open = True
         self.varies = False
@@ -216,7 +218,7 @@ class Generation:
 
     def _tighten(self) -> None:
         """Once all of the portfolio have been tried: try the best one for more of the budget, in an arena."""
-        if not self.exhausted or self._segments is None or not self._segments.pool_bytes:
+        if not self.exhausted or self._segments is None:
             return
         found = self._tightening.next(self.results, self._aims)
         if found is not None:

@@ -11,7 +11,7 @@ from solvers.timeline.segments.settings import LARGE_SEGMENT, SMALL_SEGMENT, Seg
 
 SMALL_LEFT = 9 << 20
 """Left to small requests beyond what they have held: less than the least request that pages are mapped for."""
-LEAST_SMALL = 2 * SMALL_SEGMENT
+LEAST_SMALL = SMALL_SEGMENT
 """Small requests have to do with so much, rather than that no page is left to others."""
 FEW_PAGES = 4
 """A budget of fewer pages stays as it is: which of them the first iteration leaves free is chance."""
@@ -114,9 +114,10 @@ class SegmentLimit:
     def give_cache_back(self) -> None:
         """Segments that others left may lie wrong for what comes: let the allocator begin with those in use.
 
-        What the engine has taken for all stays.
+        What the engine has taken for all stays, and segments for small requests alone are all alike: to give them back
+        and take them again costs the driver's time and helps nobody.
         """
-        if self.settings is not None and not self.pool_bytes:
+        if self.settings is not None and not self.pool_bytes and not self._engine.only_small:
             with torch.accelerator.device_index(self._device.index):
                 torch.accelerator.empty_cache()
 

@@ -81,6 +81,7 @@ class Session:
                 settings.host_limit_bytes,
                 segments=self._segments.replayed(),
                 host_rounding=host_rounding(self.device),
+                by_marks=self._engine.only_small,
             ),
             lambda: IterationRecorder(parts.device, parts.model, parts.optimizer),
             settings.stages,

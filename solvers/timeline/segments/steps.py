@@ -9,7 +9,7 @@ from solvers.ir.requests import HeldRun, StepRequests
 from solvers.ir.schedule import Schedule
 from solvers.timeline.segments.replay import Event, Refusal, replay
 from solvers.timeline.segments.requests import recorded, repeated, under_schedule
-from solvers.timeline.segments.settings import SMALL_SEGMENT, SegmentSettings
+from solvers.timeline.segments.settings import MOST_SMALL, SMALL_SEGMENT, SegmentSettings
 
 STEPS = 3
 """How often a step is replayed: what the first leaves in segments is what the next finds, and a third repeats it."""
@@ -42,7 +42,8 @@ def held_by_steps(
     Where the graph knows the step's own requests, these are replayed, on what the allocator held after the profile less
     its cache, or on `runs`. Else the graph tells the sizes and the uses of tensors, not when each dies: a tensor goes
     after its last use, and what else was in use during an operator counts as one block that lives as long as the
-    operator.
+    operator. Where all tensors are small it counts as blocks of the largest one's size: a larger one would be the only
+    request of the step that asks for a large segment.
     """
     if isinstance(graph.requests, StepRequests):
         step = recorded(graph.requests, runs)
@@ -102,6 +103,8 @@ class _Requests:
             if action.op is not None and action.do in ("release", "swap_in"):
                 self._acts.setdefault(action.op, []).extend((action.do, name) for name in action.data)
         self._rest = self._unexplained()
+        largest = max(self._sizes.values(), default=0)
+        self._piece = largest if 0 < largest <= MOST_SMALL else None
 
     def pool(self, size: int) -> Iterator[Event]:
         """A block that is free again at once."""
@@ -118,7 +121,7 @@ class _Requests:
                 level += self._sizes[tensor.id]
                 yield self._take(tensor.id, self._sizes[tensor.id])
         if (self._graph.resident_bytes or 0) > level:
-            yield self._take(None, (self._graph.resident_bytes or 0) - level)
+            yield from self._pieces((self._graph.resident_bytes or 0) - level)
 
     def step(self) -> Iterator[Event]:
         """One step from its first operator to its last; releases and swap-ins come before their operator."""
@@ -130,13 +133,19 @@ class _Requests:
                     yield Event(self._blocks.pop(name), 0)
             for name in self._born.get(op, ()):
                 yield self._take(name, self._sizes[name])
-            if self._rest[op]:
-                rest = self._take(None, self._rest[op])
-                yield rest
-                yield Event(rest.block, 0)
+            rest = list(self._pieces(self._rest[op]))
+            yield from rest
+            yield from (Event(event.block, 0) for event in rest)
             for name in self._dies.get(op, ()):
                 if name in self._blocks:
                     yield Event(self._blocks.pop(name), 0)
+
+    def _pieces(self, size: int) -> Iterator[Event]:
+        """Blocks of so many bytes that no tensor of the graph explains."""
+        while size > 0:
+            piece = size if self._piece is None else min(size, self._piece)
+            yield self._take(None, piece)
+            size -= piece
 
     def _take(self, name: TensorId | None, size: int) -> Event:
         event = Event(self._next, size)

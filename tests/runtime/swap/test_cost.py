@@ -63,6 +63,14 @@ def test_marks_tell_where_no_iteration_was_without_swaps() -> None:
     assert str(times.cost()) == "130 us an iteration (measured), 105 us without swapping (estimated): +23.8%"
 
 
+def test_an_iteration_takes_at_most_what_marks_say_of_one_without_swapping() -> None:
+    times = StepTimes()
+    assert times.at_most(150.0) == 150.0
+    times.ended(FakeClock(140.0, 120.0), swapped=True)
+    times.ended(FakeClock(130.0, 105.0), swapped=True, settled=True)
+    assert (times.at_most(150.0), times.at_most(100.0)) == (105.0, 100.0)
+
+
 def test_iterations_of_more_operators_are_told_for_as_many_as_steps_have() -> None:
     """As where the marked one had all its experts, and most that follow have not."""
     times = StepTimes()

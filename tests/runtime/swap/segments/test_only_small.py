@@ -1,0 +1,80 @@
+"""Programs whose requests are all of at most 1 MiB have all of a budget, and a larger one that comes late runs."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+
+from runtime.device import memory_stats
+from runtime.device.native import why_missing
+from runtime.swap import session
+from tests.runtime.swap.segments.programs import PROGRAMS
+from tests.runtime.swap.segments.trials import ready
+
+pytestmark = pytest.mark.skipif(why_missing("runtime._sim") is not None, reason=str(why_missing("runtime._sim")))
+EITHER = pytest.mark.parametrize("expandable", [False, True], ids=["segments", "pages"])
+WIDTH, ROWS, LAYERS = 64, 1024, 60
+STEPS, LARGE = 6, 4
+"""In all, and the one with a large request."""
+
+
+def narrow(device: torch.device) -> Callable[[bool], torch.Tensor]:
+    """Activations of 256 KiB each; a step may end with one of 4 MiB, made of two tensors of some KiB."""
+    torch.manual_seed(5)
+    layers = [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.GELU()) for _ in range(LAYERS)]
+    model = nn.Sequential(*layers).to(device)
+    optimizer = torch.optim.AdamW(model.parameters(), foreach=True)
+    data, row = torch.randn(ROWS, WIDTH).to(device), torch.randn(1, WIDTH).to(device)
+
+    def step(large: bool) -> torch.Tensor:
+        loss: torch.Tensor = model(data).square().mean()
+        if large:
+            scale: torch.Tensor = next(model.parameters()).sum()
+            loss = loss + (row.expand(16 * ROWS, WIDTH) * scale).sum() * 1e-6
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        return loss.detach()
+
+    return step
+
+
+@EITHER
+def test_a_first_large_request_in_a_later_step_finds_room(expandable: bool) -> None:
+    """Small tensors have had the room of a page since the second step; on pages it ended in a refusal before."""
+    device = ready("narrow", expandable)
+    step = narrow(device)
+    losses = [step(number == LARGE).cpu() for number in range(STEPS)]
+    budget = int(0.75 * memory_stats(device).peak_bytes)
+    del step
+    device = ready("narrow", expandable)
+    step = narrow(device)
+    with session(budget, device=device) as swapping:
+        for number, loss in enumerate(losses):
+            assert torch.equal(step(number == LARGE).cpu(), loss)
+            if number == LARGE - 1:
+                assert memory_stats(device).peak_bytes > 0.8 * budget
+        assert (swapping.report().reserved_peak_bytes or 0) <= budget
+
+
+def test_pages_for_small_requests_are_filled() -> None:
+    """Room for a page of 20 MiB stayed free: 15 of 45 MiB were used, and a step took 3.25 times the plain one."""
+    device = ready("gpt-deep", expandable=True)
+    trained, budget = PROGRAMS["gpt-deep"](device), 47_869_824
+    with session(budget, device=device):
+        for _ in range(4):
+            trained.step()
+        assert budget - (4 << 20) < memory_stats(device).peak_bytes <= budget
+
+
+def test_a_budget_of_one_page_and_one_small_segment_is_kept() -> None:
+    """22.04 MiB on pages: it was refused, as no page was left to large requests."""
+    plain = PROGRAMS["residual"](ready("residual", expandable=True))
+    losses = [plain.step().cpu() for _ in range(3)]
+    del plain
+    device = ready("residual", expandable=True)
+    trained, budget = PROGRAMS["residual"](device), 23_108_352
+    with session(budget, device=device):
+        assert all(torch.equal(trained.step().cpu(), loss) for loss in losses)
+        assert memory_stats(device).reserved_peak_bytes <= budget and memory_stats(device).ooms == 0

@@ -14,9 +14,10 @@ from runtime.device.native import core
 from runtime.loop.log import LOGGER
 from runtime.swap.cost import SwapCost
 from runtime.swap.engine import Engine
-from runtime.swap.generation import Generation, Profiled
+from runtime.swap.generation import Generation
 from runtime.swap.journal import Remarks, beyond_reach, log_chosen, log_policy, log_return, log_stage
 from runtime.swap.policy import Policy
+from runtime.swap.profiled import Profiled
 from runtime.swap.recorder import Recorder
 from runtime.swap.recurrence import FAR_WAITS, LARGER, SPARINGS, WAITS, Kind, Kinds
 from runtime.swap.report import IterationSummary, PolicyResult, SessionCounts, counts_of

@@ -6,12 +6,12 @@ One file: planning, measuring and choosing work on the same list of results.
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from runtime.loop.log import LOGGER
-from runtime.swap.landmarks import NONE, Landmarks
-from runtime.swap.policy import Pace, Policy, Sightings, locate
+from runtime.swap.policy import Pace, Policy, locate
 from runtime.swap.portfolio import PolicyChoice
+from runtime.swap.profiled import Profiled
 from runtime.swap.promises import launches_tell, promised, stalled
 from runtime.swap.report import PolicyResult, SessionCounts
 from runtime.swap.tightening import Tightening, retries
@@ -43,29 +43,6 @@ MOST_REPEATS = 3
 
 _Aimed: TypeAlias = tuple[int, Solution[Schedule]]
 """A plan and the bytes that it was made for."""
-
-
-class Profiled(NamedTuple):
-    """A recorded iteration: its graph, and how the engine identified operators and tensors.
-
-    The graph may be that of an iteration `growth` times as large. `staying_bytes` is what of each operator's memory
-    does not depend on the size, where two recordings tell. `landmarks` tell places in it. At the operators `reads` the
-    host reads from the device.
-    """
-
-    graph: OpGraph
-    operators: Sequence[int]
-    phases: Sequence[int]
-    sightings: Sightings
-    growth: float = 1.0
-    staying_bytes: tuple[int, ...] | None = None
-    landmarks: Landmarks = NONE
-    reads: tuple[int, ...] = ()
-
-    @property
-    def told_at(self) -> int | None:
-        """The first operator by whose end a forward pass has worked on something; None where none did."""
-        return min((op for (_, op), sighting in self.sightings.items() if sighting.pass_bytes > 0), default=None)
 
 
 class Generation:

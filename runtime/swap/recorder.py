@@ -5,9 +5,9 @@ from typing import Protocol
 import torch
 
 from runtime.device.native import core
-from runtime.swap.generation import Profiled
 from runtime.swap.iteration import limited_graph, sightings_by_use
 from runtime.swap.landmarks import landmarks
+from runtime.swap.profiled import Profiled
 from solvers.ir.errors import BayplanError
 
 

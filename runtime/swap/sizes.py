@@ -14,7 +14,7 @@ from itertools import repeat
 
 import msgspec
 
-from runtime.swap.generation import Profiled
+from runtime.swap.profiled import Profiled
 from solvers.ir.graph import OpGraph, Tensor
 from solvers.timeline.shares import STAYING
 

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from runtime.swap.generation import Profiled
+from runtime.swap.profiled import Profiled
 from solvers.ir.graph import Op, OpGraph, Tensor
 from solvers.ir.hardware import HOST, Device, Hardware, Link
 

@@ -6,8 +6,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from runtime.swap.control import Around, Control
-from runtime.swap.generation import Generation, Profiled
+from runtime.swap.generation import Generation
 from runtime.swap.policy import Policy
+from runtime.swap.profiled import Profiled
 from runtime.swap.report import IterationSummary, SessionCounts
 from runtime.swap.stages import Sampling, StageSettings
 from solvers.ir.errors import BayplanError

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from runtime.swap.generation import Profiled
+from runtime.swap.profiled import Profiled
 from runtime.swap.sizes import Sizes, alike
 from tests.runtime.swap.chain import chain_profiled
 

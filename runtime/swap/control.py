@@ -282,11 +282,11 @@ class Control:
         self, kind: Kind, generation: Generation, ended: core.SwapIteration, recorder: Recorder
     ) -> Profiled | None:
         """A recorded iteration in detail, noted for its kind; None where nobody knows how long one takes."""
-        fastest_us = generation.fastest_us_of(ended.forward_bytes)
-        if fastest_us is None:
+        if (fastest_us := generation.fastest_us_of(ended.forward_bytes)) is None:
             return None
-        told = generation.by_marks and not generation.varies
-        profiled = recorder.profiled(ended, kind.times.at_most(fastest_us) if told else fastest_us)
+        if generation.by_marks and not generation.varies:
+            fastest_us = kind.times.at_most(fastest_us)
+        profiled = recorder.profiled(ended, fastest_us)
         kind.recorded.note(profiled, ended.forward_bytes)
         return profiled
 

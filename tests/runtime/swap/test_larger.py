@@ -5,7 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from runtime.swap.generation import Generation, Profiled
+from runtime.swap.generation import Generation
+from runtime.swap.profiled import Profiled
 from runtime.swap.policy import Policy
 from runtime.swap.recurrence import REOPENINGS, SIZES, WAITS
 from runtime.swap.sizes import Sizes

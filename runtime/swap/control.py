@@ -275,8 +275,7 @@ class Control:
         except Exception as error:  # the policy that stands goes on
             self.remark(f"an iteration was not recorded: {str(error) or repr(error)}")
             LOGGER.debug("the iteration's profile failed", exc_info=True)
-        if kind.recorded.most < kind.enough:
-            kind.records_left = max(kind.records_left - 1, 0)
+        kind.records_left = max(kind.records_left - (kind.recorded.most < kind.enough), 0)
 
     def _profiled(
         self, kind: Kind, generation: Generation, ended: core.SwapIteration, recorder: Recorder

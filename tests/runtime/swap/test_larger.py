@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from runtime.swap.generation import Generation
-from runtime.swap.profiled import Profiled
 from runtime.swap.policy import Policy
+from runtime.swap.profiled import Profiled
 from runtime.swap.recurrence import REOPENINGS, SIZES, WAITS
 from runtime.swap.sizes import Sizes
 from tests.runtime.swap.chain import LAYER_BYTES, STATIC_BYTES

@@ -7,6 +7,8 @@ from typing import Literal, NamedTuple, Protocol
 
 LATEST = 16
 """Number of latest iterations of each sort that are compared."""
+BELIEVED = 0.5
+"""The least share of what an iteration takes at least that marks may say it would take without swapping."""
 
 
 class Clock(Protocol):
@@ -90,8 +92,13 @@ class StepTimes:
             self._marked[settled] = ended
 
     def at_most(self, us: float) -> float:
-        """That long or, if less, what marks say that an iteration would take without swapping; waits for them."""
-        return min([us, *(ended.clock.without_swapping_us() for ended in self._marked.values())])
+        """That long or, if less, what marks say that an iteration would take without swapping; waits for them.
+
+        Those that say less than `BELIEVED` of it are not believed: marks are of one early iteration, in which much may
+        have been swapped, and lose work of the device that lies between copies (by up to ten times, where seen).
+        """
+        told = (ended.clock.without_swapping_us() for ended in self._marked.values())
+        return min([us, *(marked for marked in told if marked >= BELIEVED * us)])
 
     def cost(self) -> SwapCost | None:
         """None where nothing was swapped, or where it is not known yet how long an iteration takes otherwise.

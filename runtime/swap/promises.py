@@ -14,7 +14,7 @@ Fitted to one row of `tests/runtime/swap/sizes`: without it `hf-trainer` takes 1
 
 
 def launches_tell(results: Sequence[PolicyResult], launch_us: float) -> bool:
-    """Whether launching the copies of any policy that was measured takes `LAUNCHES` of an iteration."""
+    """Whether launching the copies of each policy that was measured takes `LAUNCHES` of an iteration."""
     ran = [result for result in results if result.duration_us is not None]
     return bool(ran) and all(2 * launch_us * one.swaps >= LAUNCHES * (one.duration_us or 0) for one in ran)
 

@@ -114,10 +114,14 @@ class SegmentLimit:
     def give_cache_back(self) -> None:
         """Segments that others left may lie wrong for what comes: let the allocator begin with those in use.
 
-        What the engine has taken for all stays, and segments for small requests alone are all alike: to give them back
-        and take them again costs the driver's time and helps nobody.
+        What the engine has taken for all stays, and segments for small requests alone are all alike: which of them a
+        policy begins with makes no difference.
         """
-        if self.settings is not None and not self.pool_bytes and not self._engine.only_small:
+        if not self._engine.only_small:
+            self._give_back()
+
+    def _give_back(self) -> None:
+        if self.settings is not None and not self.pool_bytes:
             with torch.accelerator.device_index(self._device.index):
                 torch.accelerator.empty_cache()
 
@@ -127,8 +131,8 @@ class SegmentLimit:
             self._engine.renew_arena()
 
     def begin(self) -> None:
-        """The session begins or goes on: what was cached before is not its own."""
-        self.give_cache_back()
+        """The session begins or goes on: what was cached before is not its own, and may be more than its budget."""
+        self._give_back()
         if self.settings is not None:
             reset_peak_memory(self._device)
 

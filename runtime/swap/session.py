@@ -201,6 +201,7 @@ class Session:
         )
 
     def _boundary(self) -> None:
+        self._host_short = None  # that of the iteration before last led to nothing
         kept = self._kept_error()
         self._control.end()
         if self.active:

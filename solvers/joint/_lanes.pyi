@@ -40,9 +40,9 @@ class Lanes:
         """When all stages have ended; None: they wait more than `spare`."""
 
     def keep(self, early: int) -> int:
-        """The last pass was of a state that stays; before which stage less than one in `early` returns lies, 0 if none.
+        """The last pass was of a state that stays.
 
-        Stages that several returns share count once.
+        Returns the stage before which one in `early` of the stages lies that something returns from, 0 if none are.
         """
 
     def times(self) -> list[int]:

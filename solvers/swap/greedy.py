@@ -19,14 +19,14 @@ from solvers.swap.layers import LogicalLayer, layer_of_op, logical_layers
 class GreedySwap:
     """SmartSwap's heuristic: score the candidates, place each swap-in in a logical layer with time left, repeat.
 
-    `printed` follows the paper: equal operator times (Eq. 1), a swapped tensor relieves memory as soon as it is
-    chosen, whenever its swap-out may end, and a swap-in is issued at the start of its logical layer. The repaired
-    form (default) uses the operator times, prefers tensors whose swap-outs end before the peak, and issues the
-    swap-ins in the order of their use, as early as memory allows (or as placed, where that is better). `layers`
-    logical layers a phase; `weight` is C of Eq. (2); tensors below `least_bytes` wait until nothing else is left.
-    `fewest` is for machines where launching a copy costs most: the largest tensors where most is lacking, whatever
-    layers have time. `pruned` drops what no op needs of the chosen, the smallest first, unless fewer take longer.
-    FEASIBLE with bound None, as every heuristic.
+    `printed` follows the paper: equal operator times (Eq. 1), a swapped tensor relieves memory as soon as it is chosen,
+    whenever its swap-out may end, and a swap-in is issued at the start of its logical layer. The repaired form
+    (default) uses the operator times, prefers tensors whose swap-outs end before the peak, and issues the swap-ins in
+    the order of their use, as early as memory allows (or as placed, where that is better). `layers` logical layers a
+    phase; `weight` is C of Eq. (2); tensors below `least_bytes` wait until nothing else is left. `fewest` is for
+    machines where launching a copy costs most: the largest tensors where most is lacking, whatever layers have time
+    (`layers`, `weight` and `least_bytes` then count only where these do not free enough). `pruned` drops what no op
+    needs of the chosen, the smallest first, unless fewer take longer. FEASIBLE with bound None, as every heuristic.
     """
 
     layers: int = 32

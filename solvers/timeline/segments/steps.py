@@ -11,6 +11,8 @@ from solvers.timeline.segments.replay import Event, Refusal, replay
 from solvers.timeline.segments.requests import recorded, repeated, under_schedule
 from solvers.timeline.segments.settings import MOST_SMALL, SMALL_SEGMENT, SegmentSettings
 
+MOST_PIECES = 256
+"""Into so many small blocks at most is cut what no tensor explains."""
 STEPS = 3
 """How often a step is replayed: what the first leaves in segments is what the next finds, and a third repeats it."""
 
@@ -142,9 +144,11 @@ class _Requests:
 
     def _pieces(self, size: int) -> Iterator[Event]:
         """Blocks of so many bytes that no tensor of the graph explains."""
+        piece = None if self._piece is None else max(self._piece, -(-size // MOST_PIECES))
+        if piece is None or piece > MOST_SMALL:  # so much is held by others, in segments of their own
+            piece = size
         while size > 0:
-            piece = size if self._piece is None else min(size, self._piece)
-            yield self._take(None, piece)
+            yield self._take(None, min(size, piece))
             size -= piece
 
     def _take(self, name: TensorId | None, size: int) -> Event:

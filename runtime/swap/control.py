@@ -283,7 +283,7 @@ class Control:
         """A recorded iteration in detail, noted for its kind; None where nobody knows how long one takes."""
         if (fastest_us := generation.fastest_us_of(ended.forward_bytes)) is None:
             return None
-        if generation.by_marks and not generation.varies:
+        if self._engine.only_small and not generation.varies:
             fastest_us = kind.times.at_most(fastest_us)
         profiled = recorder.profiled(ended, fastest_us)
         kind.recorded.note(profiled, ended.forward_bytes)

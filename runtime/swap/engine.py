@@ -9,6 +9,11 @@ from runtime.device.native import core
 class Engine(Protocol):
     """The part of the native engine that the control speaks to."""
 
+    @property
+    def only_small(self) -> bool:
+        """Whether there were no requests of more than 1 MiB in the iteration before it was last looked for an arena."""
+        ...
+
     def end_iteration(self) -> core.SwapIteration:
         """End the running iteration and begin the next."""
         ...

@@ -50,7 +50,7 @@ class Generation:
 
     `propose` makes the next one that can be executed, `measured` says how the latest went. `open` until every policy of
     the portfolio has been executed and measured, or none is needed; `remark` says what is to be known of all. Those
-    that are not tried `always` come last, where they are. `by_marks`: operators take the mean of one without swaps.
+    that are not tried `always` come last, where they are.
     """
 
     def __init__(
@@ -62,10 +62,8 @@ class Generation:
         host_bytes: int | None = None,
         segments: SegmentSettings | None = None,
         host_rounding: HostRounding = "exact",
-        by_marks: bool = False,
     ) -> None:
         self.number = number
-        self.by_marks = by_marks
         self.results: list[PolicyResult] = []
         self.open = True
         self.varies = False

@@ -81,7 +81,6 @@ class Session:
                 settings.host_limit_bytes,
                 segments=self._segments.replayed(),
                 host_rounding=host_rounding(self.device),
-                by_marks=self._engine.only_small,
             ),
             lambda: IterationRecorder(parts.device, parts.model, parts.optimizer),
             settings.stages,
@@ -91,8 +90,7 @@ class Session:
         )
         self._waits_before = core.relief_counts()["waits_under_lock"]
         self._whole = True
-        self._began = False
-        self._closed = False
+        self._began = self._closed = False
         self._host_short: HostMemoryShort | None = None
         self._entered = ExitStack()
         activate(self)
@@ -201,7 +199,7 @@ class Session:
         )
 
     def _boundary(self) -> None:
-        self._host_short = None  # that of the iteration before last led to nothing
+        self._host_short = None  # the last one led to nothing
         kept = self._kept_error()
         self._control.end()
         if self.active:

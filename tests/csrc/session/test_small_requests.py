@@ -158,7 +158,7 @@ def test_a_request_is_served_where_tensors_that_nobody_sees_divide_small_segment
         divided = [numbers(size, 0, device) for _ in range(47) for size in (255 * KIB, KIB)]
         beside = [numbers(QUARTER, 0, device) for _ in range(8)]
         asked = [row.repeat(3) for _ in range(12)]
-        assert out_of([*divided, *beside]) * 256 >= 12 * 384 - 256
+        assert out_of([*divided, *beside]) * 256 >= 12 * 384 - 1024  # empty segments had room for the rest
         assert all(bool(tensor.cpu().eq(7).all()) for tensor in asked)
         assert all(bool(tensor.cpu().eq(0).all()) for tensor in (*divided, *beside))
         stats = memory_stats(device)

@@ -145,7 +145,7 @@ def test_a_session_page_locks_what_the_policy_needs_that_it_keeps_and_returns_al
         trainee.step()
     peak = resting.report().peak_bytes
     with session(int(0.7 * peak), device=rounding) as following:
-        for _ in range(10):
+        for _ in range(14):
             trainee.step()
         held, used = counted()[0], core.host_stats().peak_used_bytes
     assert 0 < used <= held <= SHARE * used, (used, held)

@@ -40,6 +40,7 @@ class FakeEngine:
     """Answers with the iterations that a test gives it; a policy makes them faster, each by another amount."""
 
     operators: list[int] = field(default_factory=list)
+    only_small = False
     policy: Policy | None = None
     policies: list[Policy] = field(default_factory=list)
     ranks: list[list[int]] = field(default_factory=list)

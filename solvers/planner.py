@@ -119,20 +119,22 @@ def planner(
     limits: Limits | None = None,
     watch: Watch | None = None,
     host: Mapping[str, object] | None = None,
+    gaps: bool = False,
 ) -> Planner:
     """The planner of that name: makes the problem, solves it within `limits`, lowers the plan, and has both judged.
 
     It takes a graph, hardware and a budget: whole bytes, or text such as "8GiB", or "55%" of the graph's peak.
     `parameters` are fields of the solver's class; `host` the problem's fields of host memory, such as
     `{"host_budget_bytes": 8 << 30}`. A swap plan for a graph that was profiled on an allocator with segments keeps the
-    budget by these. Raises `InvalidInput` on an unknown name or parameter, at once; the planner raises
+    budget by these. With `gaps` a swap planner sends away what a graph with its gaps apart has stand-ins for
+    (`solvers.timeline.gaps`). Raises `InvalidInput` on an unknown name or parameter, at once; the planner raises
     `InfeasibleBudget` where no plan keeps the budget, with the least budget that one keeps. Where the limits ended the
     search before a plan was found, the answer's status is UNKNOWN and its plan None.
     """
     entry, solver = solver_entry(name), build_solver(name, parameters or {})
 
     def by(solver: AnySolver, graph: OpGraph, hardware: Hardware, budget_bytes: int) -> Solution[Schedule]:
-        problem = with_host(make_problem(entry.kind, graph, hardware, budget_bytes), host or {})
+        problem = with_host(make_problem(entry.kind, graph, hardware, budget_bytes, gaps=gaps), host or {})
         answer = solve(solver, problem, limits or Limits(), watch)
         require_feasible(answer.solution, budget_bytes)
         schedule = answer.schedule
@@ -267,9 +269,15 @@ def require_engine(name: str, engine: str) -> None:
         raise EngineMissing(f"engine {engine} needs {package}, which is not installed: pip install {package}")
 
 
-def make_problem(kind: str, graph: OpGraph, hardware: Hardware, budget_bytes: int | None) -> Problem:
-    """The problem of that kind; without a budget, the device's memory. Raises `InvalidInput` where none can be made."""
-    problem: Problem = load(_entry(kind, "make", MADE))(graph, hardware, budget_bytes)
+def make_problem(
+    kind: str, graph: OpGraph, hardware: Hardware, budget_bytes: int | None, *, gaps: bool = False
+) -> Problem:
+    """The problem of that kind; without a budget, the device's memory. Raises `InvalidInput` where none can be made.
+
+    A swap problem's may be of the graph's `gaps`, if it has them apart.
+    """
+    make = load(_entry(kind, "make", MADE))
+    problem: Problem = make(graph, hardware, budget_bytes, **({"gaps": True} if gaps else {}))
     return problem
 
 

@@ -93,6 +93,7 @@ void bind_detailed(py::module_& module) {
             return recorder.storages().find(reinterpret_cast<const void*>(address));
           },
           py::arg("address"))
+      .def("living", [](const DetailedRecorder& recorder) { return recorder.storages().living(); })
       .def("elapsed_ns", &DetailedRecorder::elapsed_ns, py::call_guard<py::gil_scoped_release>())
       .def("host_elapsed_ns", &DetailedRecorder::host_elapsed_ns)
       .def_property_readonly("failure", &DetailedRecorder::failure)

@@ -59,6 +59,14 @@ std::optional<uint32_t> StorageTable::find(const void* address) const {
   return found == numbers_.end() ? std::nullopt : std::optional<uint32_t>(found->second);
 }
 
+std::vector<uint32_t> StorageTable::living() const {
+  std::vector<uint32_t> found;
+  for (uint32_t number = 0; number < identities_.size(); ++number) {
+    if (identities_[number].use_count() > 0) found.push_back(number);
+  }
+  return found;
+}
+
 void StorageTable::returned_inside(const c10::Storage& storage, int64_t op, uint32_t place) {
   const c10::StorageImpl* impl = storage.unsafeGetStorageImpl();
   if (numbers_.count(impl) == 0 && inside_.count(impl) == 0) {

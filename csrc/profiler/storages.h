@@ -98,6 +98,8 @@ class StorageTable {
   void mark_gradient(uint32_t storage) { records_[storage].gradient = true; }
 
   const std::vector<StorageRecord>& records() const { return records_; }
+  // The numbers of those that somebody holds now.
+  std::vector<uint32_t> living() const;
 
  private:
   struct Block {

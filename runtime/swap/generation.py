@@ -8,6 +8,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
 
+import msgspec
+
 from runtime.loop.log import LOGGER
 from runtime.swap.policy import Pace, Policy, locate
 from runtime.swap.portfolio import PolicyChoice
@@ -24,10 +26,11 @@ from solvers.ir.solution import Solution
 from solvers.ir.swap import HostRounding
 from solvers.planner import QUICK, make_problem
 from solvers.timeline.departures import copy_time, latest_departures
+from solvers.timeline.gaps import gaps_apart
 from solvers.timeline.reach import within_reach
 from solvers.timeline.residents import residents_leaving
 from solvers.timeline.segments import PlanAt, SegmentSettings, held_by_steps, least_planned, planned_and_held
-from solvers.timeline.shares import least_shares
+from solvers.timeline.shares import least_shares, times_short
 
 MARGIN = 0.02
 """Passive swaps alone must be faster by this share of the time before a policy, which is more even, is given up."""
@@ -74,7 +77,7 @@ class Generation:
         self.unplanned_us: float | None = None
         self._choices = [choice for choice in choices if choice.tried == "always"]
         self._others = [
-            choice for choice in choices if choice.tried != "always" and (segments is None or not choice.residents)
+            choice for choice in choices if choice.tried != "always" and (segments is None or not (choice.residents or choice.gaps))
         ]
         self._hardware = hardware
         self._budget_bytes = budget_bytes
@@ -264,7 +267,7 @@ class Generation:
 
     def _made_again(self, result: PolicyResult, profiled: Profiled) -> tuple[PolicyResult, Policy] | None:
         self._aim_bytes = self._spared_bytes
-        profiled = self._seen_by(result.choice, profiled)
+        held, profiled = profiled.graph.memory_bytes, self._seen_by(result.choice, profiled)
         try:
             solution = self._plan(result.choice, profiled.graph)
         except Exception as error:  # the policy that stands goes on
@@ -272,7 +275,7 @@ class Generation:
             return None
         if solution.plan is None:
             return None
-        policy = self._located(solution.plan, profiled)
+        policy = self._located(solution.plan, profiled, held)
         return replace(self._promise(result, solution, policy), reason=_misfit(policy)), policy
 
     def _promise(self, result: PolicyResult, solution: Solution[Schedule], policy: Policy) -> PolicyResult:
@@ -292,7 +295,7 @@ class Generation:
     def _make(self, choice: PolicyChoice, profiled: Profiled) -> Policy | None:
         """Plan, and append the outcome to the results."""
         blank = PolicyResult(choice=choice, generation=self.number)
-        profiled = self._seen_by(choice, profiled)
+        held, profiled = profiled.graph.memory_bytes, self._seen_by(choice, profiled)
         try:
             solution = self._plan(choice, profiled.graph)
         except Exception as error:  # whatever may be wrong with a planner, the program trains on
@@ -302,7 +305,7 @@ class Generation:
         if solution.plan is None:
             self.results.append(replace(blank, reason=solution.reason or "it found no plan within its limits"))
             return None
-        policy = self._located(solution.plan, profiled)
+        policy = self._located(solution.plan, profiled, held)
         repeats = self._repeats(policy)
         self.results.append(replace(self._promise(blank, solution, policy), reason=repeats or _misfit(policy)))
         return policy if policy.targets and repeats is None else None
@@ -312,29 +315,37 @@ class Generation:
 
         Then, and where sizes vary, it is made for the budget, but for operators that it cannot help: passive swaps do.
         """
-        if self._segments is not None or not (self.varies or choice.residents):
+        if self._segments is not None or not (self.varies or choice.residents or choice.gaps):
             return profiled
         self._aim_bytes = self._spared_bytes if self.varies else self._budget_bytes
         op = profiled.told_at if choice.residents else None
         graph = profiled.graph if op is None else residents_leaving(profiled.graph, op)
-        reached = within_reach(graph, make_problem("swap", graph, self._hardware, self._aim_bytes))
+        graph = gaps_apart(graph, self._aim_bytes, profiled.living) if choice.gaps else graph
+        problem = make_problem("swap", graph, self._hardware, self._aim_bytes, gaps=choice.gaps)
+        reached = within_reach(graph, problem)
         pairs = zip(graph.memory_bytes, reached.memory_bytes, strict=True)
         beyond = max((held for held, other in pairs if held > other), default=0)
         if beyond:
             self.remark = self._out_of_reach(beyond, "policies are made for all other operators")
         return profiled._replace(graph=reached)
 
-    def _located(self, plan: Schedule, profiled: Profiled) -> Policy:
-        """A plan as the engine is told it; where sizes vary, smaller iterations spare what they need not send away."""
-        graph, operators, phases, sightings, growth, staying, landmarks, reads = profiled
+    def _located(self, plan: Schedule, profiled: Profiled, held: tuple[int, ...]) -> Policy:
+        """A plan as the engine is told it; where sizes vary, smaller iterations spare what they need not send away.
+
+        Operators `held` so much, those beyond reach included: passive swaps that they need are counted, too.
+        """
+        graph, operators, phases, sightings, growth, staying, landmarks, reads, _ = profiled
         if not self.varies:
             policy = locate(plan, graph, operators, phases, sightings, landmarks=landmarks)
         else:
             shares = least_shares(graph, plan, self._aim_bytes, staying)
             least = {name: growth * share for name, share in shares.items()}
-            self._mean_swaps = sum(share <= size for share in shares.values() for size in self.shares) / len(
-                self.shares
-            )
+            whole = msgspec.structs.replace(graph, memory_bytes=held)
+            self._mean_swaps = sum(
+                sum(share <= size for share in shares.values())
+                + times_short(whole, plan, self._budget_bytes, shares, size, staying)
+                for size in self.shares
+            ) / len(self.shares)
             policy = locate(plan, graph, operators, phases, sightings, least, landmarks)._replace(on_demand=True)
         return self._making_way(policy, plan, graph, reads) if reads else policy
 

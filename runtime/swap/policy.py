@@ -11,6 +11,7 @@ from runtime.swap.landmarks import NONE, Landmark, Landmarks, Spot
 from solvers.ir.fields import TensorId
 from solvers.ir.graph import OpGraph, Tensor
 from solvers.ir.schedule import Action, Schedule
+from solvers.timeline.gaps import owner_of
 
 Sightings: TypeAlias = Mapping[tuple[int, int], core.SwapSighting]
 """By tensor of the graph and operator: how the engine saw it there."""
@@ -212,7 +213,7 @@ def locate(
 
 def _sighted(tensor: Tensor, op: int, sightings: Sightings) -> core.SwapSighting | None:
     """A tensor where it leaves; of one that outlives the iteration, and which nobody uses there, where it is used."""
-    found = (sightings.get((int(tensor.id), at)) for at in (op, *(tensor.uses if tensor.born is None else ())))
+    found = (sightings.get((owner_of(tensor.id), at)) for at in (op, *(tensor.uses if tensor.born is None else ())))
     return next((sighting for sighting in found if sighting is not None), None)
 
 

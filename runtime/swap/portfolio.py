@@ -20,7 +20,8 @@ class PolicyChoice:
 
     `tried` always, or only where sizes are `varied` from iteration to iteration, where they are not and `launches` of
     copies take long, or in `either` case. With `residents` parameters and the optimizer's states may leave, too, where
-    memory is counted in exact bytes.
+    memory is counted in exact bytes. With `gaps`, there too, any tensor may leave between any two of its uses, and more
+    than once.
     """
 
     solver: str = "greedy-swap"
@@ -28,11 +29,12 @@ class PolicyChoice:
     time_s: float = TIME_S
     tried: Literal["always", "varied", "launches", "either"] = "always"
     residents: bool = False
+    gaps: bool = False
 
     def __str__(self) -> str:
         """As on a command line: `greedy-swap layers=8 weight=4.0`."""
-        residents = ["with residents"] if self.residents else []
-        return " ".join([self.solver, *(f"{name}={value}" for name, value in self.parameters.items()), *residents])
+        more = [f"with {what}" for what in ("residents", "gaps") if getattr(self, what)]
+        return " ".join([self.solver, *(f"{name}={value}" for name, value in self.parameters.items()), *more])
 
     def planner(self, host: Mapping[str, object] | None = None) -> Planner:
         """The planner, perhaps with a limit of host memory (`solvers.planner.planner`).
@@ -42,7 +44,7 @@ class PolicyChoice:
         kind = solver_entry(self.solver).kind
         if kind != "swap":
             raise InvalidInput(f"solver {self.solver!r} solves problems of kind {kind!r}: name one of kind 'swap'")
-        return planner(self.solver, self.parameters, Limits(time_s=self.time_s), host=host)
+        return planner(self.solver, self.parameters, Limits(time_s=self.time_s), host=host, gaps=self.gaps)
 
 
 FEWEST = PolicyChoice(parameters={"fewest": True}, tried="either")
@@ -54,6 +56,10 @@ are as much as many of those that experts make. Not the fewest, which suffice fo
 FEW_RESIDENTS = PolicyChoice(parameters={"fewest": True}, tried="launches", residents=True)
 """Likewise where all iterations are as the recorded one."""
 
+GAPS = PolicyChoice(parameters={"fewest": True}, tried="either", gaps=True)
+"""Likewise: what waits through several passes of one iteration, as an optimizer's history does while its closure is
+evaluated, frees memory in each of them for the launches of one."""
+
 
 def portfolio(solver: str | Sequence[PolicyChoice], policies: int) -> tuple[PolicyChoice, ...]:
     """The policies to try, in order: the named solver as it is, then others that decide differently, and those
@@ -64,7 +70,7 @@ def portfolio(solver: str | Sequence[PolicyChoice], policies: int) -> tuple[Poli
     if isinstance(solver, str):
         first = PolicyChoice(solver=solver)
         others = (choice for choice in _variety() if choice != first)
-        chosen = (first, *islice(others, max(policies - 1, 0)), FEWEST, RESIDENTS, FEW_RESIDENTS)
+        chosen = (first, *islice(others, max(policies - 1, 0)), FEWEST, RESIDENTS, FEW_RESIDENTS, GAPS)
     else:
         require("solver", solver, Sequence, "a planner's name, or a list of PolicyChoice")
         chosen = tuple(solver)

@@ -13,7 +13,7 @@ class Profiled(NamedTuple):
 
     The graph may be that of an iteration `growth` times as large. `staying_bytes` is what of each operator's memory
     does not depend on the size, where two recordings tell. `landmarks` tell places in it. At the operators `reads` the
-    host reads from the device.
+    host reads from the device. The tensors `living` are those that somebody holds at its end.
     """
 
     graph: OpGraph
@@ -24,6 +24,7 @@ class Profiled(NamedTuple):
     staying_bytes: tuple[int, ...] | None = None
     landmarks: Landmarks = NONE
     reads: tuple[int, ...] = ()
+    living: frozenset[int] = frozenset()
 
     @property
     def told_at(self) -> int | None:

@@ -66,5 +66,11 @@ class IterationRecorder:
         staying = {found.storage for (number, _), found in sightings.items() if kinds[number] == "parameter"}
         seen = landmarks(iteration.phases, iteration.sightings, staying)
         return Profiled(
-            graph, iteration.operators, iteration.phases, sightings, landmarks=seen, reads=tuple(iteration.reads)
+            graph,
+            iteration.operators,
+            iteration.phases,
+            sightings,
+            landmarks=seen,
+            reads=tuple(iteration.reads),
+            living=frozenset(recorder.living()),
         )

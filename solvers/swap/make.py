@@ -6,6 +6,7 @@ from solvers.ir.errors import InvalidProblem
 from solvers.ir.graph import Launch, Op, OpGraph, Tensor
 from solvers.ir.hardware import HOST, Hardware
 from solvers.ir.swap import SwapLink, SwapOp, SwapProblem, SwapTensor
+from solvers.timeline.gaps import is_gap
 
 LEAST_TENSOR_BYTES = 4096
 """Smaller tensors free nothing worth a transfer's latency (SmartSwap §4.3)."""
@@ -17,17 +18,20 @@ def make_swap_problem(
     budget_bytes: int | None = None,
     device: str | None = None,
     least_tensor_bytes: int = LEAST_TENSOR_BYTES,
+    gaps: bool = False,
 ) -> SwapProblem:
     """The swap problem of one step; problem ops are the graph's ops, index by index.
 
     Candidates are the activations with a gap between a forward and a backward use. `budget_bytes` is the device's
     memory unless given. The link is the pair of directions between `device` (the first one unless named) and the host.
     Where the graph knows what launching its ops costs, the problem does too: a transfer costs the host one launch of
-    the device, and its time is counted in nanoseconds.
+    the device, and its time is counted in nanoseconds. With `gaps` the candidates are those of a graph with its gaps
+    apart (`solvers.timeline.gaps`) instead, in whatever phases.
     """
     budget = hardware.device(device).memory_bytes if budget_bytes is None else budget_bytes
     launch_us = _transfer_launch_us(graph, hardware, device)
-    tensors = [found for found in (_candidate(graph, tensor) for tensor in graph.tensors) if found is not None]
+    candidate = _gap if gaps else _candidate
+    tensors = [found for found in (candidate(graph, tensor) for tensor in graph.tensors) if found is not None]
     return SwapProblem(
         name=graph.name,
         budget_bytes=budget,
@@ -96,6 +100,14 @@ def _candidate(graph: OpGraph, tensor: Tensor) -> SwapTensor | None:
         return None
     size = graph.block_bytes(tensor)  # what leaving frees; its copy moves some bytes less
     return SwapTensor(id=tensor.id, bytes=size, last_forward_use=forward[-1], first_backward_use=backward[0])
+
+
+def _gap(graph: OpGraph, tensor: Tensor) -> SwapTensor | None:
+    """A stand-in's two uses, as those between which it may be absent; None for tensors themselves."""
+    if not is_gap(tensor.id) or tensor.bytes == 0:
+        return None
+    first, last = tensor.uses
+    return SwapTensor(id=tensor.id, bytes=graph.block_bytes(tensor), last_forward_use=first, first_backward_use=last)
 
 
 def _can_be_found(graph: OpGraph, tensor: Tensor, touched: list[int]) -> bool:

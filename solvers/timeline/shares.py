@@ -1,6 +1,6 @@
 """From which share of an iteration's size on each swap of a schedule is needed (README, Shares)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -9,6 +9,7 @@ import numpy.typing as npt
 from solvers.ir.fields import TensorId
 from solvers.ir.graph import OpGraph
 from solvers.ir.schedule import Schedule
+from solvers.timeline.gaps import is_gap
 
 STAYING = ("parameter", "gradient", "optimizer")
 """Kinds of tensors whose size is the model's, not the batch's."""
@@ -33,8 +34,7 @@ def least_shares(
     next where memory first is short is the largest tensor that is away then: so few copies as possible. Tensors without
     which every op has memory have 1.
     """
-    stays = _staying(graph) if staying_bytes is None else np.array(staying_bytes, dtype=np.float64)
-    varies = np.maximum(np.asarray(graph.memory_bytes, dtype=np.float64) - stays, 0.0)
+    stays, varies = _memory(graph, staying_bytes)
     left = _swaps(graph, schedule)
     found = {swap.tensor: 1.0 for swap in left}
     while left:
@@ -52,10 +52,37 @@ def least_shares(
     return found
 
 
+def times_short(
+    graph: OpGraph,
+    schedule: Schedule,
+    budget_bytes: int,
+    shares: Mapping[TensorId, float],
+    share: float,
+    staying_bytes: Sequence[int] | None = None,
+) -> int:
+    """How often memory is short in a step of that share of the graph's size, though all leaves that must by `shares`.
+
+    Ops that follow each other count once: so many swaps at the least are left to others than the schedule.
+    """
+    stays, varies = _memory(graph, staying_bytes)
+    held = stays + share * varies
+    for swap in _swaps(graph, schedule):
+        if shares[swap.tensor] <= share:
+            held[swap.away] -= swap.bytes if swap.stays else share * swap.bytes
+    short = held > budget_bytes
+    return int(np.count_nonzero(short & ~np.concatenate(([False], short[:-1]))))
+
+
+def _memory(graph: OpGraph, staying_bytes: Sequence[int] | None) -> tuple[_Bytes, _Bytes]:
+    """What of each op's memory is there in steps of any size, and what goes with the size."""
+    stays = _staying(graph) if staying_bytes is None else np.array(staying_bytes, dtype=np.float64)
+    return stays, np.maximum(np.asarray(graph.memory_bytes, dtype=np.float64) - stays, 0.0)
+
+
 def _staying(graph: OpGraph) -> _Bytes:
     stays = np.full(len(graph.ops), float(min(graph.memory_bytes)))
     for tensor in graph.tensors:
-        if tensor.kind in STAYING and tensor.born is not None:
+        if tensor.kind in STAYING and tensor.born is not None and not is_gap(tensor.id):
             stays[tensor.born : max((tensor.born, *tensor.uses)) + 1] += graph.block_bytes(tensor)
     return stays
 
@@ -71,7 +98,7 @@ def _first_short(stays: _Bytes, varies: _Bytes, budget_bytes: int) -> tuple[int,
 
 def _swaps(graph: OpGraph, schedule: Schedule) -> list[_Swap]:
     sizes = {tensor.id: graph.block_bytes(tensor) for tensor in graph.tensors}
-    outliving = {tensor.id for tensor in graph.tensors if tensor.born is None}
+    outliving = {tensor.id for tensor in graph.tensors if tensor.born is None or tensor.kind in STAYING}
     leaves = {name: action.op for action in schedule.actions if action.do == "swap_out" for name in action.data}
     returns = {name: action.op for action in schedule.actions if action.do == "swap_in" for name in action.data}
     return [

@@ -14,7 +14,7 @@ from runtime.loop.log import LOGGER
 from runtime.swap.policy import Pace, Policy, locate
 from runtime.swap.portfolio import PolicyChoice
 from runtime.swap.profiled import Profiled
-from runtime.swap.promises import launches_tell, promised, stalled
+from runtime.swap.promises import delay_us, launches_tell, promised, stalled
 from runtime.swap.report import PolicyResult, SessionCounts
 from runtime.swap.tightening import Tightening, retries
 from solvers.ir.amounts import show_bytes
@@ -30,7 +30,7 @@ from solvers.timeline.gaps import gaps_apart
 from solvers.timeline.reach import within_reach
 from solvers.timeline.residents import residents_leaving
 from solvers.timeline.segments import PlanAt, SegmentSettings, held_by_steps, least_planned, planned_and_held
-from solvers.timeline.shares import least_shares, times_short
+from solvers.timeline.shares import least_shares, swaps_short
 
 MARGIN = 0.02
 """Passive swaps alone must be faster by this share of the time before a policy, which is more even, is given up."""
@@ -243,7 +243,9 @@ class Generation:
 
     def _promised(self, result: PolicyResult) -> tuple[float, float]:
         spread = 1 - min(self.shares)
-        return promised(result, stalled(self.results, self._launch_us), self._launch_us, spread)
+        least_us = min((one.base_us for one in self.results if one.base_us), default=None)
+        common = replace(result, base_us=least_us, objective_us=None if least_us is None else least_us + delay_us(result))
+        return promised(common, stalled(self.results, self._launch_us), self._launch_us, spread)
 
     def planned_again(self, profiled: Profiled, *, anew: bool) -> Policy | None:
         """The kept policy made anew from another iteration, or the most promising of all; None where there is no plan.
@@ -343,7 +345,7 @@ class Generation:
             whole = msgspec.structs.replace(graph, memory_bytes=held)
             self._mean_swaps = sum(
                 sum(share <= size for share in shares.values())
-                + times_short(whole, plan, self._budget_bytes, shares, size, staying)
+                + swaps_short(whole, plan, self._budget_bytes, shares, size, staying)
                 for size in self.shares
             ) / len(self.shares)
             policy = locate(plan, graph, operators, phases, sightings, least, landmarks)._replace(on_demand=True)

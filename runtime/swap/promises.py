@@ -27,7 +27,7 @@ def promised(result: PolicyResult, stalled: float, launch_us: float, spread: flo
     """
     swaps = result.swaps if result.mean_swaps is None else result.mean_swaps
     swaps *= 1 + (SPREAD * spread if result.choice.residents else 0)
-    return round((stalled * _delay_us(result) + 2 * swaps * launch_us) / (result.base_us or 1), 2), swaps
+    return round((stalled * delay_us(result) + 2 * swaps * launch_us) / (result.base_us or 1), 2), swaps
 
 
 def stalled(results: Sequence[PolicyResult], launch_us: float) -> float:
@@ -41,10 +41,10 @@ def stalled(results: Sequence[PolicyResult], launch_us: float) -> float:
         counts = result.counts
         if counts is not None and result.duration_us is not None and result.swaps:
             took.append(result.duration_us - launch_us * (counts.swapped_out + counts.swapped_in))
-            delays_us += _delay_us(result) * min(counts.swapped_out / result.swaps, 1.0)
+            delays_us += delay_us(result) * min(counts.swapped_out / result.swaps, 1.0)
     least = min(took, default=0.0)
     return min(sum(time - least for time in took) / delays_us, 1.0) if delays_us > 0 else 1.0
 
 
-def _delay_us(result: PolicyResult) -> int:
+def delay_us(result: PolicyResult) -> int:
     return (result.objective_us or 0) - (result.base_us or 0)

@@ -1,5 +1,6 @@
 """From which share of an iteration's size on each swap of a schedule is needed (README, Shares)."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -52,7 +53,7 @@ def least_shares(
     return found
 
 
-def times_short(
+def swaps_short(
     graph: OpGraph,
     schedule: Schedule,
     budget_bytes: int,
@@ -60,17 +61,20 @@ def times_short(
     share: float,
     staying_bytes: Sequence[int] | None = None,
 ) -> int:
-    """How often memory is short in a step of that share of the graph's size, though all leaves that must by `shares`.
+    """The least swaps that are left to others than the schedule in a step of that share of the graph's size.
 
-    Ops that follow each other count once: so many swaps at the least are left to others than the schedule.
+    All leaves that must by `shares`. Where memory is short at ops that follow each other, so many of the step's largest
+    tensor go by then as make up for the most that is missing.
     """
     stays, varies = _memory(graph, staying_bytes)
     held = stays + share * varies
     for swap in _swaps(graph, schedule):
         if shares[swap.tensor] <= share:
             held[swap.away] -= swap.bytes if swap.stays else share * swap.bytes
-    short = held > budget_bytes
-    return int(np.count_nonzero(short & ~np.concatenate(([False], short[:-1]))))
+    missing = np.concatenate(([0.0], np.maximum(held - budget_bytes, 0.0), [0.0]))
+    begins, ends = (np.flatnonzero((missing[:-1] > 0) != (missing[1:] > 0))[place::2] + 1 for place in (0, 1))
+    largest = max((graph.block_bytes(tensor) for tensor in graph.tensors), default=1)
+    return sum(math.ceil(missing[begin:end].max() / largest) for begin, end in zip(begins, ends, strict=True))
 
 
 def _memory(graph: OpGraph, staying_bytes: Sequence[int] | None) -> tuple[_Bytes, _Bytes]:

@@ -14,7 +14,7 @@ from runtime.loop.log import LOGGER
 from runtime.swap.policy import Pace, Policy, locate
 from runtime.swap.portfolio import PolicyChoice
 from runtime.swap.profiled import Profiled
-from runtime.swap.promises import delay_us, launches_tell, promised, stalled
+from runtime.swap.promises import launches_tell, promised, stalled
 from runtime.swap.report import PolicyResult, SessionCounts
 from runtime.swap.tightening import Tightening, retries
 from solvers.ir.amounts import show_bytes
@@ -77,7 +77,9 @@ class Generation:
         self.unplanned_us: float | None = None
         self._choices = [choice for choice in choices if choice.tried == "always"]
         self._others = [
-            choice for choice in choices if choice.tried != "always" and (segments is None or not (choice.residents or choice.gaps))
+            choice
+            for choice in choices
+            if choice.tried != "always" and (segments is None or not (choice.residents or choice.gaps))
         ]
         self._hardware = hardware
         self._budget_bytes = budget_bytes
@@ -243,9 +245,8 @@ class Generation:
 
     def _promised(self, result: PolicyResult) -> tuple[float, float]:
         spread = 1 - min(self.shares)
-        least_us = min((one.base_us for one in self.results if one.base_us), default=None)
-        common = replace(result, base_us=least_us, objective_us=None if least_us is None else least_us + delay_us(result))
-        return promised(common, stalled(self.results, self._launch_us), self._launch_us, spread)
+        base_us = min((one.base_us for one in self.results if one.base_us), default=None)
+        return promised(result, stalled(self.results, self._launch_us), self._launch_us, spread, base_us)
 
     def planned_again(self, profiled: Profiled, *, anew: bool) -> Policy | None:
         """The kept policy made anew from another iteration, or the most promising of all; None where there is no plan.

@@ -19,15 +19,19 @@ def launches_tell(results: Sequence[PolicyResult], launch_us: float) -> bool:
     return bool(ran) and all(2 * launch_us * one.swaps >= LAUNCHES * (one.duration_us or 0) for one in ran)
 
 
-def promised(result: PolicyResult, stalled: float, launch_us: float, spread: float) -> tuple[float, float]:
+def promised(
+    result: PolicyResult, stalled: float, launch_us: float, spread: float, base_us: int | None = None
+) -> tuple[float, float]:
     """By which share a policy promised to take longer than an iteration without swaps, to a percent; then swaps.
 
     Of its delays a share of `stalled` counts. Each swap costs the host two launches, of which Eq. 1 knows nothing.
-    Sizes `spread` by that share of the largest.
+    Sizes `spread` by that share of the largest. All is told of `base_us` where policies are compared, as each knows an
+    iteration's time by what ran before it; else of its own.
     """
     swaps = result.swaps if result.mean_swaps is None else result.mean_swaps
     swaps *= 1 + (SPREAD * spread if result.choice.residents else 0)
-    return round((stalled * delay_us(result) + 2 * swaps * launch_us) / (result.base_us or 1), 2), swaps
+    base_us = base_us or result.base_us or 1
+    return round((stalled * _delay_us(result) + 2 * swaps * launch_us) / base_us, 2), swaps
 
 
 def stalled(results: Sequence[PolicyResult], launch_us: float) -> float:
@@ -41,10 +45,10 @@ def stalled(results: Sequence[PolicyResult], launch_us: float) -> float:
         counts = result.counts
         if counts is not None and result.duration_us is not None and result.swaps:
             took.append(result.duration_us - launch_us * (counts.swapped_out + counts.swapped_in))
-            delays_us += delay_us(result) * min(counts.swapped_out / result.swaps, 1.0)
+            delays_us += _delay_us(result) * min(counts.swapped_out / result.swaps, 1.0)
     least = min(took, default=0.0)
     return min(sum(time - least for time in took) / delays_us, 1.0) if delays_us > 0 else 1.0
 
 
-def delay_us(result: PolicyResult) -> int:
+def _delay_us(result: PolicyResult) -> int:
     return (result.objective_us or 0) - (result.base_us or 0)

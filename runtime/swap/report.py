@@ -95,7 +95,8 @@ class PolicyResult:
     """One policy: who made it for which generation, what it promised, what it took, and whether it was kept.
 
     `objective_us` and `base_us` are the simulated time with and without swapping, on the limited information of Eq. 1.
-    `mean_swaps` are those of iterations as large as the latest, where sizes vary: `swaps` are of the largest.
+    `mean_swaps` are those of iterations as large as the latest, where sizes vary, with the least number of passive ones
+    that are left: `swaps` are of the largest.
     `duration_us` and `counts` are those of the iteration that executed it; None where none did, and `reason` says why.
     """
 

@@ -193,3 +193,16 @@ def test_without_times_nothing_is_marked_and_nothing_counted(device: torch.devic
     assert untimed.elapsed_ns() == [timed.elapsed_ns()[-1]]
     assert [record.flops for record in timed.operators()] == [2 * 64**3] * 3
     assert [record.flops for record in untimed.operators()] == [0] * 3
+
+
+def test_it_tells_what_lives_on(device: torch.device) -> None:
+    kept = list[torch.Tensor]()
+
+    def work() -> None:
+        kept.append(torch.ones(64, device=device) * 2)
+        torch.ones(64, device=device)
+
+    recorder = recorded(device, work)
+    assert recorder.living() == [recorder.storage_number(kept[0].untyped_storage()._cdata)]
+    kept.clear()
+    assert recorder.living() == []

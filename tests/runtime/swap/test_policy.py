@@ -1,9 +1,13 @@
 """A schedule becomes targets that are found by features, and events that are found by operators."""
 
+from msgspec.structs import replace
+
 from runtime.swap.policy import Anchor, anchors, locate
+from solvers.ir.graph import Tensor
 from solvers.ir.schedule import parse_schedule
+from solvers.timeline.gaps import gaps_apart
 from solvers.timeline.residents import residents_leaving
-from tests.runtime.swap.chain import BACKWARD_ID, FORWARD_ID, LAYER_BYTES, chain_profiled, with_state
+from tests.runtime.swap.chain import BACKWARD_ID, FORWARD_ID, LAYER_BYTES, Seen, chain_profiled, with_state
 
 SCHEDULE = parse_schedule("""\
 lanes 0.compute 0.out 0.in
@@ -89,3 +93,32 @@ lanes 0.compute 0.out 0.in
     assert policy.arrivals == ((0, 6),) and policy.unseen == 0
     unseen = {place: seen for place, seen in profiled.sightings.items() if place[0] != 3}
     assert locate(schedule, graph, *profiled[1:3], unseen).unseen == 1
+
+
+def test_a_tensor_that_leaves_twice_is_two_targets() -> None:
+    """Each is sighted where its gap begins, and returns at that gap's end."""
+    profiled = chain_profiled(3)
+    history = Tensor(id=3, bytes=LAYER_BYTES, uses=(0, 3, 6), kind="optimizer")
+    seen = {
+        (3, op): Seen(op=op, storage=2000, key=op, ordinal=0, position=1, result=False, pass_bytes=0) for op in (0, 3)
+    }
+    graph = gaps_apart(replace(profiled.graph, tensors=(*profiled.graph.tensors, history)), 0)
+    schedule = parse_schedule("""\
+lanes 0.compute 0.out 0.in
+0 0.compute compute op=0
+1 0.out swap_out op=0 data="3@0" bytes=1048576 after=0
+2 0.compute compute op=1
+3 0.compute release op=2 data="3@0" bytes=1048576 after=1
+4 0.in swap_in op=2 data="3@0" bytes=1048576 after=3
+5 0.compute compute op=2
+6 0.compute compute op=3 after=4
+7 0.out swap_out op=3 data="3@3" bytes=1048576 after=6
+8 0.compute compute op=4
+9 0.compute release op=5 data="3@3" bytes=1048576 after=7
+10 0.in swap_in op=5 data="3@3" bytes=1048576 after=9
+11 0.compute compute op=5
+12 0.compute compute op=6 after=10
+""")
+    policy = locate(schedule, graph, *profiled[1:3], {**profiled.sightings, **seen})  # type: ignore[dict-item]
+    assert [(target.key, target.op) for target in policy.targets] == [(0, 0), (3, 3)]
+    assert policy.arrivals == ((0, 3), (1, 6)) and policy.unseen == 0

@@ -28,6 +28,13 @@ def test_delays_count_as_far_as_they_were_measured(stalled_us: float, share: flo
     assert min((FEW, MANY), key=lambda result: promised(result, found, 5.0, 0.0)) == best
 
 
+def test_policies_are_compared_by_one_time() -> None:
+    """The first of a generation knows the iteration by passive swaps alone: it promises no less for that."""
+    early = replace(FEW, base_us=3000, objective_us=3300)
+    alone, beside = (promised(early, 1.0, 5.0, 0.0, base_us) for base_us in (None, 1000))
+    assert beside == promised(FEW, 1.0, 5.0, 0.0) > alone
+
+
 def test_where_nothing_was_measured_all_that_was_promised_counts() -> None:
     assert stalled([FEW, MANY], 5.0) == stalled([], 5.0) == 1.0
 

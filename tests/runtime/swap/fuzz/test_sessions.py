@@ -4,15 +4,19 @@ A failure prints the seed, what went wrong, and the smallest program found that 
 `judge(Program(…), Variant(…), torch.device("sim", 0))`.
 """
 
+from dataclasses import replace
+
 import pytest
 import torch
 
+from runtime.swap.portfolio import GAPS
 from tests.runtime.swap.fuzz.program import Program, draw_program
 from tests.runtime.swap.fuzz.sessions import judge
 from tests.runtime.swap.fuzz.shrinking import shrunk
 from tests.runtime.swap.fuzz.variants import Variant, draw_variant
 
 pytestmark = pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")  # checkpoints in validation
+ANY_GAP = replace(GAPS, tried="always")
 IN_CI, IN_SOAK, A_TEST = 100, 600, 20
 
 
@@ -34,6 +38,13 @@ def try_seed(seed: int, device: torch.device) -> None:
 @pytest.mark.parametrize("seed", range(IN_CI))
 def test_a_session_changes_no_bit(device: torch.device, seed: int) -> None:
     try_seed(seed, device)
+
+
+@pytest.mark.parametrize("seed", range(400, 408))
+def test_nor_do_policies_of_gaps(device: torch.device, seed: int) -> None:
+    """Whatever waits between any two uses leaves, perhaps more than once in an iteration."""
+    verdict = judge(draw_program(seed), replace(draw_variant(seed), solver=(ANY_GAP, ANY_GAP)), device)
+    assert verdict.fault is None
 
 
 @pytest.mark.parametrize("seed", range(200, 208))

@@ -4,6 +4,7 @@ import random
 from dataclasses import dataclass, field
 from typing import Literal
 
+from runtime.swap.portfolio import PolicyChoice
 from runtime.swap.stages import StageSettings
 from tests.runtime.swap.fuzz.budgets import Need
 
@@ -24,7 +25,7 @@ class Variant:
     pauses: int | None = None
     sample_every: int = 1
     stages: StageSettings = field(default_factory=StageSettings)
-    solver: Literal["greedy-swap", "capuchin-swap"] = "greedy-swap"
+    solver: Literal["greedy-swap", "capuchin-swap"] | tuple[PolicyChoice, ...] = "greedy-swap"
     headroom: float = 0.0
 
     def budget_bytes(self, need: Need) -> int:

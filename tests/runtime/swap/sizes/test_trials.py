@@ -21,6 +21,15 @@ def test_policies_carry_iterations_of_any_size(program: str) -> None:
     assert row.slower <= SLOWER[program], "at most half of what it cost, or what the least swaps do and a little more"
 
 
+def test_what_waits_through_several_passes_leaves_once_for_all_of_them() -> None:
+    """L-BFGS keeps directions while its line search has the closure evaluated: no forward pass uses them."""
+    row = attempt("lbfgs")
+    assert not row.refused and row.equal and row.peak_bytes <= row.budget_bytes
+    assert row.in_time is not None and row.in_time >= 0.95
+    assert row.planned is not None and row.planned >= 0.95
+    assert row.slower <= 1.0725, "half of what it cost before"
+
+
 def test_the_trainer_of_transformers() -> None:
     """Where it is there: it needs `accelerate`."""
     pytest.importorskip("transformers")

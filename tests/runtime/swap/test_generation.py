@@ -9,7 +9,7 @@ import pytest
 from runtime.swap import generation as generations
 from runtime.swap.generation import LEFT, Generation
 from runtime.swap.policy import Policy
-from runtime.swap.portfolio import FEW_RESIDENTS, FEWEST, RESIDENTS, PolicyChoice
+from runtime.swap.portfolio import FEW_RESIDENTS, FEWEST, GAPS, RESIDENTS, PolicyChoice
 from runtime.swap.report import PolicyResult, SessionCounts
 from solvers.ir.graph import OpGraph
 from solvers.ir.hardware import Hardware
@@ -194,6 +194,27 @@ def test_states_leave_in_loops_of_one_size_too_where_launches_take_long_and_that
         made.measured(few_us, SessionCounts())
         made.best()
         assert made.kept == kept
+
+
+@pytest.mark.parametrize("segments", [None, SegmentSettings()])
+def test_what_waits_where_no_pass_uses_it_leaves_where_bytes_are_exact(segments: SegmentSettings | None) -> None:
+    """A tensor that the forward pass's first operator reads, and then the update: without it all would fit."""
+    profiled = with_state(chain_profiled(LAYERS), state_bytes=4 * LAYER_BYTES)
+    (*others, state), (_, seen) = profiled.graph.tensors, max(profiled.sightings.items())
+    graph = msgspec.structs.replace(
+        profiled.graph, tensors=(*others, msgspec.structs.replace(state, uses=(0, *state.uses)))
+    )
+    sightings = {**profiled.sightings, (int(state.id), 0): seen._replace(op=0)}
+    made = Generation(1, (CHOICES[0], GAPS), launching(5.0, 10**12), BUDGET_BYTES + 4 * LAYER_BYTES, None, segments)
+    made.varies = True
+    policies = []
+    while made.open:
+        policies.append(made.propose(profiled._replace(graph=graph, sightings=sightings)))
+        made.measured(900.0, SessionCounts())
+    assert (GAPS in [result.choice for result in made.results]) == (segments is None)
+    if segments is None:
+        assert policies[1] is not None and 4 * LAYER_BYTES in [target.bytes for target in policies[1].targets]
+        assert made.best() == policies[1] and made.results[1].swaps < made.results[0].swaps
 
 
 @pytest.mark.parametrize("segments", [None, SegmentSettings()])

@@ -15,7 +15,7 @@ from solvers.ir.graph import OpGraph
 from solvers.ir.hardware import Hardware
 from solvers.ir.schedule import Schedule
 from solvers.timeline.segments import SegmentSettings, StepHeld
-from tests.runtime.swap.chain import LAYER_BYTES, STATIC_BYTES, chain_profiled, hardware, with_state
+from tests.runtime.swap.chain import LAYER_BYTES, STATIC_BYTES, Seen, chain_profiled, hardware, with_state
 
 LAYERS = 12
 PEAK_BYTES = STATIC_BYTES + LAYERS * LAYER_BYTES
@@ -200,16 +200,18 @@ def test_states_leave_in_loops_of_one_size_too_where_launches_take_long_and_that
 def test_what_waits_where_no_pass_uses_it_leaves_where_bytes_are_exact(segments: SegmentSettings | None) -> None:
     """A tensor that the forward pass's first operator reads, and then the update: without it all would fit."""
     profiled = with_state(chain_profiled(LAYERS), state_bytes=4 * LAYER_BYTES)
-    (*others, state), (_, seen) = profiled.graph.tensors, max(profiled.sightings.items())
+    *others, state = profiled.graph.tensors
     graph = msgspec.structs.replace(
         profiled.graph, tensors=(*others, msgspec.structs.replace(state, uses=(0, *state.uses)))
     )
-    sightings = {**profiled.sightings, (int(state.id), 0): seen._replace(op=0)}
+    read = Seen(op=0, storage=2000, key=77, ordinal=0, position=1, result=False, pass_bytes=0)
+    sightings = {**profiled.sightings, (int(state.id), 0): read}
     made = Generation(1, (CHOICES[0], GAPS), launching(5.0, 10**12), BUDGET_BYTES + 4 * LAYER_BYTES, None, segments)
     made.varies = True
     policies = []
     while made.open:
-        policies.append(made.propose(profiled._replace(graph=graph, sightings=sightings)))
+        seen = profiled._replace(graph=graph, sightings=sightings)  # type: ignore[arg-type]
+        policies.append(made.propose(seen))
         made.measured(900.0, SessionCounts())
     assert (GAPS in [result.choice for result in made.results]) == (segments is None)
     if segments is None:

@@ -49,8 +49,10 @@ def _late_steps(program: str) -> tuple[list[OpGraph], int, float]:
     running = PROGRAMS[program](device)
     for _ in range(STEPS - LATE):
         running.step()
-    told = {"model": running.model, "optimizer": running.optimizer}
-    graphs = [profile_step(running.step, device, warmup=0, **told) for _ in range(LATE)]
+    graphs = [
+        profile_step(running.step, device, warmup=0, model=running.model, optimizer=running.optimizer)
+        for _ in range(LATE)
+    ]
     return graphs, int(SHARE * without.peak_bytes), without.late_us / LATE
 
 
@@ -68,11 +70,11 @@ def _launches_at_least(graph: OpGraph, budget: int, reach: Reach) -> float:
     answer = milp(
         [cost for *_, cost in gaps],
         constraints=LinearConstraint(frees / 1024, enough / 1024, np.inf),
-        integrality=np.ones(len(gaps)),
+        integrality=np.ones(len(gaps), dtype=np.int64),
         bounds=Bounds(0, 1),
         options={"time_limit": 20.0},
     )
-    return float(answer.mip_dual_bound)
+    return float(answer.mip_dual_bound or 0.0)
 
 
 def _gaps(graph: OpGraph, reach: Reach) -> list[tuple[int, int, int, int]]:

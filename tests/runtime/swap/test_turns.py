@@ -29,7 +29,7 @@ def step_of_two_losses(trainer: Trainer) -> torch.Tensor:
 
 def validating_every_third(trainer: Trainer, _: Session | None) -> list[torch.Tensor]:
     losses = []
-    for number in range(36):
+    for number in range(42):
         losses.append(trainer.step())
         if number % 3 == 2:
             losses.append(trainer.validate())
@@ -50,7 +50,7 @@ def by_turns(trainer: Trainer, following: Session | None) -> list[torch.Tensor]:
 
 
 def accumulating_every_fourth(trainer: Trainer, _: Session | None) -> list[torch.Tensor]:
-    return [step_of_two_losses(trainer) if number % 4 == 3 else trainer.step() for number in range(40)]
+    return [step_of_two_losses(trainer) if number % 4 == 3 else trainer.step() for number in range(52)]
 
 
 def at_random(trainer: Trainer, _: Session | None) -> list[torch.Tensor]:

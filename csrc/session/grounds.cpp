@@ -2,6 +2,7 @@
 #include "session/grounds.h"
 
 #include <c10/core/CachingDeviceAllocator.h>
+#include <c10/util/ScopeExit.h>
 
 #include <algorithm>
 #include <utility>
@@ -159,8 +160,14 @@ bool Grounds::would_hold(uint64_t bytes, uint64_t limit_bytes) const {
   return bytes > needed_bytes_ && bytes + outside_bytes_ + 2 * kUnit <= limit_bytes;
 }
 
-void Grounds::widen(uint64_t bytes, uint64_t limit_bytes, const Pins& pins) {
-  needed_bytes_ = bytes;
+uint64_t Grounds::most_bytes(uint64_t limit_bytes) const {
+  const uint64_t unit = segments_ == Segments::kExpandable ? kPage : kUnit;
+  return (limit_bytes - std::min(limit_bytes, outside_bytes_ + kUnit)) / unit * unit;
+}
+
+void Grounds::widen(uint64_t bytes, uint64_t limit_bytes, const Pins& pins, bool needed) {
+  const uint64_t before = std::exchange(needed_bytes_, std::max(needed_bytes_, bytes));
+  const auto over = c10::make_scope_exit([&] { needed_bytes_ = needed ? needed_bytes_ : before; });
   mend(limit_bytes, pins);
 }
 

@@ -1,6 +1,7 @@
 #include "session/small_requests.h"
 
 #include <c10/core/CachingDeviceAllocator.h>
+#include <c10/util/ScopeExit.h>
 
 #include <algorithm>
 #include <limits>
@@ -61,9 +62,9 @@ bool SmallRequests::make_room(const Way& way, const Pins& pins, bool others_leav
     all += block_of(event.bytes);
   }
   if (!limit_.has_value() || kFragments * all <= left()) return true;
+  const auto over = c10::make_scope_exit([this] { freed_.clear(); });  // the host may be short
   bool served = serves(way, blocks(pins));
   while (!served && others_leave && send_some_away(largest, pins)) served = serves(way, blocks(pins));
-  freed_.clear();
   return served;
 }
 
@@ -91,15 +92,16 @@ bool SmallRequests::serves(const Way& way, const std::vector<Span>& spans) const
   return would_serve(way, std::move(free), is_small);
 }
 
-// The allocator keeps segments with nothing in them, and serves requests from those, too. Of ranges that grow what is
-// free may be anywhere.
+// The allocator keeps segments with nothing in them, and serves requests from those, too: such of the stream that asks,
+// of which nothing is known once another one has asked. Of ranges that grow what is free may be anywhere.
 uint64_t SmallRequests::left() const {
   const auto stats = c10::getDeviceAllocator(state_.device.type())->getDeviceStats(state_.device.index());
   const auto held = static_cast<uint64_t>(stats.reserved_bytes[kAllPools].current);
   const int64_t in_use = stats.active_bytes[kSmallPool].current + stats.inactive_split_bytes[kSmallPool].current;
   const int64_t empty = std::max<int64_t>(stats.reserved_bytes[kSmallPool].current - in_use, 0);
   const auto whole = [](uint64_t bytes) { return bytes / kSegmentBytes * kSegmentBytes; };
-  return whole(*limit_ - std::min(*limit_, held)) + (fixed_ ? whole(static_cast<uint64_t>(empty)) : 0);
+  const bool counted = fixed_ && !streams_.seen_elsewhere();
+  return whole(*limit_ - std::min(*limit_, held)) + (counted ? whole(static_cast<uint64_t>(empty)) : 0);
 }
 
 uint64_t SmallRequests::in_use() const {

@@ -162,7 +162,8 @@ bool Grounds::would_hold(uint64_t bytes, uint64_t limit_bytes) const {
 
 uint64_t Grounds::most_bytes(uint64_t limit_bytes) const {
   const uint64_t unit = segments_ == Segments::kExpandable ? kPage : kUnit;
-  return (limit_bytes - std::min(limit_bytes, outside_bytes_ + kUnit)) / unit * unit;
+  const uint64_t small = std::max(kUnit, (now(stats_of(state_).active_bytes, kSmall) + kUnit - 1) / kUnit * kUnit);
+  return (limit_bytes - std::min(limit_bytes, outside_bytes_ + small)) / unit * unit;
 }
 
 void Grounds::widen(uint64_t bytes, uint64_t limit_bytes, const Pins& pins, bool needed) {

@@ -53,7 +53,7 @@ class Grounds {
   void mend(uint64_t limit_bytes, const Pins& pins);
   // Whether an arena of so many bytes, that no operator has needed so far, leaves small requests something.
   bool would_hold(uint64_t bytes, uint64_t limit_bytes) const;
-  // The largest arena that leaves small requests a segment, in bytes.
+  // The largest arena that leaves small requests as many segments as they fill, and one at least.
   uint64_t most_bytes(uint64_t limit_bytes) const;
   // Makes the arena anew, that large, before an operator. `needed`: no smaller one does from now on.
   void widen(uint64_t bytes, uint64_t limit_bytes, const Pins& pins, bool needed);

@@ -15,6 +15,7 @@ namespace {
 
 constexpr auto kSmallPool = static_cast<size_t>(c10::CachingAllocator::StatType::SMALL_POOL);
 constexpr uint64_t kSegmentBytes = SmallRequests::kSegmentBytes;
+constexpr uint64_t kLeastCost = uint64_t{64} << 10;  // in bytes: less takes as long to leave and to come back
 constexpr uint64_t kFragments = 2;  // so many times as much as is asked for holds it, in whatever pieces
 uintptr_t segment_at(uintptr_t address) { return address / kSegmentBytes * kSegmentBytes; }
 uintptr_t segment_of(const Span& span) { return segment_at(span.begin); }
@@ -217,7 +218,7 @@ std::pair<size_t, size_t> SmallRequests::neighbours(const std::vector<Span>& spa
       const uint64_t block = spans[last].end - spans[last].begin;
       run = (last > first && spans[last].begin == spans[last - 1].end ? run : 0) + block;
       held = std::max(held, run);
-      cost += spans[last].leaving ? 0 : block;
+      cost += spans[last].leaving ? 0 : std::max(block, kLeastCost);
       if (spans[last].tracked != nullptr) latest = std::max(latest, spans[last].tracked->last_use);
       if ((last + 1 == spans.size() ? end : std::min(end, spans[last + 1].begin)) < begin + bytes) continue;
       const std::tuple order{bytes - std::min(bytes, held), cost, latest};

@@ -7,7 +7,7 @@ import torch
 
 from runtime.device import memory_stats, move_limit, reset_peak_memory, segment_settings
 from runtime.device.native import core
-from solvers.timeline.segments.settings import LARGE_SEGMENT, MOST_SMALL, SMALL_SEGMENT, SegmentSettings
+from solvers.timeline.segments.settings import LARGE_SEGMENT, LEAST_OWN_SEGMENT, MOST_SMALL, SMALL_SEGMENT, SegmentSettings
 
 SMALL_LEFT = 9 << 20
 """Left to small requests beyond what they have held: less than the least request that pages are mapped for."""
@@ -17,16 +17,21 @@ FEW_PAGES = 4
 """A budget of fewer pages stays as it is: which of them the first iteration leaves free is chance."""
 
 
-FEW_SEGMENTS = 64 << 20
-"""Of a budget in which tensors of some bytes may hold what a program cannot do without: a segment each."""
 LEAST_SEEN = 4096
-"""Else smaller tensors are not looked at."""
+"""Smaller tensors are not looked at, but where each of the few segments counts."""
 
 
 def least_seen_bytes(device: torch.device, budget_bytes: int) -> int:
-    """The least storage that a session with that budget looks at."""
-    few = budget_bytes <= FEW_SEGMENTS and segment_settings(device, budget_bytes) is not None
-    return 1 if few else LEAST_SEEN
+    """The least storage that a session with that budget looks at.
+
+    A tensor of some bytes holds a segment of `SMALL_SEGMENT`. Where what is there when the session begins leaves no
+    large segment, or only that, all have to leave; elsewhere their copies would cost time and win nothing.
+    """
+    settings = segment_settings(device, budget_bytes)
+    if settings is None:
+        return LEAST_SEEN
+    large = LARGE_SEGMENT if settings.expandable else LEAST_OWN_SEGMENT
+    return 1 if budget_bytes < large + _small_bytes(device) + SMALL_SEGMENT else LEAST_SEEN
 
 
 class SegmentLimit:

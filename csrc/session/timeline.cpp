@@ -54,6 +54,7 @@ double Timeline::without_swapping_us() const {
   double stream = 0, host = tape_.at_us(records_.front().host);
   double replayed_stream = stream, replayed_host = host;
   double engine_us = 0, waited_until = stream;
+  double host_work = 0;
   double took_before = 0;  // by what the operator queued before the engine made its stream wait
   for (const Record& record : records_) {
     const double now = tape_.at_us(record.host), end = tape_.at_us(record.compute);
@@ -67,8 +68,10 @@ double Timeline::without_swapping_us() const {
     const double work = std::max(0.0, now - host - engine_us);
     if (end <= now && now > stream) {  // the host has waited for the operator, or has nothing to be ahead of
       replayed_host = std::max(replayed_host, replayed_stream) + std::min(work, now - stream);
+      host_work += std::min(work, now - stream);
     } else {
       replayed_host += work;
+      host_work += work;
     }
     const double took = std::max(0.0, end - std::max({stream, waited_until, now}));
     replayed_stream = std::max(replayed_stream, replayed_host) + took + std::exchange(took_before, 0.0);
@@ -76,7 +79,7 @@ double Timeline::without_swapping_us() const {
     host = now;
     engine_us = 0;
   }
-  return replayed_stream;
+  return std::max(replayed_stream, host_work);  // else one that swapped much before had left the host far ahead
 }
 
 }  // namespace bayplan::swap

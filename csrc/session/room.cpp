@@ -327,7 +327,10 @@ void Session::make_room_for_large(const std::vector<OperatorNeeds::Way>& ways, c
   if (!state_.arena.there()) return;
   const uint64_t least = large_bytes(own) + large_need(ways);
   if (least > state_.arena.bytes() && grounds_.would_hold(least, *budget_)) widen_arena(least, own, /*needed=*/true);
-  if (ways.empty() && wants_more(own)) widen_arena(most_for_unknown(own), own, /*needed=*/false);
+  if (ways.empty() && wants_more(own)) {
+    widen_arena(most_for_unknown(own), own, /*needed=*/false);
+    make_room_for_small(ways, own);
+  }
   if (!state_.arena.there()) return;
   const Layout layout(state_.arena, state_.tracker);
   if (ways.empty() || !std::all_of(ways.begin(), ways.end(), [&](const auto& way) { return layout.serves(way); }))
@@ -340,12 +343,16 @@ void Session::take_arena(const OpenFrames& own) {
   if (arena_may_change()) grounds_.renew(*budget_, own.pins());
 }
 
-// What the operator that begins asks for at once of an arena; if it has never run, as much as its largest argument.
+// What the operator that begins asks for at once of an arena; if it has never run, as much as its largest argument, or
+// what the one at its place of the iteration before tells.
 uint64_t Session::large_need(const std::vector<OperatorNeeds::Way>& ways) const {
   uint64_t most = 0;
   for (const auto& way : ways) most = std::max(most, large_peak(way));
   const uint64_t largest = state_.running.given.largest;
-  return ways.empty() && !SmallRequests::is_small(largest) ? block_of(largest) : most;
+  if (!ways.empty()) return most;
+  const uint64_t told = place_needs_.of(state_.running.place, given_bytes_);
+  return std::max(SmallRequests::is_small(largest) ? 0 : block_of(largest),
+                  SmallRequests::is_small(told) ? 0 : block_of(told));
 }
 
 // At most so many bytes are asked for by the operator that runs. With arguments that have never come it may be one that

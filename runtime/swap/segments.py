@@ -7,7 +7,13 @@ import torch
 
 from runtime.device import memory_stats, move_limit, reset_peak_memory, segment_settings
 from runtime.device.native import core
-from solvers.timeline.segments.settings import LARGE_SEGMENT, LEAST_OWN_SEGMENT, MOST_SMALL, SMALL_SEGMENT, SegmentSettings
+from solvers.timeline.segments.settings import (
+    LARGE_SEGMENT,
+    LEAST_OWN_SEGMENT,
+    MOST_SMALL,
+    SMALL_SEGMENT,
+    SegmentSettings,
+)
 
 SMALL_LEFT = 9 << 20
 """Left to small requests beyond what they have held: less than the least request that pages are mapped for."""

@@ -57,13 +57,13 @@ void Follower::keep_error(std::exception_ptr error) {
   if (error_ == nullptr) {
     error_ = std::move(error);
     on_error();
-  } else if (behind_short_ == nullptr && tells_of_short_host(error_) && !tells_of_short_host(error)) {
-    behind_short_ = std::move(error);
+  } else if (behind_ == nullptr && tells_of_short_host(error_) != tells_of_short_host(error)) {
+    behind_ = std::move(error);
   }
 }
 
 void Follower::raise_error() {
-  if (error_ != nullptr) std::rethrow_exception(std::exchange(error_, std::exchange(behind_short_, nullptr)));
+  if (error_ != nullptr) std::rethrow_exception(std::exchange(error_, std::exchange(behind_, nullptr)));
 }
 
 void Follower::begin_counting() {

@@ -55,8 +55,8 @@ class Follower {
   // Whether it is the thread that trains. Under the store's lock.
   bool trains_here() const { return std::this_thread::get_id() == thread_; }
 
-  // PyTorch swallows what an observer throws, so the first error is kept, and the first one of another kind behind a
-  // short host: that alone ends nothing, but what it leads to may.
+  // PyTorch swallows what an observer throws, so the first error is kept, and the first one of the other kind behind it,
+  // where one of both tells of a short host: that alone ends nothing, but what it leads to may.
   void keep_error(std::exception_ptr error);
   // What is kept, rethrown one after the other, a call each; nothing if there is no more.
   void raise_error();
@@ -108,7 +108,7 @@ class Follower {
   void renew_guard();
   // Called with the first error, once.
   virtual void on_error() {}
-  void forget_error() { error_ = behind_short_ = nullptr; }
+  void forget_error() { error_ = behind_ = nullptr; }
 
   // Counts of the store and peaks of memory begin anew.
   void begin_counting();
@@ -128,7 +128,7 @@ class Follower {
   std::atomic<bool> wants_results_{false};
   StoreCounts counts_before_;
   std::exception_ptr error_;
-  std::exception_ptr behind_short_;
+  std::exception_ptr behind_;
 };
 
 // Runs a callback's body, and lets the follower keep what it throws; null: nobody does.

@@ -164,6 +164,7 @@ void Session::on_operator(const at::RecordFunction& frame, const OperatorInfo& i
   iteration.phases.push_back(running.phase);
   iteration.backward = iteration.backward || running.phase == Phase::kBackward;
   running = {&frame, &info, running.phase, state_.now};
+  running.place = PlaceNeeds::key_of(static_cast<uint64_t>(anchor.phase), anchor.id, anchor.ordinal);
   asked_in_operator_ = false;
   if (transfers_.has_policy()) transfers_.act_before(anchor, frame);
   sightings_.see_arguments(frame);

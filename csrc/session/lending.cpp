@@ -8,8 +8,6 @@
 namespace bayplan::swap {
 namespace {
 
-constexpr uint64_t kFewSegments = uint64_t{64} << 20;  // of an arena that is worth less than an error
-
 // What the latest frame's small arguments that are out will ask for.
 SmallRequests::Way absent_small(const OpenFrames& own) {
   SmallRequests::Way way;
@@ -111,8 +109,10 @@ bool Session::empty_arena(const Pins& pins) {
   return true;
 }
 
-// All that may lie in an arena of few segments, once small requests may need its bytes.
+// All that may lie in an arena of few segments, once small requests may need its bytes; and all that lies in few small
+// segments where there is no arena, as a large request may need these.
 uint64_t Session::leaving_bytes() const {
+  if (grounds_.only_small() && budget_.has_value() && *budget_ <= kFewSegments) return small_.in_use();
   return state_.arena.there() && state_.arena.bytes() <= kFewSegments && small_.is_short() ? state_.arena.bytes() : 0;
 }
 

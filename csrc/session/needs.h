@@ -6,6 +6,7 @@
 #include <c10/util/hash.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <vector>
 
@@ -17,6 +18,42 @@ namespace bayplan::swap {
 struct Arguments {
   uint64_t bytes = 0;
   uint64_t largest = 0;
+};
+
+// What operators at the same places of the iteration before asked for. Of arguments that are as large as then (weights)
+// and others that have grown, what is asked for grows as those do.
+class PlaceNeeds {
+ public:
+  // The place (phase, operator, which of these), and the bytes of its arguments in their order.
+  static uint64_t key_of(uint64_t phase, uint32_t id, uint64_t nth) {
+    return c10::hash_combine(c10::hash_combine(id, phase), nth);
+  }
+  void learn(uint64_t place, const std::vector<uint64_t>& given, uint64_t asked) {
+    if (places_.size() >= kMost) places_.clear();
+    Known& known = places_[place];
+    known.given = given;
+    known.asked = asked;
+  }
+  // At most so many bytes if it grows with its arguments, each of which may count; 0: not known.
+  uint64_t of(uint64_t place, const std::vector<uint64_t>& given) const {
+    const auto found = places_.find(place);
+    if (found == places_.end() || found->second.given.size() != given.size()) return 0;
+    const std::vector<uint64_t>& before = found->second.given;
+    double growth = 1;
+    for (size_t number = 0; number < given.size(); ++number) {
+      if (before[number] == 0) continue;
+      growth = std::max(growth, static_cast<double>(given[number]) / static_cast<double>(before[number]));
+    }
+    return static_cast<uint64_t>(std::ceil(growth * static_cast<double>(found->second.asked)));
+  }
+
+ private:
+  static constexpr size_t kMost = 65536;  // operators of an iteration
+  struct Known {
+    std::vector<uint64_t> given = {};
+    uint64_t asked = 0;
+  };
+  ska::flat_hash_map<uint64_t, Known> places_;
 };
 
 class OperatorNeeds {

@@ -1,5 +1,7 @@
 // How a session answers requests for memory, and makes room before there are any.
 // One file: what is asked for, and the room made ahead of it, are judged by the same sizes.
+#include <c10/util/ScopeExit.h>
+
 #include <algorithm>
 
 #include "follow/frames.h"
@@ -223,7 +225,7 @@ void Session::begin_request() {
     return note_request(0, 0, Layout(state_.arena, state_.tracker));
   }
   const bool given = running.frame != nullptr && running.given.bytes > 0;
-  const uint64_t wanted = given ? needs_.of(running.info->id, running.given) : passive_.largest_bytes();
+  const uint64_t wanted = given ? expected_need() : passive_.largest_bytes();
   const Requests* own = running.frame == nullptr ? nullptr : OpenFrames::of_thread(device_).requests_of(*running.frame);
   if (own != nullptr) note_blocks(*own);
   const Layout layout(state_.arena, state_.tracker);
@@ -273,6 +275,9 @@ void Session::make_room_for_operator(const at::RecordFunction& frame, OpenFrames
   if (running.frame != &frame) return;
   running.given = arguments_of(own);
   running.distinct = distinct_bytes(own);
+  given_bytes_.clear();
+  for (size_t place = own.first(); place < own.pins().size(); ++place)
+    given_bytes_.push_back(own.pins()[place]->nbytes());
   const auto& ways = needs_.ways(running.info->id, running.given);
   if (lost_arena() && std::any_of(ways.begin(), ways.end(), has_large)) take_arena(own);
   if (knows_places()) {
@@ -288,10 +293,11 @@ void Session::make_room_for_operator(const at::RecordFunction& frame, OpenFrames
 // Without an arena: for all that the operator asks for at once, also inside, as the allocator asks once for each
 // request and then only what has page-locked memory may leave.
 void Session::make_room_in_segments(const std::vector<OperatorNeeds::Way>& ways, const OpenFrames& own) {
-  uint64_t need = ways.empty() ? needs_.of(state_.running.info->id, state_.running.given) : 0;
+  uint64_t need = ways.empty() ? expected_need() : 0;
   for (const auto& way : ways) need = std::max(need, segments_peak(way, grows_by_pages()));
   if (need == 0 || passive_.stands_still() || others_compute(device_)) return;
   asked_ = need;
+  const auto over = c10::make_scope_exit([this] { asked_ = 0; });  // the host may be short
   uint64_t missing = shortage(1);
   if (missing > 0) passive_.relieve(missing, 0, own.pins());
   for (;;) {
@@ -299,7 +305,6 @@ void Session::make_room_in_segments(const std::vector<OperatorNeeds::Way>& ways,
     if (missing == 0) missing = shortage_without_cache(1);
     if (missing == 0 || !passive_.relieve(missing, 1, own.pins())) break;
   }
-  asked_ = 0;
 }
 
 // Outside of the allocator's lock whatever may leave can.
@@ -310,7 +315,7 @@ void Session::make_room_for_small(const std::vector<OperatorNeeds::Way>& ways, c
   for (const auto& way : ways) served = small_.make_room(way, own.pins(), /*others_leave=*/true) && served;
   if (!served && may_lend(running.info->id, running.given, own)) grounds_.lend(own.pins());
   if (!ways.empty()) return;
-  const uint64_t need = needs_.of(running.info->id, running.given);
+  const uint64_t need = expected_need();
   constexpr uint64_t kOne = uint64_t{1} << 20;  // of large arguments few results are small
   const bool small = SmallRequests::is_small(running.given.largest);
   small_.make_room_for_unknown(small ? std::max(need, running.given.largest) : std::min(need, kOne), own.pins());
@@ -321,11 +326,15 @@ void Session::make_room_for_large(const std::vector<OperatorNeeds::Way>& ways, c
   if (!state_.arena.there() && std::any_of(ways.begin(), ways.end(), has_large)) take_arena(own);
   if (!state_.arena.there()) return;
   const uint64_t least = large_bytes(own) + large_need(ways);
-  if (least > state_.arena.bytes() && grounds_.would_hold(least, *budget_)) widen_arena(least, own);
+  if (least > state_.arena.bytes() && grounds_.would_hold(least, *budget_)) widen_arena(least, own, /*needed=*/true);
+  if (ways.empty() && wants_more(own)) {
+    widen_arena(most_for_unknown(own), own, /*needed=*/false);
+    make_room_for_small(ways, own);
+  }
   if (!state_.arena.there()) return;
   const Layout layout(state_.arena, state_.tracker);
   if (ways.empty() || !std::all_of(ways.begin(), ways.end(), [&](const auto& way) { return layout.serves(way); }))
-    make_room_for(needs_.of(state_.running.info->id, state_.running.given), own);
+    make_room_for(expected_need(), own);
 }
 
 void Session::take_arena(const OpenFrames& own) {
@@ -334,21 +343,47 @@ void Session::take_arena(const OpenFrames& own) {
   if (arena_may_change()) grounds_.renew(*budget_, own.pins());
 }
 
-// What the operator that begins asks for at once of an arena; if it has never run, as much as its largest argument.
+// What the operator that begins asks for at once of an arena; if it has never run, as much as its largest argument, or
+// what the one at its place of the iteration before tells.
 uint64_t Session::large_need(const std::vector<OperatorNeeds::Way>& ways) const {
   uint64_t most = 0;
   for (const auto& way : ways) most = std::max(most, large_peak(way));
   const uint64_t largest = state_.running.given.largest;
-  return ways.empty() && !SmallRequests::is_small(largest) ? block_of(largest) : most;
+  if (!ways.empty()) return most;
+  const uint64_t told = place_needs_.of(state_.running.place, given_bytes_);
+  return std::max(SmallRequests::is_small(largest) ? 0 : block_of(largest),
+                  SmallRequests::is_small(told) ? 0 : block_of(told));
+}
+
+// At most so many bytes are asked for by the operator that runs. With arguments that have never come it may be one that
+// the iteration before had at the same place, with smaller ones.
+uint64_t Session::expected_need() const {
+  const RunningOperator& running = state_.running;
+  const uint64_t most = needs_.of(running.info->id, running.given);
+  if (needs_.knows(running.info->id, running.given)) return most;
+  return std::max(most, place_needs_.of(running.place, given_bytes_));
+}
+
+// What an operator that has never run may ask for beside its arguments, as far as the budget holds it.
+uint64_t Session::most_for_unknown(const OpenFrames& own) const {
+  return std::min(large_bytes(own) + expected_need(), grounds_.most_bytes(*budget_));
+}
+
+// Whether an arena of few segments is too small for that: from inside the operator it cannot grow.
+bool Session::wants_more(const OpenFrames& own) const {
+  constexpr uint64_t kUnit = uint64_t{2} << 20;
+  return state_.arena.there() && state_.arena.bytes() <= kFewSegments &&
+         !SmallRequests::is_small(state_.running.given.largest) &&
+         most_for_unknown(own) >= state_.arena.bytes() + kUnit;
 }
 
 // The arena cannot hold the operator's arguments and what it asks for: small storages leave to a larger one. The
 // operator has not begun, so that its arguments may leave, too; they come back at once.
-void Session::widen_arena(uint64_t bytes, const OpenFrames& own) {
+void Session::widen_arena(uint64_t bytes, const OpenFrames& own, bool needed) {
   if (!arena_may_change()) return;
   const Pins known(own.pins().begin(), own.pins().begin() + static_cast<std::ptrdiff_t>(own.first()));
   const Pins arguments(own.pins().begin() + static_cast<std::ptrdiff_t>(own.first()), own.pins().end());
-  grounds_.widen(bytes, *budget_, known);
+  grounds_.widen(bytes, *budget_, known, needed);
   for (c10::StorageImpl* storage : arguments) streams_.bring_back(*storage);
 }
 
@@ -367,6 +402,7 @@ void Session::learn_needs() {
   if (own != nullptr) {
     if (grounds_.only_small() && has_large(own->events())) grounds_.ask_for_large();
     most_needed_ = std::max(most_needed_, running.distinct + own->peak_bytes());
+    place_needs_.learn(running.place, given_bytes_, own->peak_bytes());
     return needs_.learn(running.info->id, running.given, own->peak_bytes(), own->events());
   }
   needs_.learn(running.info->id, running.given, given_out() - running.before, {});

@@ -49,7 +49,7 @@ Session::Session(c10::Device device, SessionOptions options)
       transfers_(state_, streams_),
       sightings_(state_, streams_, transfers_),
       passive_(state_, streams_, transfers_),
-      small_(state_, passive_),
+      small_(state_, streams_, passive_),
       grounds_(state_, streams_, transfers_, passive_) {
   state_.make_room = [this](uint64_t bytes, bool others_leave) {
     const Pins& pins = OpenFrames::of_thread(device_).pins();

@@ -24,6 +24,8 @@
 
 namespace bayplan::swap {
 
+constexpr uint64_t kFewSegments = uint64_t{64} << 20;  // of an arena that is worth less than an error
+
 // Of the latest frame.
 Arguments arguments_of(const OpenFrames& own);
 
@@ -143,7 +145,10 @@ class Session final : public Follower {
   void make_room_in_segments(const std::vector<OperatorNeeds::Way>& ways, const OpenFrames& own);
   uint64_t large_need(const std::vector<OperatorNeeds::Way>& ways) const;
   void take_arena(const OpenFrames& own);
-  void widen_arena(uint64_t bytes, const OpenFrames& own);
+  void widen_arena(uint64_t bytes, const OpenFrames& own, bool needed);
+  uint64_t most_for_unknown(const OpenFrames& own) const;
+  bool wants_more(const OpenFrames& own) const;
+  uint64_t expected_need() const;
   bool arena_may_change();  // nobody else works on the device
   void make_room_for_small(const std::vector<OperatorNeeds::Way>& ways, const OpenFrames& own);
   void learn_needs();
@@ -190,6 +195,8 @@ class Session final : public Follower {
   std::optional<uint64_t> budget_;
   Grounds grounds_;
   OperatorNeeds needs_;
+  PlaceNeeds place_needs_;
+  std::vector<uint64_t> given_bytes_ = {};  // of each argument of the operator that runs
   PoolBytes kept_ = {};  // by what could not have left when a request was refused
   uint64_t least_bytes_ = 0;
   uint64_t most_needed_ = 0;    // by an operator that has run, with its arguments

@@ -1,6 +1,7 @@
 #include "session/small_requests.h"
 
 #include <c10/core/CachingDeviceAllocator.h>
+#include <c10/util/ScopeExit.h>
 
 #include <algorithm>
 #include <limits>
@@ -14,6 +15,7 @@ namespace {
 
 constexpr auto kSmallPool = static_cast<size_t>(c10::CachingAllocator::StatType::SMALL_POOL);
 constexpr uint64_t kSegmentBytes = SmallRequests::kSegmentBytes;
+constexpr uint64_t kLeastCost = uint64_t{64} << 10;  // in bytes: less takes as long to leave and to come back
 constexpr uint64_t kFragments = 2;  // so many times as much as is asked for holds it, in whatever pieces
 uintptr_t segment_at(uintptr_t address) { return address / kSegmentBytes * kSegmentBytes; }
 uintptr_t segment_of(const Span& span) { return segment_at(span.begin); }
@@ -61,9 +63,9 @@ bool SmallRequests::make_room(const Way& way, const Pins& pins, bool others_leav
     all += block_of(event.bytes);
   }
   if (!limit_.has_value() || kFragments * all <= left()) return true;
+  const auto over = c10::make_scope_exit([this] { freed_.clear(); });  // the host may be short
   bool served = serves(way, blocks(pins));
   while (!served && others_leave && send_some_away(largest, pins)) served = serves(way, blocks(pins));
-  freed_.clear();
   return served;
 }
 
@@ -91,15 +93,16 @@ bool SmallRequests::serves(const Way& way, const std::vector<Span>& spans) const
   return would_serve(way, std::move(free), is_small);
 }
 
-// The allocator keeps segments with nothing in them, and serves requests from those, too. Of ranges that grow what is
-// free may be anywhere.
+// The allocator keeps segments with nothing in them, and serves requests from those, too: such of the stream that asks,
+// of which nothing is known once another one has asked. Of ranges that grow what is free may be anywhere.
 uint64_t SmallRequests::left() const {
   const auto stats = c10::getDeviceAllocator(state_.device.type())->getDeviceStats(state_.device.index());
   const auto held = static_cast<uint64_t>(stats.reserved_bytes[kAllPools].current);
   const int64_t in_use = stats.active_bytes[kSmallPool].current + stats.inactive_split_bytes[kSmallPool].current;
   const int64_t empty = std::max<int64_t>(stats.reserved_bytes[kSmallPool].current - in_use, 0);
   const auto whole = [](uint64_t bytes) { return bytes / kSegmentBytes * kSegmentBytes; };
-  return whole(*limit_ - std::min(*limit_, held)) + (fixed_ ? whole(static_cast<uint64_t>(empty)) : 0);
+  const bool counted = fixed_ && !streams_.seen_elsewhere();
+  return whole(*limit_ - std::min(*limit_, held)) + (counted ? whole(static_cast<uint64_t>(empty)) : 0);
 }
 
 uint64_t SmallRequests::in_use() const {
@@ -215,7 +218,7 @@ std::pair<size_t, size_t> SmallRequests::neighbours(const std::vector<Span>& spa
       const uint64_t block = spans[last].end - spans[last].begin;
       run = (last > first && spans[last].begin == spans[last - 1].end ? run : 0) + block;
       held = std::max(held, run);
-      cost += spans[last].leaving ? 0 : block;
+      cost += spans[last].leaving ? 0 : std::max(block, kLeastCost);
       if (spans[last].tracked != nullptr) latest = std::max(latest, spans[last].tracked->last_use);
       if ((last + 1 == spans.size() ? end : std::min(end, spans[last + 1].begin)) < begin + bytes) continue;
       const std::tuple order{bytes - std::min(bytes, held), cost, latest};

@@ -11,6 +11,7 @@
 #include "session/arena.h"
 #include "session/passive.h"
 #include "session/state.h"
+#include "session/streams.h"
 
 namespace bayplan::swap {
 
@@ -18,7 +19,8 @@ class SmallRequests {
  public:
   using Way = std::vector<Requests::Event>;
 
-  SmallRequests(SessionState& state, PassiveSwaps& passive) : state_(state), passive_(passive) {}
+  SmallRequests(SessionState& state, Streams& streams, PassiveSwaps& passive)
+      : state_(state), streams_(streams), passive_(passive) {}
 
   static constexpr uint64_t kMostBytes = uint64_t{1} << 20;
   static constexpr uint64_t kSegmentBytes = uint64_t{2} << 20;  // which drivers map at multiples of it
@@ -44,6 +46,8 @@ class SmallRequests {
 
   // Whether the limit leaves a segment for them at most.
   bool is_short() const { return limit_.has_value() && left() <= kSegmentBytes; }
+  // Bytes of blocks that somebody has.
+  uint64_t in_use() const;
   // Of segments in which storages lie, as far as is known where.
   uint64_t segments_in_use() const;
   // The allocator will find what it needs once it has given its cache back.
@@ -59,7 +63,6 @@ class SmallRequests {
  private:
   uint64_t left() const;  // of the limit, in whole segments, and in those that nobody has anything of
   bool serves(const Way& way, const std::vector<Span>& spans) const;
-  uint64_t in_use() const;
   uint64_t largest_block() const;
   // Whether something has left.
   bool send_some_away(uint64_t bytes, const Pins& pins);
@@ -69,6 +72,7 @@ class SmallRequests {
                                               const Layout::MayGo& may_go);
 
   SessionState& state_;
+  Streams& streams_;
   PassiveSwaps& passive_;
   std::optional<uint64_t> limit_;
   bool fixed_ = false;

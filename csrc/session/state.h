@@ -24,6 +24,7 @@ struct RunningOperator {
   Arguments given = {};
   uint64_t before = 0;    // bytes that the allocator had given out, all in all
   uint64_t distinct = 0;  // of the arguments, each storage once
+  uint64_t place = 0;     // in the iteration (PlaceNeeds)
 };
 
 // Device addresses.

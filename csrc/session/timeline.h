@@ -18,7 +18,7 @@ class Timeline {
   void end_operator(c10::Stream compute);
   // Between these the swap engine works on the host, and may make the compute stream wait. What lies within counts
   // once.
-  void begin_engine();
+  void begin_engine(c10::Stream compute);
   void end_engine(c10::Stream compute);
 
   // Each operator takes what it took, and the host what it needed for it, but the engine takes nothing and nobody waits
@@ -29,9 +29,10 @@ class Timeline {
  private:
   struct Record {
     bool engine;
-    uint32_t host_begin;  // the engine's
-    uint32_t host;        // mark of the host's clock
-    uint32_t compute;     // mark of the compute stream's clock
+    uint32_t host_begin;     // the engine's
+    uint32_t compute_begin;  // likewise: what an operator had queued until then, the stream has done
+    uint32_t host;           // mark of the host's clock
+    uint32_t compute;        // mark of the compute stream's clock
   };
 
   Tape tape_;
@@ -39,13 +40,14 @@ class Timeline {
   std::vector<Record> records_;
   int depth_ = 0;
   uint32_t engine_begin_ = 0;
+  uint32_t engine_begin_compute_ = 0;
 };
 
 // The engine at work, where that is measured.
 class EngineWork {
  public:
   EngineWork(Timeline* timeline, c10::Stream compute) : timeline_(timeline), compute_(compute) {
-    if (timeline_ != nullptr) timeline_->begin_engine();
+    if (timeline_ != nullptr) timeline_->begin_engine(compute_);
   }
   ~EngineWork() {
     if (timeline_ != nullptr) timeline_->end_engine(compute_);

@@ -95,7 +95,7 @@ class StepTimes:
         """That long or, if less, what marks say that an iteration would take without swapping; waits for them.
 
         Those that say less than `BELIEVED` of it are not believed: marks are of one early iteration, in which much may
-        have been swapped, and lose work of the device that lies between copies (by up to ten times, where seen).
+        have been swapped.
         """
         told = (ended.clock.without_swapping_us() for ended in self._marked.values())
         return min([us, *(marked for marked in told if marked >= BELIEVED * us)])

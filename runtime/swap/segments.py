@@ -7,7 +7,13 @@ import torch
 
 from runtime.device import memory_stats, move_limit, reset_peak_memory, segment_settings
 from runtime.device.native import core
-from solvers.timeline.segments.settings import LARGE_SEGMENT, SMALL_SEGMENT, SegmentSettings
+from solvers.timeline.segments.settings import (
+    LARGE_SEGMENT,
+    LEAST_OWN_SEGMENT,
+    MOST_SMALL,
+    SMALL_SEGMENT,
+    SegmentSettings,
+)
 
 SMALL_LEFT = 9 << 20
 """Left to small requests beyond what they have held: less than the least request that pages are mapped for."""
@@ -15,6 +21,23 @@ LEAST_SMALL = SMALL_SEGMENT
 """Small requests have to do with so much, rather than that no page is left to others."""
 FEW_PAGES = 4
 """A budget of fewer pages stays as it is: which of them the first iteration leaves free is chance."""
+
+
+LEAST_SEEN = 4096
+"""Smaller tensors are not looked at, but where each of the few segments counts."""
+
+
+def least_seen_bytes(device: torch.device, budget_bytes: int) -> int:
+    """The least storage that a session with that budget looks at.
+
+    A tensor of some bytes holds a segment of `SMALL_SEGMENT`. Where what is there when the session begins leaves no
+    large segment, or only that, all have to leave; elsewhere their copies would cost time and win nothing.
+    """
+    settings = segment_settings(device, budget_bytes)
+    if settings is None:
+        return LEAST_SEEN
+    large = LARGE_SEGMENT if settings.expandable else LEAST_OWN_SEGMENT
+    return 1 if budget_bytes < large + _small_bytes(device) + SMALL_SEGMENT else LEAST_SEEN
 
 
 class SegmentLimit:
@@ -149,9 +172,20 @@ def _small_bytes(device: torch.device) -> int:
 
 _UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 _ASKED = re.compile(r"tried to allocate ([\d.]+) (bytes|KiB|MiB|GiB)", re.IGNORECASE)
+_REQUESTED = re.compile(r"for a request of (\d+) bytes")
 
 
 def _asked_bytes(refused: str) -> int | None:
-    """The request of which an allocator says that it has no memory for it; CUDA's rounds to hundredths of a unit."""
+    """The request of which an allocator says that it has no memory for it, at least.
+
+    It names the segment that it would take, CUDA's in hundredths of a unit and nothing else: one of 20 MiB is taken for
+    any request of more than 1 and less than 10 MiB, one of 2 MiB for any that is smaller.
+    """
+    exactly = _REQUESTED.search(refused)
+    if exactly is not None:
+        return int(exactly[1])
     found = _ASKED.search(refused)
-    return None if found is None else int(float(found[1]) * _UNITS[found[2]])
+    if found is None:
+        return None
+    segment = int(float(found[1]) * _UNITS[found[2]])
+    return {LARGE_SEGMENT: MOST_SMALL + 1, SMALL_SEGMENT: 1}.get(segment, segment)

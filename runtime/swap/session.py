@@ -25,7 +25,7 @@ from runtime.swap.generation import Generation
 from runtime.swap.portfolio import PolicyChoice, portfolio
 from runtime.swap.recorder import IterationRecorder
 from runtime.swap.report import SessionReport, descent
-from runtime.swap.segments import SegmentLimit
+from runtime.swap.segments import SegmentLimit, least_seen_bytes
 from runtime.swap.settings import (
     MATCHING,
     RECORD_STREAM,
@@ -64,6 +64,7 @@ class Session:
         self._optimizer = parts.optimizer
         self._engine = core.SwapSession(
             self.device,
+            least_bytes=least_seen_bytes(self.device, budget_bytes),
             matching=MATCHING[settings.matching],
             guard=settings.guard,
             record_stream=RECORD_STREAM[settings.record_stream],
@@ -211,16 +212,18 @@ class Session:
         """The engine's first error since the last call: PyTorch swallows what its observers throw, so it is kept.
 
         A short host is no error yet: what should have left is still there, and perhaps the program fits all the same.
+        It is told wherever it stands, before that error or behind it.
         """
+        first: Exception | None = None
         while True:
             try:
                 self._engine.raise_error()
-                return None
+                return first
             except core.HostMemoryShort as error:
                 self._host_short = self._host_short or HostMemoryShort(str(error).partition("\n")[0])
                 self._control.remark(str(self._host_short))
             except RuntimeError as error:
-                return error
+                first = first or error
 
     def _enter(self) -> None:
         """Follow the program: tensors that are there, operators, boundaries, requests for memory."""

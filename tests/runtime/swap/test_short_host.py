@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+from runtime.device.native import core
 from runtime.swap import HostMemoryShort, session
 
 WIDTH, LAYERS, STEPS = 128, 8, 3
@@ -50,3 +51,27 @@ def test_what_lacks_is_named_though_the_host_was_short_before(device: torch.devi
     assert told
     for limit, sentence in told.items():
         assert f"host_limit_bytes={limit * KIB}" in str(sentence)
+
+
+class Failing:
+    """An engine that has kept errors, one after the other."""
+
+    def __init__(self, *errors: Exception) -> None:
+        self.errors = list(errors)
+
+    def raise_error(self) -> None:
+        if self.errors:
+            raise self.errors.pop(0)
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["before", "behind"])
+def test_a_short_host_is_told_before_another_error_and_behind_it(
+    device: torch.device, first: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    short, other = core.HostMemoryShort("the host has too little room"), RuntimeError("something else")
+    swapping = session(1 << 30, device=device)
+    with monkeypatch.context() as patched:
+        patched.setattr(swapping, "_engine", Failing(*((short, other) if first else (other, short))))
+        assert swapping._kept_error() is other
+    assert any("too little room" in remark for remark in swapping.report().remarks)
+    swapping.close()

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from runtime.device import memory_stats
+from runtime.device import clock, memory_stats
 from runtime.device.native import why_missing
 from runtime.swap import session
 from tests.runtime.swap.segments.programs import PROGRAMS
@@ -42,11 +42,11 @@ def narrow(device: torch.device) -> Callable[[bool], torch.Tensor]:
 
 @EITHER
 def test_a_first_large_request_in_a_later_step_finds_room(expandable: bool) -> None:
-    """Small tensors have had the room of a page since the second step; on pages it ended in a refusal before."""
+    """Small tensors have had the room of a page since the second step; it ended in a refusal before."""
     device = ready("narrow", expandable)
     step = narrow(device)
     losses = [step(number == LARGE).cpu() for number in range(STEPS)]
-    budget = int((0.75 if expandable else 0.82) * memory_stats(device).peak_bytes)
+    budget = int(0.75 * memory_stats(device).peak_bytes)
     del step
     device = ready("narrow", expandable)
     step = narrow(device)
@@ -96,3 +96,24 @@ def test_what_the_program_cached_in_a_pause_is_given_back(expandable: bool) -> N
             step(False)
             assert memory_stats(device).reserved_bytes <= budget
         assert swapping.report().within_budget
+
+
+def test_marks_tell_what_the_host_takes_though_it_was_far_ahead() -> None:
+    """The first iteration swaps so much that the device lags behind by several: a tenth of the true time was told."""
+    device = ready("narrow", expandable=True)
+    step, now = narrow(device), clock(device)
+    for _ in range(3):
+        step(False)
+    began = now()
+    step(False)
+    plain_us = (now() - began) / 1000
+    peak = memory_stats(device).peak_bytes
+    del step
+    device = ready("narrow", expandable=True)
+    step = narrow(device)
+    with session(int(0.75 * peak), device=device) as swapping:
+        for _ in range(14):
+            step(False)
+        cost = swapping.report().cost
+    assert cost is not None and cost.how == "estimated"
+    assert 0.8 * plain_us < cost.without_us < 1.25 * plain_us

@@ -1,6 +1,7 @@
 """Pictures of memory over time and of the lanes; the same input gives the same bytes."""
 
 import io
+import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -53,6 +54,8 @@ TITLE_WIDTH = 96
 """Letters of a title's line: one's own factory may have a long name."""
 WIDTH, LINES = 118, 2
 """Letters of a line, and lines of a sentence, in a legend."""
+PLACES, DECIMALS = re.compile(r'\b[dxy]="[^"]*"|translate\([^)]*\)'), re.compile(r"-?\d+\.\d{3,}")
+"""Where an SVG tells places, and those with more decimals than anyone sees."""
 
 
 @dataclass(frozen=True)
@@ -175,11 +178,16 @@ def sweep_figure(lines: Sequence[Line], axis: str, title: str) -> Figure:
 
 
 def svg_text(figure: Figure) -> str:
-    """The figure as SVG, the same bytes each time."""
+    """The figure as SVG, the same bytes each time; places to a hundredth of a point, for pictures are kept."""
     with rc_context(cast(Any, STYLE)):
         buffer = io.StringIO()
         figure.savefig(buffer, format="svg", metadata={"Date": None})
-        return buffer.getvalue()
+        return rounded(buffer.getvalue())
+
+
+def rounded(svg: str) -> str:
+    """Paths and places in points with two decimals at most."""
+    return PLACES.sub(lambda places: DECIMALS.sub(lambda one: f"{float(one[0]):.2f}", places[0]), svg)
 
 
 def png_bytes(figure: Figure) -> bytes:

@@ -53,7 +53,6 @@ py::tuple draft(const joint::Annealing& annealing) {
 }  // namespace
 
 PYBIND11_MODULE(_annealing, module) {
-  module.attr("FAULT") = joint::kFault;
   py::class_<joint::Annealing>(module, "Annealing")
       .def(py::init([](const py::object& from, const Lists& again, const std::vector<joint::Gap>& away,
                        const std::vector<uint32_t>& random, double share) {

@@ -4,9 +4,6 @@ from collections.abc import Sequence
 
 from solvers.joint.given import Given
 
-FAULT: int
-"""The ticks of what is not valid."""
-
 class Annealing:
     """What `anneal.Annealing` does, step for step; all in ticks and bytes, which have 64 bits here.
 
@@ -29,7 +26,7 @@ class Annealing:
         The last of all may lose `cooled` times less. Other Python threads go on meanwhile.
         """
     now: int
-    """Ticks of the choice at hand; `FAULT` if not valid."""
+    """Ticks of the choice at hand; 2**62 if not valid."""
     best: int
     """Ticks of `draft()`."""
     def draft(self) -> tuple[list[list[int]], list[tuple[int, int, int, int]]]:

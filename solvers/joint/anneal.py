@@ -24,6 +24,8 @@ COOLED = 50.0
 """How many times colder the last step is than the first one."""
 PATTERNS = 0.15
 """The share of steps that change many decisions at once, where any do."""
+NEVER = 2**62
+"""What the extension has for `FAULT`: it counts in 64 bits."""
 VERSION = 3
 """Of what `Random.getstate` tells: 624 words and the place of the next one."""
 
@@ -114,7 +116,7 @@ class Native(Annealing):
     def _told(self) -> None:
         """What the extension has come to, so that `source` goes on where it stopped."""
         self.source.setstate((VERSION, tuple(self._native.random()), None))
-        self.now, self.best = (FAULT if ticks == NATIVE.FAULT else ticks for ticks in (self._native.now, self._native.best))
+        self.now, self.best = (FAULT if ticks >= NEVER else ticks for ticks in (self._native.now, self._native.best))
 
 
 def annealing_of(given: Given, choice: Choice, source: random.Random, share: float = PATTERNS) -> Annealing:

@@ -8,8 +8,6 @@ from bisect import bisect_right
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-import numpy as np
-
 from solvers.joint.choice import Gap
 from solvers.joint.draft import Away, Draft
 from solvers.joint.state import State

@@ -1,6 +1,6 @@
 """Builds the three native extensions; everything else about the distribution stands in pyproject.toml.
 
-`solvers.joint._lanes` (the joint planner's innermost loop) needs pybind11's headers, which torch brings, and no torch
+`solvers.joint._annealing` (the joint planner's search) needs pybind11's headers, which torch brings, and no torch
 to run. `runtime._C` (profiler, tensor matcher, swap guard) is device-neutral. `runtime._sim` (the simulated
 accelerator) uses PyTorch's backend interface, which moves between releases, so it is built for one torch release only.
 
@@ -96,9 +96,9 @@ def extensions() -> list[Extension]:
         f'-DBAYPLAN_TORCH_VERSION="{torch.__version__}"',
     ]
     common: dict[str, Any] = {"extra_compile_args": flags, "depends": ["setup.py"]}
-    lanes = Extension(
-        "solvers.joint._lanes",
-        sources("csrc/bindings_lanes.cpp", "joint"),
+    annealing = Extension(
+        "solvers.joint._annealing",
+        sources("csrc/bindings_joint.cpp", "joint"),
         include_dirs=[str(ROOT / "csrc"), *include_paths()],
         language="c++",
         **common,
@@ -108,7 +108,7 @@ def extensions() -> list[Extension]:
         for name, files in wanted.items()
         if files
     ]
-    return [lanes, *with_torch]
+    return [annealing, *with_torch]
 
 
 def build_extension_command() -> type[Command]:

@@ -1,72 +1,97 @@
 #include "joint/lanes.h"
 
 #include <algorithm>
-#include <limits>
-#include <utility>
-
-namespace py = pybind11;
 
 namespace joint {
 
 namespace {
 
-constexpr int64_t kNever = std::numeric_limits<int64_t>::max() / 2;  // Later than any step ends (README, model M).
-
-int64_t whole(PyObject* number) {
-  const int64_t value = PyLong_AsLongLong(number);
-  if (value == -1 && PyErr_Occurred()) throw py::error_already_set();
-  return value;
-}
-
-PyObject* entry(const py::list& list, int64_t place) { return PyList_GET_ITEM(list.ptr(), place); }
+constexpr int64_t kEarly = 20, kLuck = 20;  // EARLY and LUCK of lanes.py.
 
 }  // namespace
 
-Lanes::Lanes(std::vector<int64_t> size, std::vector<int64_t> out_time, std::vector<int64_t> in_time,
-             std::vector<int64_t> start)
-    : size_(std::move(size)),
-      out_time_(std::move(out_time)),
-      in_time_(std::move(in_time)),
-      start_(std::move(start)),
-      times_(start_),
-      back_at_(size_.size()),
-      gone_(size_.size(), 0),
-      due_(size_.size(), 0) {}
-
-std::optional<int64_t> Lanes::forward(const Choice& choice, const std::vector<int64_t>& room, int64_t spare,
-                                      int64_t until) {
-  return pass(choice, room, spare, until, false);
+Lanes::Lanes(State& state)
+    : state_(state),
+      given_(state.given),
+      room_(given_.count(), 0),
+      back_at_(given_.count()),
+      gone_(given_.count(), 0),
+      due_(given_.count(), 0) {
+  int64_t now = 0;
+  for (const int64_t ticks : state_.ticks) {
+    start_.push_back(now);
+    now += ticks;
+  }
+  times_ = start_;
 }
 
-std::optional<int64_t> Lanes::all(const Choice& choice, std::vector<int64_t> room, int64_t spare) {
-  issue(choice, room);
-  return pass(choice, room, spare, static_cast<int64_t>(size_.size()), true);
+int64_t Lanes::took(int64_t most) {
+  const std::vector<int64_t>& local = state_.local();
+  int64_t least = 0;
+  for (int64_t t = 0; t < given_.count(); ++t) {
+    room_[t] = given_.budget - given_.static_bytes - state_.held[t] - local[t];
+    least = std::min(least, room_[t]);
+  }
+  const int64_t spare = most - state_.total;
+  if (spare < 0 || least < 0 || (given_.host && host() > *given_.host)) return kFault;
+  find_talking();
+  if (quiet_ > 0 && luck_ >= 0) {
+    if (!pass(spare, quiet_, false)) {
+      luck_ = std::min(kLuck, luck_ + 1);
+      return kFault;  // Too late though nothing has come back.
+    }
+    --luck_;
+  }
+  issue();
+  return pass(spare, given_.count(), true).value_or(kFault);
 }
 
-int64_t Lanes::keep(size_t early) {
+void Lanes::kept() {
   start_ = times_;
   std::vector<int64_t> stages;
   for (const auto& [at, away] : issued_) stages.push_back(at);
   std::sort(stages.begin(), stages.end());
   stages.erase(std::unique(stages.begin(), stages.end()), stages.end());
-  return stages.empty() ? 0 : stages[stages.size() / early];
+  quiet_ = stages.empty() ? 0 : stages[stages.size() / kEarly];
+  luck_ = std::min(kLuck, luck_ + 1);
+}
+
+int64_t Lanes::host() const {
+  std::vector<int64_t> change(given_.count() + 1, 0);
+  for (int64_t b = 0; b < given_.count(); ++b) {
+    for (const auto& [a, i] : state_.returns[b]) {
+      change[a] += given_.size[i];
+      change[b] -= given_.size[i];
+    }
+  }
+  int64_t held = 0, most = 0;
+  for (const int64_t bytes : change) most = std::max(most, held += bytes);
+  return most;
+}
+
+void Lanes::find_talking() {
+  if (!given_.shared) return;
+  talking_.assign(given_.count(), 0);
+  for (int64_t t = 0; t < given_.count(); ++t) {
+    talking_[t] = given_.comm[t];
+    for (const int64_t i : state_.again[t]) talking_[t] |= given_.comm[i];
+  }
 }
 
 // As late as it is in time by the stages' last known times, the last one first; later where memory has no room.
-void Lanes::issue(const Choice& choice, std::vector<int64_t>& room) {
+void Lanes::issue() {
   for (const auto& [at, away] : issued_) back_at_[at].clear();
   issued_.clear();
-  int64_t lane = kNever;
-  for (int64_t b = static_cast<int64_t>(size_.size()) - 1; b >= 0; --b) {
-    PyObject* const read = entry(choice.returns, b);
-    for (Py_ssize_t place = PyList_GET_SIZE(read) - 1; place >= 0; --place) {
-      PyObject* const gap = PyList_GET_ITEM(read, place);
-      const int64_t a = whole(PyTuple_GET_ITEM(gap, 0)), i = whole(PyTuple_GET_ITEM(gap, 1));
-      lane = std::min(lane, start_[b]) - in_time_[i];
+  int64_t lane = kFault;
+  for (int64_t b = given_.count() - 1; b >= 0; --b) {
+    const auto& read = state_.returns[b];
+    for (auto gap = read.rbegin(); gap != read.rend(); ++gap) {
+      const auto [a, i] = *gap;
+      lane = std::min(lane, start_[b]) - given_.in_time[i];
       const auto first = start_.begin() + a + 2, last = start_.begin() + b + 1;
       const int64_t wanted = std::upper_bound(first, last, lane) - start_.begin() - 1;
       int64_t at = b;
-      while (at > wanted && room[at - 1] >= size_[i]) room[--at] -= size_[i];
+      while (at > wanted && room_[at - 1] >= given_.size[i]) room_[--at] -= given_.size[i];
       lane = std::max(lane, start_[at]);
       issued_.emplace_back(at, Away{i, a, b});
       back_at_[at].push_back({i, a, b});
@@ -74,56 +99,51 @@ void Lanes::issue(const Choice& choice, std::vector<int64_t>& room) {
   }
 }
 
-std::optional<int64_t> Lanes::pass(const Choice& choice, const std::vector<int64_t>& room, int64_t spare, int64_t until,
-                                   bool returning) {
+// The stages before `until`, as if nothing came back unless it `is_returning`; nothing where they wait more than
+// `spare`.
+std::optional<int64_t> Lanes::pass(int64_t spare, int64_t until, bool is_returning) {
   int64_t now = 0, waited = 0, in_use = 0;
   size_t done = 0;
   out_free_ = in_free_ = 0;
   leaving_.clear();
-  if (returning) std::fill(due_.begin(), due_.end(), 0);
-  std::vector<int64_t> times;
-  times.reserve(until);
+  if (is_returning) std::fill(due_.begin(), due_.end(), 0);
+  now_.clear();
   for (int64_t t = 0; t < until; ++t) {
     const int64_t before = now;
-    if (returning)
+    if (is_returning)
       for (const Away& away : back_at_[t]) now = std::max(now, gone_[away.op]);
-    for (; in_use > room[t]; ++done) {
+    for (; in_use > room_[t]; ++done) {
       now = std::max(now, leaving_[done].first);
       in_use -= leaving_[done].second;
     }
-    if (returning) {
+    if (is_returning) {
       for (auto away = back_at_[t].rbegin(); away != back_at_[t].rend(); ++away)
-        due_[away->read_at] = in_free_ = std::max(in_free_, now) + in_time_[away->op];
+        due_[away->read_at] = in_free_ = std::max(in_free_, now) + given_.in_time[away->op];
       now = std::max(now, due_[t]);
     }
-    const bool alone = !choice.talking.empty() && choice.talking[t];
-    if (alone) now = std::max({now, out_free_, in_free_});
+    const bool is_alone = given_.shared && talking_[t];
+    if (is_alone) now = std::max({now, out_free_, in_free_});
     waited += now - before;
     if (waited > spare) return std::nullopt;
-    times.push_back(now);
-    now += whole(entry(choice.ticks, t));
-    if (alone) out_free_ = in_free_ = now;
+    now_.push_back(now);
+    now += state_.ticks[t];
+    if (is_alone) out_free_ = in_free_ = now;
     const size_t known = leaving_.size();
-    if (PyList_GET_SIZE(entry(choice.leaves, t)) > 0) send(choice, t, now);
+    if (!state_.leaves[t].empty()) send(t, now);
     for (size_t place = known; place < leaving_.size(); ++place) in_use += leaving_[place].second;
   }
-  if (returning) times_ = std::move(times);
+  if (is_returning) times_.swap(now_);
   return now;
 }
 
 // What leaves behind a stage, first what is read first.
-void Lanes::send(const Choice& choice, int64_t stage, int64_t now) {
-  PyObject* const left = entry(choice.leaves, stage);
+void Lanes::send(int64_t stage, int64_t now) {
   std::vector<std::pair<int64_t, int64_t>> order;
-  for (Py_ssize_t place = 0; place < PyList_GET_SIZE(left); ++place) {
-    const int64_t i = whole(PyList_GET_ITEM(left, place));
-    const bool is_only = PyList_GET_SIZE(left) == 1;
-    order.emplace_back(is_only ? 0 : choice.away[py::make_tuple(i, stage)].cast<int64_t>(), i);
-  }
+  for (const int64_t i : state_.leaves[stage]) order.emplace_back(*state_.away(i, stage), i);
   std::sort(order.begin(), order.end());
   for (const auto& [read, i] : order) {
-    out_free_ = gone_[i] = std::max(out_free_, now) + out_time_[i];
-    leaving_.emplace_back(out_free_, size_[i]);
+    out_free_ = gone_[i] = std::max(out_free_, now) + given_.out_time[i];
+    leaving_.emplace_back(out_free_, given_.size[i]);
   }
 }
 

@@ -1,26 +1,33 @@
 """Simulated annealing: one decision after another, worse ones taken at first, too, so that better ones come in reach.
 
-Thousands of choices a second are measured by `Lanes`; whoever gets the best of them measures it again.
+Thousands of choices a second are measured by `Lanes`; whoever gets the best of them measures it again. Where the native
+extension was built (csrc/joint), the whole search runs there, step for step the same, in a small part of the time.
 """
 
+import importlib
 import math
 import random
 from collections.abc import Callable, Iterator
+from types import ModuleType
 
 from solvers.joint.choice import Choice
-from solvers.joint.draft import Draft
+from solvers.joint.draft import Away, Draft
 from solvers.joint.given import Given
-from solvers.joint.lanes import FAULT, lanes_of
+from solvers.joint.lanes import FAULT, Lanes
 from solvers.joint.moves import Moves
 from solvers.joint.patterns import Patterns
 from solvers.joint.state import State
 
-CHECKED = 50
+CHECKED = 500
 """After how many steps it is asked whether to stop, and the best draft since is told."""
 COOLED = 50.0
 """How many times colder the last step is than the first one."""
 PATTERNS = 0.15
 """The share of steps that change many decisions at once, where any do."""
+NEVER = 2**62
+"""What the extension has for `FAULT`: it counts in 64 bits."""
+VERSION = 3
+"""Of what `Random.getstate` tells: 624 words and the place of the next one."""
 
 
 class Annealing:
@@ -29,7 +36,7 @@ class Annealing:
     def __init__(self, given: Given, choice: Choice, source: random.Random, share: float = PATTERNS) -> None:
         self.source, self.share = source, share
         self.state = State(given, choice)
-        self.lanes = lanes_of(self.state)
+        self.lanes = Lanes(self.state)
         self.moves = Moves(self.state, source)
         self.patterns = Patterns(self.moves, source)
         self.now = self.lanes.ticks()
@@ -42,17 +49,21 @@ class Annealing:
     def drafts(self, steps: int, hot: float, stop: Callable[[], bool]) -> Iterator[Draft]:
         """Better drafts as they are found, `hot` being the ticks that a step may lose at first, one time in e."""
         told = self.best
-        for step in range(steps):
-            if step % CHECKED == 0:
-                if self.best < told:
-                    told = self.best
-                    yield self.draft
-                if stop():
-                    return
-            warmth = hot * COOLED ** (-step / steps)
-            self._step(self.now - int(warmth * math.log(1.0 - self.source.random())))
+        for first in range(0, steps, CHECKED):
+            if self.best < told:
+                told = self.best
+                yield self.draft
+            if stop():
+                return
+            self._run(first, min(first + CHECKED, steps), steps, hot)
         if self.best < told:
             yield self.draft
+
+    def _run(self, first: int, last: int, steps: int, hot: float) -> None:
+        """Steps `first` to `last` - 1 of so many."""
+        for step in range(first, last):
+            warmth = hot * COOLED ** (-step / steps)
+            self._step(self.now - int(warmth * math.log(1.0 - self.source.random())))
 
     def _step(self, most: int) -> None:
         """One change, taken back where the step then takes longer than `most`."""
@@ -68,3 +79,46 @@ class Annealing:
         self.moves.refresh()
         if took < self.best:
             self.best, self.draft = took, self.lanes.draft()
+
+
+def extension() -> ModuleType | None:
+    """The native extension; None where it was not built (an install without a compiler)."""
+    try:
+        return importlib.import_module("solvers.joint._annealing")
+    except ImportError:
+        return None
+
+
+NATIVE = extension()
+
+
+class Native(Annealing):
+    """The same by the native extension."""
+
+    def __init__(self, given: Given, choice: Choice, source: random.Random, share: float = PATTERNS) -> None:
+        assert NATIVE is not None
+        again = [sorted(run) for run in choice.again]
+        self.source = source
+        self._native = NATIVE.Annealing(given, again, sorted(choice.away), source.getstate()[1], share)
+        self._told()
+
+    @property
+    def draft(self) -> Draft:  # type: ignore[override]
+        """The best, with its swap-ins; entries in the order of the lanes."""
+        again, issued = self._native.draft()
+        issues = sorted((read, a, i, at) for i, a, read, at in issued)
+        return Draft([set(run) for run in again], tuple(Away(i, a, at) for _, a, i, at in issues))
+
+    def _run(self, first: int, last: int, steps: int, hot: float) -> None:
+        self._native.run(first, last, steps, hot, COOLED)
+        self._told()
+
+    def _told(self) -> None:
+        """What the extension has come to, so that `source` goes on where it stopped."""
+        self.source.setstate((VERSION, tuple(self._native.random()), None))
+        self.now, self.best = (FAULT if ticks >= NEVER else ticks for ticks in (self._native.now, self._native.best))
+
+
+def annealing_of(given: Given, choice: Choice, source: random.Random, share: float = PATTERNS) -> Annealing:
+    """By the extension, where it was built."""
+    return (Annealing if NATIVE is None else Native)(given, choice, source, share)

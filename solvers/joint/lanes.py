@@ -2,17 +2,11 @@
 
 The same times as `draft.measure`'s, for the swap-ins that `issued` chooses: as late as they are still in time by the
 stages' last known times, sooner if the lane is busy then, later where memory has no room for them.
-
-Where the native extension was built (csrc/joint), it does the same number for number, in an eighth of the time.
 """
 
-import importlib
 from bisect import bisect_right
 from dataclasses import dataclass, field
 from itertools import accumulate
-from types import ModuleType
-
-import numpy as np
 
 from solvers.joint.choice import Gap
 from solvers.joint.draft import Away, Draft
@@ -24,8 +18,6 @@ EARLY = 20
 """One of so many stages from which something returns may lie before those that are looked at first."""
 LUCK = 20
 """The most that looking at these stages first is credited with."""
-LONGEST = 2**62
-"""More ticks than any step takes, as the extension counts: in 64 bits."""
 
 
 @dataclass
@@ -75,10 +67,6 @@ class Lanes:
         spare = most - state.total
         if spare < 0 or int(room.min()) < 0 or (given.host is not None and self._host() > given.host):
             return FAULT
-        return self._stages(room, spare)
-
-    def _stages(self, room: np.ndarray, spare: int) -> int:
-        """How long the stages take where they may wait for so long."""
         left: list[int] = room.tolist()
         run = _Run()
         if self.quiet and self.luck >= 0:
@@ -182,55 +170,3 @@ class Lanes:
     def _leaving(self, t: int) -> list[int]:
         """What leaves behind a stage, first what is read first."""
         return sorted(self.state.leaves[t], key=lambda i: (self.state.away[i, t], i))
-
-
-def extension() -> ModuleType | None:
-    """The native extension; None where it was not built (an install without a compiler)."""
-    try:
-        return importlib.import_module("solvers.joint._lanes")
-    except ImportError:
-        return None
-
-
-NATIVE = extension()
-
-
-class Counted(Lanes):
-    """The same by the native extension."""
-
-    def __init__(self, state: State) -> None:
-        super().__init__(state)
-        assert NATIVE is not None
-        self._native = NATIVE.Lanes(self.size, self.given.out_time, self.given.in_time, self.start)
-
-    def kept(self) -> None:
-        """The last pass was of a state that stays."""
-        self.quiet = self._native.keep(EARLY)
-        self.luck = min(LUCK, self.luck + 1)
-
-    def draft(self) -> Draft:
-        """The last pass's state with its swap-ins; entries in the order of the lanes."""
-        self._told()
-        return super().draft()
-
-    def _told(self) -> None:
-        self.times, self.issued = self._native.times(), {}
-        for i, a, _, at in self._native.issued():
-            self.issued.setdefault(at, []).append((i, a))
-
-    def _stages(self, room: np.ndarray, spare: int) -> int:
-        state, talking = self.state, self._talking()
-        alone = bytes(t in talking for t in range(len(self.given))) if talking else b""
-        choice = state.ticks, state.leaves, state.returns, state.away, alone, room, min(spare, LONGEST)
-        if self.quiet and self.luck >= 0:
-            if self._native.forward(*choice, self.quiet) is None:
-                self.luck = min(LUCK, self.luck + 1)
-                return FAULT
-            self.luck -= 1
-        took = self._native.all(*choice)
-        return FAULT if took is None else took
-
-
-def lanes_of(state: State) -> Lanes:
-    """By the extension, where it was built."""
-    return Lanes(state) if NATIVE is None else Counted(state)

@@ -14,7 +14,8 @@ import numpy as np
 from solvers.ir.errors import BayplanError, InvalidInput, InvalidProblem
 from solvers.ir.joint import JointPlan, JointProblem
 from solvers.ir.solution import INTERRUPTED, Call, Limits, Solution, Watch
-from solvers.joint.anneal import PATTERNS, Annealing
+from solvers.joint import anneal
+from solvers.joint.anneal import PATTERNS, annealing_of
 from solvers.joint.answers import Incumbent, trivial
 from solvers.joint.branch import PROGRAMS
 from solvers.joint.choice import fill, keep_all, swap_all
@@ -31,13 +32,13 @@ from solvers.joint.swaps import choice_of
 
 MOMENTS = 12
 """Moments looked at: the fullest stage, and the fullest of as many stretches of the step."""
-SQUARE, STEPS, SMALL, EACH = 875_000_000_000, 1_000_000, 300, 13
+SQUARE, STEPS, SMALL, EACH = 5_250_000_000_000, 20_000_000, 6_000, 260
 """Steps of annealing a unit of `work`: `SQUARE` over the square of the number of ops, as a step looks at all stages and
 what comes before the search takes longer, too, with more of them. At most `STEPS`, and at most `SMALL` an op, or `EACH`
 times the number of ops an op if that is more."""
-PLAIN = 500_000_000_000
+PLAIN = 3_000_000_000_000
 """Of these steps the first ones, so many over that square and at most `SMALL` an op, change one decision each."""
-CHAIN, WARM = 2_000, (0.003, 0.009, 0.03)
+CHAIN, WARM = 4_000, (0.003, 0.009, 0.03)
 """Steps from one draft; how much one may lose at first, round by round: a share of the best's time over the bound."""
 FEWER = (1.0, 0.9, 0.8, 0.65, 0.5, 0.3)
 """How much of the link's time variants of the greedy count on: what leaves late makes the next stages wait."""
@@ -45,6 +46,8 @@ SHOWN = (1.0, 0.5, 0.2, 0.0)
 """What is left of the time of ops that communication could hide, in variants of the greedy."""
 LONGEST_S = 120.0
 """The most seconds for a single technique's solver, however much time there is."""
+SLOW = "the native search is not built, Python's takes some 20 times as long: install a C++ compiler, run `make build`"
+"""Said where Python searches."""
 FULL = 0.1
 """The work from which on stretches get all the linear programs that they may have."""
 SINGLES, BOUND, FIRST, STRETCHES = 0.15, 0.3, 0.8, 0.2
@@ -220,6 +223,8 @@ class _Solve:
 
     def _search(self) -> None:
         """Annealing from each of the drafts there are in turn, then for longer from the best, until the limits."""
+        if anneal.NATIVE is None:
+            self.notes.append(SLOW)
         work, count, source = self.call.limits.work, len(self.given), random.Random(self.call.limits.seed)
         unit = 1.0 if work is None else work
         steps = math.inf if work is None else math.ceil(work * _steps(count))
@@ -251,12 +256,15 @@ class _Solve:
     def _annealed(self, chain: "Chain", start: Draft, source: random.Random) -> None:
         """Offer what some steps from a draft find, and its last one as other rooms' searches would time it."""
         best, given = self.best, self.given
-        annealing = Annealing(given, choice_of(start), source, chain.share)
+        annealing = annealing_of(given, choice_of(start), source, chain.share)
         if annealing.now == FAULT or best.objective is None:
             return
         above = given.ticks * max(1.0, best.objective - best.bound)
+        last: Draft | None = None
         for draft in annealing.drafts(chain.steps, chain.warm * above, best.asked):
-            best.offer(draft, "search")
+            last = draft
+        if last is not None:
+            best.offer(last, "search")
         if not best.over():
             best.offer_hidden(choice_of(annealing.draft), "search")
 

@@ -6,8 +6,9 @@ import pytest
 from msgspec.structs import replace
 
 from experiments.joint.cases import Case
-from solvers.ir import JointProblem
-from solvers.joint.anneal import Annealing
+from solvers.ir import JointProblem, Limits
+from solvers.joint import Joint, anneal
+from solvers.joint.anneal import NATIVE, Annealing, Native, annealing_of
 from solvers.joint.choice import swap_all
 from solvers.joint.draft import draft_of, measure, plan_of
 from solvers.joint.given import given_of
@@ -61,3 +62,53 @@ def test_it_stops_when_told() -> None:
     given = given_of(layered(0.1))
     annealing = Annealing(given, swap_all(given), random.Random(1))
     assert list(annealing.drafts(10**9, 1.0, lambda: True)) == []
+
+
+def _problems(shared: bool, host_bytes: int | None) -> list[JointProblem]:
+    """Random ones near their least budgets, and layers under more than one of theirs."""
+    found = [at_position(random_problem(seed), 0.3) for seed in range(60)]
+    found += [layered(share, hardware="rtx-3090") for share in (0.02, 0.3) if host_bytes is None]
+    return [replace(one, comm_shares_link=shared, host_budget_bytes=host_bytes) for one in found]
+
+
+@pytest.mark.skipif(NATIVE is None, reason="built without the native extension")
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("host_bytes", [None, 8])
+def test_the_extension_goes_the_same_way_step_for_step(shared: bool, host_bytes: int | None) -> None:
+    better = 0
+    for number, problem in enumerate(_problems(shared, host_bytes)):
+        given, sources = given_of(problem), (random.Random(number), random.Random(number))
+        share = (0.0, 0.15, 0.9)[number % 3]
+        choice = greedy(given) or swap_all(given)
+        plain, native = Annealing(given, choice, sources[0], share), Native(given, choice, sources[1], share)
+        assert plain.now == native.now
+        if plain.now == FAULT:
+            continue
+        first, hot = plain.best, 0.003 * sum(given.time)
+        told = [list(one.drafts(530, hot, lambda: False)) for one in (plain, native)]
+        assert told[0] == told[1] and plain.draft == native.draft
+        assert (plain.now, plain.best) == (native.now, native.best)
+        assert sources[0].getstate() == sources[1].getstate()
+        better += plain.best < first
+    assert better > 3
+
+
+@pytest.mark.skipif(NATIVE is None, reason="built without the native extension")
+def test_a_plan_is_the_same_with_and_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, limits = layered(0.1, hardware="rtx-3090"), Limits(work=0.001)
+    native = Joint(singles=False).solve(problem, limits)
+    assert native.reason is not None and "make build" not in native.reason
+    monkeypatch.setattr(anneal, "NATIVE", None)
+    assert type(annealing_of(given_of(problem), swap_all(given_of(problem)), random.Random(1))) is Annealing
+    plain = Joint(singles=False).solve(problem, limits)
+    assert native.plan == plain.plan and native.bound == plain.bound
+    assert plain.reason is not None and "the native search is not built" in plain.reason
+
+
+@pytest.mark.skipif(NATIVE is None, reason="built without the native extension")
+def test_the_extension_refuses_another_state_of_random_numbers() -> None:
+    given = given_of(layered(0.1))
+    assert NATIVE is not None
+    for state in ([1, 2, 3], [0] * 624 + [625]):
+        with pytest.raises(ValueError, match="624 words and the place of the next one"):
+            NATIVE.Annealing(given, [[] for _ in range(len(given))], [], state, 0.1)

@@ -5,14 +5,11 @@ import random
 import pytest
 from msgspec.structs import replace
 
-from solvers.ir import Limits
-from solvers.joint import Joint
-from solvers.joint import lanes as lanes_module
 from solvers.joint.choice import swap_all
 from solvers.joint.draft import measure
 from solvers.joint.given import given_of
 from solvers.joint.greedy import greedy
-from solvers.joint.lanes import FAULT, LUCK, NATIVE, Counted, Lanes
+from solvers.joint.lanes import FAULT, LUCK, Lanes
 from solvers.joint.state import State
 from tests.solvers.joint.brute_force import random_problem
 from tests.solvers.joint.layered import layered
@@ -89,41 +86,3 @@ def test_a_first_look_changes_nothing() -> None:
 def _readers(lanes: Lanes):  # type: ignore[no-untyped-def]
     """Each entry with the stage that reads it."""
     return [(away, lanes.state.away[away.op, away.out_after]) for away in lanes.draft().away]
-
-
-@pytest.mark.skipif(NATIVE is None, reason="built without the native extension")
-@pytest.mark.parametrize("shared", [False, True])
-def test_the_extension_counts_as_python_does(shared: bool) -> None:
-    problems = [replace(random_problem(seed), comm_shares_link=shared) for seed in range(40)]
-    problems += [replace(layered(share, hardware="rtx-3090"), comm_shares_link=shared) for share in (0.02, 0.1, 0.3)]
-    faults = kept = several = 0
-    for number, problem in enumerate(problems):
-        source, given = random.Random(number), given_of(problem)
-        state = State(given, swap_all(given))
-        plain, counted = Lanes(state), Counted(state)
-        for _ in range(60):
-            state.begin()
-            change(given, state, source)
-            several += any(len(left) > 1 for left in state.leaves)
-            limit = source.choice((FAULT, state.total + source.randrange(1 + given.base_us // 4)))
-            took = plain.ticks(limit)
-            assert counted.ticks(limit) == took and counted.luck == plain.luck
-            if took == FAULT:
-                faults += 1
-                state.undo()
-                continue
-            assert counted.draft() == plain.draft() and counted.times == plain.times
-            plain.kept()
-            counted.kept()
-            assert counted.quiet == plain.quiet
-            kept += 1
-    assert faults > 100 and kept > 500 and several > 100
-
-
-@pytest.mark.skipif(NATIVE is None, reason="built without the native extension")
-def test_a_search_ends_at_the_same_plan_with_and_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    problem, limits = layered(0.1, hardware="rtx-3090"), Limits(work=0.01)
-    counted = Joint(singles=False).solve(problem, limits)
-    monkeypatch.setattr(lanes_module, "NATIVE", None)
-    plain = Joint(singles=False).solve(problem, limits)
-    assert counted.plan == plain.plan and counted.bound == plain.bound

@@ -1,0 +1,51 @@
+// A problem of the joint planner as plain lists, indexed by op: `Given` and its graph of solvers/joint/given.py.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace joint {
+
+// Times in ticks, sizes in bytes; `host` where the host is limited.
+struct Given {
+  std::vector<int64_t> time, size, workspace, out_time, in_time;
+  std::vector<char> comm, replay, hideable;
+  std::vector<std::vector<int64_t>> inputs, users;  // Each op once, in ascending order.
+  int64_t replays_from = 0, static_bytes = 0, budget = 0;
+  std::optional<int64_t> host;
+  bool shared = false;
+
+  int64_t count() const { return static_cast<int64_t>(time.size()); }
+};
+
+// The place of the first entry of a sorted list that is not below a value; behind the last one where there is none.
+template <typename Value>
+size_t lower(const std::vector<Value>& sorted, const Value& value) {
+  return std::lower_bound(sorted.begin(), sorted.end(), value) - sorted.begin();
+}
+
+// The place of the first entry above it.
+template <typename Value>
+size_t upper(const std::vector<Value>& sorted, const Value& value) {
+  return std::upper_bound(sorted.begin(), sorted.end(), value) - sorted.begin();
+}
+
+template <typename Value>
+bool holds(const std::vector<Value>& sorted, const Value& value) {
+  return std::binary_search(sorted.begin(), sorted.end(), value);
+}
+
+template <typename Value>
+void add(std::vector<Value>& sorted, const Value& value) {
+  sorted.insert(sorted.begin() + lower(sorted, value), value);
+}
+
+template <typename Value>
+void drop(std::vector<Value>& sorted, const Value& value) {
+  const size_t place = lower(sorted, value);
+  if (place < sorted.size() && sorted[place] == value) sorted.erase(sorted.begin() + place);
+}
+
+}  // namespace joint

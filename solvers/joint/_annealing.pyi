@@ -1,0 +1,35 @@
+"""The joint planner's local search, built from csrc/joint; `anneal.Native` is its face for everyone else."""
+
+from collections.abc import Sequence
+
+from solvers.joint.given import Given
+
+class Annealing:
+    """What `anneal.Annealing` does, step for step; all in ticks and bytes, which have 64 bits here.
+
+    From a choice: `again`, by stage, and `away`, (op, stage that touches it last), both in ascending order. `random`:
+    624 words and the place of the next one, as `random.Random.getstate()` tells them; `share`: that of steps that
+    change many decisions. Raises RuntimeError for numbers beyond 64 bits, ValueError for another `random`.
+    """
+
+    def __init__(
+        self,
+        given: Given,
+        again: Sequence[Sequence[int]],
+        away: Sequence[tuple[int, int]],
+        random: Sequence[int],
+        share: float,
+    ) -> None: ...
+    def run(self, first: int, last: int, steps: int, hot: float, cooled: float) -> None:
+        """Steps `first` to `last` - 1 of `steps`; the first of all may lose `hot` ticks, one time in e.
+
+        The last of all may lose `cooled` times less. Other Python threads go on meanwhile.
+        """
+    now: int
+    """Ticks of the choice at hand; 2**62 if not valid."""
+    best: int
+    """Ticks of `draft()`."""
+    def draft(self) -> tuple[list[list[int]], list[tuple[int, int, int, int]]]:
+        """What runs again by stage, and (op, stage behind which it left, its reader, the stage it is issued at)."""
+    def random(self) -> list[int]:
+        """The state of the random numbers by now."""

@@ -155,6 +155,13 @@ class StepSearch:
                 return False
         return self._excluded(possible)
 
+    def left(self, limit: int) -> dict[int, int]:
+        """The most microbatches of each depth that pipelines within the limit may have; {} where there are none."""
+        possible, tight = self.rows.possible(limit), set[int]()
+        while self._tighten(possible, tight, limit, self.stop):
+            pass
+        return {} if self._excluded(possible) else self._useful(possible)
+
     def _trimmed(self, worth: dict[int, int], counts: dict[int, int]) -> tuple[Split, ...]:
         """Pipelines that count exactly the microbatches: superfluous ones are left out, then each counts one less."""
         chosen = sorted((worth[depth], depth) for depth, count in counts.items() for _ in range(count))

@@ -1,6 +1,7 @@
 """The whole objective after a failure: a shorter step against what its transition takes (README, proof 5)."""
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -10,10 +11,12 @@ import msgspec
 from solvers.ir.replan import NewPipeline, ReplanPlan, ReplanProblem
 from solvers.replan.estimate.objective import Split, stretched_us
 from solvers.replan.exact.every_plan import TooManyError
-from solvers.replan.exact.kept import kept_pipelines
+from solvers.replan.exact.kept import counted_exactly, kept_pipelines
+from solvers.replan.exact.prices import Market, Mixture, Pricing
 from solvers.replan.exact.step import NEVER_US, Fastest
 from solvers.replan.exact.steps import StepTimes
 from solvers.replan.progress import Progress
+from solvers.replan.transfer.owners import NOTHING, held_layers, idle_nodes
 from solvers.replan.transfer.restore import Restored, Restorer
 
 _SMALL, _STAGES = 16, 100_000
@@ -52,6 +55,8 @@ class _Search:
         self.problem, self.steps, self.progress = problem, steps, progress
         self.restart_us, self.interval_us = problem.restart_us or 0, problem.expected_interval_us or 0
         self.restorer = Restorer(problem)
+        held = Counter([*held_layers(problem).values(), *[NOTHING] * len(idle_nodes(problem))])
+        self.market = Market(problem, held, self.restorer.sizes)
         self.best, self.known = Replanned(progress.incumbent_us), dict[tuple[tuple[int, ...], ...], Restored]()
         self.least, self.enough_us = 0, Fraction(self.interval_us)
         self.loads = tuple(load for load in steps.movable.loads if self._lost_us(load) < self.interval_us)
@@ -73,7 +78,12 @@ class _Search:
         if kept and not self._beaten(stretched_us(self.problem, self.steps.step_us(kept), self.restart_us)):
             self._judge(kept)
         if free.splits:
-            bound = self._bound(free.bound_us)
+            bound = self._priced(free.bound_us, bound)
+            if self._beaten(bound):
+                return bound
+            bound = max(bound, self._bound(free.bound_us))
+            if not self._beaten(bound):
+                bound = self._priced(free.bound_us, bound, closer=True)
             if self.problem.nodes <= _SMALL and not self._beaten(bound):
                 bound = self._enumerated(bound)
         return bound
@@ -134,6 +144,73 @@ class _Search:
                 break
             number += 1
         return min([*bounds, *([] if self.best.objective_us is None else [self.best.objective_us])], default=0)
+
+    def _priced(self, least_step_us: int, bound: int, closer: bool = False) -> int:
+        """The bound once prices have excluded what they can of the plans that would be better; they find some, too."""
+        market = self.market
+        if not market.small_enough:
+            return bound
+        while not self._beaten(bound) and not self.steps.stop():
+            objective = self.best.objective_us
+            if objective is None:
+                return bound
+            latest = self._latest_us(Fraction(self.restart_us))
+            load = self._load_below(least_step_us, objective)
+            left = self._left(latest, load)
+            if left is None:
+                return bound
+            if not left:
+                return objective
+            for mixture in left:
+                self._mixed(latest, mixture)
+            if self.best.objective_us == objective:
+                break
+        return bound
+
+    def _load_below(self, least_step_us: int, objective: int) -> int:
+        """The most that the busiest node may have to send or receive, in bytes, for a plan to be better."""
+        lost = self.interval_us - Fraction(least_step_us * self.interval_us, objective - 1)
+        return int((lost - self.restart_us) / self.restorer.topology.least_us(1))
+
+    def _left(self, latest_us: int, load: int) -> list[Mixture] | None:
+        """What prices leave of plans with a T_step up to this one in which no node is busier; None: not known."""
+        if load < 0:
+            return []
+        within, mixtures = self.steps.within(latest_us, load), list[Mixture]()
+        if within is None:
+            return None
+        for some in within:
+            known = [
+                (layers, some.possible[len(layers)])
+                for layers in {layers for stages in self.known for layers in stages}
+                if len(layers) in some.possible and max(layers) <= some.limits.fullest
+            ]
+            mixture = Pricing(self.market, load, self.problem.microbatches, some, self.steps.stop).excluded(known)
+            mixtures += [] if mixture is None else [mixture]
+        return mixtures
+
+    def _mixed(self, latest_us: int, mixture: Mixture) -> None:
+        """Judge a plan of whole pipelines much like these fractions."""
+        if not mixture.splits:
+            return
+        sync = self.steps.sync_of_us(max(max(layers) for layers, _ in mixture.splits))
+        most = [self.steps.most_within(layers, latest_us - sync) for layers, _ in mixture.splits]
+        whole = [int(amount + 1e-6) for amount in mixture.amounts]
+        parts = sorted(range(len(most)), key=lambda k: whole[k] - mixture.amounts[k])
+        nodes = self.problem.nodes - sum(
+            count * len(layers) for count, (layers, _) in zip(whole, mixture.splits, strict=True)
+        )
+        missing = self.problem.microbatches - sum(count * m for count, m in zip(whole, most, strict=True))
+        while missing > 0:
+            k = next((k for k in parts if most[k] and len(mixture.splits[k][0]) <= nodes), None)
+            if k is None:
+                return
+            whole[k], nodes, missing = whole[k] + 1, nodes - len(mixture.splits[k][0]), missing - most[k]
+            parts.append(parts.pop(0))
+        pipelines = [
+            (layers, m) for count, m, (layers, _) in zip(whole, most, mixture.splits, strict=True) for _ in range(count)
+        ]
+        self._judge(counted_exactly(pipelines, self.problem.microbatches))
 
     def _enumerated(self, bound: int) -> int | None:
         """The bound once each plan that could be better has been judged, where these are few; None: there is none."""

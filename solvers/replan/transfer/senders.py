@@ -124,7 +124,7 @@ def most_copies(owners: Owners, sizes: Sequence[int], most_bytes: int, most: int
     for (first, end), nodes in owners.kinds.items():
         alive.update(dict.fromkeys(range(first, end), len(nodes)))
     flow = _Flow(dict.fromkeys(layers, 0), {layer: sizes[layer] for layer in layers}, owners, {})
-    room = {(first, end): _whole(sizes[first:end], most_bytes) for first, end in owners.kinds}
+    room = {(first, end): whole_layers(sizes[first:end], most_bytes) for first, end in owners.kinds}
 
     def too_many(copies: int) -> bool:
         flow.copies = {layer: max(0, copies - alive[layer]) for layer in layers}
@@ -133,7 +133,7 @@ def most_copies(owners: Owners, sizes: Sequence[int], most_bytes: int, most: int
     return bisect_left(range(1, most + 1), True, key=too_many)
 
 
-def _whole(sizes: Sequence[int], most: int) -> int:
+def whole_layers(sizes: Sequence[int], most: int) -> int:
     """The most up to `most` that layers of these sizes add up to, each taken any number of times."""
     some = sorted({size for size in sizes if size}, reverse=True)
     sums = {0}

@@ -6,20 +6,21 @@ the pipelines cost no more than all there is, and no pipeline costs less than th
 a knapsack. The prices come from a linear program over the splits known so far, the splits from the prices.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import linprog
+from scipy.optimize import LinearConstraint, linprog, milp
 from scipy.sparse import csr_array
 
 from solvers.ir.replan import ReplanProblem
 from solvers.replan.exact.bounds import IntArray, StageLimits
 from solvers.replan.progress import Stop
 from solvers.replan.transfer.owners import Interval, intervals
-from solvers.replan.transfer.senders import whole_layers
+from solvers.replan.transfer.senders import sums, whole_layers
 
 _UNIT = 2**24
 """Prices are counted in this part of a microbatch."""
@@ -27,6 +28,8 @@ _NEVER = 2**60
 """The price of what no node may take over."""
 _ROUNDS = 12
 """How often new splits are priced."""
+_NODES = 20
+"""Nodes of the search for whole pipelines."""
 _CELLS = 2**22
 """Kinds of nodes times stages at most: with more nothing is priced."""
 
@@ -93,6 +96,13 @@ class Market:
         prices = np.where(self.missing <= load, nodes[:, None, None] + self._lacking(sent), _NEVER)
         behind, own = np.indices(prices.shape[1:])
         return np.where((own >= 1) & (behind + own <= self.layers), prices.min(axis=0), _NEVER)
+
+    def loads(self, most: int) -> list[int]:
+        """The loads up to this one that the busiest node may have, rising: what a stage lacks, or layers of one run."""
+        found = set(np.unique(self.missing[self.missing <= most]).tolist()) | {0}
+        for first, end in set(self.runs):
+            found |= sums(self.sizes[first:end].tolist(), most)
+        return sorted(load for load in found if 0 <= load <= most)
 
     def rooms(self, load: int) -> IntArray:
         """What a node of each kind can send, in bytes."""
@@ -202,15 +212,72 @@ class Pricing:
 
     def _solved(self) -> tuple[Mixture, IntArray, IntArray]:
         """The most microbatches of mixtures of the pool, and the prices of nodes and of sent layers."""
-        market, shapes = self.market, tuple(self.pool)
+        shapes = tuple(self.pool)
+        program = _Program(self.market, self.load, shapes)
+        found = linprog(-program.worth, A_ub=program.matrix, b_ub=program.upper, method="highs")
+        kinds, layers = len(self.market.runs), self.market.layers
+        marginals = np.maximum(np.rint(-found.ineqlin.marginals * _UNIT), 0).astype(np.int64)
+        nodes, sent = marginals[:kinds], marginals[kinds : kinds + layers]
+        sent[self.market.sizes == 0] = 0
+        amounts = found.x[: len(shapes)]
+        some = np.flatnonzero(amounts > 1e-9).tolist()
+        return Mixture(tuple(shapes[k] for k in some), tuple(float(amounts[k]) for k in some)), nodes, sent
+
+
+def whole_plan(
+    market: Market, load: int, shapes: Sequence[tuple[Layers, int]], microbatches: int
+) -> tuple[list[tuple[Layers, int]], list[Interval], IntArray] | None:
+    """Pipelines of these shapes that count the microbatches and keep to the load, and a node for each stage.
+
+    That is the stages of different layers, and how many nodes of each kind take each, [kind, stage]. None: not found.
+    """
+    program = _Program(market, load, shapes)
+    count = len(program.worth)
+    enough = LinearConstraint(csr_array(program.worth[None]), lb=microbatches)
+    found = milp(
+        np.zeros(count),
+        integrality=np.ones(count),
+        constraints=[LinearConstraint(program.matrix, ub=program.upper), enough],
+        options={"node_limit": _NODES},
+    )
+    if found.x is None:
+        return None
+    amounts = np.rint(found.x).astype(np.int64)
+    pipelines = [shape for shape, amount in zip(shapes, amounts.tolist(), strict=False) for _ in range(amount)]
+    flow = np.zeros((len(market.runs), len(program.stages)), dtype=np.int64)
+    for number, (kind, stage) in program.served.items():
+        flow[kind, stage] += amounts[number]
+    loose = {stage: int(amounts[number]) for number, stage in program.loose.items()}
+    spare = amounts[program.brought]
+    for stage, wanted in loose.items():
+        for kind in np.flatnonzero(spare).tolist():
+            taken = min(wanted, int(spare[kind]))
+            flow[kind, stage] += taken
+            spare[kind] -= taken
+            wanted -= taken
+    needed = Counter(stage for layers, _ in pipelines for stage in intervals(layers))
+    for number, stage in enumerate(program.stages):  # more nodes than are needed may stand at a stage
+        more = int(flow[:, number].sum()) - needed[stage]
+        for kind in np.flatnonzero(flow[:, number]).tolist():
+            taken = min(more, int(flow[kind, number]))
+            flow[kind, number] -= taken
+            more -= taken
+    return pipelines, list(program.stages), flow
+
+
+class _Program:
+    """Rows: nodes of each kind, layers sent, what owners send, a node for each stage, nodes that bring nothing."""
+
+    def __init__(self, market: Market, load: int, shapes: Sequence[tuple[Layers, int]]) -> None:
         stages = sorted({stage for layers, _ in shapes for stage in intervals(layers)})
         row_of = {stage: number for number, stage in enumerate(stages)}
         kinds, layers, runs = len(market.runs), market.layers, market.runs
-        rooms, unit = self.market.rooms(self.load), max(1, int(market.sizes.max()))
-        # rows: nodes of each kind, layers sent, what owners send, a node for each stage, nodes that bring nothing
+        rooms, unit = market.rooms(load), max(1, int(market.sizes.max()))
         at_layer, at_owner, at_stage = kinds, kinds + layers, 2 * kinds + layers
         loose = at_stage + len(stages)
         rows, columns, values, worth = list[int](), list[int](), list[float](), list[float]()
+        self.stages, self.served, self.loose = stages, dict[int, tuple[int, int]](), dict[int, int]()
+        self.brought = list[int]()
 
         def column(value: float, entries: Sequence[tuple[int, float]]) -> None:
             for row, entry in entries:
@@ -222,27 +289,23 @@ class Pricing:
         for split, count in shapes:
             column(count, [(at_stage + row_of[stage], 1.0) for stage in intervals(split)])
         for kind, (first, end) in enumerate(runs):
+            self.brought.append(len(worth))
             column(0, [(kind, 1.0), (loose, -1.0)])
             for layer in range(first, end):
                 column(0, [(at_layer + layer, -1.0), (at_owner + kind, float(market.sizes[layer]) / unit)])
         for (start, stop), number in row_of.items():
             own, behind = stop - start, layers - stop
-            if market.sizes[start:stop].sum() <= self.load:
+            if market.sizes[start:stop].sum() <= load:
+                self.loose[len(worth)] = number
                 column(0, [(loose, 1.0), (at_stage + number, -1.0), *((at_layer + k, 1.0) for k in range(start, stop))])
-            for kind in np.flatnonzero(market.missing[:, behind, own] <= self.load).tolist():
+            for kind in np.flatnonzero(market.missing[:, behind, own] <= load).tolist():
                 first, end = runs[kind]
                 if max(first, start) < min(end, stop):
                     lacks = [k for k in range(start, stop) if not first <= k < end]
+                    self.served[len(worth)] = kind, number
                     column(0, [(kind, 1.0), (at_stage + number, -1.0), *((at_layer + k, 1.0) for k in lacks)])
-        upper = np.zeros(loose + 1)
-        upper[:kinds] = market.counts
-        upper[at_owner:at_stage] = market.counts * rooms / unit
-        matrix = csr_array((values, (rows, columns)), shape=(loose + 1, len(worth)))
-        found = linprog(-np.array(worth), A_ub=matrix, b_ub=upper, method="highs")
-        marginals = -found.ineqlin.marginals
-        nodes = np.maximum(np.rint(marginals[:kinds] * _UNIT), 0).astype(np.int64)
-        sent = np.maximum(np.rint(marginals[at_layer:at_owner] * _UNIT), 0).astype(np.int64)
-        sent[market.sizes == 0] = 0
-        amounts = found.x[: len(shapes)]
-        some = np.flatnonzero(amounts > 1e-9).tolist()
-        return Mixture(tuple(shapes[k] for k in some), tuple(float(amounts[k]) for k in some)), nodes, sent
+        self.upper = np.zeros(loose + 1)
+        self.upper[:kinds] = market.counts
+        self.upper[at_owner:at_stage] = market.counts * rooms / unit
+        self.worth = np.array(worth)
+        self.matrix = csr_array((values, (rows, columns)), shape=(loose + 1, len(worth)))

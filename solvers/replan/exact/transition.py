@@ -1,10 +1,11 @@
 """The whole objective after a failure: a shorter step against what its transition takes (README, proof 5)."""
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from math import floor
 
 import msgspec
 
@@ -12,7 +13,7 @@ from solvers.ir.replan import NewPipeline, ReplanPlan, ReplanProblem
 from solvers.replan.estimate.objective import Split, stretched_us
 from solvers.replan.exact.every_plan import TooManyError
 from solvers.replan.exact.kept import counted_exactly, kept_pipelines
-from solvers.replan.exact.prices import Market, Mixture, Pricing
+from solvers.replan.exact.prices import Market, Mixture, Pricing, whole_plan
 from solvers.replan.exact.step import NEVER_US, Fastest
 from solvers.replan.exact.steps import StepTimes
 from solvers.replan.progress import Progress
@@ -56,6 +57,7 @@ class _Search:
         self.restart_us, self.interval_us = problem.restart_us or 0, problem.expected_interval_us or 0
         self.restorer = Restorer(problem)
         held = Counter([*held_layers(problem).values(), *[NOTHING] * len(idle_nodes(problem))])
+        self.splits = dict[tuple[int, ...], None]()
         self.market = Market(problem, held, self.restorer.sizes)
         self.best, self.known = Replanned(progress.incumbent_us), dict[tuple[tuple[int, ...], ...], Restored]()
         self.least, self.enough_us = 0, Fraction(self.interval_us)
@@ -83,7 +85,7 @@ class _Search:
                 return bound
             bound = max(bound, self._bound(free.bound_us))
             if not self._beaten(bound):
-                bound = self._priced(free.bound_us, bound, closer=True)
+                bound = max(bound, self._priced(free.bound_us, bound))
             if self.problem.nodes <= _SMALL and not self._beaten(bound):
                 bound = self._enumerated(bound)
         return bound
@@ -118,6 +120,7 @@ class _Search:
     def _restored(self, splits: tuple[Split, ...]) -> Restored:
         """`restore`, once for pipelines that differ in nothing but their microbatches."""
         stages = tuple(layers for layers, _ in splits)
+        self.splits |= dict.fromkeys(stages)
         if stages not in self.known:
             self.known[stages] = self.restorer.restore(splits)
         known = self.known[stages]
@@ -126,6 +129,10 @@ class _Search:
             for pipeline, (_, count) in zip(known.pipelines, splits, strict=True)
         ]
         return replace(known, pipelines=tuple(counted))
+
+    def _note(self, splits: tuple[Split, ...], restored: Restored) -> None:
+        """Remember where the nodes of these pipelines are."""
+        self.known.setdefault(tuple(layers for layers, _ in splits), restored)
 
     def _bound(self, least_step_us: int) -> int:
         """The least objective that a load leaves possible, from the least load that any plan as good needs."""
@@ -145,72 +152,80 @@ class _Search:
             number += 1
         return min([*bounds, *([] if self.best.objective_us is None else [self.best.objective_us])], default=0)
 
-    def _priced(self, least_step_us: int, bound: int, closer: bool = False) -> int:
-        """The bound once prices have excluded what they can of the plans that would be better; they find some, too."""
-        market = self.market
-        if not market.small_enough:
+    def _priced(self, least_step_us: int, bound: int) -> int:
+        """The bound once prices have excluded loads of the busiest node; whole pipelines are sought for the least left.
+
+        Of the loads that nothing excludes yet any plan needs at least the first.
+        """
+        market, low = self.market, 0
+        if not market.small_enough or self.best.objective_us is None:
             return bound
-        while not self._beaten(bound) and not self.steps.stop():
+        grid = market.loads(self._load_below(least_step_us, self.best.objective_us))
+        while low < len(grid) and not self.steps.stop():
+            high, mixtures = len(grid), list[Mixture]()
+            while low < high and not self.steps.stop():
+                middle = (low + high) // 2
+                left = self._left(self._latest_us(self._lost_us(grid[low])), grid[middle])
+                if left is None:
+                    return bound
+                if left:
+                    high, mixtures = middle, left
+                else:
+                    low = middle + 1
+                    bound = max(bound, self._floor_us(least_step_us, grid[low] if low < len(grid) else None))
             objective = self.best.objective_us
-            if objective is None:
-                return bound
-            latest = self._latest_us(Fraction(self.restart_us))
-            load = self._load_below(least_step_us, objective)
-            left = self._left(latest, load)
-            if left is None:
-                return bound
-            if not left:
-                return objective
-            for mixture in left:
-                self._mixed(latest, mixture)
+            latest = self._latest_us(self._lost_us(grid[low])) if low < len(grid) else 0
+            for mixture in mixtures:
+                self._mixed(latest, grid[low], mixture)
+            grid = grid[: bisect_right(grid, self._load_below(least_step_us, self.best.objective_us))]
             if self.best.objective_us == objective:
                 break
-        return bound
+        return bound if low < len(grid) else self.best.objective_us
+
+    def _floor_us(self, least_step_us: int, load: int | None) -> int:
+        """No plan has a lower objective whose busiest node has this load at least; None: none is better than known."""
+        best = self.best.objective_us or 0
+        floor = best if load is None else stretched_us(self.problem, least_step_us, self._lost_us(load))
+        return best if floor is None else min(floor, best)
 
     def _load_below(self, least_step_us: int, objective: int) -> int:
         """The most that the busiest node may have to send or receive, in bytes, for a plan to be better."""
         lost = self.interval_us - Fraction(least_step_us * self.interval_us, objective - 1)
-        return int((lost - self.restart_us) / self.restorer.topology.least_us(1))
+        return floor((lost - self.restart_us) / self.restorer.topology.least_us(1))
 
     def _left(self, latest_us: int, load: int) -> list[Mixture] | None:
         """What prices leave of plans with a T_step up to this one in which no node is busier; None: not known."""
-        if load < 0:
-            return []
         within, mixtures = self.steps.within(latest_us, load), list[Mixture]()
         if within is None:
             return None
         for some in within:
             known = [
-                (layers, some.possible[len(layers)])
-                for layers in {layers for stages in self.known for layers in stages}
-                if len(layers) in some.possible and max(layers) <= some.limits.fullest
+                (layers, most)
+                for layers in self.splits
+                if len(layers) in some.possible
+                and max(layers) <= some.limits.fullest
+                and (most := self.steps.most_within(layers, some.limit_us)) > 0
             ]
-            mixture = Pricing(self.market, load, self.problem.microbatches, some, self.steps.stop).excluded(known)
+            pricing = Pricing(self.market, load, self.problem.microbatches, some, self.steps.stop)
+            mixture = pricing.excluded(known)
+            self.splits |= dict.fromkeys(layers for layers, _ in pricing.pool)
             mixtures += [] if mixture is None else [mixture]
         return mixtures
 
-    def _mixed(self, latest_us: int, mixture: Mixture) -> None:
-        """Judge a plan of whole pipelines much like these fractions."""
+    def _mixed(self, latest_us: int, load: int, mixture: Mixture) -> None:
+        """Judge whole pipelines of these splits that keep to the load, if there are some."""
         if not mixture.splits:
             return
         sync = self.steps.sync_of_us(max(max(layers) for layers, _ in mixture.splits))
-        most = [self.steps.most_within(layers, latest_us - sync) for layers, _ in mixture.splits]
-        whole = [int(amount + 1e-6) for amount in mixture.amounts]
-        parts = sorted(range(len(most)), key=lambda k: whole[k] - mixture.amounts[k])
-        nodes = self.problem.nodes - sum(
-            count * len(layers) for count, (layers, _) in zip(whole, mixture.splits, strict=True)
-        )
-        missing = self.problem.microbatches - sum(count * m for count, m in zip(whole, most, strict=True))
-        while missing > 0:
-            k = next((k for k in parts if most[k] and len(mixture.splits[k][0]) <= nodes), None)
-            if k is None:
-                return
-            whole[k], nodes, missing = whole[k] + 1, nodes - len(mixture.splits[k][0]), missing - most[k]
-            parts.append(parts.pop(0))
-        pipelines = [
-            (layers, m) for count, m, (layers, _) in zip(whole, most, mixture.splits, strict=True) for _ in range(count)
-        ]
-        self._judge(counted_exactly(pipelines, self.problem.microbatches))
+        splits = dict.fromkeys(layers for layers, _ in mixture.splits)
+        shapes = [(layers, most) for layers in splits if (most := self.steps.most_within(layers, latest_us - sync)) > 0]
+        found = whole_plan(self.market, load, shapes, self.problem.microbatches) if shapes else None
+        if found is not None:
+            pipelines, stages, flow = found
+            splits = counted_exactly(pipelines, self.problem.microbatches)
+            if len(splits) == len(pipelines) and self.restorer.topology.nodes_per_host == 1:
+                self._note(splits, self.restorer.placed(splits, stages, flow))
+            self._judge(splits)
 
     def _enumerated(self, bound: int) -> int | None:
         """The bound once each plan that could be better has been judged, where these are few; None: there is none."""

@@ -14,10 +14,13 @@ from fractions import Fraction
 from functools import partial
 from itertools import islice
 
+import numpy as np
+from numpy.typing import NDArray
+
 from solvers.ir.errors import InvalidInput
 from solvers.ir.replan import MOST_LOAD, NewPipeline, ReplanProblem, Transfer
 from solvers.replan.transfer.exchange import Places, Way, exchanged
-from solvers.replan.transfer.mapping import NodeMapping, map_nodes, node_kinds
+from solvers.replan.transfer.mapping import NodeMapping, alike_stages, hand_out, map_nodes, node_kinds, received_load
 from solvers.replan.transfer.owners import (
     NOTHING,
     Interval,
@@ -93,6 +96,16 @@ class Restorer:
             return Restored(self._named(pipelines, tuple(self._held)), (), Fraction(0), Fraction(0), ())
         way, bound = self._quickest(stages)
         return self._restored(pipelines, way, self.topology.time_us(bound))
+
+    def placed(self, pipelines: Sequence[Split], needs: Sequence[Interval], flow: NDArray[np.int64]) -> Restored:
+        """The best senders where so many nodes of each kind take the stages that need the same, [kind, need]."""
+        stages = self.stages(pipelines)
+        alike = alike_stages(stages)
+        number = {need: column for column, need in enumerate(needs)}
+        flow = flow[:, [number[need] for need in alike]]
+        load = received_load(self.kinds, list(alike), self.sizes, self.topology)
+        mapping = hand_out(flow, self.kinds, list(alike.values()), load)
+        return self.mapped(pipelines, mapping, self.topology.time_us(self._bound(stages, 0)))
 
     def mapped(self, pipelines: Sequence[Split], mapping: NodeMapping, least_us: Fraction) -> Restored:
         """The best senders for a mapping; `least_us` is the bound to report."""

@@ -136,10 +136,15 @@ def most_copies(owners: Owners, sizes: Sequence[int], most_bytes: int, most: int
 def whole_layers(sizes: Sequence[int], most: int) -> int:
     """The most up to `most` that layers of these sizes add up to, each taken any number of times."""
     some = sorted({size for size in sizes if size}, reverse=True)
-    sums = {0}
-    for size in some[:-1]:
-        sums = {known + size * count for known in sums for count in range((most - known) // size + 1)}
-    return max((known + (most - known) // some[-1] * some[-1] for known in sums), default=0) if some else 0
+    return max((known + (most - known) // some[-1] * some[-1] for known in sums(some[:-1], most)), default=0) if some else 0
+
+
+def sums(sizes: Sequence[int], most: int) -> set[int]:
+    """All that layers of these sizes add up to, up to `most`, each taken any number of times."""
+    found = {0}
+    for size in {size for size in sizes if size}:
+        found = {known + size * count for known in found for count in range((most - known) // size + 1)}
+    return found
 
 
 def _inside(

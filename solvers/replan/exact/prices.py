@@ -26,7 +26,7 @@ _UNIT = 2**24
 """Prices are counted in this part of a microbatch."""
 _NEVER = 2**60
 """The price of what no node may take over."""
-_ROUNDS = 12
+_ROUNDS = 5
 """How often new splits are priced."""
 _NODES = 20
 """Nodes of the search for whole pipelines."""

@@ -13,6 +13,7 @@ from solvers.ir.replan import NewPipeline, ReplanPlan, ReplanProblem
 from solvers.replan.estimate.objective import Split, stretched_us
 from solvers.replan.exact.every_plan import TooManyError
 from solvers.replan.exact.kept import counted_exactly, kept_pipelines
+from solvers.replan.exact.placement import WITNESSES
 from solvers.replan.exact.prices import Market, Mixture, Pricing, whole_plan
 from solvers.replan.exact.step import NEVER_US, Fastest
 from solvers.replan.exact.steps import StepTimes
@@ -83,6 +84,8 @@ class _Search:
             bound = self._priced(free.bound_us, bound)
             if self._beaten(bound):
                 return bound
+            if self.problem.nodes > _SMALL:
+                self.steps.most_suffixes = min(self.steps.most_suffixes, WITNESSES)
             bound = max(bound, self._bound(free.bound_us))
             if not self._beaten(bound):
                 bound = max(bound, self._priced(free.bound_us, bound))
@@ -161,26 +164,30 @@ class _Search:
         if not market.small_enough or self.best.objective_us is None:
             return bound
         grid = market.loads(self._load_below(least_step_us, self.best.objective_us))
-        while low < len(grid) and not self.steps.stop():
-            high, mixtures = len(grid), list[Mixture]()
-            while low < high and not self.steps.stop():
-                middle = (low + high) // 2
-                left = self._left(self._latest_us(self._lost_us(grid[low])), grid[middle])
-                if left is None:
-                    return bound
-                if left:
-                    high, mixtures = middle, left
-                else:
-                    low = middle + 1
-                    bound = max(bound, self._floor_us(least_step_us, grid[low] if low < len(grid) else None))
-            objective = self.best.objective_us
-            latest = self._latest_us(self._lost_us(grid[low])) if low < len(grid) else 0
-            for mixture in mixtures:
-                self._mixed(latest, grid[low], mixture)
-            grid = grid[: bisect_right(grid, self._load_below(least_step_us, self.best.objective_us))]
-            if self.best.objective_us == objective:
+        tried, unsure, high = 0, len(grid), len(grid)  # not yet excluded from `unsure` on, nothing found before `tried`
+        while (low < unsure or tried < high) and not self.steps.stop():
+            middle = (low + unsure) // 2 if low < unsure else (tried + high) // 2
+            latest = self._latest_us(self._lost_us(grid[low]))
+            left = self._left(latest, grid[middle])
+            if left is None:
                 break
-        return bound if low < len(grid) else self.best.objective_us
+            if not left:
+                low = middle + 1
+                tried = max(tried, low)
+                unsure = max(unsure, low)
+                bound = max(bound, self._floor_us(least_step_us, grid[low] if low < len(grid) else None))
+                continue
+            objective, unsure = self.best.objective_us, min(unsure, middle)
+            for mixture in left:
+                self._mixed(latest, grid[middle], mixture)
+            if self.best.objective_us < objective:
+                high = bisect_right(grid, self._load_below(least_step_us, self.best.objective_us))
+                unsure = min(unsure, high)
+            else:
+                tried = max(tried, middle + 1)
+            if low >= high:
+                return self.best.objective_us
+        return bound if low < high else self.best.objective_us
 
     def _floor_us(self, least_step_us: int, load: int | None) -> int:
         """No plan has a lower objective whose busiest node has this load at least; None: none is better than known."""
@@ -208,7 +215,7 @@ class _Search:
             ]
             pricing = Pricing(self.market, load, self.problem.microbatches, some, self.steps.stop)
             mixture = pricing.excluded(known)
-            self.splits |= dict.fromkeys(layers for layers, _ in pricing.pool)
+            self.splits |= dict.fromkeys(layers for layers, _ in (mixture.splits if mixture else ()))
             mixtures += [] if mixture is None else [mixture]
         return mixtures
 

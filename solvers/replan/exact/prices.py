@@ -20,7 +20,7 @@ from solvers.ir.replan import ReplanProblem
 from solvers.replan.exact.bounds import IntArray, StageLimits
 from solvers.replan.progress import Stop
 from solvers.replan.transfer.owners import Interval, intervals
-from solvers.replan.transfer.senders import sums, whole_layers
+from solvers.replan.transfer.senders import sums
 
 _UNIT = 2**24
 """Prices are counted in this part of a microbatch."""
@@ -28,7 +28,9 @@ _NEVER = 2**60
 """The price of what no node may take over."""
 _ROUNDS = 5
 """How often new splits are priced."""
-_NODES = 20
+_NEW = 8
+"""Splits that one round adds at most."""
+_NODES = 5
 """Nodes of the search for whole pipelines."""
 _CELLS = 2**22
 """Kinds of nodes times stages at most: with more nothing is priced."""
@@ -47,6 +49,12 @@ class Within:
     limit_us: int
     possible: Mapping[int, int]
 
+    @property
+    def widest(self) -> int:
+        """No stage has more layers."""
+        limits, deepest = self.limits, max(self.possible)
+        return max(0, min(limits.fullest, max(limits.room(deepest, k, 1) for k in range(1, deepest + 1))))
+
 
 @dataclass(frozen=True)
 class Mixture:
@@ -63,56 +71,76 @@ class Market:
         self.problem, self.sizes = problem, np.array(sizes, dtype=np.int64)
         self.runs, self.counts = tuple(held), np.array(list(held.values()), dtype=np.int64)
         self.layers = problem.layers
+        self._shared, self._missing = dict[int, tuple[IntArray, IntArray]](), dict[int, IntArray]()
 
     @property
     def small_enough(self) -> bool:
         """Whether tables of all stages for each kind can be held."""
         return len(self.runs) * (self.layers + 1) ** 2 <= _CELLS
 
-    @cached_property
-    def _shared(self) -> tuple[IntArray, IntArray]:
-        """First and end of what a kind shares with a stage, [kind, layers behind, own]; end = first: nothing."""
-        behind, own = np.indices((self.layers + 1, self.layers + 1))
-        end, start = self.layers - behind, np.maximum(self.layers - behind - own, 0)
-        runs = np.array(self.runs, dtype=np.int64).reshape(-1, 2)
-        first = np.maximum(runs[:, :1, None], start)
-        return first, np.maximum(np.minimum(runs[:, 1:, None], end), first)
+    def _stages(self, widest: int) -> tuple[IntArray, IntArray]:
+        """First layer and end of every stage of at most `widest` layers, [layers behind, own]."""
+        behind, own = np.indices((self.layers + 1, widest + 1))
+        return np.maximum(self.layers - behind - own, 0), self.layers - behind
 
-    def _lacking(self, values: IntArray) -> IntArray:
+    def _lacking(self, values: IntArray, widest: int) -> IntArray:
         """The sum of the values of the layers that a kind lacks for a stage, [kind, layers behind, own]."""
         sums = np.concatenate([[0], np.cumsum(values)])
-        behind, own = np.indices((self.layers + 1, self.layers + 1))
-        whole = sums[self.layers - behind] - sums[np.maximum(self.layers - behind - own, 0)]
-        first, end = self._shared
-        return np.asarray(whole - (sums[end] - sums[first]))
+        start, end = self._stages(widest)
+        if widest not in self._shared:
+            runs = np.array(self.runs, dtype=np.int64).reshape(-1, 2)
+            first = np.maximum(runs[:, :1, None], start)
+            self._shared[widest] = first, np.maximum(np.minimum(runs[:, 1:, None], end), first)
+        first, last = self._shared[widest]
+        return np.asarray((sums[end] - sums[start]) - (sums[last] - sums[first]))
 
-    @cached_property
-    def missing(self) -> IntArray:
+    def missing(self, widest: int) -> IntArray:
         """Bytes that a node of each kind would receive, [kind, layers behind, own]."""
-        return self._lacking(self.sizes)
+        if widest not in self._missing:
+            self._missing[widest] = self._lacking(self.sizes, widest)
+        return self._missing[widest]
 
-    def stage_prices(self, nodes: IntArray, sent: IntArray, load: int) -> IntArray:
+    def stage_prices(self, nodes: IntArray, sent: IntArray, load: int, widest: int) -> IntArray:
         """The cheapest node for a stage, with what it lacks, [layers behind, own]."""
-        prices = np.where(self.missing <= load, nodes[:, None, None] + self._lacking(sent), _NEVER)
-        behind, own = np.indices(prices.shape[1:])
-        return np.where((own >= 1) & (behind + own <= self.layers), prices.min(axis=0), _NEVER)
+        prices = np.where(
+            self.missing(widest) <= load, nodes[:, None, None] + self._lacking(sent, widest), _NEVER
+        ).min(axis=0)
+        behind, own = np.indices(prices.shape)
+        return np.where((own >= 1) & (behind + own <= self.layers), prices, _NEVER)
 
     def loads(self, most: int) -> list[int]:
         """The loads up to this one that the busiest node may have, rising: what a stage lacks, or layers of one run."""
-        found = set(np.unique(self.missing[self.missing <= most]).tolist()) | {0}
+        missing = self.missing(self.layers)
+        found = set(np.unique(missing[missing <= most]).tolist()) | {0}
         for first, end in set(self.runs):
             found |= sums(self.sizes[first:end].tolist(), most)
         return sorted(load for load in found if 0 <= load <= most)
 
-    def rooms(self, load: int) -> IntArray:
-        """What a node of each kind can send, in bytes."""
-        return np.array([whole_layers(self.sizes[first:end].tolist(), load) for first, end in self.runs])
+    def patterns(self, kind: int, load: int) -> list[tuple[tuple[int, int], ...]]:
+        """What one node of a kind can send: of each different size of its layers how many, as many as can be."""
+        first, end = self.runs[kind]
+        sizes = sorted({int(size) for size in self.sizes[first:end] if size}, reverse=True)
+        if not sizes:
+            return []
+        found = [((), load)]
+        for size in sizes[:-1]:
+            found = [
+                ((*counts, (size, count)), left - size * count)
+                for counts, left in found
+                for count in range(left // size + 1)
+            ]
+        return [(*counts, (sizes[-1], left // sizes[-1])) for counts, left in found]
 
     def worth(self, nodes: IntArray, sent: IntArray, load: int) -> int:
         """What all nodes and all that they can send are worth together, at least."""
         total = int((self.counts * nodes).sum())
-        for (first, end), count, room in zip(self.runs, self.counts.tolist(), self.rooms(load).tolist(), strict=True):
-            total += count * max((-(-room * int(sent[k]) // int(self.sizes[k])) for k in range(first, end) if sent[k]), default=0)
+        for kind, ((first, end), count) in enumerate(zip(self.runs, self.counts.tolist(), strict=True)):
+            dearest = Counter[int]()
+            for size, price in zip(self.sizes[first:end].tolist(), sent[first:end].tolist(), strict=True):
+                dearest[size] = max(dearest[size], price)
+            if any(dearest.values()):
+                worths = (sum(dearest[size] * many for size, many in some) for some in self.patterns(kind, load))
+                total += count * max(worths, default=0)
         return total
 
 
@@ -121,7 +149,7 @@ class Splits:
 
     def __init__(self, within: Within, prices: IntArray) -> None:
         self.within, self.layers = within, within.limits.problem.layers
-        self.widest = min(within.limits.fullest, self.layers)
+        self.widest = prices.shape[1] - 1
         held, own = np.indices((self.layers + 1, self.widest + 1))
         self._before, self._own = np.maximum(held - own, 0), own
         self._prices = np.where(held >= own, prices[self._before, own], _NEVER)
@@ -175,7 +203,7 @@ class Pricing:
             worth = self.market.worth(nodes, sent, self.load)
             if not worth:
                 break
-            splits = Splits(self.within, self.market.stage_prices(nodes, sent, self.load))
+            splits = Splits(self.within, self.market.stage_prices(nodes, sent, self.load, self.within.widest))
             new = list(self._dear(splits, worth))
             if not new:
                 return None
@@ -190,10 +218,16 @@ class Pricing:
 
     def _dear(self, splits: Splits, worth: int) -> Iterator[tuple[Layers, int]]:
         """Shapes so cheap that all there is could pay for enough of them, with their splits; none: it cannot."""
-        for depth, most in self.within.possible.items():
+        number = 0
+        possible = self.within.possible
+        for depth in sorted(possible, key=lambda depth: splits.least[depth] / possible[depth]):
+            most = possible[depth]
             few = (self.microbatches * splits.least[depth] - 1) // worth
             if few < most and (found := self._of(splits, worth, depth, few + 1, most)):
                 yield found
+                number += 1
+                if number >= _NEW:
+                    return
 
     def _of(self, splits: Splits, worth: int, depth: int, fewest: int, most: int) -> tuple[Layers, int] | None:
         """Of `fewest` to `most` microbatches, the most that are too cheap."""
@@ -266,46 +300,71 @@ def whole_plan(
 
 
 class _Program:
-    """Rows: nodes of each kind, layers sent, what owners send, a node for each stage, nodes that bring nothing."""
+    """Rows: nodes of each kind, layers sent, owners of each kind, a node for each stage, nodes that bring nothing.
+
+    Behind them what owners of each kind send of each size.
+    """
 
     def __init__(self, market: Market, load: int, shapes: Sequence[tuple[Layers, int]]) -> None:
-        stages = sorted({stage for layers, _ in shapes for stage in intervals(layers)})
-        row_of = {stage: number for number, stage in enumerate(stages)}
-        kinds, layers, runs = len(market.runs), market.layers, market.runs
-        rooms, unit = market.rooms(load), max(1, int(market.sizes.max()))
-        at_layer, at_owner, at_stage = kinds, kinds + layers, 2 * kinds + layers
-        loose = at_stage + len(stages)
-        rows, columns, values, worth = list[int](), list[int](), list[float](), list[float]()
-        self.stages, self.served, self.loose = stages, dict[int, tuple[int, int]](), dict[int, int]()
-        self.brought = list[int]()
+        self._market, self._load, self._shapes = market, load, shapes
+        self.stages = sorted({stage for layers, _ in shapes for stage in intervals(layers)})
+        kinds, layers = len(market.runs), market.layers
+        self._layer, self._owner, self._stage = kinds, kinds + layers, 2 * kinds + layers
+        self._loose = self._stage + len(self.stages)
+        self._rows, self._columns, self._values, self._worth = list[int](), list[int](), list[float](), list[float]()
+        self._sizes = dict[tuple[int, int], int]()
+        self.served, self.loose, self.brought = dict[int, tuple[int, int]](), dict[int, int](), list[int]()
+        self._pipelines()
+        self._owners()
+        self._nodes()
+        rows = self._loose + 1 + len(self._sizes)
+        self.upper, self.worth = np.zeros(rows), np.array(self._worth)
+        self.upper[:kinds] = self.upper[self._owner : self._stage] = market.counts
+        self.matrix = csr_array((self._values, (self._rows, self._columns)), shape=(rows, len(self._worth)))
 
-        def column(value: float, entries: Sequence[tuple[int, float]]) -> None:
-            for row, entry in entries:
-                rows.append(row)
-                columns.append(len(worth))
-                values.append(entry)
-            worth.append(value)
+    def _column(self, worth: float, entries: Sequence[tuple[int, float]]) -> None:
+        for row, entry in entries:
+            self._rows.append(row)
+            self._columns.append(len(self._worth))
+            self._values.append(entry)
+        self._worth.append(worth)
 
-        for split, count in shapes:
-            column(count, [(at_stage + row_of[stage], 1.0) for stage in intervals(split)])
-        for kind, (first, end) in enumerate(runs):
-            self.brought.append(len(worth))
-            column(0, [(kind, 1.0), (loose, -1.0)])
+    def _pipelines(self) -> None:
+        row_of = {stage: self._stage + number for number, stage in enumerate(self.stages)}
+        for split, count in self._shapes:
+            self._column(count, [(row_of[stage], 1.0) for stage in intervals(split)])
+
+    def _owners(self) -> None:
+        """Which layers nodes of each kind send."""
+        market = self._market
+        for kind, (first, end) in enumerate(market.runs):
+            self.brought.append(len(self._worth))
+            self._column(0, [(kind, 1.0), (self._loose, -1.0)])
+            for pattern in market.patterns(kind, self._load):
+                some = [(self._size(kind, size), -float(many)) for size, many in pattern if many]
+                if some:
+                    self._column(0, [(self._owner + kind, 1.0), *some])
             for layer in range(first, end):
-                column(0, [(at_layer + layer, -1.0), (at_owner + kind, float(market.sizes[layer]) / unit)])
-        for (start, stop), number in row_of.items():
-            own, behind = stop - start, layers - stop
-            if market.sizes[start:stop].sum() <= load:
-                self.loose[len(worth)] = number
-                column(0, [(loose, 1.0), (at_stage + number, -1.0), *((at_layer + k, 1.0) for k in range(start, stop))])
-            for kind in np.flatnonzero(market.missing[:, behind, own] <= load).tolist():
-                first, end = runs[kind]
-                if max(first, start) < min(end, stop):
-                    lacks = [k for k in range(start, stop) if not first <= k < end]
-                    self.served[len(worth)] = kind, number
-                    column(0, [(kind, 1.0), (at_stage + number, -1.0), *((at_layer + k, 1.0) for k in lacks)])
-        self.upper = np.zeros(loose + 1)
-        self.upper[:kinds] = market.counts
-        self.upper[at_owner:at_stage] = market.counts * rooms / unit
-        self.worth = np.array(worth)
-        self.matrix = csr_array((values, (rows, columns)), shape=(loose + 1, len(worth)))
+                if size := int(market.sizes[layer]):
+                    self._column(0, [(self._layer + layer, -1.0), (self._size(kind, size), 1.0)])
+
+    def _size(self, kind: int, size: int) -> int:
+        return self._sizes.setdefault((kind, size), self._loose + 1 + len(self._sizes))
+
+    def _nodes(self) -> None:
+        """Which nodes take which stages, and what these lack then."""
+        market, load = self._market, self._load
+        sums = np.concatenate([[0], np.cumsum(market.sizes)]).tolist()
+        at = [self._layer + layer if market.sizes[layer] else -1 for layer in range(market.layers)]
+        for number, (start, stop) in enumerate(self.stages):
+            row, whole = self._stage + number, sums[stop] - sums[start]
+            if whole <= load:
+                self.loose[len(self._worth)] = number
+                lacks = [(row, 1.0) for row in at[start:stop] if row >= 0]
+                self._column(0, [(self._loose, 1.0), (row, -1.0), *lacks])
+            for kind, (first, end) in enumerate(market.runs):
+                begin, last = max(first, start), min(end, stop)
+                if begin < last and whole - (sums[last] - sums[begin]) <= load:
+                    self.served[len(self._worth)] = kind, number
+                    lacks = [(row, 1.0) for row in (*at[start:begin], *at[last:stop]) if row >= 0]
+                    self._column(0, [(kind, 1.0), (row, -1.0), *lacks])

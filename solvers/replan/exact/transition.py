@@ -13,7 +13,6 @@ from solvers.ir.replan import NewPipeline, ReplanPlan, ReplanProblem
 from solvers.replan.estimate.objective import Split, stretched_us
 from solvers.replan.exact.every_plan import TooManyError
 from solvers.replan.exact.kept import counted_exactly, kept_pipelines
-from solvers.replan.exact.placement import WITNESSES
 from solvers.replan.exact.prices import Market, Mixture, Pricing, whole_plan
 from solvers.replan.exact.step import NEVER_US, Fastest
 from solvers.replan.exact.steps import StepTimes
@@ -21,6 +20,8 @@ from solvers.replan.progress import Progress
 from solvers.replan.transfer.owners import NOTHING, held_layers, idle_nodes
 from solvers.replan.transfer.restore import Restored, Restorer
 
+_QUESTIONS = 7
+"""Loads of the busiest node that are priced."""
 _SMALL, _STAGES = 16, 100_000
 """The most nodes, and the most plans times nodes, for which plans are judged one by one."""
 
@@ -81,14 +82,11 @@ class _Search:
         if kept and not self._beaten(stretched_us(self.problem, self.steps.step_us(kept), self.restart_us)):
             self._judge(kept)
         if free.splits:
-            bound = self._priced(free.bound_us, bound)
+            bound, priced = self._priced(free.bound_us, bound)
             if self._beaten(bound):
                 return bound
-            if self.problem.nodes > _SMALL:
-                self.steps.most_suffixes = min(self.steps.most_suffixes, WITNESSES)
-            bound = max(bound, self._bound(free.bound_us))
-            if not self._beaten(bound):
-                bound = max(bound, self._priced(free.bound_us, bound))
+            if not priced or self.problem.nodes <= _SMALL:
+                bound = max(bound, self._bound(free.bound_us))
             if self.problem.nodes <= _SMALL and not self._beaten(bound):
                 bound = self._enumerated(bound)
         return bound
@@ -155,39 +153,37 @@ class _Search:
             number += 1
         return min([*bounds, *([] if self.best.objective_us is None else [self.best.objective_us])], default=0)
 
-    def _priced(self, least_step_us: int, bound: int) -> int:
-        """The bound once prices have excluded loads of the busiest node; whole pipelines are sought for the least left.
+    def _priced(self, least_step_us: int, bound: int) -> tuple[int, bool]:
+        """The bound once prices have excluded loads of the busiest node, and whether they could be asked.
 
-        Of the loads that nothing excludes yet any plan needs at least the first.
+        Of the loads that nothing excludes yet any plan needs at least the first; whole pipelines are sought for others.
         """
-        market, low = self.market, 0
-        if not market.small_enough or self.best.objective_us is None:
-            return bound
-        grid = market.loads(self._load_below(least_step_us, self.best.objective_us))
-        tried, unsure, high = 0, len(grid), len(grid)  # not yet excluded from `unsure` on, nothing found before `tried`
-        while (low < unsure or tried < high) and not self.steps.stop():
-            middle = (low + unsure) // 2 if low < unsure else (tried + high) // 2
-            latest = self._latest_us(self._lost_us(grid[low]))
-            left = self._left(latest, grid[middle])
-            if left is None:
+        if not self.market.small_enough or self.best.objective_us is None:
+            return bound, False
+        grid = self.market.loads(self._load_below(least_step_us, self.best.objective_us))
+        low, unsure, tried, high = 0, len(grid), 0, len(grid)
+        for _ in range(_QUESTIONS):  # all below `low` are excluded; nothing was found from `unsure` to before `tried`
+            if self.steps.stop() or (low >= unsure and tried >= high):
                 break
+            middle = (low + unsure) // 2 if low < unsure else (tried + high) // 2
+            left = self._left(self._latest_us(self._lost_us(grid[low])), grid[middle])
+            if left is None:
+                return bound, False
             if not left:
                 low = middle + 1
-                tried = max(tried, low)
-                unsure = max(unsure, low)
-                bound = max(bound, self._floor_us(least_step_us, grid[low] if low < len(grid) else None))
+                tried, unsure = max(tried, low), max(unsure, low)
+                bound = max(bound, self._floor_us(least_step_us, grid[low] if low < high else None))
                 continue
-            objective, unsure = self.best.objective_us, min(unsure, middle)
+            objective, unsure = self.best.objective_us, middle
             for mixture in left:
-                self._mixed(latest, grid[middle], mixture)
+                self._mixed(self._latest_us(self._lost_us(grid[low])), grid[middle], mixture)
             if self.best.objective_us < objective:
                 high = bisect_right(grid, self._load_below(least_step_us, self.best.objective_us))
                 unsure = min(unsure, high)
+                bound = min(bound, self.best.objective_us)
             else:
-                tried = max(tried, middle + 1)
-            if low >= high:
-                return self.best.objective_us
-        return bound if low < high else self.best.objective_us
+                tried = middle + 1
+        return (bound if low < high else self.best.objective_us), True
 
     def _floor_us(self, least_step_us: int, load: int | None) -> int:
         """No plan has a lower objective whose busiest node has this load at least; None: none is better than known."""

@@ -36,6 +36,8 @@ _CELLS = 2**22
 """Kinds of nodes times stages at most: with more nothing is priced."""
 
 Layers = tuple[int, ...]
+Pattern = tuple[tuple[int, int], ...]
+"""Bytes of a layer, and how many of that size."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +118,7 @@ class Market:
             found |= sums(self.sizes[first:end].tolist(), most)
         return sorted(load for load in found if 0 <= load <= most)
 
-    def patterns(self, kind: int, load: int) -> list[tuple[tuple[int, int], ...]]:
+    def patterns(self, kind: int, load: int) -> list[Pattern]:
         """What one node of a kind can send: of each different size of its layers how many, as many as can be."""
         first, end = self.runs[kind]
         sizes = sorted({int(size) for size in self.sizes[first:end] if size}, reverse=True)
@@ -258,13 +260,22 @@ class Pricing:
         return Mixture(tuple(shapes[k] for k in some), tuple(float(amounts[k]) for k in some)), nodes, sent
 
 
-def whole_plan(
-    market: Market, load: int, shapes: Sequence[tuple[Layers, int]], microbatches: int
-) -> tuple[list[tuple[Layers, int]], list[Interval], IntArray] | None:
-    """Pipelines of these shapes that count the microbatches and keep to the load, and a node for each stage.
+@dataclass(frozen=True)
+class Whole:
+    """Whole pipelines; how many nodes of each kind take each of their `stages`, [kind, stage]; and who sends what.
 
-    That is the stages of different layers, and how many nodes of each kind take each, [kind, stage]. None: not found.
+    `sent`: copies of a layer that nodes of a kind send, `patterns`: of each size how many, and by how many nodes.
     """
+
+    pipelines: tuple[tuple[Layers, int], ...]
+    stages: tuple[Interval, ...]
+    flow: IntArray
+    sent: Mapping[tuple[int, int], int]
+    patterns: Sequence[tuple[int, Pattern, int]]
+
+
+def whole_plan(market: Market, load: int, shapes: Sequence[tuple[Layers, int]], microbatches: int) -> Whole | None:
+    """Pipelines of these shapes that count the microbatches and keep to the load; None: not found."""
     program = _Program(market, load, shapes)
     count = len(program.worth)
     enough = LinearConstraint(csr_array(program.worth[None]), lb=microbatches)
@@ -274,29 +285,7 @@ def whole_plan(
         constraints=[LinearConstraint(program.matrix, ub=program.upper), enough],
         options={"node_limit": _NODES},
     )
-    if found.x is None:
-        return None
-    amounts = np.rint(found.x).astype(np.int64)
-    pipelines = [shape for shape, amount in zip(shapes, amounts.tolist(), strict=False) for _ in range(amount)]
-    flow = np.zeros((len(market.runs), len(program.stages)), dtype=np.int64)
-    for number, (kind, stage) in program.served.items():
-        flow[kind, stage] += amounts[number]
-    loose = {stage: int(amounts[number]) for number, stage in program.loose.items()}
-    spare = amounts[program.brought]
-    for stage, wanted in loose.items():
-        for kind in np.flatnonzero(spare).tolist():
-            taken = min(wanted, int(spare[kind]))
-            flow[kind, stage] += taken
-            spare[kind] -= taken
-            wanted -= taken
-    needed = Counter(stage for layers, _ in pipelines for stage in intervals(layers))
-    for number, stage in enumerate(program.stages):  # more nodes than are needed may stand at a stage
-        more = int(flow[:, number].sum()) - needed[stage]
-        for kind in np.flatnonzero(flow[:, number]).tolist():
-            taken = min(more, int(flow[kind, number]))
-            flow[kind, number] -= taken
-            more -= taken
-    return pipelines, list(program.stages), flow
+    return None if found.x is None else program.whole(np.rint(found.x).astype(np.int64))
 
 
 class _Program:
@@ -314,6 +303,7 @@ class _Program:
         self._rows, self._columns, self._values, self._worth = list[int](), list[int](), list[float](), list[float]()
         self._sizes = dict[tuple[int, int], int]()
         self.served, self.loose, self.brought = dict[int, tuple[int, int]](), dict[int, int](), list[int]()
+        self.sent, self.sending = dict[int, tuple[int, int]](), dict[int, tuple[int, Pattern]]()
         self._pipelines()
         self._owners()
         self._nodes()
@@ -321,6 +311,25 @@ class _Program:
         self.upper, self.worth = np.zeros(rows), np.array(self._worth)
         self.upper[:kinds] = self.upper[self._owner : self._stage] = market.counts
         self.matrix = csr_array((self._values, (self._rows, self._columns)), shape=(rows, len(self._worth)))
+
+    def whole(self, amounts: IntArray) -> Whole:
+        """What whole amounts say."""
+        pipelines = tuple(
+            shape for shape, amount in zip(self._shapes, amounts.tolist(), strict=False) for _ in range(amount)
+        )
+        flow = np.zeros((len(self._market.runs), len(self.stages)), dtype=np.int64)
+        for number, (kind, stage) in self.served.items():
+            flow[kind, stage] += amounts[number]
+        spare = amounts[self.brought]
+        for number, stage in self.loose.items():
+            flow[:, stage] += (taken := _first(spare, int(amounts[number])))
+            spare -= taken
+        needed = Counter(stage for layers, _ in pipelines for stage in intervals(layers))
+        for number, stage in enumerate(self.stages):  # more nodes than are needed may stand at a stage
+            flow[:, number] = _first(flow[:, number], needed[stage])
+        sent = {(kind, layer): int(amounts[number]) for number, (kind, layer) in self.sent.items()}
+        patterns = [(kind, some, int(amounts[number])) for number, (kind, some) in self.sending.items()]
+        return Whole(pipelines, tuple(self.stages), flow, sent, patterns)
 
     def _column(self, worth: float, entries: Sequence[tuple[int, float]]) -> None:
         for row, entry in entries:
@@ -343,9 +352,11 @@ class _Program:
             for pattern in market.patterns(kind, self._load):
                 some = [(self._size(kind, size), -float(many)) for size, many in pattern if many]
                 if some:
+                    self.sending[len(self._worth)] = kind, pattern
                     self._column(0, [(self._owner + kind, 1.0), *some])
             for layer in range(first, end):
                 if size := int(market.sizes[layer]):
+                    self.sent[len(self._worth)] = kind, layer
                     self._column(0, [(self._layer + layer, -1.0), (self._size(kind, size), 1.0)])
 
     def _size(self, kind: int, size: int) -> int:
@@ -368,3 +379,8 @@ class _Program:
                     self.served[len(self._worth)] = kind, number
                     lacks = [(row, 1.0) for row in (*at[start:begin], *at[last:stop]) if row >= 0]
                     self._column(0, [(kind, 1.0), (row, -1.0), *lacks])
+
+
+def _first(amounts: IntArray, wanted: int) -> IntArray:
+    """As many of these as are wanted, the first ones first."""
+    return np.diff(np.minimum(np.cumsum(amounts), wanted), prepend=0)

@@ -131,10 +131,6 @@ class _Search:
         ]
         return replace(known, pipelines=tuple(counted))
 
-    def _note(self, splits: tuple[Split, ...], restored: Restored) -> None:
-        """Remember where the nodes of these pipelines are."""
-        self.known.setdefault(tuple(layers for layers, _ in splits), restored)
-
     def _bound(self, least_step_us: int) -> int:
         """The least objective that a load leaves possible, from the least load that any plan as good needs."""
         self.least, bounds = self._least_load(), list[int]()
@@ -224,10 +220,10 @@ class _Search:
         shapes = [(layers, most) for layers in splits if (most := self.steps.most_within(layers, latest_us - sync)) > 0]
         found = whole_plan(self.market, load, shapes, self.problem.microbatches) if shapes else None
         if found is not None:
-            pipelines, stages, flow = found
-            splits = counted_exactly(pipelines, self.problem.microbatches)
-            if len(splits) == len(pipelines) and self.restorer.topology.nodes_per_host == 1:
-                self._note(splits, self.restorer.placed(splits, stages, flow))
+            splits = counted_exactly(list(found.pipelines), self.problem.microbatches)
+            if len(splits) == len(found.pipelines) and self.restorer.topology.nodes_per_host == 1:
+                restored = self.restorer.placed(splits, found.stages, found.flow, found.sent, found.patterns)
+                self.known[tuple(layers for layers, _ in splits)] = restored
             self._judge(splits)
 
     def _enumerated(self, bound: int) -> int | None:

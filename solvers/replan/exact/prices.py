@@ -30,7 +30,7 @@ _ROUNDS = 5
 """How often new splits are priced."""
 _NEW = 8
 """Splits that one round adds at most."""
-_NODES = 5
+_NODES = 1
 """Nodes of the search for whole pipelines."""
 _CELLS = 2**22
 """Kinds of nodes times stages at most: with more nothing is priced."""

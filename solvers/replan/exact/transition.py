@@ -13,6 +13,7 @@ from solvers.ir.replan import NewPipeline, ReplanPlan, ReplanProblem
 from solvers.replan.estimate.objective import Split, stretched_us
 from solvers.replan.exact.every_plan import TooManyError
 from solvers.replan.exact.kept import counted_exactly, kept_pipelines
+from solvers.replan.exact.placement import WITNESSES
 from solvers.replan.exact.prices import Market, Mixture, Pricing, whole_plan
 from solvers.replan.exact.step import NEVER_US, Fastest
 from solvers.replan.exact.steps import StepTimes
@@ -82,11 +83,11 @@ class _Search:
         if kept and not self._beaten(stretched_us(self.problem, self.steps.step_us(kept), self.restart_us)):
             self._judge(kept)
         if free.splits:
-            bound, priced = self._priced(free.bound_us, bound)
-            if self._beaten(bound):
-                return bound
-            if not priced or self.problem.nodes <= _SMALL:
-                bound = max(bound, self._bound(free.bound_us))
+            if self.problem.nodes > _SMALL:
+                self.steps.most_suffixes = min(self.steps.most_suffixes, WITNESSES)
+            bound = max(bound, self._bound(free.bound_us))
+            if not self._beaten(bound):
+                bound = self._priced(free.bound_us, bound)
             if self.problem.nodes <= _SMALL and not self._beaten(bound):
                 bound = self._enumerated(bound)
         return bound
@@ -149,22 +150,23 @@ class _Search:
             number += 1
         return min([*bounds, *([] if self.best.objective_us is None else [self.best.objective_us])], default=0)
 
-    def _priced(self, least_step_us: int, bound: int) -> tuple[int, bool]:
-        """The bound once prices have excluded loads of the busiest node, and whether they could be asked.
+    def _priced(self, least_step_us: int, bound: int) -> int:
+        """The bound once prices have excluded loads of the busiest node.
 
         Of the loads that nothing excludes yet any plan needs at least the first; whole pipelines are sought for others.
         """
         if not self.market.small_enough or self.best.objective_us is None:
-            return bound, False
+            return bound
         grid = self.market.loads(self._load_below(least_step_us, self.best.objective_us))
-        low, unsure, tried, high = 0, len(grid), 0, len(grid)
+        low = bisect_left(grid, bound, key=lambda load: self._floor_us(least_step_us, load))
+        unsure, tried, high = len(grid), low, len(grid)
         for _ in range(_QUESTIONS):  # all below `low` are excluded; nothing was found from `unsure` to before `tried`
             if self.steps.stop() or (low >= unsure and tried >= high):
                 break
             middle = (low + unsure) // 2 if low < unsure else (tried + high) // 2
             left = self._left(self._latest_us(self._lost_us(grid[low])), grid[middle])
             if left is None:
-                return bound, False
+                return bound
             if not left:
                 low = middle + 1
                 tried, unsure = max(tried, low), max(unsure, low)
@@ -179,7 +181,7 @@ class _Search:
                 bound = min(bound, self.best.objective_us)
             else:
                 tried = middle + 1
-        return (bound if low < high else self.best.objective_us), True
+        return bound if low < high else self.best.objective_us
 
     def _floor_us(self, least_step_us: int, load: int | None) -> int:
         """No plan has a lower objective whose busiest node has this load at least; None: none is better than known."""

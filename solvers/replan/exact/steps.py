@@ -117,6 +117,12 @@ class StepTimes:
                 left.append(Within(limits, slowest, possible))
         return left
 
+    def ask(self, within: Within, depth: int, microbatches: int) -> list[tuple[int, ...]]:
+        """Search for a split with which so many microbatches end in time; that there is none is remembered."""
+        search = self._search(within.limits, within.limit_us + 1, self.movable.loads[-1])
+        search.rows.ask(depth, microbatches, within.limit_us, self.stop)
+        return list(self.timetable.noted[depth])
+
     def _alone_from_us(self) -> int:
         """One pipeline with all microbatches takes no less."""
         deepest, count = self._depths[-1], self.problem.microbatches

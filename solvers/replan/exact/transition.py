@@ -2,7 +2,7 @@
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import floor
@@ -14,14 +14,16 @@ from solvers.replan.estimate.objective import Split, stretched_us
 from solvers.replan.exact.every_plan import TooManyError
 from solvers.replan.exact.kept import counted_exactly, kept_pipelines
 from solvers.replan.exact.placement import WITNESSES
-from solvers.replan.exact.prices import Market, Mixture, Pricing, whole_plan
+from solvers.replan.exact.prices import Market, Mixture, Pricing, Within, whole_plan
 from solvers.replan.exact.step import NEVER_US, Fastest
 from solvers.replan.exact.steps import StepTimes
 from solvers.replan.progress import Progress
 from solvers.replan.transfer.owners import NOTHING, held_layers, idle_nodes
 from solvers.replan.transfer.restore import Restored, Restorer
 
-_QUESTIONS = 7
+_ASKS = 4
+"""Shapes of pipelines that are searched for because prices rest on them."""
+_QUESTIONS = 8
 """Loads of the busiest node that are priced."""
 _SMALL, _STAGES = 16, 100_000
 """The most nodes, and the most plans times nodes, for which plans are judged one by one."""
@@ -60,7 +62,7 @@ class _Search:
         self.restart_us, self.interval_us = problem.restart_us or 0, problem.expected_interval_us or 0
         self.restorer = Restorer(problem)
         held = Counter([*held_layers(problem).values(), *[NOTHING] * len(idle_nodes(problem))])
-        self.splits = dict[tuple[int, ...], None]()
+        self.splits, self.doubted = dict[tuple[int, ...], None](), set[tuple[int, int, int]]()
         self.market = Market(problem, held, self.restorer.sizes)
         self.best, self.known = Replanned(progress.incumbent_us), dict[tuple[tuple[int, ...], ...], Restored]()
         self.least, self.enough_us = 0, Fraction(self.interval_us)
@@ -160,6 +162,7 @@ class _Search:
         grid = self.market.loads(self._load_below(least_step_us, self.best.objective_us))
         low = bisect_left(grid, bound, key=lambda load: self._floor_us(least_step_us, load))
         unsure, tried, high = len(grid), low, len(grid)
+        asks = _ASKS
         for _ in range(_QUESTIONS):  # all below `low` are excluded; nothing was found from `unsure` to before `tried`
             if self.steps.stop() or (low >= unsure and tried >= high):
                 break
@@ -172,9 +175,14 @@ class _Search:
                 tried, unsure = max(tried, low), max(unsure, low)
                 bound = max(bound, self._floor_us(least_step_us, grid[low] if low < high else None))
                 continue
-            objective, unsure = self.best.objective_us, middle
-            for mixture in left:
-                self._mixed(self._latest_us(self._lost_us(grid[low])), grid[middle], mixture)
+            objective, unsure = self.best.objective_us, min(unsure, middle)
+            for within, mixture in left:
+                self._mixed(within, grid[middle], mixture)
+            if asks and self.best.objective_us == objective:
+                asks -= (asked := self._doubted(left, asks))
+                if asked:
+                    unsure = min(high, middle + 1)
+                    continue
             if self.best.objective_us < objective:
                 high = bisect_right(grid, self._load_below(least_step_us, self.best.objective_us))
                 unsure = min(unsure, high)
@@ -194,9 +202,9 @@ class _Search:
         lost = self.interval_us - Fraction(least_step_us * self.interval_us, objective - 1)
         return floor((lost - self.restart_us) / self.restorer.topology.least_us(1))
 
-    def _left(self, latest_us: int, load: int) -> list[Mixture] | None:
+    def _left(self, latest_us: int, load: int) -> list[tuple[Within, Mixture]] | None:
         """What prices leave of plans with a T_step up to this one in which no node is busier; None: not known."""
-        within, mixtures = self.steps.within(latest_us, load), list[Mixture]()
+        within, mixtures = self.steps.within(latest_us, load), list[tuple[Within, Mixture]]()
         if within is None:
             return None
         for some in within:
@@ -210,16 +218,29 @@ class _Search:
             pricing = Pricing(self.market, load, self.problem.microbatches, some, self.steps.stop)
             mixture = pricing.excluded(known)
             self.splits |= dict.fromkeys(layers for layers, _ in (mixture.splits if mixture else ()))
-            mixtures += [] if mixture is None else [mixture]
+            mixtures += [] if mixture is None else [(some, mixture)]
         return mixtures
 
-    def _mixed(self, latest_us: int, load: int, mixture: Mixture) -> None:
+    def _doubted(self, mixtures: Sequence[tuple[Within, Mixture]], most: int) -> int:
+        """Search up to so many shapes that no split is known for but the relaxation allows; how many were searched."""
+        number = 0
+        for within, mixture in mixtures:
+            for (layers, count), _ in sorted(zip(mixture.splits, mixture.amounts, strict=True), key=lambda k: -k[1]):
+                shape = within.limits.fullest, len(layers), count
+                if number < most and shape not in self.doubted:
+                    if self.steps.most_within(layers, within.limit_us) < count:
+                        self.doubted.add(shape)
+                        number += 1
+                        self.splits |= dict.fromkeys(self.steps.ask(within, len(layers), count))
+        return number
+
+    def _mixed(self, within: Within, load: int, mixture: Mixture) -> None:
         """Judge whole pipelines of these splits that keep to the load, if there are some."""
         if not mixture.splits:
             return
-        sync = self.steps.sync_of_us(max(max(layers) for layers, _ in mixture.splits))
+        limit_us = within.limit_us
         splits = dict.fromkeys(layers for layers, _ in mixture.splits)
-        shapes = [(layers, most) for layers in splits if (most := self.steps.most_within(layers, latest_us - sync)) > 0]
+        shapes = [(layers, most) for layers in splits if (most := self.steps.most_within(layers, limit_us)) > 0]
         found = whole_plan(self.market, load, shapes, self.problem.microbatches) if shapes else None
         if found is not None:
             splits = counted_exactly(list(found.pipelines), self.problem.microbatches)

@@ -121,7 +121,8 @@ class StepTimes:
         """Search for a split with which so many microbatches end in time; that there is none is remembered."""
         search = self._search(within.limits, within.limit_us + 1, self.movable.loads[-1])
         search.rows.ask(depth, microbatches, within.limit_us, self.stop)
-        return list(self.timetable.noted[depth])
+        some = [layers for layers in self.timetable.noted[depth] if max(layers) <= within.limits.fullest]
+        return [layers for layers in some if self.most_within(layers, within.limit_us) >= microbatches][:1]
 
     def _alone_from_us(self) -> int:
         """One pipeline with all microbatches takes no less."""

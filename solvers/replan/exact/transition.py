@@ -13,7 +13,7 @@ from solvers.ir.replan import NewPipeline, ReplanPlan, ReplanProblem
 from solvers.replan.estimate.objective import Split, stretched_us
 from solvers.replan.exact.every_plan import TooManyError
 from solvers.replan.exact.kept import counted_exactly, kept_pipelines
-from solvers.replan.exact.placement import WITNESSES
+from solvers.replan.exact.placement import LARGEST, WITNESSES
 from solvers.replan.exact.prices import Market, Mixture, Pricing, Within, whole_plan
 from solvers.replan.exact.step import NEVER_US, Fastest
 from solvers.replan.exact.steps import StepTimes
@@ -21,9 +21,11 @@ from solvers.replan.progress import Progress
 from solvers.replan.transfer.owners import NOTHING, held_layers, idle_nodes
 from solvers.replan.transfer.restore import Restored, Restorer
 
-_ASKS = 4
+_ASKS = 12
 """Shapes of pipelines that are searched for because prices rest on them."""
-_QUESTIONS = 8
+_WORK = 300_000
+"""What searches for these that compare responses may cost together: stages times microbatches cubed."""
+_QUESTIONS = 6
 """Loads of the busiest node that are priced."""
 _SMALL, _STAGES = 16, 100_000
 """The most nodes, and the most plans times nodes, for which plans are judged one by one."""
@@ -62,6 +64,7 @@ class _Search:
         self.restart_us, self.interval_us = problem.restart_us or 0, problem.expected_interval_us or 0
         self.restorer = Restorer(problem)
         held = Counter([*held_layers(problem).values(), *[NOTHING] * len(idle_nodes(problem))])
+        self.work = _WORK
         self.splits, self.doubted = dict[tuple[int, ...], None](), set[tuple[int, int, int]]()
         self.market = Market(problem, held, self.restorer.sizes)
         self.best, self.known = Replanned(progress.incumbent_us), dict[tuple[tuple[int, ...], ...], Restored]()
@@ -227,9 +230,11 @@ class _Search:
         for within, mixture in mixtures:
             for (layers, count), _ in sorted(zip(mixture.splits, mixture.amounts, strict=True), key=lambda k: -k[1]):
                 shape = within.limits.fullest, len(layers), count
-                if number < most and shape not in self.doubted:
+                work = len(layers) * count**3 if count <= LARGEST else 0
+                if number < most and shape not in self.doubted and work <= self.work:
                     if self.steps.most_within(layers, within.limit_us) < count:
                         self.doubted.add(shape)
+                        self.work -= work
                         number += 1
                         self.splits |= dict.fromkeys(self.steps.ask(within, len(layers), count))
         return number

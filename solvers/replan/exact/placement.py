@@ -17,6 +17,8 @@ WITNESSES = 64
 """Partial splits kept at first: one good split is enough where the limit is loose."""
 _FEW = WITNESSES
 """Up to this many partial splits it is cheaper to continue than to judge them by their pipeline time."""
+DEAR = 300_000
+"""Searches that compare responses are dear where stages times microbatches cubed are more than this."""
 _TIGHTER, _PARTS = 4, 4
 """So many limits, and so many ways between filling the last and the first stages, are tried before any search."""
 _CELLS = 2**23
@@ -102,9 +104,10 @@ def witness_within(
     limits: StageLimits, depth: int, microbatches: int, limit_us: int, most: int, stop: Stop = never
 ) -> Splits:
     """Some of `splits_within`, at little cost where the limit is loose; all of them if `complete`."""
-    quick = _quick(limits, depth, microbatches, limit_us, stop) if most else None
-    if quick is not None:
-        return quick
+    if most and microbatches <= LARGEST and depth * microbatches**3 >= DEAR:
+        quick = _quick(limits, depth, microbatches, limit_us, stop)
+        if quick is not None:
+            return quick
     found = splits_within(limits, depth, microbatches, limit_us, min(WITNESSES, most), stop)
     if found.complete or len(found.times_us) or most <= WITNESSES:
         return found
@@ -113,8 +116,11 @@ def witness_within(
 
 def _quick(limits: StageLimits, depth: int, microbatches: int, limit_us: int, stop: Stop) -> Splits | None:
     """Splits within the limit among a few that the relaxation allows within it or less; None: it was no use."""
-    low = _relaxed_us(limits, depth, microbatches, limit_us)
-    some = dict[tuple[int, ...], None]()
+    low, high = limit_us - limit_us // 4, limit_us
+    while high - low > limit_us // 256:
+        middle = (low + high) // 2
+        low, high = (low, middle) if limits.may_end(depth, microbatches, middle) else (middle, high)
+    low, some = high, dict[tuple[int, ...], None]()
     for share in range(_TIGHTER):
         if stop():
             return None

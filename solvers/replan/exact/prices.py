@@ -13,7 +13,7 @@ from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import LinearConstraint, linprog, milp
+from scipy.optimize import Bounds, LinearConstraint, linprog, milp
 from scipy.sparse import csr_array
 
 from solvers.ir.replan import ReplanProblem
@@ -32,6 +32,8 @@ _NEW = 8
 """Splits that one round adds at most."""
 _NODES = 1
 """Nodes of the search for whole pipelines."""
+_WHOLE = 1e-6
+"""A number this close to a whole one is one."""
 _CELLS = 2**22
 """Kinds of nodes times stages at most: with more nothing is priced."""
 
@@ -278,13 +280,18 @@ def whole_plan(market: Market, load: int, shapes: Sequence[tuple[Layers, int]], 
     """Pipelines of these shapes that count the microbatches and keep to the load; None: not found."""
     program = _Program(market, load, shapes)
     count = len(program.worth)
-    enough = LinearConstraint(csr_array(program.worth[None]), lb=microbatches)
-    found = milp(
-        np.zeros(count),
-        integrality=np.ones(count),
-        constraints=[LinearConstraint(program.matrix, ub=program.upper), enough],
-        options={"node_limit": _NODES},
-    )
+    rules = [
+        LinearConstraint(program.matrix, ub=program.upper),
+        LinearConstraint(csr_array(program.worth[None]), lb=microbatches),
+    ]
+    options, kinds = {"node_limit": _NODES}, np.arange(count) < len(shapes)
+    found = milp(np.zeros(count), integrality=kinds.astype(int), constraints=rules, options=options)
+    if found.x is None:
+        return None
+    if np.abs(found.x - np.rint(found.x)).max() > _WHOLE:
+        fixed = np.where(kinds, np.rint(found.x), 0.0)
+        within = Bounds(fixed, np.where(kinds, fixed, np.inf))
+        found = milp(np.zeros(count), integrality=np.ones(count), constraints=rules, bounds=within, options=options)
     return None if found.x is None else program.whole(np.rint(found.x).astype(np.int64))
 
 

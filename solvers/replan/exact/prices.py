@@ -30,7 +30,7 @@ _ROUNDS = 4
 """How often new splits are priced."""
 _NEW = 8
 """Splits that one round adds at most."""
-_NODES = 1
+_NODES = 10
 """Nodes of the search for whole pipelines."""
 _WHOLE = 1e-6
 """A number this close to a whole one is one."""

@@ -25,8 +25,8 @@ _ASKS = 12
 """Shapes of pipelines that are searched for because prices rest on them."""
 _WORK = 300_000
 """What searches for these that compare responses may cost together: stages times microbatches cubed."""
-_QUESTIONS = 6
-"""Loads of the busiest node that are priced."""
+_QUESTIONS = 5
+"""How often a load of the busiest node is priced, each limit on the fullest stage for itself."""
 _SMALL, _STAGES = 16, 100_000
 """The most nodes, and the most plans times nodes, for which plans are judged one by one."""
 
@@ -64,7 +64,7 @@ class _Search:
         self.restart_us, self.interval_us = problem.restart_us or 0, problem.expected_interval_us or 0
         self.restorer = Restorer(problem)
         held = Counter([*held_layers(problem).values(), *[NOTHING] * len(idle_nodes(problem))])
-        self.work = _WORK
+        self.work, self.questions = _WORK, _QUESTIONS
         self.splits, self.doubted = dict[tuple[int, ...], None](), set[tuple[int, int, int]]()
         self.market = Market(problem, held, self.restorer.sizes)
         self.best, self.known = Replanned(progress.incumbent_us), dict[tuple[tuple[int, ...], ...], Restored]()
@@ -166,7 +166,7 @@ class _Search:
         low = bisect_left(grid, bound, key=lambda load: self._floor_us(least_step_us, load))
         unsure, tried, high = len(grid), low, len(grid)
         asks = _ASKS
-        for _ in range(_QUESTIONS):  # all below `low` are excluded; nothing was found from `unsure` to before `tried`
+        while self.questions > 0:  # all below `low` are excluded; nothing was found from `unsure` to before `tried`
             if self.steps.stop() or (low >= unsure and tried >= high):
                 break
             middle = (low + unsure) // 2 if low < unsure else (tried + high) // 2
@@ -210,6 +210,7 @@ class _Search:
         within, mixtures = self.steps.within(latest_us, load), list[tuple[Within, Mixture]]()
         if within is None:
             return None
+        self.questions -= max(1, len(within))
         for some in within:
             known = [
                 (layers, most)

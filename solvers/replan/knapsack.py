@@ -52,7 +52,8 @@ def fill_few(worth: Mapping[int, int], nodes: int, most: int, least: int) -> dic
     tables = np.zeros((most + 1, nodes + 1), dtype=np.int32)
     for number in range(most):
         for depth, value in some.items():
-            np.maximum(tables[number + 1, depth:], tables[number, : nodes + 1 - depth] + value, out=tables[number + 1, depth:])
+            after = tables[number + 1, depth:]
+            np.maximum(after, tables[number, : nodes + 1 - depth] + value, out=after)
         if tables[number + 1, nodes] >= least:
             break
     else:

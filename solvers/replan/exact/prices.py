@@ -67,6 +67,11 @@ class Mixture:
     splits: tuple[tuple[Layers, int], ...]
     amounts: tuple[float, ...]
 
+    @property
+    def counted(self) -> float:
+        """Its microbatches."""
+        return sum(count * amount for (_, count), amount in zip(self.splits, self.amounts, strict=True))
+
 
 class Market:
     """The nodes of one problem, by what they hold, and what whoever lacks a layer can be sent."""
@@ -106,9 +111,9 @@ class Market:
 
     def stage_prices(self, nodes: IntArray, sent: IntArray, load: int, widest: int) -> IntArray:
         """The cheapest node for a stage, with what it lacks, [layers behind, own]."""
-        prices = np.where(
-            self.missing(widest) <= load, nodes[:, None, None] + self._lacking(sent, widest), _NEVER
-        ).min(axis=0)
+        prices = np.where(self.missing(widest) <= load, nodes[:, None, None] + self._lacking(sent, widest), _NEVER).min(
+            axis=0
+        )
         behind, own = np.indices(prices.shape)
         return np.where((own >= 1) & (behind + own <= self.layers), prices, _NEVER)
 
@@ -216,7 +221,10 @@ class Pricing:
                 break
             self.pool |= dict.fromkeys(fresh)
             mixture, nodes, sent = self._solved()
-            if sum(m * amount for (_, m), amount in zip(mixture.splits, mixture.amounts, strict=True)) >= self.microbatches:
+            if (
+                sum(m * amount for (_, m), amount in zip(mixture.splits, mixture.amounts, strict=True))
+                >= self.microbatches
+            ):
                 break
         return mixture
 

@@ -65,6 +65,7 @@ class _Search:
         self.restorer = Restorer(problem)
         held = Counter([*held_layers(problem).values(), *[NOTHING] * len(idle_nodes(problem))])
         self.work, self.questions = _WORK, _QUESTIONS
+        self.cleared = 0  # no plan whose busiest node has a smaller load is better than the best
         self.splits, self.doubted = dict[tuple[int, ...], None](), set[tuple[int, int, int]]()
         self.market = Market(problem, held, self.restorer.sizes)
         self.best, self.known = Replanned(progress.incumbent_us), dict[tuple[tuple[int, ...], ...], Restored]()
@@ -140,7 +141,7 @@ class _Search:
     def _bound(self, least_step_us: int) -> int:
         """The least objective that a load leaves possible, from the least load that any plan as good needs."""
         self.least, bounds = self._least_load(), list[int]()
-        number = self.least
+        number, self.cleared = self.least, self.loads[self.least]
         while number < len(self.loads):
             lost = self._lost_us(self.loads[number])
             floor = stretched_us(self.problem, least_step_us, lost)
@@ -150,6 +151,8 @@ class _Search:
                 return min([*bounds, floor])
             found = self._steps(number, lost)
             bounds.append(stretched_us(self.problem, max(found.bound_us, least_step_us), lost) or floor)
+            if self._beaten(bounds[-1]) and self.cleared == self.loads[number] and number + 1 < len(self.loads):
+                self.cleared = self.loads[number + 1]
             if found.bound_us <= least_step_us:
                 break
             number += 1
@@ -163,7 +166,7 @@ class _Search:
         if not self.market.small_enough or self.best.objective_us is None:
             return bound
         grid = self.market.loads(self._load_below(least_step_us, self.best.objective_us))
-        low = bisect_left(grid, bound, key=lambda load: self._floor_us(least_step_us, load))
+        low = bisect_left(grid, self.cleared)
         unsure, tried, high = len(grid), low, len(grid)
         asks = _ASKS
         while self.questions > 0:  # all below `low` are excluded; nothing was found from `unsure` to before `tried`
@@ -232,12 +235,12 @@ class _Search:
             for (layers, count), _ in sorted(zip(mixture.splits, mixture.amounts, strict=True), key=lambda k: -k[1]):
                 shape = within.limits.fullest, len(layers), count
                 work = len(layers) * count**3 if count <= LARGEST else 0
-                if number < most and shape not in self.doubted and work <= self.work:
-                    if self.steps.most_within(layers, within.limit_us) < count:
-                        self.doubted.add(shape)
-                        self.work -= work
-                        number += 1
-                        self.splits |= dict.fromkeys(self.steps.ask(within, len(layers), count))
+                if number == most or shape in self.doubted or work > self.work:
+                    continue
+                if self.steps.most_within(layers, within.limit_us) < count:
+                    self.doubted.add(shape)
+                    self.work, number = self.work - work, number + 1
+                    self.splits |= dict.fromkeys(self.steps.ask(within, len(layers), count))
         return number
 
     def _mixed(self, within: Within, load: int, mixture: Mixture) -> None:

@@ -136,7 +136,11 @@ def most_copies(owners: Owners, sizes: Sequence[int], most_bytes: int, most: int
 def whole_layers(sizes: Sequence[int], most: int) -> int:
     """The most up to `most` that layers of these sizes add up to, each taken any number of times."""
     some = sorted({size for size in sizes if size}, reverse=True)
-    return max((known + (most - known) // some[-1] * some[-1] for known in sums(some[:-1], most)), default=0) if some else 0
+    return (
+        max((known + (most - known) // some[-1] * some[-1] for known in sums(some[:-1], most)), default=0)
+        if some
+        else 0
+    )
 
 
 def sums(sizes: Sequence[int], most: int) -> set[int]:

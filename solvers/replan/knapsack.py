@@ -61,12 +61,11 @@ def fill_few(worth: Mapping[int, int], nodes: int, most: int, least: int) -> dic
     counts, left = dict[int, int](), nodes
     for here in range(number + 1, 0, -1):
         total = int(tables[here, left])
-        depth = next(
-            (d for d, value in some.items() if d <= left and tables[here - 1, left - d] + value == total), None
-        )
-        if depth is None:
-            break
-        counts[depth], left = counts.get(depth, 0) + 1, left - depth
+        depths = [d for d, value in some.items() if d <= left and tables[here - 1, left - d] + value == total]
+        if not depths:
+            break  # fewer pipelines count as much
+        counts[depths[0]] = counts.get(depths[0], 0) + 1
+        left -= depths[0]
     return counts
 
 

@@ -37,6 +37,7 @@ _WHOLE = 1e-6
 _CELLS = 2**22
 """Kinds of nodes times stages at most: with more nothing is priced."""
 
+FloatArray = npt.NDArray[np.float64]
 Layers = tuple[int, ...]
 Pattern = tuple[tuple[int, int], ...]
 """Bytes of a layer, and how many of that size."""
@@ -131,7 +132,7 @@ class Market:
         sizes = sorted({int(size) for size in self.sizes[first:end] if size}, reverse=True)
         if not sizes:
             return []
-        found = [((), load)]
+        found = list[tuple[Pattern, int]]([((), load)])
         for size in sizes[:-1]:
             found = [
                 ((*counts, (size, count)), left - size * count)
@@ -196,7 +197,7 @@ class Splits:
 
 
 class Pricing:
-    """Whether a plan exists whose busiest node receives and sends at most `load` bytes, and whose pipelines `within`."""
+    """Whether there is a plan of pipelines `within` whose busiest node receives and sends at most `load` bytes."""
 
     def __init__(self, market: Market, load: int, microbatches: int, within: Within, stop: Stop) -> None:
         self.market, self.load, self.microbatches, self.within, self.stop = market, load, microbatches, within, stop
@@ -260,7 +261,7 @@ class Pricing:
         """The most microbatches of mixtures of the pool, and the prices of nodes and of sent layers."""
         shapes = tuple(self.pool)
         program = _Program(self.market, self.load, shapes)
-        found = linprog(-program.worth, A_ub=program.matrix, b_ub=program.upper, method="highs")
+        found = linprog(-program.worth, A_ub=program.matrix, b_ub=program.upper, method="highs")  # type: ignore[call-overload]
         kinds, layers = len(self.market.runs), self.market.layers
         marginals = np.maximum(np.rint(-found.ineqlin.marginals * _UNIT), 0).astype(np.int64)
         nodes, sent = marginals[:kinds], marginals[kinds : kinds + layers]
@@ -292,15 +293,18 @@ def whole_plan(market: Market, load: int, shapes: Sequence[tuple[Layers, int]], 
         LinearConstraint(program.matrix, ub=program.upper),
         LinearConstraint(csr_array(program.worth[None]), lb=microbatches),
     ]
-    options, kinds = {"node_limit": _NODES}, np.arange(count) < len(shapes)
-    found = milp(np.zeros(count), integrality=kinds.astype(int), constraints=rules, options=options)
-    if found.x is None:
-        return None
-    if np.abs(found.x - np.rint(found.x)).max() > _WHOLE:
-        fixed = np.where(kinds, np.rint(found.x), 0.0)
-        within = Bounds(fixed, np.where(kinds, fixed, np.inf))
-        found = milp(np.zeros(count), integrality=np.ones(count), constraints=rules, bounds=within, options=options)
-    return None if found.x is None else program.whole(np.rint(found.x).astype(np.int64))
+    kinds = np.arange(count) < len(shapes)
+
+    def solved(integral: IntArray, bounds: Bounds | None) -> FloatArray | None:
+        options = {"node_limit": _NODES}
+        found = milp(np.zeros(count), integrality=integral, constraints=rules, bounds=bounds, options=options)  # type: ignore[arg-type]
+        return None if found.x is None else np.asarray(found.x)
+
+    x = solved(kinds.astype(np.int64), None)
+    if x is not None and np.abs(x - np.rint(x)).max() > _WHOLE:  # the pipelines are whole, their nodes are not
+        fixed = np.where(kinds, np.rint(x), 0.0)
+        x = solved(np.ones(count, dtype=np.int64), Bounds(fixed, np.where(kinds, fixed, np.inf)))
+    return None if x is None else program.whole(np.rint(x).astype(np.int64))
 
 
 class _Program:
@@ -340,8 +344,8 @@ class _Program:
             flow[:, stage] += (taken := _first(spare, int(amounts[number])))
             spare -= taken
         needed = Counter(stage for layers, _ in pipelines for stage in intervals(layers))
-        for number, stage in enumerate(self.stages):  # more nodes than are needed may stand at a stage
-            flow[:, number] = _first(flow[:, number], needed[stage])
+        for column, interval in enumerate(self.stages):  # more nodes than are needed may stand at a stage
+            flow[:, column] = _first(flow[:, column], needed[interval])
         sent = {(kind, layer): int(amounts[number]) for number, (kind, layer) in self.sent.items()}
         patterns = [(kind, some, int(amounts[number])) for number, (kind, some) in self.sending.items()]
         return Whole(pipelines, tuple(self.stages), flow, sent, patterns)

@@ -84,7 +84,8 @@ class _Search:
         free = self._steps(len(self.loads) - 1, Fraction(self.restart_us))
         if free.bound_us >= NEVER_US:
             return None
-        bound = self.progress.bound_us = stretched_us(self.problem, free.bound_us, self.restart_us)
+        bound = stretched_us(self.problem, free.bound_us, self.restart_us) or 0
+        self.progress.bound_us = bound
         kept = kept_pipelines(self.problem, self.steps.timetable)
         if kept and not self._beaten(stretched_us(self.problem, self.steps.step_us(kept), self.restart_us)):
             self._judge(kept)
@@ -95,7 +96,7 @@ class _Search:
             if not self._beaten(bound):
                 bound = self._priced(free.bound_us, bound)
             if self.problem.nodes <= _SMALL and not self._beaten(bound):
-                bound = self._enumerated(bound)
+                return self._enumerated(bound)
         return bound
 
     def _lost_us(self, load: int) -> Fraction:
@@ -252,11 +253,11 @@ class _Search:
         shapes = [(layers, most) for layers in splits if (most := self.steps.most_within(layers, limit_us)) > 0]
         found = whole_plan(self.market, load, shapes, self.problem.microbatches) if shapes else None
         if found is not None:
-            splits = counted_exactly(list(found.pipelines), self.problem.microbatches)
-            if len(splits) == len(found.pipelines) and self.restorer.topology.nodes_per_host == 1:
-                restored = self.restorer.placed(splits, found.stages, found.flow, found.sent, found.patterns)
-                self.known[tuple(layers for layers, _ in splits)] = restored
-            self._judge(splits)
+            pipelines = counted_exactly(list(found.pipelines), self.problem.microbatches)
+            if len(pipelines) == len(found.pipelines) and self.restorer.topology.nodes_per_host == 1:
+                restored = self.restorer.placed(pipelines, found.stages, found.flow, found.sent, found.patterns)
+                self.known[tuple(layers for layers, _ in pipelines)] = restored
+            self._judge(pipelines)
 
     def _enumerated(self, bound: int) -> int | None:
         """The bound once each plan that could be better has been judged, where these are few; None: there is none."""

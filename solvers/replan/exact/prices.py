@@ -4,6 +4,8 @@ A plan whose busiest node receives and sends at most so much is a mixture of pip
 of each kind than there are, and no more layers than their owners can send. At any prices of nodes and of sent layers
 the pipelines cost no more than all there is, and no pipeline costs less than the cheapest split that can end in time:
 a knapsack. The prices come from a linear program over the splits known so far, the splits from the prices.
+
+One file: what nodes hold, the cheapest splits, the program and the whole plans that it finds are one argument.
 """
 
 from collections import Counter

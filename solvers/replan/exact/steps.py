@@ -1,4 +1,7 @@
-"""The least T_step: several pipelines with their synchronization, or one alone (README, proof 3)."""
+"""The least T_step: several pipelines with their synchronization, or one alone (README, proof 3).
+
+One file: all of it shares what is excluded under which limit on the fullest stage and load.
+"""
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace

@@ -1,4 +1,7 @@
-"""The whole objective after a failure: a shorter step against what its transition takes (README, proof 5)."""
+"""The whole objective after a failure: a shorter step against what its transition takes (README, proofs 5 and 7).
+
+One file: loads one by one, prices and plans one by one share the incumbent, its cutoffs and what is excluded already.
+"""
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
@@ -21,6 +24,8 @@ from solvers.replan.progress import Progress
 from solvers.replan.transfer.owners import NOTHING, held_layers, idle_nodes
 from solvers.replan.transfer.restore import Restored, Restorer
 
+_SHALLOW = 32
+"""Where no pipeline is deeper nothing is priced, which would take longer than all the rest."""
 _ASKS = 12
 """Shapes of pipelines that are searched for because prices rest on them."""
 _WORK = 300_000
@@ -164,7 +169,8 @@ class _Search:
 
         Of the loads that nothing excludes yet any plan needs at least the first; whole pipelines are sought for others.
         """
-        if not self.market.small_enough or self.best.objective_us is None:
+        deepest = min(self.problem.max_depth, self.problem.layers, self.problem.nodes)
+        if deepest <= _SHALLOW or not self.market.small_enough or self.best.objective_us is None:
             return bound
         grid = self.market.loads(self._load_below(least_step_us, self.best.objective_us))
         low = bisect_left(grid, self.cleared)

@@ -29,6 +29,7 @@ def excluded(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]:
 
     monkeypatch.setattr(Pricing, "excluded", noted)
     monkeypatch.setattr(transition, "_SMALL", 0)
+    monkeypatch.setattr(transition, "_SHALLOW", 0)
     monkeypatch.setattr(transition._Search, "_bound", lambda self, least: 0)
     yield said
 
@@ -66,6 +67,7 @@ def small_cluster(seed: int) -> ReplanProblem:
 
 def test_prices_and_loads_one_by_one_never_contradict_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
     plain = [judged(small_cluster(seed)) for seed in range(3)]
+    monkeypatch.setattr(transition, "_SHALLOW", 0)
     monkeypatch.setattr(transition._Search, "_bound", lambda self, least: 0)
     for seed, other in enumerate(plain):
         answer = judged(small_cluster(seed))

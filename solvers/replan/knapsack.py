@@ -9,6 +9,8 @@ from solvers.replan.estimate.rounds import IntArray
 
 _CELLS = 2**24
 """Entries of tables held at once."""
+_TABLE = 2**21
+"""Entries of the table of `fill_few` at most."""
 
 
 def fill(worth: Mapping[int, int], nodes: int, most: int | None = None, least: int = 0) -> dict[int, int]:
@@ -34,6 +36,37 @@ def at_most(worth: Mapping[int, int], nodes: int, most: int) -> int:
     if sum(counts.values()) <= most:
         return counted(some, counts)
     return min(counted(some, counts), _prices(some, nodes, most).bound)
+
+
+def fill_few(worth: Mapping[int, int], nodes: int, most: int, least: int) -> dict[int, int] | None:
+    """At most `most` pipelines of any depths that count `least` microbatches, {} where there are proven to be none.
+
+    Exact, unlike `fill` where `most` matters, at the cost of a table of nodes for each number of pipelines; None where
+    that is too large.
+    """
+    some = useful(worth, nodes, most, least)
+    if not some:
+        return {}
+    if most * (nodes + 1) > _TABLE:
+        return None
+    tables = np.zeros((most + 1, nodes + 1), dtype=np.int32)
+    for number in range(most):
+        for depth, value in some.items():
+            after = tables[number + 1, depth:]
+            np.maximum(after, tables[number, : nodes + 1 - depth] + value, out=after)
+        if tables[number + 1, nodes] >= least:
+            break
+    else:
+        return {}
+    counts, left = dict[int, int](), nodes
+    for here in range(number + 1, 0, -1):
+        total = int(tables[here, left])
+        depths = [d for d, value in some.items() if d <= left and tables[here - 1, left - d] + value == total]
+        if not depths:
+            break  # fewer pipelines count as much
+        counts[depths[0]] = counts.get(depths[0], 0) + 1
+        left -= depths[0]
+    return counts
 
 
 def useful(worth: Mapping[int, int], nodes: int, most: int | None = None, least: int = 0) -> dict[int, int]:

@@ -82,14 +82,14 @@ def _shared(microbatches: int, rows: dict[tuple[int, ...], IntArray], pipelines:
         else:
             low = middle + 1
     most = within(high)
-    return _counted([(layers, most[layers]) for layers in pipelines.elements()], microbatches)
+    return counted_exactly([(layers, most[layers]) for layers in pipelines.elements()], microbatches)
 
 
 def _total(most: Pipelines, pipelines: Pipelines) -> int:
     return sum(most[layers] * count for layers, count in pipelines.items())
 
 
-def _counted(pipelines: list[Split], count: int) -> tuple[Split, ...]:
+def counted_exactly(pipelines: list[Split], count: int) -> tuple[Split, ...]:
     """Exactly `count` microbatches: the last pipelines count less, or stand still."""
     shared = []
     for layers, most in pipelines:

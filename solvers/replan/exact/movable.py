@@ -53,6 +53,10 @@ class Movable:
         found = np.unique(self._missing)
         return tuple(sorted({self._least, *found[found <= sum(layer_bytes(self._problem))].tolist()}))
 
+    def known(self, load: int) -> int:
+        """The last of the `loads` that is no larger."""
+        return self.loads[max(0, bisect_right(self.loads, load) - 1)]
+
     def nodes(self, load: int) -> int:
         """How many nodes can take over any stage at all receiving at most `load` bytes: idle ones hold nothing."""
         return self._problem.nodes if load >= self.loads[-1] or load >= self._least else self._holding

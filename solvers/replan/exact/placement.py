@@ -11,12 +11,16 @@ from solvers.replan.exact.responses import respond, undominated
 from solvers.replan.exact.start import level_split
 from solvers.replan.progress import Stop, never
 
-_LARGEST = 40
+LARGEST = 40
 """Responses of more microbatches than this are not compared: they cost the cube of it."""
 WITNESSES = 64
 """Partial splits kept at first: one good split is enough where the limit is loose."""
 _FEW = WITNESSES
 """Up to this many partial splits it is cheaper to continue than to judge them by their pipeline time."""
+DEAR = 300_000
+"""Searches that compare responses are dear where stages times microbatches cubed are more than this."""
+_TIGHTER, _PARTS = 4, 4
+"""So many limits, and so many ways between filling the last and the first stages, are tried before any search."""
 _CELLS = 2**23
 """Entries of responses held at once."""
 
@@ -93,17 +97,42 @@ def splits_within(
 
     `complete` unless more than `most` partial ones had to be kept at once, or the search had to stop.
     """
-    return _Search(limits, depth, microbatches, limit_us, _LARGEST, stop).splits(most)
+    return _Search(limits, depth, microbatches, limit_us, LARGEST, stop).splits(most)
 
 
 def witness_within(
     limits: StageLimits, depth: int, microbatches: int, limit_us: int, most: int, stop: Stop = never
 ) -> Splits:
     """Some of `splits_within`, at little cost where the limit is loose; all of them if `complete`."""
+    if most and microbatches <= LARGEST and depth * microbatches**3 >= DEAR:
+        quick = _quick(limits, depth, microbatches, limit_us, stop)
+        if quick is not None:
+            return quick
     found = splits_within(limits, depth, microbatches, limit_us, min(WITNESSES, most), stop)
     if found.complete or len(found.times_us) or most <= WITNESSES:
         return found
     return splits_within(limits, depth, microbatches, limit_us, most, stop)
+
+
+def _quick(limits: StageLimits, depth: int, microbatches: int, limit_us: int, stop: Stop) -> Splits | None:
+    """Splits within the limit among a few that the relaxation allows within it or less; None: it was no use."""
+    low, high = limit_us - limit_us // 4, limit_us
+    while high - low > limit_us // 256:
+        middle = (low + high) // 2
+        low, high = (low, middle) if limits.may_end(depth, microbatches, middle) else (middle, high)
+    low, some = high, dict[tuple[int, ...], None]()
+    for share in range(_TIGHTER):
+        if stop():
+            return None
+        search = _Search(limits, depth, microbatches, low + (limit_us - low) * share // _TIGHTER, LARGEST, stop)
+        some |= dict.fromkeys(filter(None, (search.filled(part) for part in range(_PARTS + 1))))
+    allowed = [split for split in some if limits.allows(split)]
+    if not allowed:
+        return None
+    layers = np.array(allowed, dtype=np.int64)
+    times = limits.suffixes.computed(layers, microbatches, whole=True, stop=stop)
+    kept = times <= limit_us
+    return Splits(layers[kept], times[kept], False) if kept.any() and not stop() else None
 
 
 def every_split_within(limits: StageLimits, depth: int, microbatches: int, limit_us: int, most: int) -> Splits:
@@ -153,6 +182,17 @@ class _Search:
             fitting = movable & (own <= self.most[k - 1][:, None])
             tables.append((fitting & tables[-1][after]).any(axis=1))
         return tables[::-1]
+
+    def filled(self, part: int) -> tuple[int, ...] | None:
+        """From the last stage each as full as it can be (0), or as it must be (all parts), or between."""
+        split, held = list[int](), 0
+        for k in range(1, self.depth + 1):
+            least, most = max(1, self.need[k - 1] - held), int(self.most[k - 1][held])
+            if least > most:
+                return None
+            split.append(most - (most - least) * part // _PARTS)
+            held += split[-1]
+        return tuple(split[::-1])
 
     def splits(self, most: int) -> Splits:
         """From the last stage to the first, dropping what cannot be completed, or what others do no worse."""

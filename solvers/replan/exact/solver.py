@@ -31,7 +31,7 @@ class ExactReplan:
     """Depths, layers, microbatches, head cost, memory and transition together; rerouting beside it.
 
     OPTIMAL where the bound is met. FEASIBLE with a valid bound where it is not: in large clusters step times are
-    proven, but what a transition must move is bounded for each stage alone. INFEASIBLE, saying why, where no
+    proven, but what a transition must move is only bounded. INFEASIBLE, saying why, where no
     decision is valid. It uses no randomness.
     """
 
@@ -120,4 +120,4 @@ def _open(objective: int, bound: int | None, stopped: bool) -> str:
     """What an answer that is not proven leaves open."""
     if stopped or bound is None:
         return ENDED
-    return f"what transitions must move is bounded for each stage alone, which leaves {objective - bound} us open"
+    return f"what transitions must move is bounded, not searched through, which leaves {objective - bound} us open"

@@ -7,7 +7,7 @@ import numpy as np
 
 from solvers.replan.estimate.objective import Split
 from solvers.replan.exact.rows import Rows
-from solvers.replan.knapsack import at_most, counted, fill, least_useful, useful
+from solvers.replan.knapsack import at_most, counted, fill, fill_few, least_useful, useful
 from solvers.replan.progress import Stop
 
 _HALVINGS = 10
@@ -73,7 +73,9 @@ class StepSearch:
             else:
                 low = middle + 1
         sure = self.rows.sure(int(known[high]))
-        return self._trimmed(sure, self._filled(sure))
+        counts = self._filled(sure) or fill_few(sure, self.nodes, self.most, self.microbatches)
+        assert counts, "the caller knows some within the limit"
+        return self._trimmed(sure, counts)
 
     def _filled(self, worth: Mapping[int, int]) -> dict[int, int]:
         """Depths that count enough microbatches; empty if there are none such."""
@@ -102,9 +104,15 @@ class StepSearch:
             if self.stop() or not rows.most_suffixes:
                 return None
             if not counts:
-                if not self._tighten(possible, tight, limit, self.stop):
-                    return {} if self._excluded(possible) else None
-                continue
+                if self._tighten(possible, tight, limit, self.stop):
+                    continue
+                some = fill_few(possible, self.nodes, self.most, self.microbatches)
+                if not some or not hidden.isdisjoint(some):
+                    return some if some == {} else None
+                counts = some
+                unsure = [depth for depth in counts if sure[depth] < possible[depth]]
+                if not unsure:
+                    return counts
             if [depth for depth in unsure if rows.meet(depth)]:
                 sure = rows.sure(limit)
                 continue
@@ -146,6 +154,13 @@ class StepSearch:
             if self._filled({depth: possible[depth] for depth in tight}):
                 return False
         return self._excluded(possible)
+
+    def left(self, limit: int) -> dict[int, int]:
+        """The most microbatches of each depth that pipelines within the limit may have; {} where there are none."""
+        possible, tight = self.rows.possible(limit), set[int]()
+        while self._tighten(possible, tight, limit, self.stop):
+            pass
+        return {} if self._excluded(possible) else self._useful(possible)
 
     def _trimmed(self, worth: dict[int, int], counts: dict[int, int]) -> tuple[Split, ...]:
         """Pipelines that count exactly the microbatches: superfluous ones are left out, then each counts one less."""

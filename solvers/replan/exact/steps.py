@@ -1,9 +1,14 @@
-"""The least T_step: several pipelines with their synchronization, or one alone (README, proof 3)."""
+"""The least T_step: several pipelines with their synchronization, or one alone (README, proof 3).
+
+One file: all of it shares what is excluded under which limit on the fullest stage and load.
+"""
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from functools import cached_property
 from itertools import takewhile
+
+import numpy as np
 
 from solvers.ir.replan import ReplanProblem
 from solvers.replan.estimate.objective import Split
@@ -12,6 +17,7 @@ from solvers.replan.exact.bounds import StageLimits
 from solvers.replan.exact.every_plan import EveryPlan
 from solvers.replan.exact.movable import Movable
 from solvers.replan.exact.placement import WITNESSES, witness_within
+from solvers.replan.exact.prices import Within
 from solvers.replan.exact.promise import Promises
 from solvers.replan.exact.rows import Excluded, Exclusions, Guess, Rows
 from solvers.replan.exact.start import level_split
@@ -74,7 +80,7 @@ class StepTimes:
         than `most`.
         """
         limits, alone = self._limits(self.problem.layers, self.movable.loads[-1]), self.problem.microbatches
-        sync_least_us = self._sync_us(self._fullest[0])
+        sync_least_us = self.sync_of_us(self._fullest[0])
         slowest = latest_us - sync_least_us
         rows = self._search(limits, max(slowest, 0), self.movable.loads[-1]).rows
         several = {depth: rows.tighten(depth, slowest, most) for depth, most in rows.possible(slowest).items()}
@@ -87,6 +93,50 @@ class StepTimes:
             yield time_us + sync_us(self.problem, [layers for layers, _ in splits]), splits
         for depth in self._depths:
             yield from EveryPlan(limits, depth, {depth: alone}, latest_us, most, self.stop, slowest_of_us).plans()
+
+    def within(self, latest_us: int, load: int) -> list[Within] | None:
+        """What the relaxation leaves of plans with a T_step up to `latest_us` in which no node is busier than `load`.
+
+        For each limit on the fullest stage the pipelines; None where one pipeline alone may do, or time is up.
+        """
+        if self._alone_from_us() <= latest_us:
+            return None
+        left, free = list[Within](), self.movable.loads[-1]
+        known = self.movable.known(load)
+        for number in self._paying(
+            self._fullest if self.problem.layer_sync_us else [self.problem.layers], self._floors_us, latest_us + 1
+        ):
+            limits, slowest = self._limits(number, free), latest_us - self.sync_of_us(number)
+            if self.stop():
+                return None
+            if slowest < limits.alone_us:
+                continue
+            search = replace(
+                self._search(limits, slowest + 1, free),
+                nodes=self.movable.nodes(known),
+                most=self.movable.pipelines(known),
+            )
+            if possible := search.left(slowest):
+                left.append(Within(limits, slowest, possible))
+        return left
+
+    def ask(self, within: Within, depth: int, microbatches: int) -> list[tuple[int, ...]]:
+        """Search for a split with which so many microbatches end in time; that there is none is remembered."""
+        search = self._search(within.limits, within.limit_us + 1, self.movable.loads[-1])
+        search.rows.ask(depth, microbatches, within.limit_us, self.stop)
+        some = [layers for layers in self.timetable.noted[depth] if max(layers) <= within.limits.fullest]
+        return [layers for layers in some if self.most_within(layers, within.limit_us) >= microbatches][:1]
+
+    def _alone_from_us(self) -> int:
+        """One pipeline with all microbatches takes no less."""
+        deepest, count = self._depths[-1], self.problem.microbatches
+        return max(count * self._free.one_us * -(-self.problem.layers // deepest), self._free.alone_us)
+
+    def most_within(self, layers: tuple[int, ...], limit_us: int) -> int:
+        """The most microbatches that a pipeline of this split finishes within the limit, memory allowing."""
+        most = min(self._free.most_microbatches(len(layers), limit_us), self.timetable.most_fitting(layers))
+        times = self.timetable.rows_us([layers], most)[0] if most else np.zeros(1, dtype=np.int64)
+        return int(times.searchsorted(limit_us, side="right")) - 1
 
     def step_us(self, splits: tuple[Split, ...]) -> int:
         """T_step of pipelines, from what is known of theirs."""
@@ -104,12 +154,12 @@ class StepTimes:
             layers = level_split(limits, depth, share) if share else None
             if layers is not None and limits.allows(layers):
                 times.append(self.timetable.time_us(layers, share))
-        return min(times, default=self.longest_us()) + self._sync_us(self.problem.layers) + 1
+        return min(times, default=self.longest_us()) + self.sync_of_us(self.problem.layers) + 1
 
     def longest_us(self) -> int:
         """No plan's T_step is longer: all passes of all microbatches one after the other."""
         alone = self._limits(self.problem.layers, 0).alone_us + 2 * self._depths[-1] * self.problem.p2p_us
-        return self.problem.microbatches * alone + self._sync_us(self.problem.layers)
+        return self.problem.microbatches * alone + self.sync_of_us(self.problem.layers)
 
     @property
     def _depths(self) -> range:
@@ -121,7 +171,7 @@ class StepTimes:
             self._known_limits[fullest, load] = self._free.limited(fullest, self.movable.within(load))
         return self._known_limits[fullest, load]
 
-    def _sync_us(self, fullest: int) -> int:
+    def sync_of_us(self, fullest: int) -> int:
         """The synchronization of several pipelines whose fullest stage has `fullest` layers."""
         return self.problem.sync_us + self.problem.layer_sync_us * fullest
 
@@ -135,16 +185,16 @@ class StepTimes:
         stuck = False  # the last limit that was searched allowed nothing better: perhaps no other does
         first = self._paying(self._fullest if self.problem.layer_sync_us else [self.problem.layers], floors, cutoff_us)
         if first:
-            chosen = self._promises.fullest(first, self._sync_us)
+            chosen = self._promises.fullest(first, self.sync_of_us)
             waiting = [[k for k in first if k > chosen], [k for k in first if k < chosen]]
             if load >= self.movable.loads[-1]:
                 best = self._sketched(best, [k for k in first if k >= chosen], load, floors)
                 waiting.append([chosen])
             else:  # it was searched with larger loads: a proof is near
-                best = self._better(best, self._pipelines(cutoff_us - self._sync_us(chosen), chosen, load, floors))
+                best = self._better(best, self._pipelines(cutoff_us - self.sync_of_us(chosen), chosen, load, floors))
         while waiting and not self.stop():
             some = self._paying(waiting.pop(), floors, best.bound_us)
-            limit_us = best.bound_us - self._sync_us(some[0]) if some else 0
+            limit_us = best.bound_us - self.sync_of_us(some[0]) if some else 0
             if not some or self._none_within(limit_us - 1, some[-1], floors):
                 continue
             if stuck and len(some) > 1:
@@ -156,12 +206,12 @@ class StepTimes:
                 stuck, best = found is best, found
             else:
                 waiting += [some[len(some) // 2 :], some[: len(some) // 2]]
-        least = min(floors[number] + self._sync_us(number) for number in self._fullest)
+        least = min(floors[number] + self.sync_of_us(number) for number in self._fullest)
         return Fastest(best.splits, best.time_us, min(least, best.bound_us))
 
     def _paying(self, fullest: Collection[int], floors_us: list[int], cutoff_us: int) -> list[int]:
         """The limits on the fullest stage that may allow a T_step below the cutoff, rising."""
-        return [number for number in sorted(fullest) if floors_us[number] + self._sync_us(number) < cutoff_us]
+        return [number for number in sorted(fullest) if floors_us[number] + self.sync_of_us(number) < cutoff_us]
 
     @cached_property
     def _promises(self) -> Promises:
@@ -181,7 +231,7 @@ class StepTimes:
         for most, misses in ((0, 0), (min(WITNESSES, self.most_suffixes), _MISSES)):
             left = misses
             for number in fullest:
-                found = self._pipelines(best.bound_us - self._sync_us(number), number, load, floors_us, most)
+                found = self._pipelines(best.bound_us - self.sync_of_us(number), number, load, floors_us, most)
                 best = self._better(best, found)
                 left = misses if found.splits else left - 1
                 if left < 0:

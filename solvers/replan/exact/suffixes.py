@@ -36,7 +36,7 @@ class Suffixes:
         """Times [number] of pipelines of `splits` [number, stage]; `whole`: their first stage has the model's begin."""
         most = microbatches + microbatches // _FURTHER
         if 2 * len(splits) * (most + 1) > _CELLS:
-            return self._computed(splits, microbatches, whole, stop)
+            return self.computed(splits, microbatches, whole=whole, stop=stop)
         keys = [split.tobytes() for split in splits]
         known = self._known.get((splits.shape[1], whole))
         if known is None or known.times_us.shape[1] <= microbatches:
@@ -57,7 +57,8 @@ class Suffixes:
         self._known[splits.shape[1], whole] = learned
         return learned
 
-    def _computed(self, splits: IntArray, microbatches: int, whole: bool, stop: Stop) -> IntArray:
+    def computed(self, splits: IntArray, microbatches: int, *, whole: bool, stop: Stop) -> IntArray:
+        """The same, not remembered."""
         forward, backward = self._stages(splits, whole)
         times = np.full(len(splits), microbatches, dtype=np.int64)
         portion = max(1, PORTION // (splits.shape[1] * min(microbatches, 2 * splits.shape[1])))

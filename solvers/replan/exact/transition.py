@@ -1,21 +1,37 @@
-"""The whole objective after a failure: a shorter step against what its transition takes (README, proof 5)."""
+"""The whole objective after a failure: a shorter step against what its transition takes (README, proofs 5 and 7).
 
-from bisect import bisect_left
-from collections.abc import Callable
+One file: loads one by one, prices and plans one by one share the incumbent, its cutoffs and what is excluded already.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from math import floor
 
 import msgspec
 
 from solvers.ir.replan import NewPipeline, ReplanPlan, ReplanProblem
 from solvers.replan.estimate.objective import Split, stretched_us
 from solvers.replan.exact.every_plan import TooManyError
-from solvers.replan.exact.kept import kept_pipelines
+from solvers.replan.exact.kept import counted_exactly, kept_pipelines
+from solvers.replan.exact.placement import LARGEST, WITNESSES
+from solvers.replan.exact.prices import Market, Mixture, Pricing, Within, whole_plan
 from solvers.replan.exact.step import NEVER_US, Fastest
 from solvers.replan.exact.steps import StepTimes
 from solvers.replan.progress import Progress
+from solvers.replan.transfer.owners import NOTHING, held_layers, idle_nodes
 from solvers.replan.transfer.restore import Restored, Restorer
 
+_SHALLOW = 32
+"""Where no pipeline is deeper nothing is priced, which would take longer than all the rest."""
+_ASKS = 12
+"""Shapes of pipelines that are searched for because prices rest on them."""
+_WORK = 300_000
+"""What searches for these that compare responses may cost together: stages times microbatches cubed."""
+_QUESTIONS = 5
+"""How often a load of the busiest node is priced, each limit on the fullest stage for itself."""
 _SMALL, _STAGES = 16, 100_000
 """The most nodes, and the most plans times nodes, for which plans are judged one by one."""
 
@@ -52,6 +68,11 @@ class _Search:
         self.problem, self.steps, self.progress = problem, steps, progress
         self.restart_us, self.interval_us = problem.restart_us or 0, problem.expected_interval_us or 0
         self.restorer = Restorer(problem)
+        held = Counter([*held_layers(problem).values(), *[NOTHING] * len(idle_nodes(problem))])
+        self.work, self.questions = _WORK, _QUESTIONS
+        self.cleared = 0  # no plan whose busiest node has a smaller load is better than the best
+        self.splits, self.doubted = dict[tuple[int, ...], None](), set[tuple[int, int, int]]()
+        self.market = Market(problem, held, self.restorer.sizes)
         self.best, self.known = Replanned(progress.incumbent_us), dict[tuple[tuple[int, ...], ...], Restored]()
         self.least, self.enough_us = 0, Fraction(self.interval_us)
         self.loads = tuple(load for load in steps.movable.loads if self._lost_us(load) < self.interval_us)
@@ -68,14 +89,19 @@ class _Search:
         free = self._steps(len(self.loads) - 1, Fraction(self.restart_us))
         if free.bound_us >= NEVER_US:
             return None
-        bound = self.progress.bound_us = stretched_us(self.problem, free.bound_us, self.restart_us)
+        bound = stretched_us(self.problem, free.bound_us, self.restart_us) or 0
+        self.progress.bound_us = bound
         kept = kept_pipelines(self.problem, self.steps.timetable)
         if kept and not self._beaten(stretched_us(self.problem, self.steps.step_us(kept), self.restart_us)):
             self._judge(kept)
         if free.splits:
-            bound = self._bound(free.bound_us)
+            if self.problem.nodes > _SMALL:
+                self.steps.most_suffixes = min(self.steps.most_suffixes, WITNESSES)
+            bound = max(bound, self._bound(free.bound_us))
+            if not self._beaten(bound):
+                bound = self._priced(free.bound_us, bound)
             if self.problem.nodes <= _SMALL and not self._beaten(bound):
-                bound = self._enumerated(bound)
+                return self._enumerated(bound)
         return bound
 
     def _lost_us(self, load: int) -> Fraction:
@@ -108,6 +134,7 @@ class _Search:
     def _restored(self, splits: tuple[Split, ...]) -> Restored:
         """`restore`, once for pipelines that differ in nothing but their microbatches."""
         stages = tuple(layers for layers, _ in splits)
+        self.splits |= dict.fromkeys(stages)
         if stages not in self.known:
             self.known[stages] = self.restorer.restore(splits)
         known = self.known[stages]
@@ -120,7 +147,7 @@ class _Search:
     def _bound(self, least_step_us: int) -> int:
         """The least objective that a load leaves possible, from the least load that any plan as good needs."""
         self.least, bounds = self._least_load(), list[int]()
-        number = self.least
+        number, self.cleared = self.least, self.loads[self.least]
         while number < len(self.loads):
             lost = self._lost_us(self.loads[number])
             floor = stretched_us(self.problem, least_step_us, lost)
@@ -130,10 +157,113 @@ class _Search:
                 return min([*bounds, floor])
             found = self._steps(number, lost)
             bounds.append(stretched_us(self.problem, max(found.bound_us, least_step_us), lost) or floor)
+            if self._beaten(bounds[-1]) and self.cleared == self.loads[number] and number + 1 < len(self.loads):
+                self.cleared = self.loads[number + 1]
             if found.bound_us <= least_step_us:
                 break
             number += 1
         return min([*bounds, *([] if self.best.objective_us is None else [self.best.objective_us])], default=0)
+
+    def _priced(self, least_step_us: int, bound: int) -> int:
+        """The bound once prices have excluded loads of the busiest node.
+
+        Of the loads that nothing excludes yet any plan needs at least the first; whole pipelines are sought for others.
+        """
+        deepest = min(self.problem.max_depth, self.problem.layers, self.problem.nodes)
+        if deepest <= _SHALLOW or not self.market.small_enough or self.best.objective_us is None:
+            return bound
+        grid = self.market.loads(self._load_below(least_step_us, self.best.objective_us))
+        low = bisect_left(grid, self.cleared)
+        unsure, tried, high = len(grid), low, len(grid)
+        asks = _ASKS
+        while self.questions > 0:  # all below `low` are excluded; nothing was found from `unsure` to before `tried`
+            if self.steps.stop() or (low >= unsure and tried >= high):
+                break
+            middle = (low + unsure) // 2 if low < unsure else (tried + high) // 2
+            left = self._left(self._latest_us(self._lost_us(grid[low])), grid[middle])
+            if left is None:
+                return bound
+            if not left:
+                low = middle + 1
+                tried, unsure = max(tried, low), max(unsure, low)
+                bound = max(bound, self._floor_us(least_step_us, grid[low] if low < high else None))
+                continue
+            objective, unsure = self.best.objective_us, min(unsure, middle)
+            for within, mixture in left:
+                self._mixed(within, grid[middle], mixture)
+            if asks and self.best.objective_us == objective:
+                asks -= (asked := self._doubted(left, asks))
+                if asked:
+                    unsure = min(high, middle + 1)
+                    continue
+            if self.best.objective_us < objective:
+                high = bisect_right(grid, self._load_below(least_step_us, self.best.objective_us))
+                unsure = min(unsure, high)
+                bound = min(bound, self.best.objective_us)
+            else:
+                tried = middle + 1
+        return bound if low < high else self.best.objective_us
+
+    def _floor_us(self, least_step_us: int, load: int | None) -> int:
+        """No plan has a lower objective whose busiest node has this load at least; None: none is better than known."""
+        best = self.best.objective_us or 0
+        floor = best if load is None else stretched_us(self.problem, least_step_us, self._lost_us(load))
+        return best if floor is None else min(floor, best)
+
+    def _load_below(self, least_step_us: int, objective: int) -> int:
+        """The most that the busiest node may have to send or receive, in bytes, for a plan to be better."""
+        lost = self.interval_us - Fraction(least_step_us * self.interval_us, objective - 1)
+        return floor((lost - self.restart_us) / self.restorer.topology.least_us(1))
+
+    def _left(self, latest_us: int, load: int) -> list[tuple[Within, Mixture]] | None:
+        """What prices leave of plans with a T_step up to this one in which no node is busier; None: not known."""
+        within, mixtures = self.steps.within(latest_us, load), list[tuple[Within, Mixture]]()
+        if within is None:
+            return None
+        self.questions -= max(1, len(within))
+        for some in within:
+            known = [
+                (layers, most)
+                for layers in self.splits
+                if len(layers) in some.possible
+                and max(layers) <= some.limits.fullest
+                and (most := self.steps.most_within(layers, some.limit_us)) > 0
+            ]
+            pricing = Pricing(self.market, load, self.problem.microbatches, some, self.steps.stop)
+            mixture = pricing.excluded(known)
+            self.splits |= dict.fromkeys(layers for layers, _ in (mixture.splits if mixture else ()))
+            mixtures += [] if mixture is None else [(some, mixture)]
+        return mixtures
+
+    def _doubted(self, mixtures: Sequence[tuple[Within, Mixture]], most: int) -> int:
+        """Search up to so many shapes that no split is known for but the relaxation allows; how many were searched."""
+        number = 0
+        for within, mixture in mixtures:
+            for (layers, count), _ in sorted(zip(mixture.splits, mixture.amounts, strict=True), key=lambda k: -k[1]):
+                shape = within.limits.fullest, len(layers), count
+                work = len(layers) * count**3 if count <= LARGEST else 0
+                if number == most or shape in self.doubted or work > self.work:
+                    continue
+                if self.steps.most_within(layers, within.limit_us) < count:
+                    self.doubted.add(shape)
+                    self.work, number = self.work - work, number + 1
+                    self.splits |= dict.fromkeys(self.steps.ask(within, len(layers), count))
+        return number
+
+    def _mixed(self, within: Within, load: int, mixture: Mixture) -> None:
+        """Judge whole pipelines of these splits that keep to the load, if there are some."""
+        if not mixture.splits:
+            return
+        limit_us = within.limit_us
+        splits = dict.fromkeys(layers for layers, _ in mixture.splits)
+        shapes = [(layers, most) for layers in splits if (most := self.steps.most_within(layers, limit_us)) > 0]
+        found = whole_plan(self.market, load, shapes, self.problem.microbatches) if shapes else None
+        if found is not None:
+            pipelines = counted_exactly(list(found.pipelines), self.problem.microbatches)
+            if len(pipelines) == len(found.pipelines) and self.restorer.topology.nodes_per_host == 1:
+                restored = self.restorer.placed(pipelines, found.stages, found.flow, found.sent, found.patterns)
+                self.known[tuple(layers for layers, _ in pipelines)] = restored
+            self._judge(pipelines)
 
     def _enumerated(self, bound: int) -> int | None:
         """The bound once each plan that could be better has been judged, where these are few; None: there is none."""

@@ -14,10 +14,13 @@ from fractions import Fraction
 from functools import partial
 from itertools import islice
 
+import numpy as np
+from numpy.typing import NDArray
+
 from solvers.ir.errors import InvalidInput
 from solvers.ir.replan import MOST_LOAD, NewPipeline, ReplanProblem, Transfer
 from solvers.replan.transfer.exchange import Places, Way, exchanged
-from solvers.replan.transfer.mapping import NodeMapping, map_nodes, node_kinds
+from solvers.replan.transfer.mapping import NodeMapping, alike_stages, hand_out, map_nodes, node_kinds, received_load
 from solvers.replan.transfer.owners import (
     NOTHING,
     Interval,
@@ -27,7 +30,7 @@ from solvers.replan.transfer.owners import (
     layer_bytes,
     unowned_layers,
 )
-from solvers.replan.transfer.senders import Owners, choose_senders, least_sent
+from solvers.replan.transfer.senders import Owners, Sending, choose_senders, least_sent
 from solvers.replan.transfer.topology import Topology
 
 Split = tuple[tuple[int, ...], int]
@@ -94,6 +97,57 @@ class Restorer:
         way, bound = self._quickest(stages)
         return self._restored(pipelines, way, self.topology.time_us(bound))
 
+    def placed(
+        self,
+        pipelines: Sequence[Split],
+        needs: Sequence[Interval],
+        flow: NDArray[np.int64],
+        sent: Mapping[tuple[int, int], int],
+        patterns: Sequence[tuple[int, Sequence[tuple[int, int]], int]],
+    ) -> Restored:
+        """Where so many nodes of each kind take the stages that need the same, [kind, need], and send so many copies.
+
+        `sent`: of kind and layer; `patterns`: kind, how many layers of each size, and how many nodes send these.
+        """
+        stages = self.stages(pipelines)
+        alike = alike_stages(stages)
+        number = {need: column for column, need in enumerate(needs)}
+        flow = flow[:, [number[need] for need in alike]]
+        load = received_load(self.kinds, list(alike), self.sizes, self.topology)
+        mapping = hand_out(flow, self.kinds, list(alike.values()), load)
+        least_us = self.topology.time_us(self._bound(stages, 0))
+        slots = dict[tuple[int, int], list[int]]()
+        free = [iter(kind.nodes) for kind in self.kinds]
+        for kind, pattern, count in patterns:
+            for node in islice(free[kind], count):
+                for size, many in pattern:
+                    slots.setdefault((kind, size), []).extend([node] * many)
+        senders = dict[int, list[int]]()
+        for (kind, layer), count in sent.items():
+            waiting = slots.get((kind, self.sizes[layer]), [])
+            senders.setdefault(layer, []).extend(waiting[:count])
+            del waiting[:count]
+        found, loads = dict[tuple[int, int], int](), Counter[int]()
+        for node, layer in self._needs(stages, mapping.nodes):
+            if self.sizes[layer] and not senders.get(layer):
+                return self.mapped(pipelines, mapping, least_us)  # rounding left too few
+            source = senders[layer].pop() if self.sizes[layer] else self.owners.first(layer)
+            found[node, layer] = source
+            loads[source] += self.sizes[layer] * self.topology.outside_price
+        most = max([mapping.most, *loads.values()])
+        way = Way(mapping.nodes, mapping.most, Sending(tuple(found), found, loads, {}, most))
+        return self._restored(pipelines, way, least_us)
+
+    def _needs(self, stages: Sequence[Interval], nodes: tuple[int, ...]) -> list[tuple[int, int]]:
+        """Which nodes lack which layers that someone alive can send."""
+        lost = set(self._unowned)
+        return [
+            (node, layer)
+            for node, stage in zip(nodes, stages, strict=True)
+            for layer in _lacking(self._held[node], stage)
+            if layer not in lost
+        ]
+
     def mapped(self, pipelines: Sequence[Split], mapping: NodeMapping, least_us: Fraction) -> Restored:
         """The best senders for a mapping; `least_us` is the bound to report."""
         return self._restored(pipelines, self._way(self.stages(pipelines), mapping.nodes, mapping.most), least_us)
@@ -146,14 +200,7 @@ class Restorer:
 
     def _way(self, stages: Sequence[Interval], nodes: tuple[int, ...], most_received: int) -> Way:
         """The best senders for a mapping, given the least load of its busiest receiver."""
-        lost = set(self._unowned)
-        needs = [
-            (node, layer)
-            for node, stage in zip(nodes, stages, strict=True)
-            for layer in _lacking(self._held[node], stage)
-            if layer not in lost
-        ]
-        sending = choose_senders(needs, self.owners, self.sizes, self.topology, most_received)
+        sending = choose_senders(self._needs(stages, nodes), self.owners, self.sizes, self.topology, most_received)
         return Way(nodes, most_received, sending)
 
     def _bound(self, stages: Sequence[Interval], received: int) -> int:

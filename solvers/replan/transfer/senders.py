@@ -117,19 +117,38 @@ def least_sent(demands: Mapping[int, int], owners: Owners, sizes: Sequence[int],
 def most_copies(owners: Owners, sizes: Sequence[int], most_bytes: int, most: int) -> int:
     """How many nodes, up to `most`, can have each layer that has an owner, the busiest owner sending `most_bytes`.
 
-    Layers are divisible here: whole ones allow no more.
+    No owner sends more than the most that whole layers of its own add up to; below that layers are divisible here.
     """
     layers = [layer for layer, size in enumerate(sizes) if size]
     alive = Counter[int]()
     for (first, end), nodes in owners.kinds.items():
         alive.update(dict.fromkeys(range(first, end), len(nodes)))
     flow = _Flow(dict.fromkeys(layers, 0), {layer: sizes[layer] for layer in layers}, owners, {})
+    room = {(first, end): whole_layers(sizes[first:end], most_bytes) for first, end in owners.kinds}
 
     def too_many(copies: int) -> bool:
         flow.copies = {layer: max(0, copies - alive[layer]) for layer in layers}
-        return not flow.serves(most_bytes)
+        return not flow.serves(room)
 
     return bisect_left(range(1, most + 1), True, key=too_many)
+
+
+def whole_layers(sizes: Sequence[int], most: int) -> int:
+    """The most up to `most` that layers of these sizes add up to, each taken any number of times."""
+    some = sorted({size for size in sizes if size}, reverse=True)
+    return (
+        max((known + (most - known) // some[-1] * some[-1] for known in sums(some[:-1], most)), default=0)
+        if some
+        else 0
+    )
+
+
+def sums(sizes: Sequence[int], most: int) -> set[int]:
+    """All that layers of these sizes add up to, up to `most`, each taken any number of times."""
+    found = {0}
+    for size in {size for size in sizes if size}:
+        found = {known + size * count for known in found for count in range((most - known) // size + 1)}
+    return found
 
 
 def _inside(
@@ -180,9 +199,10 @@ class _Flow:
         self._search(max(heaviest, divisible - heaviest), self.grains)  # sharing among alike may add one layer
         return max(start, divisible // self.grain * self.grain)
 
-    def serves(self, capacity: int) -> bool:
-        """Whether owners of this capacity can send everything, layers being divisible."""
-        return self._serve(capacity, dict.fromkeys(self.grains, 1))
+    def serves(self, room: Mapping[Interval, int]) -> bool:
+        """Whether owners that can send so much of each run can send everything, layers being divisible."""
+        left = {run: sum(loads.values()) * (room[run] // self.grain) for run, loads in self.busy.items()}
+        return self._served(left, dict.fromkeys(self.grains, 1))
 
     def _search(self, start: int, units: Mapping[int, int]) -> int:
         """The least capacity of start, start + 1 grain, … that serves all, each layer in pieces of `units` grains."""
@@ -204,6 +224,10 @@ class _Flow:
             run: sum(count * (max(0, capacity - load) // self.grain) for load, count in loads.items())
             for run, loads in self.busy.items()
         }
+        return self._served(left, units)
+
+    def _served(self, left: dict[Interval, int], units: Mapping[int, int]) -> bool:
+        """The same with what owners of each run have left to send, in grains; uses it up."""
         self.amounts = {}
         for layer, copies in self.copies.items():
             unit = units[layer]

@@ -7,7 +7,7 @@ from itertools import combinations_with_replacement
 import pytest
 
 from solvers.replan import knapsack
-from solvers.replan.knapsack import at_most, counted, fill, least_useful, useful
+from solvers.replan.knapsack import at_most, counted, fill, fill_few, least_useful, useful
 
 
 def test_no_filling_counts_more() -> None:
@@ -99,3 +99,18 @@ def test_a_million_nodes_need_no_table_of_a_million() -> None:
 
 def test_nothing_fits() -> None:
     assert fill({}, 5) == fill({7: 3}, 5) == fill({2: 0}, 5) == {}
+
+
+def test_few_pipelines_of_any_depths_are_filled_exactly() -> None:
+    for seed in range(40):
+        source = random.Random(seed)
+        nodes, most = source.randint(1, 14), source.randint(1, 6)
+        worth = {depth: source.randint(1, 12) for depth in source.sample(range(1, 9), source.randint(1, 5))}
+        for least in range(1, 40):
+            counts, some = fill_few(worth, nodes, most, least), _fillings(worth, nodes, most, least)
+            assert counts is not None and bool(counts) == bool(some)
+            if counts:
+                assert sum(counts.values()) <= most and sum(depth * count for depth, count in counts.items()) <= nodes
+                assert counted(worth, counts) >= least
+    three = {1: 16, 5: 13, 6: 1, 10: 16, 12: 18, 16: 19}
+    assert counted(three, fill(three, 29, 3)) == 52 < counted(three, fill_few(three, 29, 3, 53) or {}) == 53

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from solvers.ir import InvalidInput
 from solvers.replan.transfer.owners import Interval
 from solvers.replan.transfer.relief import Need
-from solvers.replan.transfer.senders import Owners, choose_senders, least_sent, most_copies
+from solvers.replan.transfer.senders import Owners, choose_senders, least_sent, most_copies, sums, whole_layers
 from solvers.replan.transfer.topology import Topology
 
 FLAT = Topology.flat(1)
@@ -136,3 +136,9 @@ def test_as_many_copies_as_the_busiest_owner_can_send_and_not_one_more(seed: int
     copies = most_copies(owners, sizes, most_bytes, 30)
     assert not copies or sent(copies) <= most_bytes
     assert copies == 30 or sent(copies + 1) > most_bytes
+
+
+def test_whole_layers_leave_a_rest() -> None:
+    assert [whole_layers([5, 2, 2, 0], most) for most in (0, 1, 3, 5, 6, 8, 9)] == [0, 0, 2, 5, 6, 8, 9]
+    assert whole_layers([], 7) == 0 and sums([5, 2], 9) == {0, 2, 4, 5, 6, 7, 8, 9}
+    assert most_copies(Owners({0: (0, 1)}), [4], 7, 30) == 2, "half a layer more is not sent"

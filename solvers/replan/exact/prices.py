@@ -1,0 +1,407 @@
+"""Which stages want the same nodes, and whose layers all of them want: prices of both (README, proof 7).
+
+A plan whose busiest node receives and sends at most so much is a mixture of pipelines that together take no more nodes
+of each kind than there are, and no more layers than their owners can send. At any prices of nodes and of sent layers
+the pipelines cost no more than all there is, and no pipeline costs less than the cheapest split that can end in time:
+a knapsack. The prices come from a linear program over the splits known so far, the splits from the prices.
+
+One file: what nodes hold, the cheapest splits, the program and the whole plans that it finds are one argument.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+from scipy.optimize import Bounds, LinearConstraint, linprog, milp
+from scipy.sparse import csr_array
+
+from solvers.ir.replan import ReplanProblem
+from solvers.replan.exact.bounds import IntArray, StageLimits
+from solvers.replan.progress import Stop
+from solvers.replan.transfer.owners import Interval, intervals
+from solvers.replan.transfer.senders import sums
+
+_UNIT = 2**24
+"""Prices are counted in this part of a microbatch."""
+_NEVER = 2**60
+"""The price of what no node may take over."""
+_ROUNDS = 4
+"""How often new splits are priced."""
+_NEW = 8
+"""Splits that one round adds at most."""
+_NODES = 10
+"""Nodes of the search for whole pipelines."""
+_WHOLE = 1e-6
+"""A number this close to a whole one is one."""
+_CELLS = 2**22
+"""Kinds of nodes times stages at most: with more nothing is priced."""
+
+FloatArray = npt.NDArray[np.float64]
+Layers = tuple[int, ...]
+Pattern = tuple[tuple[int, int], ...]
+"""Bytes of a layer, and how many of that size."""
+
+
+@dataclass(frozen=True)
+class Within:
+    """The pipelines that a plan may have: no stage fuller than `limits` say, the slowest within `limit_us`.
+
+    `possible`: the most microbatches of each depth that is of use.
+    """
+
+    limits: StageLimits
+    limit_us: int
+    possible: Mapping[int, int]
+
+    @property
+    def widest(self) -> int:
+        """No stage has more layers."""
+        limits, deepest = self.limits, max(self.possible)
+        return max(0, min(limits.fullest, max(limits.room(deepest, k, 1) for k in range(1, deepest + 1))))
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """Splits, microbatches, and how many pipelines of them, in fractions: what the prices do not exclude."""
+
+    splits: tuple[tuple[Layers, int], ...]
+    amounts: tuple[float, ...]
+
+    @property
+    def counted(self) -> float:
+        """Its microbatches."""
+        return sum(count * amount for (_, count), amount in zip(self.splits, self.amounts, strict=True))
+
+
+class Market:
+    """The nodes of one problem, by what they hold, and what whoever lacks a layer can be sent."""
+
+    def __init__(self, problem: ReplanProblem, held: Mapping[Interval, int], sizes: Sequence[int]) -> None:
+        self.problem, self.sizes = problem, np.array(sizes, dtype=np.int64)
+        self.runs, self.counts = tuple(held), np.array(list(held.values()), dtype=np.int64)
+        self.layers = problem.layers
+        self._shared, self._missing = dict[int, tuple[IntArray, IntArray]](), dict[int, IntArray]()
+
+    @property
+    def small_enough(self) -> bool:
+        """Whether tables of all stages for each kind can be held."""
+        return len(self.runs) * (self.layers + 1) ** 2 <= _CELLS
+
+    def _stages(self, widest: int) -> tuple[IntArray, IntArray]:
+        """First layer and end of every stage of at most `widest` layers, [layers behind, own]."""
+        behind, own = np.indices((self.layers + 1, widest + 1))
+        return np.maximum(self.layers - behind - own, 0), self.layers - behind
+
+    def _lacking(self, values: IntArray, widest: int) -> IntArray:
+        """The sum of the values of the layers that a kind lacks for a stage, [kind, layers behind, own]."""
+        sums = np.concatenate([[0], np.cumsum(values)])
+        start, end = self._stages(widest)
+        if widest not in self._shared:
+            runs = np.array(self.runs, dtype=np.int64).reshape(-1, 2)
+            first = np.maximum(runs[:, :1, None], start)
+            self._shared[widest] = first, np.maximum(np.minimum(runs[:, 1:, None], end), first)
+        first, last = self._shared[widest]
+        return np.asarray((sums[end] - sums[start]) - (sums[last] - sums[first]))
+
+    def missing(self, widest: int) -> IntArray:
+        """Bytes that a node of each kind would receive, [kind, layers behind, own]."""
+        if widest not in self._missing:
+            self._missing[widest] = self._lacking(self.sizes, widest)
+        return self._missing[widest]
+
+    def stage_prices(self, nodes: IntArray, sent: IntArray, load: int, widest: int) -> IntArray:
+        """The cheapest node for a stage, with what it lacks, [layers behind, own]."""
+        prices = np.where(self.missing(widest) <= load, nodes[:, None, None] + self._lacking(sent, widest), _NEVER).min(
+            axis=0
+        )
+        behind, own = np.indices(prices.shape)
+        return np.where((own >= 1) & (behind + own <= self.layers), prices, _NEVER)
+
+    def loads(self, most: int) -> list[int]:
+        """The loads up to this one that the busiest node may have, rising: what a stage lacks, or layers of one run."""
+        missing = self.missing(self.layers)
+        found = set(np.unique(missing[missing <= most]).tolist()) | {0}
+        for first, end in set(self.runs):
+            found |= sums(self.sizes[first:end].tolist(), most)
+        return sorted(load for load in found if 0 <= load <= most)
+
+    def patterns(self, kind: int, load: int) -> list[Pattern]:
+        """What one node of a kind can send: of each different size of its layers how many, as many as can be."""
+        first, end = self.runs[kind]
+        sizes = sorted({int(size) for size in self.sizes[first:end] if size}, reverse=True)
+        if not sizes:
+            return []
+        found = list[tuple[Pattern, int]]([((), load)])
+        for size in sizes[:-1]:
+            found = [
+                ((*counts, (size, count)), left - size * count)
+                for counts, left in found
+                for count in range(left // size + 1)
+            ]
+        return [(*counts, (sizes[-1], left // sizes[-1])) for counts, left in found]
+
+    def worth(self, nodes: IntArray, sent: IntArray, load: int) -> int:
+        """What all nodes and all that they can send are worth together, at least."""
+        total = int((self.counts * nodes).sum())
+        for kind, ((first, end), count) in enumerate(zip(self.runs, self.counts.tolist(), strict=True)):
+            dearest = Counter[int]()
+            for size, price in zip(self.sizes[first:end].tolist(), sent[first:end].tolist(), strict=True):
+                dearest[size] = max(dearest[size], price)
+            if any(dearest.values()):
+                worths = (sum(dearest[size] * many for size, many in some) for some in self.patterns(kind, load))
+                total += count * max(worths, default=0)
+        return total
+
+
+class Splits:
+    """The cheapest splits of one shape of pipelines after the other."""
+
+    def __init__(self, within: Within, prices: IntArray) -> None:
+        self.within, self.layers = within, within.limits.problem.layers
+        self.widest = prices.shape[1] - 1
+        held, own = np.indices((self.layers + 1, self.widest + 1))
+        self._before, self._own = np.maximum(held - own, 0), own
+        self._prices = np.where(held >= own, prices[self._before, own], _NEVER)
+
+    @cached_property
+    def least(self) -> list[int]:
+        """At p: no split over p stages is cheaper, however long it takes."""
+        held = np.full(self.layers + 1, _NEVER)
+        held[0], least = 0, [_NEVER]
+        for _ in range(max(self.within.possible, default=0)):
+            held = np.minimum((held[self._before] + self._prices).min(axis=1), _NEVER)
+            least.append(int(held[-1]))
+        return least
+
+    def cheapest(self, depth: int, microbatches: int) -> tuple[int, Layers]:
+        """The least price of a split that the relaxation lets end in time, and the split; () where there is none."""
+        limits = self.within.limits
+        few = limits.paths.of(depth, microbatches).table(np.arange(self.layers + 1), self.within.limit_us)
+        few = np.minimum(few, limits.rooms(depth, microbatches)[:, None])
+        wide = min(self.widest, max(int(few.max()), 0)) + 1
+        before = self._before[:, :wide]
+        tables = np.empty((depth + 1, self.layers + 1), dtype=np.int64)
+        tables[0], tables[0, 0] = _NEVER, 0
+        prices = np.where(self._own[:, :wide] <= few[:, before], self._prices[:, :wide], _NEVER)
+        for k in range(depth):
+            np.minimum((tables[k][before] + prices[k]).min(axis=1), _NEVER, out=tables[k + 1])
+        if tables[depth, -1] >= _NEVER:
+            return _NEVER, ()
+        split, held = list[int](), self.layers
+        for k in range(depth - 1, -1, -1):
+            own = int((tables[k][before[held]] + prices[k, held]).argmin())
+            split.append(own)
+            held -= own
+        return int(tables[depth, -1]), tuple(split)
+
+
+class Pricing:
+    """Whether there is a plan of pipelines `within` whose busiest node receives and sends at most `load` bytes."""
+
+    def __init__(self, market: Market, load: int, microbatches: int, within: Within, stop: Stop) -> None:
+        self.market, self.load, self.microbatches, self.within, self.stop = market, load, microbatches, within, stop
+        self.pool: dict[tuple[Layers, int], None] = {}
+
+    def excluded(self, known: Sequence[tuple[Layers, int]]) -> Mixture | None:
+        """None where prices exclude such plans; otherwise the mixture that they leave, perhaps of no use."""
+        self.pool |= dict.fromkeys(known)
+        mixture, nodes, sent = self._solved()
+        for _ in range(_ROUNDS):
+            if self.stop():
+                break
+            worth = self.market.worth(nodes, sent, self.load)
+            if not worth:
+                break
+            splits = Splits(self.within, self.market.stage_prices(nodes, sent, self.load, self.within.widest))
+            new = list(self._dear(splits, worth))
+            if not new:
+                return None
+            fresh = [shape for shape in new if shape not in self.pool]
+            if not fresh:
+                break
+            self.pool |= dict.fromkeys(fresh)
+            mixture, nodes, sent = self._solved()
+            if (
+                sum(m * amount for (_, m), amount in zip(mixture.splits, mixture.amounts, strict=True))
+                >= self.microbatches
+            ):
+                break
+        return mixture
+
+    def _dear(self, splits: Splits, worth: int) -> Iterator[tuple[Layers, int]]:
+        """Shapes so cheap that all there is could pay for enough of them, with their splits; none: it cannot."""
+        number = 0
+        possible = self.within.possible
+        for depth in sorted(possible, key=lambda depth: splits.least[depth] / possible[depth]):
+            most = possible[depth]
+            few = (self.microbatches * splits.least[depth] - 1) // worth
+            if few < most and (found := self._of(splits, worth, depth, few + 1, most)):
+                yield found
+                number += 1
+                if number >= _NEW:
+                    return
+
+    def _of(self, splits: Splits, worth: int, depth: int, fewest: int, most: int) -> tuple[Layers, int] | None:
+        """Of `fewest` to `most` microbatches, the most that are too cheap."""
+        price, split = splits.cheapest(depth, most)
+        if most * worth >= self.microbatches * price:
+            return split, most
+        while fewest < most:  # fewer may have cheaper splits
+            price, split = splits.cheapest(depth, fewest)
+            enough = (self.microbatches * price - 1) // worth
+            if enough >= most - 1:
+                return None
+            if enough < fewest:
+                return split, fewest
+            fewest = enough + 1
+        return None
+
+    def _solved(self) -> tuple[Mixture, IntArray, IntArray]:
+        """The most microbatches of mixtures of the pool, and the prices of nodes and of sent layers."""
+        shapes = tuple(self.pool)
+        program = _Program(self.market, self.load, shapes)
+        found = linprog(-program.worth, A_ub=program.matrix, b_ub=program.upper, method="highs")  # type: ignore[call-overload]
+        kinds, layers = len(self.market.runs), self.market.layers
+        marginals = np.maximum(np.rint(-found.ineqlin.marginals * _UNIT), 0).astype(np.int64)
+        nodes, sent = marginals[:kinds], marginals[kinds : kinds + layers]
+        sent[self.market.sizes == 0] = 0
+        amounts = found.x[: len(shapes)]
+        some = np.flatnonzero(amounts > 1e-9).tolist()
+        return Mixture(tuple(shapes[k] for k in some), tuple(float(amounts[k]) for k in some)), nodes, sent
+
+
+@dataclass(frozen=True)
+class Whole:
+    """Whole pipelines; how many nodes of each kind take each of their `stages`, [kind, stage]; and who sends what.
+
+    `sent`: copies of a layer that nodes of a kind send, `patterns`: of each size how many, and by how many nodes.
+    """
+
+    pipelines: tuple[tuple[Layers, int], ...]
+    stages: tuple[Interval, ...]
+    flow: IntArray
+    sent: Mapping[tuple[int, int], int]
+    patterns: Sequence[tuple[int, Pattern, int]]
+
+
+def whole_plan(market: Market, load: int, shapes: Sequence[tuple[Layers, int]], microbatches: int) -> Whole | None:
+    """Pipelines of these shapes that count the microbatches and keep to the load; None: not found."""
+    program = _Program(market, load, shapes)
+    count = len(program.worth)
+    rules = [
+        LinearConstraint(program.matrix, ub=program.upper),
+        LinearConstraint(csr_array(program.worth[None]), lb=microbatches),
+    ]
+    kinds = np.arange(count) < len(shapes)
+
+    def solved(integral: IntArray, bounds: Bounds | None) -> FloatArray | None:
+        options = {"node_limit": _NODES}
+        found = milp(np.zeros(count), integrality=integral, constraints=rules, bounds=bounds, options=options)  # type: ignore[arg-type]
+        return None if found.x is None else np.asarray(found.x)
+
+    x = solved(kinds.astype(np.int64), None)
+    if x is not None and np.abs(x - np.rint(x)).max() > _WHOLE:  # the pipelines are whole, their nodes are not
+        fixed = np.where(kinds, np.rint(x), 0.0)
+        x = solved(np.ones(count, dtype=np.int64), Bounds(fixed, np.where(kinds, fixed, np.inf)))
+    return None if x is None else program.whole(np.rint(x).astype(np.int64))
+
+
+class _Program:
+    """Rows: nodes of each kind, layers sent, owners of each kind, a node for each stage, nodes that bring nothing.
+
+    Behind them what owners of each kind send of each size.
+    """
+
+    def __init__(self, market: Market, load: int, shapes: Sequence[tuple[Layers, int]]) -> None:
+        self._market, self._load, self._shapes = market, load, shapes
+        self.stages = sorted({stage for layers, _ in shapes for stage in intervals(layers)})
+        kinds, layers = len(market.runs), market.layers
+        self._layer, self._owner, self._stage = kinds, kinds + layers, 2 * kinds + layers
+        self._loose = self._stage + len(self.stages)
+        self._rows, self._columns, self._values, self._worth = list[int](), list[int](), list[float](), list[float]()
+        self._sizes = dict[tuple[int, int], int]()
+        self.served, self.loose, self.brought = dict[int, tuple[int, int]](), dict[int, int](), list[int]()
+        self.sent, self.sending = dict[int, tuple[int, int]](), dict[int, tuple[int, Pattern]]()
+        self._pipelines()
+        self._owners()
+        self._nodes()
+        rows = self._loose + 1 + len(self._sizes)
+        self.upper, self.worth = np.zeros(rows), np.array(self._worth)
+        self.upper[:kinds] = self.upper[self._owner : self._stage] = market.counts
+        self.matrix = csr_array((self._values, (self._rows, self._columns)), shape=(rows, len(self._worth)))
+
+    def whole(self, amounts: IntArray) -> Whole:
+        """What whole amounts say."""
+        pipelines = tuple(
+            shape for shape, amount in zip(self._shapes, amounts.tolist(), strict=False) for _ in range(amount)
+        )
+        flow = np.zeros((len(self._market.runs), len(self.stages)), dtype=np.int64)
+        for number, (kind, stage) in self.served.items():
+            flow[kind, stage] += amounts[number]
+        spare = amounts[self.brought]
+        for number, stage in self.loose.items():
+            flow[:, stage] += (taken := _first(spare, int(amounts[number])))
+            spare -= taken
+        needed = Counter(stage for layers, _ in pipelines for stage in intervals(layers))
+        for column, interval in enumerate(self.stages):  # more nodes than are needed may stand at a stage
+            flow[:, column] = _first(flow[:, column], needed[interval])
+        sent = {(kind, layer): int(amounts[number]) for number, (kind, layer) in self.sent.items()}
+        patterns = [(kind, some, int(amounts[number])) for number, (kind, some) in self.sending.items()]
+        return Whole(pipelines, tuple(self.stages), flow, sent, patterns)
+
+    def _column(self, worth: float, entries: Sequence[tuple[int, float]]) -> None:
+        for row, entry in entries:
+            self._rows.append(row)
+            self._columns.append(len(self._worth))
+            self._values.append(entry)
+        self._worth.append(worth)
+
+    def _pipelines(self) -> None:
+        row_of = {stage: self._stage + number for number, stage in enumerate(self.stages)}
+        for split, count in self._shapes:
+            self._column(count, [(row_of[stage], 1.0) for stage in intervals(split)])
+
+    def _owners(self) -> None:
+        """Which layers nodes of each kind send."""
+        market = self._market
+        for kind, (first, end) in enumerate(market.runs):
+            self.brought.append(len(self._worth))
+            self._column(0, [(kind, 1.0), (self._loose, -1.0)])
+            for pattern in market.patterns(kind, self._load):
+                some = [(self._size(kind, size), -float(many)) for size, many in pattern if many]
+                if some:
+                    self.sending[len(self._worth)] = kind, pattern
+                    self._column(0, [(self._owner + kind, 1.0), *some])
+            for layer in range(first, end):
+                if size := int(market.sizes[layer]):
+                    self.sent[len(self._worth)] = kind, layer
+                    self._column(0, [(self._layer + layer, -1.0), (self._size(kind, size), 1.0)])
+
+    def _size(self, kind: int, size: int) -> int:
+        return self._sizes.setdefault((kind, size), self._loose + 1 + len(self._sizes))
+
+    def _nodes(self) -> None:
+        """Which nodes take which stages, and what these lack then."""
+        market, load = self._market, self._load
+        sums = np.concatenate([[0], np.cumsum(market.sizes)]).tolist()
+        at = [self._layer + layer if market.sizes[layer] else -1 for layer in range(market.layers)]
+        for number, (start, stop) in enumerate(self.stages):
+            row, whole = self._stage + number, sums[stop] - sums[start]
+            if whole <= load:
+                self.loose[len(self._worth)] = number
+                lacks = [(row, 1.0) for row in at[start:stop] if row >= 0]
+                self._column(0, [(self._loose, 1.0), (row, -1.0), *lacks])
+            for kind, (first, end) in enumerate(market.runs):
+                begin, last = max(first, start), min(end, stop)
+                if begin < last and whole - (sums[last] - sums[begin]) <= load:
+                    self.served[len(self._worth)] = kind, number
+                    lacks = [(row, 1.0) for row in (*at[start:begin], *at[last:stop]) if row >= 0]
+                    self._column(0, [(kind, 1.0), (row, -1.0), *lacks])
+
+
+def _first(amounts: IntArray, wanted: int) -> IntArray:
+    """As many of these as are wanted, the first ones first."""
+    return np.diff(np.minimum(np.cumsum(amounts), wanted), prepend=0)

@@ -55,8 +55,8 @@ class Follower {
   // Whether it is the thread that trains. Under the store's lock.
   bool trains_here() const { return std::this_thread::get_id() == thread_; }
 
-  // PyTorch swallows what an observer throws, so the first error is kept, and the first one of the other kind behind it,
-  // where one of both tells of a short host: that alone ends nothing, but what it leads to may.
+  // PyTorch swallows what an observer throws, so the first error is kept, and the first one of the other kind behind
+  // it, where one of both tells of a short host: that alone ends nothing, but what it leads to may.
   void keep_error(std::exception_ptr error);
   // What is kept, rethrown one after the other, a call each; nothing if there is no more.
   void raise_error();

@@ -197,7 +197,7 @@ class Session final : public Follower {
   OperatorNeeds needs_;
   PlaceNeeds place_needs_;
   std::vector<uint64_t> given_bytes_ = {};  // of each argument of the operator that runs
-  PoolBytes kept_ = {};  // by what could not have left when a request was refused
+  PoolBytes kept_ = {};                     // by what could not have left when a request was refused
   uint64_t least_bytes_ = 0;
   uint64_t most_needed_ = 0;    // by an operator that has run, with its arguments
   uint64_t between_bytes_ = 0;  // free, on pages that blocks in use kept when the cache was last emptied

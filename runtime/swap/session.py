@@ -209,11 +209,7 @@ class Session:
             raise kept
 
     def _kept_error(self) -> Exception | None:
-        """The engine's first error since the last call: PyTorch swallows what its observers throw, so it is kept.
-
-        A short host is no error yet: what should have left is still there, and perhaps the program fits all the same.
-        It is told wherever it stands, before that error or behind it.
-        """
+        """The engine's first error since the last call, for PyTorch swallows it; a short host beside it is none yet."""
         first: Exception | None = None
         while True:
             try:

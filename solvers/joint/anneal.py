@@ -24,6 +24,8 @@ COOLED = 50.0
 """How many times colder the last step is than the first one."""
 PATTERNS = 0.15
 """The share of steps that change many decisions at once, where any do."""
+SLOW = "the native search is not built, Python's takes some 20 times as long: install a C++ compiler, run `make build`"
+"""Said where Python searches."""
 NEVER = 2**62
 """What the extension has for `FAULT`: it counts in 64 bits."""
 VERSION = 3

@@ -46,8 +46,6 @@ SHOWN = (1.0, 0.5, 0.2, 0.0)
 """What is left of the time of ops that communication could hide, in variants of the greedy."""
 LONGEST_S = 120.0
 """The most seconds for a single technique's solver, however much time there is."""
-SLOW = "the native search is not built, Python's takes some 20 times as long: install a C++ compiler, run `make build`"
-"""Said where Python searches."""
 FULL = 0.1
 """The work from which on stretches get all the linear programs that they may have."""
 SINGLES, BOUND, FIRST, STRETCHES = 0.15, 0.3, 0.8, 0.2
@@ -224,7 +222,7 @@ class _Solve:
     def _search(self) -> None:
         """Annealing from each of the drafts there are in turn, then for longer from the best, until the limits."""
         if anneal.NATIVE is None:
-            self.notes.append(SLOW)
+            self.notes.append(anneal.SLOW)
         work, count, source = self.call.limits.work, len(self.given), random.Random(self.call.limits.seed)
         unit = 1.0 if work is None else work
         steps = math.inf if work is None else math.ceil(work * _steps(count))
@@ -260,11 +258,8 @@ class _Solve:
         if annealing.now == FAULT or best.objective is None:
             return
         above = given.ticks * max(1.0, best.objective - best.bound)
-        last: Draft | None = None
-        for draft in annealing.drafts(chain.steps, chain.warm * above, best.asked):
-            last = draft
-        if last is not None:
-            best.offer(last, "search")
+        for draft in [*annealing.drafts(chain.steps, chain.warm * above, best.asked)][-1:]:
+            best.offer(draft, "search")
         if not best.over():
             best.offer_hidden(choice_of(annealing.draft), "search")
 

@@ -238,7 +238,8 @@ class Pricing:
         for depth in sorted(possible, key=lambda depth: splits.least[depth] / possible[depth]):
             most = possible[depth]
             few = (self.microbatches * splits.least[depth] - 1) // worth
-            if few < most and (found := self._of(splits, worth, depth, few + 1, most)):
+            # where a split costs nothing `few` is -1, and a pipeline still has a microbatch
+            if few < most and (found := self._of(splits, worth, depth, max(1, few + 1), most)):
                 yield found
                 number += 1
                 if number >= _NEW:
@@ -265,6 +266,8 @@ class Pricing:
         program = _Program(self.market, self.load, shapes)
         found = linprog(-program.worth, A_ub=program.matrix, b_ub=program.upper, method="highs")  # type: ignore[call-overload]
         kinds, layers = len(self.market.runs), self.market.layers
+        if found.x is None:  # the engine failed: prices of nothing prove nothing
+            return Mixture((), ()), np.zeros(kinds, dtype=np.int64), np.zeros(layers, dtype=np.int64)
         marginals = np.maximum(np.rint(-found.ineqlin.marginals * _UNIT), 0).astype(np.int64)
         nodes, sent = marginals[:kinds], marginals[kinds : kinds + layers]
         sent[self.market.sizes == 0] = 0

@@ -21,14 +21,14 @@ from solvers.replan.exact.prices import Market, Mixture, Pricing, Within, whole_
 from solvers.replan.exact.step import NEVER_US, Fastest
 from solvers.replan.exact.steps import StepTimes
 from solvers.replan.progress import Progress
-from solvers.replan.transfer.owners import NOTHING, held_layers, idle_nodes
+from solvers.replan.transfer.owners import Interval
 from solvers.replan.transfer.restore import Restored, Restorer
 
 _SHALLOW = 32
 """Where no pipeline is deeper nothing is priced, which would take longer than all the rest."""
 _ASKS = 12
 """Shapes of pipelines that are searched for because prices rest on them."""
-_WORK = 300_000
+_WORK = 50_000
 """What searches for these that compare responses may cost together: stages times microbatches cubed."""
 _QUESTIONS = 5
 """How often a load of the busiest node is priced, each limit on the fullest stage for itself."""
@@ -68,7 +68,9 @@ class _Search:
         self.problem, self.steps, self.progress = problem, steps, progress
         self.restart_us, self.interval_us = problem.restart_us or 0, problem.expected_interval_us or 0
         self.restorer = Restorer(problem)
-        held = Counter([*held_layers(problem).values(), *[NOTHING] * len(idle_nodes(problem))])
+        held = Counter[Interval]()  # in the order of the restorer's kinds, which `placed` counts on
+        for kind in self.restorer.kinds:
+            held[kind.held] += len(kind.nodes)
         self.work, self.questions = _WORK, _QUESTIONS
         self.cleared = 0  # no plan whose busiest node has a smaller load is better than the best
         self.splits, self.doubted = dict[tuple[int, ...], None](), set[tuple[int, int, int]]()

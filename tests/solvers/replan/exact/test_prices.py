@@ -2,16 +2,18 @@
 
 import random
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import msgspec
 import pytest
 
 from solvers.check.replan.judge import judge_replan
-from solvers.ir import Limits, ReplanPlan, ReplanProblem, Solution
+from solvers.ir import CurrentPipeline, CurrentState, Limits, ReplanPlan, ReplanProblem, Solution
 from solvers.replan import ExactReplan
 from solvers.replan.exact import transition
 from solvers.replan.exact.prices import Market, Pricing, whole_plan
 from solvers.replan.instances import HOUR_US, Model
+from solvers.replan.transfer.restore import Restorer
 from tests.solvers.replan.brute_force import optimum, random_problem, unlike_problem
 
 LIMITS = Limits(time_s=60)
@@ -53,6 +55,53 @@ def test_no_plan_is_better_than_what_prices_leave(
         if best is not None and answer.bound is not None:
             assert answer.bound <= best, seed
     assert any(excluded), "prices prove something"
+
+
+def test_a_split_that_costs_nothing_excludes_no_other(excluded: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Prices of two nodes only, so that two stages on the others cost nothing: the optimum is 130, not 131."""
+    monkeypatch.setattr(transition, "_QUESTIONS", 60)
+    pipelines = (((3, 1, 1), (0, 1, 2)), ((2, 3), (3, 4)), ((5,), (5,)))
+    problem = ReplanProblem(
+        name="five nodes, five layers", nodes=5, microbatches=7, layers=5, forward_us=5, backward_us=5,
+        first_extra_us=(0, 0), last_extra_us=(0, 9), p2p_us=0, sync_us=9, memory_bytes=1_000_000, layer_static_bytes=2,
+        layer_activation_bytes=3, first_static_bytes=2, last_static_bytes=1, max_depth=2,
+        current=CurrentState(
+            pipelines=tuple(CurrentPipeline(layers=split, nodes=nodes, microbatches=2) for split, nodes in pipelines),
+            failed=(0,),
+        ),
+        restart_us=0, bytes_per_s=1_000_000, expected_interval_us=200,
+    )  # fmt: skip
+    answer = judged(problem)
+    assert optimum(problem) == 130
+    assert answer.bound is not None and answer.bound <= 130
+
+
+def renumbered(problem: ReplanProblem, seed: int) -> ReplanProblem:
+    """The same with other numbers for its nodes."""
+    assert problem.current is not None
+    ids = [node for pipeline in problem.current.pipelines for node in pipeline.nodes]
+    number = dict(zip(ids, random.Random(seed).sample(ids, len(ids)), strict=True))
+    pipelines = tuple(
+        msgspec.structs.replace(pipeline, nodes=tuple(number[node] for node in pipeline.nodes))
+        for pipeline in problem.current.pipelines
+    )
+    failed = tuple(sorted(number[node] for node in problem.current.failed))
+    return msgspec.structs.replace(problem, current=CurrentState(pipelines=pipelines, failed=failed))
+
+
+def test_how_nodes_are_numbered_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    placed, asked = Restorer.placed, list[int]()
+
+    def counted(self: Restorer, *args: Any, **options: Any) -> Any:
+        asked.append(1)
+        return placed(self, *args, **options)
+
+    monkeypatch.setattr(Restorer, "placed", counted)
+    monkeypatch.setattr(transition, "_SHALLOW", 0)
+    monkeypatch.setattr(transition._Search, "_bound", lambda self, least: 0)
+    for seed in range(10):
+        judged(renumbered(small_cluster(seed), seed))
+    assert asked, "whole pipelines are placed on nodes"
 
 
 def small_cluster(seed: int) -> ReplanProblem:

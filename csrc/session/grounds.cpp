@@ -2,7 +2,6 @@
 #include "session/grounds.h"
 
 #include <c10/core/CachingDeviceAllocator.h>
-#include <c10/util/ScopeExit.h>
 
 #include <algorithm>
 #include <utility>
@@ -143,7 +142,7 @@ void Grounds::mend(uint64_t limit_bytes, const Pins& pins) {
   const bool stays = !crowded_ || may_shrink(limit_bytes);
   if (crowded_) more_ = 2 * std::max(more_, kSpare);
   more_lately_ = more_lately_ || crowded_;
-  lost_ = crowded_ = widened_ = false;
+  lost_ = crowded_ = false;
   again_ = true;
   if (!stays && !has_served()) return give_up();
   used_ = has_served();
@@ -162,17 +161,9 @@ bool Grounds::would_hold(uint64_t bytes, uint64_t limit_bytes) const {
   return bytes > needed_bytes_ && std::max(held + kUnit, bytes + outside_bytes_ + 2 * kUnit) <= limit_bytes;
 }
 
-uint64_t Grounds::most_bytes(uint64_t limit_bytes) const {
-  const uint64_t unit = segments_ == Segments::kExpandable ? kPage : kUnit;
-  const uint64_t small = std::max(kUnit, (now(stats_of(state_).active_bytes, kSmall) + kUnit - 1) / kUnit * kUnit);
-  return (limit_bytes - std::min(limit_bytes, outside_bytes_ + small)) / unit * unit;
-}
-
-void Grounds::widen(uint64_t bytes, uint64_t limit_bytes, const Pins& pins, bool needed) {
-  const uint64_t before = std::exchange(needed_bytes_, std::max(needed_bytes_, bytes));
-  const auto over = c10::make_scope_exit([&] { needed_bytes_ = needed ? needed_bytes_ : before; });
+void Grounds::widen(uint64_t bytes, uint64_t limit_bytes, const Pins& pins) {
+  needed_bytes_ = bytes;
   mend(limit_bytes, pins);
-  widened_ = !needed && state_.arena.there();
 }
 
 // Nothing lies so that it divides what is free, and not much more could be had.

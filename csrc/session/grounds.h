@@ -43,9 +43,8 @@ class Grounds {
   // A request finds no block. An arena that has lost segments or pages to the driver, as it does where the allocator's
   // cache is emptied, is none any more; and where small requests have used up what is kept for them, it is too large.
   void look(uint64_t limit_bytes);
-  // Whether that was found, or it is as large as one operator wanted it: the arena is to be made anew, outside of
-  // operators.
-  bool lacks() const { return lost_ || crowded_ || widened_; }
+  // Whether that was found: the arena is to be made anew, outside of operators.
+  bool lacks() const { return lost_ || crowded_; }
   // Requests have found no block, so that the allocator may have given its cache back since.
   void doubt() { doubted_ = true; }
   bool doubted() const { return doubted_; }
@@ -54,10 +53,8 @@ class Grounds {
   void mend(uint64_t limit_bytes, const Pins& pins);
   // Whether an arena of so many bytes, that no operator has needed so far, leaves small requests something.
   bool would_hold(uint64_t bytes, uint64_t limit_bytes) const;
-  // The largest arena that leaves small requests as many segments as they fill, and one at least.
-  uint64_t most_bytes(uint64_t limit_bytes) const;
-  // Makes the arena anew, that large, before an operator. `needed`: no smaller one does from now on.
-  void widen(uint64_t bytes, uint64_t limit_bytes, const Pins& pins, bool needed);
+  // Makes the arena anew, that large, before an operator.
+  void widen(uint64_t bytes, uint64_t limit_bytes, const Pins& pins);
   // Gives the arena back, as another stream will ask for memory that it has to get from the driver.
   void dissolve(const Pins& pins);
   void forget() {
@@ -124,7 +121,6 @@ class Grounds {
   bool used_ = false;  // somebody had a block of an arena that was made anew since one was last looked for
   bool lost_ = false;
   bool crowded_ = false;
-  bool widened_ = false;  // for one operator that had never run
   bool doubted_ = false;
   bool ever_served_ = false;  // somebody had a block of an arena
   bool lent_ = false;

@@ -34,7 +34,7 @@ class PlaceNeeds {
     known.given = given;
     known.asked = asked;
   }
-  // At most so many bytes if it grows with its arguments, each of which may count; 0: not known.
+  // At most so many bytes if it grows with its arguments, each of which may count; 0: not known, or beyond any device.
   uint64_t of(uint64_t place, const std::vector<uint64_t>& given) const {
     const auto found = places_.find(place);
     if (found == places_.end() || found->second.given.size() != given.size()) return 0;
@@ -44,11 +44,13 @@ class PlaceNeeds {
       if (before[number] == 0) continue;
       growth = std::max(growth, static_cast<double>(given[number]) / static_cast<double>(before[number]));
     }
-    return static_cast<uint64_t>(std::ceil(growth * static_cast<double>(found->second.asked)));
+    const double bytes = std::ceil(growth * static_cast<double>(found->second.asked));
+    return bytes > static_cast<double>(kMostBytes) ? 0 : static_cast<uint64_t>(bytes);  // another operator's place
   }
 
  private:
-  static constexpr size_t kMost = 65536;  // operators of an iteration
+  static constexpr size_t kMost = 65536;                     // operators of an iteration
+  static constexpr uint64_t kMostBytes = uint64_t{1} << 40;  // more than any device has
   struct Known {
     std::vector<uint64_t> given = {};
     uint64_t asked = 0;

@@ -326,11 +326,7 @@ void Session::make_room_for_large(const std::vector<OperatorNeeds::Way>& ways, c
   if (!state_.arena.there() && std::any_of(ways.begin(), ways.end(), has_large)) take_arena(own);
   if (!state_.arena.there()) return;
   const uint64_t least = large_bytes(own) + large_need(ways);
-  if (least > state_.arena.bytes() && grounds_.would_hold(least, *budget_)) widen_arena(least, own, /*needed=*/true);
-  if (ways.empty() && wants_more(own)) {
-    widen_arena(most_for_unknown(own), own, /*needed=*/false);
-    make_room_for_small(ways, own);
-  }
+  if (least > state_.arena.bytes() && grounds_.would_hold(least, *budget_)) widen_arena(least, own);
   if (!state_.arena.there()) return;
   const Layout layout(state_.arena, state_.tracker);
   if (ways.empty() || !std::all_of(ways.begin(), ways.end(), [&](const auto& way) { return layout.serves(way); }))
@@ -350,7 +346,7 @@ uint64_t Session::large_need(const std::vector<OperatorNeeds::Way>& ways) const 
   for (const auto& way : ways) most = std::max(most, large_peak(way));
   const uint64_t largest = state_.running.given.largest;
   if (!ways.empty()) return most;
-  const uint64_t told = place_needs_.of(state_.running.place, given_bytes_);
+  const uint64_t told = told_by_place();
   return std::max(SmallRequests::is_small(largest) ? 0 : block_of(largest),
                   SmallRequests::is_small(told) ? 0 : block_of(told));
 }
@@ -361,29 +357,22 @@ uint64_t Session::expected_need() const {
   const RunningOperator& running = state_.running;
   const uint64_t most = needs_.of(running.info->id, running.given);
   if (needs_.knows(running.info->id, running.given)) return most;
-  return std::max(most, place_needs_.of(running.place, given_bytes_));
+  return std::max(most, told_by_place());
 }
 
-// What an operator that has never run may ask for beside its arguments, as far as the budget holds it.
-uint64_t Session::most_for_unknown(const OpenFrames& own) const {
-  return std::min(large_bytes(own) + expected_need(), grounds_.most_bytes(*budget_));
-}
-
-// Whether an arena of few segments is too small for that: from inside the operator it cannot grow.
-bool Session::wants_more(const OpenFrames& own) const {
-  constexpr uint64_t kUnit = uint64_t{2} << 20;
-  return state_.arena.there() && state_.arena.bytes() <= kFewSegments &&
-         !SmallRequests::is_small(state_.running.given.largest) &&
-         most_for_unknown(own) >= state_.arena.bytes() + kUnit;
+// What the operator at this place of the iteration before tells; what no budget holds, another operator asked for.
+uint64_t Session::told_by_place() const {
+  const uint64_t told = place_needs_.of(state_.running.place, given_bytes_);
+  return budget_.has_value() && told > *budget_ ? 0 : told;
 }
 
 // The arena cannot hold the operator's arguments and what it asks for: small storages leave to a larger one. The
 // operator has not begun, so that its arguments may leave, too; they come back at once.
-void Session::widen_arena(uint64_t bytes, const OpenFrames& own, bool needed) {
+void Session::widen_arena(uint64_t bytes, const OpenFrames& own) {
   if (!arena_may_change()) return;
   const Pins known(own.pins().begin(), own.pins().begin() + static_cast<std::ptrdiff_t>(own.first()));
   const Pins arguments(own.pins().begin() + static_cast<std::ptrdiff_t>(own.first()), own.pins().end());
-  grounds_.widen(bytes, *budget_, known, needed);
+  grounds_.widen(bytes, *budget_, known);
   for (c10::StorageImpl* storage : arguments) streams_.bring_back(*storage);
 }
 

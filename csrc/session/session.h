@@ -145,10 +145,9 @@ class Session final : public Follower {
   void make_room_in_segments(const std::vector<OperatorNeeds::Way>& ways, const OpenFrames& own);
   uint64_t large_need(const std::vector<OperatorNeeds::Way>& ways) const;
   void take_arena(const OpenFrames& own);
-  void widen_arena(uint64_t bytes, const OpenFrames& own, bool needed);
-  uint64_t most_for_unknown(const OpenFrames& own) const;
-  bool wants_more(const OpenFrames& own) const;
+  void widen_arena(uint64_t bytes, const OpenFrames& own);
   uint64_t expected_need() const;
+  uint64_t told_by_place() const;
   bool arena_may_change();  // nobody else works on the device
   void make_room_for_small(const std::vector<OperatorNeeds::Way>& ways, const OpenFrames& own);
   void learn_needs();

@@ -18,7 +18,7 @@ from runtime.swap.stages import StageSettings
 from tests.runtime.ranks.cluster import CLUSTER
 
 SHAPE = GptShape(layers=4, width=32, heads=4, context=64, batch=8, seed=3)
-STEPS = 8
+STEPS = 10
 MICROBATCHES = 4
 SOON = StageSettings(warm_up_iterations=0, policies=2)
 

@@ -244,9 +244,8 @@ class Generation:
         return min(ran, key=lambda place: self._promised(self.results[place]), default=None)
 
     def _promised(self, result: PolicyResult) -> tuple[float, float]:
-        spread = 1 - min(self.shares)
         base_us = min((one.base_us for one in self.results if one.base_us), default=None)
-        return promised(result, stalled(self.results, self._launch_us), self._launch_us, spread, base_us)
+        return promised(result, stalled(self.results, self._launch_us), self._launch_us, 1 - min(self.shares), base_us)
 
     def planned_again(self, profiled: Profiled, *, anew: bool) -> Policy | None:
         """The kept policy made anew from another iteration, or the most promising of all; None where there is no plan.
@@ -324,8 +323,7 @@ class Generation:
         op = profiled.told_at if choice.residents else None
         graph = profiled.graph if op is None else residents_leaving(profiled.graph, op)
         graph = gaps_apart(graph, self._aim_bytes, profiled.living) if choice.gaps else graph
-        problem = make_problem("swap", graph, self._hardware, self._aim_bytes, gaps=choice.gaps)
-        reached = within_reach(graph, problem)
+        reached = within_reach(graph, make_problem("swap", graph, self._hardware, self._aim_bytes, gaps=choice.gaps))
         pairs = zip(graph.memory_bytes, reached.memory_bytes, strict=True)
         beyond = max((held for held, other in pairs if held > other), default=0)
         if beyond:

@@ -4,6 +4,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <array>
 #include <memory>
 
 #include "joint/annealing.h"
@@ -46,7 +47,7 @@ joint::Given given(const py::object& from) {
 py::tuple draft(const joint::Annealing& annealing) {
   py::list issued;
   for (const auto& [at, away] : annealing.draft().issued)
-    issued.append(py::make_tuple(away.op, away.out_after, away.read_at, at));
+    issued.append(py::make_tuple(away.op, away.touched, away.behind, away.read_at, at));
   return py::make_tuple(annealing.draft().again, issued);
 }
 
@@ -54,7 +55,7 @@ py::tuple draft(const joint::Annealing& annealing) {
 
 PYBIND11_MODULE(_annealing, module) {
   py::class_<joint::Annealing>(module, "Annealing")
-      .def(py::init([](const py::object& from, const Lists& again, const std::vector<joint::Gap>& away,
+      .def(py::init([](const py::object& from, const Lists& again, const std::vector<std::array<int64_t, 3>>& away,
                        const std::vector<uint32_t>& random, double share) {
              return std::make_unique<joint::Annealing>(given(from), again, away, random, share);
            }),

@@ -5,8 +5,8 @@
 
 namespace joint {
 
-Annealing::Annealing(Given given, const std::vector<std::vector<int64_t>>& again, const std::vector<Gap>& away,
-                     const std::vector<uint32_t>& random, double share)
+Annealing::Annealing(Given given, const std::vector<std::vector<int64_t>>& again,
+                     const std::vector<std::array<int64_t, 3>>& away, const std::vector<uint32_t>& random, double share)
     : given_(std::move(given)),
       state_(given_, again, away),
       lanes_(state_),

@@ -22,9 +22,10 @@ struct Draft {
 
 class Annealing {
  public:
-  // From the choice `again`, by stage, and `away`, in ascending order; `share` of the steps change many decisions.
-  Annealing(Given given, const std::vector<std::vector<int64_t>>& again, const std::vector<Gap>& away,
-            const std::vector<uint32_t>& random, double share);
+  // From the choice `again`, by stage, and `away`, as `State` has it, in ascending order; `share` of the steps change
+  // many decisions.
+  Annealing(Given given, const std::vector<std::vector<int64_t>>& again,
+            const std::vector<std::array<int64_t, 3>>& away, const std::vector<uint32_t>& random, double share);
   Annealing(const Annealing&) = delete;
   Annealing& operator=(const Annealing&) = delete;
 

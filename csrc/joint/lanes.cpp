@@ -60,7 +60,7 @@ int64_t Lanes::host() const {
   std::vector<int64_t> change(given_.count() + 1, 0);
   for (int64_t b = 0; b < given_.count(); ++b) {
     for (const auto& [a, i] : state_.returns[b]) {
-      change[a] += given_.size[i];
+      change[state_.away(i, a)->behind] += given_.size[i];
       change[b] -= given_.size[i];
     }
   }
@@ -86,15 +86,16 @@ void Lanes::issue() {
   for (int64_t b = given_.count() - 1; b >= 0; --b) {
     const auto& read = state_.returns[b];
     for (auto gap = read.rbegin(); gap != read.rend(); ++gap) {
-      const auto [a, i] = *gap;
+      const int64_t i = gap->second;
+      const Away away = *state_.away(i, gap->first);
       lane = std::min(lane, start_[b]) - given_.in_time[i];
-      const auto first = start_.begin() + a + 2, last = start_.begin() + b + 1;
+      const auto first = start_.begin() + away.behind + 2, last = start_.begin() + b + 1;
       const int64_t wanted = std::upper_bound(first, last, lane) - start_.begin() - 1;
       int64_t at = b;
       while (at > wanted && room_[at - 1] >= given_.size[i]) room_[--at] -= given_.size[i];
       lane = std::max(lane, start_[at]);
-      issued_.emplace_back(at, Away{i, a, b});
-      back_at_[at].push_back({i, a, b});
+      issued_.emplace_back(at, away);
+      back_at_[at].push_back(away);
     }
   }
 }
@@ -138,10 +139,10 @@ std::optional<int64_t> Lanes::pass(int64_t spare, int64_t until, bool is_returni
 
 // What leaves behind a stage, first what is read first.
 void Lanes::send(int64_t stage, int64_t now) {
-  std::vector<std::pair<int64_t, int64_t>> order;
-  for (const int64_t i : state_.leaves[stage]) order.emplace_back(*state_.away(i, stage), i);
+  std::vector<std::array<int64_t, 3>> order;
+  for (const auto& [a, i] : state_.leaves[stage]) order.push_back({state_.away(i, a)->read_at, a, i});
   std::sort(order.begin(), order.end());
-  for (const auto& [read, i] : order) {
+  for (const auto& [read, a, i] : order) {
     out_free_ = gone_[i] = std::max(out_free_, now) + given_.out_time[i];
     leaving_.emplace_back(out_free_, given_.size[i]);
   }

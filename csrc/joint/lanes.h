@@ -15,11 +15,6 @@ namespace joint {
 
 constexpr int64_t kFault = int64_t{1} << 62;  // How long what is not valid takes: longer than any step.
 
-// Something that is away: which op's output, behind which stage it leaves, and which stage reads it next.
-struct Away {
-  int64_t op, out_after, read_at;
-};
-
 class Lanes {
  public:
   explicit Lanes(State& state);

@@ -11,7 +11,9 @@ namespace {
 constexpr size_t kNear = 6, kDepth = 12, kClose = 3;
 constexpr int kTries = 8;
 const std::vector<double> kFreed = {0.2, 0.5, 0.8, 1.0, 1.0, 1.2};
-const std::vector<int64_t> kWide = {10, 30, 100, 1000};
+const std::vector<int64_t> kWide = {10, 30, 100, 1000}, kReach = {2, 8, 30, 100},
+                           kSigns = {-1, 1};
+constexpr double kWaits = 0.78;
 
 // Whether a · b < c · d, as whole numbers of any size.
 bool is_less(int64_t a, int64_t b, int64_t c, int64_t d) {
@@ -57,7 +59,11 @@ bool Moves::any() {
     return trade(t, i);
   }
   if (roll < 0.7) return free();
-  if (!gone_.empty() && (runs_.empty() || roll < 0.85)) {
+  if (!gone_.empty() && roll < kWaits) {
+    const auto [a, i] = source_.choice(gone_);
+    return postpone(a, i);
+  }
+  if (!gone_.empty() && (runs_.empty() || roll < 0.9)) {
     const auto [a, i] = worth_running();
     return swapped_with(a, i);
   }
@@ -82,7 +88,7 @@ const Entry& Moves::worth_sending() {
 // -- one decision
 
 bool Moves::redecide(int64_t a, int64_t i) {
-  const int64_t b = *state_.away(i, a);
+  const int64_t b = state_.away(i, a)->read_at;
   if (source_.random() < 0.25) {
     state_.keep(i, a);
     return true;
@@ -102,6 +108,23 @@ bool Moves::withdraw(int64_t t, int64_t i) {
   return true;
 }
 
+bool Moves::postpone(int64_t a, int64_t i) {
+  const Away was = *state_.away(i, a);
+  const double roll = source_.random();
+  int64_t leaves = a;
+  if (roll >= 0.5) {
+    const int64_t sign = source_.choice(kSigns);
+    leaves = was.behind + sign * source_.between(1, source_.choice(kReach));
+  } else if (roll >= 0.2) {
+    const auto [first, other] = source_.choice(gone_);
+    leaves = state_.away(other, first)->behind;
+  }
+  if (std::max(a, std::min(leaves, was.read_at - 2)) == was.behind) return false;
+  state_.keep(i, a);
+  state_.send(i, a, leaves);
+  return true;
+}
+
 bool Moves::free() {
   const auto held = drawn(sized_, Fate::kStays, -1);
   if (!held) return false;
@@ -115,7 +138,7 @@ bool Moves::free() {
 // -- several at once
 
 bool Moves::swapped_with(int64_t a, int64_t i) {
-  const int64_t b = *state_.away(i, a);
+  const int64_t b = state_.away(i, a)->read_at;
   std::optional<Span> instead;
   if (source_.random() < 0.3) {
     state_.keep(i, a);
@@ -170,8 +193,8 @@ bool Moves::trade(int64_t t, int64_t i) {
   double freed = static_cast<double>(took) * source_.choice(kFreed);
   for (const auto& [first, j] : near) {
     if (freed <= 0) break;
-    const auto until = state_.away(j, first);
-    if (until && run_again(j, first, *until)) freed -= static_cast<double>(given_.out_time[j]);
+    const Away* one = state_.away(j, first);
+    if (one && run_again(j, first, one->read_at)) freed -= static_cast<double>(given_.out_time[j]);
   }
   return true;
 }

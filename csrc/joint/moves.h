@@ -28,6 +28,7 @@ class Moves {
   void refresh();
   bool any();
   bool redecide(int64_t a, int64_t i);
+  bool postpone(int64_t a, int64_t i);
   bool withdraw(int64_t t, int64_t i);
   const Entry& worth_sending();
   Fate fate(int64_t i, int64_t a, int64_t b) const;

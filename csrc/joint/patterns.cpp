@@ -12,6 +12,7 @@ namespace {
 const std::vector<int64_t> kWidths = {2, 3, 4, 8, 16}, kSides = {-1, 1}, kStrides = {1, 1, 1, 2, 3};
 constexpr int64_t kNext = 4, kBeside = 4, kFar = 60, kShort = 8;
 constexpr int kRounds = 12, kSent = 12;
+constexpr double kWaiting = 0.3;
 
 }  // namespace
 
@@ -79,7 +80,7 @@ bool Patterns::copied() {
     a = moves_.before(i, b);
   } else if (!moves_.gone().empty()) {
     std::tie(a, i) = source_.choice(moves_.gone());
-    b = *state_.away(i, a);
+    b = state_.away(i, a)->read_at;
   } else {
     return false;
   }
@@ -111,7 +112,7 @@ bool Patterns::wide() {
   bool is_changed = false;
   if (!moves_.gone().empty() && (moves_.runs().empty() || source_.random() < 0.5)) {
     std::tie(a, i) = source_.choice(moves_.gone());
-    is_changed = moves_.redecide(a, i);
+    is_changed = source_.random() < kWaiting ? moves_.postpone(a, i) : moves_.redecide(a, i);
   } else if (!moves_.runs().empty()) {
     const auto [t, op] = source_.choice(moves_.runs());
     i = op;
@@ -155,14 +156,15 @@ bool Patterns::imitate(int64_t i, int64_t a, int64_t b, int64_t other) {
   if (fate == Fate::kAgain) return run(other, reader, reader - (users[i][place] - b));
   const auto before = released(other, reader);
   if (!before) return false;
-  if (state_.away(other, *before)) {
-    if (fate == Fate::kLeaves) return false;
+  const Away* as = fate == Fate::kLeaves ? state_.away(i, a) : nullptr;
+  const int64_t leaves = *before + (as ? as->behind - a : 0);
+  if (const Away* is_away = state_.away(other, *before)) {
+    if (fate == Fate::kLeaves && is_away->behind == leaves) return false;
     state_.keep(other, *before);
-  } else if (fate == Fate::kLeaves) {
-    state_.send(other, *before);
-    return state_.away(other, *before).has_value();
   }
-  return true;
+  if (fate != Fate::kLeaves) return true;
+  state_.send(other, *before, leaves);
+  return state_.away(other, *before) != nullptr;
 }
 
 std::optional<int64_t> Patterns::served(int64_t j, int64_t reader) const {

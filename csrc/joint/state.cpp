@@ -16,7 +16,8 @@ std::vector<Entry>::iterator entry_of(std::vector<Entry>& entries, int64_t key) 
 
 }  // namespace
 
-State::State(const Given& whole, const std::vector<std::vector<int64_t>>& runs, const std::vector<Gap>& sent)
+State::State(const Given& whole, const std::vector<std::vector<int64_t>>& runs,
+             const std::vector<std::array<int64_t, 3>>& sent)
     : given(whole),
       again(whole.count()),
       touched(whole.count()),
@@ -48,7 +49,7 @@ State::State(const Given& whole, const std::vector<std::vector<int64_t>>& runs, 
       hold(touched[i][place - 1] + 1, touched[i][place], given.size[i]);
   for (int64_t t = 0; t < given.count(); ++t)
     for (const int64_t i : runs[t]) put(t, i);
-  for (const auto& [i, a] : sent) send(i, a);
+  for (const auto& [i, a, behind] : sent) send(i, a, behind);
   begin();
 }
 
@@ -92,16 +93,17 @@ bool State::reads(int64_t t, int64_t j) const {
   return found != readers_[t].end() && found->first == j;
 }
 
-std::optional<int64_t> State::away(int64_t i, int64_t a) const {
-  for (const auto& [from, to] : away_[i])
-    if (from == a) return to;
-  return {};
+const Away* State::away(int64_t i, int64_t a) const {
+  for (const Away& one : away_[i])
+    if (one.touched == a) return &one;
+  return nullptr;
 }
 
 std::vector<std::pair<int64_t, int64_t>> State::gone() const {
   std::vector<std::pair<int64_t, int64_t>> found;
-  for (int64_t a = 0; a < given.count(); ++a)
-    for (const int64_t i : leaves[a]) found.emplace_back(a, i);
+  for (const auto& ops : away_)
+    for (const Away& one : ops) found.emplace_back(one.touched, one.op);
+  std::sort(found.begin(), found.end());
   return found;
 }
 
@@ -119,9 +121,11 @@ void State::undo() {
   const std::vector<Done> changes(journal_.rbegin(), journal_.rend());
   for (const Done& change : changes) change.put ? take(change.stage, change.op) : put(change.stage, change.op);
   const auto before = seen_;
-  for (const auto& [at, was_away] : before) {
-    if (was_away == away(at.first, at.second).has_value()) continue;
-    was_away ? send(at.first, at.second) : keep(at.first, at.second);
+  for (const auto& [at, left] : before) {
+    const Away* is_away = away(at.first, at.second);
+    if (is_away ? left == is_away->behind : !left) continue;
+    if (is_away) keep(at.first, at.second);
+    if (left) send(at.first, at.second, *left);
   }
   for (const int64_t t : dirty_) is_dirty_[t] = 0;
   dirty_.clear();
@@ -129,24 +133,31 @@ void State::undo() {
   begin();
 }
 
-void State::send(int64_t i, int64_t a) {
+void State::send(int64_t i, int64_t a, int64_t behind) {
   const auto b = gap(i, a);
   if (!b || *b == a + 1) return;
-  seen(i, a, false);
-  hold(a + 1, *b, -given.size[i]);
-  add(away_[i], Entry{a, *b});
-  add(leaves[a], i);
+  behind = std::max(a, std::min(behind, *b - 2));
+  seen(i, a, {});
+  hold(behind + 1, *b, -given.size[i]);
+  away_[i].push_back({i, a, behind, *b});
+  add(leaves[behind], {a, i});
   add(returns[*b], {a, i});
 }
 
 void State::keep(int64_t i, int64_t a) {
-  const auto found = entry_of(away_[i], a);
-  const int64_t b = found->second;
+  const Away one = forgotten(i, a);
+  hold(one.behind + 1, one.read_at, given.size[i]);
+}
+
+// It is away no longer: what it was; what is held does not change.
+Away State::forgotten(int64_t i, int64_t a) {
+  const auto found = away_[i].begin() + (away(i, a) - away_[i].data());
+  const Away one = *found;
   away_[i].erase(found);
-  seen(i, a, true);
-  hold(a + 1, b, given.size[i]);
-  drop(leaves[a], i);
-  drop(returns[b], {a, i});
+  seen(i, a, one.behind);
+  drop(leaves[one.behind], {a, i});
+  drop(returns[one.read_at], {a, i});
+  return one;
 }
 
 void State::put(int64_t t, int64_t i) {
@@ -195,7 +206,7 @@ void State::touch(int64_t j, int64_t t, bool is_made) {
   std::optional<int64_t> b;
   if (place < stages.size() && !holds(made[j], stages[place])) b = stages[place];
   stages.insert(stages.begin() + place, t);
-  const bool was_away = away(j, a).has_value();
+  const auto left = behind(j, a);
   if (b) {
     lose(j, a, *b, size);
     hold(t + 1, *b, size);
@@ -205,7 +216,7 @@ void State::touch(int64_t j, int64_t t, bool is_made) {
     return;
   }
   hold(a + 1, t, size);
-  if (was_away) send(j, a);
+  if (left) send(j, a, *left);
 }
 
 // The stage does not make the output (it may still read it), or does not read it: the reverse.
@@ -220,7 +231,7 @@ void State::untouch(int64_t j, int64_t t, bool is_read) {
     hold(a + 1, t, size);
     return;
   }
-  const bool was_away = away(j, a).has_value();
+  const auto left = behind(j, a);
   if (!holds(made[j], t)) lose(j, a, t, size);
   drop(made[j], t);
   std::optional<int64_t> b;
@@ -230,20 +241,12 @@ void State::untouch(int64_t j, int64_t t, bool is_read) {
     hold(a + 1, *b, size);
   }
   stages.erase(stages.begin() + place);
-  if (was_away && b) send(j, a);
+  if (left && b) send(j, a, *left);
 }
 
 // Forget the gap, whether it is held or away.
 void State::lose(int64_t j, int64_t a, int64_t b, int64_t size) {
-  const auto found = entry_of(away_[j], a);
-  if (found == away_[j].end()) {
-    hold(a + 1, b, -size);
-    return;
-  }
-  away_[j].erase(found);
-  seen(j, a, true);
-  drop(leaves[a], j);
-  drop(returns[b], {a, j});
+  hold(a + 1, away(j, a) ? forgotten(j, a).behind + 1 : b, -size);
 }
 
 void State::mend(int64_t t) {
@@ -282,10 +285,16 @@ void State::hold(int64_t first, int64_t last, int64_t bytes) {
   for (int64_t t = first; t < last; ++t) held[t] += bytes;
 }
 
-void State::seen(int64_t i, int64_t a, bool is_away) {
-  for (const auto& [at, was_away] : seen_)
+void State::seen(int64_t i, int64_t a, std::optional<int64_t> behind) {
+  for (const auto& [at, left] : seen_)
     if (at == Gap{i, a}) return;
-  seen_.push_back({{i, a}, is_away});
+  seen_.push_back({{i, a}, behind});
+}
+
+std::optional<int64_t> State::behind(int64_t i, int64_t a) const {
+  const Away* one = away(i, a);
+  if (!one) return {};
+  return one->behind;
 }
 
 void State::dirty(int64_t t) {

@@ -2,6 +2,7 @@
 // it. Number for number `State` of solvers/joint/state.py, which says what its lists hold.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <utility>
@@ -13,13 +14,21 @@ namespace joint {
 
 using Gap = std::pair<int64_t, int64_t>;  // An op, and the stage that touches its output last before it is away.
 
+// Something that is away: which op's output, over the gap behind which stage, behind which stage it leaves (that one or
+// a later one), and which stage reads it next.
+struct Away {
+  int64_t op, touched, behind, read_at;
+};
+
 class State {
  public:
-  State(const Given& given, const std::vector<std::vector<int64_t>>& again, const std::vector<Gap>& away);
+  // `away`: op, the stage that touches its output last, the one behind which it leaves.
+  State(const Given& given, const std::vector<std::vector<int64_t>>& again,
+        const std::vector<std::array<int64_t, 3>>& away);
 
   const Given& given;
-  std::vector<std::vector<int64_t>> again, touched, made, leaves;
-  std::vector<std::vector<std::pair<int64_t, int64_t>>> returns;  // (Stage behind which it leaves, op).
+  std::vector<std::vector<int64_t>> again, touched, made;
+  std::vector<std::vector<std::pair<int64_t, int64_t>>> leaves, returns;  // (Stage that touches it last, op).
   std::vector<int64_t> running, held, ticks;
   int64_t total = 0;
 
@@ -29,14 +38,15 @@ class State {
   std::optional<Gap> around(int64_t i, int64_t t) const;
   bool there(int64_t i, int64_t t) const;
   bool reads(int64_t t, int64_t j) const;
-  // Where the gap ends over which the output is away; nothing where it is not.
-  std::optional<int64_t> away(int64_t i, int64_t a) const;
-  // All that is away: (stage behind which it leaves, op), in ascending order.
+  // What is away over the gap behind a stage; nothing where the output is not.
+  const Away* away(int64_t i, int64_t a) const;
+  // All that is away: (stage that touches it last, op), in ascending order.
   std::vector<std::pair<int64_t, int64_t>> gone() const;
 
   void begin();
   void undo();
-  void send(int64_t i, int64_t a);
+  void send(int64_t i, int64_t a) { send(i, a, a); }
+  void send(int64_t i, int64_t a, int64_t behind);
   void keep(int64_t i, int64_t a);
   void put(int64_t t, int64_t i);
   void take(int64_t t, int64_t i);
@@ -47,25 +57,27 @@ class State {
     int64_t stage, op;
   };
   void found_anew();
+  Away forgotten(int64_t i, int64_t a);
+  std::optional<int64_t> behind(int64_t i, int64_t a) const;
   void touch(int64_t j, int64_t t, bool is_made);
   void untouch(int64_t j, int64_t t, bool is_read);
   void lose(int64_t j, int64_t a, int64_t b, int64_t size);
   void mend(int64_t t);
   int64_t most(int64_t t);
   void hold(int64_t first, int64_t last, int64_t bytes);
-  void seen(int64_t i, int64_t a, bool is_away);
+  void seen(int64_t i, int64_t a, std::optional<int64_t> behind);
   void dirty(int64_t t);
 
   std::vector<std::vector<std::pair<int64_t, int64_t>>> readers_;  // By stage, (op, how many ops of the stage read it).
-  std::vector<std::vector<std::pair<int64_t, int64_t>>> away_;     // By op, (stage, where the gap ends), in order.
+  std::vector<std::vector<Away>> away_;                            // By op, in any order: one or two.
   std::vector<int64_t> plain_, local_;
   std::vector<int64_t> dirty_;
   std::vector<char> is_dirty_;
   std::vector<std::pair<int64_t, int64_t>> was_;  // (Stage, the most in use when the changes began).
   std::vector<char> is_old_;
   std::vector<Done> journal_;
-  std::vector<std::pair<Gap, bool>>
-      seen_;                   // The gaps that changed since then, the first first: whether they were away.
+  // The gaps that changed since then, the first first: behind which stage they left, if they did.
+  std::vector<std::pair<Gap, std::optional<int64_t>>> seen_;
   std::vector<int64_t> last_;  // By op, which op of a stage reads it last; of one stage at a time.
 };
 

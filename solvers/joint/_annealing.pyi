@@ -7,8 +7,8 @@ from solvers.joint.given import Given
 class Annealing:
     """What `anneal.Annealing` does, step for step; all in ticks and bytes, which have 64 bits here.
 
-    From a choice: `again`, by stage, and `away`, (op, stage that touches it last), both in ascending order. `random`:
-    624 words and the place of the next one, as `random.Random.getstate()` tells them; `share`: that of steps that
+    From a choice: `again`, by stage, and `away`, (op, stage that touches it last, the one behind which it leaves), both
+    in ascending order. `random`: 624 words and the place of the next one, as `random.Random.getstate()` tells them; `share`: that of steps that
     change many decisions. Raises RuntimeError for numbers beyond 64 bits, ValueError for another `random`.
     """
 
@@ -16,7 +16,7 @@ class Annealing:
         self,
         given: Given,
         again: Sequence[Sequence[int]],
-        away: Sequence[tuple[int, int]],
+        away: Sequence[tuple[int, int, int]],
         random: Sequence[int],
         share: float,
     ) -> None: ...
@@ -29,7 +29,8 @@ class Annealing:
     """Ticks of the choice at hand; 2**62 if not valid."""
     best: int
     """Ticks of `draft()`."""
-    def draft(self) -> tuple[list[list[int]], list[tuple[int, int, int, int]]]:
-        """What runs again by stage, and (op, stage behind which it left, its reader, the stage it is issued at)."""
+    def draft(self) -> tuple[list[list[int]], list[tuple[int, int, int, int, int]]]:
+        """What runs again by stage, and of what leaves: op, the stages that touch it last, behind which it leaves, that
+        reads it next, and from which on it returns."""
     def random(self) -> list[int]:
         """The state of the random numbers by now."""

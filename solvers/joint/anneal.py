@@ -101,15 +101,16 @@ class Native(Annealing):
         assert NATIVE is not None
         again = [sorted(run) for run in choice.again]
         self.source = source
-        self._native = NATIVE.Annealing(given, again, sorted(choice.away), source.getstate()[1], share)
+        away = [(i, a, choice.waits.get((i, a), a)) for i, a in sorted(choice.away)]
+        self._native = NATIVE.Annealing(given, again, away, source.getstate()[1], share)
         self._told()
 
     @property
     def draft(self) -> Draft:  # type: ignore[override]
         """The best, with its swap-ins; entries in the order of the lanes."""
         again, issued = self._native.draft()
-        issues = sorted((read, a, i, at) for i, a, read, at in issued)
-        return Draft([set(run) for run in again], tuple(Away(i, a, at) for _, a, i, at in issues))
+        issues = sorted((read, a, i, behind, at) for i, a, behind, read, at in issued)
+        return Draft([set(run) for run in again], tuple(Away(i, behind, at) for _, _, i, behind, at in issues))
 
     def _run(self, first: int, last: int, steps: int, hot: float) -> None:
         self._native.run(first, last, steps, hot, COOLED)

@@ -19,14 +19,18 @@ Gap = tuple[int, int]
 
 @dataclass
 class Choice:
-    """`again[t]`: the ops i < t computed again in stage t. `away`: the gaps that are swapped."""
+    """`again[t]`: the ops i < t computed again in stage t. `away`: the gaps that are swapped.
+
+    `waits`: the stages behind which these leave, where it is not the one that touches them last.
+    """
 
     again: list[set[int]]
     away: set[Gap] = field(default_factory=set)
+    waits: dict[Gap, int] = field(default_factory=dict)
 
     def copy(self) -> "Choice":
         """Another one like it."""
-        return Choice([set(run) for run in self.again], set(self.away))
+        return Choice([set(run) for run in self.again], set(self.away), dict(self.waits))
 
 
 @dataclass(frozen=True)

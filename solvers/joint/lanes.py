@@ -57,8 +57,10 @@ class Lanes:
 
     def draft(self) -> Draft:
         """The last pass's state with its swap-ins; entries in the order of the lanes."""
-        issues = [(self.state.away[key], key[1], key[0], at) for at, issued in self.issued.items() for key in issued]
-        return Draft([set(run) for run in self.state.again], tuple(Away(i, a, at) for _, a, i, at in sorted(issues)))
+        state = self.state
+        issues = [(state.away[key], key[1], key[0], at) for at, issued in self.issued.items() for key in issued]
+        away = tuple(Away(i, state.behind(i, a), at) for _, a, i, at in sorted(issues))
+        return Draft([set(run) for run in state.again], away)
 
     def ticks(self, most: int = FAULT) -> int:
         """How long the state takes; `FAULT` where memory does not fit, or where it takes more than `most`."""
@@ -85,19 +87,21 @@ class Lanes:
     def _host(self) -> int:
         change = [0] * (len(self.given) + 1)
         for (i, a), b in self.state.away.items():
-            change[a] += self.size[i]
+            change[self.state.behind(i, a)] += self.size[i]
             change[b] -= self.size[i]
         return max(accumulate(change))
 
     def _issue(self, room: list[int]) -> None:
         """When what is away comes back, the last first; `room` by stage is less by what comes back sooner than read."""
         start, size, in_time, returns = self.start, self.size, self.given.in_time, self.state.returns
+        behind = self.state.waits
         self.issued = {}
         lane = FAULT
         for b in sorted(set(self.state.away.values()), reverse=True):
             for a, i in reversed(returns[b]):
                 lane = (lane if lane < start[b] else start[b]) - in_time[i]
-                wanted, at, taken = bisect_right(start, lane, a + 2, b + 1) - 1, b, size[i]  # from there on in time
+                leaves = behind.get((i, a), a)
+                wanted, at, taken = bisect_right(start, lane, leaves + 2, b + 1) - 1, b, size[i]  # from there on in time
                 while at > wanted and room[at - 1] >= taken:
                     at -= 1
                     room[at] -= taken
@@ -145,8 +149,8 @@ class Lanes:
             if t in talking:
                 out_free = in_free = now
             if left:
-                for i in left if len(left) == 1 else self._leaving(t):
-                    out_free = gone[i, t] = (out_free if out_free > now else now) + out_time[i]
+                for a, i in left if len(left) == 1 else self._leaving(t):
+                    out_free = gone[i, a] = (out_free if out_free > now else now) + out_time[i]
                     ends.append(out_free)
                     sizes.append(size[i])
                     leaving += size[i]
@@ -167,6 +171,6 @@ class Lanes:
             return set()
         return {t for t, run in enumerate(self.state.again) if comm[t] or any(comm[i] for i in run)}
 
-    def _leaving(self, t: int) -> list[int]:
+    def _leaving(self, t: int) -> list[tuple[int, int]]:
         """What leaves behind a stage, first what is read first."""
-        return sorted(self.state.leaves[t], key=lambda i: (self.state.away[i, t], i))
+        return sorted(self.state.leaves[t], key=lambda left: (self.state.away[left[1], left[0]], *left))

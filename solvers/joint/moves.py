@@ -18,6 +18,10 @@ CLOSE = 3
 """How many outputs alike before and after one count as close to it."""
 FREED, WIDTHS = (0.2, 0.5, 0.8, 1.0, 1.0, 1.2), (10, 30, 100, 1000)
 """Of the time on the link that a trade takes: how much others give up; among how many that leave before and after."""
+REACH = (2, 8, 30, 100)
+"""By how many stages at most one waits more or less before it leaves."""
+WAITS = 0.78
+"""Draws from 0.7 up to here are of how long something waits."""
 TRIES = 8
 """Draws until something is found that can change."""
 
@@ -59,7 +63,9 @@ class Moves:
             return self._trade(*self.worth_sending())
         if roll < 0.7:
             return self._free()
-        if self.gone and (not self.runs or roll < 0.85):
+        if self.gone and roll < WAITS:
+            return self.postpone(*self.source.choice(self.gone))
+        if self.gone and (not self.runs or roll < 0.9):
             return self._swapped_with(*self._worth_running())
         return bool(self.runs) and self._rerun_with(*self.worth_sending())
 
@@ -93,6 +99,23 @@ class Moves:
             return b is not None and self._again(i, a, b)
         if roll < 0.85:
             self.state.send(i, a)
+        return True
+
+    def postpone(self, a: int, i: int) -> bool:
+        """What leaves does so sooner or later: as soon as it can, with something else, or some stages from there."""
+        state, source = self.state, self.source
+        before, b, roll = state.behind(i, a), state.away[i, a], source.random()
+        if roll < 0.2:
+            leaves = a
+        elif roll < 0.5:
+            first, other = source.choice(self.gone)
+            leaves = state.behind(other, first)
+        else:
+            leaves = before + source.choice((-1, 1)) * source.randint(1, source.choice(REACH))
+        if max(a, min(leaves, b - 2)) == before:
+            return False
+        state.keep(i, a)
+        state.send(i, a, leaves)
         return True
 
     def _free(self) -> bool:

@@ -18,6 +18,8 @@ BESIDE = 4
 """How many ops before and behind one are copied with it, at most."""
 FAR, SHORT = 60, 8
 """Stages before a reader in which a recomputation serves it, and up to which a gap that stays is no decision."""
+WAITING = 0.3
+"""Of wide changes of what leaves, the share that are of how long it waits before."""
 ROUNDS, SENT = 12, 12
 """How often room is made in the fullest stage, and by how many outputs each time."""
 
@@ -113,7 +115,7 @@ class Patterns:
         moves, state, source = self.moves, self.state, self.source
         if moves.gone and (not moves.runs or source.random() < 0.5):
             a, i = source.choice(moves.gone)
-            changed = moves.redecide(a, i)
+            changed = (moves.postpone if source.random() < WAITING else moves.redecide)(a, i)
         elif moves.runs:
             t, i = source.choice(moves.runs)
             a = moves.before(i, t)
@@ -152,12 +154,13 @@ class Patterns:
         before = self._released(other, reader)
         if before is None:
             return False
+        waits = self.state.behind(i, a) - a if fate == "leaves" else 0
         if (other, before) in self.state.away:
-            if fate == "leaves":
+            if fate == "leaves" and self.state.behind(other, before) == before + waits:
                 return False
             self.state.keep(other, before)
-        elif fate == "leaves":
-            self.state.send(other, before)
+        if fate == "leaves":
+            self.state.send(other, before, before + waits)
             return (other, before) in self.state.away
         return True
 

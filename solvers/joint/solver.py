@@ -254,14 +254,14 @@ class _Solve:
     def _annealed(self, chain: "Chain", start: Draft, source: random.Random) -> None:
         """Offer what some steps from a draft find, and its last one as other rooms' searches would time it."""
         best, given = self.best, self.given
-        annealing = annealing_of(given, choice_of(start), source, chain.share)
+        annealing = annealing_of(given, choice_of(given, start), source, chain.share)
         if annealing.now == FAULT or best.objective is None:
             return
         above = given.ticks * max(1.0, best.objective - best.bound)
         for draft in [*annealing.drafts(chain.steps, chain.warm * above, best.asked)][-1:]:
             best.offer(draft, "search")
         if not best.over():
-            best.offer_hidden(choice_of(annealing.draft), "search")
+            best.offer_hidden(choice_of(given, annealing.draft), "search")
 
     def _answered(self) -> Solution[JointPlan]:
         best, notes = self.best, "; ".join(self.notes) or None

@@ -18,10 +18,10 @@ class State:
 
     `again[t]`: the ops i < t computed again in stage t, `running`: the stages that have any; `reads[t]`: by op how many
     ops of stage t read it. `touched[i]`: the stages that compute or read op i, in order; `made[i]`: those that compute
-    it. `away[i, a]`: where the gap ends over which op i's output is away from stage a on; `leaves[a]`, `returns[b]`:
-    these ops by the stage behind which they leave, and (a, op) by that which reads them next. `held[t]`: bytes of
-    outputs that stage t only keeps; `local[t]`: the most of all others in use there; `ticks[t]`: how long it takes;
-    `total`: how long all take.
+    it. `away[i, a]`: where the gap ends that begins behind stage a and in which op i's output leaves; `waits[i, a]`:
+    the stage behind which it does, where that is a later one than a; `leaves[s]`, `returns[b]`: (a, op) by the stage
+    behind which they leave, and by that which reads them next. `held[t]`: bytes of outputs that stage t only keeps;
+    `local[t]`: the most of all others in use there; `ticks[t]`: how long it takes; `total`: how long all take.
     """
 
     def __init__(self, given: Given, choice: Choice) -> None:
@@ -32,7 +32,8 @@ class State:
         self.touched: list[list[int]] = [[i, *given.graph.users[i]] for i in range(count)]
         self.made: list[set[int]] = [{i} for i in range(count)]
         self.away: dict[Gap, int] = {}
-        self.leaves: list[list[int]] = [[] for _ in range(count)]
+        self.waits: dict[Gap, int] = {}
+        self.leaves: list[list[tuple[int, int]]] = [[] for _ in range(count)]
         self.returns: list[list[tuple[int, int]]] = [[] for _ in range(count)]
         self.held = np.zeros(count, dtype=np.int64)
         self.ticks = list(given.time)
@@ -44,7 +45,7 @@ class State:
         self._was: dict[int, int] = {}  # what it was when the changes began, of those found anew since then
         self.static = given.problem.static_bytes
         self.journal: list[tuple[bool, int, int]] = []  # since `begin`: put or taken, stage, op
-        self.seen: dict[Gap, bool] = {}  # the gaps that changed since then: whether they were away
+        self.seen: dict[Gap, int | None] = {}  # the gaps that changed since then: behind which stage they left
         for i, stages in enumerate(self.touched):
             for a, b in pairwise(stages):
                 self.held[a + 1 : b] += size[i]
@@ -52,7 +53,7 @@ class State:
             for i in sorted(run):
                 self.put(t, i)
         for i, a in sorted(choice.away):
-            self.send(i, a)
+            self.send(i, a, choice.waits.get((i, a)))
         self.begin()
 
     # -- what there is
@@ -89,6 +90,10 @@ class State:
         """Whether stage t touches or keeps op i's output, or it is away then."""
         return i in self.reads[t] or t in self.made[i] or self.around(i, t) is not None
 
+    def behind(self, i: int, a: int) -> int:
+        """The stage behind which the output leaves over whose gap, which begins with stage a, it is away."""
+        return self.waits.get((i, a), a)
+
     # -- changes
 
     def begin(self) -> None:
@@ -102,31 +107,41 @@ class State:
         """Take back all changes since `begin`."""
         for put, t, i in reversed([*self.journal]):
             (self.take if put else self.put)(t, i)
-        for (i, a), away in [*self.seen.items()]:
-            if away != ((i, a) in self.away):
-                (self.send if away else self.keep)(i, a)
+        for (i, a), left in [*self.seen.items()]:
+            leaves = self.behind(i, a) if (i, a) in self.away else None
+            if leaves != left:
+                if leaves is not None:
+                    self.keep(i, a)
+                if left is not None:
+                    self.send(i, a, left)
         self._dirty.clear()
         for t, most in self._was.items():
             self._local[t] = most
         self.begin()
 
-    def send(self, i: int, a: int) -> None:
-        """Let the gap behind stage a leave, if there is one with stages in between."""
+    def send(self, i: int, a: int, behind: int | None = None) -> None:
+        """Let what is kept from stage a on leave, if there are stages in between; behind a later one of these, if told.
+
+        At least one is left that it is away in.
+        """
         b = self.gap(i, a)
         if b is None or b == a + 1:
             return
-        self.seen.setdefault((i, a), False)
-        self.held[a + 1 : b] -= self.given.graph.size[i]
+        leaves = a if behind is None else max(a, min(behind, b - 2))
+        self.seen.setdefault((i, a), None)
+        self.held[leaves + 1 : b] -= self.given.graph.size[i]
         self.away[i, a] = b
-        insort(self.leaves[a], i)
+        if leaves > a:
+            self.waits[i, a] = leaves
+        insort(self.leaves[leaves], (a, i))
         insort(self.returns[b], (a, i))
 
     def keep(self, i: int, a: int) -> None:
         """Let the gap behind stage a stay."""
-        b = self.away.pop((i, a))
-        self.seen.setdefault((i, a), True)
-        self.held[a + 1 : b] += self.given.graph.size[i]
-        self.leaves[a].remove(i)
+        b, leaves = self.away.pop((i, a)), self.waits.pop((i, a), a)
+        self.seen.setdefault((i, a), leaves)
+        self.held[leaves + 1 : b] += self.given.graph.size[i]
+        self.leaves[leaves].remove((a, i))
         self.returns[b].remove((a, i))
 
     def put(self, t: int, i: int) -> None:
@@ -173,17 +188,16 @@ class State:
             return
         b = stages[place] if place < len(stages) and stages[place] not in self.made[j] else None
         stages.insert(place, t)
-        gone = (j, a) in self.away
+        gone, leaves = (j, a) in self.away, self.behind(j, a)
         if b is not None:
             self._lose(j, a, b, size)
             self.held[t + 1 : b] += size
         if made:
             self.made[j].add(t)
-        elif gone:
-            self.held[a + 1 : t] += size
-            self.send(j, a)
-        else:
-            self.held[a + 1 : t] += size
+            return
+        self.held[a + 1 : t] += size
+        if gone:
+            self.send(j, a, leaves)
 
     def _untouch(self, j: int, t: int, read: bool) -> None:
         """Stage t does not make op j's output (it may still read it), or does not read it: the reverse."""
@@ -195,7 +209,7 @@ class State:
             self.made[j].discard(t)
             self.held[a + 1 : t] += size
             return
-        gone = (j, a) in self.away
+        gone, leaves = (j, a) in self.away, self.behind(j, a)
         if t not in self.made[j]:
             self._lose(j, a, t, size)
         self.made[j].discard(t)
@@ -205,14 +219,16 @@ class State:
             self.held[a + 1 : b] += size
         del stages[place]
         if gone and b is not None:
-            self.send(j, a)
+            self.send(j, a, leaves)
 
     def _lose(self, j: int, a: int, b: int, size: int) -> None:
         """Forget the gap from a to b, whether it is held or away."""
         if (j, a) in self.away:
             del self.away[j, a]
-            self.seen.setdefault((j, a), True)
-            self.leaves[a].remove(j)
+            leaves = self.waits.pop((j, a), a)
+            self.seen.setdefault((j, a), leaves)
+            self.held[a + 1 : leaves + 1] -= size
+            self.leaves[leaves].remove((a, j))
             self.returns[b].remove((a, j))
         else:
             self.held[a + 1 : b] -= size

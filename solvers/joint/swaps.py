@@ -3,6 +3,7 @@
 The two halves agree in every rule (README, (S)), so the swap room's own timing and searches serve here.
 """
 
+from bisect import bisect_right
 from collections.abc import Collection
 from itertools import accumulate
 
@@ -50,7 +51,7 @@ def timed(given: Given, choice: Choice, quick: bool = False) -> tuple[Draft, Mea
     `quick`: at their use, nothing else is tried.
     """
     kept = kept_of(given, choice.again)
-    gaps = spans(kept, choice.away)
+    gaps = _waiting(spans(kept, choice.away), choice)
     late = Draft(choice.again, tuple(Away(op, first, last) for op, first, last in gaps))
     best = late, measure(given, late, kept)
     if quick or not gaps or best[1].violation is not None:
@@ -66,7 +67,18 @@ def timed(given: Given, choice: Choice, quick: bool = False) -> tuple[Draft, Mea
     return best
 
 
-def choice_of(draft: Draft) -> Choice:
-    """A draft without its times."""
-    away: set[Gap] = {(op, out_after) for op, out_after, _ in draft.away}
-    return Choice([set(run) for run in draft.again], away)
+def choice_of(given: Given, draft: Draft) -> Choice:
+    """A draft without the times of its swap-ins."""
+    touched, away, waits = kept_of(given, draft.again).touched, set[Gap](), dict[Gap, int]()
+    for op, out_after, _ in draft.away:
+        gap = op, touched[op][bisect_right(touched[op], out_after) - 1]
+        away.add(gap)
+        if out_after > gap[1]:
+            waits[gap] = out_after
+    return Choice([set(run) for run in draft.again], away, waits)
+
+
+def _waiting(gaps: list[Span], choice: Choice) -> list[Span]:
+    """The gaps, beginning with the stages behind which what waits leaves."""
+    waiting = [(op, max(first, min(choice.waits.get((op, first), first), last - 2)), last) for op, first, last in gaps]
+    return sorted(waiting, key=lambda span: (span[1], span[2], span[0])) if choice.waits else gaps

@@ -13,7 +13,7 @@ from solvers.recompute.graph.replay import useful
 
 def tightened(given: Given, choice: Choice, stop: Callable[[], bool] = lambda: False) -> Choice:
     """Without recomputations that there is room to do without, the longest first; swaps where waits cost, likewise."""
-    choice = Choice(useful(given.graph, choice.again), set(choice.away))
+    choice = Choice(useful(given.graph, choice.again), set(choice.away), dict(choice.waits))
     order = sorted(((given.time[i], t, i) for t, run in enumerate(choice.again) for i in run), reverse=True)
     kept = kept_of(given, choice.again)
     slack = given.budget - levels(given, kept, spans(kept, choice.away))

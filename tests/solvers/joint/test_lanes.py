@@ -85,4 +85,5 @@ def test_a_first_look_changes_nothing() -> None:
 
 def _readers(lanes: Lanes):  # type: ignore[no-untyped-def]
     """Each entry with the stage that reads it."""
-    return [(away, lanes.state.away[away.op, away.out_after]) for away in lanes.draft().away]
+    left = {(i, s): (i, a) for s, gone in enumerate(lanes.state.leaves) for a, i in gone}
+    return [(away, lanes.state.away[left[away.op, away.out_after]]) for away in lanes.draft().away]

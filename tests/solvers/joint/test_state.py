@@ -16,13 +16,16 @@ from tests.solvers.joint.layered import layered
 
 def holds(given: Given, state: State) -> None:
     """Memory, times, gaps and readers are those of the recursion over all stages."""
-    choice = Choice([set(run) for run in state.again], set(state.away))
+    choice = Choice([set(run) for run in state.again], set(state.away), dict(state.waits))
     kept = kept_of(given, choice.again)
     gaps = spans(kept, choice.away)
     assert {(i, a): b for i, a, b in gaps} == state.away
-    assert [sorted(ops) for ops in state.leaves] == state.leaves
-    assert sorted((i, a) for a, ops in enumerate(state.leaves) for i in ops) == sorted(state.away)
     assert sorted((i, a, b) for b, ends in enumerate(state.returns) for a, i in ends) == sorted(gaps)
+    assert [sorted(ops) for ops in state.leaves] == state.leaves
+    left = {(i, a): s for s, gone in enumerate(state.leaves) for a, i in gone}
+    assert left == {(i, a): state.behind(i, a) for i, a in state.away} and set(state.waits) <= set(state.away)
+    assert all(a < s < state.away[i, a] - 1 for (i, a), s in state.waits.items())
+    gaps = [(i, left[i, a], b) for i, a, b in gaps]  # memory is free from the stage on behind which it leaves
     assert np.array_equal(levels(given, kept, gaps), state.static + state.held + state.local)
     assert (kept.ticks, kept.touched, sum(kept.ticks)) == (state.ticks, state.touched, state.total)
 
@@ -35,7 +38,10 @@ def change(given: Given, state: State, source: random.Random) -> None:
         (state.take if i in state.again[t] else state.put)(t, i)
         return
     a = source.choice(state.touched[i])
-    (state.keep if (i, a) in state.away else state.send)(i, a)
+    if (i, a) in state.away:
+        state.keep(i, a)
+    else:
+        state.send(i, a, source.choice((None, a, a + source.randrange(len(given)))))
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -45,7 +51,7 @@ def test_random_changes_of_random_problems(seed: int) -> None:
     state = State(given, keep_all(given))
     for _ in range(12):
         holds(given, state)
-        before = [set(run) for run in state.again], dict(state.away)
+        before = [set(run) for run in state.again], dict(state.away), dict(state.waits)
         state.begin()
         for _ in range(source.randrange(1, 5)):
             change(given, state, source)
@@ -53,7 +59,7 @@ def test_random_changes_of_random_problems(seed: int) -> None:
             holds(given, state)
         if source.random() < 0.5:
             state.undo()
-            assert (state.again, state.away) == before
+            assert (state.again, state.away, state.waits) == before
 
 
 def test_from_a_choice_of_layers() -> None:

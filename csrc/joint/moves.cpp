@@ -257,7 +257,7 @@ std::optional<int64_t> Moves::where(int64_t reader, int64_t stage) const {
 }
 
 bool Moves::put(int64_t i, int64_t at) {
-  const std::vector<int64_t> found = needed(i, at);
+  auto [found, sooner] = needed(i, at);
   if (found.empty()) return false;
   if (given_.comm[at]) {
     int64_t took = 0;
@@ -265,6 +265,8 @@ bool Moves::put(int64_t i, int64_t at) {
     for (const int64_t j : state_.again[at]) took += given_.time[j];
     if (took > given_.time[at]) return false;
   }
+  std::sort(sooner.begin(), sooner.end());
+  for (const int64_t j : sooner) state_.put(silent(at), j);
   std::vector<int64_t> order = found;
   std::sort(order.begin(), order.end());
   for (const int64_t j : order) state_.put(at, j);
@@ -278,12 +280,19 @@ bool Moves::put(int64_t i, int64_t at) {
   return true;
 }
 
-std::vector<int64_t> Moves::needed(int64_t i, int64_t at) {
-  std::vector<int64_t> found, stack = {i};
+Moves::Needed Moves::needed(int64_t i, int64_t at) {
+  const auto is_in = [](const std::vector<int64_t>& ops, int64_t j) {
+    return std::find(ops.begin(), ops.end(), j) != ops.end();
+  };
+  std::vector<int64_t> found, talks, sooner, stack = {i};
   while (!stack.empty()) {
     const int64_t j = stack.back();
     stack.pop_back();
-    if (std::find(found.begin(), found.end(), j) != found.end() || holds(state_.again[at], j)) continue;
+    if (is_in(found, j) || is_in(talks, j) || holds(state_.again[at], j)) continue;
+    if (given_.comm[at] && given_.comm[j] && j != i) {
+      talks.push_back(j);
+      continue;
+    }
     const bool cannot_hide = given_.comm[at] && (given_.comm[j] || holds(given_.inputs[at], j));
     const bool may_run = given_.replay[j] && at >= given_.replays_from;
     if (j >= at || cannot_hide || !may_run || found.size() == kDepth) return {};
@@ -291,7 +300,21 @@ std::vector<int64_t> Moves::needed(int64_t i, int64_t at) {
     for (const int64_t k : given_.inputs[j])
       if (k != at && !state_.there(k, at) && source_.random() < 0.9) stack.push_back(k);
   }
-  return found;
+  const int64_t earlier = silent(at);
+  for (const int64_t j : talks) {
+    if (is_in(sooner, j) || state_.there(j, earlier)) continue;
+    const Needed more = needed(j, earlier);
+    if (more.found.empty()) return {};
+    for (const int64_t k : more.found)
+      if (!is_in(sooner, k)) sooner.push_back(k);
+  }
+  return {found, sooner};
+}
+
+// The last stage before one that does not communicate; 0 where there is none.
+int64_t Moves::silent(int64_t at) const {
+  while (at > 0 && given_.comm[at]) --at;
+  return at;
 }
 
 }  // namespace joint

@@ -52,7 +52,11 @@ class Moves {
   std::optional<Span> drawn(const std::vector<int64_t>& ops, Fate wanted, int64_t but);
   bool run_again(int64_t i, int64_t a, int64_t b);
   std::optional<int64_t> where(int64_t reader, int64_t stage) const;
-  std::vector<int64_t> needed(int64_t i, int64_t at);
+  struct Needed {
+    std::vector<int64_t> found, sooner;
+  };
+  Needed needed(int64_t i, int64_t at);
+  int64_t silent(int64_t at) const;
 
   State& state_;
   const Given& given_;

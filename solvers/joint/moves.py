@@ -246,11 +246,13 @@ class Moves:
         until then.
         """
         state, graph, source = self.state, self.given.graph, self.source
-        found = self._needed(i, at)
+        found, sooner = self._needed(i, at)
         if not found:
             return False
         if graph.comm[at] and sum(self.given.time[j] for j in (*found, *state.again[at])) > self.given.time[at]:
             return False
+        for j in sorted(sooner):
+            state.put(self._silent(at), j)
         for j in sorted(found):
             state.put(at, j)
         for k in [k for j in found for k in graph.inputs[j]]:
@@ -260,17 +262,36 @@ class Moves:
                     state.send(k, before)
         return True
 
-    def _needed(self, i: int, at: int) -> list[int]:
-        """What is to be computed so that stage `at` computes op i; nothing where that is impossible."""
+    def _needed(self, i: int, at: int) -> tuple[list[int], list[int]]:
+        """What is to be computed so that stage `at` computes op i; nothing where that is impossible.
+
+        Second, what is to be so in the last stage before that does not communicate: communication that `at` would read.
+        """
         state, graph = self.state, self.given.graph
-        found, stack = list[int](), [i]
+        found, talks, stack = list[int](), list[int](), [i]
         while stack:
             j = stack.pop()
-            if j in found or j in state.again[at]:
+            if j in found or j in talks or j in state.again[at]:
+                continue
+            if graph.comm[at] and graph.comm[j] and j != i:
+                talks.append(j)
                 continue
             hidden = graph.comm[at] and (graph.comm[j] or j in graph.inputs[at])
             if j >= at or hidden or not graph.may_replay(at, j) or len(found) == DEPTH:
-                return []
+                return [], []
             found.append(j)
             stack += [k for k in graph.inputs[j] if k != at and not state.there(k, at) and self.source.random() < 0.9]
-        return found
+        sooner, earlier = list[int](), self._silent(at)
+        for j in talks:
+            if j not in sooner and not state.there(j, earlier):
+                more, _ = self._needed(j, earlier)
+                if not more:
+                    return [], []
+                sooner += [k for k in more if k not in sooner]
+        return found, sooner
+
+    def _silent(self, at: int) -> int:
+        """The last stage before one that does not communicate; 0 where there is none."""
+        while at > 0 and self.given.graph.comm[at]:
+            at -= 1
+        return at

@@ -1,5 +1,7 @@
 #include "profiler/operators.h"
 
+#include <ATen/SparseCsrTensorImpl.h>
+#include <ATen/SparseTensorImpl.h>
 #include <ATen/core/enum_tag.h>
 
 #include <array>
@@ -274,6 +276,17 @@ const OperatorInfo* find_operator(const c10::OperatorHandle& op) {
 const OperatorInfo* find_operator(const std::string& name) {
   const size_t dot = name.find('.');
   return describe(c10::OperatorName(name.substr(0, dot), dot == std::string::npos ? "" : name.substr(dot + 1)));
+}
+
+c10::SmallVector<at::Tensor, 3> sparse_parts(const at::Tensor& tensor) {
+  const at::TensorImpl* body = tensor.unsafeGetTensorImpl();  // not by its layout, which subclasses may claim
+  if (const auto* sparse = dynamic_cast<const at::SparseTensorImpl*>(body)) {
+    return {sparse->indices_, sparse->values_};
+  }
+  if (const auto* sparse = dynamic_cast<const at::SparseCsrTensorImpl*>(body)) {
+    return {sparse->compressed_indices(), sparse->plain_indices(), sparse->values()};
+  }
+  return {};
 }
 
 bool is_compiled_region(const char* name) {

@@ -10,6 +10,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/record_function.h>
+#include <c10/util/SmallVector.h>
 
 #include <cstdint>
 #include <string>
@@ -54,16 +55,27 @@ bool is_compiled_region(const char* name);
 // The names of all operators seen so far; the index is the id.
 std::vector<std::string> operator_names();
 
+// The dense tensors that a sparse one is made of; none of a dense one.
+c10::SmallVector<at::Tensor, 3> sparse_parts(const at::Tensor& tensor);
+
+// Calls `visit` for a tensor, if it is defined, and for those that it is made of.
+template <typename Visit>
+void visit_with_parts(const at::Tensor& tensor, const Visit& visit) {
+  if (!tensor.defined()) return;
+  visit(tensor);
+  if (tensor.unsafeGetTensorImpl()->has_storage()) return;
+  for (const at::Tensor& part : sparse_parts(tensor)) visit(part);
+}
+
 // Calls `visit(tensor)` for every defined tensor of an argument or result, in flattened order: Tensor, Tensor[] and
-// Tensor?[]. This order, less the tensors for which `storage_on` (storages.h) is null, is that of an operator's inputs.
+// Tensor?[], each followed by the parts of a sparse one. This order, less the tensors for which `storage_on`
+// (storages.h) is null, is that of an operator's inputs.
 template <typename Visit>
 void for_each_tensor(const c10::IValue& value, const Visit& visit) {
   if (value.isTensor()) {
-    if (value.toTensor().defined()) visit(value.toTensor());
+    visit_with_parts(value.toTensor(), visit);
   } else if (value.isTensorList()) {
-    for (const at::Tensor& tensor : value.toTensorList()) {
-      if (tensor.defined()) visit(tensor);
-    }
+    for (const at::Tensor& tensor : value.toTensorList()) visit_with_parts(tensor, visit);
   } else if (value.isList()) {
     for (const c10::IValue& element : value.toListRef()) for_each_tensor(element, visit);
   }

@@ -27,7 +27,8 @@ TRIES = 3
 RemarkedT = TypeVar("RemarkedT", Row, Recording)
 HOW = "simulated: the step run on the simulated device"
 SMALL_BYTES = 1 << 30
-"""A step that reads numbers of the device is run with bytes up to this peak: the numbers may decide what it does."""
+"""Up to this peak a step is run with bytes that reads numbers of the device, which may decide what it does, or whose
+kernels take temporaries that are not known by shapes alone, which may decide whether it fits."""
 SIZED_BY_DATA = "a size in it depends on data, so that it was run with bytes and not by shapes alone"
 READS_NUMBERS = "each number that it reads of the device was 1: what depends on one, as GradScaler does, may differ"
 
@@ -41,10 +42,11 @@ def recorded_program(factory: str, hardware: Hardware, policy: Policy = plain) -
     recording = _by_shapes(model, factory, hardware, policy)
     if recording is None:
         return _also(record(model, factory, hardware, policy), (SIZED_BY_DATA,))
-    if recording.reads_numbers and max(recording.trace.graph.memory_bytes) <= SMALL_BYTES:
+    guessed = temporaries_doubts(recording.trace.graph)
+    if (recording.reads_numbers or guessed) and max(recording.trace.graph.memory_bytes) <= SMALL_BYTES:
         return record(model, factory, hardware, policy)
     read = (READS_NUMBERS,) if recording.reads_numbers else ()
-    return _also(recording, (*read, *temporaries_doubts(recording.trace.graph)))
+    return replace(_also(recording, (*read, *guessed)), estimated=bool(guessed))
 
 
 def _by_shapes(model: OwnModel, factory: str, hardware: Hardware, policy: Policy) -> Recording | None:
@@ -66,11 +68,12 @@ def _row(factory: str, technique: Technique, asked: Asked, recording: Recording,
     if technique in ("swap", "joint"):
         planned_row = swap_row if technique == "swap" else joint_row
         row = planned_row(recording.trace, asked.hardware, budget, HOW, asked.solver, asked.limits)
-        return _also(row, (*recording.remarks, *doubts(recording.trace.graph)))
+        return _also(_of(row, recording), (*recording.remarks, *doubts(recording.trace.graph)))
     clock = f"sim-executed, virtual time of {asked.hardware.name}"
 
     def judged(recorded: Recording) -> Row:
-        return row_of(recorded.trace, budget, Told(technique, WHAT[technique], HOW, clock, recorded.remarks))
+        told = Told(technique, WHAT[technique], HOW, clock, recorded.remarks)
+        return _of(row_of(recorded.trace, budget, told), recorded)
 
     try:
         if technique == "planned":
@@ -97,6 +100,10 @@ def _planned_row(factory: str, asked: Asked, budget: Budget, judged: Callable[[R
             break
         plan_bytes -= max(1, row.least_reserved_bytes - budget.bytes)
     return row
+
+
+def _of(row: Row, recording: Recording) -> Row:
+    return replace(row, estimated=recording.estimated)
 
 
 def _also(told: RemarkedT, remarks: Sequence[str]) -> RemarkedT:

@@ -63,8 +63,10 @@ def _fits(row: Row) -> str:
     if row.fits is None:
         return "in bytes"
     if row.fits:
-        return "yes" if not row.retries else "yes, after retries"
-    return "no: fragmented" if row.fits_allocated else "no"
+        said = "yes" if not row.retries else "yes, after retries"
+    else:
+        said = "no: fragmented" if row.fits_allocated else "no"
+    return f"{said}, by estimate" if row.estimated else said
 
 
 def _mib(amount: int | None) -> str:

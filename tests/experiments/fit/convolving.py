@@ -50,7 +50,7 @@ def hourglass(device: torch.device) -> Parts:
         noise = torch.randn_like(images)
         optimizer.zero_grad(set_to_none=True)
         loss = functional.mse_loss(model(images + noise), noise)
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         with torch.no_grad():
             for kept, new in zip(average.parameters(), model.parameters(), strict=True):
@@ -79,11 +79,11 @@ def adversaries(device: torch.device) -> Parts:
         made = maker(torch.randn(32, 32, device=device))
         judging.zero_grad()
         first = functional.softplus(-judge(data.to(device))).mean() + functional.softplus(judge(made.detach())).mean()
-        first.backward()
+        first.backward()  # type: ignore[no-untyped-call]
         judging.step()
         making.zero_grad()
         second = functional.softplus(-judge(made)).mean()
-        second.backward()
+        second.backward()  # type: ignore[no-untyped-call]
         making.step()
         return (first + second).detach()
 

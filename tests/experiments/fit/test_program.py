@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from experiments.fit.judge import Asked, Budget
 from experiments.fit import program
+from experiments.fit.judge import Asked, Budget
 from experiments.fit.program import READS_NUMBERS, SIZED_BY_DATA, program_rows, recorded_program
 from experiments.fit.recording import record
 from experiments.fit.show import _fits

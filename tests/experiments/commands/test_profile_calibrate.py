@@ -35,6 +35,11 @@ def build(device):
     return model, optimizer, step
 
 
+def talking(device):
+    print("building …")
+    return build(device)
+
+
 def number(device):
     return 3
 
@@ -88,7 +93,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["no_model:build"], "there is no module 'no_model'"),
         (["own_model"], "'own_model' names no factory: write MODULE:FACTORY"),
         (["own_model:number", "--device", "cpu"], "it must return (model, optimizer, step)"),
-        (["own_model:unlucky", "--device", "cpu"], "own_model:unlucky raised ValueError at own_model.py:27 (no luck)"),
+        (["own_model:unlucky", "--device", "cpu"], "own_model:unlucky raised ValueError at own_model.py:32 (no luck)"),
         (
             ["own_model:stumbling", "--device", "cpu"],
             "the step of own_model:stumbling raised RuntimeError at own_model.py:",
@@ -108,6 +113,14 @@ def test_a_place_that_cannot_be_written_is_told_before_the_model_is_built(folder
     said = refused(call("profile", "own_model:unlucky", "--out", "no/g.json"))
     assert "which is no folder: create it first" in said
     assert "which is no folder" in refused(call("calibrate", "--out", "no/h.json"))
+
+
+def test_a_dash_is_stdout_which_holds_the_graph_alone(folder: Path) -> None:
+    """Other commands read it from there, so that what the factory prints goes elsewhere."""
+    outcome = call("profile", "own_model:talking", "--device", "cpu", "--out", "-")
+    assert (outcome.code, outcome.err) == (0, "building …\n")
+    assert json.loads(outcome.out)["name"] == "own_model:talking"
+    assert not Path("-").exists()
 
 
 def test_a_step_on_the_cpu(folder: Path) -> None:

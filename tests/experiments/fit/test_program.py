@@ -1,6 +1,7 @@
 """A user's step is recorded by shapes alone, and with bytes where it needs numbers."""
 
 import gc
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,12 +10,13 @@ import torch
 from experiments.fit import program
 from experiments.fit.judge import Asked, Budget
 from experiments.fit.program import READS_NUMBERS, SIZED_BY_DATA, program_rows, recorded_program
-from experiments.fit.recording import record
+from experiments.fit.recording import Recording, record
 from experiments.fit.show import _fits
 from experiments.hardware import read_hardware
 from experiments.models.own import OwnModel
 from runtime.device import use_sim
 from solvers.ir.solution import Limits
+from solvers.timeline.segments import Event
 from tests.experiments.fit import convolving
 
 pytestmark = pytest.mark.usefixtures("plain_sim")
@@ -138,3 +140,21 @@ def test_what_is_a_guess_says_so_in_every_row(monkeypatch: pytest.MonkeyPatch) -
         rows = program_rows(factory, asked, recording, budget)
         assert all(row.estimated for row in rows)
         assert all(_fits(row).endswith(", by estimate") for row in rows)
+
+
+def test_a_plan_that_keeps_everything_is_among_those_that_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where each session takes some MiB beside the plain step, which fits."""
+    factory = f"{convolving.__name__}:hourglass"
+    plain = recorded_program(factory, SIM)
+
+    def greedy(*given: object) -> Recording:
+        trace = plain.trace
+        more = Event(1 + max(event.block for event in trace.events), 40 << 20)
+        return replace(plain, trace=replace(trace, events=(more, *trace.events), step_begin=trace.step_begin + 1))
+
+    monkeypatch.setattr(program, "recorded_program", greedy)
+    asked = Asked(SIM, ("plain", "planned"), "greedy-swap", Limits())
+    whole, planned = program_rows(factory, asked, plain, Budget(40 << 20))
+    assert whole.fits and planned.fits and planned.step_us == whole.step_us
+    assert planned.remarks[-1].startswith(program.KEEPS_ALL)
+    assert not any(row.fits for row in program_rows(factory, asked, plain, Budget(20 << 20)))

@@ -10,7 +10,7 @@ from experiments.commands.devices import DEVICE_HELP, SIM_HARDWARE, ready, requi
 from experiments.commands.show import print_figures, show_us
 from experiments.commands.streams import destination, is_stream, write_at
 from experiments.printable import printable
-from experiments.profiled import doubts, require_operators, temporaries_doubts
+from experiments.profiled import doubts, require_operators, sizes_doubts, temporaries_doubts
 from solvers.ir.amounts import show_bytes
 from solvers.ir.codec import document_to_raw
 from solvers.ir.errors import InvalidInput
@@ -43,7 +43,7 @@ def command(factory: str, device: str | None, hardware: str | None, shapes_only:
         write_at(place, document_to_raw(graph))
     if not is_stream(out):
         _print(graph, target, out)
-    for doubt in (*doubts(graph), *temporaries_doubts(graph)):
+    for doubt in (*doubts(graph), *sizes_doubts(graph), *temporaries_doubts(graph)):
         click.echo(f"bayplan: warning: {printable(doubt)}", err=True)
     return 0
 

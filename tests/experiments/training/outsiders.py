@@ -1,15 +1,16 @@
 """Programs without a mistake whose steps are other than a plain model's: factories for `bayplan compare`."""
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import nn
 
-Parts = tuple[nn.Module, torch.optim.Optimizer, Callable[[], torch.Tensor]]
+Parts = tuple[nn.Module, torch.optim.Optimizer, Callable[[], Any]]
 WIDTH, ROWS = 64, 512
 
 
-def layers(device: torch.device) -> nn.Module:
+def layers(device: torch.device) -> nn.Sequential:
     return nn.Sequential(*(layer for _ in range(6) for layer in (nn.Linear(WIDTH, WIDTH), nn.GELU()))).to(device)
 
 
@@ -19,10 +20,10 @@ def overflowing(device: torch.device) -> Parts:
     optimizer = torch.optim.AdamW(model.parameters())
     data = torch.randn(ROWS, WIDTH).to(device)
 
-    def step() -> torch.Tensor:
+    def step() -> Any:
         optimizer.zero_grad()
         loss = model(data).square().mean()
-        (loss * float("nan")).backward()  # type: ignore[no-untyped-call]
+        (loss * float("nan")).backward()
         return loss.detach()
 
     return model, optimizer, step
@@ -35,10 +36,10 @@ def sparse(device: torch.device) -> Parts:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     words = torch.randint(0, 100, (ROWS,)).to(device)
 
-    def step() -> torch.Tensor:
+    def step() -> Any:
         optimizer.zero_grad()
         loss = model(words).square().mean()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         optimizer.step()
         return loss.detach()
 
@@ -52,13 +53,13 @@ def starting_late(device: torch.device) -> Parts:
     data = torch.randn(ROWS, WIDTH).to(device)
     carried: list[torch.Tensor] = []
 
-    def step() -> torch.Tensor:
+    def step() -> Any:
         if not carried:
             carried.append(torch.zeros(ROWS, WIDTH, device=device))
         optimizer.zero_grad()
         made = model(data + carried[0])
         loss = made.square().mean()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         optimizer.step()
         carried[0] = made.detach()
         return loss.detach()

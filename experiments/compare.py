@@ -12,7 +12,7 @@ from hydra.types import HydraContext
 from omegaconf import DictConfig, open_dict, read_write
 from rich.console import Console
 
-from experiments.commands.interrupts import Interrupts
+from experiments.commands.interrupts import Interrupts, end_where_asked
 from experiments.compose import composed_by, hydra_of, judge
 from experiments.flags import read_flags
 from experiments.kinds import kind_of, study_of
@@ -54,6 +54,7 @@ def run_alone(study: Study[Any], hydra: Hydra, words: Sequence[str]) -> int:
             directory = directory.absolute()
         try:
             ran: Ran = as_hydras_job(hydra, config, directory, lambda _: study.run(composed, directory))
+            end_where_asked()
             keep_page(directory)
         except KeyboardInterrupt:
             return interrupted(directory, f" by {interrupts.asked_by}" if interrupts.asked_by else "")

@@ -21,12 +21,14 @@ IN_SESSIONS = {
 """The same of a session that makes its plan from its first step."""
 
 
-def in_words(steps: Sequence[SwapCounts]) -> str | None:
+def in_words(steps: Sequence[SwapCounts], warm_up: int = 0) -> str | None:
     """One sentence on the last step that was not as planned and on how many were not; None where all were.
 
-    Of several steps the first is left out: it creates the optimizer's states, which the profiled step found there.
+    Of several steps the first is left out, unless others came before, `warm_up` of them: it creates the optimizer's
+    states, which the profiled step found there.
     """
-    judged = list(enumerate(steps, 1))[1:] or list(enumerate(steps, 1))
+    numbered = list(enumerate(steps, 1 + warm_up))
+    judged = numbered if warm_up else numbered[1:] or numbered
     departed = [(number, counts) for number, counts in judged if not counts.as_planned]
     if not departed:
         return None

@@ -3,17 +3,18 @@
 import os
 import statistics
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
 
+from experiments.bits import all_same_bits, same_bits
 from experiments.command_line import TRACEBACK
 from experiments.departures import in_words, of_session
 from experiments.models import Model, Step, TheirStep, Workload
 from experiments.worlds import World
-from runtime.device import clock, memory_limit_bytes, memory_stats
+from runtime.device import clock, limited_memory, memory_limit_bytes, memory_stats
 from runtime.device.device import segment_settings
 from runtime.profile import profile_step, told
 from runtime.recompute import RecomputeReport, RecomputeSession, plan
@@ -61,12 +62,16 @@ class Decided:
 
 @dataclass(frozen=True)
 class Treatment:
-    """What a training has and does: so much memory (None: all), blocks computed again, a plan, or one to be made."""
+    """What a training has and does: so much memory (None: all), blocks computed again, a plan, or one to be made.
+
+    The first `warm_up` steps have all memory, and no plan.
+    """
 
     capacity_bytes: int | None = None
     recompute: bool = False
     planned: Planned | None = None
     joint: Joint | None = None
+    warm_up: int = 0
 
 
 PLAIN = Treatment()
@@ -77,10 +82,11 @@ PLAIN = Treatment()
 class Execution:
     """What a policy did. `reason` says why it did not finish; then there are no steps, or fewer than asked for.
 
-    `no_segment`: as its blocks lay otherwise than in the profiled step.
+    `differs`: as a step was not the one that was profiled. `no_segment`: as its blocks lay otherwise than in that step.
 
     `step_us` holds every step's time on the device's clock; `report` is the last planned step's, and `departure` says
-    in which steps the plan was not followed, and how.
+    in which steps the plan was not followed, and how. `warm_up` steps came before, without plan and limit, which count
+    in losses alone.
     """
 
     losses: torch.Tensor
@@ -96,18 +102,20 @@ class Execution:
     decided: Decided | None = None
     least_budget_bytes: int | None = None
     no_segment: bool = False
+    differs: bool = False
+    warm_up: int = 0
 
     @property
     def typical_step_us(self) -> float | None:
-        """The median of the steps after the first, which creates the optimizer's states."""
-        return statistics.median(self.step_us[1:] or self.step_us) if self.step_us else None
+        """The median of the steps after the first, which creates the optimizer's states, and after the warm-up."""
+        return statistics.median(self.step_us[max(1, self.warm_up) :] or self.step_us) if self.step_us else None
 
     def equals(self, other: "Execution") -> tuple[bool, bool, bool]:
-        """Whether losses, parameters and gradients are torch.equal to another run's."""
+        """Whether losses, parameters and gradients are those of another run, bit for bit (NaN too)."""
         return (
-            torch.equal(self.losses, other.losses),
-            _all_equal(self.parameters, other.parameters),
-            _all_equal(self.gradients, other.gradients),
+            same_bits(self.losses, other.losses),
+            all_same_bits(self.parameters, other.parameters),
+            all_same_bits(self.gradients, other.gradients),
         )
 
 
@@ -125,7 +133,7 @@ def execute(
     With a name as `profile`, one further step is recorded as a graph of that name, after everything else.
     """
     try:
-        device = world.open(under.capacity_bytes)
+        device = world.open(None if under.warm_up else under.capacity_bytes)
         workload = model.build(device, recompute=under.recompute)
         done = _train(workload, device, steps, under, profile, tell)
     except StepDiffers:
@@ -152,7 +160,8 @@ def attempt(run: Callable[[], Execution]) -> Execution:
         return Execution(losses=none, end="infeasible", reason=reason, least_budget_bytes=least)
     except BayplanError as error:
         none, lies = torch.empty(0, device="cpu"), isinstance(error, NoSegment)
-        return Execution(losses=none, end="refused", reason=one_line(error), no_segment=lies)
+        differs = isinstance(error, StepDiffers) and not lies
+        return Execution(losses=none, end="refused", reason=one_line(error), no_segment=lies, differs=differs)
     except KeyboardInterrupt:
         raise
     except BaseException as error:
@@ -171,18 +180,22 @@ def _train(
     tell: Callable[[str], None],
 ) -> Execution:
     now_ns = clock(device)
-    follower = _Follower(under.planned, device)
+    follower = _Follower(under.planned, device, under.warm_up)
     session = None if under.joint is None else _session(under.joint, workload)
     losses, times, peaks = [], [], []
-    with nullcontext() if session is None else session:
+    with ExitStack() as limited, nullcontext() if session is None else session:
         for number in range(steps):
+            warming = number < under.warm_up
+            if number == under.warm_up > 0 and under.capacity_bytes is not None:
+                limited.enter_context(limited_memory(device, under.capacity_bytes))
             began = now_ns()
-            loss = follower.run(workload.step, bare=session is not None)
+            loss = workload.step() if warming else follower.run(workload.step, bare=session is not None)
             times.append((now_ns() - began) / 1e3)
-            peaks.append(memory_stats(device).peak_bytes)  # of this step: an executor starts each step's peak anew
+            if not warming:
+                peaks.append(memory_stats(device).peak_bytes)  # of this step: an executor starts each step's peak anew
             losses.append(loss.detach().cpu())  # on the device it would be in the next step's way
             del loss
-            if number == 0 and under.planned is not None:
+            if number == max(0, under.warm_up - 1) and under.planned is not None:
                 _put_together(workload, device)
             tell(f"step {number + 1} of {steps}")
     decided = None if session is None else _decided(session)
@@ -198,6 +211,7 @@ def _train(
         report=follower.report,
         departure=follower.departure if decided is None else of_session(decided.report),
         decided=decided,
+        warm_up=under.warm_up,
         graph=_profile(workload, device, profile) if profile is not None else None,
     )
 
@@ -229,15 +243,16 @@ def _executor(planned: Planned, device: torch.device) -> SwapExecutor:
 class _Follower:
     """Runs steps under a plan, or plainly where there is none; `report` is the last planned step's."""
 
-    def __init__(self, planned: Planned | None, device: torch.device) -> None:
+    def __init__(self, planned: Planned | None, device: torch.device, warm_up: int) -> None:
         self.report: Report | None = None
+        self._warm_up = warm_up
         self._counts: list[SwapCounts] = []
         self._executor = None if planned is None else _executor(planned, device)
 
     @property
     def departure(self) -> str | None:
         """In which steps the plan was not followed, and how; the first step, which creates states, may differ."""
-        return in_words(self._counts)
+        return in_words(self._counts, self._warm_up)
 
     def run(self, step: Step, *, bare: bool = False) -> torch.Tensor:
         """One step's loss; `bare` leaves errors as they are, as they are for an executor."""
@@ -263,10 +278,3 @@ def _put_together(workload: Workload, device: torch.device) -> None:
 def _profile(workload: Workload, device: torch.device, name: str) -> OpGraph:
     _put_together(workload, device)
     return profile_step(workload.step, device, name=name, model=workload.model, optimizer=workload.optimizer, warmup=1)
-
-
-def _all_equal(ours: tuple[torch.Tensor | None, ...], theirs: tuple[torch.Tensor | None, ...]) -> bool:
-    return len(ours) == len(theirs) and all(
-        torch.equal(one, other) if one is not None and other is not None else one is other
-        for one, other in zip(ours, theirs, strict=True)
-    )

@@ -21,6 +21,8 @@ from experiments.worlds import World
 from solvers.ir import OpGraph, Report, Row, Solution, Status, SwapProblem
 
 Answer = Literal["ok", "infeasible", "out-of-memory", "timeout", "refused", "error"]
+WARM_UP = 2
+"""Steps that come before a plan whose own first step was not the profiled one: as many as before that one."""
 SMALLER = (0.97, 0.93, 0.88)
 """Shares of the budget that plans are made for once one found no segment, as a program's blocks lie elsewhere."""
 NO_PLAN: dict[Status, Answer] = {Status.INFEASIBLE: "infeasible", Status.UNKNOWN: "timeout"}
@@ -141,7 +143,7 @@ def run_plan(
         predicted_peak_bytes=prepared.predicted.peak_bytes,
         deviation=1 - prepared.predicted.makespan_us / done.typical_step_us,
         as_planned=done.departure is None,
-    ).joined(_stalls_elsewhere(bench, prepared))
+    ).joined(_stalls_elsewhere(bench, prepared, done.warm_up))
     return Outcome(
         bench.row(name, "ok", figures, remarks_on(bench, done)),
         curve_of_report(name, done.report),
@@ -151,12 +153,22 @@ def run_plan(
 
 
 def _executed(bench: Bench, name: str, prepared: Prepared) -> Execution:
+    """From the first step on; after a warm-up where a program makes in its first steps what later ones find there."""
+    done = _executed_after(bench, name, prepared, 0)
+    warm_up = min(WARM_UP, bench.settings.steps - 1)
+    if not done.differs or warm_up < 1:
+        return done
+    warmed = _executed_after(bench, name, prepared, warm_up)
+    return done if warmed.differs else warmed
+
+
+def _executed_after(bench: Bench, name: str, prepared: Prepared, warm_up: int) -> Execution:
     return attempt(
         lambda: execute(
             bench.model,
             bench.world,
             bench.settings.steps,
-            Treatment(capacity_bytes=bench.budget_bytes, planned=prepared.planned),
+            Treatment(capacity_bytes=bench.budget_bytes, planned=prepared.planned, warm_up=warm_up),
             tell=lambda text: bench.tell(f"{name}: {text}"),
         )
     )
@@ -238,9 +250,9 @@ def _foreign(bench: Bench) -> list[World]:
     )
 
 
-def _stalls_elsewhere(bench: Bench, prepared: Prepared) -> Figures:
-    noisy = _all_known([_stall(bench, prepared, world) for world in _noisy(bench)])
-    foreign = _all_known([_stall(bench, prepared, world) for world in _foreign(bench)])
+def _stalls_elsewhere(bench: Bench, prepared: Prepared, warm_up: int) -> Figures:
+    noisy = _all_known([_stall(bench, prepared, world, warm_up) for world in _noisy(bench)])
+    foreign = _all_known([_stall(bench, prepared, world, warm_up) for world in _foreign(bench)])
     return Figures(
         noise_stall_us=sum(noisy) / len(noisy) if noisy else None,
         noise_worst_us=max(noisy, default=None),
@@ -254,15 +266,15 @@ def _all_known(values: Sequence[float | None]) -> list[float]:
     return known if len(known) == len(values) else []
 
 
-def _stall(bench: Bench, prepared: Prepared, world: World) -> float | None:
+def _stall(bench: Bench, prepared: Prepared, world: World, warm_up: int) -> float | None:
     """The stall of the plan's last step in another world; None where it does not finish there."""
     bench.tell(f"{prepared.solution.solver}: {world.name}")
     done = attempt(
         lambda: execute(
             bench.model,
             world,
-            1 + bench.settings.robustness.steps,
-            Treatment(capacity_bytes=bench.budget_bytes, planned=prepared.planned),
+            max(1, warm_up) + bench.settings.robustness.steps,
+            Treatment(capacity_bytes=bench.budget_bytes, planned=prepared.planned, warm_up=warm_up),
         )
     )
     return None if done.report is None or done.reason else float(sum(done.report.stall_us.values()))

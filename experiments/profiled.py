@@ -3,6 +3,10 @@
 from solvers.ir.errors import InvalidInput
 from solvers.ir.graph import NOT_MEASURED, OTHER_KERNELS, OTHER_SEQUENCE, OpGraph
 
+SIZED = ("aten::nonzero", "aten::masked_select", "aten::unique", "aten::_unique")
+"""How the names of operators begin whose results are as large as their data say."""
+INDEX, ANSWERS = "aten::index.Tensor", ("eq", "ne", "lt", "le", "gt", "ge", "isnan", "isfinite", "logical", "bitwise")
+"""An index is a mask where one of these made it: then its result is as large as the data say, too."""
 SESSION = "train it inside runtime.swap.session(budget), which needs no plan"
 
 
@@ -29,6 +33,24 @@ def doubts(graph: OpGraph) -> tuple[str, ...]:
             f"a plan is of one sequence: {SESSION}"
         )
     return tuple(found)
+
+
+def sizes_doubts(graph: OpGraph) -> tuple[str, ...]:
+    """What speaks against a plan where sizes depend on data: only the next step shows whether they are the same."""
+    masks = {one for op in graph.ops if _named(op.name, ANSWERS) for one in op.outputs}
+    masked = {"a boolean index" for op in graph.ops if op.name == INDEX and masks.intersection(op.inputs)}
+    sized = {op.name.removeprefix("aten::").split(".")[0] for op in graph.ops if op.name.startswith(SIZED)}
+    if not masked and not sized:
+        return ()
+    found = ", ".join([*sorted(sized), *masked])
+    return (
+        f"sizes in {graph.name} depend on data ({found}), and a plan is of one step's sizes: where they change from "
+        f"step to step, a planned run ends with a refusal: {SESSION}",
+    )
+
+
+def _named(operator: str, stems: tuple[str, ...]) -> bool:
+    return operator.removeprefix("aten::").startswith(stems) and "backward" not in operator
 
 
 def temporaries_doubts(graph: OpGraph) -> tuple[str, ...]:

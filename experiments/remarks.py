@@ -2,8 +2,14 @@
 
 from collections.abc import Callable
 
+from experiments.bits import unlike_bits
 from experiments.execution import Execution
 from solvers.ir.amounts import show_bytes
+
+_WARMED = (
+    "the first {} steps ran with all memory and no plan, as they run other operators than the profiled step: a session "
+    "(runtime.swap.session) keeps the budget from the first step on"
+)
 
 
 def remarks(
@@ -14,7 +20,8 @@ def remarks(
     `again` trains once more with unlimited memory; it is called only where bits differ, to know whose fault that is.
     """
     budget = show_bytes(budget_bytes)
-    said = [done.departure] if done.departure is not None else []
+    said = [_WARMED.format(done.warm_up)] if done.warm_up else []
+    said += [done.departure] if done.departure is not None else []
     if budget_bytes >= unlimited_peak_bytes:
         peak = show_bytes(unlimited_peak_bytes)
         said.append(f"the budget of {budget} is not below the peak of {peak}, so nothing has to leave: give less")
@@ -38,7 +45,7 @@ def _difference(one: Execution, other: Execution) -> str:
     """Where two runs first differ."""
     if one.losses.shape != other.losses.shape:
         return f"{len(one.losses)} losses are there, not {len(other.losses)}"
-    unlike = (one.losses != other.losses).nonzero().flatten().tolist()
+    unlike = unlike_bits(one.losses, other.losses)
     if unlike:
         return f"losses differ from step {unlike[0] + 1} on"
     _, same_parameters, _ = one.equals(other)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from omegaconf import DictConfig
 from rich.console import Console
 
+from experiments.commands.interrupts import Interrupts
 from experiments.compose import TRAINING, composed_by, hydra_of, keep_hydra, read_settings
 from experiments.config import Baseline, RobustnessConf
 from experiments.figures import figures_of
@@ -74,7 +75,8 @@ def _train(words: Sequence[str]) -> int:
     directory = open_run(settings, composed.yaml)
     try:
         keep_hydra(directory, TRAINING, words)
-        rows = run_experiment(composed._replace(settings=settings), directory)
+        with Interrupts(patient=False):  # SIGTERM is as Ctrl-C
+            rows = run_experiment(composed._replace(settings=settings), directory)
     except KeyboardInterrupt:
         return interrupted(directory)
     finally:

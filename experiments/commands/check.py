@@ -60,11 +60,20 @@ def command(problem: Path, plan: Path, strict: bool, as_json: bool, **counter: A
         ("objective, recomputed", show_us(verdict.objective_us)),
         ("objective, claimed", show_us(answer.objective_us)),
         ("bound, claimed", show_us(answer.bound_us)),
-        ("bound, proven", "infinite: no plan is valid" if proof.proven_us == math.inf else show_us(proof.proven_us)),
+        ("bound, proven", _proven(proof, verdict)),
         ("claim", proof.sentence),
     ]
     print_figures(asked.name, [*figures, *([] if certificate is None else [("certificate", certificate)])])
     return 0 if fine else 1
+
+
+def _proven(proof: "Proof", verdict: "Verdict") -> str:
+    """The proven bound in words; of a decision that is none of this problem no claim is weighed."""
+    if proof.proven_us == math.inf:
+        return "infinite: no plan is valid"
+    if proof.proven_us == 0 and proof.claim is None and not verdict.clean:
+        return "none: claims are weighed of valid plans only"
+    return show_us(proof.proven_us)
 
 
 def _told(problem: Problem, answer: PlanFile, verdict: "Verdict", proof: "Proof") -> dict[str, Any]:

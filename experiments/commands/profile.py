@@ -1,23 +1,27 @@
 """`bayplan profile`: one real training step of the user's model as a graph file."""
 
+import contextlib
+import sys
 from pathlib import Path
 
 import click
 
 from experiments.commands.devices import DEVICE_HELP, SIM_HARDWARE, ready, require_device
-from experiments.commands.outputs import writable
 from experiments.commands.show import print_figures, show_us
+from experiments.commands.streams import destination, is_stream, write_at
 from experiments.printable import printable
-from experiments.profiled import doubts, require_operators, temporaries_doubts
+from experiments.profiled import doubts, require_operators, sizes_doubts, temporaries_doubts
 from solvers.ir.amounts import show_bytes
-from solvers.ir.codec import document_to_raw, write_json
+from solvers.ir.codec import document_to_raw
 from solvers.ir.errors import InvalidInput
 from solvers.ir.graph import OpGraph
 
 HELP = """Profile one training step of MODULE:FACTORY, a function of yours.
 
 FACTORY takes a device and returns (model, optimizer, step); step() trains for one step and returns the loss. MODULE is
-looked up in the working directory and on Python's path. The step runs a few times before it is profiled."""
+looked up in the working directory and on Python's path. The step runs a few times before it is profiled.
+
+--out - prints the graph and nothing else; what FACTORY itself prints goes to stderr then."""
 
 
 @click.command("profile", help=HELP)
@@ -31,13 +35,15 @@ looked up in the working directory and on Python's path. The step runs a few tim
 def command(factory: str, device: str | None, hardware: str | None, shapes_only: bool, out: Path | None) -> int:
     """See HELP."""
     require_device(device, hardware, shapes_only=shapes_only)
-    place = None if out is None else writable(out, "--out")
-    graph, target = _profiled(factory, device, hardware, shapes_only)
+    place = None if out is None else destination(out, "--out")
+    with contextlib.redirect_stdout(sys.stderr) if is_stream(out) else contextlib.nullcontext():
+        graph, target = _profiled(factory, device, hardware, shapes_only)
     require_operators(graph, f"the step of {factory}", target)
     if place is not None:
-        write_json(place, document_to_raw(graph))
-    _print(graph, target, out)
-    for doubt in (*doubts(graph), *temporaries_doubts(graph)):
+        write_at(place, document_to_raw(graph))
+    if not is_stream(out):
+        _print(graph, target, out)
+    for doubt in (*doubts(graph), *sizes_doubts(graph), *temporaries_doubts(graph)):
         click.echo(f"bayplan: warning: {printable(doubt)}", err=True)
     return 0
 

@@ -47,6 +47,7 @@ class Row:
     - `host_bytes`: host memory of the plan; `host_rounded_bytes` the same where page-locked blocks are rounded up to
       powers of two, as PyTorch's host allocator does; `least_host_bytes`: what any plan in that budget takes at least.
     - `step_us` with `step_how`; of swapping, the plan that fits the budget, made for `plan_budget_bytes` by `solver`.
+      `estimated`: all bytes of a step by shapes alone some of whose kernels' temporaries are a guess: so is `fits`.
       `asked`: the solvers whose plans were tried; `least_reserved_solver`: whose plan needs the least in segments.
     """
 
@@ -55,6 +56,7 @@ class Row:
     how: str
     fits: bool | None = None
     fits_allocated: bool | None = None
+    estimated: bool = False
     allocated_bytes: int | None = None
     reserved_bytes: int | None = None
     segments: tuple[tuple[int, int], ...] = ()

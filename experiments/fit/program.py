@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from experiments.fit.answer import Row, Technique
 from experiments.fit.joint import joint_row
@@ -13,6 +13,7 @@ from experiments.fit.swapping import swap_row
 from experiments.models.own import OwnModel
 from experiments.profiled import doubts, temporaries_doubts
 from runtime.profile import shapes_refusal
+from solvers.ir.amounts import show_bytes
 from solvers.ir.errors import InfeasibleBudget, InvalidInput
 from solvers.ir.hardware import Hardware
 
@@ -25,9 +26,12 @@ WHAT: dict[Technique, str] = {
 TRIES = 3
 """How often a plan is made for less, where the one before keeps the budget in bytes and not in segments."""
 RemarkedT = TypeVar("RemarkedT", Row, Recording)
+KEEPS_ALL = "everything is kept and nothing runs again, as the plain step fits"
+_BY_HEU: dict[str, Any] = {"solver": "heu", "asked": ("heu",), "least_reserved_solver": "heu"}
 HOW = "simulated: the step run on the simulated device"
 SMALL_BYTES = 1 << 30
-"""A step that reads numbers of the device is run with bytes up to this peak: the numbers may decide what it does."""
+"""Up to this peak a step is run with bytes that reads numbers of the device, which may decide what it does, or whose
+kernels take temporaries that are not known by shapes alone, which may decide whether it fits."""
 SIZED_BY_DATA = "a size in it depends on data, so that it was run with bytes and not by shapes alone"
 READS_NUMBERS = "each number that it reads of the device was 1: what depends on one, as GradScaler does, may differ"
 
@@ -41,10 +45,11 @@ def recorded_program(factory: str, hardware: Hardware, policy: Policy = plain) -
     recording = _by_shapes(model, factory, hardware, policy)
     if recording is None:
         return _also(record(model, factory, hardware, policy), (SIZED_BY_DATA,))
-    if recording.reads_numbers and max(recording.trace.graph.memory_bytes) <= SMALL_BYTES:
+    guessed = temporaries_doubts(recording.trace.graph)
+    if (recording.reads_numbers or guessed) and max(recording.trace.graph.memory_bytes) <= SMALL_BYTES:
         return record(model, factory, hardware, policy)
     read = (READS_NUMBERS,) if recording.reads_numbers else ()
-    return _also(recording, (*read, *temporaries_doubts(recording.trace.graph)))
+    return replace(_also(recording, (*read, *guessed)), estimated=bool(guessed))
 
 
 def _by_shapes(model: OwnModel, factory: str, hardware: Hardware, policy: Policy) -> Recording | None:
@@ -66,15 +71,16 @@ def _row(factory: str, technique: Technique, asked: Asked, recording: Recording,
     if technique in ("swap", "joint"):
         planned_row = swap_row if technique == "swap" else joint_row
         row = planned_row(recording.trace, asked.hardware, budget, HOW, asked.solver, asked.limits)
-        return _also(row, (*recording.remarks, *doubts(recording.trace.graph)))
+        return _also(_of(row, recording), (*recording.remarks, *doubts(recording.trace.graph)))
     clock = f"sim-executed, virtual time of {asked.hardware.name}"
 
     def judged(recorded: Recording) -> Row:
-        return row_of(recorded.trace, budget, Told(technique, WHAT[technique], HOW, clock, recorded.remarks))
+        told = Told(technique, WHAT[technique], HOW, clock, recorded.remarks)
+        return _of(row_of(recorded.trace, budget, told), recorded)
 
     try:
         if technique == "planned":
-            return _planned_row(factory, asked, budget, judged)
+            return _planned_row(factory, asked, budget, recording, judged)
         return judged(
             recording if technique == "plain" else recorded_program(factory, asked.hardware, POLICIES[technique])
         )
@@ -82,9 +88,14 @@ def _row(factory: str, technique: Technique, asked: Asked, recording: Recording,
         return Row(technique=technique, what=WHAT[technique], how=HOW, reason=f"cannot be told: {error}")
 
 
-def _planned_row(factory: str, asked: Asked, budget: Budget, judged: Callable[[Recording], Row]) -> Row:
-    """Plans are made for bytes: where segments take more, for as many bytes less."""
-    plan_bytes = budget.bytes
+def _planned_row(
+    factory: str, asked: Asked, budget: Budget, plain: Recording, judged: Callable[[Recording], Row]
+) -> Row:
+    """Plans are made for bytes: where segments take more, for as many bytes less than the last one took.
+
+    Where none fits that a session makes and follows, but the plain step does, that one: it keeps everything.
+    """
+    plan_bytes, rows = budget.bytes, list[Row]()
     for attempt in range(TRIES):
         try:
             recorded = recorded_program(factory, asked.hardware, planned(plan_bytes))
@@ -92,11 +103,20 @@ def _planned_row(factory: str, asked: Asked, budget: Budget, judged: Callable[[R
             if attempt == 0:
                 raise
             break
-        row = replace(judged(recorded), plan_budget_bytes=plan_bytes, solver="heu", asked=("heu",))
-        if row.fits or row.least_reserved_bytes is None:
+        row = replace(judged(recorded), plan_budget_bytes=plan_bytes, **_BY_HEU)
+        rows.append(row)
+        if row.fits or row.least_reserved_bytes is None or row.allocated_bytes is None:
             break
-        plan_bytes -= max(1, row.least_reserved_bytes - budget.bytes)
-    return row
+        plan_bytes = min(plan_bytes, row.allocated_bytes) - max(1, row.least_reserved_bytes - budget.bytes)
+    least = min(rows, key=lambda row: row.least_reserved_bytes or 0)
+    if rows[-1].fits or not (whole := judged(plain)).fits:
+        return rows[-1] if rows[-1].fits else least
+    needs = f"the plans of heu that were tried need at least {show_bytes(least.least_reserved_bytes)}"
+    return _also(replace(whole, plan_budget_bytes=budget.bytes, **_BY_HEU), (f"{KEEPS_ALL}; {needs}",))
+
+
+def _of(row: Row, recording: Recording) -> Row:
+    return replace(row, estimated=recording.estimated)
 
 
 def _also(told: RemarkedT, remarks: Sequence[str]) -> RemarkedT:

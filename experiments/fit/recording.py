@@ -35,11 +35,15 @@ POLICIES: dict[str, Policy] = {"plain": plain, "full": checkpointed, "selective"
 
 @dataclass(frozen=True)
 class Recording:
-    """The trace of a program's first steps, what is odd about it, and whether it read numbers of the device."""
+    """The trace of a program's first steps, what is odd about it, and whether it read numbers of the device.
+
+    `estimated`: by shapes alone, with kernels among them whose temporaries are a guess.
+    """
 
     trace: Trace
     remarks: tuple[str, ...]
     reads_numbers: bool = False
+    estimated: bool = False
 
 
 def record(

@@ -63,8 +63,10 @@ def _fits(row: Row) -> str:
     if row.fits is None:
         return "in bytes"
     if row.fits:
-        return "yes" if not row.retries else "yes, after retries"
-    return "no: fragmented" if row.fits_allocated else "no"
+        said = "yes" if not row.retries else "yes, after retries"
+    else:
+        said = "no: fragmented" if row.fits_allocated else "no"
+    return f"{said}, by estimate" if row.estimated else said
 
 
 def _mib(amount: int | None) -> str:
@@ -80,8 +82,9 @@ def _figures(row: Row) -> Iterator[tuple[str, str | None]]:
     if row.step_how is not None:
         yield "step", f"{row.step_us} µs, {row.step_how}"
     if row.asked:
-        least = f"the least in segments is of a plan of {row.least_reserved_solver}"
-        yield "planned by", f"{row.solver}; plans were tried of {', '.join(row.asked)}; {least}"
+        by = row.least_reserved_solver
+        least = "" if by is None else f"; the least in segments is of a plan of {by}"
+        yield "planned by", f"{row.solver}; plans were tried of {', '.join(row.asked)}{least}"
     if row.segments and row.reserved_bytes is not None:
         yield "segments", f"{show_bytes(row.reserved_bytes)}: {_made_of(row.segments)}"
     if row.technique == "swap" and row.host_bytes is not None and row.host_rounded_bytes is not None:

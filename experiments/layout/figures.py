@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable, Mapping
 
-import torch
 from torch import Tensor
 
+from experiments.bits import same_bits
 from experiments.layout.training import Trained
 from runtime.device import TraceRecord
 from solvers.ir.report import Report, Span
@@ -26,7 +26,7 @@ def equalities(done: Trained, plain: Trained) -> dict[str, bool]:
 
 
 def _equal(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor]) -> bool:
-    return ours.keys() == theirs.keys() and all(torch.equal(one, theirs[name]) for name, one in ours.items())
+    return ours.keys() == theirs.keys() and all(same_bits(one, theirs[name]) for name, one in ours.items())
 
 
 def executed_report(name: str, done: Trained, budget_bytes: int | None) -> Report:

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from experiments.bits import same_bits
 from experiments.hardware import read_hardware
 from experiments.layout.kinds import BATCH, CONTEXT, Make, kinds, seeded
 from experiments.layout.predicted_table import table_of
@@ -131,7 +132,7 @@ def executed(one: Measured, plan: LayoutPlan, noise: float = 0.0) -> tuple[Layou
     losses = losses_of(model, optimizer, sim)
     told = report(model)
     unwrap(model)
-    return told, all(torch.equal(ours, theirs) for ours, theirs in zip(losses, one.losses, strict=True))
+    return told, all(same_bits(ours, theirs) for ours, theirs in zip(losses, one.losses, strict=True))
 
 
 def misjudged(profile: MemoryProfile, seed: int) -> MemoryProfile:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from experiments.bits import same_bits
 from experiments.ranks.carriers import Carried
 from experiments.ranks.programs import Trained
 from experiments.ranks.record import RankFigures
@@ -67,7 +68,7 @@ def _furthest(found: dict[str, Tensor], wanted: dict[str, Tensor]) -> float:
 
 
 def _equal(found: dict[str, Tensor], wanted: dict[str, Tensor]) -> bool:
-    return found.keys() == wanted.keys() and all(torch.equal(found[name], wanted[name]) for name in wanted)
+    return found.keys() == wanted.keys() and all(same_bits(found[name], wanted[name]) for name in wanted)
 
 
 def row_of(

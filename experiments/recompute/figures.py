@@ -4,9 +4,9 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
+from experiments.bits import same_bits
 from experiments.ranks.carriers import Carried
 from experiments.recompute.programs import Trained
 from runtime.ranks.report import COMMUNICATION
@@ -88,7 +88,7 @@ def equalities(found: Sequence[Trained], wanted: Sequence[Trained]) -> dict[str,
     digests = all(_begins(one.digests, other.digests) for one, other in pairs)
     return {
         "equal_losses": all(
-            torch.equal(mine, its) for one, other in pairs for mine, its in zip(one.losses, other.losses, strict=whole)
+            same_bits(mine, its) for one, other in pairs for mine, its in zip(one.losses, other.losses, strict=whole)
         ),
         "equal_gradients": digests and ended.pop("gradients", True),
         **{f"equal_{name}": equal for name, equal in ended.items()},
@@ -101,4 +101,4 @@ def _begins(found: Sequence[str], wanted: Sequence[str]) -> bool:
 
 
 def _same(found: dict[str, Tensor], wanted: dict[str, Tensor]) -> bool:
-    return found.keys() == wanted.keys() and all(torch.equal(found[name], wanted[name]) for name in wanted)
+    return found.keys() == wanted.keys() and all(same_bits(found[name], wanted[name]) for name in wanted)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from experiments.bits import same_bits
 from experiments.stability.settings import Policy
 from solvers.ir import InvalidInput
 
@@ -70,10 +71,10 @@ class Run:
         return None
 
     def equals(self, other: "Run") -> dict[str, bool]:
-        """Whether all losses, validation losses and parameters are equal, bit by bit (`torch.equal`)."""
+        """Whether all losses, validation losses and parameters are equal, bit by bit (NaN too)."""
         return {
-            "equal_losses": torch.equal(self.losses, other.losses),
-            "equal_validations": torch.equal(self.validations, other.validations),
+            "equal_losses": same_bits(self.losses, other.losses),
+            "equal_validations": same_bits(self.validations, other.validations),
             "equal_parameters": self.parameters is not None and self.parameters == other.parameters,
         }
 

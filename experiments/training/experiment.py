@@ -5,6 +5,7 @@ from functools import partial
 
 import torch
 
+from experiments.commands.interrupts import end_where_asked
 from experiments.compose import Composed
 from experiments.config import JOINT, Settings
 from experiments.execution import Decided, execute
@@ -81,6 +82,7 @@ def _run_policies(
         if solver_entry(name).kind == JOINT:
             with shown.stage(f"executing {name}"):
                 outcomes.append(run_joint(bench, name))
+            end_where_asked()
             directory.rows([outcome.row for outcome in outcomes])
             continue
         try:
@@ -89,6 +91,7 @@ def _run_policies(
         except BayplanError as error:  # the other policies may have an answer
             outcomes.append(refused(bench, name, one_line(error)))
         else:
+            end_where_asked()
             _write_plan(directory, name, prepared)
             with shown.stage(f"executing {name}"):
                 outcomes.append(run_plan(bench, name, prepared, partial(_write_plan, directory, name)))

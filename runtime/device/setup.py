@@ -105,8 +105,18 @@ DEFAULTS = SimOptions(
 )
 
 
+def _require_place(hardware: Path | str) -> None:
+    """Refuse a bare name that is no file: shipped hardware has names on command lines, and paths here."""
+    if not Path(hardware).exists() and Path(hardware).name == str(hardware) and not Path(hardware).suffix:
+        raise InvalidInput(
+            f"hardware is {str(hardware)!r}, and there is no such file: give a bayplan-hardware/1 file by its path; a "
+            f"name in conf/hardware is read by read_hardware({str(hardware)!r}) of experiments.hardware"
+        )
+
+
 def _set_up(hardware: Hardware | Path | str | None, options: SimOptions) -> SimDevice:
     if isinstance(hardware, str | Path):
+        _require_place(hardware)
         hardware = read_document(Path(hardware), Hardware)
     hardware = hardware or DEFAULT_HARDWARE
     races, rounding, shapes_only = options["races"], options["pinned_rounding"], options["shapes_only"]

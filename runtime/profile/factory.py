@@ -17,6 +17,8 @@ from solvers.ir.errors import BayplanError, InvalidInput
 from solvers.ir.hardware import Hardware
 
 ResultT = TypeVar("ResultT")
+LIKE = 0.6
+"""How alike two names must be for the one to be taken for a slip of the other; so many have nothing in common."""
 SHOWN = 400
 """The longest text of a foreign error that a sentence quotes: some write pages."""
 PARTS = "it must return (model, optimizer, step)"
@@ -48,12 +50,20 @@ def load_factory(spec: str) -> Callable[[torch.device], Training]:
     module = _import(module_name)
     factory = getattr(module, attribute, None)
     if factory is None:
-        near = difflib.get_close_matches(attribute, [name for name in dir(module) if not name.startswith("_")], 1, 0.0)
-        hint = f"did you mean {near[0]!r}?" if near else "it is empty"
+        named = _factories(module)
+        near = difflib.get_close_matches(attribute, named, 1, LIKE)
+        known = f"choose of {', '.join(named)}" if named else "no function is defined in it: write one"
+        hint = f"did you mean {near[0]!r}?" if near else known
         raise InvalidInput(f"module {module_name!r} has no {attribute!r}: {hint}")
     if not callable(factory):
         raise InvalidInput(f"{spec!r} is a {type(factory).__name__}, not a function: name one that takes a device")
     return lambda device: _usable(_checked(_called(factory, device, spec), spec), device, spec)
+
+
+def _factories(module: ModuleType) -> list[str]:
+    """The functions and classes that are defined there, not imported."""
+    public = {name: value for name, value in vars(module).items() if not name.startswith("_") and callable(value)}
+    return [name for name, value in public.items() if getattr(value, "__module__", None) == module.__name__]
 
 
 def call_theirs(call: Callable[[], ResultT], what: str) -> ResultT:
@@ -122,7 +132,8 @@ def _import(name: str) -> ModuleType:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(error.name + ".")):
-            raise InvalidInput(f"there is no module {name!r} in {folder} or on Python's path: correct it") from error
+            remedy = f"leave out .py, as in {name[:-3]}:FACTORY" if name.endswith(".py") else "correct it"
+            raise InvalidInput(f"there is no module {name!r} in {folder} or on Python's path: {remedy}") from error
         raise InvalidInput(f"module {name!r} needs {error.name!r}, which is not installed: install it") from error
     except KeyboardInterrupt:
         raise

@@ -12,6 +12,8 @@ UNITS = {
     **{f"{letter}iB": 1024**power for power, letter in enumerate("KMGT", 1)},
 }
 """Bytes of each suffix: `GB` is 10⁹, `GiB` is 2³⁰."""
+SHORT = frozenset("kmgt")
+"""Suffixes that say neither a power of 1000 nor one of 1024."""
 MOST_PERCENT = 100
 """A budget without a unit up to here was meant as a percentage."""
 BYTES_HELP = "bytes, perhaps with a suffix (KB MB GB TB: powers of 1000; KiB MiB GiB TiB: powers of 1024)"
@@ -19,15 +21,17 @@ BYTES_HELP = "bytes, perhaps with a suffix (KB MB GB TB: powers of 1000; KiB MiB
 
 def parse_bytes(text: str, place: str, example: str = "as in 8GiB") -> int:
     """A number of bytes such as `8589934592`, `8GiB` or `1.5GB`, rounded down; raises `InvalidInput`."""
-    found = re.fullmatch(r"(\d{1,18}(?:\.\d{1,18})?)\s*([A-Za-z]*)", text.strip(), re.ASCII)
+    found = re.fullmatch(r"(\d{1,99}(?:\.\d{1,18})?)\s*([A-Za-z]*)", text.strip(), re.ASCII)
     units = {name.lower(): size for name, size in UNITS.items()}
+    if found and found[2].lower() in SHORT:
+        raise InvalidInput(f"{place} is {text!r}: did you mean {found[1]}{found[2].upper()}iB? give {BYTES_HELP}")
     if not found or (found[2] and found[2].lower() not in units):
         raise InvalidInput(f"{place} is {text!r}: give {BYTES_HELP}, {example}")
     if "." in found[1] and not found[2]:
         raise InvalidInput(f"{place} is {text!r}, which is not a whole number of bytes: give whole bytes or a suffix")
     amount = int(Decimal(found[1]) * units[found[2].lower() or "b"])
     if amount > LARGEST:
-        raise InvalidInput(f"{place} is {text!r}, more than 2^53 bytes: give less")
+        raise InvalidInput(f"{place} is {text!r}, which is too large, more than 2^53 bytes: give less")
     return amount
 
 

@@ -29,6 +29,10 @@ def trivial(problem: SwapProblem, given: Instance, call: Call) -> Solution[SwapP
     return call.infeasible(_too_small(problem, given, least), engine="closed form", least_budget_bytes=least)
 
 
+OF_THESE = "of plans that swap this problem's tensors; a session (runtime.swap.session) may need less"
+"""What a least budget is the least of: whoever may move other tensors, or some again and again, is not bound by it."""
+
+
 def _too_small(problem: SwapProblem, given: Instance, least: int) -> str:
     """The sentence for a budget below the least: which memory lacks, the device's or the host's."""
     asked = f"the budget is {problem.budget_bytes} bytes, the least feasible one"
@@ -37,10 +41,10 @@ def _too_small(problem: SwapProblem, given: Instance, least: int) -> str:
         on_host = max(0, max(problem.memory_bytes) - least)
         how = "exactly" if host is None else "at least"
         then = f"the host then holds at least {on_host} bytes" if on_host else "nothing of this step's peak can leave"
-        return f"{asked} {how} {least} bytes: raise it ({then})"
+        return f"{asked} {how} {least} bytes: raise it ({then}; {OF_THESE})"
     return (
         f"{asked} at least {least} bytes with host_budget_bytes={host}: raise it, or give the host at least "
-        f"{max(given.need)} bytes"
+        f"{max(given.need)} bytes ({OF_THESE})"
     )
 
 
@@ -79,7 +83,7 @@ def _without_plan(problem: SwapProblem, given: Instance, call: Call, cover: Cove
         least = problem.budget_bytes + 1
         return call.infeasible(
             f"the budget is {problem.budget_bytes} bytes, the least feasible one at least {least} bytes with this "
-            f"host memory: raise it, or host_budget_bytes ({needs} {given.host.budget})",
+            f"host memory: raise it, or host_budget_bytes ({needs} {given.host.budget}; {OF_THESE})",
             engine=cover.engine,
             least_budget_bytes=least,
         )

@@ -66,3 +66,8 @@ def test_each_count_that_departs_has_words(count: str, told: str) -> None:
     assert not counts.as_planned
     said = in_words([counts])
     assert said is not None and said.endswith(told)
+
+
+def test_after_a_warm_up_no_step_is_left_out_and_numbers_go_on() -> None:
+    said = in_words([OTHER, PLANNED], warm_up=2)
+    assert said is not None and said.startswith("not as planned in 1 of 2 steps, last in step 3: ")

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from experiments.commands.kinds.face import Face, Request
-from experiments.profiled import doubts
+from experiments.profiled import doubts, sizes_doubts
 from solvers.ir.amounts import parse_budget, show_bytes
 from solvers.ir.graph import OpGraph
 from solvers.ir.joint import JointProblem
@@ -27,6 +27,7 @@ def _warnings(problem: JointProblem, step: OpGraph, budget: str | None, peak: in
     from solvers.joint.given import least_budget_bytes
 
     yield from doubts(step)
+    yield from sizes_doubts(step)
     least = least_budget_bytes(problem)
     if problem.budget_bytes < least:
         yield (

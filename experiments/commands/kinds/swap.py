@@ -6,7 +6,7 @@ from typing import get_args
 import click
 
 from experiments.commands.kinds.face import Face, Request
-from experiments.profiled import doubts
+from experiments.profiled import doubts, sizes_doubts
 from solvers.ir.amounts import parse_budget, show_bytes
 from solvers.ir.graph import OpGraph
 from solvers.ir.problem import with_host
@@ -37,9 +37,11 @@ def _refined(request: Request, problem: SwapProblem) -> SwapProblem:
 
 def _warnings(problem: SwapProblem, step: OpGraph, budget: str | None, peak: int) -> Iterator[str]:
     """What speaks against planning this step at all, or within this budget."""
+    from solvers.swap.answers import OF_THESE
     from solvers.swap.evaluate import least_budget
 
     yield from doubts(step)
+    yield from sizes_doubts(step)
     least, host = least_budget(problem), problem.host_budget_bytes
     if problem.budget_bytes < least:
         asked = f"the budget of {show_bytes(problem.budget_bytes)}"
@@ -47,7 +49,7 @@ def _warnings(problem: SwapProblem, step: OpGraph, budget: str | None, peak: int
             asked += ": the least feasible one is"
         else:
             asked += f" while the host holds at most {show_bytes(host)}: the budget must be at least"
-        yield (f"no plan fits {asked} {show_bytes(least)}, {100 * least / peak:.1f}% of the peak")
+        yield (f"no plan fits {asked} {show_bytes(least)}, {100 * least / peak:.1f}% of the peak ({OF_THESE})")
 
 
 FACE = Face(options=OPTIONS, own=OWN, refined=_refined, warnings=_warnings)

@@ -63,6 +63,14 @@ def test_another_problems_plan_is_a_violation(problem: Path, plan: Path) -> None
     assert call("check", problem, plan).code == 0
 
 
+def test_of_a_plan_that_is_none_of_an_infeasible_problem_no_bound_is_told(problem: Path, plan: Path) -> None:
+    """The plan of 150 bytes in a problem of 100: nothing is weighed, which is not a bound of 0 µs."""
+    small = write_problem(problem.with_name("small.json"), budget_bytes=100)
+    outcome = call("check", small, plan)
+    assert outcome.code == 1
+    assert outcome.figure("bound, proven") == "none: claims are weighed of valid plans only"
+
+
 def believe(problem: Any, certificate: Any) -> tuple[list[str], float]:
     """Adds nothing up."""
     return [], 80.0

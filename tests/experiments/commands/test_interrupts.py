@@ -4,8 +4,12 @@ import os
 import signal
 import subprocess
 import time
+from contextlib import suppress
 from pathlib import Path
 
+import pytest
+
+from experiments.commands.interrupts import Interrupts, end_where_asked
 from tests.experiments.commands.console import LLAMA, Outcome, call, start, write_problem
 
 PATIENCE_S = 60.0
@@ -92,3 +96,19 @@ def test_a_terminals_ctrl_c_reaches_the_engines_process_too_and_spoils_nothing(t
     assert "stopped by Ctrl-C" in outcome.figure("reason")
     assert outcome.err.startswith("bayplan: stopped by Ctrl-C: the best plan so far is kept")
     assert call("check", LLAMA, plan).code == 0
+
+
+def test_one_that_a_solver_caught_is_asked_again_between_two_parts_of_the_work() -> None:
+    end_where_asked()
+    for patient in (False, True):
+        with Interrupts(patient=patient):
+            end_where_asked()
+            with suppress(KeyboardInterrupt):
+                os.kill(os.getpid(), signal.SIGINT)
+                time.sleep(0.01)
+            if patient:  # the work itself looks at `asked_by`
+                end_where_asked()
+            else:
+                with pytest.raises(KeyboardInterrupt):
+                    end_where_asked()
+    end_where_asked()

@@ -35,6 +35,24 @@ def build(device):
     return model, optimizer, step
 
 
+def talking(device):
+    print("building …")
+    return build(device)
+
+
+def sized_by_data(device):
+    model, optimizer, _ = build(device)
+    data = torch.randn(64, 64, device=device)
+
+    def step():
+        out = model(data)
+        loss = out[out > 0].sum() + out[(out < 0).nonzero()[:, 0]].sum() + out[torch.arange(3, device=device)].sum()
+        loss.backward()
+        return loss.detach()
+
+    return model, optimizer, step
+
+
 def number(device):
     return 3
 
@@ -88,7 +106,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["no_model:build"], "there is no module 'no_model'"),
         (["own_model"], "'own_model' names no factory: write MODULE:FACTORY"),
         (["own_model:number", "--device", "cpu"], "it must return (model, optimizer, step)"),
-        (["own_model:unlucky", "--device", "cpu"], "own_model:unlucky raised ValueError at own_model.py:27 (no luck)"),
+        (["own_model:unlucky", "--device", "cpu"], "own_model:unlucky raised ValueError at own_model.py:45 (no luck)"),
         (
             ["own_model:stumbling", "--device", "cpu"],
             "the step of own_model:stumbling raised RuntimeError at own_model.py:",
@@ -108,6 +126,24 @@ def test_a_place_that_cannot_be_written_is_told_before_the_model_is_built(folder
     said = refused(call("profile", "own_model:unlucky", "--out", "no/g.json"))
     assert "which is no folder: create it first" in said
     assert "which is no folder" in refused(call("calibrate", "--out", "no/h.json"))
+
+
+def test_a_dash_is_stdout_which_holds_the_graph_alone(folder: Path) -> None:
+    """Other commands read it from there, so that what the factory prints goes elsewhere."""
+    outcome = call("profile", "own_model:talking", "--device", "cpu", "--out", "-")
+    assert (outcome.code, outcome.err) == (0, "building …\n")
+    assert json.loads(outcome.out)["name"] == "own_model:talking"
+    assert not Path("-").exists()
+
+
+def test_sizes_that_depend_on_data_are_told_before_a_plan_is_refused(folder: Path) -> None:
+    outcome = call("profile", "own_model:sized_by_data", "--device", "cpu", "--out", "g.json")
+    said = "sizes in own_model:sized_by_data depend on data (nonzero, a boolean index), and a plan is of one step's"
+    assert outcome.code == 0
+    assert outcome.err.startswith(f"bayplan: warning: {said}")
+    assert "runtime.swap.session" in outcome.err
+    making = call("make", "swap", "--graph", "g.json", "--hardware", "sim-small", "--budget", "90%", "--out", "p.json")
+    assert said in making.err
 
 
 def test_a_step_on_the_cpu(folder: Path) -> None:

@@ -1,16 +1,23 @@
 """A user's step is recorded by shapes alone, and with bytes where it needs numbers."""
 
+import gc
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
+from experiments.fit import program
 from experiments.fit.judge import Asked, Budget
 from experiments.fit.program import READS_NUMBERS, SIZED_BY_DATA, program_rows, recorded_program
-from experiments.fit.recording import record
+from experiments.fit.recording import Recording, record
+from experiments.fit.show import _fits
 from experiments.hardware import read_hardware
 from experiments.models.own import OwnModel
 from runtime.device import use_sim
 from solvers.ir.solution import Limits
+from solvers.timeline.segments import Event
+from tests.experiments.fit import convolving
 
 pytestmark = pytest.mark.usefixtures("plain_sim")
 SIM = read_hardware("sim-small")
@@ -95,3 +102,59 @@ def test_a_budget_that_no_plan_keeps_is_said_with_the_least_one() -> None:
     (row,) = program_rows(factory, asked, recorded_program(factory, SIM), Budget(20 << 20))
     assert row.fits is None and row.reason is not None
     assert "the least feasible one" in row.reason
+
+
+@pytest.mark.parametrize("name", ["hourglass", "adversaries"])
+def test_what_kernels_take_meanwhile_is_counted(name: str) -> None:
+    """By shapes alone one fitted in a segment too few, and the other asked for 20 MiB more than it ever holds."""
+    factory = f"{convolving.__name__}:{name}"
+    asked = Asked(SIM, ("plain",), "greedy-swap", Limits())
+    (row,) = program_rows(factory, asked, recorded_program(factory, SIM), Budget(1 << 30))
+    assert row.least_reserved_bytes is not None and not row.estimated
+    assert trains(name, row.least_reserved_bytes)
+    assert not trains(name, row.least_reserved_bytes - (2 << 20))
+
+
+def trains(name: str, capacity_bytes: int) -> bool:
+    """Whether it trains for four steps on a device with so much memory, in segments."""
+    gc.collect()
+    use_sim(SIM, capacity_bytes=capacity_bytes, allocator="caching", races="off")
+    try:
+        _, _, step = getattr(convolving, name)(torch.device("sim"))
+        for _ in range(4):
+            step()
+    except torch.OutOfMemoryError:
+        return False
+    finally:
+        gc.collect()
+    return True
+
+
+def test_what_is_a_guess_says_so_in_every_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step too large to be run with bytes: yes and no are by estimate."""
+    monkeypatch.setattr(program, "SMALL_BYTES", 0)
+    factory = f"{convolving.__name__}:hourglass"
+    recording = recorded_program(factory, SIM)
+    for budget in (Budget(1 << 30), Budget(2 << 20)):
+        asked = Asked(SIM, ("plain", "swap"), "greedy-swap", Limits())
+        rows = program_rows(factory, asked, recording, budget)
+        assert all(row.estimated for row in rows)
+        assert all(_fits(row).endswith(", by estimate") for row in rows)
+
+
+def test_a_plan_that_keeps_everything_is_among_those_that_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where each session takes some MiB beside the plain step, which fits."""
+    factory = f"{convolving.__name__}:hourglass"
+    plain = recorded_program(factory, SIM)
+
+    def greedy(*given: object) -> Recording:
+        trace = plain.trace
+        more = Event(1 + max(event.block for event in trace.events), 40 << 20)
+        return replace(plain, trace=replace(trace, events=(more, *trace.events), step_begin=trace.step_begin + 1))
+
+    monkeypatch.setattr(program, "recorded_program", greedy)
+    asked = Asked(SIM, ("plain", "planned"), "greedy-swap", Limits())
+    whole, planned = program_rows(factory, asked, plain, Budget(40 << 20))
+    assert whole.fits and planned.fits and planned.step_us == whole.step_us
+    assert planned.remarks[-1].startswith(program.KEEPS_ALL)
+    assert not any(row.fits for row in program_rows(factory, asked, plain, Budget(20 << 20)))

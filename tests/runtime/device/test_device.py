@@ -60,6 +60,11 @@ def test_hardware_comes_from_a_file(tmp_path: Path) -> None:
         assert (sim.host_ns(), sim.now_ns()) == (1_500, 1_500 + 1_000_000)
 
 
+def test_a_name_of_shipped_hardware_is_told_how_it_is_read() -> None:
+    with pytest.raises(InvalidInput, match=r"a name in conf/hardware is read by read_hardware\('sim-small'\)"):
+        use_sim("sim-small")
+
+
 def test_a_later_call_starts_anew(sim: SimDevice) -> None:
     kept = torch.ones(1000, device="sim")
     assert sim.now_ns() > 0 and sim.counters().kernels == 1

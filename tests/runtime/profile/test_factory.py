@@ -72,6 +72,20 @@ def test_every_mistake_is_told_in_one_sentence(spec: str, told: str) -> None:
     assert "\n" not in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    ("spec", "told"),
+    [
+        ("made_model:by_positon", "did you mean 'by_position'?"),
+        ("made_model:zzz", "choose of by_position, by_keyword, no_device,"),
+        ("made_model.py:by_position", "leave out .py, as in made_model:FACTORY"),
+    ],
+)
+def test_a_near_name_is_offered_and_a_far_one_is_not(folder: Path, spec: str, told: str) -> None:
+    with pytest.raises(InvalidInput) as error:
+        load_factory(spec)
+    assert told in str(error.value)
+
+
 def test_a_module_that_needs_another_names_it(folder: Path) -> None:
     (folder / "needy.py").write_text("import not_installed_anywhere\n")
     with pytest.raises(InvalidInput, match="needs 'not_installed_anywhere', which is not installed"):

@@ -1,5 +1,7 @@
 """Bytes as text: exact, and read back as written."""
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -57,3 +59,17 @@ def test_readable_sizes() -> None:
     assert show_bytes(1023) == "1023 bytes"
     assert show_bytes(1536) == "1536 bytes (1.50 KiB)"
     assert show_bytes(8 << 30) == "8589934592 bytes (8.00 GiB)"
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("20M", "did you mean 20MiB?"),
+        ("8 g", "did you mean 8GiB?"),
+        ("99999999999999999999TiB", "which is too large, more than 2^53 bytes: give less"),
+        ("9" * 120, "give bytes"),
+    ],
+)
+def test_amounts_that_are_nearly_right_are_told_what_was_meant(text: str, meant: str) -> None:
+    with pytest.raises(InvalidInput, match=re.escape(meant)):
+        parse_budget(text, 10**9)

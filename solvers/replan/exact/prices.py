@@ -212,9 +212,9 @@ class Pricing:
         for _ in range(_ROUNDS):
             if self.stop():
                 break
-            worth = self.market.worth(nodes, sent, self.load)
-            if not worth:
-                break
+            if not (worth := self.market.worth(nodes, sent, self.load)):  # nothing known keeps to the load: alike, then
+                nodes = np.full_like(nodes, _UNIT)
+                worth = self.market.worth(nodes, sent, self.load)
             splits = Splits(self.within, self.market.stage_prices(nodes, sent, self.load, self.within.widest))
             new = list(self._dear(splits, worth))
             if not new:
@@ -224,10 +224,7 @@ class Pricing:
                 break
             self.pool |= dict.fromkeys(fresh)
             mixture, nodes, sent = self._solved()
-            if (
-                sum(m * amount for (_, m), amount in zip(mixture.splits, mixture.amounts, strict=True))
-                >= self.microbatches
-            ):
+            if mixture.counted >= self.microbatches:
                 break
         return mixture
 

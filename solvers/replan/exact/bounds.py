@@ -41,6 +41,16 @@ class Paths:
     def _share_us(self) -> IntArray:
         return np.where(self._free, 1, self.own_us)
 
+    @cached_property
+    def _lines(self) -> list[list[int]]:
+        """Of each stage what the families that know a suffix take: fixed, behind, own."""
+        lines: list[list[int]] = np.concatenate([self.fixed_us[2:], self.behind_us[2:], self.own_us[2:]]).T.tolist()
+        return lines
+
+    @cached_property
+    def _some_free(self) -> bool:
+        return bool(self._free.any())
+
     def _left(self, limit_us: int) -> IntArray:
         """What the fixed parts leave of the limit; where layers cost nothing, enough for any or for none."""
         left = limit_us - self.fixed_us
@@ -59,25 +69,31 @@ class Paths:
 
         Filling from the last stage, as full as each can be, is best for this relaxation (README, proof 2).
         """
-        left, share, depth = self._left(limit_us), self._share_us, len(rooms)
-        alone = np.minimum((left[:2] // share[:2]).min(axis=0), rooms).clip(-layers)  # the first two know no suffix
-        still = layers - int(rooms.sum())
-        lines = np.concatenate([left[2:], self.behind_us[2:], share[2:]]).T.tolist()
-        suffix: int = 0
-        for few, room, ahead, (b, d, e, behind_b, behind_d, behind_e, own_b, own_d, own_e) in zip(
-            alone.tolist(), rooms.tolist(), range(depth - 1, -1, -1), lines, strict=True
+        alone = np.minimum((self._left(limit_us)[:2] // self._share_us[:2]).min(axis=0), rooms).clip(-layers)
+        still, suffix = layers - int(rooms.sum()), 0  # the first two know no suffix
+        few_of, room_of, free = alone.tolist(), rooms.tolist(), self._some_free
+        for ahead, few, room, (fixed_b, fixed_d, fixed_e, behind_b, behind_d, behind_e, own_b, own_d, own_e) in zip(
+            range(len(room_of) - 1, -1, -1), few_of, room_of, self._lines, strict=True
         ):
+            b, d, e = limit_us - fixed_b, limit_us - fixed_d, limit_us - fixed_e
+            if free:
+                b, d, e = (_enough(b, own_b), _enough(d, own_d), _enough(e, own_e))
             more = min(
                 few,
-                (b - behind_b * suffix) // own_b,
-                (d - behind_d * suffix) // own_d,
-                (e - behind_e * suffix) // own_e,
+                (b - behind_b * suffix) // (own_b or 1),
+                (d - behind_d * suffix) // (own_d or 1),
+                (e - behind_e * suffix) // (own_e or 1),
             )
             suffix = min(suffix + max(more, -layers), layers - ahead)
             still += room
             if suffix < still:
                 return suffix  # even if all stages before are full
         return suffix
+
+
+def _enough(left_us: int, own_us: int) -> int:
+    """Where layers cost nothing, what is left is enough for any or for none."""
+    return left_us if own_us else (_MANY if left_us >= 0 else -_MANY)
 
 
 class PathTable:

@@ -384,22 +384,33 @@ class _Program:
         return self._sizes.setdefault((kind, size), self._loose + 1 + len(self._sizes))
 
     def _nodes(self) -> None:
-        """Which nodes take which stages, and what these lack then."""
-        market, load = self._market, self._load
-        sums = np.concatenate([[0], np.cumsum(market.sizes)]).tolist()
-        at = [self._layer + layer if market.sizes[layer] else -1 for layer in range(market.layers)]
-        for number, (start, stop) in enumerate(self.stages):
-            row, whole = self._stage + number, sums[stop] - sums[start]
-            if whole <= load:
-                self.loose[len(self._worth)] = number
-                lacks = [(row, 1.0) for row in at[start:stop] if row >= 0]
-                self._column(0, [(self._loose, 1.0), (row, -1.0), *lacks])
-            for kind, (first, end) in enumerate(market.runs):
-                begin, last = max(first, start), min(end, stop)
-                if begin < last and whole - (sums[last] - sums[begin]) <= load:
-                    self.served[len(self._worth)] = kind, number
-                    lacks = [(row, 1.0) for row in (*at[start:begin], *at[last:stop]) if row >= 0]
-                    self._column(0, [(kind, 1.0), (row, -1.0), *lacks])
+        """Which nodes take which stages, and what these lack then: of each stage first those that bring nothing."""
+        market, sizes = self._market, self._market.sizes
+        sums, stages = np.concatenate([[0], np.cumsum(sizes)]), np.array(self.stages, dtype=np.int64).reshape(-1, 2)
+        start, stop = stages[:, :1], stages[:, 1:]
+        runs = np.array([(0, 0), *market.runs], dtype=np.int64)  # the first kind stands for all that bring nothing
+        begin, last = np.maximum(runs[:, 0], start), np.minimum(runs[:, 1], stop)
+        brings = begin < last
+        begin, last = np.where(brings, begin, stop), np.where(brings, last, stop)
+        brings[:, 0] = True
+        number, kind = np.nonzero(brings & ((sums[stop] - sums[start]) - (sums[last] - sums[begin]) <= self._load))
+        columns = len(self._worth) + np.arange(len(number))
+        layer = start[number] + np.arange(int((stop - start).max(initial=0)))
+        lacks = (layer < begin[number, kind][:, None]) | (layer >= last[number, kind][:, None])
+        lacks &= layer < stop[number]
+        lacks[lacks] &= sizes[layer[lacks]] > 0
+        rows = np.column_stack([np.where(kind, kind - 1, self._loose), self._stage + number, self._layer + layer])
+        values = np.column_stack([np.ones_like(kind), -np.ones_like(kind), lacks])
+        some = values != 0
+        self._rows += rows[some].tolist()
+        self._columns += np.broadcast_to(columns[:, None], rows.shape)[some].tolist()
+        self._values += values[some].tolist()
+        self._worth += [0.0] * len(number)
+        for column, k, n in zip(columns.tolist(), kind.tolist(), number.tolist(), strict=True):
+            if k:
+                self.served[column] = k - 1, n
+            else:
+                self.loose[column] = n
 
 
 def _first(amounts: IntArray, wanted: int) -> IntArray:

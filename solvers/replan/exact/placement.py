@@ -19,7 +19,7 @@ _FEW = WITNESSES
 """Up to this many partial splits it is cheaper to continue than to judge them by their pipeline time."""
 DEAR = 300_000
 """Searches that compare responses are dear where stages times microbatches cubed are more than this."""
-_APART = 4
+_APART = 1
 """Where responses are not compared, this stands for one of the three factors."""
 _TIGHTER, _PARTS = 4, 4
 """So many limits, and so many ways between filling the last and the first stages, are tried before any search."""

@@ -32,6 +32,10 @@ _ROUNDS = 4
 """How often new splits are priced."""
 _NEW = 8
 """Splits that one round adds at most."""
+_MORE = 24
+"""Depths looked at together once the first promise too little."""
+_TOGETHER = 2**18
+"""Entries of tables of splits filled together."""
 _NODES = 10
 """Nodes of the search for whole pipelines."""
 _WHOLE = 1e-6
@@ -176,26 +180,44 @@ class Splits:
             least.append(int(held[-1]))
         return least
 
-    def cheapest(self, depth: int, microbatches: int) -> tuple[int, Layers]:
-        """The least price of a split that the relaxation lets end in time, and the split; () where there is none."""
-        limits = self.within.limits
-        few = limits.paths.of(depth, microbatches).table(np.arange(self.layers + 1), self.within.limit_us)
-        few = np.minimum(few, limits.rooms(depth, microbatches)[:, None])
+    def cheapest(self, shapes: Sequence[tuple[int, int]]) -> Iterator[tuple[int, Layers]]:
+        """For depths and microbatches the least price of a split that the relaxation lets end in time, and the split.
+
+        () where there is none.
+        """
+        some = max(1, _TOGETHER // (len(self._before) * (self.widest + 1)))
+        for start in range(0, len(shapes), some):
+            yield from self._cheapest(shapes[start : start + some])
+
+    def _cheapest(self, shapes: Sequence[tuple[int, int]]) -> Iterator[tuple[int, Layers]]:
+        """Of some at once: tables over the layers held by the last stages, [stages, shape, layers held]."""
+        limits, held, deepest = self.within.limits, np.arange(self.layers + 1), max(depth for depth, _ in shapes)
+        few = np.full((deepest, len(shapes), self.layers + 1), -1, dtype=np.int64)
+        for number, (depth, microbatches) in enumerate(shapes):
+            most = limits.paths.of(depth, microbatches).table(held, self.within.limit_us)
+            few[:depth, number] = np.minimum(most, limits.rooms(depth, microbatches)[:, None])
         wide = min(self.widest, max(int(few.max()), 0)) + 1
-        before = self._before[:, :wide]
-        tables = np.empty((depth + 1, self.layers + 1), dtype=np.int64)
-        tables[0], tables[0, 0] = _NEVER, 0
-        prices = np.where(self._own[:, :wide] <= few[:, before], self._prices[:, :wide], _NEVER)
-        for k in range(depth):
-            np.minimum((tables[k][before] + prices[k]).min(axis=1), _NEVER, out=tables[k + 1])
-        if tables[depth, -1] >= _NEVER:
-            return _NEVER, ()
+        before, own, prices = self._before[:, :wide], self._own[:, :wide], self._prices[:, :wide]
+        tables = np.full((deepest + 1, len(shapes), self.layers + 1), _NEVER, dtype=np.int64)
+        tables[0, :, 0] = 0
+        for k in range(deepest):
+            each = np.where(own <= few[k][:, before], tables[k][:, before] + prices, _NEVER)
+            np.minimum(each.min(axis=2), _NEVER, out=tables[k + 1])
+        for number, (depth, _) in enumerate(shapes):
+            price = int(tables[depth, number, -1])
+            yield (price, self._split(tables[:, number], few[:, number], depth)) if price < _NEVER else (_NEVER, ())
+
+    def _split(self, tables: IntArray, few: IntArray, depth: int) -> Layers:
+        """The split behind the price of all layers."""
         split, held = list[int](), self.layers
         for k in range(depth - 1, -1, -1):
-            own = int((tables[k][before[held]] + prices[k, held]).argmin())
+            before = self._before[held]
+            own = int(
+                np.where(self._own[held] <= few[k][before], tables[k][before] + self._prices[held], 2 * _NEVER).argmin()
+            )
             split.append(own)
             held -= own
-        return int(tables[depth, -1]), tuple(split)
+        return tuple(split)
 
 
 class Pricing:
@@ -216,7 +238,7 @@ class Pricing:
                 nodes = np.full_like(nodes, _UNIT)
                 worth = self.market.worth(nodes, sent, self.load)
             splits = Splits(self.within, self.market.stage_prices(nodes, sent, self.load, self.within.widest))
-            new = list(self._dear(splits, worth))
+            new = self._dear(splits, worth)
             if not new:
                 return None
             fresh = [shape for shape in new if shape not in self.pool]
@@ -228,34 +250,36 @@ class Pricing:
                 break
         return mixture
 
-    def _dear(self, splits: Splits, worth: int) -> Iterator[tuple[Layers, int]]:
+    def _dear(self, splits: Splits, worth: int) -> list[tuple[Layers, int]]:
         """Shapes so cheap that all there is could pay for enough of them, with their splits; none: it cannot."""
-        number = 0
-        possible = self.within.possible
+        possible, count, waiting = self.within.possible, self.microbatches, list[tuple[int, int]]()
         for depth in sorted(possible, key=lambda depth: splits.least[depth] / possible[depth]):
-            most = possible[depth]
-            few = (self.microbatches * splits.least[depth] - 1) // worth
-            # where a split costs nothing `few` is -1, and a pipeline still has a microbatch
-            if few < most and (found := self._of(splits, worth, depth, max(1, few + 1), most)):
-                yield found
-                number += 1
-                if number >= _NEW:
-                    return
+            # where a split costs nothing this is 0, and a pipeline still has a microbatch
+            fewest = max(1, (count * splits.least[depth] - 1) // worth + 1)
+            if fewest <= possible[depth]:
+                waiting.append((depth, fewest))
+        found, some = list[tuple[Layers, int]](), _NEW
+        while waiting and len(found) < _NEW:
+            found += self._of(splits, worth, waiting[:some])
+            waiting, some = waiting[some:], _MORE
+        return found[:_NEW]
 
-    def _of(self, splits: Splits, worth: int, depth: int, fewest: int, most: int) -> tuple[Layers, int] | None:
-        """Of `fewest` to `most` microbatches, the most that are too cheap."""
-        price, split = splits.cheapest(depth, most)
-        if most * worth >= self.microbatches * price:
-            return split, most
-        while fewest < most:  # fewer may have cheaper splits
-            price, split = splits.cheapest(depth, fewest)
-            enough = (self.microbatches * price - 1) // worth
-            if enough >= most - 1:
-                return None
-            if enough < fewest:
-                return split, fewest
-            fewest = enough + 1
-        return None
+    def _of(self, splits: Splits, worth: int, shapes: Sequence[tuple[int, int]]) -> list[tuple[Layers, int]]:
+        """Of each depth from its `fewest` microbatches on the most that are too cheap."""
+        found, most = dict[int, tuple[Layers, int]](), [self.within.possible[depth] for depth, _ in shapes]
+        asked, fewest = list(zip([depth for depth, _ in shapes], most, strict=True)), dict(shapes)
+        while asked:
+            again = list[tuple[int, int]]()
+            for (depth, number), (price, split) in zip(asked, splits.cheapest(asked), strict=True):
+                if number * worth >= self.microbatches * price:
+                    found[depth] = split, number
+                    continue
+                if number < self.within.possible[depth]:  # fewer than this pay for no split of that price
+                    fewest[depth] = (self.microbatches * price - 1) // worth + 1
+                if fewest[depth] < self.within.possible[depth]:  # fewer may have cheaper splits
+                    again.append((depth, fewest[depth]))
+            asked = again
+        return [found[depth] for depth, _ in shapes if depth in found]
 
     def _solved(self) -> tuple[Mixture, IntArray, IntArray]:
         """The most microbatches of mixtures of the pool, and the prices of nodes and of sent layers."""

@@ -9,9 +9,9 @@ One file: what nodes hold, the cheapest splits, the program and the whole plans 
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 import numpy.typing as npt
@@ -180,16 +180,16 @@ class Splits:
             least.append(int(held[-1]))
         return least
 
-    def cheapest(self, shapes: Sequence[tuple[int, int]]) -> Iterator[tuple[int, Layers]]:
+    def cheapest(self, shapes: Sequence[tuple[int, int]]) -> Iterator[tuple[int, Callable[[], Layers]]]:
         """For depths and microbatches the least price of a split that the relaxation lets end in time, and the split.
 
-        () where there is none.
+        `_NEVER` where there is none.
         """
         some = max(1, _TOGETHER // (len(self._before) * (self.widest + 1)))
         for start in range(0, len(shapes), some):
             yield from self._cheapest(shapes[start : start + some])
 
-    def _cheapest(self, shapes: Sequence[tuple[int, int]]) -> Iterator[tuple[int, Layers]]:
+    def _cheapest(self, shapes: Sequence[tuple[int, int]]) -> Iterator[tuple[int, Callable[[], Layers]]]:
         """Of some at once: tables over the layers held by the last stages, [stages, shape, layers held]."""
         limits, held, deepest = self.within.limits, np.arange(self.layers + 1), max(depth for depth, _ in shapes)
         few = np.full((deepest, len(shapes), self.layers + 1), -1, dtype=np.int64)
@@ -204,8 +204,7 @@ class Splits:
             each = np.where(own <= few[k][:, before], tables[k][:, before] + prices, _NEVER)
             np.minimum(each.min(axis=2), _NEVER, out=tables[k + 1])
         for number, (depth, _) in enumerate(shapes):
-            price = int(tables[depth, number, -1])
-            yield (price, self._split(tables[:, number], few[:, number], depth)) if price < _NEVER else (_NEVER, ())
+            yield int(tables[depth, number, -1]), partial(self._split, tables[:, number], few[:, number], depth)
 
     def _split(self, tables: IntArray, few: IntArray, depth: int) -> Layers:
         """The split behind the price of all layers."""
@@ -265,20 +264,24 @@ class Pricing:
         return found[:_NEW]
 
     def _of(self, splits: Splits, worth: int, shapes: Sequence[tuple[int, int]]) -> list[tuple[Layers, int]]:
-        """Of each depth from its `fewest` microbatches on the most that are too cheap."""
-        found, most = dict[int, tuple[Layers, int]](), [self.within.possible[depth] for depth, _ in shapes]
-        asked, fewest = list(zip([depth for depth, _ in shapes], most, strict=True)), dict(shapes)
+        """Of each depth, from its `fewest` microbatches on, some that are too cheap, the most it can have first.
+
+        No split is cheaper with more microbatches: a price excludes all up to so many that would pay for it. What is
+        left of them is halved, and the fewest of each half are asked next.
+        """
+        found, possible = dict[int, tuple[Layers, int]](), self.within.possible
+        asked = [(depth, possible[depth], possible[depth]) for depth, _ in shapes]
+        left = [(depth, fewest, possible[depth] - 1) for depth, fewest in shapes]
         while asked:
-            again = list[tuple[int, int]]()
-            for (depth, number), (price, split) in zip(asked, splits.cheapest(asked), strict=True):
-                if number * worth >= self.microbatches * price:
-                    found[depth] = split, number
-                    continue
-                if number < self.within.possible[depth]:  # fewer than this pay for no split of that price
-                    fewest[depth] = (self.microbatches * price - 1) // worth + 1
-                if fewest[depth] < self.within.possible[depth]:  # fewer may have cheaper splits
-                    again.append((depth, fewest[depth]))
-            asked = again
+            priced = splits.cheapest([(depth, fewest) for depth, fewest, _ in asked])
+            for (depth, fewest, most), (price, split) in zip(asked, priced, strict=True):
+                if fewest * worth >= self.microbatches * price:
+                    found.setdefault(depth, (split(), fewest))
+                elif (fewest := (self.microbatches * price - 1) // worth + 1) <= most:
+                    middle = (fewest + most + 1) // 2
+                    left += [(depth, fewest, max(fewest, middle - 1)), *([(depth, middle, most)] * (middle > fewest))]
+            asked = [one for one in left if one[0] not in found and one[1] <= one[2]]
+            left = []
         return [found[depth] for depth, _ in shapes if depth in found]
 
     def _solved(self) -> tuple[Mixture, IntArray, IntArray]:

@@ -28,7 +28,7 @@ _UNIT = 2**24
 """Prices are counted in this part of a microbatch."""
 _NEVER = 2**60
 """The price of what no node may take over."""
-_ROUNDS = 4
+_ROUNDS = 6
 """How often new splits are priced."""
 _NEW = 8
 """Splits that one round adds at most."""

@@ -28,8 +28,8 @@ _UNIT = 2**24
 """Prices are counted in this part of a microbatch."""
 _NEVER = 2**60
 """The price of what no node may take over."""
-_ROUNDS = 6
-"""How often new splits are priced."""
+ROUNDS, FEW_ROUNDS = 6, 3
+"""How often new splits are priced; where a search may answer, too."""
 _NEW = 8
 """Splits that one round adds at most."""
 _MORE = 24
@@ -222,15 +222,16 @@ class Splits:
 class Pricing:
     """Whether there is a plan of pipelines `within` whose busiest node receives and sends at most `load` bytes."""
 
-    def __init__(self, market: Market, load: int, microbatches: int, within: Within, stop: Stop) -> None:
-        self.market, self.load, self.microbatches, self.within, self.stop = market, load, microbatches, within, stop
+    def __init__(self, market: Market, load: int, within: Within, stop: Stop, rounds: int = ROUNDS) -> None:
+        self.market, self.load, self.within, self.stop, self.rounds = market, load, within, stop, rounds
+        self.microbatches = market.problem.microbatches
         self.pool: dict[tuple[Layers, int], None] = {}
 
     def excluded(self, known: Sequence[tuple[Layers, int]]) -> Mixture | None:
         """None where prices exclude such plans; otherwise the mixture that they leave, perhaps of no use."""
         self.pool |= dict.fromkeys(known)
         mixture, nodes, sent = self._solved()
-        for _ in range(_ROUNDS):
+        for _ in range(self.rounds):
             if self.stop():
                 break
             if not (worth := self.market.worth(nodes, sent, self.load)):  # nothing known keeps to the load: alike, then

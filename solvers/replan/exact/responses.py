@@ -19,7 +19,7 @@ _CELLS = 2**18
 """Entries of responses that are computed at once: so many, and what they are made from, stay in the cache."""
 _TOGETHER = 12
 """Forwards looked at together: of later ones none comes back sooner than it arrives."""
-_SOME = 32
+_SOME = 64
 """So many entries of two responses are compared before all are: most that are not dominated show it there."""
 
 
@@ -95,15 +95,18 @@ def undominated(groups: IntArray, responses: Responses, stop: Stop = never) -> I
     flat = responses.reshape(len(responses), -1)
     weight = np.maximum(flat, 0).sum(axis=1)
     few = np.ascontiguousarray(flat[:, np.linspace(0, flat.shape[1] - 1, _SOME).astype(np.intp)])
+    order = np.lexsort((weight, groups))
     kept: list[int] = []
-    for group in np.unique(groups):
-        alive = np.flatnonzero(groups == group)
-        alive = alive[np.argsort(weight[alive], kind="stable")]
-        while len(alive) and not stop():
-            kept.append(int(alive[0]))
-            best, rest = alive[0], alive[1:]
-            less = (few[rest] < few[best]).any(axis=1)
-            doubtful = np.flatnonzero(~less)
-            less[doubtful] = (flat[rest[doubtful]] < flat[best]).any(axis=1)
-            alive = rest[less]
+    for alike in np.split(order, np.flatnonzero(np.diff(groups[order])) + 1):
+        rows, alive = few[alike], np.ones(len(alike), dtype=np.bool_)
+        for number, best in enumerate(alike.tolist()):
+            if not alive[number]:
+                continue
+            if stop():
+                break
+            kept.append(best)
+            later = slice(number + 1, None)
+            doubtful = np.flatnonzero(alive[later] & (rows[later] >= rows[number]).all(axis=1)) + number + 1
+            if len(doubtful):
+                alive[doubtful] = (flat[alike[doubtful]] < flat[best]).any(axis=1)
     return np.sort(np.array(kept, dtype=np.int64))

@@ -76,7 +76,10 @@ class Paths:
             alone.tolist(), rooms.tolist(), *left[2:].tolist(), *self._with_suffix, strict=True
         ):
             more = min(
-                more, (b - behind_b * suffix) // own_b, (d - behind_d * suffix) // own_d, (e - behind_e * suffix) // own_e
+                more,
+                (b - behind_b * suffix) // own_b,
+                (d - behind_d * suffix) // own_d,
+                (e - behind_e * suffix) // own_e,
             )
             suffix, most, still = suffix + more, most + 1, still + room
             if suffix > most:

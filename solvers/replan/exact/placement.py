@@ -18,9 +18,7 @@ WITNESSES = 64
 _FEW = WITNESSES
 """Up to this many partial splits it is cheaper to continue than to judge them by their pipeline time."""
 DEAR = 300_000
-"""Searches that compare responses are dear where stages times microbatches cubed are more than this."""
-_APART = 1
-"""Where responses are not compared, this stands for one of the three factors."""
+"""Searches are dear where stages times microbatches cubed (squared if responses are not compared) are more."""
 _TIGHTER, _PARTS = 4, 4
 """So many limits, and so many ways between filling the last and the first stages, are tried before any search."""
 _CELLS = 2**23
@@ -106,7 +104,8 @@ def witness_within(
     limits: StageLimits, depth: int, microbatches: int, limit_us: int, most: int, stop: Stop = never
 ) -> Splits:
     """Some of `splits_within`, at little cost where the limit is loose; all of them if `complete`."""
-    if most and depth * microbatches**2 * (microbatches if microbatches <= LARGEST else _APART) >= DEAR:
+    compared = microbatches <= LARGEST
+    if most and (compared or limits.movable is None) and depth * microbatches ** (3 if compared else 2) >= DEAR:
         quick = _quick(limits, depth, microbatches, limit_us, stop)
         if quick is not None:
             return quick

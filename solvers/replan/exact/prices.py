@@ -28,8 +28,8 @@ _UNIT = 2**24
 """Prices are counted in this part of a microbatch."""
 _NEVER = 2**60
 """The price of what no node may take over."""
-ROUNDS, FEW_ROUNDS = 6, 3
-"""How often new splits are priced; where a search may answer, too."""
+_ROUNDS = 6
+"""How often new splits are priced."""
 _NEW = 8
 """Splits that one round adds at most."""
 _MORE = 24
@@ -222,8 +222,8 @@ class Splits:
 class Pricing:
     """Whether there is a plan of pipelines `within` whose busiest node receives and sends at most `load` bytes."""
 
-    def __init__(self, market: Market, load: int, within: Within, stop: Stop, rounds: int = ROUNDS) -> None:
-        self.market, self.load, self.within, self.stop, self.rounds = market, load, within, stop, rounds
+    def __init__(self, market: Market, load: int, within: Within, stop: Stop) -> None:
+        self.market, self.load, self.within, self.stop = market, load, within, stop
         self.microbatches = market.problem.microbatches
         self.pool: dict[tuple[Layers, int], None] = {}
 
@@ -231,7 +231,7 @@ class Pricing:
         """None where prices exclude such plans; otherwise the mixture that they leave, perhaps of no use."""
         self.pool |= dict.fromkeys(known)
         mixture, nodes, sent = self._solved()
-        for _ in range(self.rounds):
+        for _ in range(_ROUNDS):
             if self.stop():
                 break
             if not (worth := self.market.worth(nodes, sent, self.load)):  # nothing known keeps to the load: alike, then

@@ -18,7 +18,7 @@ from solvers.replan.estimate.objective import Split, stretched_us
 from solvers.replan.exact.every_plan import TooManyError
 from solvers.replan.exact.kept import counted_exactly, kept_pipelines
 from solvers.replan.exact.placement import LARGEST, WITNESSES
-from solvers.replan.exact.prices import FEW_ROUNDS, ROUNDS, Market, Mixture, Pricing, Within, whole_plan
+from solvers.replan.exact.prices import Market, Mixture, Pricing, Within, whole_plan
 from solvers.replan.exact.step import NEVER_US, Fastest
 from solvers.replan.exact.steps import StepTimes
 from solvers.replan.progress import Progress
@@ -224,7 +224,7 @@ class _Search:
         lost = self.interval_us - Fraction(least_step_us * self.interval_us, objective - 1)
         return floor((lost - self.restart_us) / self.restorer.topology.least_us(1))
 
-    def _left(self, latest_us: int, load: int, rounds: int = ROUNDS) -> list[tuple[Within, Mixture]] | None:
+    def _left(self, latest_us: int, load: int) -> list[tuple[Within, Mixture]] | None:
         """What prices leave of plans with a T_step up to this one in which no node is busier; None: not known."""
         within, mixtures = self.steps.within(latest_us, load), list[tuple[Within, Mixture]]()
         if within is None:
@@ -237,7 +237,7 @@ class _Search:
                 and max(layers) <= some.limits.fullest
                 and (most := self.steps.most_within(layers, some.limit_us)) > 0
             ]
-            pricing = Pricing(self.market, load, some, self.steps.stop, rounds)
+            pricing = Pricing(self.market, load, some, self.steps.stop)
             mixture = pricing.excluded(known)
             self.splits |= dict.fromkeys(layers for layers, _ in (mixture.splits if mixture else ()))
             mixtures += [] if mixture is None else [(some, mixture)]
@@ -336,7 +336,7 @@ class _Search:
                 self.steps.most_suffixes = 0
                 found = self._steps(middle, lost)
                 self.steps.most_suffixes = known
-                if not found.splits and self._left(self._latest_us(lost), self.loads[middle + 1] - 1, FEW_ROUNDS) == []:
+                if not found.splits and self._left(self._latest_us(lost), self.loads[middle + 1] - 1) == []:
                     low = middle + 1
                     continue
             if not self._prices or not found.splits:

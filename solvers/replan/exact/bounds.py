@@ -18,7 +18,7 @@ from solvers.replan.exact.suffixes import Suffixes
 IntArray = npt.NDArray[np.int64]
 _MANY = 2**40
 """More layers than any model has: no limit."""
-_KEPT = 256
+_KEPT = 1024
 """Shapes of pipelines whose paths are remembered."""
 
 
@@ -38,13 +38,23 @@ class Paths:
         return np.asarray(self.own_us == 0)
 
     @cached_property
+    def _some_free(self) -> bool:
+        return bool(self._free.any())
+
+    @cached_property
     def _share_us(self) -> IntArray:
         return np.where(self._free, 1, self.own_us)
+
+    @cached_property
+    def _with_suffix(self) -> list[list[int]]:
+        """Behind and own of the families that know a suffix, of each stage."""
+        rows: list[list[int]] = np.concatenate([self.behind_us[2:], self._share_us[2:]]).tolist()
+        return rows
 
     def _left(self, limit_us: int) -> IntArray:
         """What the fixed parts leave of the limit; where layers cost nothing, enough for any or for none."""
         left = limit_us - self.fixed_us
-        return np.where(self._free, np.where(left >= 0, _MANY, -_MANY), left)
+        return left if not self._some_free else np.where(self._free, np.where(left >= 0, _MANY, -_MANY), left)
 
     def table(self, suffix: IntArray, limit_us: int) -> IntArray:
         """The most layers of each stage for each number of layers behind it, [stage k − 1, suffix]."""
@@ -59,22 +69,21 @@ class Paths:
 
         Filling from the last stage, as full as each can be, is best for this relaxation (README, proof 2).
         """
-        left, share, depth = self._left(limit_us), self._share_us, len(rooms)
-        alone = np.minimum((left[:2] // share[:2]).min(axis=0), rooms).clip(-layers)  # the first two know no suffix
-        still = layers - int(rooms.sum())
-        lines = np.concatenate([left[2:], self.behind_us[2:], share[2:]]).T.tolist()
-        suffix: int = 0
-        for few, room, ahead, (b, d, e, behind_b, behind_d, behind_e, own_b, own_d, own_e) in zip(
-            alone.tolist(), rooms.tolist(), range(depth - 1, -1, -1), lines, strict=True
+        left = self._left(limit_us)
+        alone = np.minimum((left[:2] // self._share_us[:2]).min(axis=0), rooms)  # the first two know no suffix
+        still, suffix, most = layers - int(rooms.sum()), 0, layers - len(rooms)
+        for more, room, b, d, e, behind_b, behind_d, behind_e, own_b, own_d, own_e in zip(
+            alone.tolist(), rooms.tolist(), *left[2:].tolist(), *self._with_suffix, strict=True
         ):
             more = min(
-                few,
+                more,
                 (b - behind_b * suffix) // own_b,
                 (d - behind_d * suffix) // own_d,
                 (e - behind_e * suffix) // own_e,
             )
-            suffix = min(suffix + max(more, -layers), layers - ahead)
-            still += room
+            suffix, most, still = suffix + more, most + 1, still + room
+            if suffix > most:
+                suffix = most
             if suffix < still:
                 return suffix  # even if all stages before are full
         return suffix

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from solvers.replan.estimate.pipeline import pipeline_us
 from solvers.replan.exact.bounds import IntArray, StageLimits, extras
-from solvers.replan.exact.responses import respond, undominated
+from solvers.replan.exact.responses import Responses, respond, undominated
 from solvers.replan.exact.start import level_split
 from solvers.replan.progress import Stop, never
 
@@ -18,7 +18,7 @@ WITNESSES = 64
 _FEW = WITNESSES
 """Up to this many partial splits it is cheaper to continue than to judge them by their pipeline time."""
 DEAR = 300_000
-"""Searches that compare responses are dear where stages times microbatches cubed are more than this."""
+"""Searches are dear where stages times microbatches cubed (squared if responses are not compared) are more."""
 _TIGHTER, _PARTS = 4, 4
 """So many limits, and so many ways between filling the last and the first stages, are tried before any search."""
 _CELLS = 2**23
@@ -45,7 +45,7 @@ class _Partial:
     layers: IntArray
     held: IntArray
     times_us: IntArray
-    responses: IntArray | None
+    responses: Responses | None
 
     def chosen(self, which: npt.NDArray[np.intp] | npt.NDArray[np.bool_] | IntArray) -> "_Partial":
         responses = None if self.responses is None else self.responses[which]
@@ -104,7 +104,8 @@ def witness_within(
     limits: StageLimits, depth: int, microbatches: int, limit_us: int, most: int, stop: Stop = never
 ) -> Splits:
     """Some of `splits_within`, at little cost where the limit is loose; all of them if `complete`."""
-    if most and microbatches <= LARGEST and depth * microbatches**3 >= DEAR:
+    compared = microbatches <= LARGEST
+    if most and (compared or limits.movable is None) and depth * microbatches ** (3 if compared else 2) >= DEAR:
         quick = _quick(limits, depth, microbatches, limit_us, stop)
         if quick is not None:
             return quick
@@ -235,11 +236,13 @@ class _Search:
             rows, own = rows[kept], own[kept]
         return rows, own
 
-    def _responses(self, behind: IntArray | None, own: IntArray, k: int) -> IntArray:
+    def _responses(self, behind: Responses | None, own: IntArray, k: int) -> Responses:
         problem = self.limits.problem
         forward, backward = self.extras
         times = (own * problem.forward_us + forward[k - 1], own * problem.backward_us + backward[k - 1])
-        return respond(behind, k, *times, self.microbatches, problem.p2p_us, self.stop)
+        # a path is one through the stages behind, at most the limit, and passes of stage k, which it visits m times
+        most_us = 2 * (self.limit_us + (self.microbatches + 1) * problem.p2p_us)
+        return respond(behind, k, *times, self.microbatches, problem.p2p_us, self.stop, most_us)
 
     def _compared(self, state: _Partial, k: int) -> _Partial:
         """Without those that take too long, and those that another one can replace."""

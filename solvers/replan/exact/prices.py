@@ -9,9 +9,9 @@ One file: what nodes hold, the cheapest splits, the program and the whole plans 
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 import numpy.typing as npt
@@ -28,10 +28,14 @@ _UNIT = 2**24
 """Prices are counted in this part of a microbatch."""
 _NEVER = 2**60
 """The price of what no node may take over."""
-_ROUNDS = 4
+_ROUNDS = 6
 """How often new splits are priced."""
 _NEW = 8
 """Splits that one round adds at most."""
+_MORE = 24
+"""Depths looked at together once the first promise too little."""
+_TOGETHER = 2**18
+"""Entries of tables of splits filled together."""
 _NODES = 10
 """Nodes of the search for whole pipelines."""
 _WHOLE = 1e-6
@@ -176,33 +180,51 @@ class Splits:
             least.append(int(held[-1]))
         return least
 
-    def cheapest(self, depth: int, microbatches: int) -> tuple[int, Layers]:
-        """The least price of a split that the relaxation lets end in time, and the split; () where there is none."""
-        limits = self.within.limits
-        few = limits.paths.of(depth, microbatches).table(np.arange(self.layers + 1), self.within.limit_us)
-        few = np.minimum(few, limits.rooms(depth, microbatches)[:, None])
+    def cheapest(self, shapes: Sequence[tuple[int, int]]) -> Iterator[tuple[int, Callable[[], Layers]]]:
+        """For depths and microbatches the least price of a split that the relaxation lets end in time, and the split.
+
+        `_NEVER` where there is none.
+        """
+        some = max(1, _TOGETHER // (len(self._before) * (self.widest + 1)))
+        for start in range(0, len(shapes), some):
+            yield from self._cheapest(shapes[start : start + some])
+
+    def _cheapest(self, shapes: Sequence[tuple[int, int]]) -> Iterator[tuple[int, Callable[[], Layers]]]:
+        """Of some at once: tables over the layers held by the last stages, [stages, shape, layers held]."""
+        limits, held, deepest = self.within.limits, np.arange(self.layers + 1), max(depth for depth, _ in shapes)
+        few = np.full((deepest, len(shapes), self.layers + 1), -1, dtype=np.int64)
+        for number, (depth, microbatches) in enumerate(shapes):
+            most = limits.paths.of(depth, microbatches).table(held, self.within.limit_us)
+            few[:depth, number] = np.minimum(most, limits.rooms(depth, microbatches)[:, None])
         wide = min(self.widest, max(int(few.max()), 0)) + 1
-        before = self._before[:, :wide]
-        tables = np.empty((depth + 1, self.layers + 1), dtype=np.int64)
-        tables[0], tables[0, 0] = _NEVER, 0
-        prices = np.where(self._own[:, :wide] <= few[:, before], self._prices[:, :wide], _NEVER)
-        for k in range(depth):
-            np.minimum((tables[k][before] + prices[k]).min(axis=1), _NEVER, out=tables[k + 1])
-        if tables[depth, -1] >= _NEVER:
-            return _NEVER, ()
+        before, own, prices = self._before[:, :wide], self._own[:, :wide], self._prices[:, :wide]
+        tables = np.full((deepest + 1, len(shapes), self.layers + 1), _NEVER, dtype=np.int64)
+        tables[0, :, 0] = 0
+        for k in range(deepest):
+            each = np.where(own <= few[k][:, before], tables[k][:, before] + prices, _NEVER)
+            np.minimum(each.min(axis=2), _NEVER, out=tables[k + 1])
+        for number, (depth, _) in enumerate(shapes):
+            yield int(tables[depth, number, -1]), partial(self._split, tables[:, number], few[:, number], depth)
+
+    def _split(self, tables: IntArray, few: IntArray, depth: int) -> Layers:
+        """The split behind the price of all layers."""
         split, held = list[int](), self.layers
         for k in range(depth - 1, -1, -1):
-            own = int((tables[k][before[held]] + prices[k, held]).argmin())
+            before = self._before[held]
+            own = int(
+                np.where(self._own[held] <= few[k][before], tables[k][before] + self._prices[held], 2 * _NEVER).argmin()
+            )
             split.append(own)
             held -= own
-        return int(tables[depth, -1]), tuple(split)
+        return tuple(split)
 
 
 class Pricing:
     """Whether there is a plan of pipelines `within` whose busiest node receives and sends at most `load` bytes."""
 
-    def __init__(self, market: Market, load: int, microbatches: int, within: Within, stop: Stop) -> None:
-        self.market, self.load, self.microbatches, self.within, self.stop = market, load, microbatches, within, stop
+    def __init__(self, market: Market, load: int, within: Within, stop: Stop) -> None:
+        self.market, self.load, self.within, self.stop = market, load, within, stop
+        self.microbatches = market.problem.microbatches
         self.pool: dict[tuple[Layers, int], None] = {}
 
     def excluded(self, known: Sequence[tuple[Layers, int]]) -> Mixture | None:
@@ -212,11 +234,11 @@ class Pricing:
         for _ in range(_ROUNDS):
             if self.stop():
                 break
-            worth = self.market.worth(nodes, sent, self.load)
-            if not worth:
-                break
+            if not (worth := self.market.worth(nodes, sent, self.load)):  # nothing known keeps to the load: alike, then
+                nodes = np.full_like(nodes, _UNIT)
+                worth = self.market.worth(nodes, sent, self.load)
             splits = Splits(self.within, self.market.stage_prices(nodes, sent, self.load, self.within.widest))
-            new = list(self._dear(splits, worth))
+            new = self._dear(splits, worth)
             if not new:
                 return None
             fresh = [shape for shape in new if shape not in self.pool]
@@ -224,41 +246,44 @@ class Pricing:
                 break
             self.pool |= dict.fromkeys(fresh)
             mixture, nodes, sent = self._solved()
-            if (
-                sum(m * amount for (_, m), amount in zip(mixture.splits, mixture.amounts, strict=True))
-                >= self.microbatches
-            ):
+            if mixture.counted >= self.microbatches:
                 break
         return mixture
 
-    def _dear(self, splits: Splits, worth: int) -> Iterator[tuple[Layers, int]]:
+    def _dear(self, splits: Splits, worth: int) -> list[tuple[Layers, int]]:
         """Shapes so cheap that all there is could pay for enough of them, with their splits; none: it cannot."""
-        number = 0
-        possible = self.within.possible
+        possible, count, waiting = self.within.possible, self.microbatches, list[tuple[int, int]]()
         for depth in sorted(possible, key=lambda depth: splits.least[depth] / possible[depth]):
-            most = possible[depth]
-            few = (self.microbatches * splits.least[depth] - 1) // worth
-            # where a split costs nothing `few` is -1, and a pipeline still has a microbatch
-            if few < most and (found := self._of(splits, worth, depth, max(1, few + 1), most)):
-                yield found
-                number += 1
-                if number >= _NEW:
-                    return
+            # where a split costs nothing this is 0, and a pipeline still has a microbatch
+            fewest = max(1, (count * splits.least[depth] - 1) // worth + 1)
+            if fewest <= possible[depth]:
+                waiting.append((depth, fewest))
+        found, some = list[tuple[Layers, int]](), _NEW
+        while waiting and len(found) < _NEW:
+            found += self._of(splits, worth, waiting[:some])
+            waiting, some = waiting[some:], _MORE
+        return found[:_NEW]
 
-    def _of(self, splits: Splits, worth: int, depth: int, fewest: int, most: int) -> tuple[Layers, int] | None:
-        """Of `fewest` to `most` microbatches, the most that are too cheap."""
-        price, split = splits.cheapest(depth, most)
-        if most * worth >= self.microbatches * price:
-            return split, most
-        while fewest < most:  # fewer may have cheaper splits
-            price, split = splits.cheapest(depth, fewest)
-            enough = (self.microbatches * price - 1) // worth
-            if enough >= most - 1:
-                return None
-            if enough < fewest:
-                return split, fewest
-            fewest = enough + 1
-        return None
+    def _of(self, splits: Splits, worth: int, shapes: Sequence[tuple[int, int]]) -> list[tuple[Layers, int]]:
+        """Of each depth, from its `fewest` microbatches on, some that are too cheap, the most it can have first.
+
+        No split is cheaper with more microbatches: a price excludes all up to so many that would pay for it. What is
+        left of them is halved, and the fewest of each half are asked next.
+        """
+        found, possible = dict[int, tuple[Layers, int]](), self.within.possible
+        asked = [(depth, possible[depth], possible[depth]) for depth, _ in shapes]
+        left = [(depth, fewest, possible[depth] - 1) for depth, fewest in shapes]
+        while asked:
+            priced = splits.cheapest([(depth, fewest) for depth, fewest, _ in asked])
+            for (depth, fewest, most), (price, split) in zip(asked, priced, strict=True):
+                if fewest * worth >= self.microbatches * price:
+                    found.setdefault(depth, (split(), fewest))
+                elif (fewest := (self.microbatches * price - 1) // worth + 1) <= most:
+                    middle = (fewest + most + 1) // 2
+                    left += [(depth, fewest, max(fewest, middle - 1)), *([(depth, middle, most)] * (middle > fewest))]
+            asked = [one for one in left if one[0] not in found and one[1] <= one[2]]
+            left = []
+        return [found[depth] for depth, _ in shapes if depth in found]
 
     def _solved(self) -> tuple[Mixture, IntArray, IntArray]:
         """The most microbatches of mixtures of the pool, and the prices of nodes and of sent layers."""
@@ -387,22 +412,33 @@ class _Program:
         return self._sizes.setdefault((kind, size), self._loose + 1 + len(self._sizes))
 
     def _nodes(self) -> None:
-        """Which nodes take which stages, and what these lack then."""
-        market, load = self._market, self._load
-        sums = np.concatenate([[0], np.cumsum(market.sizes)]).tolist()
-        at = [self._layer + layer if market.sizes[layer] else -1 for layer in range(market.layers)]
-        for number, (start, stop) in enumerate(self.stages):
-            row, whole = self._stage + number, sums[stop] - sums[start]
-            if whole <= load:
-                self.loose[len(self._worth)] = number
-                lacks = [(row, 1.0) for row in at[start:stop] if row >= 0]
-                self._column(0, [(self._loose, 1.0), (row, -1.0), *lacks])
-            for kind, (first, end) in enumerate(market.runs):
-                begin, last = max(first, start), min(end, stop)
-                if begin < last and whole - (sums[last] - sums[begin]) <= load:
-                    self.served[len(self._worth)] = kind, number
-                    lacks = [(row, 1.0) for row in (*at[start:begin], *at[last:stop]) if row >= 0]
-                    self._column(0, [(kind, 1.0), (row, -1.0), *lacks])
+        """Which nodes take which stages, and what these lack then: of each stage first those that bring nothing."""
+        market, sizes = self._market, self._market.sizes
+        sums, stages = np.concatenate([[0], np.cumsum(sizes)]), np.array(self.stages, dtype=np.int64).reshape(-1, 2)
+        start, stop = stages[:, :1], stages[:, 1:]
+        runs = np.array([(0, 0), *market.runs], dtype=np.int64)  # the first kind stands for all that bring nothing
+        begin, last = np.maximum(runs[:, 0], start), np.minimum(runs[:, 1], stop)
+        brings = begin < last
+        begin, last = np.where(brings, begin, stop), np.where(brings, last, stop)
+        brings[:, 0] = True
+        number, kind = np.nonzero(brings & ((sums[stop] - sums[start]) - (sums[last] - sums[begin]) <= self._load))
+        columns = len(self._worth) + np.arange(len(number))
+        layer = start[number] + np.arange(int((stop - start).max(initial=0)))
+        lacks = (layer < begin[number, kind][:, None]) | (layer >= last[number, kind][:, None])
+        lacks &= layer < stop[number]
+        lacks[lacks] &= sizes[layer[lacks]] > 0
+        rows = np.column_stack([np.where(kind, kind - 1, self._loose), self._stage + number, self._layer + layer])
+        values = np.column_stack([np.ones_like(kind), -np.ones_like(kind), lacks])
+        some = values != 0
+        self._rows += rows[some].tolist()
+        self._columns += np.broadcast_to(columns[:, None], rows.shape)[some].tolist()
+        self._values += values[some].tolist()
+        self._worth += [0.0] * len(number)
+        for column, k, n in zip(columns.tolist(), kind.tolist(), number.tolist(), strict=True):
+            if k:
+                self.served[column] = k - 1, n
+            else:
+                self.loose[column] = n
 
 
 def _first(amounts: IntArray, wanted: int) -> IntArray:

@@ -5,33 +5,42 @@ backward j. Whatever stands in front, smaller responses never make a pipeline sl
 """
 
 import numpy as np
+import numpy.typing as npt
 
 from solvers.replan.exact.bounds import IntArray
 from solvers.replan.progress import Stop, never
 
-_NEVER = -(2**60)
-"""No path; sums of two such still fit 64 bits."""
-_CELLS = 2**16
+_NEVER = {np.dtype(np.int64): -(2**60), np.dtype(np.int32): -(2**29)}
+"""No path; sums of two such still fit."""
+_NARROW = 2**29
+"""Responses below this fit 32 bits, of which a processor compares twice as many at once."""
+Responses = npt.NDArray[np.int64] | npt.NDArray[np.int32]
+_CELLS = 2**18
 """Entries of responses that are computed at once: so many, and what they are made from, stay in the cache."""
-_SOME = 32
+_TOGETHER = 12
+"""Forwards looked at together: of later ones none comes back sooner than it arrives."""
+_SOME = 64
 """So many entries of two responses are compared before all are: most that are not dominated show it there."""
 
 
 def respond(
-    behind: IntArray | None,
+    behind: Responses | None,
     k: int,
     forward: IntArray,
     backward: IntArray,
     m: int,
     hop_us: int,
     stop: Stop = never,
-) -> IntArray:
+    most_us: int = _NARROW,
+) -> Responses:
     """Responses [number, j, i] of stage k and all behind it; `behind`: those of stage k − 1, None for the last stage.
 
     `forward` and `backward` [number] are the times of stage k; m microbatches; `hop_us` each way to the stage behind.
-    Unfinished, and of no use, where the search has to stop.
+    No entry is above `most_us`, the same for all stages. Unfinished, and of no use, where the search has to stop.
     """
-    response = np.zeros((len(forward), m, m), dtype=np.int64)
+    kind = np.dtype(np.int32 if most_us < _NARROW else np.int64)
+    forward, backward = forward.astype(kind), backward.astype(kind)
+    response = np.zeros((len(forward), m, m), dtype=kind)
     portion = max(1, _CELLS // m**2)
     for start in range(0, len(forward), portion):
         some = slice(start, start + portion)
@@ -41,46 +50,44 @@ def respond(
 
 
 def _respond(
-    behind: IntArray | None,
+    behind: Responses | None,
     k: int,
-    forward: IntArray,
-    backward: IntArray,
+    forward: Responses,
+    backward: Responses,
     hop_us: int,
     stop: Stop,
-    response: IntArray,
+    response: Responses,
 ) -> None:
-    """Of some: fills `response`."""
+    """Of some: fills `response`. Here responses stand last, so that what is added and compared lies side by side."""
     number, m = response.shape[:2]
-    free = np.full((number, m), _NEVER, dtype=np.int64)
-    ahead = np.full((number, m, m), _NEVER, dtype=np.int64)
+    never = _NEVER[response.dtype]
+    free = np.full((m, number), never, dtype=response.dtype)
+    ahead = np.full((m, m, number), never, dtype=response.dtype)
+    returns = None if behind is None else np.ascontiguousarray(behind.transpose(1, 2, 0))
     fill = min(k - 1, m)
     for step in range(m + fill):
         if stop():
             break
         if step < m:
-            free = np.maximum(free, _arrival(step, m))
-            free += forward[:, None]
-            ahead[:, step] = free
+            free[step] = 0  # forward `step` arrives; before it arrives nothing is heard of it
+            free[: step + 1] += forward
+            ahead[step] = free
         batch = step - fill
         if batch < 0:
             continue
-        if behind is None:
-            returned = ahead[:, batch]
+        if returns is None:
+            np.maximum(free[: batch + 1], ahead[batch, : batch + 1], out=free[: batch + 1])
         else:
             sent = min(batch + k - 1, m)
-            returned = (behind[:, batch, :sent, None] + ahead[:, :sent]).max(axis=1) + 2 * hop_us
-        free = np.maximum(free, returned) + backward[:, None]
-        response[:, batch] = free
+            for start in range(0, sent, _TOGETHER):
+                end = min(start + _TOGETHER, sent)
+                back = (returns[batch, start:end, None] + ahead[start:end, :end]).max(axis=0) + hop_us * 2
+                np.maximum(free[:end], back, out=free[:end])
+        free[: step + 1] += backward
+        response[:, batch] = free.T
 
 
-def _arrival(forward: int, m: int) -> IntArray:
-    """Forward i arrives at 0 for i = `forward`; the others say nothing about it."""
-    arrival = np.full(m, _NEVER, dtype=np.int64)
-    arrival[forward] = 0
-    return arrival
-
-
-def undominated(groups: IntArray, responses: IntArray, stop: Stop = never) -> IntArray:
+def undominated(groups: IntArray, responses: Responses, stop: Stop = never) -> IntArray:
     """Which responses no other of the same group is as small as everywhere; of equal ones the first.
 
     Some of them only where the search has to stop.
@@ -88,15 +95,18 @@ def undominated(groups: IntArray, responses: IntArray, stop: Stop = never) -> In
     flat = responses.reshape(len(responses), -1)
     weight = np.maximum(flat, 0).sum(axis=1)
     few = np.ascontiguousarray(flat[:, np.linspace(0, flat.shape[1] - 1, _SOME).astype(np.intp)])
+    order = np.lexsort((weight, groups))
     kept: list[int] = []
-    for group in np.unique(groups):
-        alive = np.flatnonzero(groups == group)
-        alive = alive[np.argsort(weight[alive], kind="stable")]
-        while len(alive) and not stop():
-            kept.append(int(alive[0]))
-            best, rest = alive[0], alive[1:]
-            less = (few[rest] < few[best]).any(axis=1)
-            doubtful = np.flatnonzero(~less)
-            less[doubtful] = (flat[rest[doubtful]] < flat[best]).any(axis=1)
-            alive = rest[less]
+    for alike in np.split(order, np.flatnonzero(np.diff(groups[order])) + 1):
+        rows, alive = few[alike], np.ones(len(alike), dtype=np.bool_)
+        for number, best in enumerate(alike.tolist()):
+            if not alive[number]:
+                continue
+            if stop():
+                break
+            kept.append(best)
+            later = slice(number + 1, None)
+            doubtful = np.flatnonzero(alive[later] & (rows[later] >= rows[number]).all(axis=1)) + number + 1
+            if len(doubtful):
+                alive[doubtful] = (flat[alike[doubtful]] < flat[best]).any(axis=1)
     return np.sort(np.array(kept, dtype=np.int64))

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 from math import floor
 
 import msgspec
@@ -171,8 +172,7 @@ class _Search:
 
         Of the loads that nothing excludes yet any plan needs at least the first; whole pipelines are sought for others.
         """
-        deepest = min(self.problem.max_depth, self.problem.layers, self.problem.nodes)
-        if deepest <= _SHALLOW or not self.market.small_enough or self.best.objective_us is None:
+        if not self._prices or self.best.objective_us is None:
             return bound
         grid = self.market.loads(self._load_below(least_step_us, self.best.objective_us))
         low = bisect_left(grid, self.cleared)
@@ -185,6 +185,7 @@ class _Search:
             left = self._left(self._latest_us(self._lost_us(grid[low])), grid[middle])
             if left is None:
                 return bound
+            self.questions -= max(1, len(left))
             if not left:
                 low = middle + 1
                 tried, unsure = max(tried, low), max(unsure, low)
@@ -206,6 +207,12 @@ class _Search:
                 tried = middle + 1
         return bound if low < high else self.best.objective_us
 
+    @cached_property
+    def _prices(self) -> bool:
+        """Whether prices are asked for."""
+        deepest = min(self.problem.max_depth, self.problem.layers, self.problem.nodes)
+        return deepest > _SHALLOW and self.market.small_enough and self.best.objective_us is not None
+
     def _floor_us(self, least_step_us: int, load: int | None) -> int:
         """No plan has a lower objective whose busiest node has this load at least; None: none is better than known."""
         best = self.best.objective_us or 0
@@ -222,7 +229,6 @@ class _Search:
         within, mixtures = self.steps.within(latest_us, load), list[tuple[Within, Mixture]]()
         if within is None:
             return None
-        self.questions -= max(1, len(within))
         for some in within:
             known = [
                 (layers, most)
@@ -231,7 +237,7 @@ class _Search:
                 and max(layers) <= some.limits.fullest
                 and (most := self.steps.most_within(layers, some.limit_us)) > 0
             ]
-            pricing = Pricing(self.market, load, self.problem.microbatches, some, self.steps.stop)
+            pricing = Pricing(self.market, load, some, self.steps.stop)
             mixture = pricing.excluded(known)
             self.splits |= dict.fromkeys(layers for layers, _ in (mixture.splits if mixture else ()))
             mixtures += [] if mixture is None else [(some, mixture)]
@@ -324,8 +330,17 @@ class _Search:
             middle, high = (low + enough) // 2, enough
             if low == high:
                 break
-            cutoff = self._cutoff_us(Fraction(self.restart_us))
-            found = self._steps(middle, Fraction(self.restart_us))
+            lost, known = self._lost_us(self.loads[low]), self.steps.most_suffixes
+            cutoff = self._cutoff_us(lost)
+            if self._prices:  # known splits, then prices: a search is dearest where it finds nothing
+                self.steps.most_suffixes = 0
+                found = self._steps(middle, lost)
+                self.steps.most_suffixes = known
+                if not found.splits and self._left(self._latest_us(lost), self.loads[middle + 1] - 1) == []:
+                    low = middle + 1
+                    continue
+            if not self._prices or not found.splits:
+                found = self._steps(middle, lost)
             if found.splits or cutoff is None or found.bound_us < cutoff:
                 high = middle
             else:

@@ -140,13 +140,15 @@ class Restorer:
 
     def _needs(self, stages: Sequence[Interval], nodes: tuple[int, ...]) -> list[tuple[int, int]]:
         """Which nodes lack which layers that someone alive can send."""
-        lost = set(self._unowned)
-        return [
-            (node, layer)
-            for node, stage in zip(nodes, stages, strict=True)
-            for layer in _lacking(self._held[node], stage)
-            if layer not in lost
-        ]
+        lost, lacked, needs = set(self._unowned), dict[tuple[Interval, Interval], list[int]](), list[tuple[int, int]]()
+        for node, stage in zip(nodes, stages, strict=True):
+            held = self._held[node]
+            if held == stage:
+                continue
+            if (held, stage) not in lacked:
+                lacked[held, stage] = [layer for layer in _lacking(held, stage) if layer not in lost]
+            needs += [(node, layer) for layer in lacked[held, stage]]
+        return needs
 
     def mapped(self, pipelines: Sequence[Split], mapping: NodeMapping, least_us: Fraction) -> Restored:
         """The best senders for a mapping; `least_us` is the bound to report."""

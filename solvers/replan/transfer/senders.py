@@ -13,7 +13,7 @@ divisible layers (a lower bound); whole layers are served by the same greedy, an
 import heapq
 import math
 from bisect import bisect_left
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -88,13 +88,14 @@ def choose_senders(
     which is not exact. A layer without an owner raises `InvalidInput`.
     """
     loads: dict[int, int] = {}
-    sources = {(node, layer): owners.first(layer) for node, layer in needs if not sizes[layer]}
+    sources = dict[Need, int]()
+    if not all(sizes):
+        sources = {(node, layer): owners.first(layer) for node, layer in needs if not sizes[layer]}
     if topology.nodes_per_host > 1:
         sources |= _inside(needs, owners, sizes, topology, loads)
-    targets: dict[int, list[int]] = {}
-    for node, layer in needs:
-        if (node, layer) not in sources:
-            targets.setdefault(layer, []).append(node)
+    targets = defaultdict[int, list[int]](list)
+    for node, layer in (need for need in needs if need not in sources) if sources else needs:
+        targets[layer].append(node)
     weights = {layer: sizes[layer] * topology.outside_price for layer in targets}
     flow = _Flow({layer: len(nodes) for layer, nodes in targets.items()}, weights, owners, loads)
     bound = flow.least_capacity(allowed)

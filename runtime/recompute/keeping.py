@@ -39,7 +39,7 @@ class Keeping:
 
     @property
     def within_budget(self) -> bool | None:
-        """Whether the budget was kept since the first plan began, by segments since the last; None: nothing was seen."""
+        """Whether the budget was kept since the first plan, by segments since the last; None: nothing was seen."""
         return max(self.kept_bytes, self.segments.most_bytes) <= self.budget_bytes if self.kept_bytes else None
 
     def decide(self) -> None:

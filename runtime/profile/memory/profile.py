@@ -102,7 +102,7 @@ class MemoryProfile:
         return max(segment.peak_bytes for segment in self.segments)
 
     def remarks(self) -> tuple[str, ...]:
-        """Sentences on what is odd about the model: parameters used nowhere, and why other steps may take other memory."""
+        """Sentences on what is odd about the model: parameters used nowhere, why other steps may differ."""
         names = [parameter.name for parameter in self.unused]
         if not names:
             return self.doubts

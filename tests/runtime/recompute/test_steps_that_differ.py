@@ -11,11 +11,10 @@ from experiments.recompute.models import Trainee
 from runtime.recompute import plan
 from solvers.ir.errors import InfeasibleBudget, InvalidInput
 from tests.accelerators import prepared
-from tests.runtime.recompute.training import QUICK, Outcome, trained
+from tests.runtime.recompute.training import QUICK, Outcome, trained  # noqa: F401 (the fixture reads QUICK)
 
 pytestmark = pytest.mark.usefixtures("quick")
 WIDTH = 32
-assert QUICK  # the solvers' work
 
 
 class Dropping(nn.Module):
@@ -94,7 +93,7 @@ def _growing(device: torch.device) -> Trainee:
 def test_a_step_over_the_budget_stays_in_the_report_and_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
     device = prepared("sim")
     free = trained(device, _growing)
-    budget = int(1.1 * max(free.peaks[:2]))
+    budget = int(0.9 * max(free.peaks))
     with caplog.at_level(logging.WARNING, logger="bayplan.recompute"):
         kept = trained(device, _growing, budget=budget, around=True)
     assert kept.equals(free) and kept.session is not None
@@ -111,21 +110,20 @@ def test_what_a_refusal_names_is_the_least_for_what_was_measured() -> None:
     assert "exactly" not in str(refused.value)
 
 
-@pytest.mark.parametrize("called_twice", [False, True])
-def test_two_optimizers_are_one_step(called_twice: bool) -> None:
+def test_two_optimizers_are_one_step() -> None:
     """The second one's parameters have not changed when the second pass begins: that is still the first step."""
     device = prepared("sim")
     torch.manual_seed(0)
     model, data = Growing().to(device), torch.randn(64, WIDTH).to(device)
     parts = [list(model.blocks[:2].parameters()), list(model.blocks[2:].parameters())]
-    optimizers = [torch.optim.AdamW(part) for part in parts[: 1 + called_twice]]
+    optimizers = [torch.optim.AdamW(part) for part in parts]
     with plan(model, budget=1 << 30) as session:
         for index in range(2):
             model(data).square().mean().backward()
-            optimizers[index % len(optimizers)].step()
+            optimizers[index].step()
         model(data).square().mean().backward()
         assert session.report().within_budget is True
-        assert session._waited == 2 + 0 * called_twice
+        assert session._waited == 2  # the first step went on for one pass more
 
 
 def test_modules_that_are_no_part_of_the_model_are_refused() -> None:

@@ -66,6 +66,18 @@ def blocks_of(model: nn.Module, blocks: Sequence[nn.Module] | None) -> list[nn.M
     return chosen
 
 
+def names_of(model: nn.Module, blocks: Sequence[nn.Module]) -> tuple[str, ...]:
+    """What the blocks are called in the model; raises `InvalidInput` where one is no part of it."""
+    names = {id(module): name or type(model).__name__ for name, module in model.named_modules()}
+    for index, block in enumerate(blocks):
+        if id(block) not in names:
+            raise InvalidInput(
+                f"blocks[{index}] is one {type(block).__name__} that is no part of the model {type(model).__name__}: "
+                "give modules of model.modules()"
+            )
+    return tuple(names[id(block)] for block in blocks)
+
+
 def require_whole_parameters(blocks: Sequence[nn.Module], kind: str) -> None:
     """Raise `InvalidInput` where a plan of the whole step would run operators whose parameters are not there then.
 

@@ -49,7 +49,7 @@ def decide(
     if least > budget_bytes:
         raise InfeasibleBudget(
             f"the budget is {budget_bytes} bytes, the least feasible one {least}, at which the blocks "
-            "store nothing: raise it",
+            "store nothing in the step that was measured: raise it",
             least,
         )
     return found

@@ -76,6 +76,15 @@ class Decisions:
         self.footprint, self._uses = footprint, uses
         self._peaks = footprint.peaks if self.joint is None else peaks_all_there(footprint, self.layers)
 
+    @property
+    def uncalled_bytes(self) -> int:
+        """What blocks that the measured step did not call may take, which store nothing; layers' plans count them."""
+        others = self._blocks - len(self.layers)
+        if self.whole is None or not others:
+            return 0
+        inputs = others * max(one.input_bytes for one in self.layers)
+        return inputs + max(sum(unit.bytes for unit in one.units) for one in self.layers)
+
     def decide(self, within_bytes: int) -> None:
         """Ask the solver for a plan of so many bytes; raises `InfeasibleBudget`."""
         if self.whole is not None:
@@ -87,7 +96,9 @@ class Decisions:
 
         def peak_of(plan: RecomputeLayerPlan | None) -> int:
             assert self.footprint is not None
-            return self.footprint.walk(self._policies_of(layer, plan)).peak_bytes + self._later_bytes
+            policies = self._policies_of(layer, plan)
+            more = sum(layer.kept_bytes(one) for one in policies[len(self.layers) :])
+            return self.footprint.walk(policies).peak_bytes + self._later_bytes + more
 
         decided = decide(
             lambda problem: solve(self._solver, problem, self._limits).solution, layer, self._blocks, within_bytes,

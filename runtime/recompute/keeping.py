@@ -1,5 +1,6 @@
 """Plans that keep a budget: made again where one took more than was reckoned, or less of segments than it might."""
 
+import logging
 from dataclasses import replace
 
 import torch
@@ -11,25 +12,49 @@ from runtime.recompute.segments import Segments
 from runtime.recompute.together import Together
 from solvers.ir.errors import InfeasibleBudget
 
-MOST_CORRECTIONS = 3
+LOG = logging.getLogger("bayplan.recompute")
+MOST_CORRECTIONS = 6
 """How often a plan that took more than the budget is made again."""
+LEAST_LEFT = 1 / 100
+"""Share of the budget that stays free from the second of these times on, doubled each time: steps differ."""
+HALVINGS = 3
+"""How often less is left free, where there is no plan otherwise, before nothing is."""
 
 
 class Keeping:
     """Decides for a budget, sees what passes take, and decides again; `most_bytes` were in use since the plan began.
 
+    `kept_bytes` were in use since the first plan did, whatever was planned again; 0 where nobody looked yet.
+    `left_bytes` stay free where there is a plan with so much less, for blocks that the measured step did not call, and
+    where steps took more and more.
     Of ranks that decide together (`Together`) the one who asks says what is so on any of them.
     """
 
     def __init__(self, plans: Decisions, budget_bytes: int, device: torch.device) -> None:
         self.plans, self.budget_bytes, self.device = plans, budget_bytes, device
         self.segments, self.room = Segments(device), Room[Kept](budget_bytes)
-        self.most_bytes = self._passes_bytes = 0
+        self.most_bytes = self._passes_bytes = self.kept_bytes = self.left_bytes = 0
         self.replanned = self._corrected = 0
+        self._begun = self._warned = False
+
+    @property
+    def within_budget(self) -> bool | None:
+        """Whether the budget was kept since the first plan, by segments since the last; None: nothing was seen."""
+        return max(self.kept_bytes, self.segments.most_bytes) <= self.budget_bytes if self.kept_bytes else None
 
     def decide(self) -> None:
         """For the budget, less what segments take beside the bytes in use; raises `InfeasibleBudget`."""
-        self.plans.decide(self.budget_bytes - self.segments.spare_bytes)
+        within = self.budget_bytes - self.segments.spare_bytes
+        for _ in range(HALVINGS):
+            if not self.left_bytes:
+                break
+            try:
+                self.plans.decide(within - self.left_bytes)
+                return
+            except InfeasibleBudget:
+                self.left_bytes //= 2
+        self.left_bytes = 0  # what was seen is kept to, and nothing beside it
+        self.plans.decide(within)
 
     def decide_for_more(self) -> None:
         """More is in use than ever where a pass begins, so that the plan's peak would be above the budget."""
@@ -38,6 +63,7 @@ class Keeping:
 
     def begin_plan(self) -> None:
         """The next pass is another plan's."""
+        self._begun = True
         self.segments.judge()
         self.forget_peaks()
 
@@ -53,7 +79,25 @@ class Keeping:
         """The peaks until here count, whatever ran."""
         stats = memory_stats(self.device)
         self.most_bytes = max(self.most_bytes, stats.peak_bytes)
+        if self._begun:
+            self.kept_bytes = max(self.kept_bytes, stats.peak_bytes)
         self.segments.look(stats)
+        if self.kept_bytes > self.budget_bytes and not self._warned:
+            self._warn()
+
+    def _warn(self) -> None:
+        """Say once that a step took more than the budget."""
+        self._warned = True
+        LOG.warning(
+            "a step took %d bytes, %d more than the budget of %d: %s",
+            self.kept_bytes,
+            self.kept_bytes - self.budget_bytes,
+            self.budget_bytes,
+            "steps take more than the one that was measured, so it is planned again; give a smaller budget where that "
+            "must not happen"
+            if self._passes_bytes > self.budget_bytes
+            else "outside of the blocks' passes, as in the optimizer's step, which no plan changes; raise the budget",
+        )
 
     def end_part(self) -> None:
         """The peaks until here are a pass's: of its blocks' forward parts, or of all of it."""
@@ -86,6 +130,8 @@ class Keeping:
         mine, took = self.broken, self._passes_bytes
         if in_bytes:
             self.plans.beyond_bytes += max(0, took - self.plans.promised_bytes) if mine[0] else 0
+            least = int(LEAST_LEFT * self.budget_bytes)
+            self.left_bytes = least << (self._corrected - 1) if self._corrected else 0
             self._corrected += 1
             self.room.forget()
         elif mine[1]:

@@ -92,6 +92,16 @@ class Layer:
         """What is stored in any case."""
         return sum(unit.bytes for unit in self.units if unit.fixed is not None and unit.saved)
 
+    def kept_bytes(self, policy: "BlockPolicy") -> int:
+        """What one such block more takes by a policy from its forward to its backward pass."""
+        keep = policy.store.store
+        stored = (
+            unit.bytes
+            for unit in self.units
+            if keep and max(keep[one] for one in unit.nodes) >= (1 if unit.saved else 2)
+        )
+        return self.input_bytes + sum(stored)
+
     def held(self, units: Collection[int]) -> "Layer":
         """The layer with these units stored in any case: what the program holds wins nothing by running again."""
         return replace(

@@ -18,6 +18,7 @@ from runtime.recompute.asked import (
     budget_bytes_of,
     device_of,
     limits_of,
+    names_of,
     parameters_of,
     require_solver,
     require_whole_parameters,
@@ -60,8 +61,12 @@ class RecomputeSession:
         self._estimated, self._doubted = True, False  # whether the pass for which it was decided is an evaluation
         self._before_growth: Kept | None = None
         self._waited = self._accumulated_bytes = self._accumulated_before = 0
-        self._versions: list[int] = []
         self._parameters = list(model.parameters())
+        self._versions: list[int] = []
+        self._changes: list[int] = []
+        self._names = names_of(model, self._blocks)
+        self._numbers: Sequence[int] = ()
+        self._measured: Mapping[int, int] | None = None
         self._first_peak_bytes = 0
         self._keeping = Keeping(self.plans, self._budget_bytes, self._device)
         self._counts = Counts()
@@ -128,6 +133,7 @@ class RecomputeSession:
         first = not self.layers
         walk = Walk(self._blocks, self._device, policies, timed=first, intervals=first, counts=self._counts)
         walk.clocked = self._joint is not None
+        walk.numbers, walk.measured = self._numbers, self._measured
         walk.on_pass, walk.on_aside = self._next_pass, self._keeping.segments.stand_aside
         walk.on_peak = self._keeping.end_part  # somebody else may begin the statistics anew between steps
         self._walk = walk.__enter__()
@@ -155,6 +161,7 @@ class RecomputeSession:
         level = settled(self._in_use) if self.layers and self._estimated else self._in_use()
         if not self.layers:
             self.plans.measured_level_bytes = level
+            self._versions = self._changes = self._parameter_versions()
             return
         self._keeping.end_peak()
         self._begin_at(level)
@@ -192,13 +199,18 @@ class RecomputeSession:
         self._reserve_host(beside=last)
 
     def _accumulates(self, gradient_bytes: int) -> bool:
-        """Whether the first step goes on, as gradients stay and no parameter has changed: the next pass adds to them.
+        """Whether the first step goes on: a parameter that has a gradient has not changed since the step began.
 
-        Later steps have as much of gradients at once, and the optimizer's states, which nobody knows before it has
-        made them.
+        The next pass adds to its gradient, or another optimizer is yet to come. Later steps have as much of gradients
+        at once, and the optimizers' states, which nobody knows before they have been made. Where a parameter has
+        changed in two passes the step is over, whatever became of the others.
         """
         self._waited += 1
-        if self._waited > MOST_WAITED or not gradient_bytes or self._versions != self._parameter_versions():
+        now, before, first = self._parameter_versions(), self._changes, self._versions
+        self._changes = now
+        again = any(a != b != c for a, b, c in zip(now, before, first, strict=True))
+        pending = any(one.grad is not None and a == c for one, a, c in zip(self._parameters, now, first, strict=True))
+        if self._waited > MOST_WAITED or not gradient_bytes or again or not pending:
             return False
         self._accumulated_before = self._accumulated_bytes
         self._accumulated_bytes = max(self._accumulated_bytes, gradient_bytes)
@@ -212,7 +224,10 @@ class RecomputeSession:
         self._keeping.end_peak()
         if walk.timed:
             self._meet(walk)
-            layers = walk.layers()
+            layers = []
+            if any(one.backward_waits is not None for one in walk.calls):
+                walk.number_called()
+                layers = walk.layers()
             if layers:
                 self._decide_first(walk, layers)
         else:
@@ -256,12 +271,13 @@ class RecomputeSession:
 
     def _decide_first(self, walk: Walk, layers: list[Layer]) -> None:
         """By what memory is there now but gradients; how much it is, the next pass tells, and asks the solver."""
+        self._numbers, self._measured = walk.numbers, walk.measured
         footprint = walk.footprint()
         self.plans.measured(layers, walk.uses(), footprint)
+        self._keeping.left_bytes = self.plans.uncalled_bytes
         self._first_peak_bytes = footprint.most_bytes
         self._keeping.forget_peaks()
         self.plans.level_bytes = self._in_use() - self._gradient_bytes()
-        self._versions = self._parameter_versions()
 
     @property
     def problem(self) -> AnyProblem | None:
@@ -321,7 +337,10 @@ class RecomputeSession:
             bound_us=bound_us,
             budget_bytes=self._budget_bytes,
             first_peak_bytes=self._first_peak_bytes,
-            peak_bytes=self._keeping.most_bytes,
+            peak_bytes=self._keeping.kept_bytes,
+            plan_peak_bytes=self._keeping.most_bytes,
+            within_budget=self._keeping.within_budget,
+            blocks=self._names,
             reserved_peak_bytes=self._keeping.segments.most_bytes,
             predicted_peak_bytes=self.plans.promised_bytes,
             **{name: getattr(self._counts, name) for name in ("on_demand", "ahead", "left_out", "diverged")},

@@ -10,12 +10,16 @@ class RecomputeReport:
     """What a session decided and did.
 
     Bytes are of the device's allocator: `first_peak_bytes` of the first step, in which everything ran again;
-    `peak_bytes` the largest since the plan, `reserved_peak_bytes` that of segments (0 on devices without);
-    `predicted_peak_bytes` the problem's memory. Plans were made again `replanned` times since they took more than the
-    budget, and `sought` times for room that segments had left. Operators: `on_demand` ran when autograd asked, `ahead`
-    in windows.
+    `peak_bytes` the largest since the second step began, whichever plan was carried out and whatever ran (an
+    optimizer's step, too; 0: no second step was seen), `plan_peak_bytes` since the latest plan (0: nothing was seen of
+    it); `reserved_peak_bytes` that of segments since that plan (0 on devices without); `predicted_peak_bytes` the
+    problem's memory. `within_budget`: `peak_bytes` and `reserved_peak_bytes` kept the budget (None: nothing was seen).
+    `blocks` are the modules that were planned, by their names in the model. Plans were made again `replanned` times
+    since they took more than the budget, and `sought` times for room that segments had left. Operators: `on_demand` ran
+    when autograd asked, `ahead` in windows.
     `exposed_us` is the plan's objective, a step's recomputation on the critical path. `diverged`: calls of blocks
-    that ran other operators than the plan was made for, and stored them. Of joint plans: storages `swapped_out` and
+    that ran other operators than the plan was made for, and stored them, or that the measured step had not, which
+    store nothing. Of joint plans: storages `swapped_out` and
     `swapped_in`, and what left in bytes; `refused` could not leave, `postponed` found no memory when they were to
     return. `host_bytes` is page-locked; a pass takes from its first block to the end of its backward pass, `pass_us`
     the latest one, `predicted_pass_us` the plan's objective.
@@ -44,3 +48,6 @@ class RecomputeReport:
     pass_us: float | None = None
     reserved_peak_bytes: int = 0
     sought: int = 0
+    plan_peak_bytes: int = 0
+    within_budget: bool | None = None
+    blocks: tuple[str, ...] = ()

@@ -4,7 +4,8 @@ One file: a walk's calls, its windows and what it measures of them are one state
 """
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -47,7 +48,9 @@ class Walk(AbstractContextManager["Walk"]):
     after the whole one, and `on_aside` where a block runs without gradients between passes. `whole`: the last pass had
     its backward pass; `given_bytes` its first block was given. `clocked` times whole passes (`timed_pass`: the last).
     `watch` is told each value that autograd asks for: which of `calls`, the node, its place. `groups`: with whom calls
-    that are `timed` and `clocked` have communicated in their blocks.
+    that are `timed` and `clocked` have communicated in their blocks. Policies know blocks by their `numbers`; a call of
+    one that has no policy, or more calls at once than `measured` ones of its number, store nothing and count as
+    diverged.
     """
 
     blocks: Sequence[nn.Module]
@@ -66,6 +69,8 @@ class Walk(AbstractContextManager["Walk"]):
     whole: bool = False
     given_bytes: int = 0
     groups: set[dist.ProcessGroup] = field(default_factory=set)
+    numbers: Sequence[int] = ()
+    measured: Mapping[int, int] | None = None
     _mover: Mover | None = None
     _began: PassClock | None = None
     _memory: core.MemoryLog | None = None
@@ -73,11 +78,13 @@ class Walk(AbstractContextManager["Walk"]):
     _ending: bool = False
     _passed: bool = False
     _last: Call | None = None
+    _last_index: int = -1
     _stack: ExitStack | None = None
 
     def __enter__(self) -> Self:
         if self._stack is not None:
             raise InvalidInput("this walk has begun already: end it first")
+        self.numbers = self.numbers or range(len(self.blocks))
         self.windows = core.Windows(self.device, self.timed)
         self._look_for_moves()
         with ExitStack() as stack:  # undoes what was done where the rest fails
@@ -139,14 +146,15 @@ class Walk(AbstractContextManager["Walk"]):
             if self.on_aside is not None and self.idle:
                 self.on_aside()
             return forward(*args, **kwargs)
-        if self._last is None or index <= self._last.block:
+        if self._last is None or index <= self._last_index:
             self._begin_pass()
             self.given_bytes = bytes_of(args, kwargs)
-        call = Call(index, self.policies[index], self._last, number=self._told)
+        number = self.numbers[index]
+        call = Call(number, self._policy_of(number), self._last, number=self._told)
         self._told += 1
         self._mark(mark_of(call.number, backward=False))
-        self._last = call
-        self._plan_forward(index)
+        self._last, self._last_index = call, index
+        self._plan_forward(number)
         began, first = len(self.windows.waits), self.windows.mark() if self.timed else 0
         watch = None if self.watch is None else partial(self.watch, call)
         memory = self._memory
@@ -168,6 +176,28 @@ class Walk(AbstractContextManager["Walk"]):
         self._watch_behind(call)
         self._watch_backward(call, outputs)
         return result
+
+    def _policy_of(self, number: int) -> BlockPolicy:
+        """What the next call of the block of this number does."""
+        if self.measured is None:
+            return self.policies[number]
+        alive = sum(one.block == number and one.tape is not None and not one.tape.finished for one in self.calls)
+        diverged = alive >= max(1, self.measured.get(number, 0)) or number >= len(self.policies)
+        self.counts.diverged += diverged
+        return ON_DEMAND if diverged else self.policies[number]
+
+    def number_called(self) -> None:
+        """Number the blocks that the measured step called, those that had a backward pass, and all others behind them.
+
+        So what is measured, and the plan made for it, know the former only.
+        """
+        called = sorted({one.block for one in self.calls if one.tape is not None and one.backward_waits is not None})
+        others = [index for index in range(len(self.blocks)) if index not in called]
+        by_index = {index: number for number, index in enumerate([*called, *others])}
+        self.numbers = [by_index[index] for index in range(len(self.blocks))]
+        for one in self.calls:
+            one.block = by_index[one.block] if one.block in called else -1
+        self.measured = Counter(one.block for one in self.calls)
 
     def _look_at_given(self, call: Call, given: Sequence[torch.Tensor]) -> None:
         """Whose storages those are, each the first block's that was given it.

@@ -1,6 +1,8 @@
 """Profiles the memory of one training step: everything that a configuration's peak is reconstructed from."""
 
+import logging
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from torch import nn
@@ -9,6 +11,7 @@ from runtime.blocks.blocks import find_blocks
 from runtime.blocks.on_demand import OnDemand, Resident, states_on_host
 from runtime.device import memory_stats
 from runtime.device.settling import settled
+from runtime.profile.memory.doubts import doubts_of
 from runtime.profile.memory.observing import Observer
 from runtime.profile.memory.parameters import first_uses, ordered_parameters
 from runtime.profile.memory.profile import MemoryProfile
@@ -17,6 +20,8 @@ from runtime.profile.place import place_of
 from runtime.profile.recording import detailed_recording
 from runtime.storage.garbage import without_collector
 from solvers.ir.errors import InvalidInput
+
+LOG = logging.getLogger("bayplan.memory")
 
 
 def profile_memory(
@@ -36,8 +41,11 @@ def profile_memory(
     states. `on_demand` keeps parameters, gradients and inputs of blocks off the device except while they are used, for
     a model that is larger than it (and may lie on the CPU before); then no call trains, as gradients are dropped.
 
-    Raises `InvalidInput` where the model has no repeated blocks, the device is a CPU, or the step does not train the
-    model; what `step` raises passes through.
+    A step whose memory may be another one's the next time is warned of, and `remarks()` of the profile says so: blocks
+    that were not called, and operators whose results are as large as the data's values say.
+
+    Raises `InvalidInput` where the model has no repeated blocks, the device is a CPU, the step does not train the
+    model, or the program checkpoints blocks by itself; what `step` raises passes through.
     """
     place = place_of(device)
     if place.type == "cpu":
@@ -75,7 +83,10 @@ def _traced(
     _require_trained(model, observer)
     modules = [blocks[call.name] for call in observer.calls]
     parameters, unused = ordered_parameters(model, modules, first_uses(recorder, model))
-    return Reader(observer).profile(name, parameters, unused, optimizer)
+    doubts = doubts_of(recorder, blocks, {call.name for call in observer.calls})
+    for doubt in doubts:
+        LOG.warning("%s", doubt)
+    return replace(Reader(observer).profile(name, parameters, unused, optimizer), doubts=doubts)
 
 
 def _require_trained(model: nn.Module, observer: Observer) -> None:

@@ -222,6 +222,11 @@ class Observer:
 
     def _begin(self, name: str, module: nn.Module, inputs: list[torch.Tensor]) -> Call:
         number = len(self.calls)
+        if torch._C._current_graph_task_id() >= 0:
+            raise InvalidInput(
+                f"block {name} runs forward within the backward pass: the program checkpoints by itself, but a profile "
+                "checkpoints each block to measure it; profile the step without its own torch.utils.checkpoint"
+            )
         if self.tape.place.run != "forward":
             raise InvalidInput(
                 f"block {name} runs forward after a backward has begun: profile a step of one forward and one backward"

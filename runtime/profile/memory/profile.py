@@ -89,6 +89,7 @@ class MemoryProfile:
     forward_start: int
     parameter_bytes: int
     fixed_bytes: int
+    doubts: tuple[str, ...] = ()
 
     @property
     def state_bytes(self) -> int:
@@ -101,10 +102,10 @@ class MemoryProfile:
         return max(segment.peak_bytes for segment in self.segments)
 
     def remarks(self) -> tuple[str, ...]:
-        """Sentences on what is odd about the model: parameters used nowhere."""
+        """Sentences on what is odd about the model: parameters used nowhere, why other steps may differ."""
         names = [parameter.name for parameter in self.unused]
         if not names:
-            return ()
+            return self.doubts
         shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
         some = "a parameter is" if len(names) == 1 else f"{len(names)} parameters are"
-        return (f"{some} used nowhere ({shown}): in no chunk, always on the device",)
+        return (f"{some} used nowhere ({shown}): in no chunk, always on the device", *self.doubts)

@@ -67,9 +67,11 @@ def least_of(solver: str) -> int:
 def test_segments_keep_the_budget_too(solver: str, share: float, expandable: bool) -> None:
     """The first plan's took 6 to 20 % more; what a plan for less promises is what it takes, and room is used."""
     report = planned(solver, share, expandable=expandable)
-    assert 0 < report.peak_bytes <= report.reserved_peak_bytes <= report.budget_bytes
+    assert 0 < report.plan_peak_bytes <= report.reserved_peak_bytes <= report.budget_bytes
+    assert report.peak_bytes >= report.plan_peak_bytes  # the plans before took more
+    assert report.within_budget is (report.peak_bytes <= report.budget_bytes)
     assert report.replanned > 0 and report.reserved_peak_bytes > 0.93 * report.budget_bytes
-    assert abs(report.predicted_peak_bytes - report.peak_bytes) < 0.01 * report.peak_bytes
+    assert abs(report.predicted_peak_bytes - report.plan_peak_bytes) < 0.01 * report.plan_peak_bytes
 
 
 def evaluated(work: Workload, device: torch.device) -> None:
@@ -151,7 +153,8 @@ def test_plans_that_are_tried_for_room_change_no_bit(solver: str, share: float) 
     assert kept.equals(free) and kept.session is not None
     report = kept.session.report()
     assert report.replanned > 0 and report.sought > 0
-    assert report.peak_bytes <= report.reserved_peak_bytes <= report.budget_bytes
+    assert report.plan_peak_bytes <= report.reserved_peak_bytes <= report.budget_bytes
+    assert report.plan_peak_bytes <= report.peak_bytes <= report.budget_bytes and report.within_budget
 
 
 def test_where_no_plan_takes_fewer_segments_training_goes_on_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
@@ -159,6 +162,6 @@ def test_where_no_plan_takes_fewer_segments_training_goes_on_and_says_so(caplog:
     least = least_of("heu")
     with caplog.at_level(logging.WARNING, logger="bayplan.recompute"):
         report = planned("heu", least, expandable=False)
-    assert report.peak_bytes <= report.budget_bytes < report.reserved_peak_bytes
+    assert report.peak_bytes <= report.budget_bytes < report.reserved_peak_bytes and report.within_budget is False
     (said,) = [one for one in (record.getMessage() for record in caplog.records) if "none was found" in one]
     assert "segments took" in said and "raise the budget, or set PYTORCH_ALLOC_CONF" in said

@@ -1,3 +1,4 @@
+// One file: changes of a choice, which mend the same lists and take each other back.
 #include "joint/state.h"
 
 #include <algorithm>

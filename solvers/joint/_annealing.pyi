@@ -8,8 +8,9 @@ class Annealing:
     """What `anneal.Annealing` does, step for step; all in ticks and bytes, which have 64 bits here.
 
     From a choice: `again`, by stage, and `away`, (op, stage that touches it last, the one behind which it leaves), both
-    in ascending order. `random`: 624 words and the place of the next one, as `random.Random.getstate()` tells them; `share`: that of steps that
-    change many decisions. Raises RuntimeError for numbers beyond 64 bits, ValueError for another `random`.
+    in ascending order. `random`: 624 words and the place of the next one, as `random.Random.getstate()` tells them;
+    `share`: that of steps that change many decisions. Raises RuntimeError for numbers beyond 64 bits, ValueError for
+    another `random`.
     """
 
     def __init__(

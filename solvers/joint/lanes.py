@@ -100,8 +100,8 @@ class Lanes:
         for b in sorted(set(self.state.away.values()), reverse=True):
             for a, i in reversed(returns[b]):
                 lane = (lane if lane < start[b] else start[b]) - in_time[i]
-                leaves = behind.get((i, a), a)
-                wanted, at, taken = bisect_right(start, lane, leaves + 2, b + 1) - 1, b, size[i]  # from there on in time
+                first = behind.get((i, a), a) + 2
+                wanted, at, taken = bisect_right(start, lane, first, b + 1) - 1, b, size[i]  # from there on in time
                 while at > wanted and room[at - 1] >= taken:
                     at -= 1
                     room[at] -= taken

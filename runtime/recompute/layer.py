@@ -1,4 +1,7 @@
-"""What a tape tells of one block: its operators as the layer problem states them, with what they cost."""
+"""What a tape tells of one block: its operators as the layer problem states them, with what they cost.
+
+One file: units, their layer and its problem are one reading of a tape.
+"""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,3 +1,4 @@
+// One file: changes of decisions, which share what they draw and put.
 #include "joint/moves.h"
 
 #include <algorithm>
@@ -11,8 +12,7 @@ namespace {
 constexpr size_t kNear = 6, kDepth = 12, kClose = 3;
 constexpr int kTries = 8;
 const std::vector<double> kFreed = {0.2, 0.5, 0.8, 1.0, 1.0, 1.2};
-const std::vector<int64_t> kWide = {10, 30, 100, 1000}, kReach = {2, 8, 30, 100},
-                           kSigns = {-1, 1};
+const std::vector<int64_t> kWide = {10, 30, 100, 1000}, kReach = {2, 8, 30, 100}, kSigns = {-1, 1};
 constexpr double kWaits = 0.78;
 
 // Whether a · b < c · d, as whole numbers of any size.

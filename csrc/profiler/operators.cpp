@@ -1,3 +1,4 @@
+// One file: the rule which operators do work, and what is known of each.
 #include "profiler/operators.h"
 
 #include <ATen/SparseCsrTensorImpl.h>

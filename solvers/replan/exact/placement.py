@@ -242,7 +242,7 @@ class _Search:
         times = (own * problem.forward_us + forward[k - 1], own * problem.backward_us + backward[k - 1])
         # a path is one through the stages behind, at most the limit, and passes of stage k, which it visits m times
         most_us = 2 * (self.limit_us + (self.microbatches + 1) * problem.p2p_us)
-        return respond(behind, k, *times, self.microbatches, problem.p2p_us, self.stop, most_us)
+        return respond(behind, k, times, self.microbatches, problem.p2p_us, self.stop, most_us)
 
     def _compared(self, state: _Partial, k: int) -> _Partial:
         """Without those that take too long, and those that another one can replace."""

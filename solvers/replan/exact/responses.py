@@ -26,8 +26,7 @@ _SOME = 64
 def respond(
     behind: Responses | None,
     k: int,
-    forward: IntArray,
-    backward: IntArray,
+    times: tuple[IntArray, IntArray],
     m: int,
     hop_us: int,
     stop: Stop = never,
@@ -35,11 +34,11 @@ def respond(
 ) -> Responses:
     """Responses [number, j, i] of stage k and all behind it; `behind`: those of stage k − 1, None for the last stage.
 
-    `forward` and `backward` [number] are the times of stage k; m microbatches; `hop_us` each way to the stage behind.
+    `times` are those of stage k, forward and backward [number]; m microbatches; `hop_us` each way to the stage behind.
     No entry is above `most_us`, the same for all stages. Unfinished, and of no use, where the search has to stop.
     """
     kind = np.dtype(np.int32 if most_us < _NARROW else np.int64)
-    forward, backward = forward.astype(kind), backward.astype(kind)
+    forward, backward = (part.astype(kind) for part in times)
     response = np.zeros((len(forward), m, m), dtype=kind)
     portion = max(1, _CELLS // m**2)
     for start in range(0, len(forward), portion):

@@ -27,7 +27,7 @@ class Odd(nn.Module):
             return hidden.index_add(0, rows, self.blocks[3](hidden[rows]))
         if self.how == "checkpointed":
             return checkpoint(self.blocks[3], hidden, use_reentrant=False)  # type: ignore[no-any-return]
-        return hidden if self.how == "dropped" else self.blocks[3](hidden)  # type: ignore[no-any-return]
+        return hidden if self.how == "dropped" else self.blocks[3](hidden)
 
 
 def doubts(how: str) -> str:

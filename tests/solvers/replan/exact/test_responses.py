@@ -23,7 +23,7 @@ def test_the_response_of_all_stages_is_the_time_of_the_pipeline() -> None:
             forward, backward = (
                 np.array([layers[-k] * one[way] + sum(extra[way] for extra in extras)]) for way in (0, 1)
             )
-            response = respond(response, k, forward, backward, count, problem.p2p_us)
+            response = respond(response, k, (forward, backward), count, problem.p2p_us)
         assert response is not None
         assert response[0, -1, 0] == pipeline_us(problem, tuple(layers), count)
 

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from solvers.replan.estimate.pipeline import pipeline_us
 from solvers.replan.exact.bounds import IntArray, StageLimits, extras
-from solvers.replan.exact.responses import Responses, respond, undominated
+from solvers.replan.exact.responses import Responses, narrowest, respond, undominated
 from solvers.replan.exact.start import level_split
 from solvers.replan.progress import Stop, never
 
@@ -239,10 +239,13 @@ class _Search:
     def _responses(self, behind: Responses | None, own: IntArray, k: int) -> Responses:
         problem = self.limits.problem
         forward, backward = self.extras
-        times = (own * problem.forward_us + forward[k - 1], own * problem.backward_us + backward[k - 1])
         # a path is one through the stages behind, at most the limit, and passes of stage k, which it visits m times
-        most_us = 2 * (self.limit_us + (self.microbatches + 1) * problem.p2p_us)
-        return respond(behind, k, times, self.microbatches, problem.p2p_us, self.stop, most_us)
+        kind = narrowest(2 * (self.limit_us + (self.microbatches + 1) * problem.p2p_us))
+        times = [
+            (own * one + extra[k - 1]).astype(kind)
+            for one, extra in ((problem.forward_us, forward), (problem.backward_us, backward))
+        ]
+        return respond(behind, k, times[0], times[1], self.microbatches, problem.p2p_us, self.stop)
 
     def _compared(self, state: _Partial, k: int) -> _Partial:
         """Without those that take too long, and those that another one can replace."""

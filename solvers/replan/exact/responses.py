@@ -23,23 +23,26 @@ _SOME = 64
 """So many entries of two responses are compared before all are: most that are not dominated show it there."""
 
 
+def narrowest(most_us: int) -> type[np.int32] | type[np.int64]:
+    """The type of stage times and responses where no response is above `most_us`."""
+    return np.int32 if most_us < _NARROW else np.int64
+
+
 def respond(
     behind: Responses | None,
     k: int,
-    times: tuple[IntArray, IntArray],
+    forward: Responses,
+    backward: Responses,
     m: int,
     hop_us: int,
     stop: Stop = never,
-    most_us: int = _NARROW,
 ) -> Responses:
     """Responses [number, j, i] of stage k and all behind it; `behind`: those of stage k − 1, None for the last stage.
 
-    `times` are those of stage k, forward and backward [number]; m microbatches; `hop_us` each way to the stage behind.
-    No entry is above `most_us`, the same for all stages. Unfinished, and of no use, where the search has to stop.
+    `forward` and `backward` [number] are the times of stage k; m microbatches; `hop_us` each way to the stage behind.
+    They are of the type that `narrowest` says for all stages. Unfinished, and of no use, where the search has to stop.
     """
-    kind = np.dtype(np.int32 if most_us < _NARROW else np.int64)
-    forward, backward = (part.astype(kind) for part in times)
-    response = np.zeros((len(forward), m, m), dtype=kind)
+    response: Responses = np.zeros((len(forward), m, m), dtype=forward.dtype)
     portion = max(1, _CELLS // m**2)
     for start in range(0, len(forward), portion):
         some = slice(start, start + portion)

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -16,6 +16,8 @@ UNKNOWN_US = 2**62
 _ROWS = 8
 """Splits of one search whose rows are worth computing."""
 
+_VAIN, _NEAR = 3, 2**10
+"""So often a question may stay unanswered; then none is asked within limits this close (reciprocal) to those."""
 _LATER = 2**14
 """Reciprocal of a relative margin: what is excluded within a limit is also tested this little above it."""
 
@@ -65,6 +67,8 @@ class Guess:
 
     about: Callable[[int, int], int]
     off: dict[int, int]
+    unanswered: dict[tuple[int, ...], tuple[int, int]] = field(default_factory=dict)
+    """Of searches that had too much to look at the least limit, and how many there were; shared, too."""
 
 
 class Rows:
@@ -87,6 +91,7 @@ class Rows:
         self.limits, self.timetable, self.most_suffixes = limits, timetable, most_suffixes
         self._excluded = excluded
         self._starts, self._met, self.about, self._off = starts, set[int](), guess.about, guess.off
+        self._unanswered = guess.unanswered
         self.depths = limits.depths
         self._most = {depth: limits.most_microbatches(depth, latest_us) for depth in self.depths}
         self.most = max(self._most.values(), default=0)
@@ -164,7 +169,13 @@ class Rows:
 
     def ask(self, depth: int, microbatches: int, limit_us: int, stop: Stop = never) -> bool | None:
         """Can such a pipeline end within the limit? None: not known, too many splits to look at, or it had to stop."""
+        shape = depth, microbatches, self.limits.fullest, self.most_suffixes
+        near_us, often = self._unanswered.get(shape, (limit_us, 0))
+        if often >= _VAIN and limit_us >= near_us - near_us // _NEAR:
+            return None
         found = witness_within(self.limits, depth, microbatches, limit_us, self.most_suffixes, stop)
+        if not found.complete and not len(found.times_us):
+            self._unanswered[shape] = min(near_us, limit_us), often + 1
         if found.complete:
             least = int(found.times_us.min()) - 1 if len(found.times_us) else limit_us
             self._excluded.here.add(depth, microbatches, least)

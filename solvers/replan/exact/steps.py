@@ -49,6 +49,7 @@ class StepTimes:
         )
         self.timetable = Timetable(problem)
         self._known_limits, self._off = dict[tuple[int, int], StageLimits](), dict[int, int]()
+        self._unanswered = dict[tuple[int, ...], tuple[int, int]]()
         self._free, self._excluded = StageLimits(problem, problem.layers), dict[tuple[int, int], Exclusions]()
         for layers in {pipeline.layers for pipeline in problem.current.pipelines} if problem.current else ():
             self.timetable.note(layers)
@@ -296,7 +297,7 @@ class StepTimes:
                 self._exclusions(self.problem.layers, load),
             ),
             lambda depth: self._starts(limits, depth),
-            Guess(self._promises.most, self._off),
+            Guess(self._promises.most, self._off, self._unanswered),
         )
         nodes, most = self.movable.nodes(load), self.movable.pipelines(load)
         return StepSearch(rows, nodes, most, self.problem.microbatches, floor_us, self.stop, self.late)

@@ -5,7 +5,7 @@ import random
 import numpy as np
 
 from solvers.check.replan.judge import pipeline_us
-from solvers.replan.exact.responses import respond, undominated
+from solvers.replan.exact.responses import narrowest, respond, undominated
 from tests.solvers.replan.exact.problems import random_problem
 
 
@@ -23,7 +23,7 @@ def test_the_response_of_all_stages_is_the_time_of_the_pipeline() -> None:
             forward, backward = (
                 np.array([layers[-k] * one[way] + sum(extra[way] for extra in extras)]) for way in (0, 1)
             )
-            response = respond(response, k, (forward, backward), count, problem.p2p_us)
+            response = respond(response, k, forward, backward, count, problem.p2p_us)
         assert response is not None
         assert response[0, -1, 0] == pipeline_us(problem, tuple(layers), count)
 
@@ -32,3 +32,18 @@ def test_only_responses_of_the_same_group_replace_each_other() -> None:
     small, large, mixed = np.array([[1, 2], [3, 4]]), np.array([[1, 3], [3, 5]]), np.array([[0, 9], [3, 4]])
     responses = np.stack([large, small, mixed, small, large])
     assert undominated(np.array([0, 0, 0, 0, 1]), responses).tolist() == [1, 2, 4]
+
+
+def test_responses_of_32_bits_are_those_of_64() -> None:
+    source = np.random.default_rng(3)
+    for m in (1, 2, 5, 13):
+        narrow = wide = None
+        for k in range(1, 9):
+            forward, backward = source.integers(0, 1000, (2, 7))
+            kind = narrowest(10**6)
+            narrow = respond(narrow, k, forward.astype(kind), backward.astype(kind), m, 17)
+            wide = respond(wide, k, forward, backward, m, 17)
+            heard = np.arange(m) <= np.arange(m)[:, None] + k - 1  # before a forward arrives nothing is heard of it
+            assert (narrow.dtype.itemsize, wide.dtype.itemsize) == (4, 8)
+            assert (narrow[:, heard] == wide[:, heard]).all()
+            assert (narrow[:, ~heard] < 0).all() and (wide[:, ~heard] < 0).all()

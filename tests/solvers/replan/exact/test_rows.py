@@ -2,7 +2,11 @@
 
 import random
 
+import numpy as np
+import pytest
+
 from solvers.replan.exact.bounds import StageLimits
+from solvers.replan.exact.placement import Splits
 from solvers.replan.exact.rows import Excluded, Exclusions, Guess, Rows
 from solvers.replan.exact.timetable import Timetable
 from tests.solvers.replan.exact.problems import all_times_us, random_problem
@@ -71,3 +75,19 @@ def test_what_is_excluded_whatever_the_fullest_stage_holds_is_so_without_that_li
                 told += 1
                 assert min(all_times_us(problem, depth, free + 1, problem.layers).values(), default=latest + 1) > latest
     assert told > 20
+
+
+def test_what_often_stays_unanswered_is_not_asked_again_close_by(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, asked = random_problem(3), list[int]()
+    limits = StageLimits(problem, problem.layers)
+    guess, excluded = Guess(lambda *_: 1, {}), Excluded(Exclusions(), Exclusions(), Exclusions())
+    rows = Rows(limits, Timetable(problem), 10**6, 100, excluded, lambda _: [], guess)
+
+    def too_many(_limits: StageLimits, _depth: int, _count: int, limit_us: int, *_: object) -> Splits:
+        asked.append(limit_us)
+        return Splits(np.zeros((0, 1), dtype=np.int64), np.zeros(0, dtype=np.int64), False)
+
+    monkeypatch.setattr("solvers.replan.exact.rows.witness_within", too_many)
+    for limit_us in (10_000, 9_999, 9_998, 9_997, 9_990, 9_000):
+        assert rows.ask(rows.depths[0], 1, limit_us) is None
+    assert asked == [10_000, 9_999, 9_998, 9_000]

@@ -76,7 +76,7 @@ def wrap(
         raise InvalidInput("the model is wrapped already: unwrap(model) first")
     _require_own_parameters(model, optimizer)
     _require_plain(model)
-    _require_dense(optimizer)
+    _require_dense(model, optimizer)
     require_not_captured(optimizer)
     place = accelerator_of(options["device"] if "device" in options else _device_of(model))
     wrapped = Wrapped(model, optimizer, place, _asked(budget, options, place))
@@ -98,8 +98,11 @@ def _asked(budget: int | str, options: WrapOptions, place: torch.device) -> Aske
     device_bytes = parse_budget(budget, memory_limit_bytes(place), "budget") if isinstance(budget, str) else budget
     host_bytes = parse_bytes(host, "host_budget") if isinstance(host, str) else host
     for name, value in (("budget", device_bytes), ("host_budget", host_bytes)):
-        if value is not None and value < 1:
+        if value is not None and (not isinstance(value, int) or value < 1):
             raise InvalidInput(f"{name} is {value!r}: give whole bytes, or text such as '8GiB'")
+    dtype = options.get("compute_dtype")
+    if dtype is not None and not dtype.is_floating_point:
+        raise InvalidInput(f"compute_dtype is {dtype}: give a type of floating-point numbers, such as torch.bfloat16")
     return Asked(
         device_bytes,
         host_bytes,
@@ -267,12 +270,18 @@ def _require_own_parameters(model: nn.Module, optimizer: torch.optim.Optimizer) 
         )
 
 
-def _require_dense(optimizer: torch.optim.Optimizer) -> None:
-    """Refuse an optimizer of sparse gradients: they would come to the masters as dense ones."""
+def _require_dense(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """Refuse sparse gradients, and their optimizer: they would come to the masters as dense ones."""
     if isinstance(optimizer, torch.optim.SparseAdam):
         raise InvalidInput(
             "SparseAdam takes sparse gradients only, but gradients of a wrapped model travel as dense ones: make its "
             "embeddings with sparse=False and train them with Adam or AdamW"
+        )
+    sparse = [name for name, module in model.named_modules() if getattr(module, "sparse", False) is True]
+    if sparse:
+        raise InvalidInput(
+            f"module {sparse[0]!r} has sparse gradients, but those of a wrapped model travel as dense ones: "
+            "make it with sparse=False"
         )
 
 

@@ -215,3 +215,12 @@ def descent(budget_bytes: int, before_bytes: int, after_bytes: int, storages: in
         f"{found}: {left if storages else 'nothing of it could leave'}, and the {show_bytes(after_bytes)} that stay "
         "are those that no swapping can move now: free some of them, or raise the budget"
     )
+
+
+def unseen(iterations: int, closed: bool) -> tuple[str, ...]:
+    """What a session that has ended says where it saw no iteration."""
+    if iterations > 0 or not closed:
+        return ()
+    return (
+        "no optimizer stepped, so no iteration was seen: nothing was planned, and peaks between steps are not told",
+    )

@@ -24,7 +24,7 @@ from runtime.swap.control import Around, Control
 from runtime.swap.generation import Generation
 from runtime.swap.portfolio import PolicyChoice, portfolio
 from runtime.swap.recorder import IterationRecorder
-from runtime.swap.report import SessionReport, descent
+from runtime.swap.report import SessionReport, descent, unseen
 from runtime.swap.segments import SegmentLimit, least_seen_bytes
 from runtime.swap.settings import (
     MATCHING,
@@ -152,7 +152,7 @@ class Session:
             host_peak_bytes=control.host_peak_bytes,
             unswapped_peak_bytes=control.unswapped_peak_bytes,
             unplanned_us=control.unplanned_us,
-            remarks=tuple(control.remarks),
+            remarks=(*control.remarks, *unseen(control.iterations, self._closed)),
             cost=control.cost(),
             outside_bytes=outside_bytes(self.device),
             reserved_peak_bytes=self._segments.reserved_peak_bytes(control.reserved_peak_bytes, active=self.active),

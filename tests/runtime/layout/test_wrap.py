@@ -153,6 +153,17 @@ def test_an_optimizer_of_sparse_gradients_is_refused(sim: SimDevice) -> None:
     optimizer = torch.optim.SparseAdam(list(model.parameters()))
     with pytest.raises(InvalidInput, match=r"SparseAdam takes sparse gradients only, .* sparse=False"):
         wrap(model, optimizer, budget="1GiB", device="sim")
+    with pytest.raises(InvalidInput, match=r"module '0' has sparse gradients, .* with sparse=False"):
+        wrap(model, torch.optim.SGD(model.parameters()), budget="1GiB", device="sim")
+
+
+def test_budgets_and_types_that_are_none_are_refused(sim: SimDevice) -> None:
+    model = nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(model.parameters())
+    with pytest.raises(InvalidInput, match="budget is inf: give whole bytes"):
+        wrap(model, optimizer, budget=float("inf"), device="sim")  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match=r"compute_dtype is torch.int8: give a type of floating-point numbers"):
+        wrap(model, optimizer, budget="1GiB", device="sim", compute_dtype=torch.int8)
 
 
 def test_steps_for_graphs_are_refused_unless_fused(sim: SimDevice) -> None:

@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 
 from runtime.swap.portfolio import PolicyChoice
-from runtime.swap.report import PolicyResult, SessionCounts, SessionReport
+from runtime.swap.report import PolicyResult, SessionCounts, SessionReport, unseen
 
 REPORT = SessionReport(
     device="sim:0",
@@ -46,3 +46,9 @@ def test_programs_read_json() -> None:
     assert told["counts"]["swapped_out"] == 9
     assert told["policies"][1]["choice"]["solver"] == "milp-swap"
     assert told["remarks"] == ["something"]
+
+
+def test_a_session_that_ended_without_an_iteration_says_so() -> None:
+    assert unseen(0, closed=False) == unseen(3, closed=True) == ()
+    (remark,) = unseen(0, closed=True)
+    assert remark.startswith("no optimizer stepped")

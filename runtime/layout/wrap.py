@@ -97,11 +97,11 @@ def _asked(budget: int | str, options: WrapOptions, place: torch.device) -> Aske
     host = options.get("host_budget")
     device_bytes = parse_budget(budget, memory_limit_bytes(place), "budget") if isinstance(budget, str) else budget
     host_bytes = parse_bytes(host, "host_budget") if isinstance(host, str) else host
-    for name, value in (("budget", device_bytes), ("host_budget", host_bytes)):
-        if value is not None and (not isinstance(value, int) or value < 1):
+    amounts: tuple[tuple[str, object], ...] = (("budget", device_bytes), ("host_budget", host_bytes))
+    for name, value in amounts:
+        if value is not None and not (isinstance(value, int) and value > 0):
             raise InvalidInput(f"{name} is {value!r}: give whole bytes, or text such as '8GiB'")
-    dtype = options.get("compute_dtype")
-    if dtype is not None and not dtype.is_floating_point:
+    if (dtype := options.get("compute_dtype")) is not None and not dtype.is_floating_point:
         raise InvalidInput(f"compute_dtype is {dtype}: give a type of floating-point numbers, such as torch.bfloat16")
     return Asked(
         device_bytes,

@@ -19,6 +19,8 @@ from solvers.ir.hardware import Hardware
 ResultT = TypeVar("ResultT")
 LIKE = 0.6
 """How alike two names must be for the one to be taken for a slip of the other; so many have nothing in common."""
+NAMED = 8
+"""The most functions of a module that a sentence names."""
 SHOWN = 400
 """The longest text of a foreign error that a sentence quotes: some write pages."""
 PARTS = "it must return (model, optimizer, step)"
@@ -52,7 +54,8 @@ def load_factory(spec: str) -> Callable[[torch.device], Training]:
     if factory is None:
         named = _factories(module)
         near = difflib.get_close_matches(attribute, named, 1, LIKE)
-        known = f"choose of {', '.join(named)}" if named else "no function is defined in it: write one"
+        more = f" and {len(named) - NAMED} more" if len(named) > NAMED else ""
+        known = f"choose of {', '.join(named[:NAMED])}{more}" if named else "no function is defined in it: write one"
         hint = f"did you mean {near[0]!r}?" if near else known
         raise InvalidInput(f"module {module_name!r} has no {attribute!r}: {hint}")
     if not callable(factory):

@@ -74,7 +74,7 @@ BUILT_WRONG = {
     "stumbles": "raised IndexError at strangers.py:",
     "leaves": "raised SystemExit at strangers.py:",
     "frozen": "does not require grad",
-    "no_such_factory": "did you mean",
+    "no_such_factory": "choose of ",
 }
 """Factories that no command can use, and a part of the one sentence that each gets from `compare` and `profile`."""
 TRAINED_WRONG = {

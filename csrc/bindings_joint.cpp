@@ -44,6 +44,12 @@ joint::Given given(const py::object& from) {
   return made;
 }
 
+// The same of `Shadow` of solvers/joint/choice.py.
+joint::Shadow owed(const py::object& from) {
+  return {from.attr("stage").cast<int64_t>(), from.attr("leaves").cast<std::vector<int64_t>>(),
+          from.attr("stays").cast<double>()};
+}
+
 py::tuple draft(const joint::Annealing& annealing) {
   py::list issued;
   for (const auto& [at, away] : annealing.draft().issued)
@@ -56,10 +62,10 @@ py::tuple draft(const joint::Annealing& annealing) {
 PYBIND11_MODULE(_annealing, module) {
   py::class_<joint::Annealing>(module, "Annealing")
       .def(py::init([](const py::object& from, const Lists& again, const std::vector<std::array<int64_t, 3>>& away,
-                       const std::vector<uint32_t>& random, double share) {
-             return std::make_unique<joint::Annealing>(given(from), again, away, random, share);
+                       const std::vector<uint32_t>& random, double share, const py::object& shadow) {
+             return std::make_unique<joint::Annealing>(given(from), again, away, random, share, owed(shadow));
            }),
-           "given"_a, "again"_a, "away"_a, "random"_a, "share"_a)
+           "given"_a, "again"_a, "away"_a, "random"_a, "share"_a, "shadow"_a)
       .def("run", &joint::Annealing::run, "first"_a, "last"_a, "steps"_a, "hot"_a, "cooled"_a,
            py::call_guard<py::gil_scoped_release>())
       .def_property_readonly("now", &joint::Annealing::now)

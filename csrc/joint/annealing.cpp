@@ -6,9 +6,10 @@
 namespace joint {
 
 Annealing::Annealing(Given given, const std::vector<std::vector<int64_t>>& again,
-                     const std::vector<std::array<int64_t, 3>>& away, const std::vector<uint32_t>& random, double share)
+                     const std::vector<std::array<int64_t, 3>>& away, const std::vector<uint32_t>& random, double share,
+                     Shadow shadow)
     : given_(std::move(given)),
-      state_(given_, again, away),
+      state_(given_, again, away, std::move(shadow)),
       lanes_(state_),
       moves_(state_, source_),
       patterns_(moves_, state_, source_),
@@ -20,7 +21,8 @@ Annealing::Annealing(Given given, const std::vector<std::vector<int64_t>>& again
     now_ = lanes_.took();
     lanes_.kept();
   }
-  note();
+  note(now_);
+  if (now_ < kFault) now_ += state_.owed();
 }
 
 void Annealing::run(int64_t first, int64_t last, int64_t steps, double hot, double cooled) {
@@ -30,24 +32,24 @@ void Annealing::run(int64_t first, int64_t last, int64_t steps, double hot, doub
   }
 }
 
-// One change, taken back where the step then takes longer than `most`.
+// One change, taken back where the step's time and what the choice owes are then more than `most`.
 void Annealing::step(int64_t most) {
   state_.begin();
   const bool is_many = share_ != 0 && source_.random() < share_;
   const bool is_changed = is_many ? patterns_.any() : moves_.any();
-  const int64_t took = is_changed ? lanes_.took(most) : kFault;
+  const int64_t took = is_changed ? lanes_.took(most - state_.owed()) : kFault;
   if (took == kFault) {
     state_.undo();
     return;
   }
-  now_ = took;
+  now_ = took + state_.owed();
   lanes_.kept();
   moves_.refresh();
-  if (took < best_) note();
+  if (took < best_) note(took);
 }
 
-void Annealing::note() {
-  best_ = now_;
+void Annealing::note(int64_t took) {
+  best_ = took;
   draft_ = {state_.again, lanes_.issued()};
 }
 

@@ -25,7 +25,8 @@ class Annealing {
   // From the choice `again`, by stage, and `away`, as `State` has it, in ascending order; `share` of the steps change
   // many decisions.
   Annealing(Given given, const std::vector<std::vector<int64_t>>& again,
-            const std::vector<std::array<int64_t, 3>>& away, const std::vector<uint32_t>& random, double share);
+            const std::vector<std::array<int64_t, 3>>& away, const std::vector<uint32_t>& random, double share,
+            Shadow shadow);
   Annealing(const Annealing&) = delete;
   Annealing& operator=(const Annealing&) = delete;
 
@@ -40,7 +41,7 @@ class Annealing {
 
  private:
   void step(int64_t most);
-  void note();
+  void note(int64_t took);
 
   const Given given_;
   Random source_;

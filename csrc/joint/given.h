@@ -20,6 +20,14 @@ struct Given {
   int64_t count() const { return static_cast<int64_t>(time.size()); }
 };
 
+// What a choice owes beside its time (`Shadow` of solvers/joint/choice.py): ticks for each op's output that is away at
+// `stage`, `stays` ticks for each byte that is only kept then.
+struct Shadow {
+  int64_t stage = 0;
+  std::vector<int64_t> leaves;
+  double stays = 0;
+};
+
 // The place of the first entry of a sorted list that is not below a value; behind the last one where there is none.
 template <typename Value>
 size_t lower(const std::vector<Value>& sorted, const Value& value) {

@@ -2,6 +2,7 @@
 #include "joint/state.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace joint {
 
@@ -18,7 +19,7 @@ std::vector<Entry>::iterator entry_of(std::vector<Entry>& entries, int64_t key) 
 }  // namespace
 
 State::State(const Given& whole, const std::vector<std::vector<int64_t>>& runs,
-             const std::vector<std::array<int64_t, 3>>& sent)
+             const std::vector<std::array<int64_t, 3>>& sent, Shadow shadow)
     : given(whole),
       again(whole.count()),
       touched(whole.count()),
@@ -27,6 +28,7 @@ State::State(const Given& whole, const std::vector<std::vector<int64_t>>& runs,
       returns(whole.count()),
       held(whole.count(), 0),
       ticks(whole.time),
+      shadow_(std::move(shadow)),
       readers_(whole.count()),
       away_(whole.count()),
       is_dirty_(whole.count(), 0),
@@ -108,6 +110,14 @@ std::vector<std::pair<int64_t, int64_t>> State::gone() const {
   return found;
 }
 
+int64_t State::owed() const {
+  return owed_ + static_cast<int64_t>(shadow_.stays * static_cast<double>(held[shadow_.stage]));
+}
+
+int64_t State::leaving(const Away& one) const {
+  return one.touched < shadow_.stage && shadow_.stage <= one.read_at ? shadow_.leaves[one.op] : 0;
+}
+
 // -- changes
 
 void State::begin() {
@@ -141,6 +151,7 @@ void State::send(int64_t i, int64_t a, int64_t behind) {
   seen(i, a, {});
   hold(behind + 1, *b, -given.size[i]);
   away_[i].push_back({i, a, behind, *b});
+  owed_ += leaving(away_[i].back());
   add(leaves[behind], {a, i});
   add(returns[*b], {a, i});
 }
@@ -155,6 +166,7 @@ Away State::forgotten(int64_t i, int64_t a) {
   const auto found = away_[i].begin() + (away(i, a) - away_[i].data());
   const Away one = *found;
   away_[i].erase(found);
+  owed_ -= leaving(one);
   seen(i, a, one.behind);
   drop(leaves[one.behind], {a, i});
   drop(returns[one.read_at], {a, i});

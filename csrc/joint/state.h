@@ -24,7 +24,7 @@ class State {
  public:
   // `away`: op, the stage that touches its output last, the one behind which it leaves.
   State(const Given& given, const std::vector<std::vector<int64_t>>& again,
-        const std::vector<std::array<int64_t, 3>>& away);
+        const std::vector<std::array<int64_t, 3>>& away, Shadow shadow);
 
   const Given& given;
   std::vector<std::vector<int64_t>> again, touched, made;
@@ -32,6 +32,8 @@ class State {
   std::vector<int64_t> running, held, ticks;
   int64_t total = 0;
 
+  // What the choice owes beside its time, in ticks.
+  int64_t owed() const;
   // The most in use by stage of what it touches; found anew here, once for all changes since it was asked.
   const std::vector<int64_t>& local();
   std::optional<int64_t> gap(int64_t i, int64_t a) const;
@@ -59,6 +61,7 @@ class State {
   void found_anew();
   Away forgotten(int64_t i, int64_t a);
   std::optional<int64_t> behind(int64_t i, int64_t a) const;
+  int64_t leaving(const Away& one) const;
   void touch(int64_t j, int64_t t, bool is_made);
   void untouch(int64_t j, int64_t t, bool is_read);
   void lose(int64_t j, int64_t a, int64_t b, int64_t size);
@@ -68,6 +71,8 @@ class State {
   void seen(int64_t i, int64_t a, std::optional<int64_t> behind);
   void dirty(int64_t t);
 
+  const Shadow shadow_;
+  int64_t owed_ = 0;                                               // For what is away.
   std::vector<std::vector<std::pair<int64_t, int64_t>>> readers_;  // By stage, (op, how many ops of the stage read it).
   std::vector<std::vector<Away>> away_;                            // By op, in any order: one or two.
   std::vector<int64_t> plain_, local_;

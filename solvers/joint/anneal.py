@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Iterator
 from types import ModuleType
 
-from solvers.joint.choice import Choice
+from solvers.joint.choice import Choice, Shadow
 from solvers.joint.draft import Away, Draft
 from solvers.joint.given import Given
 from solvers.joint.lanes import FAULT, Lanes
@@ -33,11 +33,21 @@ VERSION = 3
 
 
 class Annealing:
-    """From one choice on. `now`, `best`: ticks of the choice at hand and of `draft`, the best; `FAULT` if not valid."""
+    """From one choice on. `now`, `best`: ticks of the choice at hand and of `draft`, the best; `FAULT` if not valid.
 
-    def __init__(self, given: Given, choice: Choice, source: random.Random, share: float = PATTERNS) -> None:
+    With `shadow` `now` is what the choice owes more than it takes: less of what is scarce is progress, too.
+    """
+
+    def __init__(
+        self,
+        given: Given,
+        choice: Choice,
+        source: random.Random,
+        share: float = PATTERNS,
+        shadow: Shadow | None = None,
+    ) -> None:
         self.source, self.share = source, share
-        self.state = State(given, choice)
+        self.state = State(given, choice, shadow)
         self.lanes = Lanes(self.state)
         self.moves = Moves(self.state, source)
         self.patterns = Patterns(self.moves, source)
@@ -47,6 +57,8 @@ class Annealing:
             self.now = self.lanes.ticks()
             self.lanes.kept()
         self.best, self.draft = self.now, self.lanes.draft()
+        if self.now < FAULT:
+            self.now += self.state.owed
 
     def drafts(self, steps: int, hot: float, stop: Callable[[], bool]) -> Iterator[Draft]:
         """Better drafts as they are found, `hot` being the ticks that a step may lose at first, one time in e."""
@@ -68,15 +80,15 @@ class Annealing:
             self._step(self.now - int(warmth * math.log(1.0 - self.source.random())))
 
     def _step(self, most: int) -> None:
-        """One change, taken back where the step then takes longer than `most`."""
+        """One change, taken back where the step's time and what the choice owes are then more than `most`."""
         self.state.begin()
         many = self.share and self.source.random() < self.share
         changed = self.patterns.any() if many else self.moves.any()
-        took = self.lanes.ticks(most) if changed else FAULT
+        took = self.lanes.ticks(most - self.state.owed) if changed else FAULT
         if took == FAULT:
             self.state.undo()
             return
-        self.now = took
+        self.now = took + self.state.owed
         self.lanes.kept()
         self.moves.refresh()
         if took < self.best:
@@ -97,12 +109,20 @@ NATIVE = extension()
 class Native(Annealing):
     """The same by the native extension."""
 
-    def __init__(self, given: Given, choice: Choice, source: random.Random, share: float = PATTERNS) -> None:
+    def __init__(
+        self,
+        given: Given,
+        choice: Choice,
+        source: random.Random,
+        share: float = PATTERNS,
+        shadow: Shadow | None = None,
+    ) -> None:
         assert NATIVE is not None
+        owed = shadow or Shadow(0, [0] * len(given), 0.0)
         again = [sorted(run) for run in choice.again]
         self.source = source
         away = [(i, a, choice.waits.get((i, a), a)) for i, a in sorted(choice.away)]
-        self._native = NATIVE.Annealing(given, again, away, source.getstate()[1], share)
+        self._native = NATIVE.Annealing(given, again, away, source.getstate()[1], share, owed)
         self._told()
 
     @property
@@ -122,6 +142,8 @@ class Native(Annealing):
         self.now, self.best = (FAULT if ticks >= NEVER else ticks for ticks in (self._native.now, self._native.best))
 
 
-def annealing_of(given: Given, choice: Choice, source: random.Random, share: float = PATTERNS) -> Annealing:
+def annealing_of(
+    given: Given, choice: Choice, source: random.Random, share: float = PATTERNS, shadow: Shadow | None = None
+) -> Annealing:
     """By the extension, where it was built."""
-    return (Annealing if NATIVE is None else Native)(given, choice, source, share)
+    return (Annealing if NATIVE is None else Native)(given, choice, source, share, shadow)

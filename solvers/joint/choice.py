@@ -45,6 +45,19 @@ class Prices:
     shown: float = 1.0
 
 
+@dataclass(frozen=True)
+class Shadow:
+    """What a choice owes beside its time, for what is scarce at a moment: time there is no sign of it otherwise.
+
+    `leaves[i]`: ticks where op i's output is away at `stage`, or returns for it; `stays`: ticks for each byte that is
+    only kept then.
+    """
+
+    stage: int
+    leaves: list[int]
+    stays: float
+
+
 def keep_all(given: Given) -> Choice:
     """Nothing again, nothing away."""
     return Choice([set() for _ in range(len(given))])

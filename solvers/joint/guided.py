@@ -1,8 +1,14 @@
-"""Prices that a relaxation puts on the link."""
+"""Prices that a relaxation puts on the link, and on memory at its moment."""
 
-from solvers.joint.choice import Prices
+from solvers.joint.choice import Prices, Shadow
 from solvers.joint.given import Given
 from solvers.joint.moment import Proof
+
+LEAVES, STAYS = 0.6, 0.3
+"""Shares of the prices of the link and of memory that a search charges: with all of them it would not matter which of
+two things leaves where the relaxation does both in part, with none of them whether the lane was used for nothing."""
+MOST = 2**53
+"""The most ticks that a choice may owe; with larger prices nothing is owed."""
 
 
 def relaxed_prices(given: Given, proof: Proof) -> Prices:
@@ -17,3 +23,20 @@ def relaxed_prices(given: Given, proof: Proof) -> Prices:
         return out_price * given.out_time[i] + in_price * given.in_time[i]
 
     return Prices(swap)
+
+
+def shadow_of(given: Given, proof: Proof) -> Shadow | None:
+    """What a search charges for what leaves across the moment, and for what stays; None where that is out of bounds.
+
+    An output is taken to return for the first op behind the moment that reads it.
+    """
+    swap, users, end = relaxed_prices(given, proof).swap, given.graph.users, len(given) - 1
+    unit = max(1, sum(dual for key, dual in proof.duals.items() if key == "step" or key.startswith("in/")))
+    memory = [(int(key.partition("/")[2]), dual) for key, dual in proof.duals.items() if key.startswith("memory/")]
+    stays = STAYS * sum(-dual / grain for grain, dual in memory) / unit
+    leaves = [0.0] * len(given)
+    for i in range(proof.stage):
+        leaves[i] = LEAVES * swap(i, i, next((user for user in users[i] if user > proof.stage), end))
+    if sum(leaves) + stays * sum(given.graph.size) > MOST:
+        return None
+    return Shadow(proof.stage, [int(ticks) for ticks in leaves], stays)

@@ -18,12 +18,12 @@ from solvers.joint import anneal
 from solvers.joint.anneal import PATTERNS, annealing_of
 from solvers.joint.answers import Incumbent, trivial
 from solvers.joint.branch import PROGRAMS
-from solvers.joint.choice import fill, keep_all, swap_all
+from solvers.joint.choice import Shadow, fill, keep_all, swap_all
 from solvers.joint.draft import Draft, kept_of, plan_of
 from solvers.joint.gaps import planned
 from solvers.joint.given import Given, given_of
 from solvers.joint.greedy import Hiding, greedy, hardest, link_prices
-from solvers.joint.guided import relaxed_prices
+from solvers.joint.guided import relaxed_prices, shadow_of
 from solvers.joint.lanes import FAULT
 from solvers.joint.moment import Proof, Relaxation
 from solvers.joint.singles import recompute_only, swap_only
@@ -32,14 +32,15 @@ from solvers.joint.swaps import choice_of
 
 MOMENTS = 12
 """Moments looked at: the fullest stage, and the fullest of as many stretches of the step."""
-SQUARE, STEPS, SMALL, EACH = 5_250_000_000_000, 20_000_000, 6_000, 260
+SQUARE, STEPS, SMALL, EACH = 7_000_000_000_000, 20_000_000, 6_000, 260
 """Steps of annealing a unit of `work`: `SQUARE` over the square of the number of ops, as a step looks at all stages and
 what comes before the search takes longer, too, with more of them. At most `STEPS`, and at most `SMALL` an op, or `EACH`
 times the number of ops an op if that is more."""
 PLAIN = 3_000_000_000_000
 """Of these steps the first ones, so many over that square and at most `SMALL` an op, change one decision each."""
-CHAIN, WARM = 4_000, (0.003, 0.009, 0.03)
-"""Steps from one draft; how much one may lose at first, round by round: a share of the best's time over the bound."""
+CHAINS, CHAIN, WARM = 30, (4_000, 12_000), (0.003, 0.009, 0.03)
+"""Steps from one draft: one of so many parts of all, within these limits. How much one may lose at first, round by round:
+a share of the best's time over the bound."""
 FEWER = (1.0, 0.9, 0.8, 0.65, 0.5, 0.3)
 """How much of the link's time variants of the greedy count on: what leaves late makes the next stages wait."""
 SHOWN = (1.0, 0.5, 0.2, 0.0)
@@ -91,6 +92,7 @@ class _Solve:
         self.options, self.given, self.call = options, given, call
         self.best = Incumbent(given, watch, call, bound=float(given.base_us))
         self.proof: Proof | None = None
+        self.shadow: Shadow | None = None
         self.proofs: list[Proof] = []
         self.together: Together | None = None
         self.notes: list[str] = []
@@ -223,12 +225,14 @@ class _Solve:
         """Annealing from each of the drafts there are in turn, then for longer from the best, until the limits."""
         if anneal.NATIVE is None:
             self.notes.append(anneal.SLOW)
+        self.shadow = shadow_of(self.given, self.proof) if self.proof is not None else None
         work, count, source = self.call.limits.work, len(self.given), random.Random(self.call.limits.seed)
         unit = 1.0 if work is None else work
         steps = math.inf if work is None else math.ceil(work * _steps(count))
         plain = math.ceil(unit * min(PLAIN / count**2, SMALL * count))
-        steps -= self._searched(self._chains(WARM[:1]), plain, 0.0, source)
-        self._searched(self._chains(WARM), steps, PATTERNS, source)
+        each = int(min(max(steps / CHAINS, CHAIN[0]), CHAIN[1]))
+        steps -= self._searched(self._chains(each, WARM[:1]), plain, 0.0, source)
+        self._searched(self._chains(each, WARM), steps, PATTERNS, source)
 
     def _searched(
         self, chains: Iterator[tuple[int, Draft, float]], steps: float, share: float, source: random.Random
@@ -242,19 +246,19 @@ class _Solve:
             taken += int(min(steps - taken, chain))
         return taken
 
-    def _chains(self, warmths: Sequence[float]) -> Iterator[tuple[int, Draft, float]]:
+    def _chains(self, each: int, warmths: Sequence[float]) -> Iterator[tuple[int, Draft, float]]:
         """How many steps from which draft, and how warm: more of the same brings less than other beginnings do."""
         starts = [self.best.pool[objective] for objective in sorted(self.best.pool)]
         for warm in cycle(warmths):
-            yield from ((CHAIN, start, warm) for start in starts)
+            yield from ((each, start, warm) for start in starts)
             if self.best.draft is None:
                 return
-            yield 2 * CHAIN, self.best.draft, warm
+            yield 2 * each, self.best.draft, warm
 
     def _annealed(self, chain: "Chain", start: Draft, source: random.Random) -> None:
         """Offer what some steps from a draft find, and its last one as other rooms' searches would time it."""
         best, given = self.best, self.given
-        annealing = annealing_of(given, choice_of(given, start), source, chain.share)
+        annealing = annealing_of(given, choice_of(given, start), source, chain.share, self.shadow)
         if annealing.now == FAULT or best.objective is None:
             return
         above = given.ticks * max(1.0, best.objective - best.bound)

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from solvers.joint.choice import Choice, Gap
+from solvers.joint.choice import Choice, Gap, Shadow
 from solvers.joint.given import Given
 
 
@@ -24,8 +24,10 @@ class State:
     `local[t]`: the most of all others in use there; `ticks[t]`: how long it takes; `total`: how long all take.
     """
 
-    def __init__(self, given: Given, choice: Choice) -> None:
+    def __init__(self, given: Given, choice: Choice, shadow: Shadow | None = None) -> None:
         self.given, count = given, len(given)
+        self.shadow = shadow or Shadow(0, [0] * count, 0.0)
+        self._owed = 0  # for what is away
         self.again: list[set[int]] = [set() for _ in range(count)]
         self.running: set[int] = set()
         self.reads: list[dict[int, int]] = [dict.fromkeys(given.graph.inputs[t], 1) for t in range(count)]
@@ -94,6 +96,14 @@ class State:
         """The stage behind which the output leaves over whose gap, which begins with stage a, it is away."""
         return self.waits.get((i, a), a)
 
+    @property
+    def owed(self) -> int:
+        """What the choice owes beside its time, in ticks."""
+        return self._owed + int(self.shadow.stays * float(self.held[self.shadow.stage]))
+
+    def _leaving(self, i: int, a: int, b: int) -> int:
+        return self.shadow.leaves[i] if a < self.shadow.stage <= b else 0
+
     # -- changes
 
     def begin(self) -> None:
@@ -131,6 +141,7 @@ class State:
         self.seen.setdefault((i, a), None)
         self.held[leaves + 1 : b] -= self.given.graph.size[i]
         self.away[i, a] = b
+        self._owed += self._leaving(i, a, b)
         if leaves > a:
             self.waits[i, a] = leaves
         insort(self.leaves[leaves], (a, i))
@@ -139,6 +150,7 @@ class State:
     def keep(self, i: int, a: int) -> None:
         """Let the gap behind stage a stay."""
         b, leaves = self.away.pop((i, a)), self.waits.pop((i, a), a)
+        self._owed -= self._leaving(i, a, b)
         self.seen.setdefault((i, a), leaves)
         self.held[leaves + 1 : b] += self.given.graph.size[i]
         self.leaves[leaves].remove((a, i))
@@ -225,6 +237,7 @@ class State:
         """Forget the gap from a to b, whether it is held or away."""
         if (j, a) in self.away:
             del self.away[j, a]
+            self._owed -= self._leaving(j, a, b)
             leaves = self.waits.pop((j, a), a)
             self.seen.setdefault((j, a), leaves)
             self.held[a + 1 : leaves + 1] -= size

@@ -9,9 +9,9 @@ from experiments.joint.cases import Case
 from solvers.ir import JointProblem, Limits
 from solvers.joint import Joint, anneal
 from solvers.joint.anneal import NATIVE, Annealing, Native, annealing_of
-from solvers.joint.choice import swap_all
+from solvers.joint.choice import Shadow, swap_all
 from solvers.joint.draft import draft_of, measure, plan_of
-from solvers.joint.given import given_of
+from solvers.joint.given import Given, given_of
 from solvers.joint.greedy import greedy
 from solvers.joint.instances import at_position
 from solvers.joint.lanes import FAULT
@@ -58,6 +58,17 @@ def test_random_problems_stay_valid(shared: bool) -> None:
     assert better > 10
 
 
+def test_what_it_owes_is_not_what_it_takes() -> None:
+    given, seen = given_of(layered(0.02)), 0
+    for seed in range(8):
+        annealing = Annealing(given, swap_all(given), random.Random(seed), 0.15, _shadow(given, seed))
+        for draft in annealing.drafts(300, 0.003 * sum(given.time), lambda: False):
+            assert measure(given, draft).objective_us == given.whole_us(annealing.best)
+            assert draft == annealing.draft
+            seen += annealing.now > annealing.best
+    assert seen > 3
+
+
 def test_it_stops_when_told() -> None:
     given = given_of(layered(0.1))
     annealing = Annealing(given, swap_all(given), random.Random(1))
@@ -71,6 +82,13 @@ def _problems(shared: bool, host_bytes: int | None) -> list[JointProblem]:
     return [replace(one, comm_shares_link=shared, host_budget_bytes=host_bytes) for one in found]
 
 
+def _shadow(given: Given, seed: int) -> Shadow:
+    """Random ticks for what leaves and for what stays at a random stage."""
+    source = random.Random(seed)
+    leaves = [source.randint(0, 1 + ticks) for ticks in given.out_time]
+    return Shadow(source.randrange(1, len(given)), leaves, source.random() * max(leaves) / (1 + max(given.graph.size)))
+
+
 @pytest.mark.skipif(NATIVE is None, reason="built without the native extension")
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("host_bytes", [None, 8])
@@ -79,8 +97,9 @@ def test_the_extension_goes_the_same_way_step_for_step(shared: bool, host_bytes:
     for number, problem in enumerate(_problems(shared, host_bytes)):
         given, sources = given_of(problem), (random.Random(number), random.Random(number))
         share = (0.0, 0.15, 0.9)[number % 3]
-        choice = greedy(given) or swap_all(given)
-        plain, native = Annealing(given, choice, sources[0], share), Native(given, choice, sources[1], share)
+        choice, shadow = greedy(given) or swap_all(given), (None, _shadow(given, number))[number % 2]
+        plain = Annealing(given, choice, sources[0], share, shadow)
+        native = Native(given, choice, sources[1], share, shadow)
         assert plain.now == native.now
         if plain.now == FAULT:
             continue
@@ -111,4 +130,4 @@ def test_the_extension_refuses_another_state_of_random_numbers() -> None:
     assert NATIVE is not None
     for state in ([1, 2, 3], [0] * 624 + [625]):
         with pytest.raises(ValueError, match="624 words and the place of the next one"):
-            NATIVE.Annealing(given, [[] for _ in range(len(given))], [], state, 0.1)
+            NATIVE.Annealing(given, [[] for _ in range(len(given))], [], state, 0.1, _shadow(given, 1))

@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from solvers.joint.choice import Choice, keep_all, levels, spans
+from solvers.joint.choice import Choice, Shadow, keep_all, levels, spans
 from solvers.joint.draft import kept_of
 from solvers.joint.given import Given, given_of
 from solvers.joint.greedy import greedy
@@ -28,6 +28,9 @@ def holds(given: Given, state: State) -> None:
     gaps = [(i, left[i, a], b) for i, a, b in gaps]  # memory is free from the stage on behind which it leaves
     assert np.array_equal(levels(given, kept, gaps), state.static + state.held + state.local)
     assert (kept.ticks, kept.touched, sum(kept.ticks)) == (state.ticks, state.touched, state.total)
+    shadow = state.shadow
+    leaving = sum(shadow.leaves[i] for (i, a), b in state.away.items() if a < shadow.stage <= b)
+    assert state.owed == leaving + int(shadow.stays * float(state.held[shadow.stage]))
 
 
 def change(given: Given, state: State, source: random.Random) -> None:
@@ -48,7 +51,8 @@ def change(given: Given, state: State, source: random.Random) -> None:
 def test_random_changes_of_random_problems(seed: int) -> None:
     source = random.Random(f"state {seed}")
     given = given_of(random_problem(seed))
-    state = State(given, keep_all(given))
+    shadow = Shadow(source.randrange(len(given)), [source.randrange(9) for _ in range(len(given))], source.random())
+    state = State(given, keep_all(given), shadow)
     for _ in range(12):
         holds(given, state)
         before = [set(run) for run in state.again], dict(state.away), dict(state.waits)

@@ -147,7 +147,10 @@ void bind_sessions(py::module_& module) {
            py::arg("device"), py::arg("least_bytes") = 4096, py::arg("matching") = Matching::kFeatures,
            py::arg("guard") = true, py::arg("record_stream") = RecordStream::kCustom)
       .def("start", wrap_pybind_function_no_gil(&Session::start))
-      .def("stop", wrap_pybind_function_no_gil(&Session::stop))
+      .def("stop", wrap_pybind_function_no_gil([](Session& session) {
+             const LeftOut left = session.stop();
+             return std::make_tuple(left.bytes, left.storages);
+           }))
       .def_property_readonly("active", &Session::is_active)
       .def("add_resident", wrap_pybind_function_no_gil(&Session::add_resident))
       .def("end_iteration", wrap_pybind_function_no_gil(&Session::end_iteration))

@@ -93,11 +93,12 @@ void Session::start() {
   }
 }
 
-void Session::stop() {
+LeftOut Session::stop() {
   const Lock held(store_.lock);
   std::vector<Session*>& all = started[device_];
   const auto own = std::find(all.begin(), all.end(), this);
-  if (own == all.end()) return;
+  LeftOut left;
+  if (own == all.end()) return left;
   all.erase(own);
   set_active(all.empty() ? nullptr : all.back());
   forget_frames(device_);
@@ -113,11 +114,15 @@ void Session::stop() {
     } catch (...) {                           // the others come back all the same; a destructor may be running
       keep_error(std::current_exception());
     }
+    if (Store::entry_of(*storage) == nullptr) continue;
+    left.bytes += storage->nbytes();
+    ++left.storages;
   }
   streams_.settle_copies();
   state_.tracker.clear();
   streams_.forget_touches();
   renew_guard();
+  return left;
 }
 
 void Session::set_watching(bool on) {

@@ -24,6 +24,12 @@
 
 namespace bayplan::swap {
 
+// What found no memory on the device when a session ended.
+struct LeftOut {
+  uint64_t bytes = 0;
+  uint64_t storages = 0;
+};
+
 constexpr uint64_t kFewSegments = uint64_t{64} << 20;  // of an arena that is worth less than an error
 
 // Of the latest frame.
@@ -37,8 +43,8 @@ class Session final : public Follower {
   // The calling thread becomes the training thread, its current stream the compute stream. A session that is active
   // already rests until this one stops.
   void start();
-  // Brings back what is out and ends following. What finds no memory comes back when it is used.
-  void stop();
+  // Brings back what is out and ends following. What finds no memory, which it answers, comes back when it is used.
+  LeftOut stop();
 
   // Storages that are there already.
   void add_resident(const std::vector<at::Tensor>& tensors);

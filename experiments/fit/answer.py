@@ -8,7 +8,7 @@ from experiments.fit.outside import Outside
 from experiments.fit.trace import Kind
 
 FORMAT = "bayplan-fit/1"
-Technique = Literal["plain", "full", "selective", "planned", "swap", "joint"]
+Technique = Literal["plain", "full", "selective", "planned", "swap", "joint", "session"]
 TECHNIQUES: dict[Technique, str] = {
     "plain": "plain",
     "full": "full recomputation",
@@ -16,6 +16,7 @@ TECHNIQUES: dict[Technique, str] = {
     "planned": "planned recomputation",
     "swap": "swapping",
     "joint": "both together",
+    "session": "a session",
 }
 MODELLED = "modelled"
 """How reserved bytes are known: by the public rules of PyTorch's allocator, executed on no device."""

@@ -9,6 +9,7 @@ from experiments.fit.joint import joint_row
 from experiments.fit.judge import Asked, Budget, Told, row_of
 from experiments.fit.recompute import FULL, PLANNED, SELECTIVE, planned
 from experiments.fit.recording import POLICIES, Policy, Recording, plain, record
+from experiments.fit.sessions import session_row
 from experiments.fit.swapping import swap_row
 from experiments.models.own import OwnModel
 from experiments.profiled import doubts, temporaries_doubts
@@ -71,6 +72,9 @@ def _row(factory: str, technique: Technique, asked: Asked, recording: Recording,
     if technique in ("swap", "joint"):
         planned_row = swap_row if technique == "swap" else joint_row
         row = planned_row(recording.trace, asked.hardware, budget, HOW, asked.solver, asked.limits)
+        return _also(_of(row, recording), (*recording.remarks, *doubts(recording.trace.graph)))
+    if technique == "session":
+        row = session_row(factory, asked.hardware, recording, budget)
         return _also(_of(row, recording), (*recording.remarks, *doubts(recording.trace.graph)))
     clock = f"sim-executed, virtual time of {asked.hardware.name}"
 

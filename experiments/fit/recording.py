@@ -37,13 +37,14 @@ POLICIES: dict[str, Policy] = {"plain": plain, "full": checkpointed, "selective"
 class Recording:
     """The trace of a program's first steps, what is odd about it, and whether it read numbers of the device.
 
-    `estimated`: by shapes alone, with kernels among them whose temporaries are a guess.
+    `by_shapes`: no number was computed; `estimated`: with kernels among them whose temporaries are a guess.
     """
 
     trace: Trace
     remarks: tuple[str, ...]
     reads_numbers: bool = False
     estimated: bool = False
+    by_shapes: bool = False
 
 
 def record(
@@ -60,7 +61,7 @@ def record(
     before = torch.accelerator.memory_allocated(device)
     try:
         recording = _recorded(model, name, device, policy, before)
-        return replace(recording, reads_numbers=sim.counters().bytes_to_host > 0)
+        return replace(recording, reads_numbers=sim.counters().bytes_to_host > 0, by_shapes=shapes_only)
     finally:
         gc.collect()
 

@@ -23,6 +23,7 @@ WHAT: dict[Technique, str] = {
     "full": "each layer keeps its input only and runs again before its backward pass",
     "selective": "each layer's attention core runs again before its backward pass (Korthikanti et al. 2022)",
     "planned": "each layer keeps and runs again what heu decides for this budget, by operator",
+    "session": "a program within runtime.swap.session(budget)",
 }
 
 
@@ -51,6 +52,8 @@ def technique_trace(stage: Stage, technique: Technique, budget_bytes: int = LARG
     """The step of a stage, plain or recomputing; a sentence where the rule does not apply. Plans are for the budget."""
     if technique == "plain":
         return shape_trace(stage)
+    if technique == "session":
+        return "a session is judged by training in one, and nothing runs here: give MODULE:FACTORY"
     plan = _rule(stage, "heu", budget_bytes) if technique == "planned" else _rule(stage, technique, LARGEST)
     if isinstance(plan, str):
         return plan

@@ -87,6 +87,8 @@ def _figures(row: Row) -> Iterator[tuple[str, str | None]]:
         yield "planned by", f"{row.solver}; plans were tried of {', '.join(row.asked)}{least}"
     if row.segments and row.reserved_bytes is not None:
         yield "segments", f"{show_bytes(row.reserved_bytes)}: {_made_of(row.segments)}"
+    if row.technique == "session" and row.host_bytes is not None:
+        yield "host memory", f"{show_bytes(row.host_bytes)}; at least {show_bytes(row.least_host_bytes)}"
     if row.technique == "swap" and row.host_bytes is not None and row.host_rounded_bytes is not None:
         rounded = f"{show_bytes(row.host_rounded_bytes)} if page-locked blocks are rounded to powers of two (modelled)"
         yield "host memory", f"{show_bytes(row.host_bytes)}, {rounded}; at least {show_bytes(row.least_host_bytes)}"

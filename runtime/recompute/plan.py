@@ -28,6 +28,7 @@ from runtime.recompute.decisions import AnyProblem, Decided, Decisions, Kept
 from runtime.recompute.joint import JointStep, trim_host
 from runtime.recompute.keeping import Keeping
 from runtime.recompute.layer import GRAIN_BYTES, Layer
+from runtime.recompute.numbering import Numbering
 from runtime.recompute.report import RecomputeReport
 from runtime.recompute.session import Walk, store_nothing
 from runtime.recompute.together import Together
@@ -65,8 +66,7 @@ class RecomputeSession:
         self._versions: list[int] = []
         self._changes: list[int] = []
         self._names = names_of(model, self._blocks)
-        self._numbers: Sequence[int] = ()
-        self._measured: Mapping[int, int] | None = None
+        self._numbering = Numbering(())
         self._first_peak_bytes = 0
         self._keeping = Keeping(self.plans, self._budget_bytes, self._device)
         self._counts = Counts()
@@ -133,7 +133,7 @@ class RecomputeSession:
         first = not self.layers
         walk = Walk(self._blocks, self._device, policies, timed=first, intervals=first, counts=self._counts)
         walk.clocked = self._joint is not None
-        walk.numbers, walk.measured = self._numbers, self._measured
+        walk.numbering = self._numbering
         walk.on_pass, walk.on_aside = self._next_pass, self._keeping.segments.stand_aside
         walk.on_peak = self._keeping.end_part  # somebody else may begin the statistics anew between steps
         self._walk = walk.__enter__()
@@ -226,7 +226,7 @@ class RecomputeSession:
             self._meet(walk)
             layers = []
             if any(one.backward_waits is not None for one in walk.calls):
-                walk.number_called()
+                walk.numbering = walk.numbering.called(walk.calls)
                 layers = walk.layers()
             if layers:
                 self._decide_first(walk, layers)
@@ -271,7 +271,7 @@ class RecomputeSession:
 
     def _decide_first(self, walk: Walk, layers: list[Layer]) -> None:
         """By what memory is there now but gradients; how much it is, the next pass tells, and asks the solver."""
-        self._numbers, self._measured = walk.numbers, walk.measured
+        self._numbering = walk.numbering
         footprint = walk.footprint()
         self.plans.measured(layers, walk.uses(), footprint)
         self._keeping.left_bytes = self.plans.uncalled_bytes

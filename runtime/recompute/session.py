@@ -4,8 +4,7 @@ One file: a walk's calls, its windows and what it measures of them are one state
 """
 
 import weakref
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -25,9 +24,10 @@ from runtime.recompute.course import TapeShape
 from runtime.recompute.footprint import LAST, CallFacts, Footprint, mark_of
 from runtime.recompute.layer import BlockPolicy, Layer, units_of
 from runtime.recompute.moves import Move, Mover
+from runtime.recompute.numbering import Numbering
 from runtime.recompute.outside import Uses, uses_of
 from runtime.recompute.parts import parts_us, ran_in_parts
-from runtime.recompute.tape import NOTHING, Node, StorePolicy, Tape, record
+from runtime.recompute.tape import NOTHING, StorePolicy, Tape, ran_again, record
 from runtime.recompute.together import groups_of
 from runtime.recompute.work import carry_out
 from solvers.ir.errors import InvalidInput
@@ -48,9 +48,8 @@ class Walk(AbstractContextManager["Walk"]):
     after the whole one, and `on_aside` where a block runs without gradients between passes. `whole`: the last pass had
     its backward pass; `given_bytes` its first block was given. `clocked` times whole passes (`timed_pass`: the last).
     `watch` is told each value that autograd asks for: which of `calls`, the node, its place. `groups`: with whom calls
-    that are `timed` and `clocked` have communicated in their blocks. Policies know blocks by their `numbers`; a call of
-    one that has no policy, or more calls at once than `measured` ones of its number, store nothing and count as
-    diverged.
+    that are `timed` and `clocked` have communicated in their blocks. Policies know blocks by their `numbering`; calls
+    that differ from those that it has measured store nothing and count as diverged.
     """
 
     blocks: Sequence[nn.Module]
@@ -69,8 +68,7 @@ class Walk(AbstractContextManager["Walk"]):
     whole: bool = False
     given_bytes: int = 0
     groups: set[dist.ProcessGroup] = field(default_factory=set)
-    numbers: Sequence[int] = ()
-    measured: Mapping[int, int] | None = None
+    numbering: Numbering = field(default_factory=lambda: Numbering(()))
     _mover: Mover | None = None
     _began: PassClock | None = None
     _memory: core.MemoryLog | None = None
@@ -84,7 +82,7 @@ class Walk(AbstractContextManager["Walk"]):
     def __enter__(self) -> Self:
         if self._stack is not None:
             raise InvalidInput("this walk has begun already: end it first")
-        self.numbers = self.numbers or range(len(self.blocks))
+        self.numbering = self.numbering if self.numbering.numbers else Numbering(range(len(self.blocks)))
         self.windows = core.Windows(self.device, self.timed)
         self._look_for_moves()
         with ExitStack() as stack:  # undoes what was done where the rest fails
@@ -149,7 +147,7 @@ class Walk(AbstractContextManager["Walk"]):
         if self._last is None or index <= self._last_index:
             self._begin_pass()
             self.given_bytes = bytes_of(args, kwargs)
-        number = self.numbers[index]
+        number = self.numbering.numbers[index]
         call = Call(number, self._policy_of(number), self._last, number=self._told)
         self._told += 1
         self._mark(mark_of(call.number, backward=False))
@@ -179,25 +177,9 @@ class Walk(AbstractContextManager["Walk"]):
 
     def _policy_of(self, number: int) -> BlockPolicy:
         """What the next call of the block of this number does."""
-        if self.measured is None:
-            return self.policies[number]
-        alive = sum(one.block == number and one.tape is not None and not one.tape.finished for one in self.calls)
-        diverged = alive >= max(1, self.measured.get(number, 0)) or number >= len(self.policies)
+        diverged = self.numbering.differs(number, self.calls, len(self.policies))
         self.counts.diverged += diverged
         return ON_DEMAND if diverged else self.policies[number]
-
-    def number_called(self) -> None:
-        """Number the blocks that the measured step called, those that had a backward pass, and all others behind them.
-
-        So what is measured, and the plan made for it, know the former only.
-        """
-        called = sorted({one.block for one in self.calls if one.tape is not None and one.backward_waits is not None})
-        others = [index for index in range(len(self.blocks)) if index not in called]
-        by_index = {index: number for number, index in enumerate([*called, *others])}
-        self.numbers = [by_index[index] for index in range(len(self.blocks))]
-        for one in self.calls:
-            one.block = by_index[one.block] if one.block in called else -1
-        self.measured = Counter(one.block for one in self.calls)
 
     def _look_at_given(self, call: Call, given: Sequence[torch.Tensor]) -> None:
         """Whose storages those are, each the first block's that was given it.
@@ -405,7 +387,7 @@ class Walk(AbstractContextManager["Walk"]):
         if last is None:
             return 0.0
         nodes = call.tape.nodes
-        again = sum(nodes[one].time_us for one in _ran_again(nodes))
+        again = sum(nodes[one].time_us for one in ran_again(nodes))
         return max(0.0, self.windows.at_us(last) - self.windows.at_us(first) - stalls_us - again)
 
     def _waits(self, began: int, ended: int) -> tuple[float, ...]:
@@ -448,17 +430,6 @@ def _work(call: Call, by_wait: Any) -> list[list[tuple[Tape, list[int]]]]:
     return [
         [(call.tape, list(by_wait[wait]))] if wait in by_wait else [] for wait in range(max(by_wait, default=-1) + 1)
     ]
-
-
-def _ran_again(nodes: Sequence[Node]) -> set[int]:
-    """The nodes that ran again where nothing was stored: what autograd saved, and what that is made from."""
-    left, seen = [index for index, node in enumerate(nodes) if node.saved and not node.stored], set[int]()
-    while left:
-        index = left.pop()
-        if index not in seen and not nodes[index].stored:
-            seen.add(index)
-            left += nodes[index].inputs
-    return seen
 
 
 def store_nothing(policies: int) -> list[BlockPolicy]:

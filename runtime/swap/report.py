@@ -135,8 +135,9 @@ class SessionReport:
     is known. `reserved_peak_bytes` is what the allocator held at most, None where it holds exact bytes, and
     `outside_bytes` what was taken of the device beside that when the report was asked for
     (`runtime.device.outside_bytes`), None on sim. `waits_under_lock` says how often this process has waited where an
-    allocator holds its lock, which stops every thread that asks for memory: it must be 0. `policies` are the latest
-    1,000, `remarks` sentences about what did not go as hoped; of those that differ in numbers only, the first.
+    allocator holds its lock, which stops every thread that asks for memory: it must be 0. `left_out_bytes` found no
+    room on the device when the session paused or closed, and are on the host. `policies` are the latest 1,000,
+    `remarks` sentences about what did not go as hoped; of those that differ in numbers only, the first.
     """
 
     device: str
@@ -157,6 +158,7 @@ class SessionReport:
     reserved_peak_bytes: int | None = None
     outside_bytes: int | None = None
     waits_under_lock: int = 0
+    left_out_bytes: int = 0
 
     @property
     def within_budget(self) -> bool:
@@ -214,6 +216,26 @@ def descent(budget_bytes: int, before_bytes: int, after_bytes: int, storages: in
     return (
         f"{found}: {left if storages else 'nothing of it could leave'}, and the {show_bytes(after_bytes)} that stay "
         "are those that no swapping can move now: free some of them, or raise the budget"
+    )
+
+
+def too_small(budget_bytes: int, least_bytes: int | None, reason: str, asked: str) -> str:
+    """What a session says of a refused request: `reason` in the allocator's words, `asked` in the engine's."""
+    in_segments = "" if least_bytes is None else f" (at least {show_bytes(least_bytes)} in segments)"
+    said = reason.partition("\n")[0]
+    return (
+        f"the budget of {show_bytes(budget_bytes)} does not hold what this program needs at once{in_segments},"
+        f" however much is swapped: raise the budget or lower the batch size ({said})"
+        + (f"\n{asked[0].upper()}{asked[1:]}." if asked else "")
+    )
+
+
+def left_out(left_bytes: int, storages: int, used_bytes: int) -> str:
+    """What a session that paused or closed says of what did not come back to a device that holds `used_bytes`."""
+    return (
+        f"the device had no room for {show_bytes(left_bytes)} ({storages} storages) beside {show_bytes(used_bytes)} "
+        "in use when the session ended or paused: they are on the host still, and come back when they are used, if "
+        "there is room then; free other tensors before, or keep the session open"
     )
 
 

@@ -24,7 +24,7 @@ from runtime.swap.control import Around, Control
 from runtime.swap.generation import Generation
 from runtime.swap.portfolio import PolicyChoice, portfolio
 from runtime.swap.recorder import IterationRecorder
-from runtime.swap.report import SessionReport, descent, unseen
+from runtime.swap.report import SessionReport, descent, left_out, too_small, unseen
 from runtime.swap.segments import SegmentLimit, least_seen_bytes
 from runtime.swap.settings import (
     MATCHING,
@@ -38,7 +38,6 @@ from runtime.swap.settings import (
 )
 from runtime.swap.stages import Sampling
 from runtime.swap.surroundings import relieved, tensors_on
-from solvers.ir.amounts import show_bytes
 from solvers.ir.errors import InvalidInput
 
 
@@ -90,7 +89,7 @@ class Session:
             Around(self._segments.give_cache_back, partial(settle_host, device=self.device), self._segments.settle),
         )
         self._waits_before = core.relief_counts()["waits_under_lock"]
-        self._whole = True
+        self._whole, self._left_out_bytes = True, 0
         self._began = self._closed = False
         self._host_short: HostMemoryShort | None = None
         self._entered = ExitStack()
@@ -157,6 +156,7 @@ class Session:
             outside_bytes=outside_bytes(self.device),
             reserved_peak_bytes=self._segments.reserved_peak_bytes(control.reserved_peak_bytes, active=self.active),
             waits_under_lock=core.relief_counts()["waits_under_lock"] - self._waits_before,
+            left_out_bytes=self._left_out_bytes,
         )
 
     def __enter__(self) -> "Session":
@@ -190,14 +190,8 @@ class Session:
             raise InvalidInput("the session is closed: start another one")
 
     def _too_small(self, reason: torch.OutOfMemoryError) -> torch.OutOfMemoryError:
-        least = self._segments.least_bytes(str(reason))
-        in_segments = "" if least is None else f" (at least {show_bytes(least)} in segments)"
-        asked, said = self._engine.latest_request(), str(reason).partition("\n")[0]
-        return torch.OutOfMemoryError(
-            f"the budget of {show_bytes(self.budget_bytes)} does not hold what this program needs at once{in_segments},"
-            f" however much is swapped: raise the budget or lower the batch size ({said})"
-            + (f"\n{asked[0].upper()}{asked[1:]}." if asked else "")
-        )
+        least, asked = self._segments.least_bytes(str(reason)), self._engine.latest_request()
+        return torch.OutOfMemoryError(too_small(self.budget_bytes, least, str(reason), asked))
 
     def _boundary(self) -> None:
         self._host_short = None  # the last one led to nothing
@@ -226,7 +220,8 @@ class Session:
         settings, engine = self.settings, self._engine
         with ExitStack() as stack:
             engine.start()
-            stack.callback(engine.stop)
+            stack.callback(self._stop)
+            self._left_out_bytes = 0
             engine.add_resident(tensors_on(self.device))
             stack.enter_context(limited_memory(self.device, self._segments.limit_bytes))
             stack.enter_context(host_limit(settings.host_limit_bytes, self.device))
@@ -248,6 +243,12 @@ class Session:
             self._come_down()
             self._control.begin(whole=self._whole)
             self._entered = stack.pop_all()
+
+    def _stop(self) -> None:
+        """Bring everything back, and say what found no room on the device."""
+        self._left_out_bytes, storages = self._engine.stop()
+        if storages > 0:
+            self._control.remark(left_out(self._left_out_bytes, storages, memory_stats(self.device).allocated_bytes))
 
     def _come_down(self) -> None:
         """Within the budget from the first operator on, whatever was there before; a remark says what it took."""

@@ -1,6 +1,7 @@
 """Steps that are not the measured one: what is kept of the budget, what the report says, and what is refused."""
 
 import logging
+from contextlib import nullcontext
 from functools import partial
 
 import pytest
@@ -8,6 +9,7 @@ import torch
 from torch import nn
 
 from experiments.recompute.models import Trainee
+from runtime.device import memory_stats, reset_peak_memory
 from runtime.recompute import plan
 from solvers.ir.errors import InfeasibleBudget, InvalidInput
 from tests.accelerators import prepared
@@ -111,19 +113,33 @@ def test_what_a_refusal_names_is_the_least_for_what_was_measured() -> None:
 
 
 def test_two_optimizers_are_one_step() -> None:
-    """The second one's parameters have not changed when the second pass begins: that is still the first step."""
+    """A generator and its judge, whose gradients stay until their next turn: after one step there is a plan."""
     device = prepared("sim")
+    free = _adversaries(device)
+    budget = int(0.8 * max(free))
+    _, second, third, fourth = _adversaries(device, budget)
+    assert second == third == fourth <= budget < min(free)
+    assert second > budget // 2
+
+
+def _adversaries(device: torch.device, budget: int | None = None) -> list[int]:
+    """Peak bytes of each of four steps."""
     torch.manual_seed(0)
-    model, data = Growing().to(device), torch.randn(64, WIDTH).to(device)
-    parts = [list(model.blocks[:2].parameters()), list(model.blocks[2:].parameters())]
-    optimizers = [torch.optim.AdamW(part) for part in parts]
-    with plan(model, budget=1 << 30) as session:
-        for index in range(2):
-            model(data).square().mean().backward()
-            optimizers[index].step()
-        model(data).square().mean().backward()
-        assert session.report().within_budget is True
-        assert session._waited == 2  # the first step went on for one pass more
+    model, data, peaks = Growing().to(device), torch.randn(1024, WIDTH).to(device), list[int]()
+    makes, judges = (nn.Sequential(*model.blocks[2 * half : 2 * half + 2]) for half in range(2))
+    optimizers = [torch.optim.AdamW(part.parameters()) for part in (makes, judges)]
+    with nullcontext() if budget is None else plan(model, budget=budget):
+        for _ in range(4):
+            reset_peak_memory(device)
+            made = makes(data)
+            optimizers[1].zero_grad()
+            (judges(data).square().mean() - judges(made.detach()).square().mean()).backward()
+            optimizers[1].step()
+            optimizers[0].zero_grad()
+            judges(made).square().mean().backward()
+            optimizers[0].step()
+            peaks.append(memory_stats(device).peak_bytes)
+    return peaks
 
 
 def test_modules_that_are_no_part_of_the_model_are_refused() -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from runtime.device import memory_stats
+from runtime.device import memory_stats, use_sim
 from runtime.device.native import core
 from runtime.swap.report import descent
 from runtime.swap.session import Session, session
@@ -176,3 +176,29 @@ def test_the_sentence_has_the_figures() -> None:
     )
     stuck = descent(1000, 5000, 4000, 0, again=True)
     assert stuck.startswith("the session went on with") and "nothing of it could leave" in stuck
+
+
+def test_what_does_not_come_back_at_the_end_is_said(plain_sim: None, caplog: pytest.LogCaptureFixture) -> None:
+    """A device as large as the budget keeps less than the program has made; all of it is there for who makes room."""
+    device = use_sim(capacity_bytes=MIB).device
+    with session(MIB, device=device) as following:
+        made = [torch.full((MIB // 16,), float(number), device=device) for number in range(6)]
+        assert following.report().left_out_bytes == 0
+        following.pause()
+        assert following.report().left_out_bytes == 2 * MIB // 4
+        following.resume()
+        assert following.report().left_out_bytes == 0
+    report = following.report()
+    assert report.left_out_bytes == 2 * MIB // 4 == sum(each.nbytes for each in made if core.is_out(each))
+    (sentence,) = [remark for remark in report.remarks if "had no room for" in remark]
+    assert sentence in str(report) and sentence in caplog.text
+    assert "524288 bytes (512.00 KiB) (2 storages)" in sentence and "keep the session open" in sentence
+    for number in reversed(range(6)):
+        assert float(made.pop().cpu().mean()) == number
+
+
+def test_nothing_is_said_of_a_session_that_brought_everything_back(device: torch.device, budget: int) -> None:
+    ballast = torch.ones(NEED // 4, device=device)
+    with session(budget - NEED // 2, device=device) as following:
+        assert core.is_out(ballast)
+    assert following.report().left_out_bytes == 0 and "no room" not in str(following.report())

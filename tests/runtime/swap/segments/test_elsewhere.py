@@ -11,6 +11,8 @@ from runtime.device import CachingAllocator, memory_stats, reset_peak_memory, us
 from runtime.swap import session
 from tests.runtime.swap.training import Trainer
 
+SMALL = GptShape(layers=4, width=64)
+"""No request of more than 1 MiB."""
 SHAPE = GptShape(layers=8, width=128, heads=8, context=512, batch=4, seed=3)
 """Attention by matrix products asks for several blocks of 32 MiB inside one operator."""
 
@@ -42,3 +44,30 @@ def test_a_program_that_once_worked_on_another_stream_keeps_its_budget(expandabl
     use_sim()
     assert stats.ooms == 0 and stats.reserved_peak_bytes <= budget
     assert pools[0] == 0 and pools[-1] > budget // 4
+
+
+def test_segments_that_another_stream_has_emptied_are_no_room() -> None:
+    """The allocator serves nobody else from them: who counts on them makes it give its cache back, in each step."""
+    device = use_sim(allocator=CachingAllocator(), shapes_only=True, races="off").device
+    trainer = Trainer(device, SMALL)
+    for _ in range(2):
+        trainer.step()
+    budget = int(0.6 * memory_stats(device).reserved_peak_bytes) >> 20 << 20
+    del trainer
+    gc.collect()
+    device = use_sim(allocator=CachingAllocator(), shapes_only=True, races="off").device
+    trainer, retries = Trainer(device, SMALL), 0
+    with session(budget, device=device):
+        for number in range(5):
+            if number > 0:
+                with torch.Stream(device):
+                    others = [torch.empty(1 << 18, device=device) for _ in range(6)]
+                    others[0].add_(1)
+                del others
+            before = memory_stats(device).retries
+            trainer.step()
+            retries += memory_stats(device).retries - before
+    del trainer
+    gc.collect()
+    use_sim()
+    assert retries == 0

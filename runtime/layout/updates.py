@@ -8,6 +8,7 @@ still runs.
 
 from collections.abc import Callable, Sequence, Set
 from contextlib import suppress
+from functools import partial
 from types import MethodType
 from typing import Any
 
@@ -26,6 +27,8 @@ CPU_UPDATES_PER_S = 4_000_000_000
 """Parameters that a host updates in a second, on sim, as plans assume (solvers/layout)."""
 CHANGED = "gradients or parameters change between backward and step, as clipping and decay do"
 """Why nothing overlaps where somebody was seen to change them."""
+OUTSIDE = "gradients come to parameters from outside the model, as of a penalty on them"
+"""Why nothing overlaps where a master had a gradient of its own."""
 SCALED = ("grad_scale", "found_inf")
 """What a gradient scaler hangs on a fused optimizer for its step, which then does the scaler's work."""
 Settings = tuple[tuple[tuple[str, object], ...], ...]
@@ -137,6 +140,12 @@ class Updates:
             self._updated.add(chunk.number)  # also if it fails: nobody knows how much was updated
             self._submit(chunk, chunk.left)
 
+    def outside(self, chunk: Chunk) -> None:
+        """A master of this chunk is about to get a gradient that is none of the model's own backward."""
+        self.reason = self.reason or OUTSIDE
+        if chunk.number in self._updated:
+            self._refuse(OUTSIDE)
+
     def all_left(self) -> None:
         """All gradients have come or are on their way: the device updates what stays on it before the host waits."""
         for chunk in self._chunks if self.overlapping else ():
@@ -153,7 +162,8 @@ class Updates:
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """What the optimizer's own step does, its masters up to date when it returns."""
         loss = None
-        if closure is not None:
+        own = not type(self._optimizer).__module__.startswith("torch.optim")  # it may call a closure several times
+        if closure is not None and not own:
             with torch.enable_grad():
                 loss = closure()
         self._require_no_failure()
@@ -162,10 +172,11 @@ class Updates:
         if is_portioned(self._optimizer):
             self._rest()
         else:
-            for loaded in (chunk.loaded for chunk in self._chunks if chunk.loaded is not None):
-                loaded.synchronize()  # the host writes what a load may still read
+            self._let_loads_end()
+            given = () if closure is None or not own else (partial(self._evaluate, closure),)
             with torch.no_grad(), stepping_as_on(self.log.device, self._optimizer, self._others):
-                self._raw_step(self._optimizer)
+                result = self._raw_step(self._optimizer, *given)
+            loss = result if given else loss
             for chunk in self._chunks:
                 chunk.narrow()
         for chunk, done in self._doing:
@@ -182,6 +193,19 @@ class Updates:
         self.log.end_step()
         if self._own_step is not None:
             self._optimizer.__dict__["_opt_called"] = True  # what a scheduler that wrapped `step` looks at
+        return loss
+
+    def _let_loads_end(self) -> None:
+        """The host is about to write what a load may still read."""
+        for loaded in (chunk.loaded for chunk in self._chunks if chunk.loaded is not None):
+            loaded.synchronize()
+
+    def _evaluate(self, closure: Callable[[], Any]) -> Any:
+        """A closure that an optimizer calls when it likes: its gradients are there, and nothing reads masters."""
+        with torch.enable_grad():
+            loss = closure()
+        self._settle()
+        self._let_loads_end()
         return loss
 
     def _look(self) -> None:

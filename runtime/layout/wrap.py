@@ -18,7 +18,14 @@ from runtime.layout.gradients import Gradients
 from runtime.layout.hooks import Walk, Walked
 from runtime.layout.host_lane import host_lane
 from runtime.layout.log import Log
-from runtime.layout.masters import Build, Places, held_parameters, settle_states
+from runtime.layout.masters import (
+    Build,
+    Places,
+    held_parameters,
+    no_weak_references,
+    older_graphs_refused,
+    settle_states,
+)
 from runtime.layout.refusals import refused, require_not_captured
 from runtime.layout.report import LayoutReport, layout_report
 from runtime.layout.scalers import let_scalers_wait
@@ -77,14 +84,17 @@ def wrap(
     _require_own_parameters(model, optimizer)
     _require_plain(model)
     _require_dense(model, optimizer)
+    _require_one_by_one(optimizer)
     require_not_captured(optimizer)
     place = accelerator_of(options["device"] if "device" in options else _device_of(model))
     wrapped = Wrapped(model, optimizer, place, _asked(budget, options, place))
     profile, step = options.get("profile"), options.get("step")
-    if profile is None and step is not None:
-        profile = measure(model, step, place, options.get("compute_dtype"))
     if profile is not None:
-        wrapped.lay_out(profile)
+        with older_graphs_refused(model):
+            wrapped.lay_out(profile)
+    elif step is not None:
+        with older_graphs_refused(model):
+            wrapped.lay_out(measure(model, step, place, options.get("compute_dtype")))
     else:
         wrapped.wait_for_a_forward()
     let_scalers_wait()
@@ -160,7 +170,8 @@ class Wrapped:
             self._stop_waiting()
             try:
                 step = partial(_train, self.model, args, kwargs)
-                self.lay_out(measure(self.model, step, self.device, self.asked.compute_dtype))
+                with older_graphs_refused(self.model):
+                    self.lay_out(measure(self.model, step, self.device, self.asked.compute_dtype))
             except BaseException:
                 del self.model.__dict__[WRAPPED]
                 raise
@@ -196,13 +207,14 @@ class Wrapped:
         held = held_parameters(self.model)
         persistent, dtype = set(decided.plan.persistent), self.asked.compute_dtype
         build = Build(decided.problem.chunk_bytes, self.device, dtype)
-        chunks = [
-            build.chunk(number, [held[name] for name in names], persistent=number in persistent)
-            for number, names in enumerate(decided.members)
-        ]
-        if decided.unused:
-            unused = [held[name] for name in decided.unused]
-            chunks.append(Build(0, self.device, dtype).chunk(len(chunks), unused, persistent=True))
+        with no_weak_references(self.model):
+            chunks = [
+                build.chunk(number, [held[name] for name in names], persistent=number in persistent)
+                for number, names in enumerate(decided.members)
+            ]
+            if decided.unused:
+                unused = [held[name] for name in decided.unused]
+                chunks.append(Build(0, self.device, dtype).chunk(len(chunks), unused, persistent=True))
         settle_states(self.optimizer)
         for module in self.model.modules():
             for name, buffer in module.named_buffers(recurse=False):
@@ -282,6 +294,15 @@ def _require_dense(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         raise InvalidInput(
             f"module {sparse[0]!r} has sparse gradients, but those of a wrapped model travel as dense ones: "
             "make it with sparse=False"
+        )
+
+
+def _require_one_by_one(optimizer: torch.optim.Optimizer) -> None:
+    """Refuse L-BFGS, which joins all parameters to one vector, here of two devices."""
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise InvalidInput(
+            f"{type(optimizer).__name__} joins all parameters to one vector, but a wrapped model's masters may be on "
+            "the host and on the device: take another optimizer, or a session of runtime.swap"
         )
 
 

@@ -6,7 +6,7 @@ Where nothing between backward and step changes gradients, parameters or setting
 still runs.
 """
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from types import MethodType
@@ -18,9 +18,10 @@ from torch.optim.optimizer import Optimizer
 from runtime.device import shapes_only
 from runtime.layout.checksums import checksums
 from runtime.layout.chunk import Chunk
-from runtime.layout.foreach import as_on, is_decided_late, is_portioned, stepping_as_on
+from runtime.layout.foreach import as_on, is_portioned, stepping_as_on
 from runtime.layout.host_lane import Done, HostLane
 from runtime.layout.log import Log
+from runtime.layout.optimizers import Settings, raw_step, settings_of, why_not
 from solvers.ir.errors import InvalidInput
 
 CPU_UPDATES_PER_S = 4_000_000_000
@@ -31,7 +32,6 @@ OUTSIDE = "gradients come to parameters from outside the model, as of a penalty 
 """Why nothing overlaps where a master had a gradient of its own."""
 SCALED = ("grad_scale", "found_inf")
 """What a gradient scaler hangs on a fused optimizer for its step, which then does the scaler's work."""
-Settings = tuple[tuple[tuple[str, object], ...], ...]
 Seen = tuple[tuple[int, ...], int | None, tuple[int, ...]]
 """Of a chunk: its gradients, its masters' version unless the worker changes it, and all checksums where they count."""
 
@@ -62,7 +62,7 @@ class Updates:
         self._optimizer, self._chunks, self._lane, self._settle = optimizer, tuple(chunks), lane, settle
         self.log = log
         self._others = {id(slot.master) for chunk in chunks for slot in chunk.slots if not slot.plain}
-        self.reason = _why_not(optimizer, overlap, self._others)
+        self.reason = why_not(optimizer, overlap, self._others)
         self.overlapping = False
         self._looked_on = False
         self._backwards = self._ended = 0
@@ -289,36 +289,10 @@ class Updates:
         return shadow
 
 
-def settings_of(optimizer: Optimizer) -> Settings:
-    """Every group's settings, to be compared; of tensors their values are those of now."""
-
-    def plain(value: object) -> object:
-        return float(value) if isinstance(value, torch.Tensor) else value
-
-    groups = optimizer.param_groups
-    return tuple(tuple((key, plain(one)) for key, one in group.items() if key != "params") for group in groups)
-
-
 def _nothing() -> None:
     """Of numbers that nobody has."""
-
-
-def raw_step(optimizer: Optimizer) -> Callable[..., Any]:
-    """The class's step without the hooks around it, which run once a step."""
-    step = type(optimizer).step
-    return getattr(step, "__wrapped__", step) if getattr(step, "hooked", False) else step
 
 
 def _versions(chunk: Chunk) -> tuple[int, ...]:
     grads = (slot.master.grad for slot in chunk.slots)
     return tuple(-1 if one is None else hash((id(one), one._version)) for one in grads)
-
-
-def _why_not(optimizer: Optimizer, overlap: bool, others: Set[int]) -> str | None:
-    if not overlap:
-        return "overlap_update is False"
-    if not is_portioned(optimizer):
-        return f"{type(optimizer).__name__} is not known to treat each parameter by itself"
-    if is_decided_late(optimizer, others):
-        return f"{type(optimizer).__name__} rounds by which parameters of classes of their own have gradients"
-    return None

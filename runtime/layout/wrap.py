@@ -26,7 +26,14 @@ from runtime.layout.masters import (
     older_graphs_refused,
     settle_states,
 )
-from runtime.layout.refusals import refused, require_not_captured
+from runtime.layout.refusals import (
+    refused,
+    require_dense,
+    require_not_captured,
+    require_one_by_one,
+    require_own_parameters,
+    require_plain,
+)
 from runtime.layout.report import LayoutReport, layout_report
 from runtime.layout.scalers import let_scalers_wait
 from runtime.layout.store import Store
@@ -81,10 +88,10 @@ def wrap(
             raise TypeError(f"wrap() got an unexpected keyword argument {name!r}")
     if WRAPPED in model.__dict__:
         raise InvalidInput("the model is wrapped already: unwrap(model) first")
-    _require_own_parameters(model, optimizer)
-    _require_plain(model)
-    _require_dense(model, optimizer)
-    _require_one_by_one(optimizer)
+    require_own_parameters(model, optimizer)
+    require_plain(model)
+    require_dense(model, optimizer)
+    require_one_by_one(optimizer)
     require_not_captured(optimizer)
     place = accelerator_of(options["device"] if "device" in options else _device_of(model))
     wrapped = Wrapped(model, optimizer, place, _asked(budget, options, place))
@@ -270,52 +277,3 @@ def _train(model: nn.Module, args: Any, kwargs: Any) -> None:
 def _device_of(model: nn.Module) -> torch.device | None:
     devices = {parameter.device for parameter in model.parameters()} - {torch.device("cpu")}
     return next(iter(devices), None)
-
-
-def _require_own_parameters(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """Raise `InvalidInput` unless every parameter of the optimizer is the model's."""
-    known = {id(parameter) for parameter in model.parameters()}
-    foreign = sum(id(one) not in known for group in optimizer.param_groups for one in group["params"])
-    if foreign:
-        raise InvalidInput(
-            f"{foreign} of the optimizer's parameters are not the model's: make the optimizer of model.parameters()"
-        )
-
-
-def _require_dense(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """Refuse sparse gradients, and their optimizer: they would come to the masters as dense ones."""
-    if isinstance(optimizer, torch.optim.SparseAdam):
-        raise InvalidInput(
-            "SparseAdam takes sparse gradients only, but gradients of a wrapped model travel as dense ones: make its "
-            "embeddings with sparse=False and train them with Adam or AdamW"
-        )
-    sparse = [name for name, module in model.named_modules() if getattr(module, "sparse", False) is True]
-    if sparse:
-        raise InvalidInput(
-            f"module {sparse[0]!r} has sparse gradients, but those of a wrapped model travel as dense ones: "
-            "make it with sparse=False"
-        )
-
-
-def _require_one_by_one(optimizer: torch.optim.Optimizer) -> None:
-    """Refuse L-BFGS, which joins all parameters to one vector, here of two devices."""
-    if isinstance(optimizer, torch.optim.LBFGS):
-        raise InvalidInput(
-            f"{type(optimizer).__name__} joins all parameters to one vector, but a wrapped model's masters may be on "
-            "the host and on the device: take another optimizer, or a session of runtime.swap"
-        )
-
-
-def _require_plain(model: nn.Module) -> None:
-    """Refuse hooks on parameters, which would never run, and blocks that call themselves again with masters."""
-    if getattr(model, "is_gradient_checkpointing", False):
-        raise InvalidInput(
-            f"{type(model).__name__} checkpoints its blocks by itself, but a layout decides that for each: call "
-            "model.gradient_checkpointing_disable() first"
-        )
-    for name, parameter in model.named_parameters():
-        if parameter._backward_hooks or parameter._post_accumulate_grad_hooks:
-            raise InvalidInput(
-                f"parameter {name!r} has hooks on its gradient, but a wrapped model computes with working parameters, "
-                "whose gradients come to it afterwards: remove the hooks"
-            )

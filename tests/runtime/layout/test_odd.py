@@ -66,11 +66,14 @@ class Summed(nn.LayerNorm):
 
 
 def of(block: Callable[[], nn.Module]) -> Callable[[], nn.Module]:
-    """A language model of such blocks."""
+    """A language model of such blocks; a recurrent net stands outside them, too."""
 
     def make() -> nn.Module:
         model = Language(0)
-        model.blocks, model.norm = nn.ModuleList(block() for _ in range(4)), Summed(32)
+        model.blocks, model.norm = (
+            nn.ModuleList(block() for _ in range(4)),
+            (block() if block is Recurrent else Summed(32)),
+        )
         return model
 
     return make

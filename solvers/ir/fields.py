@@ -32,6 +32,17 @@ def require(condition: bool, sentence: str) -> None:
         raise InvalidProblem(sentence)
 
 
+def require_sums(step_us: int, held_bytes: int) -> None:
+    """Refuse a problem some decision of which may take longer, or more memory, than a file's numbers say exactly."""
+    require(
+        step_us <= LARGEST, f"a step may take {step_us} us, beyond the {LARGEST} that files hold: correct the times"
+    )
+    require(
+        held_bytes <= LARGEST,
+        f"the device may hold {held_bytes} bytes, beyond the {LARGEST} that files hold: correct the sizes",
+    )
+
+
 def require_index(index: int, size: int, place: str, what: str) -> None:
     """Refuse an index outside 0…size−1, naming its place."""
     if not 0 <= index < size:

@@ -1,6 +1,7 @@
 """Models and loops that an outsider brought: each lost bits, or was refused, without a word of why."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -96,6 +97,18 @@ def test_measuring_the_first_forward_leaves_buffers_alone(sim: SimDevice) -> Non
     wrap(model, optimizer, budget="1GiB", host_budget="1GiB")
     torch.manual_seed(1)
     assert trained(model, plain_loop(model, optimizer)).same_as(train_plainly(make))
+
+
+def test_a_peak_above_the_budget_is_told(sim: SimDevice) -> None:
+    """A loss outside the model keeps what the first forward did not show."""
+    model = Language()
+    optimizer = adamw(list(model.parameters()))
+    wrap(model, optimizer, budget="1GiB", host_budget="1GiB")
+    plain_loop(model, optimizer)
+    told = report(model)
+    assert "above the budget" not in str(told)
+    budget = told.problem.device_bytes
+    assert f"above the budget of {budget}: give wrap a step" in str(replace(told, peak_bytes=budget + 1))
 
 
 def penalizing(model: nn.Module, optimizer: Optimizer) -> list[Tensor]:

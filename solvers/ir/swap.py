@@ -12,7 +12,7 @@ from solvers.ir.fields import (
     TensorId,
     require,
     require_index,
-    require_sums,
+    require_step,
     require_unique,
 )
 from solvers.ir.graph import Phase
@@ -155,7 +155,7 @@ class SwapProblem(Problem, frozen=True, kw_only=True, omit_defaults=True):
         link = self.link
         moves = sum(link.out_ticks(one.bytes) + link.in_ticks(one.bytes) for one in self.tensors)
         launches = sum(op.launch_us for op in self.ops) + 2 * len(self.tensors) * self.launch_us
-        require_sums(sum(op.time_us for op in self.ops) + launches - (-moves // link.ticks), max(self.memory_bytes))
+        require_step(sum(op.time_us for op in self.ops) + launches - (-moves // link.ticks))
 
 
 class Swap(Record, frozen=True, kw_only=True):

@@ -71,10 +71,8 @@ def of(block: Callable[[], nn.Module]) -> Callable[[], nn.Module]:
 
     def make() -> nn.Module:
         model = Language(0)
-        model.blocks, model.norm = (
-            nn.ModuleList(block() for _ in range(4)),
-            (block() if block is Recurrent else Summed(32)),
-        )
+        model.blocks = nn.ModuleList(block() for _ in range(4))
+        model.add_module("norm", block() if block is Recurrent else Summed(32))
         return model
 
     return make

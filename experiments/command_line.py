@@ -1,7 +1,8 @@
 """The commands of `bayplan`: finds the one asked for, and turns every fault into one line of stderr and an exit code.
 
 Exit codes: 0 done; 1 the answer is no (infeasible, violations, no plan within the limits, a failed cell of a sweep); 2
-bad input. Two more are no answers: 70 a fault of Bayplan itself, 130 ended by Ctrl-C or SIGTERM.
+bad input. Three more are no answers: 70 a fault of Bayplan itself, 130 ended by Ctrl-C or SIGTERM, 141 (as any program
+of a shell's) whoever was to read stdout went before the answer was there.
 """
 
 import os
@@ -17,7 +18,7 @@ from solvers.ir.names import unknown
 
 TRACEBACK = "BAYPLAN_TRACEBACK"
 """The environment variable that makes a fault of Bayplan show its Python traceback."""
-FAULT, INTERRUPTED = 70, 130
+FAULT, INTERRUPTED, UNREAD = 70, 130, 141
 
 COMMANDS = {
     "profile": "One real training step of your model as a graph file.",
@@ -92,11 +93,13 @@ def run(command: click.Command, name: str, arguments: list[str]) -> int:
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:  # a terminal without µ still gets its answer
             reconfigure(errors="backslashreplace")
+    answered = UNREAD
     try:
         with command.make_context(name, arguments) as context:
             code = command.invoke(context)
+        answered = code if isinstance(code, int) else 0
         sys.stdout.flush()
-        return code if isinstance(code, int) else 0
+        return answered
     except click.exceptions.Exit as error:
         return error.exit_code
     except click.ClickException as error:
@@ -106,7 +109,7 @@ def run(command: click.Command, name: str, arguments: list[str]) -> int:
     except (click.Abort, KeyboardInterrupt):
         return _say("interrupted", INTERRUPTED)
     except BrokenPipeError:  # `bayplan … | head`: stop quietly, as the reader wanted
-        return _silenced(0)
+        return _silenced(answered)
     except OSError as error:
         return _silenced(_say(f"the system refused ({error}): free or choose the resource, then repeat", 2))
     except Exception as error:

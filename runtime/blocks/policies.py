@@ -11,6 +11,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from runtime.blocks.blocks import find_blocks, states_of
+from runtime.blocks.buffers import Buffers
 from runtime.blocks.replacing import forward_replaced
 from runtime.blocks.saved import device_tensors, without_graph
 from runtime.storage.access import ensure_in, swap_out
@@ -108,14 +109,15 @@ class Policies:
 
     def forward_of(self, module: nn.Module) -> Callable[..., Any]:
         """The forward of a block under the policy of its turn."""
-        forward = module.forward
+        forward, buffers = module.forward, Buffers(module)
 
         def run(*args: Any, **kwargs: Any) -> Any:
             if not torch.is_grad_enabled():
                 return forward(*args, **kwargs)
             number = self._turn()
             self._send(number)
-            result = self._call(number, forward, args, kwargs)
+            checkpointed = self._policies[number] == "checkpoint"
+            result = self._call(number, buffers.once(forward) if checkpointed else forward, args, kwargs)
             if number + 1 == len(self._policies):
                 self._send(number + 1)
             returned = device_tensors(result, self._device)

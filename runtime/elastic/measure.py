@@ -29,10 +29,22 @@ class Costs(NamedTuple):
 
 @dataclass(frozen=True)
 class Measured:
-    """Each layer's costs, and type and shape of what enters it."""
+    """Each layer's costs, type and shape of what enters it, and buffers that forward passes write, by plain names."""
 
     costs: tuple[Costs, ...]
     shapes: tuple[tuple[str, tuple[int, ...]], ...]
+    written: tuple[str, ...] = ()
+
+    def warning(self) -> str | None:
+        """That the bits of a training in fixed point depend on who runs which microbatch all the same."""
+        if not self.written:
+            return None
+        more = f" and {len(self.written) - 1} more" if len(self.written) > 1 else ""
+        return (
+            f"forward passes write buffers ({self.written[0]}{more}): each process writes those of the microbatches "
+            "that it runs, so that buffers, and losses that they enter, are not one process's, nor the same after "
+            "failures: take layers without, such as LayerNorm or GroupNorm"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,10 +70,14 @@ def measure(job: ElasticJob) -> Measured:
 def _measured(job: ElasticJob) -> Measured:
     hidden, targets = job.batches(0, 0)
     shapes, times, sizes, layers = [], [], [], []
+    written: list[str] = []
     for number in range(len(job.layers)):
         layer = Layer(job, number, canonical=False)
         shapes.append((str(hidden.dtype).removeprefix("torch."), tuple(hidden.shape)))
+        before = {name: one.clone() for name, one in layer.module.named_buffers()}
         forward = [_timed(layer, 0, hidden) for _ in range(REPEATS)]
+        after = dict(layer.module.named_buffers())
+        written += [f"{number}.{name}" for name, one in before.items() if not torch.equal(one, after[name])]
         kept = _kept_bytes(layer, hidden)
         hidden = layer.forward(0, 0, hidden)
         times.append(min(forward))
@@ -81,7 +97,7 @@ def _measured(job: ElasticJob) -> Measured:
         took_us = (time.perf_counter() - began) * 1e6
         layer.update()
         costs.append(Costs(times[layer.number], took_us, layer.static_bytes(), sizes[layer.number]))
-    return Measured(tuple(reversed(costs)), tuple(shapes))
+    return Measured(tuple(reversed(costs)), tuple(shapes), tuple(written))
 
 
 def _timed(layer: Layer, microbatch: int, hidden: Tensor) -> float:

@@ -107,6 +107,8 @@ def train(
         with _at_work(config, store, log) as posts:
             # The workers' nursery imports what they need while the job is measured here, and plans are made.
             measured = measure(made)
+            if chosen.canonical and (warning := measured.warning()) is not None:
+                log.warn(warning)
             problem = chosen.problem or problem_of(re.sub(r"\W+", " ", job), made, measured, nodes, chosen.link)
             problem = msgspec.structs.replace(problem, memory_bytes=chosen.memory_bytes or 0)
             log.add("costs", problem=msgspec.to_builtins(problem))

@@ -135,7 +135,8 @@ def _measured(
 ) -> MemoryProfile:
     host, module = torch.get_rng_state(), torch.get_device_module(device)
     random = module.get_rng_state(device)
-    buffers = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
+    named = [(one, *buffer) for one in model.modules() for buffer in one.named_buffers(recurse=False)]
+    buffers = [(one, name, buffer.detach().clone()) for one, name, buffer in named]
     try:
         with _aside(model, dtype):
             name = type(model).__name__
@@ -146,9 +147,9 @@ def _measured(
     finally:
         torch.set_rng_state(host)
         module.set_rng_state(random, device)
-        with torch.no_grad():
-            for buffer, before in buffers:
-                buffer.copy_(before)
+        for holder, key, before in buffers:  # the profile moves them, so that those of before are others
+            now = holder._buffers[key]
+            holder._buffers[key] = before if now is None else before.to(now.device)
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """Gradients on their way from autograd to the masters: into their parameters' place where that is right, then out."""
 
 from collections.abc import Callable, Mapping
+from threading import Lock
 
 import torch
 from torch import Tensor
@@ -28,6 +29,29 @@ class Gradients:
         self._worker = lane
         self.lane: torch.Stream = core.copy_lanes(log.device)[1]
         self._leaving: list[tuple[torch.Event, Done | None]] = []
+        self._apart = Lock()
+
+    def begin(self) -> None:
+        """A forward begins, whatever became of the backward before."""
+        self._apart = Lock()
+
+    def begin_outside(self, chunk: Chunk) -> None:
+        """Autograd is about to add to a master what the program made of the master itself, as a penalty does.
+
+        It does so in another thread than the one whose gradients leave: until `end_outside` none leave, and what this
+        chunk has sent is there.
+        """
+        self._apart.acquire()
+        chunk.left_whole = False
+        try:
+            self.settle()
+        except BaseException:
+            self._apart.release()
+            raise
+
+    def end_outside(self) -> None:
+        """The master has it."""
+        self._apart.release()
 
     def take(self, chunk: Chunk, place: int, slot: Slot) -> bool:
         """Take a complete gradient; whether it was the last one that the chunk waits for."""
@@ -79,8 +103,11 @@ class Gradients:
 
     def leave(self, chunk: Chunk) -> None:
         """Send what has come to the host; the masters have it as soon as `settle` returns."""
-        if not chunk.came:
-            return
+        if chunk.came:
+            with self._apart:
+                self._send(chunk)
+
+    def _send(self, chunk: Chunk) -> None:
         self.lane.wait_event(torch.accelerator.current_stream(self.device).record_event())
         assert chunk.gradients is not None
         added = {place: one for place in sorted(chunk.came) if (one := chunk.slots[place].master.grad) is not None}
@@ -130,11 +157,11 @@ class Gradients:
 
     def settle(self) -> None:
         """Let the host wait until all gradients that left are there; those of a backward that failed, too."""
-        for left, widened in self._leaving:
+        while self._leaving:
+            left, widened = self._leaving.pop()
             left.synchronize()
             if widened is not None:
                 widened.wait()
-        self._leaving.clear()
 
 
 def _complete(chunk: Chunk) -> bool:

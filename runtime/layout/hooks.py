@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any
 
 import torch
@@ -18,10 +19,11 @@ from runtime.blocks.policies import block_policies
 from runtime.blocks.replacing import forward_replaced
 from runtime.blocks.saved import device_tensors, hooks_in_force
 from runtime.layout.chunk import Chunk
-from runtime.layout.masters import Places
+from runtime.layout.masters import Places, accumulating_node
 from runtime.layout.store import Store, flats
 from runtime.layout.swaps import Swaps
 from runtime.layout.updates import Updates
+from solvers.ir.errors import InvalidInput
 from solvers.ir.layout import Policy
 
 
@@ -47,16 +49,21 @@ class Walk:
         self._running = False
         self._called = 0
         self._in_backward: int | None = None
+        self._beginning = Lock()
         blocks = list(dict.fromkeys(walked.calls))
         inside = {module for block in blocks for module in block.modules()}
         self._rest = [module for module in walked.model.modules() if module not in inside]
         self._inner = {block: self._inside(block) for block in blocks}
+        self._outside: list[Any] = []
         self._stack = ExitStack()
+        self._stack.callback(self._outside.clear)
         self._replace(blocks)
         for chunk in store.chunks:
             for place, slot in enumerate(chunk.slots):
                 if slot.trainable:
                     self._watch(chunk, place, slot.working)
+                    if not chunk.persistent:
+                        self._watch_outside(chunk, slot.master)
 
     def close(self) -> None:
         """The model is as it was."""
@@ -91,6 +98,32 @@ class Walk:
             walk._store.gradient(chunk, place, chunk.slots[place])
 
         self._stack.callback(working.register_post_accumulate_grad_hook(complete).remove)  # type: ignore[no-untyped-call]
+
+    def _watch_outside(self, chunk: Chunk, master: nn.Parameter) -> None:
+        """Let gradients of the master itself, which autograd adds in a thread of the host, not meet those that leave.
+
+        The hooks are the node's, which is kept until `close`; the parameter has none.
+        """
+        weakly, number = weakref.ref(self), chunk.number
+        node = accumulating_node(master)
+
+        def before(_: Any) -> None:
+            walk = weakly()
+            if walk is None:  # unwrapped
+                return
+            walk._begin_backward()
+            chunk = walk._store.chunks[number]
+            walk._updates.outside(chunk)
+            walk._store.gradients.begin_outside(chunk)
+
+        def after(*_: Any) -> None:
+            walk = weakly()
+            if walk is not None:
+                walk._store.gradients.end_outside()
+
+        self._outside.append(node)
+        node.register_prehook(before)
+        node.register_hook(after)
 
     def _inside(self, block: nn.Module) -> Callable[..., Any]:
         """A block's own forward, also when it is computed again."""
@@ -137,6 +170,7 @@ class Walk:
             trains = torch.is_grad_enabled()
             self._updates.require_whole() if trains else self._updates.require_readable()
             if trains:
+                self._require_as_laid_out()
                 self._policies.begin_step()
                 self._swaps.begin_step()
             self._store.begin(planned=trains)
@@ -157,6 +191,21 @@ class Walk:
 
         return run
 
+    def _require_as_laid_out(self) -> None:
+        """Raise `InvalidInput` where a parameter is frozen, or not any more, or another one is in its place."""
+        for chunk in self._store.chunks:
+            for slot in chunk.slots:
+                if slot.master.requires_grad != slot.trainable:
+                    done = "frozen" if slot.trainable else "unfrozen"
+                elif any(module._parameters.get(key) is not slot.master for module, key in slot.places):
+                    done = "replaced"
+                else:
+                    continue
+                raise InvalidInput(
+                    f"parameter {slot.name!r} was {done} after the layout was decided, and would train as before: "
+                    "unwrap(model), change it, and wrap again"
+                )
+
     def _hook(self, values: Any, more: Any, number: int, chunks: Sequence[int]) -> None:
         """Begin a backward pass where the gradient of any of these tensors is known."""
         for tensor in device_tensors((values, more), self._device):
@@ -176,13 +225,14 @@ class Walk:
             self._store.enter_once(2 * len(calls) + 2 - number, self._walked.chunks_of.get(calls[number], ()))
 
     def _begin_backward(self) -> None:
-        """The first thing in a backward; it ends when autograd says so."""
+        """The first thing in a backward, in whichever of autograd's threads; it ends when autograd says so."""
         task = torch._C._current_graph_task_id()
-        if task in (-1, self._in_backward):
-            return
-        self._in_backward = task
-        self._updates.begin_backward()
-        Variable._execution_engine.queue_callback(self._end_backward)
+        with self._beginning:
+            if task in (-1, self._in_backward):
+                return
+            self._in_backward = task
+            self._updates.begin_backward()
+            Variable._execution_engine.queue_callback(self._end_backward)
 
     def _end_backward(self) -> None:
         self._store.leave()

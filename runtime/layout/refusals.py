@@ -1,4 +1,4 @@
-"""What must not be done to a wrapped model is refused in a sentence, instead of done to half of it."""
+"""What cannot be wrapped, or done to a wrapped model, is refused in a sentence before half of it is done."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,6 +25,55 @@ def refused(model: nn.Module, device: torch.device) -> Iterator[None]:
         for module in modules:
             for name in named:
                 module.__dict__.pop(name, None)
+
+
+def require_own_parameters(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """Raise `InvalidInput` unless every parameter of the optimizer is the model's."""
+    known = {id(parameter) for parameter in model.parameters()}
+    foreign = sum(id(one) not in known for group in optimizer.param_groups for one in group["params"])
+    if foreign:
+        raise InvalidInput(
+            f"{foreign} of the optimizer's parameters are not the model's: make the optimizer of model.parameters()"
+        )
+
+
+def require_dense(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """Refuse sparse gradients, and their optimizer: they would come to the masters as dense ones."""
+    if isinstance(optimizer, torch.optim.SparseAdam):
+        raise InvalidInput(
+            "SparseAdam takes sparse gradients only, but gradients of a wrapped model travel as dense ones: make its "
+            "embeddings with sparse=False and train them with Adam or AdamW"
+        )
+    sparse = [name for name, module in model.named_modules() if getattr(module, "sparse", False) is True]
+    if sparse:
+        raise InvalidInput(
+            f"module {sparse[0]!r} has sparse gradients, but those of a wrapped model travel as dense ones: "
+            "make it with sparse=False"
+        )
+
+
+def require_one_by_one(optimizer: torch.optim.Optimizer) -> None:
+    """Refuse L-BFGS, which joins all parameters to one vector, here of two devices."""
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise InvalidInput(
+            f"{type(optimizer).__name__} joins all parameters to one vector, but a wrapped model's masters may be on "
+            "the host and on the device: take another optimizer, or a session of runtime.swap"
+        )
+
+
+def require_plain(model: nn.Module) -> None:
+    """Refuse hooks on parameters, which would never run, and blocks that call themselves again with masters."""
+    if getattr(model, "is_gradient_checkpointing", False):
+        raise InvalidInput(
+            f"{type(model).__name__} checkpoints its blocks by itself, but a layout decides that for each: call "
+            "model.gradient_checkpointing_disable() first"
+        )
+    for name, parameter in model.named_parameters():
+        if parameter._backward_hooks or parameter._post_accumulate_grad_hooks:
+            raise InvalidInput(
+                f"parameter {name!r} has hooks on its gradient, but a wrapped model computes with working parameters, "
+                "whose gradients come to it afterwards: remove the hooks"
+            )
 
 
 def require_not_captured(optimizer: torch.optim.Optimizer) -> None:

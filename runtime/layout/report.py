@@ -61,12 +61,14 @@ class LayoutReport:
         step = "no step yet" if self.step_us is None else f"{self.step_us:.0f} µs"
         bound = "" if self.bound_us is None else f", no layout below {self.bound_us:.0f}"
         solver = "given" if self.solver is None else f"of {self.solver}"
+        above = self.peak_bytes > problem.device_bytes
+        over = f", above the budget of {problem.device_bytes}: give wrap a step with its loss" if above else ""
         return [
             f"plan          {solver}" + ("" if self.reason is None else f" ({self.reason})"),
             f"chunks        {len(problem.chunks)} of {show_bytes(problem.chunk_bytes)}: {len(plan.persistent)} stay, "
             f"{plan.buffers} buffers for the others",
             f"blocks        {counts}",
-            f"device peak   {self.peak_bytes} bytes, predicted {self.predicted_peak_bytes}",
+            f"device peak   {self.peak_bytes} bytes, predicted {self.predicted_peak_bytes}{over}",
             f"step          {step}, predicted {self.predicted_step_us:.0f}, planned {self.planned_step_us}{bound}",
             f"host          {self.host_bytes} bytes page-locked; with states {self.predicted_host_bytes} predicted",
             f"updates       {'beside' if self.overlapping else 'after'} backward{why}",

@@ -40,6 +40,7 @@ class Store:
         """A forward begins. What is on the device may be older than the masters, so it goes first."""
         self.release()
         self.gradients.settle()
+        self.gradients.begin()
         self._following, self._cursor, self._next = planned, -1, 0
         self._done.clear()
         self._bound.clear()
@@ -80,10 +81,14 @@ class Store:
             self.log.begin_pass(*self._course.passes[number].name)
 
     def enter_once(self, number: int, chunks: Iterable[int]) -> None:
-        """The same, where several gradients may say so: a pass that has begun begins no more."""
+        """The same, where several gradients may say so: a pass that has begun begins no more.
+
+        Then a chunk whose gradients have all come is left alone: whoever should read it still brings it back himself.
+        """
         if self._following and 0 <= number <= self._cursor:
-            for chunk in chunks:
-                self.touch(self.chunks[chunk])
+            for chunk in (self.chunks[one] for one in chunks):
+                if chunk.waiting or not chunk.trainable:
+                    self.touch(chunk)
         else:
             self.enter(number, chunks)
 

@@ -9,7 +9,8 @@ from torch.optim.optimizer import Optimizer
 
 from runtime.layout.gradients import ADDING_BYTES_PER_S
 from runtime.layout.masters import settle_states
-from runtime.layout.updates import CPU_UPDATES_PER_S, raw_step
+from runtime.layout.optimizers import raw_step
+from runtime.layout.updates import CPU_UPDATES_PER_S
 from runtime.profile.memory.charges import Charges
 from solvers.timeline.cost import NOTHING, Cost
 

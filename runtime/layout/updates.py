@@ -6,8 +6,9 @@ Where nothing between backward and step changes gradients, parameters or setting
 still runs.
 """
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from types import MethodType
 from typing import Any
 
@@ -17,18 +18,20 @@ from torch.optim.optimizer import Optimizer
 from runtime.device import shapes_only
 from runtime.layout.checksums import checksums
 from runtime.layout.chunk import Chunk
-from runtime.layout.foreach import as_on, is_decided_late, is_portioned, stepping_as_on
+from runtime.layout.foreach import as_on, is_portioned, stepping_as_on
 from runtime.layout.host_lane import Done, HostLane
 from runtime.layout.log import Log
+from runtime.layout.optimizers import Settings, raw_step, settings_of, why_not
 from solvers.ir.errors import InvalidInput
 
 CPU_UPDATES_PER_S = 4_000_000_000
 """Parameters that a host updates in a second, on sim, as plans assume (solvers/layout)."""
 CHANGED = "gradients or parameters change between backward and step, as clipping and decay do"
 """Why nothing overlaps where somebody was seen to change them."""
+OUTSIDE = "gradients come to parameters from outside the model, as of a penalty on them"
+"""Why nothing overlaps where a master had a gradient of its own."""
 SCALED = ("grad_scale", "found_inf")
 """What a gradient scaler hangs on a fused optimizer for its step, which then does the scaler's work."""
-Settings = tuple[tuple[tuple[str, object], ...], ...]
 Seen = tuple[tuple[int, ...], int | None, tuple[int, ...]]
 """Of a chunk: its gradients, its masters' version unless the worker changes it, and all checksums where they count."""
 
@@ -59,7 +62,7 @@ class Updates:
         self._optimizer, self._chunks, self._lane, self._settle = optimizer, tuple(chunks), lane, settle
         self.log = log
         self._others = {id(slot.master) for chunk in chunks for slot in chunk.slots if not slot.plain}
-        self.reason = _why_not(optimizer, overlap, self._others)
+        self.reason = why_not(optimizer, overlap, self._others)
         self.overlapping = False
         self._looked_on = False
         self._backwards = self._ended = 0
@@ -137,6 +140,12 @@ class Updates:
             self._updated.add(chunk.number)  # also if it fails: nobody knows how much was updated
             self._submit(chunk, chunk.left)
 
+    def outside(self, chunk: Chunk) -> None:
+        """A master of this chunk is about to get a gradient that is none of the model's own backward."""
+        self.reason = self.reason or OUTSIDE
+        if chunk.number in self._updated:
+            self._refuse(OUTSIDE)
+
     def all_left(self) -> None:
         """All gradients have come or are on their way: the device updates what stays on it before the host waits."""
         for chunk in self._chunks if self.overlapping else ():
@@ -153,7 +162,8 @@ class Updates:
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """What the optimizer's own step does, its masters up to date when it returns."""
         loss = None
-        if closure is not None:
+        own = not type(self._optimizer).__module__.startswith("torch.optim")  # it may call a closure several times
+        if closure is not None and not own:
             with torch.enable_grad():
                 loss = closure()
         self._require_no_failure()
@@ -162,10 +172,11 @@ class Updates:
         if is_portioned(self._optimizer):
             self._rest()
         else:
-            for loaded in (chunk.loaded for chunk in self._chunks if chunk.loaded is not None):
-                loaded.synchronize()  # the host writes what a load may still read
+            self._let_loads_end()
+            given = () if closure is None or not own else (partial(self._evaluate, closure),)
             with torch.no_grad(), stepping_as_on(self.log.device, self._optimizer, self._others):
-                self._raw_step(self._optimizer)
+                result = self._raw_step(self._optimizer, *given)
+            loss = result if given else loss
             for chunk in self._chunks:
                 chunk.narrow()
         for chunk, done in self._doing:
@@ -182,6 +193,19 @@ class Updates:
         self.log.end_step()
         if self._own_step is not None:
             self._optimizer.__dict__["_opt_called"] = True  # what a scheduler that wrapped `step` looks at
+        return loss
+
+    def _let_loads_end(self) -> None:
+        """The host is about to write what a load may still read."""
+        for loaded in (chunk.loaded for chunk in self._chunks if chunk.loaded is not None):
+            loaded.synchronize()
+
+    def _evaluate(self, closure: Callable[[], Any]) -> Any:
+        """A closure that an optimizer calls when it likes: its gradients are there, and nothing reads masters."""
+        with torch.enable_grad():
+            loss = closure()
+        self._settle()
+        self._let_loads_end()
         return loss
 
     def _look(self) -> None:
@@ -265,36 +289,10 @@ class Updates:
         return shadow
 
 
-def settings_of(optimizer: Optimizer) -> Settings:
-    """Every group's settings, to be compared; of tensors their values are those of now."""
-
-    def plain(value: object) -> object:
-        return float(value) if isinstance(value, torch.Tensor) else value
-
-    groups = optimizer.param_groups
-    return tuple(tuple((key, plain(one)) for key, one in group.items() if key != "params") for group in groups)
-
-
 def _nothing() -> None:
     """Of numbers that nobody has."""
-
-
-def raw_step(optimizer: Optimizer) -> Callable[..., Any]:
-    """The class's step without the hooks around it, which run once a step."""
-    step = type(optimizer).step
-    return getattr(step, "__wrapped__", step) if getattr(step, "hooked", False) else step
 
 
 def _versions(chunk: Chunk) -> tuple[int, ...]:
     grads = (slot.master.grad for slot in chunk.slots)
     return tuple(-1 if one is None else hash((id(one), one._version)) for one in grads)
-
-
-def _why_not(optimizer: Optimizer, overlap: bool, others: Set[int]) -> str | None:
-    if not overlap:
-        return "overlap_update is False"
-    if not is_portioned(optimizer):
-        return f"{type(optimizer).__name__} is not known to treat each parameter by itself"
-    if is_decided_late(optimizer, others):
-        return f"{type(optimizer).__name__} rounds by which parameters of classes of their own have gradients"
-    return None

@@ -18,8 +18,22 @@ from runtime.layout.gradients import Gradients
 from runtime.layout.hooks import Walk, Walked
 from runtime.layout.host_lane import host_lane
 from runtime.layout.log import Log
-from runtime.layout.masters import Build, Places, held_parameters, settle_states
-from runtime.layout.refusals import refused, require_not_captured
+from runtime.layout.masters import (
+    Build,
+    Places,
+    held_parameters,
+    no_weak_references,
+    older_graphs_refused,
+    settle_states,
+)
+from runtime.layout.refusals import (
+    refused,
+    require_dense,
+    require_not_captured,
+    require_one_by_one,
+    require_own_parameters,
+    require_plain,
+)
 from runtime.layout.report import LayoutReport, layout_report
 from runtime.layout.scalers import let_scalers_wait
 from runtime.layout.store import Store
@@ -74,17 +88,20 @@ def wrap(
             raise TypeError(f"wrap() got an unexpected keyword argument {name!r}")
     if WRAPPED in model.__dict__:
         raise InvalidInput("the model is wrapped already: unwrap(model) first")
-    _require_own_parameters(model, optimizer)
-    _require_plain(model)
-    _require_dense(model, optimizer)
+    require_own_parameters(model, optimizer)
+    require_plain(model)
+    require_dense(model, optimizer)
+    require_one_by_one(optimizer)
     require_not_captured(optimizer)
     place = accelerator_of(options["device"] if "device" in options else _device_of(model))
     wrapped = Wrapped(model, optimizer, place, _asked(budget, options, place))
     profile, step = options.get("profile"), options.get("step")
-    if profile is None and step is not None:
-        profile = measure(model, step, place, options.get("compute_dtype"))
     if profile is not None:
-        wrapped.lay_out(profile)
+        with older_graphs_refused(model):
+            wrapped.lay_out(profile)
+    elif step is not None:
+        with older_graphs_refused(model):
+            wrapped.lay_out(measure(model, step, place, options.get("compute_dtype")))
     else:
         wrapped.wait_for_a_forward()
     let_scalers_wait()
@@ -160,7 +177,8 @@ class Wrapped:
             self._stop_waiting()
             try:
                 step = partial(_train, self.model, args, kwargs)
-                self.lay_out(measure(self.model, step, self.device, self.asked.compute_dtype))
+                with older_graphs_refused(self.model):
+                    self.lay_out(measure(self.model, step, self.device, self.asked.compute_dtype))
             except BaseException:
                 del self.model.__dict__[WRAPPED]
                 raise
@@ -196,13 +214,14 @@ class Wrapped:
         held = held_parameters(self.model)
         persistent, dtype = set(decided.plan.persistent), self.asked.compute_dtype
         build = Build(decided.problem.chunk_bytes, self.device, dtype)
-        chunks = [
-            build.chunk(number, [held[name] for name in names], persistent=number in persistent)
-            for number, names in enumerate(decided.members)
-        ]
-        if decided.unused:
-            unused = [held[name] for name in decided.unused]
-            chunks.append(Build(0, self.device, dtype).chunk(len(chunks), unused, persistent=True))
+        with no_weak_references(self.model):
+            chunks = [
+                build.chunk(number, [held[name] for name in names], persistent=number in persistent)
+                for number, names in enumerate(decided.members)
+            ]
+            if decided.unused:
+                unused = [held[name] for name in decided.unused]
+                chunks.append(Build(0, self.device, dtype).chunk(len(chunks), unused, persistent=True))
         settle_states(self.optimizer)
         for module in self.model.modules():
             for name, buffer in module.named_buffers(recurse=False):
@@ -258,43 +277,3 @@ def _train(model: nn.Module, args: Any, kwargs: Any) -> None:
 def _device_of(model: nn.Module) -> torch.device | None:
     devices = {parameter.device for parameter in model.parameters()} - {torch.device("cpu")}
     return next(iter(devices), None)
-
-
-def _require_own_parameters(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """Raise `InvalidInput` unless every parameter of the optimizer is the model's."""
-    known = {id(parameter) for parameter in model.parameters()}
-    foreign = sum(id(one) not in known for group in optimizer.param_groups for one in group["params"])
-    if foreign:
-        raise InvalidInput(
-            f"{foreign} of the optimizer's parameters are not the model's: make the optimizer of model.parameters()"
-        )
-
-
-def _require_dense(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """Refuse sparse gradients, and their optimizer: they would come to the masters as dense ones."""
-    if isinstance(optimizer, torch.optim.SparseAdam):
-        raise InvalidInput(
-            "SparseAdam takes sparse gradients only, but gradients of a wrapped model travel as dense ones: make its "
-            "embeddings with sparse=False and train them with Adam or AdamW"
-        )
-    sparse = [name for name, module in model.named_modules() if getattr(module, "sparse", False) is True]
-    if sparse:
-        raise InvalidInput(
-            f"module {sparse[0]!r} has sparse gradients, but those of a wrapped model travel as dense ones: "
-            "make it with sparse=False"
-        )
-
-
-def _require_plain(model: nn.Module) -> None:
-    """Refuse hooks on parameters, which would never run, and blocks that call themselves again with masters."""
-    if getattr(model, "is_gradient_checkpointing", False):
-        raise InvalidInput(
-            f"{type(model).__name__} checkpoints its blocks by itself, but a layout decides that for each: call "
-            "model.gradient_checkpointing_disable() first"
-        )
-    for name, parameter in model.named_parameters():
-        if parameter._backward_hooks or parameter._post_accumulate_grad_hooks:
-            raise InvalidInput(
-                f"parameter {name!r} has hooks on its gradient, but a wrapped model computes with working parameters, "
-                "whose gradients come to it afterwards: remove the hooks"
-            )

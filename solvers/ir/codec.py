@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 import msgspec
 
 from solvers.ir.errors import InvalidInput
-from solvers.ir.fields import Bytes, NonNegativeFloat, Record
+from solvers.ir.fields import NonNegative, NonNegativeFloat, Record
 from solvers.ir.graph import OpGraph
 from solvers.ir.hardware import Hardware
 from solvers.ir.problem import Plan, Problem
@@ -52,7 +52,7 @@ class PlanFile(Record, frozen=True, kw_only=True):
     objective_us: int | None
     bound_us: float | None
     base_us: int | None
-    least_budget_bytes: Bytes | None
+    least_budget_bytes: NonNegative | None
     solve_time_s: NonNegativeFloat
     reason: str | None
     certificate: dict[str, Any] | None

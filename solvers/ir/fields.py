@@ -18,6 +18,8 @@ Rate = Annotated[int, msgspec.Meta(ge=1, le=LARGEST)]
 """Bytes or operations per second."""
 Index = Annotated[int, msgspec.Meta(ge=0, le=LARGEST)]
 Count = Annotated[int, msgspec.Meta(ge=1, le=LARGEST)]
+NonNegative = Annotated[int, msgspec.Meta(ge=0)]
+"""A sum of sizes, which may be larger than each."""
 NonNegativeFloat = Annotated[float, msgspec.Meta(ge=0)]
 TensorId = int | str
 
@@ -30,6 +32,13 @@ def require(condition: bool, sentence: str) -> None:
     """Raise `InvalidProblem(sentence)` unless the condition holds."""
     if not condition:
         raise InvalidProblem(sentence)
+
+
+def require_step(step_us: int) -> None:
+    """Refuse a problem some decision of which may take longer than a file's numbers, bounds too, say exactly."""
+    require(
+        step_us <= LARGEST, f"a step may take {step_us} us, beyond the {LARGEST} that files hold: correct the times"
+    )
 
 
 def require_index(index: int, size: int, place: str, what: str) -> None:

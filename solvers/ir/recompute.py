@@ -4,7 +4,7 @@ from typing import ClassVar, Literal
 
 import msgspec
 
-from solvers.ir.fields import Bytes, Count, Index, Microseconds, Record, require, require_index
+from solvers.ir.fields import Bytes, Count, Index, Microseconds, Record, require, require_index, require_step
 from solvers.ir.problem import Plan, Problem
 
 
@@ -39,6 +39,8 @@ class RecomputeGraphProblem(Problem, frozen=True, kw_only=True, omit_defaults=Tr
         require(bool(self.ops), "ops is empty: a recomputation problem needs at least one op")
         require_earlier_inputs([op.inputs for op in self.ops])
         require_index(self.replays_from, len(self.ops), "replays_from", "stages")
+        count = len(self.ops)  # each runs at most once a stage, from its own on
+        require_step(sum((count - i) * op.time_us for i, op in enumerate(self.ops)))
 
 
 class RecomputeGraphPlan(Plan, frozen=True, kw_only=True, omit_defaults=True):
@@ -103,6 +105,7 @@ class RecomputeLayerProblem(Problem, frozen=True, kw_only=True):
                     "give at most that",
                 )
         require_earlier_inputs([op.inputs for op in self.ops])
+        require_step(self.layers * sum(op.time_us for op in self.ops))
 
 
 class LayerGroup(Record, frozen=True, kw_only=True):

@@ -12,6 +12,7 @@ from solvers.ir.fields import (
     TensorId,
     require,
     require_index,
+    require_step,
     require_unique,
 )
 from solvers.ir.graph import Phase
@@ -151,6 +152,10 @@ class SwapProblem(Problem, frozen=True, kw_only=True, omit_defaults=True):
                 op.after_launch_us <= op.time_us,
                 f"ops[{number}].tail_us is {op.tail_us}, above its time_us {op.time_us}: lower it",
             )
+        link = self.link
+        moves = sum(link.out_ticks(one.bytes) + link.in_ticks(one.bytes) for one in self.tensors)
+        launches = sum(op.launch_us for op in self.ops) + 2 * len(self.tensors) * self.launch_us
+        require_step(sum(op.time_us for op in self.ops) + launches - (-moves // link.ticks))
 
 
 class Swap(Record, frozen=True, kw_only=True):

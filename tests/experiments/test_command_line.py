@@ -115,3 +115,17 @@ def test_solvers_and_solve_never_import_torch_or_hydra(tmp_path: Path) -> None:
     assert not forbidden & _imported_by("main(['solvers'])")
     solve = f"assert main(['solve', {str(LLAMA)!r}, '--solver', 'milp-swap', '--time-limit', '1']) == 0"
     assert not forbidden & _imported_by(solve)
+
+
+def test_whoever_stops_reading_gets_no_other_answer(tmp_path: Path) -> None:
+    """As in `bayplan check … | head`, in a shell that asks for the exit code all the same."""
+    problem = write_problem(tmp_path / "problem.json")
+    missing = tmp_path / "none.json"
+    missing.write_text(
+        '{"format": "bayplan-plan/1", "kind": "swap", "problem_sha256": null, "solver": "x", "engine": null, "seed": 0,'
+        ' "status": "unknown", "objective_us": null, "bound_us": null, "base_us": null, "least_budget_bytes": null,'
+        ' "solve_time_s": 0.0, "reason": "none", "certificate": null, "decision": null}'
+    )
+    line = f"{sys.executable} -m experiments.cli check {problem} {missing} 2>/dev/null | true; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", line], cwd=ROOT, check=False, timeout=120)
+    assert done.returncode in (1, 141)

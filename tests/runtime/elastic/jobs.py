@@ -123,3 +123,9 @@ def sleepy(device: torch.device) -> ElasticJob:
     """The same, whose first layer takes `NAP_S`."""
     made = small(device)
     return replace(made, layers=[partial(Sleepy, 0), *made.layers[1:]])
+
+
+def normed(device: torch.device) -> ElasticJob:
+    """The job with running statistics, which count the microbatches of one process only."""
+    job = small(device)
+    return replace(job, layers=[job.layers[0], partial(nn.BatchNorm1d, WIDTH), *job.layers[2:]])

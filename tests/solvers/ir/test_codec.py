@@ -273,6 +273,16 @@ def test_an_infeasible_answer_has_a_file_without_decision_and_base() -> None:
     assert codec.plan_from_raw(as_json(codec.plan_to_raw(file))) == file
 
 
+def test_a_least_budget_may_be_more_than_any_single_size() -> None:
+    """Of two outputs of the largest size that both are needed at once."""
+    least = 2**54 + 1
+    solution: Solution[SwapPlan] = Solution(
+        status=Status.INFEASIBLE, plan=None, solver="x", least_budget_bytes=least, reason=f"exactly {least} bytes"
+    )
+    raw = as_json(codec.plan_to_raw(codec.plan_file(solution, "swap", None)))
+    assert codec.plan_from_raw(raw).least_budget_bytes == least
+
+
 @settings(max_examples=10)
 @given(st.data())
 def test_problem_and_plan_files_on_disk(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from solvers.ir import (
@@ -20,8 +21,11 @@ from solvers.ir import (
     RecomputeOp,
     ReplanProblem,
     SwapLink,
+    SwapOp,
+    SwapProblem,
     Tensor,
 )
+from solvers.ir.fields import LARGEST
 
 
 def graph(**fields: Any) -> OpGraph:
@@ -123,6 +127,19 @@ def test_empty_problems_are_refused() -> None:
         RecomputeGraphProblem(name="g", budget_bytes=1, static_bytes=0, ops=())
     with pytest.raises(InvalidProblem, match="ops is empty"):
         layer(())
+
+
+def test_steps_that_no_file_holds_are_refused() -> None:
+    """Their bounds would be rounded, and some above the plan's own objective."""
+    long = tuple(RecomputeOp(name="o", time_us=time, output_bytes=1, inputs=(), comm=False) for time in (LARGEST, 3))
+    with pytest.raises(InvalidProblem, match=f"a step may take {2 * LARGEST + 3} us, beyond the {LARGEST}"):
+        RecomputeGraphProblem(name="g", budget_bytes=9, static_bytes=0, ops=long)
+    with pytest.raises(InvalidProblem, match=f"a step may take {LARGEST + 3} us, beyond"):
+        layer(tuple(LayerOp(**msgspec.to_builtins(one) | {"needed": True}) for one in long))
+    link = SwapLink(out_bytes_per_s=1, in_bytes_per_s=1, latency_us=0)
+    ops = tuple(SwapOp(name="o", time_us=time, phase="forward") for time in (LARGEST, 3))
+    with pytest.raises(InvalidProblem, match=f"a step may take {LARGEST + 3} us, beyond the {LARGEST}"):
+        SwapProblem(name="s", budget_bytes=9, ops=ops, memory_bytes=(1, 1), tensors=(), link=link)
 
 
 def test_a_cost_table_has_a_row_a_stage_and_a_column_a_count() -> None:

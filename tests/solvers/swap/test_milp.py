@@ -165,7 +165,7 @@ def test_a_small_instance_takes_no_share_of_a_long_time_limit() -> None:
 
 
 def test_times_beyond_exact_floats_are_bounded_but_not_proven() -> None:
-    problem = contended(2**49)
+    problem = contended(2**48)
     answer, best = MilpSwap().solve(problem, TO_THE_END), optimum(problem)
     assert best is not None
     assert answer.bound is not None

@@ -9,7 +9,7 @@ from solvers.replan.estimate.pipeline import pipeline_us
 from solvers.replan.exact.bounds import IntArray, StageLimits, extras
 from solvers.replan.exact.responses import Responses, narrowest, respond, undominated
 from solvers.replan.exact.start import level_split
-from solvers.replan.progress import Stop, never
+from solvers.replan.progress import Effort, Stop, never
 
 LARGEST = 40
 """Responses of more microbatches than this are not compared: they cost the cube of it."""
@@ -23,6 +23,10 @@ _TIGHTER, _PARTS = 4, 4
 """So many limits, and so many ways between filling the last and the first stages, are tried before any search."""
 _CELLS = 2**23
 """Entries of responses held at once."""
+_WIDE, _ASKED = 0.5, 0.75
+"""Shares of the effort: for searches that keep more than `WITNESSES`, and for any."""
+_LEVEL, _CUBES = 700, 800
+"""What comparing responses costs, in microseconds; entries of responses times microbatches in one."""
 
 
 @dataclass(frozen=True)
@@ -91,31 +95,51 @@ def _relaxed_us(limits: StageLimits, depth: int, microbatches: int, high: int) -
 
 
 def splits_within(
-    limits: StageLimits, depth: int, microbatches: int, limit_us: int, most: int, stop: Stop = never
+    limits: StageLimits,
+    depth: int,
+    microbatches: int,
+    limit_us: int,
+    most: int,
+    stop: Stop = never,
+    effort: Effort | None = None,
 ) -> Splits:
     """Splits with which the microbatches end within the limit, those left out that others do no worse.
 
     `complete` unless more than `most` partial ones had to be kept at once, or the search had to stop.
     """
-    return _Search(limits, depth, microbatches, limit_us, LARGEST, stop).splits(most)
+    return _Search(limits, depth, microbatches, limit_us, LARGEST, stop, effort).splits(most)
 
 
 def witness_within(
-    limits: StageLimits, depth: int, microbatches: int, limit_us: int, most: int, stop: Stop = never
+    limits: StageLimits,
+    depth: int,
+    microbatches: int,
+    limit_us: int,
+    most: int,
+    stop: Stop = never,
+    effort: Effort | None = None,
 ) -> Splits:
-    """Some of `splits_within`, at little cost where the limit is loose; all of them if `complete`."""
+    """Some of `splits_within`, at little cost where the limit is loose; all of them if `complete`.
+
+    Where much of the effort is spent no more than `WITNESSES` partial splits are kept, where more is, none.
+    """
+    effort = effort or Effort()
+    if effort.over(_ASKED):
+        return Splits(np.zeros((0, depth), dtype=np.int64), np.zeros(0, dtype=np.int64), False)
     compared = microbatches <= LARGEST
     if most and (compared or limits.movable is None) and depth * microbatches ** (3 if compared else 2) >= DEAR:
-        quick = _quick(limits, depth, microbatches, limit_us, stop)
+        quick = _quick(limits, depth, microbatches, limit_us, stop, effort)
         if quick is not None:
             return quick
-    found = splits_within(limits, depth, microbatches, limit_us, min(WITNESSES, most), stop)
-    if found.complete or len(found.times_us) or most <= WITNESSES:
+    found = splits_within(limits, depth, microbatches, limit_us, min(WITNESSES, most), stop, effort)
+    if found.complete or len(found.times_us) or most <= WITNESSES or effort.over(_WIDE):
         return found
-    return splits_within(limits, depth, microbatches, limit_us, most, stop)
+    return splits_within(limits, depth, microbatches, limit_us, most, lambda: stop() or effort.over(_WIDE), effort)
 
 
-def _quick(limits: StageLimits, depth: int, microbatches: int, limit_us: int, stop: Stop) -> Splits | None:
+def _quick(
+    limits: StageLimits, depth: int, microbatches: int, limit_us: int, stop: Stop, effort: Effort
+) -> Splits | None:
     """Splits within the limit among a few that the relaxation allows within it or less; None: it was no use."""
     low, high = limit_us - limit_us // 4, limit_us
     while high - low > limit_us // 256:
@@ -125,7 +149,7 @@ def _quick(limits: StageLimits, depth: int, microbatches: int, limit_us: int, st
     for share in range(_TIGHTER):
         if stop():
             return None
-        search = _Search(limits, depth, microbatches, low + (limit_us - low) * share // _TIGHTER, LARGEST, stop)
+        search = _Search(limits, depth, microbatches, low + (limit_us - low) * share // _TIGHTER, LARGEST, stop, effort)
         some |= dict.fromkeys(filter(None, (search.filled(part) for part in range(_PARTS + 1))))
     allowed = [split for split in some if limits.allows(split)]
     if not allowed:
@@ -145,9 +169,17 @@ class _Search:
     """For one depth, number of microbatches and limit: how many layers fit behind and in front of each stage."""
 
     def __init__(
-        self, limits: StageLimits, depth: int, microbatches: int, limit_us: int, largest: int, stop: Stop
+        self,
+        limits: StageLimits,
+        depth: int,
+        microbatches: int,
+        limit_us: int,
+        largest: int,
+        stop: Stop,
+        effort: Effort | None = None,
     ) -> None:
-        self.stop = stop
+        self.stop, self.effort = stop, effort or Effort()
+        self.effort.spend(depth * limits.problem.layers // 2)
         self.limits, self.depth, self.microbatches, self.limit_us = limits, depth, microbatches, limit_us
         self.comparable = microbatches <= largest
         layers = limits.problem.layers
@@ -218,9 +250,11 @@ class _Search:
         if self.comparable and len(rows) * self.microbatches**2 <= _CELLS:
             behind = None if state.responses is None else state.responses[rows]
             if k == 1 or behind is not None:
+                self.effort.spend(_LEVEL + len(rows) * self.microbatches**3 // _CUBES)
                 return self._compared(_Partial(layers, held, held, self._responses(behind, own, k)), k)
         if len(rows) <= _FEW and k < self.depth:
             return _Partial(layers, held, np.zeros_like(held), None)
+        self.effort.spend(len(rows) * k * 3 // 2)
         alone = self.limits.suffixes.times_us(layers, self.microbatches, whole=k == self.depth, stop=self.stop)
         times = alone + self._outside_us(held, k)
         kept = times <= self.limit_us

@@ -15,7 +15,7 @@ from solvers.replan.exact.others import MOST_NODES_TIMES_LAYERS, best_of_others,
 from solvers.replan.exact.steps import StepTimes
 from solvers.replan.exact.transition import Replanned, replanned
 from solvers.replan.holding import holds
-from solvers.replan.progress import ENDED, NONE_YET, Progress
+from solvers.replan.progress import ENDED, NONE_YET, Effort, Progress
 from solvers.replan.reroute import rerouted
 
 _CLOSE = 1e-4
@@ -38,11 +38,16 @@ class ExactReplan:
     most_suffixes: int = 2000
     """Partial splits of a pipeline that one search keeps at once; with fewer it may leave a gap."""
 
+    effort: float = 1.0
+    """Work after which nothing more is sought or proven, in about seconds of a core, but counted: it ends where it ends
+    on any machine. Plan and bound of that point stand. `inf`: as much as the limits allow."""
+
     NAME = "exact-replan"
 
     def __post_init__(self) -> None:
         """Refuse to keep nothing."""
         require_at_least(1, most_suffixes=self.most_suffixes)
+        require_at_least(0, effort=self.effort)
 
     def solve(self, problem: ReplanProblem, limits: Limits, watch: Watch | None = None) -> Solution[ReplanPlan]:
         """The best decision found within the limits, with its bound."""
@@ -56,7 +61,8 @@ class ExactReplan:
         best, progress.bound_us = Replanned(first.objective), first.objective
         if fitting:
             progress.bound_us = None
-            steps = StepTimes(problem, Movable(problem), self.most_suffixes, progress.stop, progress.late)
+            effort = Effort(self.effort * 1e6)
+            steps = StepTimes(problem, Movable(problem), self.most_suffixes, progress.stop, progress.late, effort)
             best = _or_another(problem, limits, progress, replanned(problem, steps, progress))
         plan = best.plan or first.plan
         if plan is None or best.objective_us is None:

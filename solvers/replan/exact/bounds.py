@@ -7,19 +7,22 @@ counts twice, with its least and its greatest r) and why greedy filling is exact
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 
 import numpy as np
 import numpy.typing as npt
 
 from solvers.ir.replan import ReplanProblem
 from solvers.replan.exact.suffixes import Suffixes
+from solvers.replan.exact.windows import Windows
 
 IntArray = npt.NDArray[np.int64]
 _MANY = 2**40
 """More layers than any model has: no limit."""
 _KEPT = 1024
 """Shapes of pipelines whose paths are remembered."""
+_FILLINGS = 8
+"""So often stages are filled anew where windows held less than was filled: nearly always enough."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,6 +35,12 @@ class Paths:
     fixed_us: IntArray
     behind_us: IntArray
     own_us: IntArray
+    made: Callable[[], Windows | None]
+
+    @cached_property
+    def windows(self) -> Windows | None:
+        """The paths to and fro between inner stages."""
+        return self.made()
 
     @cached_property
     def _free(self) -> npt.NDArray[np.bool_]:
@@ -65,15 +74,32 @@ class Paths:
         return few
 
     def most_in_all(self, rooms: IntArray, layers: int, limit_us: int) -> int:
-        """The most layers that all stages hold together, each at most its room: `layers`, or less if proven so few.
+        """The most layers that all stages hold together, each at most its room: `layers`, or less if proven so few."""
+        return self.filled(rooms, layers, limit_us)[-1]
+
+    def filled(self, rooms: IntArray, layers: int, limit_us: int) -> list[int]:
+        """The most layers that the last 1…P stages hold together; fewer of them where all hold less than `layers`.
 
         Filling from the last stage, as full as each can be, is best for this relaxation (README, proof 2).
         """
         left = self._left(limit_us)
         alone = np.minimum((left[:2] // self._share_us[:2]).min(axis=0), rooms)  # the first two know no suffix
-        still, suffix, most = layers - int(rooms.sum()), 0, layers - len(rooms)
-        for more, room, b, d, e, behind_b, behind_d, behind_e, own_b, own_d, own_e in zip(
-            alone.tolist(), rooms.tolist(), *left[2:].tolist(), *self._with_suffix, strict=True
+        most = np.arange(layers - len(rooms) + 1, layers + 1)
+        for _ in range(_FILLINGS):
+            held = self._filled(left, alone, rooms, layers, most)
+            if held[-1] < layers or self.windows is None:
+                break
+            few = self.windows.most(np.array([0, *held], dtype=np.int64), limit_us)
+            if (few >= held).all():
+                break
+            most = np.minimum(most, few)
+        return held
+
+    def _filled(self, left: IntArray, alone: IntArray, rooms: IntArray, layers: int, most: IntArray) -> list[int]:
+        """Once, with at most so many layers in the last stages."""
+        still, suffix, held = layers - int(rooms.sum()), 0, list[int]()
+        for more, room, few, b, d, e, behind_b, behind_d, behind_e, own_b, own_d, own_e in zip(
+            alone.tolist(), rooms.tolist(), most.tolist(), *left[2:].tolist(), *self._with_suffix, strict=True
         ):
             more = min(
                 more,
@@ -81,12 +107,13 @@ class Paths:
                 (d - behind_d * suffix) // own_d,
                 (e - behind_e * suffix) // own_e,
             )
-            suffix, most, still = suffix + more, most + 1, still + room
-            if suffix > most:
-                suffix = most
+            suffix, still = suffix + more, still + room
+            if suffix > few:
+                suffix = few
+            held.append(suffix)
             if suffix < still:
-                return suffix  # even if all stages before are full
-        return suffix
+                break  # even if all stages before are full
+        return held
 
 
 class PathTable:
@@ -118,7 +145,7 @@ class PathTable:
             fixed[family, :exists] = alone + sweeps * around[:exists] + stay * extra[:exists]
             behind[family, :exists] = one * sweeps
             own[family, :exists] = one * (stay + sweeps)
-        return Paths(fixed, behind, own)
+        return Paths(fixed, behind, own, partial(Windows.of, problem, extra, microbatches, alone))
 
 
 def extras(problem: ReplanProblem, depth: int) -> tuple[IntArray, IntArray]:
@@ -226,6 +253,19 @@ class StageLimits:
             return np.minimum(few, self.fullest)
 
         return rooms
+
+    def held(self, depth: int, microbatches: int, limit_us: int) -> tuple[IntArray, IntArray] | None:
+        """The fewest and the most layers that the last 0…P stages hold if all end within the limit; None: they do not.
+
+        This is what the relaxation says.
+        """
+        layers, paths = self.problem.layers, self.paths.of(depth, microbatches)
+        filled = paths.filled(self.rooms(depth, microbatches), layers, limit_us)
+        if filled[-1] < layers:
+            return None
+        most = np.array([0, *filled], dtype=np.int64)
+        fewest = np.arange(depth + 1) if paths.windows is None else paths.windows.least(most, limit_us)
+        return fewest, most
 
     def may_end(self, depth: int, microbatches: int, limit_us: int) -> bool:
         """Whether the relaxation lets pipelines of this shape end within the limit; if not, none does."""

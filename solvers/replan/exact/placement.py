@@ -189,6 +189,10 @@ class _Search:
         limited = (few > limits.fullest) & (rooms == limits.fullest) & (suffix >= behind[::-1])
         self.whatever_fullest = not limited.any()
         self.most = np.minimum(few, rooms).clip(-1)
+        held = limits.held(depth, microbatches, limit_us)
+        self.fewest = np.full(depth + 1, layers + 1) if held is None else held[0]
+        if held is not None:
+            self.most = np.minimum(self.most, held[1][1:, None] - suffix).clip(-1)
         self.extras = extras(limits.problem, depth)
         self.need = self._needs(layers)
         self.open = [] if limits.movable is None else self._open(limits.movable)
@@ -196,11 +200,12 @@ class _Search:
     def _needs(self, layers: int) -> list[int]:
         """For k = 1…P: the fewest layers that the last k stages must hold for the stages before to hold the rest."""
         needs = [layers] * self.depth
+        fewest = self.fewest.tolist()
         reached = np.arange(layers + 1, dtype=np.int64)
         for k in range(self.depth - 1, 0, -1):
             reached = reached[np.clip(np.arange(layers + 1) + self.most[k], 0, layers)]
             enough = reached >= layers
-            needs[k - 1] = int(enough.argmax()) if enough.any() else layers + 1
+            needs[k - 1] = max(fewest[k], int(enough.argmax()) if enough.any() else layers + 1)
         return needs
 
     def _open(self, movable: npt.NDArray[np.bool_]) -> list[npt.NDArray[np.bool_]]:

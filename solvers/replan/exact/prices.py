@@ -197,7 +197,12 @@ class Splits:
         few = np.full((deepest, len(shapes), self.layers + 1), -1, dtype=np.int64)
         for number, (depth, microbatches) in enumerate(shapes):
             most = limits.paths.of(depth, microbatches).table(held, self.within.limit_us)
-            few[:depth, number] = np.minimum(most, limits.rooms(depth, microbatches)[:, None])
+            bounds = limits.held(depth, microbatches, self.within.limit_us)
+            if bounds is None:
+                continue
+            fewest, filled = bounds
+            most = np.minimum(most, np.minimum(limits.rooms(depth, microbatches)[:, None], filled[1:, None] - held))
+            few[:depth, number] = np.where(held >= fewest[:-1, None], most, -1)
         wide = min(self.widest, max(int(few.max()), 0)) + 1
         before, own, prices = self._before[:, :wide], self._own[:, :wide], self._prices[:, :wide]
         tables = np.full((deepest + 1, len(shapes), self.layers + 1), _NEVER, dtype=np.int64)

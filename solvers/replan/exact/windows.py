@@ -1,0 +1,68 @@
+"""Paths to and fro between two inner stages, which stages side by side share (README, proof 1, family E)."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from solvers.ir.replan import ReplanProblem
+
+IntArray = npt.NDArray[np.int64]
+_WIDTHS = (2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56)
+"""Stages that a window may have: a few, as wide ones say little more than those a bit less wide."""
+_NONE_US = -(2**60)
+"""The fixed part of a path that does not exist."""
+
+
+@dataclass(frozen=True, eq=False)
+class Windows:
+    """For windows of some widths w that end with stage a = 1…P (counted from the last), arrays [w, a − 1].
+
+    With S_a layers in the last a stages such a path takes fixed + u · (turns · (S_a − S_{a−w}) + stays · (S_a −
+    S_{a−1}) + S_a), u being forward and backward of a layer.
+    """
+
+    one_us: int
+    fixed_us: IntArray
+    turns: IntArray
+    stays: IntArray
+    _front: IntArray
+    _each: IntArray
+
+    @classmethod
+    def of(cls, problem: ReplanProblem, extra_us: IntArray, microbatches: int, alone_us: int) -> "Windows | None":
+        """Those of one shape, with the stages' extras; `alone_us`: a microbatch's way with its hops. None: no use."""
+        depth, one_us, hop_us = len(extra_us), problem.forward_us + problem.backward_us, problem.p2p_us
+        widths, stage = np.array([w for w in _WIDTHS if w < depth], dtype=np.int64)[:, None], np.arange(1, depth + 1)
+        if not (one_us and hop_us and len(widths)):
+            return None  # without hops a window takes no longer than its longest stage
+        left = microbatches - 1 - stage  # when the last sweep through all last stages begins
+        turns = np.where((widths < stage) & (left >= widths), left // widths, 0)
+        if not turns.any():
+            return None
+        stays, behind = left - turns * widths, np.concatenate([[0], np.cumsum(extra_us)])
+        front = np.maximum(stage - widths, 0)
+        fixed = alone_us + turns * (behind[stage] - behind[front] + 2 * (widths - 1) * hop_us)
+        fixed += stays * extra_us + behind[stage] + 2 * (stage - 1) * hop_us
+        exists = turns > 0
+        fixed, stays = np.where(exists, fixed, _NONE_US), np.where(exists, stays, 0)
+        return cls(one_us, fixed, turns, stays, front, turns + stays + 1)
+
+    def least(self, held: IntArray, limit_us: int) -> IntArray:
+        """The fewest layers of the last 0…P stages, which hold at most `held` and in all the last of these."""
+        fewest, spare = np.zeros_like(held), (limit_us - self.fixed_us) // self.one_us
+        fewest[-1] = held[-1]
+        for stage in range(len(held) - 1, 1, -1):
+            some = np.flatnonzero(self.turns[:, stage - 1])
+            if not len(some) or not fewest[stage]:
+                continue
+            of = some, stage - 1
+            lacking = self._each[of] * fewest[stage] - spare[of]
+            front = -((self.stays[of] * held[stage - 1] - lacking) // self.turns[of])
+            np.maximum.at(fewest, self._front[of], front)
+        return fewest
+
+    def most(self, held: IntArray, limit_us: int) -> IntArray:
+        """The most layers of the last a = 1…P stages where the last 0…P hold at most `held`."""
+        spare = (limit_us - self.fixed_us) // self.one_us
+        return np.asarray(((spare + self.turns * held[self._front] + self.stays * held[:-1]) // self._each).min(axis=0))

@@ -8,6 +8,7 @@ counts twice, with its least and its greatest r) and why greedy filling is exact
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
+from itertools import islice
 
 import numpy as np
 import numpy.typing as npt
@@ -85,35 +86,43 @@ class Paths:
         left = self._left(limit_us)
         alone = np.minimum((left[:2] // self._share_us[:2]).min(axis=0), rooms)  # the first two know no suffix
         most = np.arange(layers - len(rooms) + 1, layers + 1)
+        still = layers - int(rooms.sum()) + np.cumsum(rooms)  # even if all stages before are full
+        stages = [alone.tolist(), still.tolist(), most.tolist(), *left[2:].tolist(), *self._with_suffix]
+        held = _filled(stages, [])
         for _ in range(_FILLINGS):
-            held = self._filled(left, alone, rooms, layers, most)
             if held[-1] < layers or self.windows is None:
                 break
             few = self.windows.most(np.array([0, *held], dtype=np.int64), limit_us)
-            if (few >= held).all():
+            lower = few < held
+            if not lower.any():
                 break
-            most = np.minimum(most, few)
+            stages[2] = np.minimum(most, few, out=most).tolist()
+            held = _filled(stages, held[: int(lower.argmax())])
         return held
 
-    def _filled(self, left: IntArray, alone: IntArray, rooms: IntArray, layers: int, most: IntArray) -> list[int]:
-        """Once, with at most so many layers in the last stages."""
-        still, suffix, held = layers - int(rooms.sum()), 0, list[int]()
-        for more, room, few, b, d, e, behind_b, behind_d, behind_e, own_b, own_d, own_e in zip(
-            alone.tolist(), rooms.tolist(), most.tolist(), *left[2:].tolist(), *self._with_suffix, strict=True
-        ):
-            more = min(
-                more,
-                (b - behind_b * suffix) // own_b,
-                (d - behind_d * suffix) // own_d,
-                (e - behind_e * suffix) // own_e,
-            )
-            suffix, still = suffix + more, still + room
-            if suffix > few:
-                suffix = few
-            held.append(suffix)
-            if suffix < still:
-                break  # even if all stages before are full
-        return held
+
+def _filled(stages: list[list[int]], held: list[int]) -> list[int]:
+    """What the last stages hold, as full as each can be, behind those of which it is known; to the end, or too few.
+
+    `stages`: the most of each stage whatever is behind it, the fewest and the most of all up to it, and the families.
+    """
+    suffix = held[-1] if held else 0
+    for more, fewest, most, b, d, e, behind_b, behind_d, behind_e, own_b, own_d, own_e in islice(
+        zip(*stages, strict=True), len(held), None
+    ):
+        more = min(
+            more,
+            (b - behind_b * suffix) // own_b,
+            (d - behind_d * suffix) // own_d,
+            (e - behind_e * suffix) // own_e,
+        )
+        suffix += more
+        if suffix > most:
+            suffix = most
+        held.append(suffix)
+        if suffix < fewest:
+            break
+    return held
 
 
 class PathTable:

@@ -89,6 +89,7 @@ class Paths:
         still = layers - int(rooms.sum()) + np.cumsum(rooms)  # even if all stages before are full
         stages = [alone.tolist(), still.tolist(), most.tolist(), *left[2:].tolist(), *self._with_suffix]
         held = _filled(stages, [])
+        narrow = list[list[int]]()
         for _ in range(_FILLINGS):
             if held[-1] < layers or self.windows is None:
                 break
@@ -97,8 +98,35 @@ class Paths:
             if not lower.any():
                 break
             stages[2] = np.minimum(most, few, out=most).tolist()
-            held = _filled(stages, held[: int(lower.argmax())])
+            narrow = narrow or self.windows.narrow(limit_us)
+            held = _filled_among(stages, narrow, held[: int(lower.argmax())])
         return held
+
+
+def _filled_among(stages: list[list[int]], narrow: list[list[int]], held: list[int]) -> list[int]:
+    """The same as `_filled` where the narrowest windows bind as well."""
+    for two, three, turns_2, turns_3, stays_2, stays_3, each_2, each_3, *stage in islice(
+        zip(*narrow, *stages, strict=True), len(held), None
+    ):
+        more, fewest, most, b, d, e, behind_b, behind_d, behind_e, own_b, own_d, own_e = stage
+        suffix = held[-1] if held else 0
+        more = min(
+            more,
+            (b - behind_b * suffix) // own_b,
+            (d - behind_d * suffix) // own_d,
+            (e - behind_e * suffix) // own_e,
+        )
+        before = len(held)
+        most = min(
+            most,
+            suffix + more,
+            (two + turns_2 * (held[before - 2] if before > 1 else 0) + stays_2 * suffix) // each_2,
+            (three + turns_3 * (held[before - 3] if before > 2 else 0) + stays_3 * suffix) // each_3,
+        )
+        held.append(most)
+        if most < fewest:
+            break
+    return held
 
 
 def _filled(stages: list[list[int]], held: list[int]) -> list[int]:

@@ -259,7 +259,7 @@ class _Search:
                 return self._compared(_Partial(layers, held, held, self._responses(behind, own, k)), k)
         if len(rows) <= _FEW and k < self.depth:
             return _Partial(layers, held, np.zeros_like(held), None)
-        self.effort.spend(len(rows) * k * 3 // 2)
+        self.effort.spend(2 * len(rows) * k)
         alone = self.limits.suffixes.times_us(layers, self.microbatches, whole=k == self.depth, stop=self.stop)
         times = alone + self._outside_us(held, k)
         kept = times <= self.limit_us

@@ -33,7 +33,7 @@ _WORK = 50_000
 """What searches for these that compare responses may cost together: stages times microbatches cubed."""
 _QUESTIONS = 5
 """How often a load of the busiest node is priced, each limit on the fullest stage for itself."""
-_TRANSFER_US = 6
+_TRANSFER_US = 5
 """About what choosing the nodes takes for each transfer and each stage."""
 _SMALL, _STAGES = 16, 100_000
 """The most nodes, and the most plans times nodes, for which plans are judged one by one."""

@@ -1,6 +1,7 @@
 """Paths to and fro between two inner stages, which stages side by side share (README, proof 1, family E)."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -10,6 +11,8 @@ from solvers.ir.replan import ReplanProblem
 IntArray = npt.NDArray[np.int64]
 _WIDTHS = (2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56)
 """Stages that a window may have: a few, as wide ones say little more than those a bit less wide."""
+_NARROW = 2
+"""Of these, so many of the narrowest are looked at stage by stage."""
 _NONE_US = -(2**60)
 """The fixed part of a path that does not exist."""
 
@@ -34,7 +37,7 @@ class Windows:
         """Those of one shape, with the stages' extras; `alone_us`: a microbatch's way with its hops. None: no use."""
         depth, one_us, hop_us = len(extra_us), problem.forward_us + problem.backward_us, problem.p2p_us
         widths, stage = np.array([w for w in _WIDTHS if w < depth], dtype=np.int64)[:, None], np.arange(1, depth + 1)
-        if not (one_us and hop_us and len(widths)):
+        if not (one_us and hop_us and len(widths) >= _NARROW):
             return None  # without hops a window takes no longer than its longest stage
         left = microbatches - 1 - stage  # when the last sweep through all last stages begins
         turns = np.where((widths < stage) & (left >= widths), left // widths, 0)
@@ -48,9 +51,21 @@ class Windows:
         fixed, stays = np.where(exists, fixed, _NONE_US), np.where(exists, stays, 0)
         return cls(one_us, fixed, turns, stays, front, turns + stays + 1)
 
+    @cached_property
+    def _narrow(self) -> list[list[int]]:
+        rows: list[list[int]] = [row for t in (self.turns, self.stays, self._each) for row in t[:_NARROW].tolist()]
+        return rows
+
+    def narrow(self, limit_us: int) -> list[list[int]]:
+        """What the narrowest windows leave, their turns, stays and all of these, of each stage."""
+        return [*self._spare(limit_us)[:_NARROW].tolist(), *self._narrow]
+
+    def _spare(self, limit_us: int) -> IntArray:
+        return np.asarray((limit_us - self.fixed_us) // self.one_us)
+
     def least(self, held: IntArray, limit_us: int) -> IntArray:
         """The fewest layers of the last 0…P stages, which hold at most `held` and in all the last of these."""
-        fewest, spare = np.zeros_like(held), (limit_us - self.fixed_us) // self.one_us
+        fewest, spare = np.zeros_like(held), self._spare(limit_us)
         fewest[-1] = held[-1]
         for stage in range(len(held) - 1, 1, -1):
             some = np.flatnonzero(self.turns[:, stage - 1])
@@ -64,5 +79,4 @@ class Windows:
 
     def most(self, held: IntArray, limit_us: int) -> IntArray:
         """The most layers of the last a = 1…P stages where the last 0…P hold at most `held`."""
-        spare = (limit_us - self.fixed_us) // self.one_us
-        return np.asarray(((spare + self.turns * held[self._front] + self.stays * held[:-1]) // self._each).min(axis=0))
+        return np.asarray(((self._spare(limit_us) + self.turns * held[self._front] + self.stays * held[:-1]) // self._each).min(axis=0))

@@ -40,7 +40,7 @@ _NODES = 10
 """Nodes of the search for whole pipelines."""
 _WHOLE = 1e-6
 """A number this close to a whole one is one."""
-_ENTRY_US, _SPLIT_US = 5, 250
+_ENTRY_US, _SPLIT_US = 5, 600
 """About what an entry of a program, and a cheapest split, take."""
 _CELLS = 2**22
 """Kinds of nodes times stages at most: with more nothing is priced."""

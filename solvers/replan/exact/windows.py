@@ -63,18 +63,24 @@ class Windows:
     def _spare(self, limit_us: int) -> IntArray:
         return np.asarray((limit_us - self.fixed_us) // self.one_us)
 
+    @cached_property
+    def _of_stage(self) -> list[tuple[int, IntArray, IntArray, IntArray, IntArray]]:
+        """From the first stage to the last that has some: windows' begins, turns, stays and all of these."""
+        few = (self.turns > 0).sum(axis=0).tolist()  # where there are some, they are the narrowest
+        return [
+            (a, self._front[:n, a - 1], *(t[:n, a - 1].copy() for t in (self.turns, self.stays, self._each)))
+            for a, n in reversed(list(enumerate(few, start=1)))
+            if n
+        ]
+
     def least(self, held: IntArray, limit_us: int) -> IntArray:
         """The fewest layers of the last 0…P stages, which hold at most `held` and in all the last of these."""
-        fewest, spare = np.zeros_like(held), self._spare(limit_us)
+        fewest, spare = np.zeros_like(held), np.ascontiguousarray(self._spare(limit_us).T)
         fewest[-1] = held[-1]
-        for stage in range(len(held) - 1, 1, -1):
-            some = np.flatnonzero(self.turns[:, stage - 1])
-            if not len(some) or not fewest[stage]:
-                continue
-            of = some, stage - 1
-            lacking = self._each[of] * fewest[stage] - spare[of]
-            front = -((self.stays[of] * held[stage - 1] - lacking) // self.turns[of])
-            np.maximum.at(fewest, self._front[of], front)
+        for stage, front, turns, stays, each in self._of_stage:
+            if know := int(fewest[stage]):
+                lacking = each * know - spare[stage - 1, : len(front)] - stays * int(held[stage - 1])
+                fewest[front] = np.maximum(fewest[front], -(-lacking // turns))
         return fewest
 
     def most(self, held: IntArray, limit_us: int) -> IntArray:

@@ -110,6 +110,8 @@ class StepSearch:
                 if self._tighten(possible, tight, limit, self.stop):
                     continue
                 some = fill_few(possible, self.nodes, self.most, self.microbatches)
+                if some:
+                    rows.effort.spend(self.nodes * sum(some.values()) // 3)
                 if not some or not hidden.isdisjoint(some):
                     return some if some == {} else None
                 counts = some

@@ -35,6 +35,8 @@ _QUESTIONS = 5
 """How often a load of the busiest node is priced, each limit on the fullest stage for itself."""
 _TRANSFER_US = 5
 """About what choosing the nodes takes for each transfer and each stage."""
+_STAGES_A_US = 30
+"""Stages of kinds of nodes looked at in a microsecond."""
 _SMALL, _STAGES = 16, 100_000
 """The most nodes, and the most plans times nodes, for which plans are judged one by one."""
 
@@ -177,6 +179,7 @@ class _Search:
         """
         if not self._prices or self.best.objective_us is None or self._over:
             return bound
+        self.steps.effort.spend(self.market.missing(self.problem.layers).size // _STAGES_A_US)
         grid = self.market.loads(self._load_below(least_step_us, self.best.objective_us))
         low = bisect_left(grid, self.cleared)
         unsure, tried, high = len(grid), low, len(grid)

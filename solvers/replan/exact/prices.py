@@ -229,8 +229,9 @@ class Splits:
 class Pricing:
     """Whether there is a plan of pipelines `within` whose busiest node receives and sends at most `load` bytes."""
 
-    def __init__(self, market: Market, load: int, within: Within, stop: Stop, effort: Effort) -> None:
-        self.market, self.load, self.within, self.stop, self.effort = market, load, within, stop, effort
+    def __init__(self, market: Market, load: int, within: Within, stop: Stop, effort: Effort | None = None) -> None:
+        self.market, self.load, self.within, self.stop = market, load, within, stop
+        self.effort = effort or Effort()
         self.microbatches = market.problem.microbatches
         self.pool: dict[tuple[Layers, int], None] = {}
 
@@ -325,12 +326,17 @@ class Whole:
 
 
 def whole_plan(
-    market: Market, load: int, shapes: Sequence[tuple[Layers, int]], microbatches: int, effort: Effort
+    market: Market,
+    load: int,
+    shapes: Sequence[tuple[Layers, int]],
+    microbatches: int,
+    effort: Effort | None = None,
 ) -> Whole | None:
     """Pipelines of these shapes that count the microbatches and keep to the load; None: not found."""
     program = _Program(market, load, shapes)
     count = len(program.worth)
-    effort.spend(2 * _ENTRY_US * program.matrix.nnz)
+    if effort is not None:
+        effort.spend(2 * _ENTRY_US * program.matrix.nnz)
     rules = [
         LinearConstraint(program.matrix, ub=program.upper),
         LinearConstraint(csr_array(program.worth[None]), lb=microbatches),

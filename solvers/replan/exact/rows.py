@@ -89,9 +89,9 @@ class Rows:
         excluded: Excluded,
         starts: Callable[[int], list[tuple[int, ...]]],
         guess: Guess,
-        effort: Effort,
+        effort: Effort | None = None,
     ) -> None:
-        self.effort = effort
+        self.effort = effort or Effort()
         self.limits, self.timetable, self.most_suffixes = limits, timetable, most_suffixes
         self._excluded = excluded
         self._starts, self._met, self.about, self._off = starts, set[int](), guess.about, guess.off

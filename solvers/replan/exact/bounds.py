@@ -1,8 +1,10 @@
 """How many layers a stage can hold if a pipeline is to end in time: a relaxation of F5, for all placements at once.
 
 Stages are counted from the last: stage k = 1…P is followed by k − 1 others. `suffix` is the number of layers of the
-stages behind it. README, proofs 1 and 2, derive the four families of paths (the last one
-counts twice, with its least and its greatest r) and why greedy filling is exact for them.
+stages behind it. README, proofs 1 and 2, derive the families of paths (D counts twice, with its least and its greatest
+r; E stands in windows.py) and why filling is exact for them.
+
+One file: paths, filling along them, and what memory and the running state allow besides are one relaxation.
 """
 
 from collections.abc import Callable, Sequence

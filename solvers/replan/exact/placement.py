@@ -1,4 +1,7 @@
-"""Which splits of the layers let a pipeline end in time: the best of them, or none (README, proofs 1, 2 and 4)."""
+"""Which splits of the layers let a pipeline end in time: the best of them, or none (README, proofs 1, 2 and 4).
+
+One file: the ways in are few lines each around one search.
+"""
 
 from dataclasses import dataclass
 

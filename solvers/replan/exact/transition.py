@@ -161,7 +161,7 @@ class _Search:
             floor = stretched_us(self.problem, least_step_us, lost)
             if floor is None or self._beaten(floor):
                 break
-            if self._over:
+            if self._over():
                 return min([*bounds, floor])
             found = self._steps(number, lost)
             bounds.append(stretched_us(self.problem, max(found.bound_us, least_step_us), lost) or floor)
@@ -177,7 +177,7 @@ class _Search:
 
         Of the loads that nothing excludes yet any plan needs at least the first; whole pipelines are sought for others.
         """
-        if not self._prices or self.best.objective_us is None or self._over:
+        if self.best.objective_us is None or self._over() or not self._prices:
             return bound
         self.steps.effort.spend(self.market.missing(self.problem.layers).size // _STAGES_A_US)
         grid = self.market.loads(self._load_below(least_step_us, self.best.objective_us))
@@ -185,7 +185,7 @@ class _Search:
         unsure, tried, high = len(grid), low, len(grid)
         asks = _ASKS
         while self.questions > 0:  # all below `low` are excluded; nothing was found from `unsure` to before `tried`
-            if self._over or (low >= unsure and tried >= high):
+            if self._over() or (low >= unsure and tried >= high):
                 break
             middle = (low + unsure) // 2 if low < unsure else (tried + high) // 2
             left = self._left(self._latest_us(self._lost_us(grid[low])), grid[middle])
@@ -213,7 +213,6 @@ class _Search:
                 tried = middle + 1
         return bound if low < high else self.best.objective_us
 
-    @property
     def _over(self) -> bool:
         """Whether no more is asked: what is proven by then stands."""
         return self.steps.stop() or self.steps.effort.over()
@@ -336,7 +335,7 @@ class _Search:
     def _least_load(self) -> int:
         """The first load with which a plan that is better than the best, its transfers forgotten, may exist."""
         low, high = 0, len(self.loads) - 1
-        while low < high and not self._over:
+        while low < high and not self._over():
             enough = bisect_left(self.loads, self.enough_us, low, high, key=self._lost_us)
             middle, high = (low + enough) // 2, enough
             if low == high:

@@ -49,7 +49,8 @@ class Windows:
         fixed += stays * extra_us + behind[stage] + 2 * (stage - 1) * hop_us
         exists = turns > 0
         fixed, stays = np.where(exists, fixed, _NONE_US), np.where(exists, stays, 0)
-        return cls(one_us, fixed, turns, stays, front, turns + stays + 1)
+        each: IntArray = np.asarray(turns + stays + 1, dtype=np.int64)
+        return cls(one_us, fixed, turns.astype(np.int64), stays.astype(np.int64), front, each)
 
     @cached_property
     def _narrow(self) -> list[list[int]]:
@@ -85,4 +86,8 @@ class Windows:
 
     def most(self, held: IntArray, limit_us: int) -> IntArray:
         """The most layers of the last a = 1…P stages where the last 0…P hold at most `held`."""
-        return np.asarray(((self._spare(limit_us) + self.turns * held[self._front] + self.stays * held[:-1]) // self._each).min(axis=0))
+        return np.asarray(
+            ((self._spare(limit_us) + self.turns * held[self._front] + self.stays * held[:-1]) // self._each).min(
+                axis=0
+            )
+        )

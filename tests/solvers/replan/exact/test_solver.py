@@ -155,7 +155,7 @@ def test_without_time_there_is_still_a_plan_and_a_true_bound() -> None:
 
 
 def test_effort_ends_a_search_where_it_ends_on_any_machine() -> None:
-    """This cluster took eight seconds, for nothing: questions that keep many partial splits found neither plan nor proof."""
+    """This cluster took eight seconds for nothing: questions that keep many partial splits were not answered."""
     problem = deep_cluster(6056)
     little, again = (ExactReplan(effort=0.2).solve(problem, LIMITS) for _ in range(2))
     assert (little.plan, little.bound) == (again.plan, again.bound), "the clock took no part"

@@ -40,7 +40,7 @@ class ExactReplan:
 
     effort: float = 1.0
     """Work after which nothing more is sought or proven, in about seconds of a core, but counted: it ends at the same
-    point on any machine, whose plan and bound stand. `inf`: as much as the limits allow.
+    point on any machine, whose plan and bound stand. Larger: longer, as far as the limits allow.
     """
 
     NAME = "exact-replan"

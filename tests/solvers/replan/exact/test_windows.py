@@ -72,10 +72,3 @@ def test_alike_stages_side_by_side_are_excluded() -> None:
     least_us = min(all_times_us(problem, 8, 60, 3).values())
     stage_us = 90 * 60 + 7 * 90 + 2 * 7 * 7  # all microbatches at one stage, and a way there and back
     assert stage_us < least_us and not limits.may_end(8, 60, stage_us + 7 * 40)
-
-
-def test_without_hops_or_with_few_microbatches_there_are_none() -> None:
-    problem, _, depth, _, _ = _case(0)
-    free = StageLimits(msgspec.structs.replace(problem, p2p_us=0), problem.layers)
-    assert free.paths.of(depth, 30).windows is None
-    assert StageLimits(msgspec.structs.replace(problem, p2p_us=3), 9).paths.of(depth, 5).windows is None

@@ -32,6 +32,21 @@ def always() -> bool:
     return True
 
 
+class Effort:
+    """Deterministic work of one search, in about microseconds of a core, so that its end does not hang on the clock."""
+
+    def __init__(self, most_us: float = math.inf) -> None:
+        self.most_us, self.spent_us = most_us, 0
+
+    def spend(self, work_us: int) -> None:
+        """Count what is done, when it is begun or as soon as it can be told."""
+        self.spent_us += work_us
+
+    def over(self, share: float = 1.0) -> bool:
+        """Whether this share of the work is spent."""
+        return self.spent_us > share * self.most_us
+
+
 class Progress:
     """Incumbent and bound of the objective, in microseconds, and the clock of the limits."""
 

@@ -1,25 +1,31 @@
 """How many layers a stage can hold if a pipeline is to end in time: a relaxation of F5, for all placements at once.
 
 Stages are counted from the last: stage k = 1…P is followed by k − 1 others. `suffix` is the number of layers of the
-stages behind it. README, proofs 1 and 2, derive the four families of paths (the last one
-counts twice, with its least and its greatest r) and why greedy filling is exact for them.
+stages behind it. README, proofs 1 and 2, derive the families of paths (D counts twice, with its least and its greatest
+r; E stands in windows.py) and why filling is exact for them.
+
+One file: paths, filling along them, and what memory and the running state allow besides are one relaxation.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
+from itertools import islice
 
 import numpy as np
 import numpy.typing as npt
 
 from solvers.ir.replan import ReplanProblem
 from solvers.replan.exact.suffixes import Suffixes
+from solvers.replan.exact.windows import Windows
 
 IntArray = npt.NDArray[np.int64]
 _MANY = 2**40
 """More layers than any model has: no limit."""
 _KEPT = 1024
 """Shapes of pipelines whose paths are remembered."""
+_FILLINGS = 8
+"""So often stages are filled anew where windows held less than was filled: nearly always enough."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,6 +38,12 @@ class Paths:
     fixed_us: IntArray
     behind_us: IntArray
     own_us: IntArray
+    made: Callable[[], Windows | None]
+
+    @cached_property
+    def windows(self) -> Windows | None:
+        """The paths to and fro between inner stages."""
+        return self.made()
 
     @cached_property
     def _free(self) -> npt.NDArray[np.bool_]:
@@ -65,28 +77,82 @@ class Paths:
         return few
 
     def most_in_all(self, rooms: IntArray, layers: int, limit_us: int) -> int:
-        """The most layers that all stages hold together, each at most its room: `layers`, or less if proven so few.
+        """The most layers that all stages hold together, each at most its room: `layers`, or less if proven so few."""
+        return self.filled(rooms, layers, limit_us)[-1]
+
+    def filled(self, rooms: IntArray, layers: int, limit_us: int) -> list[int]:
+        """The most layers that the last 1…P stages hold together; fewer of them where all hold less than `layers`.
 
         Filling from the last stage, as full as each can be, is best for this relaxation (README, proof 2).
         """
         left = self._left(limit_us)
         alone = np.minimum((left[:2] // self._share_us[:2]).min(axis=0), rooms)  # the first two know no suffix
-        still, suffix, most = layers - int(rooms.sum()), 0, layers - len(rooms)
-        for more, room, b, d, e, behind_b, behind_d, behind_e, own_b, own_d, own_e in zip(
-            alone.tolist(), rooms.tolist(), *left[2:].tolist(), *self._with_suffix, strict=True
-        ):
-            more = min(
-                more,
-                (b - behind_b * suffix) // own_b,
-                (d - behind_d * suffix) // own_d,
-                (e - behind_e * suffix) // own_e,
-            )
-            suffix, most, still = suffix + more, most + 1, still + room
-            if suffix > most:
-                suffix = most
-            if suffix < still:
-                return suffix  # even if all stages before are full
-        return suffix
+        most = np.arange(layers - len(rooms) + 1, layers + 1)
+        still = layers - int(rooms.sum()) + np.cumsum(rooms)  # even if all stages before are full
+        stages = [alone.tolist(), still.tolist(), most.tolist(), *left[2:].tolist(), *self._with_suffix]
+        held = _filled(stages, [])
+        narrow = list[list[int]]()
+        for _ in range(_FILLINGS):
+            if held[-1] < layers or self.windows is None:
+                break
+            few = self.windows.most(np.array([0, *held], dtype=np.int64), limit_us)
+            lower = few < held
+            if not lower.any():
+                break
+            stages[2] = np.minimum(most, few, out=most).tolist()
+            narrow = narrow or self.windows.narrow(limit_us)
+            held = _filled_among(stages, narrow, held[: int(lower.argmax())])
+        return held
+
+
+def _filled_among(stages: list[list[int]], narrow: list[list[int]], held: list[int]) -> list[int]:
+    """The same as `_filled` where the narrowest windows bind as well."""
+    for two, three, turns_2, turns_3, stays_2, stays_3, each_2, each_3, *stage in islice(
+        zip(*narrow, *stages, strict=True), len(held), None
+    ):
+        more, fewest, most, b, d, e, behind_b, behind_d, behind_e, own_b, own_d, own_e = stage
+        suffix = held[-1] if held else 0
+        more = min(
+            more,
+            (b - behind_b * suffix) // own_b,
+            (d - behind_d * suffix) // own_d,
+            (e - behind_e * suffix) // own_e,
+        )
+        before = len(held)
+        most = min(
+            most,
+            suffix + more,
+            (two + turns_2 * (held[before - 2] if before > 1 else 0) + stays_2 * suffix) // each_2,
+            (three + turns_3 * (held[before - 3] if before > 2 else 0) + stays_3 * suffix) // each_3,
+        )
+        held.append(most)
+        if most < fewest:
+            break
+    return held
+
+
+def _filled(stages: list[list[int]], held: list[int]) -> list[int]:
+    """What the last stages hold, as full as each can be, behind those of which it is known; to the end, or too few.
+
+    `stages`: the most of each stage whatever is behind it, the fewest and the most of all up to it, and the families.
+    """
+    suffix = held[-1] if held else 0
+    for more, fewest, most, b, d, e, behind_b, behind_d, behind_e, own_b, own_d, own_e in islice(
+        zip(*stages, strict=True), len(held), None
+    ):
+        more = min(
+            more,
+            (b - behind_b * suffix) // own_b,
+            (d - behind_d * suffix) // own_d,
+            (e - behind_e * suffix) // own_e,
+        )
+        suffix += more
+        if suffix > most:
+            suffix = most
+        held.append(suffix)
+        if suffix < fewest:
+            break
+    return held
 
 
 class PathTable:
@@ -118,7 +184,7 @@ class PathTable:
             fixed[family, :exists] = alone + sweeps * around[:exists] + stay * extra[:exists]
             behind[family, :exists] = one * sweeps
             own[family, :exists] = one * (stay + sweeps)
-        return Paths(fixed, behind, own)
+        return Paths(fixed, behind, own, partial(Windows.of, problem, extra, microbatches, alone))
 
 
 def extras(problem: ReplanProblem, depth: int) -> tuple[IntArray, IntArray]:
@@ -226,6 +292,19 @@ class StageLimits:
             return np.minimum(few, self.fullest)
 
         return rooms
+
+    def held(self, depth: int, microbatches: int, limit_us: int) -> tuple[IntArray, IntArray] | None:
+        """The fewest and the most layers that the last 0…P stages hold if all end within the limit; None: they do not.
+
+        This is what the relaxation says.
+        """
+        layers, paths = self.problem.layers, self.paths.of(depth, microbatches)
+        filled = paths.filled(self.rooms(depth, microbatches), layers, limit_us)
+        if filled[-1] < layers:
+            return None
+        most = np.array([0, *filled], dtype=np.int64)
+        fewest = np.arange(depth + 1) if paths.windows is None else paths.windows.least(most, limit_us)
+        return fewest, most
 
     def may_end(self, depth: int, microbatches: int, limit_us: int) -> bool:
         """Whether the relaxation lets pipelines of this shape end within the limit; if not, none does."""

@@ -1,4 +1,7 @@
-"""Which splits of the layers let a pipeline end in time: the best of them, or none (README, proofs 1, 2 and 4)."""
+"""Which splits of the layers let a pipeline end in time: the best of them, or none (README, proofs 1, 2 and 4).
+
+One file: the ways in are few lines each around one search.
+"""
 
 from dataclasses import dataclass
 
@@ -9,7 +12,7 @@ from solvers.replan.estimate.pipeline import pipeline_us
 from solvers.replan.exact.bounds import IntArray, StageLimits, extras
 from solvers.replan.exact.responses import Responses, narrowest, respond, undominated
 from solvers.replan.exact.start import level_split
-from solvers.replan.progress import Stop, never
+from solvers.replan.progress import Effort, Stop, never
 
 LARGEST = 40
 """Responses of more microbatches than this are not compared: they cost the cube of it."""
@@ -23,6 +26,10 @@ _TIGHTER, _PARTS = 4, 4
 """So many limits, and so many ways between filling the last and the first stages, are tried before any search."""
 _CELLS = 2**23
 """Entries of responses held at once."""
+_WIDE, _ASKED = 0.5, 0.75
+"""Shares of the effort: for searches that keep more than `WITNESSES`, and for any."""
+_LEVEL, _CUBES = 700, 800
+"""What comparing responses costs, in microseconds; entries of responses times microbatches in one."""
 
 
 @dataclass(frozen=True)
@@ -91,31 +98,51 @@ def _relaxed_us(limits: StageLimits, depth: int, microbatches: int, high: int) -
 
 
 def splits_within(
-    limits: StageLimits, depth: int, microbatches: int, limit_us: int, most: int, stop: Stop = never
+    limits: StageLimits,
+    depth: int,
+    microbatches: int,
+    limit_us: int,
+    most: int,
+    stop: Stop = never,
+    effort: Effort | None = None,
 ) -> Splits:
     """Splits with which the microbatches end within the limit, those left out that others do no worse.
 
     `complete` unless more than `most` partial ones had to be kept at once, or the search had to stop.
     """
-    return _Search(limits, depth, microbatches, limit_us, LARGEST, stop).splits(most)
+    return _Search(limits, depth, microbatches, limit_us, LARGEST, stop, effort).splits(most)
 
 
 def witness_within(
-    limits: StageLimits, depth: int, microbatches: int, limit_us: int, most: int, stop: Stop = never
+    limits: StageLimits,
+    depth: int,
+    microbatches: int,
+    limit_us: int,
+    most: int,
+    stop: Stop = never,
+    effort: Effort | None = None,
 ) -> Splits:
-    """Some of `splits_within`, at little cost where the limit is loose; all of them if `complete`."""
+    """Some of `splits_within`, at little cost where the limit is loose; all of them if `complete`.
+
+    Where much of the effort is spent no more than `WITNESSES` partial splits are kept, where more is, none.
+    """
+    effort = effort or Effort()
+    if effort.over(_ASKED):
+        return Splits(np.zeros((0, depth), dtype=np.int64), np.zeros(0, dtype=np.int64), False)
     compared = microbatches <= LARGEST
     if most and (compared or limits.movable is None) and depth * microbatches ** (3 if compared else 2) >= DEAR:
-        quick = _quick(limits, depth, microbatches, limit_us, stop)
+        quick = _quick(limits, depth, microbatches, limit_us, stop, effort)
         if quick is not None:
             return quick
-    found = splits_within(limits, depth, microbatches, limit_us, min(WITNESSES, most), stop)
-    if found.complete or len(found.times_us) or most <= WITNESSES:
+    found = splits_within(limits, depth, microbatches, limit_us, min(WITNESSES, most), stop, effort)
+    if found.complete or len(found.times_us) or most <= WITNESSES or effort.over(_WIDE):
         return found
-    return splits_within(limits, depth, microbatches, limit_us, most, stop)
+    return splits_within(limits, depth, microbatches, limit_us, most, lambda: stop() or effort.over(_WIDE), effort)
 
 
-def _quick(limits: StageLimits, depth: int, microbatches: int, limit_us: int, stop: Stop) -> Splits | None:
+def _quick(
+    limits: StageLimits, depth: int, microbatches: int, limit_us: int, stop: Stop, effort: Effort
+) -> Splits | None:
     """Splits within the limit among a few that the relaxation allows within it or less; None: it was no use."""
     low, high = limit_us - limit_us // 4, limit_us
     while high - low > limit_us // 256:
@@ -125,7 +152,7 @@ def _quick(limits: StageLimits, depth: int, microbatches: int, limit_us: int, st
     for share in range(_TIGHTER):
         if stop():
             return None
-        search = _Search(limits, depth, microbatches, low + (limit_us - low) * share // _TIGHTER, LARGEST, stop)
+        search = _Search(limits, depth, microbatches, low + (limit_us - low) * share // _TIGHTER, LARGEST, stop, effort)
         some |= dict.fromkeys(filter(None, (search.filled(part) for part in range(_PARTS + 1))))
     allowed = [split for split in some if limits.allows(split)]
     if not allowed:
@@ -145,9 +172,17 @@ class _Search:
     """For one depth, number of microbatches and limit: how many layers fit behind and in front of each stage."""
 
     def __init__(
-        self, limits: StageLimits, depth: int, microbatches: int, limit_us: int, largest: int, stop: Stop
+        self,
+        limits: StageLimits,
+        depth: int,
+        microbatches: int,
+        limit_us: int,
+        largest: int,
+        stop: Stop,
+        effort: Effort | None = None,
     ) -> None:
-        self.stop = stop
+        self.stop, self.effort = stop, effort or Effort()
+        self.effort.spend(depth * limits.problem.layers // 2)
         self.limits, self.depth, self.microbatches, self.limit_us = limits, depth, microbatches, limit_us
         self.comparable = microbatches <= largest
         layers = limits.problem.layers
@@ -157,6 +192,10 @@ class _Search:
         limited = (few > limits.fullest) & (rooms == limits.fullest) & (suffix >= behind[::-1])
         self.whatever_fullest = not limited.any()
         self.most = np.minimum(few, rooms).clip(-1)
+        held = limits.held(depth, microbatches, limit_us)
+        self.fewest = np.full(depth + 1, layers + 1) if held is None else held[0]
+        if held is not None:
+            self.most = np.minimum(self.most, held[1][1:, None] - suffix).clip(-1)
         self.extras = extras(limits.problem, depth)
         self.need = self._needs(layers)
         self.open = [] if limits.movable is None else self._open(limits.movable)
@@ -164,11 +203,12 @@ class _Search:
     def _needs(self, layers: int) -> list[int]:
         """For k = 1…P: the fewest layers that the last k stages must hold for the stages before to hold the rest."""
         needs = [layers] * self.depth
+        fewest = self.fewest.tolist()
         reached = np.arange(layers + 1, dtype=np.int64)
         for k in range(self.depth - 1, 0, -1):
             reached = reached[np.clip(np.arange(layers + 1) + self.most[k], 0, layers)]
             enough = reached >= layers
-            needs[k - 1] = int(enough.argmax()) if enough.any() else layers + 1
+            needs[k - 1] = max(fewest[k], int(enough.argmax()) if enough.any() else layers + 1)
         return needs
 
     def _open(self, movable: npt.NDArray[np.bool_]) -> list[npt.NDArray[np.bool_]]:
@@ -218,9 +258,11 @@ class _Search:
         if self.comparable and len(rows) * self.microbatches**2 <= _CELLS:
             behind = None if state.responses is None else state.responses[rows]
             if k == 1 or behind is not None:
+                self.effort.spend(_LEVEL + len(rows) * self.microbatches**3 // _CUBES)
                 return self._compared(_Partial(layers, held, held, self._responses(behind, own, k)), k)
         if len(rows) <= _FEW and k < self.depth:
             return _Partial(layers, held, np.zeros_like(held), None)
+        self.effort.spend(2 * len(rows) * k)
         alone = self.limits.suffixes.times_us(layers, self.microbatches, whole=k == self.depth, stop=self.stop)
         times = alone + self._outside_us(held, k)
         kept = times <= self.limit_us

@@ -20,7 +20,7 @@ from scipy.sparse import csr_array
 
 from solvers.ir.replan import ReplanProblem
 from solvers.replan.exact.bounds import IntArray, StageLimits
-from solvers.replan.progress import Stop
+from solvers.replan.progress import Effort, Stop
 from solvers.replan.transfer.owners import Interval, intervals
 from solvers.replan.transfer.senders import sums
 
@@ -40,6 +40,8 @@ _NODES = 10
 """Nodes of the search for whole pipelines."""
 _WHOLE = 1e-6
 """A number this close to a whole one is one."""
+_ENTRY_US, _SPLIT_US = 5, 600
+"""About what an entry of a program, and a cheapest split, take."""
 _CELLS = 2**22
 """Kinds of nodes times stages at most: with more nothing is priced."""
 
@@ -128,8 +130,8 @@ class Market:
         """The loads up to this one that the busiest node may have, rising: what a stage lacks, or layers of one run."""
         missing = self.missing(self.layers)
         found = set(np.unique(missing[missing <= most]).tolist()) | {0}
-        for first, end in set(self.runs):
-            found |= sums(self.sizes[first:end].tolist(), most)
+        for some in {frozenset(self.sizes[first:end].tolist()) for first, end in self.runs}:
+            found |= sums(sorted(some), most)
         return sorted(load for load in found if 0 <= load <= most)
 
     def patterns(self, kind: int, load: int) -> list[Pattern]:
@@ -195,7 +197,12 @@ class Splits:
         few = np.full((deepest, len(shapes), self.layers + 1), -1, dtype=np.int64)
         for number, (depth, microbatches) in enumerate(shapes):
             most = limits.paths.of(depth, microbatches).table(held, self.within.limit_us)
-            few[:depth, number] = np.minimum(most, limits.rooms(depth, microbatches)[:, None])
+            bounds = limits.held(depth, microbatches, self.within.limit_us)
+            if bounds is None:
+                continue
+            fewest, filled = bounds
+            most = np.minimum(most, np.minimum(limits.rooms(depth, microbatches)[:, None], filled[1:, None] - held))
+            few[:depth, number] = np.where(held >= fewest[:-1, None], most, -1)
         wide = min(self.widest, max(int(few.max()), 0)) + 1
         before, own, prices = self._before[:, :wide], self._own[:, :wide], self._prices[:, :wide]
         tables = np.full((deepest + 1, len(shapes), self.layers + 1), _NEVER, dtype=np.int64)
@@ -222,8 +229,9 @@ class Splits:
 class Pricing:
     """Whether there is a plan of pipelines `within` whose busiest node receives and sends at most `load` bytes."""
 
-    def __init__(self, market: Market, load: int, within: Within, stop: Stop) -> None:
+    def __init__(self, market: Market, load: int, within: Within, stop: Stop, effort: Effort | None = None) -> None:
         self.market, self.load, self.within, self.stop = market, load, within, stop
+        self.effort = effort or Effort()
         self.microbatches = market.problem.microbatches
         self.pool: dict[tuple[Layers, int], None] = {}
 
@@ -274,6 +282,7 @@ class Pricing:
         asked = [(depth, possible[depth], possible[depth]) for depth, _ in shapes]
         left = [(depth, fewest, possible[depth] - 1) for depth, fewest in shapes]
         while asked:
+            self.effort.spend(_SPLIT_US * len(asked))
             priced = splits.cheapest([(depth, fewest) for depth, fewest, _ in asked])
             for (depth, fewest, most), (price, split) in zip(asked, priced, strict=True):
                 if fewest * worth >= self.microbatches * price:
@@ -289,6 +298,7 @@ class Pricing:
         """The most microbatches of mixtures of the pool, and the prices of nodes and of sent layers."""
         shapes = tuple(self.pool)
         program = _Program(self.market, self.load, shapes)
+        self.effort.spend(_ENTRY_US * program.matrix.nnz)
         found = linprog(-program.worth, A_ub=program.matrix, b_ub=program.upper, method="highs")  # type: ignore[call-overload]
         kinds, layers = len(self.market.runs), self.market.layers
         if found.x is None:  # the engine failed: prices of nothing prove nothing
@@ -315,10 +325,18 @@ class Whole:
     patterns: Sequence[tuple[int, Pattern, int]]
 
 
-def whole_plan(market: Market, load: int, shapes: Sequence[tuple[Layers, int]], microbatches: int) -> Whole | None:
+def whole_plan(
+    market: Market,
+    load: int,
+    shapes: Sequence[tuple[Layers, int]],
+    microbatches: int,
+    effort: Effort | None = None,
+) -> Whole | None:
     """Pipelines of these shapes that count the microbatches and keep to the load; None: not found."""
     program = _Program(market, load, shapes)
     count = len(program.worth)
+    if effort is not None:
+        effort.spend(2 * _ENTRY_US * program.matrix.nnz)
     rules = [
         LinearConstraint(program.matrix, ub=program.upper),
         LinearConstraint(csr_array(program.worth[None]), lb=microbatches),

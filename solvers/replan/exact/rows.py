@@ -9,7 +9,7 @@ import numpy as np
 from solvers.replan.exact.bounds import StageLimits
 from solvers.replan.exact.placement import witness_within
 from solvers.replan.exact.timetable import Timetable
-from solvers.replan.progress import Stop, never
+from solvers.replan.progress import Effort, Stop, never
 
 UNKNOWN_US = 2**62
 """No split is known."""
@@ -18,6 +18,8 @@ _ROWS = 8
 
 _VAIN, _NEAR = 3, 2**10
 """So often a question may stay unanswered; then none is asked within limits this close (reciprocal) to those."""
+_RELAXED_US, _ROW_US = 130, 150
+"""About what a question to the relaxation, and the times of a split, take."""
 _LATER = 2**14
 """Reciprocal of a relative margin: what is excluded within a limit is also tested this little above it."""
 
@@ -87,7 +89,9 @@ class Rows:
         excluded: Excluded,
         starts: Callable[[int], list[tuple[int, ...]]],
         guess: Guess,
+        effort: Effort | None = None,
     ) -> None:
+        self.effort = effort or Effort()
         self.limits, self.timetable, self.most_suffixes = limits, timetable, most_suffixes
         self._excluded = excluded
         self._starts, self._met, self.about, self._off = starts, set[int](), guess.about, guess.off
@@ -114,6 +118,7 @@ class Rows:
         """Take these splits of one depth into account, for every number of microbatches for which memory holds them."""
         depth, most = len(splits[0]), self._most[len(splits[0])]
         number = self._number[depth]
+        self.effort.spend(_ROW_US * len(splits))
         times = self.timetable.rows_us(list(splits), most)
         for row, split in zip(times, splits, strict=True):
             row[self.timetable.most_fitting(split) + 1 :] = UNKNOWN_US
@@ -159,6 +164,7 @@ class Rows:
 
     def excludes(self, depth: int, microbatches: int, limit_us: int) -> bool:
         """Whether the relaxation excludes such pipelines within the limit; then that is remembered."""
+        self.effort.spend(_RELAXED_US)
         if self.limits.may_end(depth, microbatches, limit_us):
             return False
         later_us = limit_us + limit_us // _LATER
@@ -173,7 +179,7 @@ class Rows:
         near_us, often = self._unanswered.get(shape, (limit_us, 0))
         if often >= _VAIN and limit_us >= near_us - near_us // _NEAR:
             return None
-        found = witness_within(self.limits, depth, microbatches, limit_us, self.most_suffixes, stop)
+        found = witness_within(self.limits, depth, microbatches, limit_us, self.most_suffixes, stop, self.effort)
         if not found.complete and not len(found.times_us):
             self._unanswered[shape] = min(near_us, limit_us), often + 1
         if found.complete:

@@ -15,7 +15,7 @@ from solvers.replan.exact.others import MOST_NODES_TIMES_LAYERS, best_of_others,
 from solvers.replan.exact.steps import StepTimes
 from solvers.replan.exact.transition import Replanned, replanned
 from solvers.replan.holding import holds
-from solvers.replan.progress import ENDED, NONE_YET, Progress
+from solvers.replan.progress import ENDED, NONE_YET, Effort, Progress
 from solvers.replan.reroute import rerouted
 
 _CLOSE = 1e-4
@@ -38,15 +38,21 @@ class ExactReplan:
     most_suffixes: int = 2000
     """Partial splits of a pipeline that one search keeps at once; with fewer it may leave a gap."""
 
+    effort: float = 1.0
+    """Work after which nothing more is sought or proven, in about seconds of a core, but counted: it ends at the same
+    point on any machine, whose plan and bound stand. Larger: longer, as far as the limits allow.
+    """
+
     NAME = "exact-replan"
 
     def __post_init__(self) -> None:
         """Refuse to keep nothing."""
         require_at_least(1, most_suffixes=self.most_suffixes)
+        require_at_least(0, effort=self.effort)
 
     def solve(self, problem: ReplanProblem, limits: Limits, watch: Watch | None = None) -> Solution[ReplanPlan]:
         """The best decision found within the limits, with its bound."""
-        progress = Progress(limits, watch)
+        progress, effort = Progress(limits, watch), Effort(self.effort * 1e6)
         kept = rerouted(self.NAME, problem, limits)
         fitting, reason = holds(problem), why_none(problem)
         if reason is not None:
@@ -56,20 +62,20 @@ class ExactReplan:
         best, progress.bound_us = Replanned(first.objective), first.objective
         if fitting:
             progress.bound_us = None
-            steps = StepTimes(problem, Movable(problem), self.most_suffixes, progress.stop, progress.late)
+            steps = StepTimes(problem, Movable(problem), self.most_suffixes, progress.stop, progress.late, effort)
             best = _or_another(problem, limits, progress, replanned(problem, steps, progress))
         plan = best.plan or first.plan
         if plan is None or best.objective_us is None:
             return self._without(best, progress)
         if progress.stop() and progress.bound_us is not None:
             progress.bound_us = max(progress.bound_us, _least_us(problem) or 0)
-        return self._answer(plan, best.objective_us, progress)
+        return self._answer(plan, best.objective_us, progress, effort)
 
-    def _answer(self, plan: ReplanPlan, objective: int, progress: Progress) -> Solution[ReplanPlan]:
+    def _answer(self, plan: ReplanPlan, objective: int, progress: Progress, effort: Effort) -> Solution[ReplanPlan]:
         bound = progress.bound_us
         if bound is not None and bound >= objective:
             return progress.call(self.NAME).found(plan, objective, objective)
-        said = _open(objective, bound, progress.stop())
+        said = _open(objective, bound, progress.stop(), effort)
         return progress.call(self.NAME).found(plan, objective, bound, reason=said)
 
     def _without(self, best: Replanned, progress: Progress) -> Solution[ReplanPlan]:
@@ -116,8 +122,11 @@ def _least_us(problem: ReplanProblem) -> int | None:
     )
 
 
-def _open(objective: int, bound: int | None, stopped: bool) -> str:
+def _open(objective: int, bound: int | None, stopped: bool, effort: Effort) -> str:
     """What an answer that is not proven leaves open."""
     if stopped or bound is None:
         return ENDED
+    if effort.over():
+        spent = f"an effort of {effort.most_us / 1e6:g} is spent, which leaves {objective - bound} us open"
+        return f"{spent}: with a larger effort the search goes on"
     return f"what transitions must move is bounded, not searched through, which leaves {objective - bound} us open"

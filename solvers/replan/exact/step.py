@@ -12,6 +12,8 @@ from solvers.replan.progress import Stop
 
 _HALVINGS = 10
 """Bisection steps for the bound where the search was not finished."""
+_KNAPSACK_US = 80
+"""About what a knapsack over depths takes."""
 NEVER_US = 2**61
 """The bound where no pipelines exist at all."""
 
@@ -96,6 +98,7 @@ class StepSearch:
         rows, sure = self.rows, self.rows.sure(limit)
         possible, tight, hidden, step = rows.possible(limit), set[int](), set[int](), dict[int, int]()
         while True:
+            rows.effort.spend(_KNAPSACK_US)
             trial = sure | {depth: possible[depth] for depth in tight - hidden}
             counts = self._filled(trial)
             unsure = [depth for depth in counts if sure[depth] < trial[depth]]
@@ -107,6 +110,8 @@ class StepSearch:
                 if self._tighten(possible, tight, limit, self.stop):
                     continue
                 some = fill_few(possible, self.nodes, self.most, self.microbatches)
+                if some:
+                    rows.effort.spend(self.nodes * sum(some.values()) // 3)
                 if not some or not hidden.isdisjoint(some):
                     return some if some == {} else None
                 counts = some
@@ -134,6 +139,7 @@ class StepSearch:
         """
         rows = self.rows
         while not stop():
+            rows.effort.spend(2 * _KNAPSACK_US)
             loose = self._useful(possible).keys() - tight
             if not loose:
                 return False

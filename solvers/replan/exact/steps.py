@@ -23,7 +23,7 @@ from solvers.replan.exact.rows import Excluded, Exclusions, Guess, Rows
 from solvers.replan.exact.start import level_split
 from solvers.replan.exact.step import NEVER_US, Fastest, StepSearch
 from solvers.replan.exact.timetable import Timetable
-from solvers.replan.progress import Stop, always, never
+from solvers.replan.progress import Effort, Stop, always, never
 
 _PROMISING = 3
 """Number of most promising depths that are examined before all others."""
@@ -34,12 +34,19 @@ _MISSES = 2
 class StepTimes:
     """Step times of one problem; `stop` ends every search, `late` also that of its bound.
 
-    `most_suffixes` bounds what a search keeps at once.
+    `most_suffixes` bounds what a search keeps at once, `effort` all searches together.
     """
 
     def __init__(
-        self, problem: ReplanProblem, movable: Movable, most_suffixes: int, stop: Stop, late: Stop = never
+        self,
+        problem: ReplanProblem,
+        movable: Movable,
+        most_suffixes: int,
+        stop: Stop,
+        late: Stop = never,
+        effort: Effort | None = None,
     ) -> None:
+        self.effort = effort or Effort()
         self.problem, self.movable, self.most_suffixes, self.stop, self.late = (
             problem,
             movable,
@@ -298,6 +305,7 @@ class StepTimes:
             ),
             lambda depth: self._starts(limits, depth),
             Guess(self._promises.most, self._off, self._unanswered),
+            self.effort,
         )
         nodes, most = self.movable.nodes(load), self.movable.pipelines(load)
         return StepSearch(rows, nodes, most, self.problem.microbatches, floor_us, self.stop, self.late)
@@ -326,7 +334,8 @@ class StepTimes:
             complete = False
             better = True
             while better and not (complete or self.stop()):
-                found = witness_within(limits, depth, count, best.bound_us - 1, self.most_suffixes, self.stop)
+                latest_us = best.bound_us - 1
+                found = witness_within(limits, depth, count, latest_us, self.most_suffixes, self.stop, self.effort)
                 better, complete = len(found.times_us) > 0, found.complete
                 if better:
                     time_us, number = int(found.times_us.min()), int(found.times_us.argmin())

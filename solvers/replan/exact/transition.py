@@ -33,6 +33,10 @@ _WORK = 50_000
 """What searches for these that compare responses may cost together: stages times microbatches cubed."""
 _QUESTIONS = 5
 """How often a load of the busiest node is priced, each limit on the fullest stage for itself."""
+_TRANSFER_US = 5
+"""About what choosing the nodes takes for each transfer and each stage."""
+_STAGES_A_US = 30
+"""Stages of kinds of nodes looked at in a microsecond."""
 _SMALL, _STAGES = 16, 100_000
 """The most nodes, and the most plans times nodes, for which plans are judged one by one."""
 
@@ -140,6 +144,7 @@ class _Search:
         self.splits |= dict.fromkeys(stages)
         if stages not in self.known:
             self.known[stages] = self.restorer.restore(splits)
+            self.steps.effort.spend(_TRANSFER_US * (len(self.known[stages].transfers) + sum(map(len, stages))))
         known = self.known[stages]
         counted = [
             msgspec.structs.replace(pipeline, microbatches=count)
@@ -156,7 +161,7 @@ class _Search:
             floor = stretched_us(self.problem, least_step_us, lost)
             if floor is None or self._beaten(floor):
                 break
-            if self.steps.stop():
+            if self._over():
                 return min([*bounds, floor])
             found = self._steps(number, lost)
             bounds.append(stretched_us(self.problem, max(found.bound_us, least_step_us), lost) or floor)
@@ -172,14 +177,15 @@ class _Search:
 
         Of the loads that nothing excludes yet any plan needs at least the first; whole pipelines are sought for others.
         """
-        if not self._prices or self.best.objective_us is None:
+        if self.best.objective_us is None or self._over() or not self._prices:
             return bound
+        self.steps.effort.spend(self.market.missing(self.problem.layers).size // _STAGES_A_US)
         grid = self.market.loads(self._load_below(least_step_us, self.best.objective_us))
         low = bisect_left(grid, self.cleared)
         unsure, tried, high = len(grid), low, len(grid)
         asks = _ASKS
         while self.questions > 0:  # all below `low` are excluded; nothing was found from `unsure` to before `tried`
-            if self.steps.stop() or (low >= unsure and tried >= high):
+            if self._over() or (low >= unsure and tried >= high):
                 break
             middle = (low + unsure) // 2 if low < unsure else (tried + high) // 2
             left = self._left(self._latest_us(self._lost_us(grid[low])), grid[middle])
@@ -206,6 +212,10 @@ class _Search:
             else:
                 tried = middle + 1
         return bound if low < high else self.best.objective_us
+
+    def _over(self) -> bool:
+        """Whether no more is asked: what is proven by then stands."""
+        return self.steps.stop() or self.steps.effort.over()
 
     @cached_property
     def _prices(self) -> bool:
@@ -237,7 +247,7 @@ class _Search:
                 and max(layers) <= some.limits.fullest
                 and (most := self.steps.most_within(layers, some.limit_us)) > 0
             ]
-            pricing = Pricing(self.market, load, some, self.steps.stop)
+            pricing = Pricing(self.market, load, some, self.steps.stop, self.steps.effort)
             mixture = pricing.excluded(known)
             self.splits |= dict.fromkeys(layers for layers, _ in (mixture.splits if mixture else ()))
             mixtures += [] if mixture is None else [(some, mixture)]
@@ -265,7 +275,7 @@ class _Search:
         limit_us = within.limit_us
         splits = dict.fromkeys(layers for layers, _ in mixture.splits)
         shapes = [(layers, most) for layers in splits if (most := self.steps.most_within(layers, limit_us)) > 0]
-        found = whole_plan(self.market, load, shapes, self.problem.microbatches) if shapes else None
+        found = whole_plan(self.market, load, shapes, self.problem.microbatches, self.steps.effort) if shapes else None
         if found is not None:
             pipelines = counted_exactly(list(found.pipelines), self.problem.microbatches)
             if len(pipelines) == len(found.pipelines) and self.restorer.topology.nodes_per_host == 1:
@@ -325,7 +335,7 @@ class _Search:
     def _least_load(self) -> int:
         """The first load with which a plan that is better than the best, its transfers forgotten, may exist."""
         low, high = 0, len(self.loads) - 1
-        while low < high and not self.steps.stop():
+        while low < high and not self._over():
             enough = bisect_left(self.loads, self.enough_us, low, high, key=self._lost_us)
             middle, high = (low + enough) // 2, enough
             if low == high:

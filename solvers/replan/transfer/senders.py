@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import cycle
 
+import numpy as np
+
 from solvers.ir.errors import InvalidInput
 from solvers.ir.replan import Transfer
 from solvers.replan.transfer.owners import NOTHING, Interval
@@ -146,10 +148,11 @@ def whole_layers(sizes: Sequence[int], most: int) -> int:
 
 def sums(sizes: Sequence[int], most: int) -> set[int]:
     """All that layers of these sizes add up to, up to `most`, each taken any number of times."""
-    found = {0}
-    for size in {size for size in sizes if size}:
-        found = {known + size * count for known in found for count in range((most - known) // size + 1)}
-    return found
+    found = np.zeros(1, dtype=np.int64)
+    for size in {size for size in sizes if 0 < size <= most}:
+        found = np.unique(found[:, None] + size * np.arange(most // size + 1))
+        found = found[found <= most]
+    return set(found.tolist())
 
 
 def _inside(

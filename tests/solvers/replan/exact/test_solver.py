@@ -5,6 +5,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
+from experiments.bench.deep import deep_cluster
 from solvers.check.replan.judge import judge_replan
 from solvers.ir import CurrentPipeline, CurrentState, InvalidInput, Limits, ReplanPlan, ReplanProblem, Solution, Status
 from solvers.replan import Algorithm1, ExactReplan
@@ -151,6 +152,21 @@ def test_without_time_there_is_still_a_plan_and_a_true_bound() -> None:
     assert best.objective is not None and best.bound is not None
     assert answer.bound <= best.objective <= answer.objective
     assert not judge_replan(problem, answer.plan).violations
+
+
+def test_effort_ends_a_search_where_it_ends_on_any_machine() -> None:
+    """This cluster took eight seconds for nothing: questions that keep many partial splits were not answered."""
+    problem = deep_cluster(6056)
+    little, again = (ExactReplan(effort=0.2).solve(problem, LIMITS) for _ in range(2))
+    assert (little.plan, little.bound) == (again.plan, again.bound), "the clock took no part"
+    assert little.status is Status.FEASIBLE and little.plan is not None and little.reason is not None
+    assert little.reason.startswith("an effort of 0.2 is spent") and not judge_replan(problem, little.plan).violations
+    more = _solved(problem)
+    assert more.objective is not None and more.bound is not None
+    assert little.objective is not None and little.bound is not None
+    assert more.objective <= little.objective and little.bound <= more.bound, "more effort, more known"
+    with pytest.raises(InvalidInput, match="effort"):
+        ExactReplan(effort=-1.0)
 
 
 def test_a_gap_that_is_allowed_ends_the_search_early() -> None:

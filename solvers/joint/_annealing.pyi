@@ -10,8 +10,8 @@ class Annealing:
 
     From a choice: `again`, by stage, and `away`, (op, stage that touches it last, the one behind which it leaves), both
     in ascending order. `random`: 624 words and the place of the next one, as `random.Random.getstate()` tells them;
-    `share`: that of steps that change many decisions; `shadow`: what a choice owes beside its time. Raises RuntimeError for numbers beyond 64 bits, ValueError for
-    another `random`.
+    `share`: that of steps that change many decisions; `shadow`: what a choice owes beside its time. Raises
+    RuntimeError for numbers beyond 64 bits, ValueError for another `random`.
     """
 
     def __init__(

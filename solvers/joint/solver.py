@@ -3,7 +3,7 @@
 import math
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import cycle
 from typing import NamedTuple
@@ -39,8 +39,7 @@ times the number of ops an op if that is more."""
 PLAIN = 3_000_000_000_000
 """Of these steps the first ones, so many over that square and at most `SMALL` an op, change one decision each."""
 CHAINS, CHAIN, WARM = 30, (4_000, 12_000), (0.003, 0.009, 0.03)
-"""Steps from one draft: one of so many parts of all, within these limits. How much one may lose at first, round by round:
-a share of the best's time over the bound."""
+"""Steps from one draft, one of so many parts of all, within limits; what one may lose at first."""
 FEWER = (1.0, 0.9, 0.8, 0.65, 0.5, 0.3)
 """How much of the link's time variants of the greedy count on: what leaves late makes the next stages wait."""
 SHOWN = (1.0, 0.5, 0.2, 0.0)
@@ -69,9 +68,7 @@ class Joint:
     def solve(self, problem: JointProblem, limits: Limits, watch: Watch | None = None) -> Solution[JointPlan]:
         """The best plan and the best bound within the limits; INFEASIBLE only with the closed form's proof."""
         if self.engine == "cpsat":
-            raise InvalidInput(
-                "joint needs dual values, which engine cpsat does not give: choose highs, gurobi or auto"
-            )
+            raise InvalidInput("joint needs dual values, which cpsat does not give: choose highs, gurobi or auto")
         call, given = Call(self.NAME, limits), given_of(problem)
         known = trivial(given, call)
         return known if known is not None else _Solve(self, given, watch, call.based(given.base_us)).answer()
@@ -99,9 +96,10 @@ class _Solve:
 
     def answer(self) -> Solution[JointPlan]:
         """The greedy, then every part in turn until one proves the end; Ctrl-C keeps what there is."""
+        parts = self._bound, self._stretches, self._variants, self._guided, self._singles, self._search
         try:
             self._first()
-            for part in self._parts():
+            for part in parts:
                 if not self.best.over():
                     part()
         except KeyboardInterrupt:
@@ -110,17 +108,13 @@ class _Solve:
                 self._everything()
         return self._answered()
 
-    def _parts(self) -> tuple[Callable[[], None], ...]:
-        return self._bound, self._stretches, self._variants, self._guided, self._singles, self._search
-
     def _first(self) -> None:
         self._everything()
         self.best.offer_hidden(greedy(self.given, self.best.asked), "greedy")
 
     def _everything(self) -> None:
         """The plan that there always is without a host limit, so that nothing later has to find one."""
-        everything = swap_all(self.given)
-        self.best.offer_hidden(everything, "swap all")
+        self.best.offer_hidden(swap_all(self.given), "swap all")
 
     def _variants(self) -> None:
         """The greedy with less of the link's time, with the earliest outputs first, and counting on communication."""
@@ -229,8 +223,8 @@ class _Solve:
         work, count, source = self.call.limits.work, len(self.given), random.Random(self.call.limits.seed)
         unit = 1.0 if work is None else work
         steps = math.inf if work is None else math.ceil(work * _steps(count))
-        plain = math.ceil(unit * min(PLAIN / count**2, SMALL * count))
         each = int(min(max(steps / CHAINS, CHAIN[0]), CHAIN[1]))
+        plain = math.ceil(unit * min(PLAIN / count**2, SMALL * count))
         steps -= self._searched(self._chains(each, WARM[:1]), plain, 0.0, source)
         self._searched(self._chains(each, WARM), steps, PATTERNS, source)
 
@@ -242,8 +236,9 @@ class _Solve:
         for chain, start, warm in chains:
             if taken >= steps or self.best.asked():
                 break
-            self._annealed(Chain(int(min(steps - taken, chain)), warm, share), start, source)
-            taken += int(min(steps - taken, chain))
+            chain = int(min(steps - taken, chain))
+            self._annealed(Chain(chain, warm, share), start, source)
+            taken += chain
         return taken
 
     def _chains(self, each: int, warmths: Sequence[float]) -> Iterator[tuple[int, Draft, float]]:

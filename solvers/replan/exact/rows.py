@@ -71,6 +71,8 @@ class Guess:
     off: dict[int, int]
     unanswered: dict[tuple[int, ...], tuple[int, int]] = field(default_factory=dict)
     """Of searches that had too much to look at the least limit, and how many there were; shared, too."""
+    effort: Effort = field(default_factory=Effort)
+    """What all searches together may do."""
 
 
 class Rows:
@@ -89,9 +91,8 @@ class Rows:
         excluded: Excluded,
         starts: Callable[[int], list[tuple[int, ...]]],
         guess: Guess,
-        effort: Effort | None = None,
     ) -> None:
-        self.effort = effort or Effort()
+        self.effort = guess.effort
         self.limits, self.timetable, self.most_suffixes = limits, timetable, most_suffixes
         self._excluded = excluded
         self._starts, self._met, self.about, self._off = starts, set[int](), guess.about, guess.off

@@ -304,8 +304,7 @@ class StepTimes:
                 self._exclusions(self.problem.layers, load),
             ),
             lambda depth: self._starts(limits, depth),
-            Guess(self._promises.most, self._off, self._unanswered),
-            self.effort,
+            Guess(self._promises.most, self._off, self._unanswered, self.effort),
         )
         nodes, most = self.movable.nodes(load), self.movable.pipelines(load)
         return StepSearch(rows, nodes, most, self.problem.microbatches, floor_us, self.stop, self.late)

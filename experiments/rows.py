@@ -21,9 +21,7 @@ DIGITS = 9
 
 def rows_to_text(rows: Iterable[Row]) -> str:
     """One JSON object a line, in order."""
-    return "".join(
-        json.dumps(document_to_raw(row), ensure_ascii=False, allow_nan=False, sort_keys=True) + "\n" for row in rows
-    )
+    return _text(document_to_raw(row) for row in rows)
 
 
 def rows_from_text(text: str, place: str = "the rows") -> list[Row]:
@@ -48,15 +46,20 @@ def rows_to_compact(rows: Sequence[Row], exact: Collection[str] = ()) -> str:
         figures = own["figures"].items()
         own["figures"] = {name: value if name in exact else _rounded(value) for name, value in figures}
         lines.append(own)
-    return "".join(
-        json.dumps(line, ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")) + "\n"
-        for line in lines
-    )
+    return _text(lines)
 
 
 def read_rows(path: Path) -> list[Row]:
     """The rows of a file; raises `InvalidInput` where it cannot be read."""
     return rows_from_text(read_text(path), str(path))
+
+
+def _text(lines: Iterable[Any]) -> str:
+    """Each as JSON in a line, without spaces."""
+    return "".join(
+        json.dumps(line, ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")) + "\n"
+        for line in lines
+    )
 
 
 def _shared(raws: Sequence[dict[str, Any]]) -> dict[str, Any]:

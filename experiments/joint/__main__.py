@@ -30,7 +30,7 @@ def command(out: Path, work: float, most: int | None) -> int:
     for case in [case for case in CASES if case.name not in known][:most]:
         rows.append(answered(case, work))
         with kept.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(rows[-1], ensure_ascii=False) + "\n")
+            file.write(json.dumps(rows[-1], ensure_ascii=False, separators=(",", ":")) + "\n")
         click.echo(f"{case.name}: " + ", ".join(f"{key} {rows[-1][key]}" for key in TOLD))
     if rows:
         families = list(FAMILIES.values())

@@ -117,7 +117,7 @@ def race(
                 found.append(run(name, way, size, device, plain, STEPS if way.solver else 2))
             found += kept
             for row in found:
-                file.write(json.dumps(asdict(row)) + "\n")
+                file.write(json.dumps(asdict(row), separators=(",", ":")) + "\n")
                 tell(row)
             file.flush()
             rows += found

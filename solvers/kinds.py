@@ -110,6 +110,7 @@ KINDS: dict[str, Kind] = {
         judge="solvers.check.joint:JUDGE",
         certificates={
             "moment/2": "solvers.check.joint.bound:add_up",
+            "moment/3": "solvers.check.joint.counted:add_up",
             "stretches/1": "solvers.check.joint.stretches:add_up",
         },
         budget="budget_bytes",

@@ -35,7 +35,8 @@ VERSION = 3
 class Annealing:
     """From one choice on. `now`, `best`: ticks of the choice at hand and of `draft`, the best; `FAULT` if not valid.
 
-    With `shadow` `now` is what the choice owes more than it takes: less of what is scarce is progress, too.
+    With a `shadow`, `now` is the time that the choice takes plus what it owes, so that using less of the link and of
+    memory is progress even where the step ends no sooner.
     """
 
     def __init__(

@@ -47,10 +47,10 @@ class Prices:
 
 @dataclass(frozen=True)
 class Shadow:
-    """What a choice owes beside its time, for what is scarce at a moment: time there is no sign of it otherwise.
+    """What a search adds to a choice's time, for its use of the link and of memory at one stage.
 
-    `leaves[i]`: ticks where op i's output is away at `stage`, or returns for it; `stays`: ticks for each byte that is
-    only kept then.
+    `leaves[i]`: ticks if op i's output is away at `stage`, or returns for it; `stays`: ticks for each byte that is kept
+    then and not used by it.
     """
 
     stage: int

@@ -5,8 +5,8 @@ from solvers.joint.given import Given
 from solvers.joint.moment import Proof
 
 LEAVES, STAYS = 0.6, 0.3
-"""Shares of the prices of the link and of memory that a search charges: with all of them it would not matter which of
-two things leaves where the relaxation does both in part, with none of them whether the lane was used for nothing."""
+"""The shares of the link's and of memory's prices that a search charges. At the whole price of the link, sending what
+the relaxation sends in part would gain nothing; at none, time of the link that is saved would count for nothing."""
 MOST = 2**53
 """The most ticks that a choice may owe; with larger prices nothing is owed."""
 
@@ -26,7 +26,7 @@ def relaxed_prices(given: Given, proof: Proof) -> Prices:
 
 
 def shadow_of(given: Given, proof: Proof) -> Shadow | None:
-    """What a search charges for what leaves across the moment, and for what stays; None where that is out of bounds.
+    """What a search charges for what is away at the moment, and for what stays; None where that is beyond `MOST`.
 
     An output is taken to return for the first op behind the moment that reads it.
     """

@@ -3,14 +3,17 @@
 Only columns and rows that can matter are built; leaving others out proves no less, and the judge has rows of its own.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from solvers.engines import ModelBuilder
 from solvers.engines.duals import LARGEST, UNIT
+from solvers.engines.model import FloatArray, LinearModel
 from solvers.ir.solution import Limits
 from solvers.joint.asked import solved
 from solvers.joint.given import Given
@@ -144,41 +147,50 @@ class Relaxation:
 
     def proof(self, limits: Limits, engine: str) -> Proof | None:
         """The best prices that an engine finds, as whole numbers; None where it finds none."""
+        answer = solved(self.model(), limits, engine)
+        if answer.row_duals is None or answer.x is None:
+            return None
+        values = {key: float(value) for key, value in zip(self.upper, answer.x, strict=True) if value > 1e-6}
+        whole = self.whole(answer.row_duals)
+        ticks = self.before[-1] * UNIT + self.value(whole)
+        return Proof(self.q, -(-ticks // (UNIT * self.given.ticks)), whole, values)
+
+    def model(self, counts: Sequence[Sequence[str]] = ()) -> LinearModel:
+        """The rows as a linear program; behind them and the columns, one each for sums of columns."""
         keys = list(self.upper)
         place, builder = {key: number for number, key in enumerate(keys)}, ModelBuilder("moment")
         upper = [np.inf if self.upper[key] == MOST else float(self.upper[key]) for key in keys]
         builder.columns(len(keys), 0.0, upper, cost=[float(key == "late") for key in keys], name="x")
-        scales = [self._scale(row) for row in self.rows]
-        for row, scale in zip(self.rows, scales, strict=True):
+        sums = [builder.column(0.0, float(len(columns)), name="count") for columns in counts]
+        for row in self.rows:
+            scale = self._scale(row)
             columns, weights = [place[key] for key in row.weights], [w / scale for w in row.weights.values()]
             limit = {"upper" if row.is_upper else "lower": row.side / scale}
             builder.row(columns, weights, name=row.key.replace("/", "-"), **limit)
-        answer = solved(builder.build(), limits, engine)
-        if answer.row_duals is None or answer.x is None:
-            return None
-        priced = zip(self.rows, answer.row_duals, scales, strict=True)
-        duals = {row.key: float(dual) / scale for row, dual, scale in priced}
-        values = {key: float(value) for key, value in zip(keys, answer.x, strict=True) if value > 1e-6}
-        return self._proved(duals, values)
+        for total, summed in zip(sums, counts, strict=True):
+            ones = [1.0] * len(summed)
+            builder.row([*map(place.__getitem__, summed), total], [*ones, -1.0], name="sum", lower=0.0, upper=0.0)
+        return builder.build()
 
     def _scale(self, row: Row) -> float:
         """Rows of bytes are counted in their largest output."""
         return float(max(1, *row.weights.values(), 1)) if row.key == "memory/1" else 1.0
 
-    def _proved(self, duals: dict[str, float], values: dict[str, float]) -> Proof:
+    def whole(self, row_duals: FloatArray) -> dict[str, int]:
+        """An engine's prices of the rows as whole numbers, by key, without those of 0."""
         whole = {}
-        for row in self.rows:
-            key, dual = row.key, duals[row.key]
+        for row, dual in zip(self.rows, row_duals.tolist(), strict=True):
             low, high = (-LARGEST, 0) if row.is_upper else (0, LARGEST)
-            whole[key] = int(min(high, max(low, dual * UNIT)))  # towards 0
+            whole[row.key] = int(min(high, max(low, dual / self._scale(row) * UNIT)))  # towards 0
         _balance(whole)
-        whole = {key: dual for key, dual in whole.items() if dual}
-        ticks = self.before[-1] * UNIT + self.value(whole)
-        return Proof(self.q, -(-ticks // (UNIT * self.given.ticks)), whole, values)
+        return {key: dual for key, dual in whole.items() if dual}
 
-    def value(self, duals: dict[str, int]) -> int:
-        """What whole prices add up to, in 1/UNIT ticks: sides, and each column at its cheaper limit."""
-        total, cost = 0, {"late": UNIT}
+    def value(self, duals: dict[str, int], beside: Mapping[str, int] = MappingProxyType({})) -> int:
+        """What whole prices add up to, in 1/UNIT ticks: sides, and each column at its cheaper limit.
+
+        `beside`: what columns cost beside that.
+        """
+        total, cost = 0, {**beside, "late": UNIT}
         for row in self.rows:
             dual = duals.get(row.key, 0)
             if dual:

@@ -9,7 +9,6 @@ from itertools import cycle
 from typing import NamedTuple
 
 import msgspec
-import numpy as np
 
 from solvers.ir.errors import BayplanError, InvalidInput, InvalidProblem
 from solvers.ir.joint import JointPlan, JointProblem
@@ -19,19 +18,19 @@ from solvers.joint.anneal import PATTERNS, annealing_of
 from solvers.joint.answers import Incumbent, trivial
 from solvers.joint.branch import PROGRAMS
 from solvers.joint.choice import Shadow, fill, keep_all, swap_all
-from solvers.joint.draft import Draft, kept_of, plan_of
+from solvers.joint.counted import CountedProof, counted
+from solvers.joint.draft import Draft, plan_of
 from solvers.joint.gaps import planned
 from solvers.joint.given import Given, given_of
-from solvers.joint.greedy import Hiding, greedy, hardest, link_prices
+from solvers.joint.greedy import Hiding, greedy, link_prices
 from solvers.joint.guided import relaxed_prices, shadow_of
 from solvers.joint.lanes import FAULT
 from solvers.joint.moment import Proof, Relaxation
+from solvers.joint.moments import moments
 from solvers.joint.singles import recompute_only, swap_only
 from solvers.joint.stretches import Together, bounded
 from solvers.joint.swaps import choice_of
 
-MOMENTS = 12
-"""Moments looked at: the fullest stage, and the fullest of as many stretches of the step."""
 SQUARE, STEPS, SMALL, EACH = 7_000_000_000_000, 20_000_000, 6_000, 260
 """Steps of annealing a unit of `work`: `SQUARE` over the square of the number of ops, as a step looks at all stages and
 what comes before the search takes longer, too, with more of them. At most `STEPS`, and at most `SMALL` an op, or `EACH`
@@ -48,8 +47,8 @@ LONGEST_S = 120.0
 """The most seconds for a single technique's solver, however much time there is."""
 FULL = 0.1
 """The work from which on stretches get all the linear programs that they may have."""
-SINGLES, BOUND, FIRST, STRETCHES = 0.15, 0.3, 0.8, 0.2
-"""Shares of the time: each single technique's solver, the bound at moments, its first moment at most, stretches."""
+SINGLES, BOUND, FIRST, STRETCHES, COUNTED = 0.15, 0.3, 0.8, 0.2, 0.05
+"""Shares of the time: each single solver, the bound at moments, its first moment at most, stretches, counts."""
 
 
 @dataclass(frozen=True)
@@ -92,11 +91,13 @@ class _Solve:
         self.shadow: Shadow | None = None
         self.proofs: list[Proof] = []
         self.together: Together | None = None
+        self.counted: CountedProof | None = None
+        self.floor = self.best.bound
         self.notes: list[str] = []
 
     def answer(self) -> Solution[JointPlan]:
         """The greedy, then every part in turn until one proves the end; Ctrl-C keeps what there is."""
-        parts = self._bound, self._stretches, self._variants, self._guided, self._singles, self._search
+        parts = self._bound, self._stretches, self._counted, self._variants, self._guided, self._singles, self._search
         try:
             self._first()
             for part in parts:
@@ -130,7 +131,7 @@ class _Solve:
     def _bound(self) -> None:
         """The relaxation at each moment, the fullest one first."""
         deadline = time.perf_counter() + self.call.share_s(BOUND)
-        for stage in _moments(self.given):
+        for stage in moments(self.given):
             left = deadline - time.perf_counter() if self.proofs else FIRST * self.call.left_s
             if left <= 0 or self.best.over():
                 break
@@ -162,6 +163,17 @@ class _Solve:
                 self.best.report()
         except BayplanError as error:
             self._refused(error)
+
+    def _counted(self) -> None:
+        """The best moment, where no stretches prove more, by counts; the search is as warm as without (`floor`)."""
+        self.floor, proof = self.best.bound, self.proof
+        left = self.call.share_s(COUNTED)
+        if proof is None or left <= 0 or not self.given.base_us < proof.bound_us == self.floor:
+            return
+        limits = msgspec.structs.replace(self.call.limits, time_s=left, work=None, gap=0.0)
+        self.counted = counted(Relaxation(self.given, proof.stage), proof, limits, self.options.engine)
+        if self.counted is not None:
+            self.best.bound = float(self.counted.bound_us)
 
     def _proof(self, stage: int, limits: Limits) -> Proof | None:
         """What the engine proves at a moment; that it refuses a model's numbers takes no plan away."""
@@ -256,7 +268,7 @@ class _Solve:
         annealing = annealing_of(given, choice_of(given, start), source, chain.share, self.shadow)
         if annealing.now == FAULT or best.objective is None:
             return
-        above = given.ticks * max(1.0, best.objective - best.bound)
+        above = given.ticks * max(1.0, best.objective - self.floor)
         for draft in [*annealing.drafts(chain.steps, chain.warm * above, best.asked)][-1:]:
             best.offer(draft, "search")
         if not best.over():
@@ -264,7 +276,7 @@ class _Solve:
 
     def _answered(self) -> Solution[JointPlan]:
         best, notes = self.best, "; ".join(self.notes) or None
-        proofs = [proof for proof in (self.proof, self.together) if proof is not None]
+        proofs = [proof for proof in (self.proof, self.together, self.counted) if proof is not None]
         engine = self.options.engine if proofs else None
         proof = max(proofs, key=lambda proof: proof.bound_us, default=None)
         proved = proof is not None and proof.bound_us > self.given.base_us
@@ -286,14 +298,3 @@ class _Solve:
 def _steps(count: int) -> float:
     """How many steps of annealing a unit of `work` is for so many ops."""
     return min(SQUARE / count**2, STEPS, max(SMALL, EACH * count) * count)
-
-
-def _moments(given: Given) -> list[int]:
-    """The hardest stages of the step with everything kept: of all, and of equal stretches; the hardest first."""
-    peaks = kept_of(given, keep_all(given).again).peaks
-    order = [t for t in hardest(given, peaks) if t < len(given) - 1 and peaks[t] > given.budget]
-    place = {t: number for number, t in enumerate(order)}
-    parts = np.array_split(np.array(sorted(order), dtype=int), MOMENTS)
-    chosen = {min(part.tolist(), key=place.__getitem__) for part in parts if len(part)}
-    fullest = sorted(order, key=lambda t: (-peaks[t], t))[:2]
-    return list(dict.fromkeys([*order[:3], *fullest, *sorted(chosen, key=place.__getitem__)]))

@@ -5,6 +5,7 @@ counts those. Only what a certificate names is made.
 """
 
 import math
+from collections.abc import Sequence
 from fractions import Fraction
 from itertools import accumulate
 
@@ -16,10 +17,10 @@ MOST = 2**80
 
 
 class Moment:
-    """The relaxation at stage `q`."""
+    """The relaxation at stage `q`; `counts`: columns of which each is 0 or 1, no column twice in one, to be summed."""
 
-    def __init__(self, problem: JointProblem, q: int) -> None:
-        self.problem, self.ops, self.q = problem, problem.ops, q
+    def __init__(self, problem: JointProblem, q: int, counts: Sequence[Sequence[str]] = ()) -> None:
+        self.problem, self.ops, self.q, self.counts = problem, problem.ops, q, counts
         self.unit = 1 if problem.link.latency_ns is None else 1000
         self.before = [0, *accumulate(op.time_us * self.unit for op in self.ops)]
         self.first: dict[int, int] = {}  # the first op behind the moment that reads an output from before it
@@ -28,7 +29,7 @@ class Moment:
         self.windows = [op.time_us for op in self.ops[q + 1 :] if op.comm]
         self.columns = Keyed[Column](
             {"keep": (1, self._keep), "again": (1, self._again), "hide": (1, self._hide), "swap": (1, self._swap)}
-            | {"wait": (0, self._wait), "late": (0, self._wait)}
+            | {"wait": (0, self._wait), "late": (0, self._wait), "count": (1, self._count)}
         )
         self.rows = Keyed[Row](
             {
@@ -39,6 +40,7 @@ class Moment:
                 "in": (1, self._in),
                 "step": (0, self._step),
                 "window": (1, self._window),
+                "sum": (1, self._sum),
             }
         )
 
@@ -69,7 +71,17 @@ class Moment:
         """How much later than with unlimited memory stage q begins, or the step ends (that one costs its time)."""
         return Column(MOST, integer=False)
 
+    def _count(self, number: int) -> Column | None:
+        """How many of the columns summed are 1."""
+        return Column(len(self.counts[number])) if number < len(self.counts) else None
+
     # -- rows
+
+    def _sum(self, number: int) -> Row | None:
+        """What a count is the sum of."""
+        if self._count(number) is None:
+            return None
+        return Row(0, 0, dict.fromkeys(self.counts[number], 1) | {f"count/{number}": -1})
 
     def _there(self, i: int) -> dict[str, int]:
         """The columns of which one is 1 if op i's output is read behind the moment."""

@@ -5,7 +5,7 @@ of each kind than there are, and no more layers than their owners can send. At a
 the pipelines cost no more than all there is, and no pipeline costs less than the cheapest split that can end in time:
 a knapsack. The prices come from a linear program over the splits known so far, the splits from the prices.
 
-One file: what nodes hold, the cheapest splits, the program and the whole plans that it finds are one argument.
+One file: the cheapest splits, the program and the whole plans that it finds are one argument.
 """
 
 from collections import Counter
@@ -18,16 +18,13 @@ import numpy.typing as npt
 from scipy.optimize import Bounds, LinearConstraint, linprog, milp
 from scipy.sparse import csr_array
 
-from solvers.ir.replan import ReplanProblem
 from solvers.replan.exact.bounds import IntArray, StageLimits
+from solvers.replan.exact.market import NEVER, Market, Pattern
 from solvers.replan.progress import Effort, Stop
 from solvers.replan.transfer.owners import Interval, intervals
-from solvers.replan.transfer.senders import sums
 
 _UNIT = 2**24
 """Prices are counted in this part of a microbatch."""
-_NEVER = 2**60
-"""The price of what no node may take over."""
 _ROUNDS = 6
 """How often new splits are priced."""
 _NEW = 8
@@ -42,13 +39,9 @@ _WHOLE = 1e-6
 """A number this close to a whole one is one."""
 _ENTRY_US, _SPLIT_US = 5, 600
 """About what an entry of a program, and a cheapest split, take."""
-_CELLS = 2**22
-"""Kinds of nodes times stages at most: with more nothing is priced."""
 
 FloatArray = npt.NDArray[np.float64]
 Layers = tuple[int, ...]
-Pattern = tuple[tuple[int, int], ...]
-"""Bytes of a layer, and how many of that size."""
 
 
 @dataclass(frozen=True)
@@ -82,86 +75,6 @@ class Mixture:
         return sum(count * amount for (_, count), amount in zip(self.splits, self.amounts, strict=True))
 
 
-class Market:
-    """The nodes of one problem, by what they hold, and what whoever lacks a layer can be sent."""
-
-    def __init__(self, problem: ReplanProblem, held: Mapping[Interval, int], sizes: Sequence[int]) -> None:
-        self.problem, self.sizes = problem, np.array(sizes, dtype=np.int64)
-        self.runs, self.counts = tuple(held), np.array(list(held.values()), dtype=np.int64)
-        self.layers = problem.layers
-        self._shared, self._missing = dict[int, tuple[IntArray, IntArray]](), dict[int, IntArray]()
-
-    @property
-    def small_enough(self) -> bool:
-        """Whether tables of all stages for each kind can be held."""
-        return len(self.runs) * (self.layers + 1) ** 2 <= _CELLS
-
-    def _stages(self, widest: int) -> tuple[IntArray, IntArray]:
-        """First layer and end of every stage of at most `widest` layers, [layers behind, own]."""
-        behind, own = np.indices((self.layers + 1, widest + 1))
-        return np.maximum(self.layers - behind - own, 0), self.layers - behind
-
-    def _lacking(self, values: IntArray, widest: int) -> IntArray:
-        """The sum of the values of the layers that a kind lacks for a stage, [kind, layers behind, own]."""
-        sums = np.concatenate([[0], np.cumsum(values)])
-        start, end = self._stages(widest)
-        if widest not in self._shared:
-            runs = np.array(self.runs, dtype=np.int64).reshape(-1, 2)
-            first = np.maximum(runs[:, :1, None], start)
-            self._shared[widest] = first, np.maximum(np.minimum(runs[:, 1:, None], end), first)
-        first, last = self._shared[widest]
-        return np.asarray((sums[end] - sums[start]) - (sums[last] - sums[first]))
-
-    def missing(self, widest: int) -> IntArray:
-        """Bytes that a node of each kind would receive, [kind, layers behind, own]."""
-        if widest not in self._missing:
-            self._missing[widest] = self._lacking(self.sizes, widest)
-        return self._missing[widest]
-
-    def stage_prices(self, nodes: IntArray, sent: IntArray, load: int, widest: int) -> IntArray:
-        """The cheapest node for a stage, with what it lacks, [layers behind, own]."""
-        prices = np.where(self.missing(widest) <= load, nodes[:, None, None] + self._lacking(sent, widest), _NEVER).min(
-            axis=0
-        )
-        behind, own = np.indices(prices.shape)
-        return np.where((own >= 1) & (behind + own <= self.layers), prices, _NEVER)
-
-    def loads(self, most: int) -> list[int]:
-        """The loads up to this one that the busiest node may have, rising: what a stage lacks, or layers of one run."""
-        missing = self.missing(self.layers)
-        found = set(np.unique(missing[missing <= most]).tolist()) | {0}
-        for some in {frozenset(self.sizes[first:end].tolist()) for first, end in self.runs}:
-            found |= sums(sorted(some), most)
-        return sorted(load for load in found if 0 <= load <= most)
-
-    def patterns(self, kind: int, load: int) -> list[Pattern]:
-        """What one node of a kind can send: of each different size of its layers how many, as many as can be."""
-        first, end = self.runs[kind]
-        sizes = sorted({int(size) for size in self.sizes[first:end] if size}, reverse=True)
-        if not sizes:
-            return []
-        found = list[tuple[Pattern, int]]([((), load)])
-        for size in sizes[:-1]:
-            found = [
-                ((*counts, (size, count)), left - size * count)
-                for counts, left in found
-                for count in range(left // size + 1)
-            ]
-        return [(*counts, (sizes[-1], left // sizes[-1])) for counts, left in found]
-
-    def worth(self, nodes: IntArray, sent: IntArray, load: int) -> int:
-        """What all nodes and all that they can send are worth together, at least."""
-        total = int((self.counts * nodes).sum())
-        for kind, ((first, end), count) in enumerate(zip(self.runs, self.counts.tolist(), strict=True)):
-            dearest = Counter[int]()
-            for size, price in zip(self.sizes[first:end].tolist(), sent[first:end].tolist(), strict=True):
-                dearest[size] = max(dearest[size], price)
-            if any(dearest.values()):
-                worths = (sum(dearest[size] * many for size, many in some) for some in self.patterns(kind, load))
-                total += count * max(worths, default=0)
-        return total
-
-
 class Splits:
     """The cheapest splits of one shape of pipelines after the other."""
 
@@ -170,22 +83,22 @@ class Splits:
         self.widest = prices.shape[1] - 1
         held, own = np.indices((self.layers + 1, self.widest + 1))
         self._before, self._own = np.maximum(held - own, 0), own
-        self._prices = np.where(held >= own, prices[self._before, own], _NEVER)
+        self._prices = np.where(held >= own, prices[self._before, own], NEVER)
 
     @cached_property
     def least(self) -> list[int]:
         """At p: no split over p stages is cheaper, however long it takes."""
-        held = np.full(self.layers + 1, _NEVER)
-        held[0], least = 0, [_NEVER]
+        held = np.full(self.layers + 1, NEVER)
+        held[0], least = 0, [NEVER]
         for _ in range(max(self.within.possible, default=0)):
-            held = np.minimum((held[self._before] + self._prices).min(axis=1), _NEVER)
+            held = np.minimum((held[self._before] + self._prices).min(axis=1), NEVER)
             least.append(int(held[-1]))
         return least
 
     def cheapest(self, shapes: Sequence[tuple[int, int]]) -> Iterator[tuple[int, Callable[[], Layers]]]:
         """For depths and microbatches the least price of a split that the relaxation lets end in time, and the split.
 
-        `_NEVER` where there is none.
+        `NEVER` where there is none.
         """
         some = max(1, _TOGETHER // (len(self._before) * (self.widest + 1)))
         for start in range(0, len(shapes), some):
@@ -205,11 +118,11 @@ class Splits:
             few[:depth, number] = np.where(held >= fewest[:-1, None], most, -1)
         wide = min(self.widest, max(int(few.max()), 0)) + 1
         before, own, prices = self._before[:, :wide], self._own[:, :wide], self._prices[:, :wide]
-        tables = np.full((deepest + 1, len(shapes), self.layers + 1), _NEVER, dtype=np.int64)
+        tables = np.full((deepest + 1, len(shapes), self.layers + 1), NEVER, dtype=np.int64)
         tables[0, :, 0] = 0
         for k in range(deepest):
-            each = np.where(own <= few[k][:, before], tables[k][:, before] + prices, _NEVER)
-            np.minimum(each.min(axis=2), _NEVER, out=tables[k + 1])
+            each = np.where(own <= few[k][:, before], tables[k][:, before] + prices, NEVER)
+            np.minimum(each.min(axis=2), NEVER, out=tables[k + 1])
         for number, (depth, _) in enumerate(shapes):
             yield int(tables[depth, number, -1]), partial(self._split, tables[:, number], few[:, number], depth)
 
@@ -219,7 +132,7 @@ class Splits:
         for k in range(depth - 1, -1, -1):
             before = self._before[held]
             own = int(
-                np.where(self._own[held] <= few[k][before], tables[k][before] + self._prices[held], 2 * _NEVER).argmin()
+                np.where(self._own[held] <= few[k][before], tables[k][before] + self._prices[held], 2 * NEVER).argmin()
             )
             split.append(own)
             held -= own

@@ -17,8 +17,9 @@ from solvers.ir.replan import NewPipeline, ReplanPlan, ReplanProblem
 from solvers.replan.estimate.objective import Split, stretched_us
 from solvers.replan.exact.every_plan import TooManyError
 from solvers.replan.exact.kept import counted_exactly, kept_pipelines
+from solvers.replan.exact.market import Market
 from solvers.replan.exact.placement import LARGEST, WITNESSES
-from solvers.replan.exact.prices import Market, Mixture, Pricing, Within, whole_plan
+from solvers.replan.exact.prices import Mixture, Pricing, Within, whole_plan
 from solvers.replan.exact.step import NEVER_US, Fastest
 from solvers.replan.exact.steps import StepTimes
 from solvers.replan.progress import Progress

@@ -20,12 +20,16 @@ from functools import cached_property
 from itertools import cycle
 
 import numpy as np
+import numpy.typing as npt
 
 from solvers.ir.errors import InvalidInput
 from solvers.ir.replan import Transfer
 from solvers.replan.transfer.owners import NOTHING, Interval
 from solvers.replan.transfer.relief import Need, Relief
 from solvers.replan.transfer.topology import Topology
+
+_CELLS = 2**24
+"""Of a table of what sizes add up to, the most entries."""
 
 
 @dataclass(frozen=True)
@@ -148,11 +152,27 @@ def whole_layers(sizes: Sequence[int], most: int) -> int:
 
 def sums(sizes: Sequence[int], most: int) -> set[int]:
     """All that layers of these sizes add up to, up to `most`, each taken any number of times."""
-    found = np.zeros(1, dtype=np.int64)
-    for size in {size for size in sizes if 0 < size <= most}:
-        found = np.unique(found[:, None] + size * np.arange(most // size + 1))
-        found = found[found <= most]
-    return set(found.tolist())
+    some = {size for size in sizes if 0 < size <= most}
+    unit = math.gcd(*some) or 1
+    if most // unit <= _CELLS:
+        reached = _reached([size // unit for size in some], most // unit)
+        return {unit * number for number in np.flatnonzero(reached).tolist()}
+    found = {0}
+    for size in some:
+        found = {known + size * count for known in found for count in range((most - known) // size + 1)}
+    return found
+
+
+def _reached(sizes: Sequence[int], most: int) -> npt.NDArray[np.bool_]:
+    """By number up to `most`, whether it is such a sum."""
+    reached = np.zeros(most + 1, dtype=np.bool_)
+    reached[0] = True
+    for size in sizes:
+        step = size
+        while step <= most:  # any number of times: 0 or 1 times, then 2 or 3 more, …
+            reached[step:] |= reached[:-step].copy()
+            step *= 2
+    return reached
 
 
 def _inside(

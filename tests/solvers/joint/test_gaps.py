@@ -10,7 +10,7 @@ from solvers.joint.draft import kept_of, plan_of
 from solvers.joint.gaps import GapModel, planned
 from solvers.joint.given import given_of
 from solvers.joint.moment import Proof
-from solvers.joint.solver import _moments
+from solvers.joint.moments import moments
 from solvers.joint.swaps import timed
 from tests.solvers.joint.brute_force import random_problem
 from tests.solvers.joint.layered import layered
@@ -18,7 +18,7 @@ from tests.solvers.joint.layered import layered
 
 def choices(problem: JointProblem) -> list[Choice]:
     given = given_of(problem)
-    proofs = [Proof(stage, given.base_us, {}, {}) for stage in _moments(given)]
+    proofs = [Proof(stage, given.base_us, {}, {}) for stage in moments(given)]
     return list(planned(given, proofs, lambda: Limits(time_s=60), "highs", lambda: False))
 
 

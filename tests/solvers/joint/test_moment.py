@@ -11,6 +11,7 @@ from solvers.ir import JointProblem, Limits
 from solvers.joint.draft import kept_of, measure
 from solvers.joint.given import given_of
 from solvers.joint.moment import Proof, Relaxation
+from solvers.joint.moments import moments
 from tests.solvers.joint.brute_force import optimum, random_problem
 from tests.solvers.joint.drafts import random_draft
 from tests.solvers.joint.layered import layered
@@ -131,8 +132,6 @@ def test_layers_are_bounded_well() -> None:
 
 
 def proofs_at_hardest(problem: JointProblem) -> list[Proof]:
-    from solvers.joint.solver import _moments
-
     given = given_of(problem)
-    found = (Relaxation(given, stage).proof(Limits(), "highs") for stage in _moments(given))
+    found = (Relaxation(given, stage).proof(Limits(), "highs") for stage in moments(given))
     return [proof for proof in found if proof is not None]

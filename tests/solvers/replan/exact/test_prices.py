@@ -11,7 +11,8 @@ from solvers.check.replan.judge import judge_replan
 from solvers.ir import CurrentPipeline, CurrentState, Limits, ReplanPlan, ReplanProblem, Solution
 from solvers.replan import ExactReplan
 from solvers.replan.exact import transition
-from solvers.replan.exact.prices import Market, Pricing, whole_plan
+from solvers.replan.exact.market import Market
+from solvers.replan.exact.prices import Pricing, whole_plan
 from solvers.replan.instances import HOUR_US, Model
 from solvers.replan.transfer.restore import Restorer
 from tests.solvers.replan.brute_force import optimum, random_problem, unlike_problem

@@ -141,4 +141,7 @@ def test_as_many_copies_as_the_busiest_owner_can_send_and_not_one_more(seed: int
 def test_whole_layers_leave_a_rest() -> None:
     assert [whole_layers([5, 2, 2, 0], most) for most in (0, 1, 3, 5, 6, 8, 9)] == [0, 0, 2, 5, 6, 8, 9]
     assert whole_layers([], 7) == 0 and sums([5, 2], 9) == {0, 2, 4, 5, 6, 7, 8, 9}
+    assert sums([], 3) == sums([4], 3) == {0} and sums([6, 10], 30) == {0, 6, 10, 12, 16, 18, 20, 22, 24, 26, 28, 30}
+    huge = 10**9 + 7  # more than a table holds
+    assert sums([huge, 2 * huge + 1], 3 * huge + 1) == {0, huge, 2 * huge, 2 * huge + 1, 3 * huge, 3 * huge + 1}
     assert most_copies(Owners({0: (0, 1)}), [4], 7, 30) == 2, "half a layer more is not sent"

@@ -1,8 +1,8 @@
 """The commands of `bayplan`: finds the one asked for, and turns every fault into one line of stderr and an exit code.
 
 Exit codes: 0 done; 1 the answer is no (infeasible, violations, no plan within the limits, a failed cell of a sweep); 2
-bad input. Three more are no answers: 70 a fault of Bayplan itself, 130 ended by Ctrl-C or SIGTERM, 141 (as any program
-of a shell's) whoever was to read stdout went before the answer was there.
+bad input. Three more are no answers: 70 a fault of Bayplan itself; 130 ended by Ctrl-C or SIGTERM; 141 stdout was
+closed before the answer was there (as in `bayplan … | head`; shells know it as SIGPIPE).
 """
 
 import os

@@ -143,18 +143,14 @@ def most_copies(owners: Owners, sizes: Sequence[int], most_bytes: int, most: int
 def whole_layers(sizes: Sequence[int], most: int) -> int:
     """The most up to `most` that layers of these sizes add up to, each taken any number of times."""
     some = sorted({size for size in sizes if size}, reverse=True)
-    return (
-        max((known + (most - known) // some[-1] * some[-1] for known in sums(some[:-1], most)), default=0)
-        if some
-        else 0
-    )
+    return max(known + (most - known) // some[-1] * some[-1] for known in sums(some[:-1], most)) if some else 0
 
 
 def sums(sizes: Sequence[int], most: int) -> set[int]:
     """All that layers of these sizes add up to, up to `most`, each taken any number of times."""
     some = {size for size in sizes if 0 < size <= most}
-    unit = math.gcd(*some) or 1
-    if most // unit <= _CELLS:
+    unit = math.gcd(*some)
+    if some and most // unit <= _CELLS:
         reached = _reached([size // unit for size in some], most // unit)
         return {unit * number for number in np.flatnonzero(reached).tolist()}
     found = {0}

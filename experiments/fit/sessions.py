@@ -85,12 +85,13 @@ def session_row(factory: str, hardware: Hardware, recording: Recording, budget: 
     if first.unknown is not None:
         return replace(blank, reason=f"cannot be told: {first.unknown}")
     larger = [plain] if budget.bytes <= plain else [min(budget.bytes, 2 * plain), budget.bytes]
-    kept, refused = _first_kept(run, first, larger)
-    fits = kept is not None and kept.budget_bytes <= budget.bytes
+    kept, refused = (first, None) if first.kept else _first_kept(run, first, larger)
     if kept is None:
-        most = show_bytes(max(first.budget_bytes, *larger))
-        reason = f"refused within {show_bytes(first.budget_bytes)}: {first.why_not}; within {most}, too"
-        return replace(blank, fits=False, reason=reason)
+        last = refused or first
+        fits = None if last.unknown and first.budget_bytes < budget.bytes else False
+        told = [f"{show_bytes(one.budget_bytes)}: {one.why_not}" for one in dict.fromkeys((first, last))]
+        return replace(blank, fits=fits, reason=f"not within {' and '.join(told)}")
+    fits = kept.budget_bytes <= budget.bytes
     least, refused, unknown = _least(run, kept, refused, _most_at_once(graph))
     shown = first if first.kept else run((kept if fits else least).budget_bytes, MOST_STEPS)
     row = replace(
@@ -164,13 +165,14 @@ def _so_far(report: SessionReport, times: Sequence[int]) -> Trained:
     )
 
 
-def _first_kept(run: Run, first: Trained, larger: Sequence[int]) -> tuple[Trained | None, Trained | None]:
-    """The first run that was kept, of `first` and of larger and larger budgets, and the one before that was not."""
-    if first.kept:
-        return first, None
+def _first_kept(run: Run, first: Trained, larger: Sequence[int]) -> tuple[Trained | None, Trained]:
+    """The first run that was kept, of `first` and of larger and larger budgets, and the one before that was not.
+
+    None where none was, with the last run; of one of which nothing is known, no more are tried.
+    """
     refused = first
     for budget_bytes in larger:
-        if budget_bytes > refused.budget_bytes:
+        if refused.unknown is None and budget_bytes > refused.budget_bytes:
             tried = run(budget_bytes, FEW_STEPS)
             if tried.kept:
                 return tried, refused

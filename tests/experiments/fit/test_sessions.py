@@ -138,6 +138,8 @@ def test_what_is_said_of_each_outcome(monkeypatch: pytest.MonkeyPatch) -> None:
     row = judged(20 * MIB, 1 << 60, **more)
     assert row.fits is False and "the allocator held 1152921504606846976 bytes" in str(row.reason)
     assert judged(20 * MIB, 1 << 60, **ends).reason == f"cannot be told: {ENDED}"
+    unknown = Trained(10, ended="ValueError")
+    assert sessions._first_kept(lambda *_: unknown, Trained(5, refused="no"), [10, 20]) == (None, unknown)
     row = judged(40 * MIB, 40 * MIB, **ends)
     assert row.fits and row.least_reserved_bytes == 40 * MIB and any(ENDED in said for said in row.remarks)
     row = judged(1 << 30, 60 * MIB, **more)  # more than the plain step's

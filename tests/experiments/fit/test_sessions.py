@@ -101,7 +101,7 @@ def test_a_model_that_is_larger_than_the_budget_before_the_session_begins_does_n
     row = session_of("wide", 12 * MIB)
     assert row.fits is False
     assert any("let the session begin before that" in said for said in row.remarks)
-    assert sessions.train(f"{__name__}:wide", SIM, Budget(12 * MIB), 4, by_shapes=True).steps == 0
+    assert sessions.train(f"{__name__}:wide", SIM, Budget(12 * MIB), 4, by_shapes=True).stage == ""
 
 
 def test_a_program_that_ends_by_itself_is_judged_by_the_steps_it_ran() -> None:

@@ -40,7 +40,7 @@ less what no tensor owns (--outside). Exit code 0: some technique fits in segmen
     "techniques",
     multiple=True,
     metavar="T",
-    help="plain, full, selective, planned, swap, joint or session; may be given several times.  [default: all]",
+    help="plain, full, selective, planned, swap, joint, session; several times if need be.  [default: all but session]",
 )
 @click.option("--solver", default="greedy-swap", show_default=True, metavar="NAME", help="Who plans swaps.")
 @click.option("--time-limit", type=float, default=10.0, show_default=True, metavar="S", help="Its seconds a plan.")

@@ -17,6 +17,8 @@ from solvers.ir.solution import Limits
 from solvers.planner import solver_names
 
 KIND = "swap"
+UNLESS_ASKED = tuple(one for one in TECHNIQUES if one != "session")
+"""Techniques where none is named: a session trains some forty steps, with bytes if need be, which may take a minute."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,9 +44,7 @@ class Question:
     @property
     def asked(self) -> Asked:
         """What every technique is asked with, techniques in the order of the table."""
-        chosen: tuple[Technique, ...] = tuple(
-            one for one in TECHNIQUES if not self.techniques or one in self.techniques
-        )
+        chosen: tuple[Technique, ...] = tuple(one for one in TECHNIQUES if one in (self.techniques or UNLESS_ASKED))
         return Asked(self.hardware, chosen, self.solver, self.limits)
 
     def budget_of(self, plain: Trace, outside: Outside) -> tuple[Budget, str]:

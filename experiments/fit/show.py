@@ -45,7 +45,7 @@ def _parts(answer: Answer) -> str:
 
 
 def _cells(row: Row) -> tuple[str, ...]:
-    if row.allocated_bytes is None:
+    if row.allocated_bytes is None and row.fits is None:
         return (row.name, "unknown", *["-"] * (len(HEADERS) - 2))
     return (
         row.name,

@@ -23,7 +23,6 @@ from runtime.layout.masters import (
     Places,
     held_parameters,
     no_weak_references,
-    older_graphs_refused,
     settle_states,
 )
 from runtime.layout.refusals import (
@@ -97,11 +96,9 @@ def wrap(
     wrapped = Wrapped(model, optimizer, place, _asked(budget, options, place))
     profile, step = options.get("profile"), options.get("step")
     if profile is not None:
-        with older_graphs_refused(model):
-            wrapped.lay_out(profile)
+        wrapped.lay_out(profile)
     elif step is not None:
-        with older_graphs_refused(model):
-            wrapped.lay_out(measure(model, step, place, options.get("compute_dtype")))
+        wrapped.lay_out(measure(model, step, place, options.get("compute_dtype")))
     else:
         wrapped.wait_for_a_forward()
     let_scalers_wait()
@@ -177,8 +174,7 @@ class Wrapped:
             self._stop_waiting()
             try:
                 step = partial(_train, self.model, args, kwargs)
-                with older_graphs_refused(self.model):
-                    self.lay_out(measure(self.model, step, self.device, self.asked.compute_dtype))
+                self.lay_out(measure(self.model, step, self.device, self.asked.compute_dtype))
             except BaseException:
                 del self.model.__dict__[WRAPPED]
                 raise

@@ -200,7 +200,7 @@ class Wrapped:
         self.store = store = Store(chunks, log, decided.plan.buffers, course, gradients)
         places = Places(chunks, store.touch)
         self.updates = Updates(self.optimizer, chunks, lane, gradients.settle, log, overlap=self.asked.overlap_update)
-        gradients.on_left = self.updates.left
+        gradients.on_left, gradients.on_outside = self.updates.left, self.updates.outside
         self._walk = Walk(self._walked(decided, chunks), store, places, self.updates)
         self._refused = refused(self.model, self.device)
         self._refused.__enter__()
@@ -249,6 +249,7 @@ class Wrapped:
         self._refused.__exit__(None, None, None)
         self._guard.remove()
         self._walk.close()
+        self.store.gradients.begin()  # a backward that failed may still wait
         self.store.release()
         self.store.gradients.settle()
         self.updates.close()

@@ -1,7 +1,9 @@
 """Models and loops that an outsider brought: each lost bits, or was refused, without a word of why."""
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
+from threading import Thread
 
 import pytest
 import torch
@@ -11,6 +13,9 @@ from torch.optim.optimizer import Optimizer
 
 from runtime.device import SimDevice
 from runtime.layout import report, unwrap, wrap
+from runtime.layout.chunk import Chunk
+from runtime.layout.gradients import Gradients
+from runtime.layout.updates import Updates
 from solvers.ir.errors import InvalidInput
 from solvers.ir.layout import Policy
 from tests.runtime.layout.models import Language, loss_of
@@ -175,6 +180,50 @@ def test_a_penalty_on_parameters_loses_no_gradient(sim: SimDevice) -> None:
     model, optimizer = layouts.wrapped(layouts.random_plan(0))
     penalizing(model, optimizer)
     assert "gradients come to parameters from outside the model" in str(report(model))
+
+
+def test_a_penalty_waits_while_gradients_are_sent(sim: SimDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    send, outside = Gradients._send, Updates.outside
+    sending: list[Chunk] = []
+    met: list[bool] = []
+
+    def slowly(self: Gradients, chunk: Chunk) -> None:
+        sending.append(chunk)
+        send(self, chunk)
+        time.sleep(0.02)  # a penalty's thread would come meanwhile
+        sending.clear()
+
+    def told(self: Updates, chunk: Chunk) -> None:
+        met.append(bool(sending))
+        outside(self, chunk)
+
+    monkeypatch.setattr(Gradients, "_send", slowly)
+    monkeypatch.setattr(Updates, "outside", told)
+    layouts = Layouts(Language)
+    assert layouts.train(layouts.random_plan(0), penalizing).same_as(train_plainly(Language, loop=penalizing))
+    assert met
+    assert not any(met)
+
+
+def test_training_goes_on_after_a_penalty_raised(sim: SimDevice) -> None:
+    """The thread whose gradients leave waits for a master that never gets its own."""
+    layouts = Layouts(Language)
+    model, optimizer = layouts.wrapped(layouts.random_plan(1))
+
+    def failing(_: Tensor) -> None:
+        time.sleep(0.1)
+        raise ValueError("the user's own")
+
+    master = next(one for one in model.parameters() if one.is_cpu)
+    hook = master.register_post_accumulate_grad_hook(failing)
+    with pytest.raises(ValueError, match="the user's own"):
+        penalizing(model, optimizer)
+    hook.remove()
+    optimizer.zero_grad()
+    going_on = Thread(target=penalizing, args=(model, optimizer), daemon=True)
+    going_on.start()
+    going_on.join(60)
+    assert not going_on.is_alive()
 
 
 def test_an_older_graph_that_only_lives_refuses_nothing(sim: SimDevice) -> None:

@@ -74,7 +74,7 @@ def _measured(job: ElasticJob) -> Measured:
     for number in range(len(job.layers)):
         layer = Layer(job, number, canonical=False)
         shapes.append((str(hidden.dtype).removeprefix("torch."), tuple(hidden.shape)))
-        before = {name: one.clone() for name, one in layer.module.named_buffers()}  # without those that are None
+        before = {name: one.clone() for name, one in layer.module.named_buffers()}
         forward = [_timed(layer, 0, hidden) for _ in range(REPEATS)]
         after = dict(layer.module.named_buffers())
         written += [f"{number}.{name}" for name in before | after if not _same(before.get(name), after.get(name))]
@@ -101,7 +101,6 @@ def _measured(job: ElasticJob) -> Measured:
 
 
 def _same(before: Tensor | None, after: Tensor | None) -> bool:
-    """Whether it is there as before, bit by bit or not a number in both."""
     if before is None or after is None or (before.shape, before.dtype) != (after.shape, after.dtype):
         return False
     return torch.allclose(before, after, rtol=0, atol=0, equal_nan=True)

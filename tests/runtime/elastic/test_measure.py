@@ -20,20 +20,18 @@ def test_buffers_that_forward_passes_write_are_named() -> None:
     assert "write buffers (1.running_mean and 2 more)" in str(measured.warning())
 
 
-class Odd(nn.Module):
+class Odd(nn.Linear):
     """Buffers that are not numbers, that come, and that go."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(WIDTH, WIDTH)
+        super().__init__(WIDTH, WIDTH)
         self.register_buffer("missing", torch.full((3,), torch.nan))
         self.register_buffer("seen", None)
         self.register_buffer("first", torch.ones(1))
 
     def forward(self, hidden: Tensor) -> Tensor:
         self.seen, self.first = torch.ones(1), None
-        result: Tensor = self.layer(hidden)
-        return result
+        return super().forward(hidden)
 
 
 def test_buffers_that_come_and_go_are_named_and_nans_are_not() -> None:

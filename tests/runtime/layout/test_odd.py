@@ -19,7 +19,7 @@ from runtime.layout.updates import Updates
 from solvers.ir.errors import InvalidInput
 from solvers.ir.layout import Policy
 from tests.runtime.layout.models import Language, loss_of
-from tests.runtime.layout.training import Layouts, Trained, adamw, plain_loop, train_plainly, trained
+from tests.runtime.layout.training import Layouts, adamw, plain_loop, train_plainly, trained
 
 POLICIES: tuple[tuple[Policy, ...], ...] = (("checkpoint",), ("keep", "checkpoint"), ("keep",))
 
@@ -41,37 +41,27 @@ class Norms(nn.Module):
 
 
 class Tied(nn.Module):
-    """One buffer in two modules, and a view of it that is none."""
+    """A buffer in two modules and a view of it, one that is None at first, and one of inference mode."""
+
+    cache: Tensor
+    seen: Tensor | None
+    shift: Tensor
 
     def __init__(self) -> None:
         super().__init__()
-        cache = torch.zeros(2, 32, device="sim")
-        self.one, self.other = nn.Linear(32, 32), nn.Linear(32, 32)
-        self.one.register_buffer("cache", cache)
-        self.other.register_buffer("cache", cache)
-        self.one.register_buffer("seen", None)
-        self.row = cache[0]
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        change: Tensor = self.one(hidden)
-        self.one.cache.copy_(change.detach().mean((0, 1)))
-        self.one.seen = torch.ones_like(self.row) if self.one.seen is None else self.one.seen + 1
-        scale = self.row + self.other.cache[1] + self.one.seen  # type: ignore[index]
-        return hidden + torch.tanh(self.other(change) * scale)
-
-
-class Inferred(nn.Module):
-    """A buffer of inference mode, which counts no version."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(32, 32)
+        self.layer, self.other = nn.Linear(32, 32), nn.Linear(32, 32)
+        self.register_buffer("cache", torch.zeros(2, 32, device="sim"))
+        self.other.register_buffer("cache", self.cache)
+        self.register_buffer("seen", None)
+        self.row = self.cache[0]
         with torch.inference_mode():
             self.register_buffer("shift", torch.ones(32, device="sim"))
 
     def forward(self, hidden: Tensor) -> Tensor:
-        result: Tensor = hidden + self.layer(hidden + self.shift)
-        return result
+        change: Tensor = self.layer(hidden + self.shift)
+        self.cache.copy_(change.detach().mean((0, 1)))
+        self.seen = torch.ones_like(self.row) if self.seen is None else self.seen + 1
+        return hidden + torch.tanh(self.other(change) * (self.row + self.other.get_buffer("cache") + self.seen)[0])
 
 
 class Recurrent(nn.Module):
@@ -117,7 +107,7 @@ def of(block: Callable[[], nn.Module]) -> Callable[[], nn.Module]:
     return make
 
 
-ODD = [(Norms, 20_000), (Tied, 20_000), (Inferred, 20_000), (Recurrent, 20_000), (Forked, 9_000)]
+ODD = [(Norms, 20_000), (Tied, 20_000), (Recurrent, 20_000), (Forked, 9_000)]
 
 
 @pytest.mark.parametrize(("block", "chunk_bytes"), ODD)
@@ -153,18 +143,13 @@ def test_a_peak_above_the_budget_is_told(sim: SimDevice) -> None:
     assert f"above the budget of {budget}: give wrap a step" in str(replace(told, peak_bytes=budget + 1))
 
 
-def penalized(model: nn.Module, number: int) -> Tensor:
-    """A loss with a penalty on the parameters, whose gradients come to them in another of autograd's threads."""
-    loss = loss_of(model, number)
-    for one in model.parameters():
-        loss = loss + 0.01 * one.abs().sum().to(loss.device)
-    return loss
-
-
 def penalizing(model: nn.Module, optimizer: Optimizer) -> list[Tensor]:
+    """A penalty on the parameters themselves, whose gradients come to them in another of autograd's threads."""
     losses = []
     for number in range(4):
-        loss = penalized(model, number)
+        loss = loss_of(model, number)
+        for one in model.parameters():
+            loss = loss + 0.01 * one.abs().sum().to(loss.device)
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         optimizer.zero_grad()
@@ -201,12 +186,10 @@ def test_a_penalty_waits_while_gradients_are_sent(sim: SimDevice, monkeypatch: p
     monkeypatch.setattr(Updates, "outside", told)
     layouts = Layouts(Language)
     assert layouts.train(layouts.random_plan(0), penalizing).same_as(train_plainly(Language, loop=penalizing))
-    assert met
-    assert not any(met)
+    assert set(met) == {False}
 
 
 def test_training_goes_on_after_a_penalty_raised(sim: SimDevice) -> None:
-    """The thread whose gradients leave waits for a master that never gets its own."""
     layouts = Layouts(Language)
     model, optimizer = layouts.wrapped(layouts.random_plan(1))
 
@@ -215,7 +198,7 @@ def test_training_goes_on_after_a_penalty_raised(sim: SimDevice) -> None:
         raise ValueError("the user's own")
 
     master = next(one for one in model.parameters() if one.is_cpu)
-    hook = master.register_post_accumulate_grad_hook(failing)
+    hook = master.register_post_accumulate_grad_hook(failing)  # type: ignore[no-untyped-call]
     with pytest.raises(ValueError, match="the user's own"):
         penalizing(model, optimizer)
     hook.remove()
@@ -224,22 +207,6 @@ def test_training_goes_on_after_a_penalty_raised(sim: SimDevice) -> None:
     going_on.start()
     going_on.join(60)
     assert not going_on.is_alive()
-
-
-def test_an_older_graph_that_only_lives_refuses_nothing(sim: SimDevice) -> None:
-    def after_a_step(wrapped: bool) -> Trained:
-        torch.manual_seed(0)
-        model = Language().to("sim")
-        optimizer = adamw(list(model.parameters()))
-        older = loss_of(model, 0)
-        older.backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
-        optimizer.zero_grad()
-        if wrapped:
-            wrap(model, optimizer, budget="1GiB", host_budget="1GiB", step=lambda: penalized(model, 0).backward())
-        return trained(model, [*penalizing(model, optimizer), older.detach().cpu()])
-
-    assert after_a_step(True).same_as(after_a_step(False))
 
 
 @pytest.mark.parametrize("done", ["frozen", "unfrozen", "replaced"])

@@ -27,7 +27,7 @@ class Buffers:
 
     def once(self, forward: Callable[..., Any]) -> Callable[..., Any]:
         """The forward for one call: its first run is as ever, and all others find what that one found."""
-        before: dict[Place, Tensor] | None = None
+        before: dict[Place, Tensor | None] | None = None
 
         def run(*args: Any, **kwargs: Any) -> Any:
             nonlocal before
@@ -36,40 +36,53 @@ class Buffers:
                     return forward(*args, **kwargs)
             modes = tuple(module.training for module in self._block.modules())
             held, known = self._held(), self._written.get(modes)
-            versions = {place: one._version for place, one in held.items()}
+            versions = {place: _version(one) for place, one in held.items()}
+            looked = {
+                id(one): one for place, one in held.items() if one is not None and (known is None or place in known)
+            }
             kept = {
-                place: one.detach().cpu().clone() if known is None else one.detach().clone()  # a first look: no memory
-                for place, one in held.items()
-                if known is None or place in known
+                number: one.detach().to("cpu" if known is None else one.device, copy=True)  # a first look: no memory
+                for number, one in looked.items()
             }
             before = {}
             result = forward(*args, **kwargs)
             now = self._held()
             written = {place for place, one in held.items() if _writes(place, one, now.get(place), versions[place])}
+            numbers = {id(held[place]) for place in written if held[place] is not None}
+            written |= {place for place, one in held.items() if id(one) in numbers}  # a tensor in several places
             self._written[modes] = frozenset(written | (known or frozenset()))
-            before = {place: kept[place].to(held[place].device) for place in written & kept.keys()}
+            again: dict[int, Tensor | None] = {id(None): None}
+            again |= {number: kept[number].to(looked[number].device) for number in numbers & kept.keys()}
+            before = {place: again[id(held[place])] for place in written if id(held[place]) in again}
             return result
 
         return run
 
-    def _held(self) -> dict[Place, Tensor]:
-        named = ((module, module.named_buffers(recurse=False)) for module in self._block.modules())
-        return {(module, name): one for module, buffers in named for name, one in buffers}
+    def _held(self) -> dict[Place, Tensor | None]:
+        return {(one, name): buffer for one in self._block.modules() for name, buffer in one._buffers.items()}
 
 
-def _writes(place: Place, before: Tensor, after: Tensor | None, version: int) -> bool:
+def _writes(place: Place, before: Tensor | None, after: Tensor | None, version: int) -> bool:
     module, _ = place
     silently = isinstance(module, _NormBase) and module.training and module.track_running_stats
-    return silently or after is not before or after._version != version
+    return silently or after is not before or _version(after) != version
+
+
+def _version(buffer: Tensor | None) -> int:
+    """What PyTorch counts of its changes; one of inference mode cannot change."""
+    return 0 if buffer is None or buffer.is_inference() else buffer._version
 
 
 @contextmanager
-def _in_place(before: Mapping[Place, Tensor]) -> Iterator[None]:
+def _in_place(before: Mapping[Place, Tensor | None]) -> Iterator[None]:
     """Inside, modules hold copies of these; what they hold now is not touched, since autograd may have saved it."""
     now = {(module, name): module._buffers[name] for module, name in before}
+    copies = {
+        id(one): one if one is None else one.clone() for one in before.values()
+    }  # one in several places stays one
     try:
         for (module, name), one in before.items():
-            module._buffers[name] = one.clone()
+            module._buffers[name] = copies[id(one)]
         yield
     finally:
         for (module, name), held in now.items():

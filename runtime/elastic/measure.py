@@ -36,7 +36,7 @@ class Measured:
     written: tuple[str, ...] = ()
 
     def warning(self) -> str | None:
-        """That the bits of a training in fixed point depend on who runs which microbatch all the same."""
+        """A sentence, where even in fixed point the bits depend on which process runs which microbatch; else None."""
         if not self.written:
             return None
         more = f" and {len(self.written) - 1} more" if len(self.written) > 1 else ""
@@ -77,7 +77,7 @@ def _measured(job: ElasticJob) -> Measured:
         before = {name: one.clone() for name, one in layer.module.named_buffers()}
         forward = [_timed(layer, 0, hidden) for _ in range(REPEATS)]
         after = dict(layer.module.named_buffers())
-        written += [f"{number}.{name}" for name, one in before.items() if not torch.equal(one, after[name])]
+        written += [f"{number}.{name}" for name in before | after if not _same(before.get(name), after.get(name))]
         kept = _kept_bytes(layer, hidden)
         hidden = layer.forward(0, 0, hidden)
         times.append(min(forward))
@@ -98,6 +98,12 @@ def _measured(job: ElasticJob) -> Measured:
         layer.update()
         costs.append(Costs(times[layer.number], took_us, layer.static_bytes(), sizes[layer.number]))
     return Measured(tuple(reversed(costs)), tuple(shapes), tuple(written))
+
+
+def _same(before: Tensor | None, after: Tensor | None) -> bool:
+    if before is None or after is None or (before.shape, before.dtype) != (after.shape, after.dtype):
+        return False
+    return torch.allclose(before, after, rtol=0, atol=0, equal_nan=True)
 
 
 def _timed(layer: Layer, microbatch: int, hidden: Tensor) -> float:

@@ -23,6 +23,7 @@ from runtime.layout.updates import CPU_UPDATES_PER_S
 from runtime.profile.calibration import calibrate
 from runtime.profile.machine import by_direction
 from runtime.profile.memory import MemoryProfile, ProfiledBlock, activation_peak_bytes, profile_memory
+from runtime.storage.access import ensure_in
 from solvers.ir.errors import InfeasibleBudget, InvalidInput
 from solvers.ir.hardware import HOST, Hardware
 from solvers.ir.layout import LayoutPlan, LayoutProblem
@@ -135,8 +136,8 @@ def _measured(
 ) -> MemoryProfile:
     host, module = torch.get_rng_state(), torch.get_device_module(device)
     random = module.get_rng_state(device)
-    named = [(one, *buffer) for one in model.modules() for buffer in one.named_buffers(recurse=False)]
-    buffers = [(one, name, buffer.detach().clone()) for one, name, buffer in named]
+    held = [(one, name, buffer) for one in model.modules() for name, buffer in one._buffers.items()]
+    kept = [(one, one.detach().clone()) for one in {id(one): one for *_, one in held if one is not None}.values()]
     try:
         with _aside(model, dtype):
             name = type(model).__name__
@@ -147,9 +148,12 @@ def _measured(
     finally:
         torch.set_rng_state(host)
         module.set_rng_state(random, device)
-        for holder, key, before in buffers:  # the profile moves them, so that those of before are others
-            now = holder._buffers[key]
-            holder._buffers[key] = before if now is None else before.to(now.device)
+        for holder, key, buffer in held:  # the very objects: others may share their memory
+            holder._buffers[key] = buffer
+        ensure_in([one for one, _ in kept])
+        for one, before in kept:
+            if not one.is_inference():  # which nobody can write
+                one.data.copy_(before)
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """Gradients on their way from autograd to the masters: into their parameters' place where that is right, then out."""
 
 from collections.abc import Callable, Mapping
-from threading import Lock
+from threading import Condition
 
 import torch
 from torch import Tensor
@@ -11,6 +11,7 @@ from runtime.device.native import core
 from runtime.layout.chunk import Chunk, Slot, pinned
 from runtime.layout.host_lane import Done, HostLane
 from runtime.layout.log import Log
+from solvers.ir.errors import InvalidInput
 
 ADDING_BYTES_PER_S = 10_000_000_000
 """What the host's sums of gradients read and write in a second: an assumption, on sim only; elsewhere they take what
@@ -20,38 +21,46 @@ they take."""
 class Gradients:
     """Takes gradients from the working parameters, and gives them to the masters.
 
-    `on_left` is called when a chunk's gradients are on their way, before the host has them.
+    `on_left` is called when a chunk's gradients are on their way, before the host has them; `on_outside` before a
+    master gets one of its own. No two such calls are at once.
     """
 
     def __init__(self, log: Log, lane: HostLane) -> None:
         self.device, self.log = log.device, log
         self.on_left: Callable[[Chunk], None] = lambda chunk: None
+        self.on_outside: Callable[[Chunk], None] = lambda chunk: None
         self._worker = lane
         self.lane: torch.Stream = core.copy_lanes(log.device)[1]
         self._leaving: list[tuple[torch.Event, Done | None]] = []
-        self._apart = Lock()
+        self._apart = Condition()  # held while gradients are sent, never while autograd works
+        self._outside: set[int] = set()
+        self._backward = self._held_up = 0
 
     def begin(self) -> None:
-        """A forward begins, whatever became of the backward before."""
-        self._apart = Lock()
+        """A forward begins, whatever became of the backward before: what of it still waits to leave gives up."""
+        with self._apart:
+            self._backward += 1
+            self._outside.clear()
+            self._apart.notify_all()
+            self._apart.wait_for(lambda: not self._held_up)
 
     def begin_outside(self, chunk: Chunk) -> None:
         """Autograd is about to add to a master what the program made of the master itself, as a penalty does.
 
-        It does so in another thread than the one whose gradients leave: until `end_outside` none leave, and what this
-        chunk has sent is there.
+        It does so in another thread than the one whose gradients leave: until `end_outside` this chunk's do not, and
+        what it has sent is there.
         """
-        self._apart.acquire()
-        chunk.left_whole = False
-        try:
+        with self._apart:
+            self.on_outside(chunk)
+            chunk.left_whole = False
             self.settle()
-        except BaseException:
-            self._apart.release()
-            raise
+            self._outside.add(chunk.number)
 
-    def end_outside(self) -> None:
+    def end_outside(self, chunk: Chunk) -> None:
         """The master has it."""
-        self._apart.release()
+        with self._apart:
+            self._outside.discard(chunk.number)
+            self._apart.notify_all()
 
     def take(self, chunk: Chunk, place: int, slot: Slot) -> bool:
         """Take a complete gradient; whether it was the last one that the chunk waits for."""
@@ -105,7 +114,20 @@ class Gradients:
         """Send what has come to the host; the masters have it as soon as `settle` returns."""
         if chunk.came:
             with self._apart:
+                self._let_outside_end(chunk)
                 self._send(chunk)
+
+    def _let_outside_end(self, chunk: Chunk) -> None:
+        """It never does where adding to the master raised; then the next forward says so."""
+        backward = self._backward
+        self._held_up += 1
+        try:
+            self._apart.wait_for(lambda: chunk.number not in self._outside or self._backward != backward)
+        finally:
+            self._held_up -= 1
+            self._apart.notify_all()
+        if self._backward != backward:
+            raise InvalidInput("a backward failed, and another forward has begun: its gradients are dropped")
 
     def _send(self, chunk: Chunk) -> None:
         self.lane.wait_event(torch.accelerator.current_stream(self.device).record_event())

@@ -113,13 +113,12 @@ class Walk:
                 return
             walk._begin_backward()
             chunk = walk._store.chunks[number]
-            walk._updates.outside(chunk)
             walk._store.gradients.begin_outside(chunk)
 
         def after(*_: Any) -> None:
             walk = weakly()
             if walk is not None:
-                walk._store.gradients.end_outside()
+                walk._store.gradients.end_outside(walk._store.chunks[number])
 
         self._outside.append(node)
         node.register_prehook(before)

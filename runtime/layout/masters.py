@@ -9,7 +9,6 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from itertools import accumulate
 from typing import Any
 
@@ -19,7 +18,6 @@ from torch import Tensor, nn
 from runtime.device import shapes_only
 from runtime.layout.chunk import Chunk, Slot, aligned, pinned, working_view
 from runtime.layout.foreach import is_plain
-from solvers.ir.errors import InvalidInput
 
 Touch = Callable[[Chunk, int], None]
 
@@ -151,40 +149,6 @@ def no_weak_references(model: nn.Module) -> Iterator[None]:
         for net in nets:
             weights: list[nn.Parameter | None] = net.__dict__["_flat_weights"]
             net.__dict__["_flat_weight_refs"] = [None if one is None else weakref.ref(one) for one in weights]
-
-
-@contextmanager
-def older_graphs_refused(model: nn.Module) -> Iterator[None]:
-    """Parameters are laid out inside: from then on a backward through a graph that is older is refused at them.
-
-    The gradients of a penalty on the parameters, made before the model's first forward, would go to nobody.
-    """
-    hooks = [
-        node.register_prehook(partial(_refuse_older, name))
-        for name, one in model.named_parameters()
-        if one.requires_grad and (node := _node_of_others(one)) is not None
-    ]
-    try:
-        yield
-    except BaseException:
-        for hook in hooks:
-            hook.remove()
-        raise
-
-
-def _node_of_others(parameter: Tensor) -> Any:
-    """The node, if some graph has it already."""
-    mark = "bayplan"
-    accumulating_node(parameter).metadata[mark] = True
-    node = accumulating_node(parameter)
-    return node if node.metadata.pop(mark, False) else None
-
-
-def _refuse_older(name: str, _: Any) -> None:
-    raise InvalidInput(
-        f"parameter {name!r} was used before the model's first forward, when its layout was not decided, so the "
-        "gradient of that use cannot reach it: use it behind the forward, or give wrap a step"
-    )
 
 
 def _starts(sizes: Sequence[int]) -> list[int]:

@@ -38,9 +38,9 @@ class Store:
 
     def begin(self, *, planned: bool) -> None:
         """A forward begins. What is on the device may be older than the masters, so it goes first."""
+        self.gradients.begin()
         self.release()
         self.gradients.settle()
-        self.gradients.begin()
         self._following, self._cursor, self._next = planned, -1, 0
         self._done.clear()
         self._bound.clear()
@@ -83,7 +83,7 @@ class Store:
     def enter_once(self, number: int, chunks: Iterable[int]) -> None:
         """The same, where several gradients may say so: a pass that has begun begins no more.
 
-        Then a chunk whose gradients have all come is left alone: whoever should read it still brings it back himself.
+        Then a chunk whose gradients have all come is left alone: a later read of it brings it back.
         """
         if self._following and 0 <= number <= self._cursor:
             for chunk in (self.chunks[one] for one in chunks):

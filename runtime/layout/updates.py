@@ -143,6 +143,7 @@ class Updates:
     def outside(self, chunk: Chunk) -> None:
         """A master of this chunk is about to get a gradient that is none of the model's own backward."""
         self.reason = self.reason or OUTSIDE
+        self.overlapping = False
         if chunk.number in self._updated:
             self._refuse(OUTSIDE)
 

@@ -23,7 +23,6 @@ from runtime.layout.masters import (
     Places,
     held_parameters,
     no_weak_references,
-    older_graphs_refused,
     settle_states,
 )
 from runtime.layout.refusals import (
@@ -97,11 +96,9 @@ def wrap(
     wrapped = Wrapped(model, optimizer, place, _asked(budget, options, place))
     profile, step = options.get("profile"), options.get("step")
     if profile is not None:
-        with older_graphs_refused(model):
-            wrapped.lay_out(profile)
+        wrapped.lay_out(profile)
     elif step is not None:
-        with older_graphs_refused(model):
-            wrapped.lay_out(measure(model, step, place, options.get("compute_dtype")))
+        wrapped.lay_out(measure(model, step, place, options.get("compute_dtype")))
     else:
         wrapped.wait_for_a_forward()
     let_scalers_wait()
@@ -177,8 +174,7 @@ class Wrapped:
             self._stop_waiting()
             try:
                 step = partial(_train, self.model, args, kwargs)
-                with older_graphs_refused(self.model):
-                    self.lay_out(measure(self.model, step, self.device, self.asked.compute_dtype))
+                self.lay_out(measure(self.model, step, self.device, self.asked.compute_dtype))
             except BaseException:
                 del self.model.__dict__[WRAPPED]
                 raise
@@ -204,7 +200,7 @@ class Wrapped:
         self.store = store = Store(chunks, log, decided.plan.buffers, course, gradients)
         places = Places(chunks, store.touch)
         self.updates = Updates(self.optimizer, chunks, lane, gradients.settle, log, overlap=self.asked.overlap_update)
-        gradients.on_left = self.updates.left
+        gradients.on_left, gradients.on_outside = self.updates.left, self.updates.outside
         self._walk = Walk(self._walked(decided, chunks), store, places, self.updates)
         self._refused = refused(self.model, self.device)
         self._refused.__enter__()
@@ -253,6 +249,7 @@ class Wrapped:
         self._refused.__exit__(None, None, None)
         self._guard.remove()
         self._walk.close()
+        self.store.gradients.begin()  # a backward that failed may still wait
         self.store.release()
         self.store.gradients.settle()
         self.updates.close()

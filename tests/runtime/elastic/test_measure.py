@@ -1,10 +1,13 @@
 """What a job's measured microbatch shows besides its costs."""
 
+from dataclasses import replace
+
 import torch
+from torch import Tensor, nn
 
 from runtime.elastic import Options, train
 from runtime.elastic.measure import measure
-from tests.runtime.elastic.jobs import costs, normed, small
+from tests.runtime.elastic.jobs import WIDTH, costs, normed, small
 
 JOB = "tests.runtime.elastic.jobs:normed"
 
@@ -15,6 +18,26 @@ def test_buffers_that_forward_passes_write_are_named() -> None:
     measured = measure(normed(cpu))
     assert measured.written == ("1.running_mean", "1.running_var", "1.num_batches_tracked")
     assert "write buffers (1.running_mean and 2 more)" in str(measured.warning())
+
+
+class Odd(nn.Linear):
+    """Buffers that are not numbers, that come, and that go."""
+
+    def __init__(self) -> None:
+        super().__init__(WIDTH, WIDTH)
+        self.register_buffer("missing", torch.full((3,), torch.nan))
+        self.register_buffer("seen", None)
+        self.register_buffer("first", torch.ones(1))
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        self.seen, self.first = torch.ones(1), None
+        return super().forward(hidden)
+
+
+def test_buffers_that_come_and_go_are_named_and_nans_are_not() -> None:
+    job = small(torch.device("cpu"))
+    odd = measure(replace(job, layers=[job.layers[0], Odd, *job.layers[2:]]))
+    assert sorted(odd.written) == ["1.first", "1.seen"]
 
 
 def test_a_training_whose_bits_depend_on_them_says_so() -> None:

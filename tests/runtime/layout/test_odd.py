@@ -1,7 +1,9 @@
 """Models and loops that an outsider brought: each lost bits, or was refused, without a word of why."""
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
+from threading import Thread
 
 import pytest
 import torch
@@ -11,6 +13,9 @@ from torch.optim.optimizer import Optimizer
 
 from runtime.device import SimDevice
 from runtime.layout import report, unwrap, wrap
+from runtime.layout.chunk import Chunk
+from runtime.layout.gradients import Gradients
+from runtime.layout.updates import Updates
 from solvers.ir.errors import InvalidInput
 from solvers.ir.layout import Policy
 from tests.runtime.layout.models import Language, loss_of
@@ -33,6 +38,30 @@ class Norms(nn.Module):
         change: Tensor = self.norm(self.layer(hidden))
         self.average = 0.9 * self.average + 0.1 * change.detach().mean((0, 1))
         return torch.addcmul(hidden, change, 1 + self.average)
+
+
+class Tied(nn.Module):
+    """A buffer in two modules and a view of it, one that is None at first, and one of inference mode."""
+
+    cache: Tensor
+    seen: Tensor | None
+    shift: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.other = nn.Linear(32, 32), nn.Linear(32, 32)
+        self.register_buffer("cache", torch.zeros(2, 32, device="sim"))
+        self.other.register_buffer("cache", self.cache)
+        self.register_buffer("seen", None)
+        self.row = self.cache[0]
+        with torch.inference_mode():
+            self.register_buffer("shift", torch.ones(32, device="sim"))
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        change: Tensor = self.layer(hidden + self.shift)
+        self.cache.copy_(change.detach().mean((0, 1)))
+        self.seen = torch.ones_like(self.row) if self.seen is None else self.seen + 1
+        return hidden + torch.tanh(self.other(change) * (self.row + self.other.get_buffer("cache") + self.seen)[0])
 
 
 class Recurrent(nn.Module):
@@ -78,7 +107,10 @@ def of(block: Callable[[], nn.Module]) -> Callable[[], nn.Module]:
     return make
 
 
-@pytest.mark.parametrize(("block", "chunk_bytes"), [(Norms, 20_000), (Recurrent, 20_000), (Forked, 9_000)])
+ODD = [(Norms, 20_000), (Tied, 20_000), (Recurrent, 20_000), (Forked, 9_000)]
+
+
+@pytest.mark.parametrize(("block", "chunk_bytes"), ODD)
 def test_odd_blocks_train_alike(sim: SimDevice, block: Callable[[], nn.Module], chunk_bytes: int) -> None:
     layouts = Layouts(of(block), chunk_bytes)
     plain = train_plainly(layouts.make)
@@ -88,8 +120,9 @@ def test_odd_blocks_train_alike(sim: SimDevice, block: Callable[[], nn.Module], 
             assert trained_so.same_as(plain), (seed, policies)
 
 
-def test_measuring_the_first_forward_leaves_buffers_alone(sim: SimDevice) -> None:
-    make = of(Norms)
+@pytest.mark.parametrize("block", [Norms, Tied])
+def test_measuring_the_first_forward_leaves_buffers_alone(sim: SimDevice, block: Callable[[], nn.Module]) -> None:
+    make = of(block)
     torch.manual_seed(0)
     model = make()
     optimizer = adamw(list(model.parameters()))
@@ -134,14 +167,46 @@ def test_a_penalty_on_parameters_loses_no_gradient(sim: SimDevice) -> None:
     assert "gradients come to parameters from outside the model" in str(report(model))
 
 
-def test_a_penalty_from_before_the_layout_is_refused(sim: SimDevice) -> None:
-    model = Language()
-    optimizer = adamw(list(model.parameters()))
-    wrap(model, optimizer, budget="1GiB", host_budget="1GiB")
-    penalty = model.head.weight.abs().sum()
-    loss = loss_of(model, 0)
-    with pytest.raises(InvalidInput, match=r"'head.weight' was used before the model's first forward"):
-        torch.autograd.backward(loss + penalty.to(loss.device))
+def test_a_penalty_waits_while_gradients_are_sent(sim: SimDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    send, outside = Gradients._send, Updates.outside
+    sending: list[Chunk] = []
+    met: list[bool] = []
+
+    def slowly(self: Gradients, chunk: Chunk) -> None:
+        sending.append(chunk)
+        send(self, chunk)
+        time.sleep(0.02)  # a penalty's thread would come meanwhile
+        sending.clear()
+
+    def told(self: Updates, chunk: Chunk) -> None:
+        met.append(bool(sending))
+        outside(self, chunk)
+
+    monkeypatch.setattr(Gradients, "_send", slowly)
+    monkeypatch.setattr(Updates, "outside", told)
+    layouts = Layouts(Language)
+    assert layouts.train(layouts.random_plan(0), penalizing).same_as(train_plainly(Language, loop=penalizing))
+    assert set(met) == {False}
+
+
+def test_training_goes_on_after_a_penalty_raised(sim: SimDevice) -> None:
+    layouts = Layouts(Language)
+    model, optimizer = layouts.wrapped(layouts.random_plan(1))
+
+    def failing(_: Tensor) -> None:
+        time.sleep(0.1)
+        raise ValueError("the user's own")
+
+    master = next(one for one in model.parameters() if one.is_cpu)
+    hook = master.register_post_accumulate_grad_hook(failing)  # type: ignore[no-untyped-call]
+    with pytest.raises(ValueError, match="the user's own"):
+        penalizing(model, optimizer)
+    hook.remove()
+    optimizer.zero_grad()
+    going_on = Thread(target=penalizing, args=(model, optimizer), daemon=True)
+    going_on.start()
+    going_on.join(60)
+    assert not going_on.is_alive()
 
 
 @pytest.mark.parametrize("done", ["frozen", "unfrozen", "replaced"])

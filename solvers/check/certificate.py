@@ -106,6 +106,13 @@ def _split(inside: Sequence[Part]) -> tuple[str, int]:
 # Forms
 
 
+def read_leaf(value: object, columns: Keyed[Column], rows: Keyed[Row], place: str) -> Leaf:
+    """A leaf: limits of whole columns, and prices of rows."""
+    found = fields(value, ("limits", "duals"), place)
+    limits = read_limits(found["limits"], columns, f"{place}.limits")
+    return Leaf(place, limits, read_duals(found["duals"], rows, f"{place}.duals"))
+
+
 def read_limits(value: object, columns: Keyed[Column], place: str) -> Box:
     """Limits of whole columns that the relaxation has."""
     return {key: _interval(key, pair, columns, place) for key, pair in mapping(value, place).items()}

@@ -11,13 +11,11 @@ from typing import Any
 from solvers.check.certificate import (
     LARGEST,
     Fault,
-    Leaf,
     entries,
     fields,
     integer,
     least_value,
-    read_duals,
-    read_limits,
+    read_leaf,
     require_cover,
     shown,
 )
@@ -33,7 +31,8 @@ def add_up(problem: JointProblem, certificate: Mapping[str, Any]) -> tuple[list[
         unit = integer(found["unit"], 1, LARGEST, "unit")
         moment = Moment(problem, stage, _counts(Moment(problem, stage), found["counts"]))
         leaves = [
-            _leaf(moment, one, f"leaves[{number}]") for number, one in enumerate(entries(found["leaves"], "leaves"))
+            read_leaf(one, moment.columns, moment.rows, f"leaves[{number}]")
+            for number, one in enumerate(entries(found["leaves"], "leaves"))
         ]
         if not leaves:
             raise Fault("leaves is empty: give one leaf at least")
@@ -56,9 +55,3 @@ def _counts(moment: Moment, value: object) -> list[list[str]]:
         if len(set(columns)) < len(columns):
             raise Fault(f"counts[{number}] names a column twice")
     return counts
-
-
-def _leaf(moment: Moment, value: object, place: str) -> Leaf:
-    found = fields(value, ("limits", "duals"), place)
-    limits = read_limits(found["limits"], moment.columns, f"{place}.limits")
-    return Leaf(place, limits, read_duals(found["duals"], moment.rows, f"{place}.duals"))

@@ -12,13 +12,11 @@ from typing import Any
 from solvers.check.certificate import (
     LARGEST,
     Fault,
-    Leaf,
     entries,
     fields,
     integer,
     least_value,
-    read_duals,
-    read_limits,
+    read_leaf,
     require_cover,
 )
 from solvers.check.joint.stretch import Stretch
@@ -46,14 +44,11 @@ def add_up(problem: JointProblem, certificate: Mapping[str, Any]) -> tuple[list[
 
 def _late(stretch: Stretch, unit: int, value: object, place: str) -> int:
     """How much longer than their own time the stretch's stages take, in 1/unit ticks: what every leaf proves, or 0."""
-    leaves = [_leaf(stretch, one, f"{place}[{number}]") for number, one in enumerate(entries(value, place))]
+    leaves = [
+        read_leaf(one, stretch.columns, stretch.rows, f"{place}[{number}]")
+        for number, one in enumerate(entries(value, place))
+    ]
     if not leaves:
         raise Fault(f"{place} is empty: give one leaf at least")
     require_cover(leaves, stretch.columns)
     return max(0, min(least_value(stretch.columns, unit, leaf.limits, leaf.duals, {}) for leaf in leaves))
-
-
-def _leaf(stretch: Stretch, value: object, place: str) -> Leaf:
-    found = fields(value, ("limits", "duals"), place)
-    limits = read_limits(found["limits"], stretch.columns, f"{place}.limits")
-    return Leaf(place, limits, read_duals(found["duals"], stretch.rows, f"{place}.duals"))

@@ -12,13 +12,14 @@ from importlib import import_module
 import click
 from click.shell_completion import CompletionItem
 
+from experiments.commands.interrupts import INTERRUPTED
 from experiments.printable import printable
 from solvers.ir.errors import BayplanError, InvalidInput
 from solvers.ir.names import unknown
 
 TRACEBACK = "BAYPLAN_TRACEBACK"
 """The environment variable that makes a fault of Bayplan show its Python traceback."""
-FAULT, INTERRUPTED, UNREAD = 70, 130, 141
+FAULT, UNREAD = 70, 141
 
 COMMANDS = {
     "profile": "One real training step of your model as a graph file.",

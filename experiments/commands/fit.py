@@ -7,6 +7,7 @@ import click
 import msgspec
 
 from experiments.commands.cut import CUT, hardware_option, shape_options
+from experiments.commands.interrupts import Interrupts, told_interrupted
 from experiments.commands.streams import print_json
 from experiments.hardware import read_hardware
 from solvers.ir.amounts import BYTES_HELP, parse_bytes
@@ -20,7 +21,8 @@ stage of a --shape, computed as in bayplan make. No GPU is needed, and none is u
 caching allocator, by its public rules.
 
 A budget is {BYTES_HELP}, or a percentage, as in 80%, of the plain step's peak; without one it is the device's memory
-less what no tensor owns (--outside). Exit code 0: some technique fits in segments; 1: none does."""
+less what no tensor owns (--outside). Exit code 0: some technique fits in segments; 1: none does;
+130: Ctrl-C, the techniques judged until then are told."""
 
 
 @click.command("fit", help=HELP)
@@ -65,24 +67,31 @@ def command(factory: str | None, shape: str | None, as_json: bool, **options: An
     )
     cut = {name: options[name] for name in CUT}
     attention = options["attention"]
-    if factory is not None:
-        refuse_cut({**cut, "attention": attention})
-        answer = fit_program(factory, question)
-    else:
-        from experiments.commands.kinds.face import Request
-        from experiments.commands.kinds.stage import stage_of
+    with Interrupts(patient=False) as interrupts:
+        if factory is not None:
+            refuse_cut({**cut, "attention": attention})
+            answer = fit_program(factory, question)
+        else:
+            from experiments.commands.kinds.face import Request
+            from experiments.commands.kinds.stage import stage_of
 
-        request = Request("fit", options["hardware"], question.hardware, question.budget, cut)
-        stage = stage_of(request, str(shape))
-        if attention is not None:
-            stage = replace(stage, shape=msgspec.structs.replace(stage.shape, attention=attention))
-        answer = fit_stage(stage, question)
+            request = Request("fit", options["hardware"], question.hardware, question.budget, cut)
+            stage = stage_of(request, str(shape))
+            if attention is not None:
+                stage = replace(stage, shape=msgspec.structs.replace(stage.shape, attention=attention))
+            answer = fit_stage(stage, question)
+    if interrupts.asked_by is not None and not answer.rows:
+        raise KeyboardInterrupt
+    answer = replace(answer, interrupted=interrupts.asked_by is not None)
     if as_json:
         print_json(answer.told())
     else:
         from experiments.fit.show import show
 
         show(answer)
+    if interrupts.asked_by is not None:
+        judged = ", ".join(row.name for row in answer.rows)
+        return told_interrupted(interrupts, f"judged until then: {judged}")
     return 0 if answer.fits else 1
 
 

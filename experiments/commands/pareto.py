@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from experiments.commands.cut import CUT, hardware_option, shape_options
+from experiments.commands.interrupts import Interrupts, told_interrupted
 from experiments.commands.outputs import writable
 from experiments.commands.show import print_figures, print_table, show_share
 from experiments.commands.streams import print_json
@@ -33,7 +34,8 @@ below. The steps never grow with the budget, by proof: a plan for a smaller budg
 measures it there; a bound for a larger budget holds for a smaller one.
 
 Then: from which rate of the host link on swapping pays beside recomputation alone at --position (0: the least budget,
-1: everything kept), and of a --shape from which sequence length on. Exit code 1: no plan was found at any budget."""
+1: everything kept), and of a --shape from which sequence length on. Exit code 1: no plan was found at any budget.
+Ctrl-C: what was whole until then is told, with exit code 130."""
 
 
 @click.command("pareto", help=HELP)
@@ -58,13 +60,19 @@ def command(factory: str | None, shape: str | None, as_json: bool, **options: An
         if picture.suffix not in SUFFIXES:
             raise InvalidInput(f"--picture is {picture}, of no kind that can be drawn: end it in .svg or .png")
         picture = writable(picture, "--picture")
-    found = _found(factory, shape, options)
+    with Interrupts(patient=False) as interrupts:
+        found = _found(factory, shape, options)
+    if interrupts.asked_by is not None and not found.points:
+        raise KeyboardInterrupt
+    found = replace(found, interrupted=interrupts.asked_by is not None)
     if picture is not None:
         _draw(found, picture)
     if as_json:
         print_json(found.told())
     else:
         _show(found)
+    if interrupts.asked_by is not None:
+        return told_interrupted(interrupts, f"what is told was whole until then, {len(found.points)} budgets")
     return 0 if any(point.joint_us is not None for point in found.points) else 1
 
 
@@ -120,13 +128,12 @@ def _show(found: "Pareto") -> None:
         ],
     )
     print_table("steps in ms, over everything kept", HEADERS, [_cells(found, point) for point in found.points])
-    print_figures(
-        f"swapping beside recomputation alone, at position {found.position:g}",
-        [
-            ("it pays from a link of", _pays_rates(found)),
-            *([] if not found.lengths else [("and from a sequence of", _pays_lengths(found))]),
-        ],
-    )
+    pays = [
+        *([] if not found.rates else [("it pays from a link of", _pays_rates(found))]),
+        *([] if not found.lengths else [("and from a sequence of", _pays_lengths(found))]),
+    ]
+    if pays:
+        print_figures(f"swapping beside recomputation alone, at position {found.position:g}", pays)
 
 
 def _cells(found: "Pareto", point: "Point") -> tuple[str, ...]:

@@ -87,7 +87,10 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """Everything that one call of `bayplan fit` found out; `attention` is a shape's, None where a program was run."""
+    """Everything that one call of `bayplan fit` found out; `attention` is a shape's, None where a program was run.
+
+    `interrupted`: Ctrl-C came before the end; techniques that were not whole then have no row.
+    """
 
     name: str
     source: str
@@ -98,6 +101,7 @@ class Answer:
     budget_how: str
     expandable: bool
     attention: str | None = None
+    interrupted: bool = False
     rows: tuple[Row, ...] = field(default_factory=tuple)
 
     @property

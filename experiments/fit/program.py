@@ -2,8 +2,10 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
+from experiments.commands.interrupts import until_asked
 from experiments.fit.answer import Row, Technique
 from experiments.fit.joint import joint_row
 from experiments.fit.judge import Asked, Budget, Told, row_of
@@ -64,8 +66,8 @@ def _by_shapes(model: OwnModel, factory: str, hardware: Hardware, policy: Policy
 
 
 def program_rows(factory: str, asked: Asked, recording: Recording, budget: Budget) -> tuple[Row, ...]:
-    """A row for each technique; `recording` is the plain step's."""
-    return tuple(_row(factory, technique, asked, recording, budget) for technique in asked.techniques)
+    """A row for each technique, until Ctrl-C; `recording` is the plain step's."""
+    return until_asked(partial(_row, factory, one, asked, recording, budget) for one in asked.techniques)
 
 
 def _row(factory: str, technique: Technique, asked: Asked, recording: Recording, budget: Budget) -> Row:

@@ -1,7 +1,9 @@
 """`bayplan fit --shape`: a stage of a model on paper, by formulas and a roofline, judged against the budget."""
 
 from collections.abc import Sequence
+from functools import partial
 
+from experiments.commands.interrupts import until_asked
 from experiments.fit.again import run_again
 from experiments.fit.answer import Row, Technique
 from experiments.fit.joint import joint_row
@@ -33,8 +35,8 @@ def shape_trace(stage: Stage) -> Trace:
 
 
 def shape_rows(stage: Stage, asked: Asked, budget: Budget) -> tuple[Row, ...]:
-    """A row for each technique."""
-    return tuple(_row(stage, technique, asked, budget) for technique in asked.techniques)
+    """A row for each technique, until Ctrl-C."""
+    return until_asked(partial(_row, stage, technique, asked, budget) for technique in asked.techniques)
 
 
 def _row(stage: Stage, technique: Technique, asked: Asked, budget: Budget) -> Row:

@@ -2,10 +2,12 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
+from functools import cache, partial
 from typing import Any
 
 from msgspec.structs import replace
 
+from experiments.commands.interrupts import until_asked
 from solvers.check.plan import judge_of
 from solvers.ir.fields import LARGEST
 from solvers.ir.joint import JointPlan, JointProblem
@@ -56,7 +58,7 @@ class Crossing:
 
 @dataclass(frozen=True)
 class Pareto:
-    """All that one call found."""
+    """All that one call found; `interrupted`: Ctrl-C came before the end, and what was not whole then is left out."""
 
     name: str
     hardware: str
@@ -68,6 +70,7 @@ class Pareto:
     position: float
     rates: tuple[Crossing, ...]
     lengths: tuple[Crossing, ...]
+    interrupted: bool = False
 
     def told(self) -> dict[str, Any]:
         """As JSON."""
@@ -98,18 +101,19 @@ def curve(problem: JointProblem, count: int, limits: Limits) -> tuple[Point, ...
     budgets = sorted({at_position(problem, place / (count - 1)).budget_bytes for place in range(count)})
     greedy: list[tuple[int, JointPlan]] = []
     joint: list[tuple[int, JointPlan]] = []
-    bounds, found = list[float](), list[tuple[int, Best, Best]]()
-    for budget in budgets:
+
+    def point(budget: int) -> tuple[float, tuple[int, Best, Best]]:
         at = replace(problem, budget_bytes=budget)
         for name, plans in (("greedy-joint", greedy), ("joint", joint)):
             answer = build_solver(name, {}).solve(at, limits)
             if answer.plan is not None:
                 plans.append((budget, answer.plan))
-        bounds.append(float(answer.bound or 0.0))  # joint's, which came last
-        found.append((budget, _best(at, greedy), _best(at, [*greedy, *joint])))
+        return float(answer.bound or 0.0), (budget, _best(at, greedy), _best(at, [*greedy, *joint]))  # joint's bound
+
+    found = until_asked(partial(point, budget) for budget in budgets)
     return tuple(
-        Point(budget, one[0], both[0], max(bounds[number:]), one[1], both[1])
-        for number, (budget, one, both) in enumerate(found)
+        Point(budget, one[0], both[0], max(bound for bound, _ in found[number:]), one[1], both[1])
+        for number, (_, (budget, one, both)) in enumerate(found)
     )
 
 
@@ -122,30 +126,38 @@ def _best(problem: JointProblem, plans: Iterable[tuple[int, JointPlan]]) -> Best
 
 def rate_crossings(problem: JointProblem, limits: Limits) -> tuple[Crossing, ...]:
     """Both techniques beside recomputation alone, over the link's rate; a plan for a slower link holds for a faster."""
-    alone, link = _alone(problem, limits), problem.link
+    alone, link = cache(lambda: _alone(problem, limits)), problem.link
     plans: list[tuple[int, JointPlan]] = []
-    found = []
-    for factor in FACTORS:
+
+    def crossing(factor: float) -> Crossing:
+        recomputed = alone()
         rates = [max(1, min(LARGEST, round(rate * factor))) for rate in (link.out_bytes_per_s, link.in_bytes_per_s)]
         at = replace(problem, link=replace(link, out_bytes_per_s=rates[0], in_bytes_per_s=rates[1]))
         answer = build_solver("greedy-joint", {}).solve(at, limits)
         if answer.plan is not None:
             plans.append((rates[0], answer.plan))
-        found.append(Crossing(rates[0], alone, _best(at, plans)[0]))
-    return tuple(found)
+        return Crossing(rates[0], recomputed, _best(at, plans)[0])
+
+    return _whole(until_asked(partial(crossing, factor) for factor in FACTORS), len(FACTORS))
 
 
 def length_crossings(
     make: Callable[[int], JointProblem], sequence: int, position: float, limits: Limits
 ) -> tuple[Crossing, ...]:
     """The same over the tokens of a sample, each length at that position of its own budgets."""
-    found = []
-    for share in SHARES:
+
+    def crossing(share: float) -> Crossing:
         length = max(1, round(sequence * share))
         problem = at_position(make(length), position)
         answer = build_solver("greedy-joint", {}).solve(problem, limits)
-        found.append(Crossing(length, _alone(problem, limits), answer.objective))
-    return tuple(found)
+        return Crossing(length, _alone(problem, limits), answer.objective)
+
+    return _whole(until_asked(partial(crossing, share) for share in SHARES), len(SHARES))
+
+
+def _whole(found: tuple[Crossing, ...], count: int) -> tuple[Crossing, ...]:
+    """None of them where Ctrl-C left some out: from where on swapping pays is said of all."""
+    return found if len(found) == count else ()
 
 
 def _alone(problem: JointProblem, limits: Limits) -> int | None:
@@ -166,7 +178,7 @@ def pareto(
     limits: Limits,
     lengths: Callable[[Limits], tuple[Crossing, ...]] | None = None,
 ) -> Pareto:
-    """Everything of one step."""
+    """Everything of one step; where Ctrl-C came (`Interrupts`), what was whole until then."""
     return Pareto(
         name=problem.name,
         hardware=hardware,

@@ -3,6 +3,7 @@
 import os
 import sys
 
+from experiments.commands.interrupts import INTERRUPTED
 from experiments.machine import machine
 from experiments.printable import printable
 from experiments.reporting.folder import MACHINE, PAGE
@@ -33,4 +34,4 @@ def interrupted(directory: RunDirectory, by: str = "", so_far: str = "") -> int:
         keep_page(directory)
     place = f": what was done so far is in {printable(str(directory.path))}{so_far}" if kept else ""
     print(f"bayplan: interrupted{by}{place}", file=sys.stderr)
-    return 130
+    return INTERRUPTED

@@ -1,15 +1,22 @@
 """Ctrl-C during a solve, in processes of their own: the first keeps the best plan, the second ends it."""
 
+import json
 import os
 import signal
 import subprocess
 import time
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from experiments.commands.interrupts import Interrupts, end_where_asked
+from experiments.commands.interrupts import Interrupts, end_where_asked, until_asked
+from experiments.fit.answer import Row
+from experiments.fit.swapping import swap_row
+from solvers.ir import JointProblem, Limits
+from solvers.planner import build_solver
 from tests.experiments.commands.console import LLAMA, Outcome, call, start, write_problem
 
 PATIENCE_S = 60.0
@@ -112,3 +119,69 @@ def test_one_that_a_solver_caught_is_asked_again_between_two_parts_of_the_work()
                 with pytest.raises(KeyboardInterrupt):
                     end_where_asked()
     end_where_asked()
+
+
+def _swallows_ctrl_c() -> str:
+    """As a solver does: it ends early, and answers."""
+    with suppress(KeyboardInterrupt):
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.01)
+    return "short"
+
+
+def test_of_parts_of_which_one_was_cut_short_those_before_it_are_kept() -> None:
+    with Interrupts(patient=False) as interrupts:
+        assert until_asked([lambda: "whole", lambda: "too", _swallows_ctrl_c, lambda: "never"]) == ("whole", "too")
+        assert until_asked([lambda: "after that"]) == ()
+    assert interrupts.asked_by == "Ctrl-C"
+    assert until_asked([lambda: "again"]) == ("again",)
+
+    def raises() -> str:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):  # nobody asked in a way that the command would tell of
+        until_asked([raises])
+
+
+def test_pareto_tells_whole_budgets_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before, a solver swallowed Ctrl-C, its short answer stood in the table, and the command went on to exit 0."""
+    budgets = list[int]()
+
+    def built(name: str, options: dict[str, object]) -> Any:
+        solver = build_solver(name, options)
+
+        def solve(problem: JointProblem, limits: Limits) -> Any:
+            budgets.append(problem.budget_bytes)
+            if len(set(budgets)) == 3:
+                _swallows_ctrl_c()
+            return solver.solve(problem, limits)
+
+        return SimpleNamespace(solve=solve)
+
+    monkeypatch.setattr("experiments.joint.pareto.build_solver", built)
+    flags = ("--microbatch", 1, "--pipeline", 32, "--stage", 5, "--budgets", 4, "--work", 0.001)
+    outcome = call("pareto", "--shape", "llama-3-8b", *flags, "--hardware", "a100-sxm-80", "--json")
+    assert (outcome.code, len(set(budgets))) == (130, 3)
+    assert outcome.err == "bayplan: interrupted by Ctrl-C: what is told was whole until then, 2 budgets\n"
+    told = json.loads(outcome.out)
+    assert [point["budget_bytes"] for point in told["points"]] == sorted(set(budgets))[:2]
+    assert (told["interrupted"], told["rates"], told["lengths"]) == (True, [], [])
+
+
+def test_fit_tells_the_techniques_that_it_had_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    def cut_short(*given: Any) -> Row:
+        _swallows_ctrl_c()
+        return swap_row(*given)
+
+    monkeypatch.setattr("experiments.fit.shapes.swap_row", cut_short)
+    outcome = call("fit", "--shape", "gpt-300m", "--microbatch", 1, "--hardware", "rtx-3090", "--json")
+    assert outcome.code == 130
+    judged = "plain, full recomputation, selective recomputation, planned recomputation"
+    assert outcome.err == f"bayplan: interrupted by Ctrl-C: judged until then: {judged}\n"
+    told = json.loads(outcome.out)
+    assert told["interrupted"] and [row["technique"] for row in told["rows"]] == [
+        "plain",
+        "full",
+        "selective",
+        "planned",
+    ]

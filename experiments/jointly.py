@@ -27,15 +27,15 @@ def run_joint(bench: Bench, name: str) -> Outcome:
         budget_bytes=bench.budget_bytes,
         limits=make_limits(bench.settings.limits),
     )
-    done = attempt(
-        lambda: execute(
-            bench.model,
-            bench.world,
-            bench.settings.steps,
-            Treatment(capacity_bytes=bench.budget_bytes, joint=joint),
-            tell=lambda text: bench.tell(f"{name}: {text}"),
+
+    def trained(steps: int, under: Treatment) -> Execution:
+        return attempt(
+            lambda: execute(bench.model, bench.world, steps, under, tell=lambda text: bench.tell(f"{name}: {text}"))
         )
-    )
+
+    done = trained(bench.settings.steps, Treatment(capacity_bytes=bench.budget_bytes, joint=joint))
+    if done.end == "out-of-memory" and done.decided is None:
+        done = _explained(done, trained(STEPS, Treatment(joint=joint)))
     if done.decided is None:
         bytes_only = done.least_budget_bytes is not None and bench.settings.allocator is not AllocatorKind.exact
         reason = f"{done.reason} (of bytes; segments take more)" if bytes_only else done.reason
@@ -53,6 +53,14 @@ def run_joint(bench: Bench, name: str) -> Outcome:
 def _parameters(conf: SolverConf) -> dict[str, Any]:
     fields = cast("dict[str, Any]", OmegaConf.to_container(OmegaConf.structured(conf)))
     return {key: value for key, value in fields.items() if key != "_target_"}
+
+
+def _explained(done: Execution, roomy: Execution) -> Execution:
+    """A training that ran out of memory before its plan: what the same one says where the measured step has room."""
+    if roomy.end in ("infeasible", "refused"):
+        return roomy
+    remedy = "it recomputes all of the blocks and knows no plan yet; a plan keeps the budget where that step has room"
+    return replace(done, reason=f"{done.reason} (in the first step, which is measured: {remedy})")
 
 
 def _without_plan(bench: Bench, done: Execution) -> Figures:

@@ -309,6 +309,7 @@ void bind_tape(py::module_& module) {
       .def_property_readonly("diverged_at", &Tape::diverged_at)
       .def_property_readonly("groups", &Tape::groups)
       .def_property_readonly("present_bytes", held<Tape>(+[](Tape& tape) { return tape.present_bytes(); }))
+      .def_property_readonly("again_us", held<Tape>(+[](Tape& tape) { return tape.again_us(); }))
       .def_property_readonly("replayed_on_demand", [](const Tape& tape) { return tape.replays().on_demand; })
       .def_property_readonly("replayed_ahead", [](const Tape& tape) { return tape.replays().ahead; })
       .def_property_readonly("left_out", [](const Tape& tape) { return tape.replays().left_out; })

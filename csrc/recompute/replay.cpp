@@ -166,6 +166,7 @@ void Tape::have(ValueIndex wanted, bool demanded) {
     chain.push_back(values_[index].node);
   };
   ask(wanted);
+  asked_ = moment();
   while (!chain.empty()) {
     const NodeIndex index = chain.back();
     const Node& node = nodes_[index];
@@ -206,6 +207,7 @@ int64_t Tape::replay(const std::vector<NodeIndex>& nodes) {
     for (const Made& made : node.made)
       missing = missing || (values_[made.value].needed() && !adopt(values_[made.value]));
     if (missing && there) {
+      asked_ = moment();
       run(index);
       ++ran;
     } else if (missing) {
@@ -347,6 +349,10 @@ void Tape::run(NodeIndex index) {
   pending_.push_back(index);
   settle();
   note(Happened::kRan, index);
+  if (!timed_) return;
+  const Moment ended = moment();
+  again_.push_back({index, asked_, ended});
+  asked_ = ended;
 }
 
 }  // namespace bayplan::recompute

@@ -2,6 +2,7 @@
 #include "recompute/tape.h"
 
 #include <algorithm>
+#include <chrono>
 #include <functional>
 #include <mutex>
 
@@ -67,9 +68,25 @@ Tape::~Tape() {
 
 double Tape::time_us(const Node& node) const {
   if (!timed_) return 0.0;
-  if (!stream_.has_value()) return static_cast<double>(node.end_ns - node.begin_ns) / 1e3;
-  marks_.wait(node.end_mark);
-  return marks_.at_us(node.end_mark) - marks_.at_us(node.begin_mark);
+  return between_us({node.begin_mark, node.begin_ns}, {node.end_mark, node.end_ns});
+}
+
+std::vector<std::pair<NodeIndex, double>> Tape::again_us() const {
+  std::vector<std::pair<NodeIndex, double>> found;
+  for (const Again& again : again_) found.emplace_back(again.node, between_us(again.began, again.ended));
+  return found;
+}
+
+double Tape::between_us(const Moment& first, const Moment& last) const {
+  if (!stream_.has_value()) return static_cast<double>(last.ns - first.ns) / 1e3;
+  marks_.wait(last.mark);
+  return marks_.at_us(last.mark) - marks_.at_us(first.mark);
+}
+
+Tape::Moment Tape::moment() {
+  if (!timed_) return {};
+  if (stream_.has_value()) return {marks_.mark(*stream_), 0};
+  return {0, std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1)};
 }
 
 void Tape::tell(std::shared_ptr<MemoryLog> log) {

@@ -94,6 +94,9 @@ class Tape : public std::enable_shared_from_this<Tape> {
   bool finished() const { return settled_ && closed_ == nodes_.size(); }
   std::optional<NodeIndex> diverged_at() const { return diverged_at_; }
   double time_us(const Node& node) const;
+  // Of a timed tape: what ran again, in order, and for how long: from when it was asked for, or the one before it in a
+  // chain ended, to its own end.
+  std::vector<std::pair<NodeIndex, double>> again_us() const;
 
   // From now on what happens to the device's memory is noted there.
   void tell(std::shared_ptr<MemoryLog> log);
@@ -206,6 +209,12 @@ class Tape : public std::enable_shared_from_this<Tape> {
   void lend(const c10::Storage& storage) const;
   void have(ValueIndex value, bool demanded);
   void run(NodeIndex index);
+  struct Moment {
+    uint32_t mark = 0;  // on the stream; where there is none, the host's nanoseconds:
+    int64_t ns = 0;
+  };
+  Moment moment();
+  double between_us(const Moment& first, const Moment& last) const;
   torch::jit::Stack stack_of(Node& node, std::vector<c10::Storage>& written);
   bool can_run_again(NodeIndex node) const;
   std::optional<size_t> changed_argument(const Node& node) const;
@@ -236,6 +245,12 @@ class Tape : public std::enable_shared_from_this<Tape> {
   size_t closed_ = 0;
   std::vector<NodeIndex> pending_;  // whose wants may have changed
   Replays replays_;
+  struct Again {
+    NodeIndex node;
+    Moment began, ended;
+  };
+  std::vector<Again> again_;
+  Moment asked_;
   swap::Tape marks_;
   std::vector<std::string> groups_;
   std::vector<NodeIndex> pauses_;  // the next one last

@@ -5,10 +5,10 @@ step something of the block runs again in each of them, which the device's log t
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 
 from runtime.recompute.course import Happened
 from runtime.recompute.footprint import Event
-from runtime.recompute.tape import Node
 
 Mark = int
 Ran = Mapping[int, Sequence[Sequence[int]]]
@@ -35,18 +35,19 @@ def parts_us(
     marks: tuple[Mark, Mark],
     waits: Sequence[tuple[Mark, Mark]],
     ran: Sequence[Sequence[int]],
-    nodes: Sequence[Node],
+    again_us: Sequence[tuple[int, float]],
     at_us: Callable[[Mark], float],
 ) -> tuple[float, ...]:
     """A backward pass from its first mark to its last, less its `waits` and what ran again; () where that is unknown.
 
-    Microseconds by part.
+    `again_us`: nodes that ran again, in order, each with its time (`Tape.again_us`). Microseconds by part.
     """
-    if len(ran) != len(waits) + 1:
+    if len(ran) != len(waits) + 1 or [one for part in ran for one in part] != [one for one, _ in again_us]:
         return ()
     begins = [marks[0], *(last for _, last in waits)]
     ends = [*(first for first, _ in waits), marks[1]]
-    again = [sum(nodes[index].time_us for index in part) for part in ran]
+    took = iter(again_us)
+    again = [sum(us for _, us in islice(took, len(part))) for part in ran]
     return tuple(
         max(0.0, at_us(end) - at_us(begin) - less) for begin, end, less in zip(begins, ends, again, strict=True)
     )

@@ -27,7 +27,7 @@ from runtime.recompute.moves import Move, Mover
 from runtime.recompute.numbering import Numbering
 from runtime.recompute.outside import Uses, uses_of
 from runtime.recompute.parts import parts_us, ran_in_parts
-from runtime.recompute.tape import NOTHING, StorePolicy, Tape, ran_again, record
+from runtime.recompute.tape import NOTHING, StorePolicy, Tape, record
 from runtime.recompute.together import groups_of
 from runtime.recompute.work import carry_out
 from solvers.ir.errors import InvalidInput
@@ -371,7 +371,7 @@ class Walk(AbstractContextManager["Walk"]):
             names=tuple(node.name for node in call.tape.nodes),
             backward_us=self._backward_us(call, sum(backward)),
             backward_parts_us=parts_us(
-                marks, self.windows.waits[began:ended], ran, call.tape.nodes, self.windows.at_us
+                marks, self.windows.waits[began:ended], ran, call.tape.again_us, self.windows.at_us
             ),
             forward_us=self._between_us(*call.forward_marks),
             behind_us=self._between_us(call.forward_marks[1], behind),
@@ -386,8 +386,7 @@ class Walk(AbstractContextManager["Walk"]):
         first, last = call.backward_marks
         if last is None:
             return 0.0
-        nodes = call.tape.nodes
-        again = sum(nodes[one].time_us for one in ran_again(nodes))
+        again = sum(took for _, took in call.tape.again_us)
         return max(0.0, self.windows.at_us(last) - self.windows.at_us(first) - stalls_us - again)
 
     def _waits(self, began: int, ended: int) -> tuple[float, ...]:

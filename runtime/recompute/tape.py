@@ -167,14 +167,3 @@ def _watched_unpack(watch: Watch, packed: Any) -> Any:
 
 _PACK, _UNPACK = core.pack_hook(_pack_wrapped), core.unpack_hook(_unpack_wrapped)
 core.set_python_hooks(_PACK, _UNPACK)
-
-
-def ran_again(nodes: Sequence[Node]) -> set[int]:
-    """The nodes that ran again where nothing was stored: what autograd saved, and what that is made from."""
-    left, seen = [index for index, node in enumerate(nodes) if node.saved and not node.stored], set[int]()
-    while left:
-        index = left.pop()
-        if index not in seen and not nodes[index].stored:
-            seen.add(index)
-            left += nodes[index].inputs
-    return seen

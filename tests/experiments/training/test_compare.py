@@ -190,12 +190,16 @@ def test_a_budget_below_the_least_is_a_row_with_the_least_one_and_exit_code_1(
     assert "the least feasible one exactly" in capsys.readouterr().out
 
 
-def test_a_first_step_that_does_not_fit_is_a_row_without_a_plan_and_exit_code_1(tmp_path: Path) -> None:
+def test_a_first_step_that_does_not_fit_is_run_with_room_to_say_what_a_plan_needs(tmp_path: Path) -> None:
+    """On a device of the budget's size it ends before anything is measured: that alone names no least budget."""
     words = ["steps=2", "problem.budget_fraction=0.35", "plots=false", "baselines=[]", "solver=greedy-joint"]
     assert main([*words, *tiny_overrides(tmp_path), f"run_dir={tmp_path / 'run'}"]) == 1
     (row,) = read_rows(tmp_path / "run" / "rows.jsonl")
-    assert row.outcome == "out-of-memory" and row.reason is not None
-    assert figures_of(row.figures).status == "unknown" and figures_of(row.figures).swapped_bytes is None
+    assert row.outcome == "infeasible" and row.reason is not None and "takes at least" in row.reason
+    told = figures_of(row.figures)
+    assert told.status == "infeasible" and told.swapped_bytes is None
+    assert told.least_budget_bytes is not None and told.budget_bytes is not None
+    assert told.least_budget_bytes > told.budget_bytes
 
 
 def test_a_plan_is_executed_even_where_it_has_nothing_to_do(tmp_path: Path) -> None:

@@ -1,8 +1,5 @@
 """What each part of a backward pass takes, from a log as the device tells it."""
 
-from dataclasses import dataclass
-from typing import Any
-
 from runtime.recompute.course import Happened
 from runtime.recompute.footprint import LAST, Event, mark_of
 from runtime.recompute.parts import parts_us, ran_in_parts
@@ -28,20 +25,13 @@ LOG = [
 ]
 
 
-@dataclass
-class Timed:
-    """A node that takes so long."""
-
-    time_us: float
-
-
 def test_a_backward_pass_is_cut_at_its_waits() -> None:
     assert ran_in_parts(LOG) == {1: [[4], []], 0: [[], [0, 1]]}
 
 
 def test_parts_are_without_waits_and_without_what_ran_again() -> None:
-    nodes: Any = [Timed(5.0), Timed(10.0)]
     at_us = [0.0, 30.0, 37.0, 60.0].__getitem__
-    assert parts_us((0, 3), [(1, 2)], [[], [0, 1]], nodes, at_us) == (30.0, 8.0)
-    assert parts_us((0, 3), [], [[0]], nodes, at_us) == (55.0,)
-    assert parts_us((0, 3), [(1, 2)], [[0]], nodes, at_us) == ()  # other waits than the log's
+    assert parts_us((0, 3), [(1, 2)], [[], [0, 1]], [(0, 5.0), (1, 10.0)], at_us) == (30.0, 8.0)
+    assert parts_us((0, 3), [], [[0]], [(0, 5.0)], at_us) == (55.0,)
+    assert parts_us((0, 3), [(1, 2)], [[0]], [(0, 5.0)], at_us) == ()  # other waits than the log's
+    assert parts_us((0, 3), [], [[1]], [(0, 5.0)], at_us) == ()  # something else ran again

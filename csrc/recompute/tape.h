@@ -1,5 +1,5 @@
 // A tape below autograd: the operators that a region of a forward pass ran, what autograd saved of their results, and
-// how to have a discarded result again.
+// how to have a discarded result again. One file: the counts of who needs what, which every part of it keeps.
 //
 // *Node*: an operator that made or wrote a storage, with its arguments. *Value*: the content of a storage that the
 // region made, from one operator that wrote it until the next. A value is *present* (the tape holds its storage) or

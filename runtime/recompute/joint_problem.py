@@ -176,10 +176,26 @@ def _with_workspaces(step: Step, layers: Sequence[Layer], problem: JointProblem)
     ops = [
         replace(op, workspace_bytes=static + more[index] if index in more else 0)
         if index < first
-        else replace(op, output_bytes=op.output_bytes + (static if step.places[index].kind == "begin" else 0))
+        else replace(
+            op,
+            output_bytes=op.output_bytes + (static if step.places[index].kind == "begin" else 0),
+            workspace_bytes=_larger_gradient(step.places[index], layers),
+        )
         for index, op in enumerate(problem.ops)
     ]
     return replace(problem, static_bytes=problem.static_bytes - static, ops=tuple(ops))
+
+
+def _larger_gradient(place: Place, layers: Sequence[Layer]) -> int:
+    """What a part of a block's backward pass takes as its end does, where that hands on more than the block is given.
+
+    Nothing moves between a block's first part and the next one's, which the device sees as one interval: what is to go
+    for its end has to be gone when it begins. It is so where a network widens, as a U-Net does.
+    """
+    if place.kind not in ("begin", "part"):
+        return 0
+    given = layers[min(place.block + 1, len(layers) - 1)].input_bytes
+    return max(0, layers[place.block].input_bytes - given)
 
 
 def _beyond(step: Step, layers: Sequence[Layer], problem: JointProblem) -> dict[int, int]:

@@ -1,4 +1,4 @@
-"""A joint plan of a network that widens and narrows: a U-Net, whose blocks are not alike and hand on unlike gradients."""
+"""A joint plan of a network that widens and narrows: a U-Net, whose blocks hand on unlike gradients."""
 
 from contextlib import nullcontext
 
@@ -39,7 +39,8 @@ class UNet(nn.Module):
         small = bottom(functional.max_pool2d(middle, 2))
         risen = up(torch.cat([functional.interpolate(small, scale_factor=2), middle], 1))
         risen = top(torch.cat([functional.interpolate(risen, scale_factor=2), large], 1))
-        return (self.last(risen) - image).square().mean()
+        loss: torch.Tensor = (self.last(risen) - image).square().mean()
+        return loss
 
 
 def unet(device: torch.device) -> Trainee:

@@ -75,6 +75,14 @@ def counted(relaxation: Relaxation, proof: Proof, limits: Limits, engine: str) -
     return CountedProof(relaxation.q, bound_us, tree.counts, leaves) if bound_us > proof.bound_us else None
 
 
+def refined(relaxation: Relaxation, proof: Proof, limits: Limits, engine: str) -> tuple[Proof, CountedProof | None]:
+    """The moment with the rows that its solutions break, and by counts, within the same time."""
+    deadline = time.perf_counter() + limits.time_s
+    proof = relaxation.refined(proof, limits, engine)
+    left = max(0.0, deadline - time.perf_counter())
+    return proof, counted(relaxation, proof, msgspec.structs.replace(limits, time_s=left), engine)
+
+
 @dataclass(order=True)
 class _Node:
     """A leaf with what its linear program ended with; the weakest comes first."""

@@ -3,23 +3,28 @@
 Only columns and rows that can matter are built; leaving others out proves no less, and the judge has rows of its own.
 """
 
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from types import MappingProxyType
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from solvers.engines import ModelBuilder
 from solvers.engines.duals import LARGEST, UNIT
 from solvers.engines.model import FloatArray, LinearModel
+from solvers.ir.errors import BayplanError
 from solvers.ir.solution import Limits
 from solvers.joint.asked import solved
 from solvers.joint.given import Given
 
 LINES = 20
-"""The most rows for ends of swap-outs, and for ends of swap-ins."""
+"""The most rows for ends of swap-outs, and for ends of swap-ins; so many more of each in each round of `refined`."""
+ROUNDS, BROKEN = 8, 0.01
+"""Rounds at most in which rows are added, and the ticks by which a solution breaks these."""
 GRAINS = 8
 """The most sizes by which memory is counted in whole pieces; so many times by which communication is."""
 MOST = 2**80
@@ -64,6 +69,7 @@ class Relaxation:
         ops = given.problem.ops
         self.windows = [op.time_us for op in ops[q + 1 :] if op.comm]
         self.longest = max(self.windows, default=-1)
+        self.end = len(given) - 1
         self.upper: dict[str, int] = {"late": MOST, "wait": MOST}
         for i in range(q + 1):
             self._columns(i)
@@ -114,20 +120,39 @@ class Relaxation:
         return [i for i in range(self.q) if f"swap/{i}" in self.upper]
 
     def _out(self) -> list[Row]:
-        swaps, rows = self._swaps(), []
-        for e in _some(swaps):
-            gone = {f"swap/{i}": -self.given.out_time[i] for i in swaps if i >= e}
-            rows.append(Row(f"out/{e}", self.before[e + 1] - self.before[self.q], gone | {"wait": 1}))
-        return rows
+        return [self._gone(e) for e in _some(self._swaps())]
+
+    def _gone(self, e: int) -> Row:
+        gone = {f"swap/{i}": -self.given.out_time[i] for i in self._swaps() if i >= e}
+        return Row(f"out/{e}", self.before[e + 1] - self.before[self.q], gone | {"wait": 1})
 
     def _in(self) -> list[Row]:
-        swaps, rows, end = self._swaps(), [], len(self.given) - 1
-        if self.q == end:
+        if self.q == self.end:
             return []
-        for s in sorted({*_some(sorted({self.first.get(i, end) for i in swaps})), end}):
-            back = {f"swap/{i}": -self.given.in_time[i] for i in swaps if s == end or self.first.get(i, end) <= s}
-            rows.append(Row(f"in/{s}", self.before[self.q + 1] - self.before[s], back | {"late": 1, "wait": -1}))
-        return rows
+        return [self._back(s) for s in sorted({*_some(sorted({*map(self._read, self._swaps())})), self.end})]
+
+    def _read(self, i: int) -> int:
+        """The first op behind the moment that reads it; the last one where none does."""
+        return self.first.get(i, self.end)
+
+    def _back(self, s: int) -> Row:
+        back = {f"swap/{i}": -self.given.in_time[i] for i in self._swaps() if s == self.end or self._read(i) <= s}
+        return Row(f"in/{s}", self.before[self.q + 1] - self.before[s], back | {"late": 1, "wait": -1})
+
+    def _broken(self, values: dict[str, float]) -> list[Row]:
+        """Rows of the lanes that a solution breaks: of those around it each is broken most; the worst of each lane."""
+        swaps, wait = self._swaps(), values.get("wait", 0.0)
+        out, back, load = dict[int, float](), dict[int, float](), 0.0
+        for i in reversed(swaps):
+            load += self.given.out_time[i] * values.get(f"swap/{i}", 0.0)
+            out[i] = load + self.before[i + 1] - self.before[self.q] - wait
+        load, left = 0.0, values.get("late", 0.0) - wait
+        for i in sorted(swaps, key=self._read) if self.q < self.end else ():
+            load += self.given.in_time[i] * values.get(f"swap/{i}", 0.0)
+            back[self._read(i)] = load + self.before[self.q + 1] - self.before[self._read(i)] - left
+        known = {row.key for row in self.rows}
+        rows = [*map(self._gone, _worst(out)), *map(self._back, _worst(back))]
+        return [row for row in rows if row.key not in known]
 
     def _step(self) -> Row:
         again = {f"again/{i}": -self.given.time[i] for i in range(self.q + 1) if f"again/{i}" in self.upper}
@@ -154,6 +179,23 @@ class Relaxation:
         whole = self.whole(answer.row_duals)
         ticks = self.before[-1] * UNIT + self.value(whole)
         return Proof(self.q, -(-ticks // (UNIT * self.given.ticks)), whole, values)
+
+    def refined(self, proof: Proof, limits: Limits, engine: str) -> Proof:
+        """A better proof from one that is known, by rows of the lanes that its solution breaks, as long as time is."""
+        deadline = time.perf_counter() + limits.time_s
+        for _ in range(ROUNDS):
+            rows, left = self._broken(proof.values), deadline - time.perf_counter()
+            if not rows or left <= 0:
+                break
+            self.rows += rows
+            try:
+                found = self.proof(msgspec.structs.replace(limits, time_s=left), engine)
+            except BayplanError:  # an engine that refuses a model's numbers takes no bound away
+                found = None
+            if found is None:
+                break
+            proof = found if found.bound_us > proof.bound_us else replace(proof, values=found.values)
+        return proof
 
     def model(self, counts: Sequence[Sequence[str]] = ()) -> LinearModel:
         """The rows as a linear program; behind them and the columns, one each for sums of columns."""
@@ -198,6 +240,15 @@ class Relaxation:
                 for key, weight in row.weights.items():
                     cost[key] = cost.get(key, 0) - dual * weight
         return total + sum(price * self.upper[key] for key, price in cost.items() if price < 0)
+
+
+def _worst(broken: dict[int, float]) -> list[int]:
+    """Of places with what each is broken by those that are so more than both beside them, at most `LINES`."""
+    places = sorted(broken)
+    amounts = [0.0, *(broken[place] for place in places), 0.0]
+    peaks = [k for k in range(1, len(places) + 1) if amounts[k - 1] < amounts[k] >= amounts[k + 1]]
+    peaks.sort(key=lambda k: -amounts[k])
+    return [places[k - 1] for k in peaks[:LINES] if amounts[k] > BROKEN]
 
 
 def _whole(key: str, amounts: dict[str, int], rooms: list[int], grain: int) -> Row:

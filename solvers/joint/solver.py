@@ -18,7 +18,7 @@ from solvers.joint.anneal import PATTERNS, annealing_of
 from solvers.joint.answers import Incumbent, trivial
 from solvers.joint.branch import PROGRAMS
 from solvers.joint.choice import Shadow, fill, keep_all, swap_all
-from solvers.joint.counted import CountedProof, counted
+from solvers.joint.counted import CountedProof, refined
 from solvers.joint.draft import Draft, plan_of
 from solvers.joint.gaps import planned
 from solvers.joint.given import Given, given_of
@@ -91,6 +91,7 @@ class _Solve:
         self.shadow: Shadow | None = None
         self.proofs: list[Proof] = []
         self.together: Together | None = None
+        self.refined: Proof | None = None
         self.counted: CountedProof | None = None
         self.floor = self.best.bound
         self.notes: list[str] = []
@@ -165,15 +166,14 @@ class _Solve:
             self._refused(error)
 
     def _counted(self) -> None:
-        """The best moment, where no stretches prove more, by counts; the search is as warm as without (`floor`)."""
+        """The best moment refined, where no stretches prove more; the search is as warm as without (`floor`)."""
         self.floor, proof = self.best.bound, self.proof
         left = self.call.share_s(COUNTED)
         if proof is None or left <= 0 or not self.given.base_us < proof.bound_us == self.floor:
             return
         limits = msgspec.structs.replace(self.call.limits, time_s=left, work=None, gap=0.0)
-        self.counted = counted(Relaxation(self.given, proof.stage), proof, limits, self.options.engine)
-        if self.counted is not None:
-            self.best.bound = float(self.counted.bound_us)
+        self.refined, self.counted = refined(Relaxation(self.given, proof.stage), proof, limits, self.options.engine)
+        self.best.bound = float((self.counted or self.refined).bound_us)
 
     def _proof(self, stage: int, limits: Limits) -> Proof | None:
         """What the engine proves at a moment; that it refuses a model's numbers takes no plan away."""
@@ -276,7 +276,7 @@ class _Solve:
 
     def _answered(self) -> Solution[JointPlan]:
         best, notes = self.best, "; ".join(self.notes) or None
-        proofs = [proof for proof in (self.proof, self.together, self.counted) if proof is not None]
+        proofs = [proof for proof in (self.proof, self.together, self.refined, self.counted) if proof is not None]
         engine = self.options.engine if proofs else None
         proof = max(proofs, key=lambda proof: proof.bound_us, default=None)
         proved = proof is not None and proof.bound_us > self.given.base_us

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from solvers.check.joint.bound import add_up
 from solvers.check.joint.moment import Moment
 from solvers.ir import JointProblem, Limits
+from solvers.joint import moment
 from solvers.joint.draft import kept_of, measure
 from solvers.joint.given import given_of
 from solvers.joint.moment import Proof, Relaxation
@@ -36,6 +37,23 @@ def test_no_bound_is_false_and_some_say_something() -> None:
             assert best is not None and proof.bound_us <= bound <= best, (seed, proof.stage)
             told += proof.bound_us > sum(op.time_us for op in problem.ops)
     assert told > 3
+
+
+@pytest.mark.parametrize("position", [0.02, 0.1, 0.3])
+def test_rows_that_solutions_break_prove_as_much_as_all_rows(position: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lanes with rows for two outputs at first, of layers that make six each."""
+    problem = layered(position)
+    stage = next(number for number, op in enumerate(problem.ops) if op.name == "head")
+    bounds = {}
+    for lines in (2, 1000):
+        monkeypatch.setattr(moment, "LINES", lines)
+        relaxation = Relaxation(given_of(problem), stage)
+        few = relaxation.proof(Limits(), "highs")
+        assert few is not None and relaxation.refined(few, Limits(time_s=0.0), "highs") is few
+        found = relaxation.refined(few, Limits(), "highs")
+        assert add_up(problem, found.certificate) == ([], found.bound_us)
+        bounds[lines] = few.bound_us, found.bound_us
+    assert bounds[2][0] < bounds[2][1] == bounds[1000][1] == bounds[1000][0]
 
 
 def test_any_prices_prove_no_more_than_the_optimum() -> None:

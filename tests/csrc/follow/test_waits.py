@@ -200,7 +200,9 @@ def test_nobody_waits_for_a_thread_that_may_wait_for_the_store(device: torch.dev
         assert are_whole(tensors)
 
 
-def test_a_thread_that_computes_a_part_of_an_operator_does_not_wait_for_it(device: torch.device, segments: None) -> None:
+def test_a_thread_that_computes_a_part_of_an_operator_does_not_wait_for_it(
+    device: torch.device, segments: None
+) -> None:
     """Fused attention's backward pass allocates in threads of OpenMP's, which the operator itself waits for."""
     use_sim(allocator="caching")
     with several_threads(), none_forbidden(), session(100 * MIB, device=device, boundaries="given"):

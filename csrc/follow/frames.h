@@ -118,7 +118,7 @@ bool others_compute(c10::Device device);
 // do: the operator, and the thread that called it, end after it.
 bool serves_another();
 // Waits until none is, a second at most; whether none is. A thread inside an operator holds bare addresses, which ones
-// only it knows, and other threads' operators are short. Who serves one of them does not wait: it would wait for itself.
+// only it knows, and other threads' operators are short. Who serves one of them does not wait: it waits for him.
 bool wait_for_others(c10::Device device);
 // Whether the calling thread runs code of torch.compile, which hands addresses about where no operator tells.
 bool in_compiled_code(c10::Device device);

@@ -84,7 +84,8 @@ py::dict counters(int device) {
       locked([&] { return std::make_pair(Machine::get().counters(index), sim::PinnedAllocator::get().bytes()); });
   return py::dict("kernels"_a = c.kernels, "fallbacks"_a = c.fallbacks, "bytes_to_device"_a = c.bytes_to_device,
                   "bytes_to_host"_a = c.bytes_to_host, "event_queries"_a = c.event_queries,
-                  "bytes_to_peers"_a = c.bytes_to_peers, "pinned_bytes"_a = pinned.current,
+                  "bytes_to_peers"_a = c.bytes_to_peers, "event_records"_a = c.event_records,
+                  "stream_waits"_a = c.stream_waits, "pinned_bytes"_a = pinned.current,
                   "pinned_peak_bytes"_a = pinned.peak);
 }
 

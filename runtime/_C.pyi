@@ -616,6 +616,7 @@ def hold_idle_observer(hold: bool) -> None:
     """Whether PyTorch calls an observer that is given every argument and does nothing: what one costs by itself."""
 
 def swap_guard_is_on() -> bool: ...
+def swap_guard_has_results() -> bool: ...
 def pressure_handler() -> object:
     """A capsule `bayplan.pressure` of `bool (*)(size_t bytes, size_t missing, unsigned attempt)` for an allocator."""
 

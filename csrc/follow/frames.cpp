@@ -1,5 +1,7 @@
 #include "follow/frames.h"
 
+#include <ATen/Parallel.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -153,7 +155,10 @@ bool others_compute(c10::Device device) {
   return computing[device].load(std::memory_order_relaxed) > (OpenFrames::of_thread(device).computes() ? 1 : 0);
 }
 
+bool serves_another() { return at::in_parallel_region(); }
+
 bool wait_for_others(c10::Device device) {
+  if (serves_another()) return !others_compute(device);
   const auto limit = std::chrono::steady_clock::now() + kPatience;
   if (others_compute(device)) note_wait(Awaited::kThreads);
   while (others_compute(device)) {

@@ -114,8 +114,11 @@ class OpenFrames {
 
 // Whether another thread is inside an operator on the device that a session has followed.
 bool others_compute(c10::Device device);
+// Whether the calling thread computes a part of one operator beside other threads, as PyTorch's own threads (OpenMP's)
+// do: the operator, and the thread that called it, end after it.
+bool serves_another();
 // Waits until none is, a second at most; whether none is. A thread inside an operator holds bare addresses, which ones
-// only it knows, and other threads' operators are short.
+// only it knows, and other threads' operators are short. Who serves one of them does not wait: it waits for him.
 bool wait_for_others(c10::Device device);
 // Whether the calling thread runs code of torch.compile, which hands addresses about where no operator tells.
 bool in_compiled_code(c10::Device device);

@@ -70,6 +70,7 @@ void bind_follow(py::module_& module) {
   module.def("hold_swap_guard", torch::wrap_pybind_function_no_gil([](bool hold) { hold_guard(hold); }));
   module.def("hold_idle_observer", torch::wrap_pybind_function_no_gil([](bool hold) { hold_idle_observer(hold); }));
   module.def("swap_guard_is_on", [] { return guard_is_on(); });
+  module.def("swap_guard_has_results", [] { return guard_has_results(); });
   module.def("pressure_handler", [] {
     return py::capsule(reinterpret_cast<void*>(PressureHandler{&answer_pressure}), "bayplan.pressure");
   });

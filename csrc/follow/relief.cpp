@@ -25,7 +25,7 @@ std::atomic<uint64_t> under_lock{0}, refused{0}, unlocked{0}, waits{0}, caught_u
 // Who catches up has waited already, and holds the store now, which the others may wait for.
 bool others_are_done(c10::Device device) {
   if (!others_compute(device)) return true;
-  if (WithoutWaits::active() || catching_up) return false;
+  if (WithoutWaits::active() || catching_up || serves_another()) return false;
   ++waits;
   return wait_for_others(device);
 }
@@ -150,6 +150,7 @@ bool behind(c10::Device device) {
 
 void catch_up(c10::Device device, bool look) {
   Follower* follower = Follower::active(device);
+  if (serves_another()) return;  // the next operator comes after this one
   Store& store = Store::of(device);
   const bool all = is_behind[device].exchange(false) || look;
   HostPool& host = store.host();

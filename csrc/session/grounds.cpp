@@ -38,15 +38,19 @@ uint64_t now(const c10::CachingAllocator::StatArray& stat, size_t pool) {
 }  // namespace
 
 // Elsewhere memory is asked for that only the driver can give. Once nobody has for an iteration, there is an arena
-// again, but for programs that ask now and then.
+// again, and nobody is looked out for, but for programs that ask now and then.
 bool Grounds::others_ask() const {
   return streams_.lately_elsewhere() || (streams_.seen_elsewhere() && dissolved_ == kDissolved);
 }
 
 void Grounds::begin_iteration() {
   retakes_ = 0;
-  const bool anew = !state_.arena.there() && streams_.seen_elsewhere() && !others_ask() && anew_ < kMoves;
-  anew_ += anew ? 1 : 0;
+  const bool anew = streams_.seen_elsewhere() && !others_ask() && anew_ < kMoves;
+  if (anew) {
+    ++anew_;
+    streams_.forget_elsewhere();
+    emptied_ = true;
+  }
   if (knows_small()) {
     more_ = 0;
     due_ = true;
@@ -66,6 +70,7 @@ void Grounds::renew(uint64_t limit_bytes, const Pins& pins) {
   due_ = false;
   if (segments_ == Segments::kNone || !cuts_ || in_compiled_code(state_.device) || others_ask() || lent()) return;
   const EngineWork work = state_.work();
+  if (std::exchange(emptied_, false)) empty_cache(state_.device);
   note_small();
   small_begin_ = now(stats_of(state_).active_bytes, kSmall);
   if (lacks_large_requests()) return give_up();

@@ -132,6 +132,7 @@ class Grounds {
   unsigned retakes_ = 0;
   unsigned dissolved_ = 0;               // for other streams
   unsigned anew_ = 0;                    // times that an arena was to be had again after that
+  bool emptied_ = false;                 // the allocator may keep segments that serve other streams only
   std::optional<uint64_t> small_begin_;  // bytes of small requests in use as an iteration began,
   uint64_t small_growth_ = 0;            // of their segments at most beyond that, until the next one,
   uint64_t small_peak_ = 0;              // and at all,

@@ -114,7 +114,7 @@ void Streams::touch_if_elsewhere(Tracked& tracked) {
 void Streams::hold(c10::StorageImpl& storage) {
   Tracked& tracked = state_.tracker.at(whole(storage), state_.now);
   tracked.held = state_.iterations;
-  if (!elsewhere_seen_) return;
+  if (!ever_seen_) return;
   if (tracked.copied != nullptr) await(*tracked.copied);
   for (const TouchPtr& open : std::vector<TouchPtr>(open_touches_)) touch(tracked, open->stream());
 }

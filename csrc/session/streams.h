@@ -24,9 +24,11 @@ class Streams {
   void settle_copies();
 
   // ---- operators on other streams
-  // Whether somebody has worked on another stream than the compute stream.
+  // Whether somebody works on another stream than the compute stream.
   bool seen_elsewhere() const { return elsewhere_seen_; }
-  void see_elsewhere() { elsewhere_seen_ = true; }
+  void see_elsewhere() { elsewhere_seen_ = ever_seen_ = true; }
+  // Nobody has for an iteration: who begins to again is seen as the first one was.
+  void forget_elsewhere() { elsewhere_seen_ = false; }
   // The same of this iteration or the one before.
   bool lately_elsewhere() const { return elsewhere_seen_ && last_elsewhere_ + 1 >= state_.iterations; }
   // An operator begins that works elsewhere with the storages from `first` on: they are there for it, and leave behind
@@ -65,6 +67,7 @@ class Streams {
 
   SessionState& state_;
   bool elsewhere_seen_ = false;
+  bool ever_seen_ = false;              // what works with an address that it was given need not be an operator
   uint64_t last_elsewhere_ = 0;         // iteration
   bool graph_elsewhere_ = false;        // and autograd will work there too
   bool in_pass_ = false;                // the latest operator ran in a backward pass,

@@ -349,6 +349,7 @@ Point Machine::moment(size_t stream) const {
 Point Machine::record(size_t stream) {
   std::lock_guard<std::recursive_mutex> held(lock);
   const StreamState& state = streams_[stream];
+  ++hosts_[state.device].counters.event_records;
   if (state.doer == Doer::kWorker) return {state.free_at, state.past, generation_};
   const Host& host = hosts_[tls_host == kNowhere ? state.device : tls_host];
   Point point{std::max(state.free_at, host.now), state.past, generation_};
@@ -359,6 +360,7 @@ Point Machine::record(size_t stream) {
 void Machine::wait(size_t stream, const Point& point) {
   std::lock_guard<std::recursive_mutex> held(lock);
   StreamState& state = streams_[stream];
+  ++hosts_[state.device].counters.stream_waits;
   state.free_at = std::max(state.free_at, time_of(point));
   state.past.join(point.past);
 }

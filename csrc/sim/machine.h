@@ -43,6 +43,8 @@ struct Counters {
   uint64_t bytes_to_host = 0;
   uint64_t event_queries = 0;  // Looks of the allocator at an event of a recorded stream.
   uint64_t bytes_to_peers = 0;
+  uint64_t event_records = 0;  // Events that a stream was given to record,
+  uint64_t stream_waits = 0;   // and those that one was told to wait for.
 };
 
 // A member's part of a collective that has been issued and not finished.

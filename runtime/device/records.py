@@ -55,7 +55,8 @@ class TraceRecord(NamedTuple):
 class Counters:
     """What happened on a device since the last reset; `fallbacks` are operators that ran through CPU kernels.
 
-    `event_queries` are the allocator's looks at events of recorded streams; page-locked memory is the process's.
+    `event_queries` are the allocator's looks at events of recorded streams, `event_records` and `stream_waits` what
+    streams were given to record and to wait for; page-locked memory is the process's.
     """
 
     kernels: int
@@ -64,5 +65,7 @@ class Counters:
     bytes_to_host: int
     bytes_to_peers: int
     event_queries: int
+    event_records: int
+    stream_waits: int
     pinned_bytes: int
     pinned_peak_bytes: int

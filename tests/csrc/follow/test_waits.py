@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.nn.functional import scaled_dot_product_attention
 
 from runtime.device import CachingAllocator, use_sim
 from runtime.device.native import core, load
@@ -199,6 +200,19 @@ def test_nobody_waits_for_a_thread_that_may_wait_for_the_store(device: torch.dev
         assert are_whole(tensors)
 
 
+def test_a_thread_that_computes_a_part_of_an_operator_does_not_wait_for_it(
+    device: torch.device, segments: None
+) -> None:
+    """Fused attention's backward pass allocates in threads of OpenMP's, which the operator itself waits for."""
+    use_sim(allocator="caching")
+    with several_threads(), none_forbidden(), session(100 * MIB, device=device, boundaries="given"):
+        query = torch.randn(4, 4, 256, 32, device=device, requires_grad=True)
+        before = core.relief_counts()
+        found = scaled_dot_product_attention(query, query, query, is_causal=True)
+        found.sum().backward()  # type: ignore[no-untyped-call]
+        assert gained(before)["caught_up"] > gained(before)["waits"] == 0
+
+
 def test_an_allocator_is_answered_while_another_thread_has_the_store(device: torch.device) -> None:
     """With a no, at once: that thread may wait for the very lock that the allocator holds."""
     leaving = torch.ones(1024, device=device)
@@ -223,6 +237,17 @@ def test_an_allocator_is_answered_while_another_thread_has_the_store(device: tor
             other.join()
             core.set_handover_observer(load("runtime._sim").handover_observer)
         ensure_in(leaving)
+
+
+@contextmanager
+def several_threads(count: int = 2) -> Iterator[None]:
+    """Kernels of the CPU, and so of the simulated device, divide their work."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def capsule(function: Any, name: bytes) -> object:

@@ -12,6 +12,7 @@ import torch
 
 from experiments.models.gpt import GptShape
 from runtime.device import clock, memory_stats
+from runtime.device.native import core
 from runtime.device.settling import settled
 from runtime.swap.session import Session, session
 from runtime.swap.stages import StageSettings
@@ -103,6 +104,23 @@ def test_operators_on_other_streams_slow_no_later_step(device: torch.device, bes
     assert ran.iterations[-1].counts.swapped_in > 10, "something has to come back in these steps"
     assert tuple(times[-LAST:]) == expected
     assert max(times[-LAST:]) <= slowest
+
+
+def test_results_of_operators_are_told_only_while_another_stream_works(device: torch.device) -> None:
+    """What it makes is known by that; PyTorch then keeps every operator's results for the observer."""
+    told = []
+
+    def program(trainer: Trainer, _: Session | None) -> list[torch.Tensor]:
+        losses = []
+        for number in range(5):
+            losses.append(trainer.step())
+            once(device, number - 2)
+            told.append(core.swap_guard_has_results())
+        return losses
+
+    ran = run(program, device, 4 * unlimited().peak_bytes, SHAPE, stages=StageSettings(warm_up_iterations=9))
+    assert ran.report is not None and ran.report.counts.swapped_out == 0
+    assert told == [False, False, True, True, False]
 
 
 class Prefetching(Trainer):

@@ -1,15 +1,19 @@
 """Another thread computes on the device while sessions start, pause, resume and close: nobody runs out of memory."""
 
+import time
+
 import torch
 
 from experiments.models.gpt import GptShape
+from runtime.device import use_sim
 from runtime.device.native import load
 from runtime.swap.session import Session
 from runtime.swap.stages import StageSettings
 from tests.runtime.execute.test_threads import meanwhile
-from tests.runtime.swap.training import SHORT, Program, Trainer, run
+from tests.runtime.swap.training import SHORT, Program, Trainer, run, steadily
 
 SHAPE = GptShape(layers=2, width=32, heads=2, context=64, batch=4, seed=3)
+WIDE = GptShape(layers=4, width=128, heads=4, context=128, batch=16, seed=3)
 STAGES = StageSettings(0, 2)
 LOADING = 400_000
 """Bytes: ample for what the other threads of these tests hold."""
@@ -47,6 +51,29 @@ def test_a_busy_data_loader_s_thread_costs_no_memory_when_sessions_come_and_go(d
             assert limited.equals(free)
             passive += sum(iteration.counts.passive for iteration in limited.iterations)
     assert passive > 0
+
+
+def test_threads_that_share_an_operator_s_work_are_no_threads_beside_it(device: torch.device) -> None:
+    """Attention's backward pass allocates in threads of OpenMP's, while loaders' threads compute now and then."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    use_sim(allocator="caching")
+    try:
+        free = run(steadily(5), device, shape=WIDE)
+        weight = torch.ones(64, 64, device=device)
+
+        def scale() -> None:
+            weight.mul_(1.0)
+            time.sleep(0.003)
+
+        with meanwhile(scale), meanwhile(scale):
+            limited = run(steadily(5), device, 60 << 20, WIDE, stages=STAGES)
+        assert limited.equals(free)
+        assert limited.report is not None and limited.report.within_budget
+        assert sum(iteration.counts.passive for iteration in limited.iterations) > 0
+    finally:
+        torch.set_num_threads(threads)
+        use_sim()
 
 
 def test_the_simulated_device_answers_while_other_threads_copy(device: torch.device) -> None:

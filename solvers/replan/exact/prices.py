@@ -39,8 +39,8 @@ _NODES = 10
 """Nodes of the search for whole pipelines."""
 _WHOLE = 1e-6
 """A number this close to a whole one is one."""
-_ENTRY_US, _SPLIT_US = 5, 600
-"""About what an entry of a program, and a cheapest split, take."""
+_ENTRY_US, _SPLIT_US, _VAIN_US = 5, 600, 200_000
+"""About what an entry of a program, a cheapest split, and a search for whole pipelines that finds none take."""
 
 FloatArray = npt.NDArray[np.float64]
 Layers = tuple[int, ...]
@@ -160,7 +160,7 @@ class Pricing:
         self.pool |= dict.fromkeys(known)
         mixture, nodes, sent = self._solved()
         for _ in range(_ROUNDS):
-            if self.stop():
+            if self.stop() or self.effort.over():
                 break
             if not (worth := self.market.worth(nodes, sent, self.load)):  # nothing known keeps to the load: alike, then
                 nodes = np.full_like(nodes, _UNIT)
@@ -282,8 +282,10 @@ def whole_plan(
     """Pipelines of these shapes that count the microbatches and keep to the load; None: not found."""
     program = _Program(market, load, shapes)
     count = len(program.worth)
-    if effort is not None:
-        effort.spend(2 * _ENTRY_US * program.matrix.nnz)
+    effort = effort or Effort()
+    effort.spend(2 * _ENTRY_US * program.matrix.nnz)
+    if not program.parts_count(microbatches):
+        return None
     rules = [
         LinearConstraint(program.matrix, ub=program.upper),
         LinearConstraint(csr_array(program.worth[None]), lb=microbatches),
@@ -296,6 +298,7 @@ def whole_plan(
         return None if found.x is None else np.asarray(found.x)
 
     x = solved(kinds.astype(np.int64), None)
+    effort.spend(_VAIN_US if x is None else 0)
     if x is not None and np.abs(x - np.rint(x)).max() > _WHOLE:  # the pipelines are whole, their nodes are not
         fixed = np.where(kinds, np.rint(x), 0.0)
         x = solved(np.ones(count, dtype=np.int64), Bounds(fixed, np.where(kinds, fixed, np.inf)))
@@ -325,6 +328,11 @@ class _Program:
         self.upper, self.worth = np.zeros(rows), np.array(self._worth)
         self.upper[:kinds] = self.upper[self._owner : self._stage] = market.counts
         self.matrix = csr_array((self._values, (self._rows, self._columns)), shape=(rows, len(self._worth)))
+
+    def parts_count(self, microbatches: int) -> bool:
+        """Whether fractions of pipelines count so many: only then is it worth seeking whole ones."""
+        found = linprog(-self.worth, A_ub=self.matrix, b_ub=self.upper, method="highs")  # type: ignore[call-overload]
+        return found.fun is not None and bool(-found.fun >= microbatches * (1 - _WHOLE))
 
     def whole(self, amounts: IntArray) -> Whole:
         """What whole amounts say."""

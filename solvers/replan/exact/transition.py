@@ -34,8 +34,6 @@ _WORK = 50_000
 """What searches for these that compare responses may cost together: stages times microbatches cubed."""
 _QUESTIONS = 12
 """How often a load of the busiest node is priced, each limit on the fullest stage for itself."""
-_VAIN = 6
-"""Programs for whole pipelines that may find none."""
 _TRANSFER_US = 5
 """About what choosing the nodes takes for each transfer and each stage."""
 _STAGES_A_US = 30
@@ -280,7 +278,7 @@ class _Search:
             limit_us = min(pricing.within.limit_us, latest_us - sync_us)
             shapes = pricing.nearest(partial(self.steps.most_within, limit_us=limit_us))
             asked = load, tuple(sorted(shapes))
-            if not shapes or asked in self.vain or len(self.vain) >= _VAIN:
+            if not shapes or asked in self.vain or self._over():
                 continue
             found = whole_plan(self.market, load, shapes, self.problem.microbatches, self.steps.effort)
             if found is None:

@@ -77,8 +77,7 @@ void Filling::fill(const Stages& stages, int64_t limit, size_t windows, std::vec
   for (size_t stage = held.size(); stage < stages.most.size(); ++stage) {
     const int64_t suffix = held.empty() ? 0 : held.back();
     int64_t more = stages.alone[stage];
-    for (size_t family = kAlone; family < own_.rows; ++family)
-      more = std::min(more, few(family, stage, limit, suffix));
+    for (size_t family = kAlone; family < own_.rows; ++family) more = std::min(more, few(family, stage, limit, suffix));
     int64_t reached = std::min(suffix + more, stages.most[stage]);
     for (size_t width = 0; width < windows; ++width) reached = std::min(reached, most(width, stage, limit, held));
     held.push_back(reached);

@@ -10,9 +10,7 @@ class Filling:
     """
 
     def __init__(self, fixed: IntArray, behind: IntArray, own: IntArray) -> None: ...
-    def add(
-        self, one: int, fixed: IntArray, turns: IntArray, stays: IntArray, front: IntArray, each: IntArray
-    ) -> None:
+    def add(self, one: int, fixed: IntArray, turns: IntArray, stays: IntArray, front: IntArray, each: IntArray) -> None:
         """From now on windows of at least two widths bind as well, arrays [width, stage] as `windows.Windows` has."""
     def filled(self, rooms: IntArray, layers: int, limit: int) -> list[int]:
         """The most layers that the last 1…P stages hold together; fewer of them where all hold less than `layers`."""

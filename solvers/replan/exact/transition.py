@@ -34,8 +34,8 @@ _WORK = 50_000
 """What searches for these that compare responses may cost together: stages times microbatches cubed."""
 _QUESTIONS = 12
 """How often a load of the busiest node is priced, each limit on the fullest stage for itself."""
-_TRANSFER_US = 5
-"""About what choosing the nodes takes for each transfer and each stage."""
+_TRANSFER_US, _HOSTS = 5, 3
+"""About what choosing the nodes takes for each transfer and each stage; so many times that where hosts matter."""
 _STAGES_A_US = 30
 """Stages of kinds of nodes looked at in a microsecond."""
 _SMALL, _STAGES = 16, 100_000
@@ -78,7 +78,7 @@ class _Search:
         for kind in self.restorer.kinds:
             held[kind.held] += len(kind.nodes)
         self.work, self.questions = _WORK, _QUESTIONS
-        self.vain = set[tuple[int, tuple[Split, ...]]]()
+        self.asked = set[tuple[int, tuple[Split, ...]]]()
         self.cleared = 0  # no plan whose busiest node has a smaller load is better than the best
         self.splits, self.doubted = dict[tuple[int, ...], None](), set[tuple[int, int, int]]()
         self.market = Market(problem, held, self.restorer.sizes)
@@ -146,7 +146,9 @@ class _Search:
         self.splits |= dict.fromkeys(stages)
         if stages not in self.known:
             self.known[stages] = self.restorer.restore(splits)
-            self.steps.effort.spend(_TRANSFER_US * (len(self.known[stages].transfers) + sum(map(len, stages))))
+            moved = len(self.known[stages].transfers) + sum(map(len, stages))
+            hosts = self.restorer.topology.nodes_per_host > 1
+            self.steps.effort.spend(_TRANSFER_US * moved * (_HOSTS if hosts else 1))
         known = self.known[stages]
         counted = [
             msgspec.structs.replace(pipeline, microbatches=count)
@@ -272,24 +274,30 @@ class _Search:
         return number
 
     def _mixed(self, pricing: Pricing, least_step_us: int) -> None:
-        """Judge whole pipelines that keep to the load, if there are some: as quick as any, or as quick as is better."""
-        load, sync_us = pricing.load, self.steps.sync_of_us(pricing.within.limits.fullest)
-        for latest_us in (least_step_us, self._latest_us(self._lost_us(load))):
-            limit_us = min(pricing.within.limit_us, latest_us - sync_us)
-            shapes = pricing.nearest(partial(self.steps.most_within, limit_us=limit_us))
+        """Judge whole pipelines that keep to the load, until some are better than the best known.
+
+        As quick as any, or as quick as is better with this load.
+        """
+        load, limit_us = pricing.load, pricing.within.limit_us
+        latest_us = self._latest_us(self._lost_us(load))
+        sync_us, before = self.steps.sync_of_us(pricing.within.limits.fullest), self.best.objective_us
+        for number, within_us in enumerate((least_step_us - sync_us, latest_us - sync_us)):
+            shapes = pricing.nearest(partial(self.steps.most_within, limit_us=min(limit_us, within_us)))
             asked = load, tuple(sorted(shapes))
-            if not shapes or asked in self.vain or self._over():
+            if not shapes or asked in self.asked or (number and self._over()):
                 continue
+            self.asked.add(asked)
             found = whole_plan(self.market, load, shapes, self.problem.microbatches, self.steps.effort)
             if found is None:
-                self.vain.add(asked)
                 continue
             pipelines = counted_exactly(list(found.pipelines), self.problem.microbatches)
             if len(pipelines) == len(found.pipelines) and self.restorer.topology.nodes_per_host == 1:
                 restored = self.restorer.placed(pipelines, found.stages, found.flow, found.sent, found.patterns)
                 self.known[tuple(layers for layers, _ in pipelines)] = restored
             self._judge(pipelines)
-            break
+            if self.best.objective_us != before:
+                break
+            self.questions -= 1  # its nodes move more than was priced, and the next ones' may
 
     def _enumerated(self, bound: int) -> int | None:
         """The bound once each plan that could be better has been judged, where these are few; None: there is none."""

@@ -1,8 +1,9 @@
-"""Builds the three native extensions; everything else about the distribution stands in pyproject.toml.
+"""Builds the four native extensions; everything else about the distribution stands in pyproject.toml.
 
-`solvers.joint._annealing` (the joint planner's search) needs pybind11's headers, which torch brings, and no torch
-to run. `runtime._C` (profiler, tensor matcher, swap guard) is device-neutral. `runtime._sim` (the simulated
-accelerator) uses PyTorch's backend interface, which moves between releases, so it is built for one torch release only.
+`solvers.joint._annealing` (the joint planner's search) and `solvers.replan.exact._filling` (what stages can hold) need
+pybind11's headers, which torch brings, and no torch to run. `runtime._C` (profiler, tensor matcher, swap guard) is
+device-neutral. `runtime._sim` (the simulated accelerator) uses PyTorch's backend interface, which moves between
+releases, so it is built for one torch release only.
 
 The environment variable BAYPLAN_NATIVE says what a machine without a compiler means: unset, an install without the
 extensions and a sentence; `require`, a failed build. `skip` builds nothing, compiler or not. A compile error is never
@@ -96,19 +97,22 @@ def extensions() -> list[Extension]:
         f'-DBAYPLAN_TORCH_VERSION="{torch.__version__}"',
     ]
     common: dict[str, Any] = {"extra_compile_args": flags, "depends": ["setup.py"]}
-    annealing = Extension(
-        "solvers.joint._annealing",
-        sources("csrc/bindings_joint.cpp", "joint"),
-        include_dirs=[str(ROOT / "csrc"), *include_paths()],
-        language="c++",
-        **common,
-    )
+    without_torch = [
+        Extension(
+            name,
+            sources(f"csrc/bindings_{folder}.cpp", folder),
+            include_dirs=[str(ROOT / "csrc"), *include_paths()],
+            language="c++",
+            **common,
+        )
+        for name, folder in (("solvers.joint._annealing", "joint"), ("solvers.replan.exact._filling", "replan"))
+    ]
     with_torch = [
         CppExtension(name, files, include_dirs=[str(ROOT / "csrc")], **common)
         for name, files in wanted.items()
         if files
     ]
-    return [annealing, *with_torch]
+    return [*without_torch, *with_torch]
 
 
 def build_extension_command() -> type[Command]:

@@ -15,6 +15,7 @@ BELOW = {
     "recompute": {"profiler", "storage", "follow"},
     "sim": set[str](),
     "joint": set[str](),
+    "replan": set[str](),
 }
 INCLUDE = re.compile(r'^#include "(\w+)/', re.MULTILINE)
 

@@ -7,10 +7,13 @@ r; E stands in windows.py) and why filling is exact for them.
 One file: paths, filling along them, and what memory and the running state allow besides are one relaxation.
 """
 
+import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
 from itertools import islice
+from types import ModuleType
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +29,17 @@ _KEPT = 1024
 """Shapes of pipelines whose paths are remembered."""
 _FILLINGS = 8
 """So often stages are filled anew where windows held less than was filled: nearly always enough."""
+
+
+def extension() -> ModuleType | None:
+    """The native extension; None where it was not built (an install without a compiler)."""
+    try:
+        return importlib.import_module("solvers.replan.exact._filling")
+    except ImportError:
+        return None
+
+
+FILLING = extension()
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,6 +99,26 @@ class Paths:
 
         Filling from the last stage, as full as each can be, is best for this relaxation (README, proof 2).
         """
+        if self.native is None:
+            return self.filled_in_python(rooms, layers, limit_us)
+        held: list[int] = self.native.filled(rooms, layers, limit_us)
+        if held[-1] >= layers and "_native_with_windows" not in self.__dict__ and self.windows is not None:
+            held = self._native_with_windows.filled(rooms, layers, limit_us)
+        return held
+
+    @cached_property
+    def native(self) -> Any:
+        """The native extension's `Filling` of these paths; None where it was not built."""
+        return None if FILLING is None else FILLING.Filling(self.fixed_us, self.behind_us, self.own_us)
+
+    @cached_property
+    def _native_with_windows(self) -> Any:
+        assert self.windows is not None
+        self.windows.tell(self.native.add)
+        return self.native
+
+    def filled_in_python(self, rooms: IntArray, layers: int, limit_us: int) -> list[int]:
+        """The same without the native extension."""
         left = self._left(limit_us)
         alone = np.minimum((left[:2] // self._share_us[:2]).min(axis=0), rooms)  # the first two know no suffix
         most = np.arange(layers - len(rooms) + 1, layers + 1)

@@ -182,7 +182,7 @@ class _Search:
         effort: Effort | None = None,
     ) -> None:
         self.stop, self.effort = stop, effort or Effort()
-        self.effort.spend(depth * limits.problem.layers // 2)
+        self.effort.spend(depth * limits.problem.layers // 8)
         self.limits, self.depth, self.microbatches, self.limit_us = limits, depth, microbatches, limit_us
         self.comparable = microbatches <= largest
         layers = limits.problem.layers

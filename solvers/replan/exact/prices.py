@@ -25,10 +25,12 @@ from solvers.replan.transfer.owners import Interval, intervals
 
 _UNIT = 2**24
 """Prices are counted in this part of a microbatch."""
-_ROUNDS = 6
+_ROUNDS = 12
 """How often new splits are priced."""
 _NEW = 8
 """Splits that one round adds at most."""
+_NEAREST, _DEPTHS = 8, 12
+"""Splits that whole pipelines are made of; depths whose cheapest split may be one of them."""
 _MORE = 24
 """Depths looked at together once the first promise too little."""
 _TOGETHER = 2**18
@@ -37,8 +39,8 @@ _NODES = 10
 """Nodes of the search for whole pipelines."""
 _WHOLE = 1e-6
 """A number this close to a whole one is one."""
-_ENTRY_US, _SPLIT_US = 5, 600
-"""About what an entry of a program, and a cheapest split, take."""
+_ENTRY_US, _SPLIT_US, _VAIN_US = 5, 600, 200_000
+"""About what an entry of a program, a cheapest split, and a search for whole pipelines that finds none take."""
 
 FloatArray = npt.NDArray[np.float64]
 Layers = tuple[int, ...]
@@ -94,6 +96,11 @@ class Splits:
             held = np.minimum((held[self._before] + self._prices).min(axis=1), NEVER)
             least.append(int(held[-1]))
         return least
+
+    def price(self, layers: Layers) -> int:
+        """What the stages of a split cost together."""
+        held = np.cumsum(layers[::-1])
+        return int(self._prices[held, layers[::-1]].clip(max=NEVER // len(layers)).sum())
 
     def cheapest(self, shapes: Sequence[tuple[int, int]]) -> Iterator[tuple[int, Callable[[], Layers]]]:
         """For depths and microbatches the least price of a split that the relaxation lets end in time, and the split.
@@ -153,12 +160,12 @@ class Pricing:
         self.pool |= dict.fromkeys(known)
         mixture, nodes, sent = self._solved()
         for _ in range(_ROUNDS):
-            if self.stop():
+            if self.stop() or self.effort.over():
                 break
             if not (worth := self.market.worth(nodes, sent, self.load)):  # nothing known keeps to the load: alike, then
                 nodes = np.full_like(nodes, _UNIT)
                 worth = self.market.worth(nodes, sent, self.load)
-            splits = Splits(self.within, self.market.stage_prices(nodes, sent, self.load, self.within.widest))
+            splits = self._priced(nodes, sent)
             new = self._dear(splits, worth)
             if not new:
                 return None
@@ -169,7 +176,34 @@ class Pricing:
             mixture, nodes, sent = self._solved()
             if mixture.counted >= self.microbatches:
                 break
+        self._priced(nodes, sent)
         return mixture
+
+    def nearest(self, most_within: Callable[[Layers], int]) -> list[tuple[Layers, int]]:
+        """Of the splits known and the cheapest ones of some depths those that lose least at the last prices.
+
+        A split loses what it costs beyond the microbatches that it counts, as `most_within` says. Mixtures are made of
+        those that lose nothing; whole pipelines need some that lose a little to use up nodes and owners.
+        """
+        counted = [(layers, most) for layers in self._candidates if (most := most_within(layers)) > 0]
+        price = Splits(self.within, self._stages).price
+        return sorted(counted, key=lambda shape: price(shape[0]) - shape[1] * _UNIT)[:_NEAREST]
+
+    @cached_property
+    def _candidates(self) -> dict[Layers, None]:
+        """Splits known, and the cheapest of depths whose pipelines lose least."""
+        splits, possible = Splits(self.within, self._stages), self.within.possible
+        some = dict.fromkeys(layers for layers, _ in self.pool)
+        depths = sorted(possible, key=lambda depth: splits.least[depth] - possible[depth] * _UNIT)[:_DEPTHS]
+        self.effort.spend(_SPLIT_US * len(depths))
+        for price, split in splits.cheapest([(depth, possible[depth]) for depth in depths]):
+            if price < NEVER:
+                some[split()] = None
+        return some
+
+    def _priced(self, nodes: IntArray, sent: IntArray) -> Splits:
+        self._stages = self.market.stage_prices(nodes, sent, self.load, self.within.widest)
+        return Splits(self.within, self._stages)
 
     def _dear(self, splits: Splits, worth: int) -> list[tuple[Layers, int]]:
         """Shapes so cheap that all there is could pay for enough of them, with their splits; none: it cannot."""
@@ -248,8 +282,10 @@ def whole_plan(
     """Pipelines of these shapes that count the microbatches and keep to the load; None: not found."""
     program = _Program(market, load, shapes)
     count = len(program.worth)
-    if effort is not None:
-        effort.spend(2 * _ENTRY_US * program.matrix.nnz)
+    effort = effort or Effort()
+    effort.spend(2 * _ENTRY_US * program.matrix.nnz)
+    if not program.parts_count(microbatches):
+        return None
     rules = [
         LinearConstraint(program.matrix, ub=program.upper),
         LinearConstraint(csr_array(program.worth[None]), lb=microbatches),
@@ -262,6 +298,7 @@ def whole_plan(
         return None if found.x is None else np.asarray(found.x)
 
     x = solved(kinds.astype(np.int64), None)
+    effort.spend(_VAIN_US if x is None else 0)
     if x is not None and np.abs(x - np.rint(x)).max() > _WHOLE:  # the pipelines are whole, their nodes are not
         fixed = np.where(kinds, np.rint(x), 0.0)
         x = solved(np.ones(count, dtype=np.int64), Bounds(fixed, np.where(kinds, fixed, np.inf)))
@@ -291,6 +328,11 @@ class _Program:
         self.upper, self.worth = np.zeros(rows), np.array(self._worth)
         self.upper[:kinds] = self.upper[self._owner : self._stage] = market.counts
         self.matrix = csr_array((self._values, (self._rows, self._columns)), shape=(rows, len(self._worth)))
+
+    def parts_count(self, microbatches: int) -> bool:
+        """Whether fractions of pipelines count so many: only then is it worth seeking whole ones."""
+        found = linprog(-self.worth, A_ub=self.matrix, b_ub=self.upper, method="highs")  # type: ignore[call-overload]
+        return found.fun is not None and bool(-found.fun >= microbatches * (1 - _WHOLE))
 
     def whole(self, amounts: IntArray) -> Whole:
         """What whole amounts say."""

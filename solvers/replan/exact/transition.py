@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
 from math import floor
 
 import msgspec
@@ -19,7 +19,7 @@ from solvers.replan.exact.every_plan import TooManyError
 from solvers.replan.exact.kept import counted_exactly, kept_pipelines
 from solvers.replan.exact.market import Market
 from solvers.replan.exact.placement import LARGEST, WITNESSES
-from solvers.replan.exact.prices import Mixture, Pricing, Within, whole_plan
+from solvers.replan.exact.prices import Mixture, Pricing, whole_plan
 from solvers.replan.exact.step import NEVER_US, Fastest
 from solvers.replan.exact.steps import StepTimes
 from solvers.replan.progress import Progress
@@ -32,10 +32,10 @@ _ASKS = 12
 """Shapes of pipelines that are searched for because prices rest on them."""
 _WORK = 50_000
 """What searches for these that compare responses may cost together: stages times microbatches cubed."""
-_QUESTIONS = 5
+_QUESTIONS = 12
 """How often a load of the busiest node is priced, each limit on the fullest stage for itself."""
-_TRANSFER_US = 5
-"""About what choosing the nodes takes for each transfer and each stage."""
+_TRANSFER_US, _HOSTS = 5, 3
+"""About what choosing the nodes takes for each transfer and each stage; so many times that where hosts matter."""
 _STAGES_A_US = 30
 """Stages of kinds of nodes looked at in a microsecond."""
 _SMALL, _STAGES = 16, 100_000
@@ -78,6 +78,7 @@ class _Search:
         for kind in self.restorer.kinds:
             held[kind.held] += len(kind.nodes)
         self.work, self.questions = _WORK, _QUESTIONS
+        self.asked = set[tuple[int, tuple[Split, ...]]]()
         self.cleared = 0  # no plan whose busiest node has a smaller load is better than the best
         self.splits, self.doubted = dict[tuple[int, ...], None](), set[tuple[int, int, int]]()
         self.market = Market(problem, held, self.restorer.sizes)
@@ -145,7 +146,9 @@ class _Search:
         self.splits |= dict.fromkeys(stages)
         if stages not in self.known:
             self.known[stages] = self.restorer.restore(splits)
-            self.steps.effort.spend(_TRANSFER_US * (len(self.known[stages].transfers) + sum(map(len, stages))))
+            moved = len(self.known[stages].transfers) + sum(map(len, stages))
+            hosts = self.restorer.topology.nodes_per_host > 1
+            self.steps.effort.spend(_TRANSFER_US * moved * (_HOSTS if hosts else 1))
         known = self.known[stages]
         counted = [
             msgspec.structs.replace(pipeline, microbatches=count)
@@ -199,8 +202,8 @@ class _Search:
                 bound = max(bound, self._floor_us(least_step_us, grid[low] if low < high else None))
                 continue
             objective, unsure = self.best.objective_us, min(unsure, middle)
-            for within, mixture in left:
-                self._mixed(within, grid[middle], mixture)
+            for pricing, _ in left:
+                self._mixed(pricing, least_step_us)
             if asks and self.best.objective_us == objective:
                 asks -= (asked := self._doubted(left, asks))
                 if asked:
@@ -235,9 +238,9 @@ class _Search:
         lost = self.interval_us - Fraction(least_step_us * self.interval_us, objective - 1)
         return floor((lost - self.restart_us) / self.restorer.topology.least_us(1))
 
-    def _left(self, latest_us: int, load: int) -> list[tuple[Within, Mixture]] | None:
+    def _left(self, latest_us: int, load: int) -> list[tuple[Pricing, Mixture]] | None:
         """What prices leave of plans with a T_step up to this one in which no node is busier; None: not known."""
-        within, mixtures = self.steps.within(latest_us, load), list[tuple[Within, Mixture]]()
+        within, mixtures = self.steps.within(latest_us, load), list[tuple[Pricing, Mixture]]()
         if within is None:
             return None
         for some in within:
@@ -251,13 +254,14 @@ class _Search:
             pricing = Pricing(self.market, load, some, self.steps.stop, self.steps.effort)
             mixture = pricing.excluded(known)
             self.splits |= dict.fromkeys(layers for layers, _ in (mixture.splits if mixture else ()))
-            mixtures += [] if mixture is None else [(some, mixture)]
+            mixtures += [] if mixture is None else [(pricing, mixture)]
         return mixtures
 
-    def _doubted(self, mixtures: Sequence[tuple[Within, Mixture]], most: int) -> int:
+    def _doubted(self, mixtures: Sequence[tuple[Pricing, Mixture]], most: int) -> int:
         """Search up to so many shapes that no split is known for but the relaxation allows; how many were searched."""
         number = 0
-        for within, mixture in mixtures:
+        for pricing, mixture in mixtures:
+            within = pricing.within
             for (layers, count), _ in sorted(zip(mixture.splits, mixture.amounts, strict=True), key=lambda k: -k[1]):
                 shape = within.limits.fullest, len(layers), count
                 work = len(layers) * count**3 if count <= LARGEST else 0
@@ -269,20 +273,31 @@ class _Search:
                     self.splits |= dict.fromkeys(self.steps.ask(within, len(layers), count))
         return number
 
-    def _mixed(self, within: Within, load: int, mixture: Mixture) -> None:
-        """Judge whole pipelines of these splits that keep to the load, if there are some."""
-        if not mixture.splits:
-            return
-        limit_us = within.limit_us
-        splits = dict.fromkeys(layers for layers, _ in mixture.splits)
-        shapes = [(layers, most) for layers in splits if (most := self.steps.most_within(layers, limit_us)) > 0]
-        found = whole_plan(self.market, load, shapes, self.problem.microbatches, self.steps.effort) if shapes else None
-        if found is not None:
+    def _mixed(self, pricing: Pricing, least_step_us: int) -> None:
+        """Judge whole pipelines that keep to the load, until some are better than the best known.
+
+        As quick as any, or as quick as is better with this load.
+        """
+        load, limit_us = pricing.load, pricing.within.limit_us
+        latest_us = self._latest_us(self._lost_us(load))
+        sync_us, before = self.steps.sync_of_us(pricing.within.limits.fullest), self.best.objective_us
+        for number, within_us in enumerate((least_step_us - sync_us, latest_us - sync_us)):
+            shapes = pricing.nearest(partial(self.steps.most_within, limit_us=min(limit_us, within_us)))
+            asked = load, tuple(sorted(shapes))
+            if not shapes or asked in self.asked or (number and self._over()):
+                continue
+            self.asked.add(asked)
+            found = whole_plan(self.market, load, shapes, self.problem.microbatches, self.steps.effort)
+            if found is None:
+                continue
             pipelines = counted_exactly(list(found.pipelines), self.problem.microbatches)
             if len(pipelines) == len(found.pipelines) and self.restorer.topology.nodes_per_host == 1:
                 restored = self.restorer.placed(pipelines, found.stages, found.flow, found.sent, found.patterns)
                 self.known[tuple(layers for layers, _ in pipelines)] = restored
             self._judge(pipelines)
+            if self.best.objective_us != before:
+                break
+            self.questions -= 1  # its nodes move more than was priced, and the next ones' may
 
     def _enumerated(self, bound: int) -> int | None:
         """The bound once each plan that could be better has been judged, where these are few; None: there is none."""

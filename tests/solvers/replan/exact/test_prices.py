@@ -7,10 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from experiments.bench.deep import deep_cluster
 from solvers.check.replan.judge import judge_replan
-from solvers.ir import CurrentPipeline, CurrentState, Limits, ReplanPlan, ReplanProblem, Solution
+from solvers.ir import CurrentPipeline, CurrentState, Limits, ReplanPlan, ReplanProblem, Solution, Status
 from solvers.replan import ExactReplan
-from solvers.replan.exact import transition
+from solvers.replan.exact import prices, transition
 from solvers.replan.exact.market import Market
 from solvers.replan.exact.prices import Pricing, whole_plan
 from solvers.replan.instances import HOUR_US, Model
@@ -161,3 +162,14 @@ def test_an_owner_sends_whole_layers() -> None:
     market = Market(three_layers(), {(0, 3): 1}, [5, 2, 2])
     assert market.loads(10) == [0, 2, 4, 5, 6, 7, 8, 9, 10]
     assert market.patterns(0, 9) == [((5, 0), (2, 4)), ((5, 1), (2, 2))]
+
+
+def test_whole_pipelines_are_made_of_splits_that_lose_a_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    """1,323 nodes whose mixtures have two splits: whole pipelines of those two alone leave nodes and owners over."""
+    problem = deep_cluster(9001)
+    answer = judged(problem)
+    assert answer.status is Status.OPTIMAL
+    monkeypatch.setattr(prices, "_NEAREST", 2)
+    fewer = judged(problem)
+    assert fewer.objective is not None and answer.objective is not None and fewer.objective > answer.objective
+    assert fewer.bound is not None and fewer.bound <= answer.objective, "the bound is of all plans, found or not"

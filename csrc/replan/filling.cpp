@@ -1,0 +1,88 @@
+#include "replan/filling.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+namespace replan {
+
+namespace {
+
+constexpr int64_t kMany = int64_t{1} << 40;  // More layers than any model has: no limit.
+constexpr size_t kAlone = 2;                 // So many families know no suffix.
+constexpr size_t kNarrow = 2;                // So many windows are looked at stage by stage.
+constexpr int kFillings = 8;
+
+int64_t floored(int64_t value, int64_t by) { return value / by - (value % by < 0 ? 1 : 0); }
+
+}  // namespace
+
+// What the stages can hold whatever is behind them; of all up to each the least that is of use, and the most.
+struct Filling::Stages {
+  std::vector<int64_t> alone, still, most;
+};
+
+Filling::Filling(Table fixed, Table behind, Table own)
+    : fixed_(std::move(fixed)), behind_(std::move(behind)), own_(std::move(own)) {}
+
+void Filling::add(Windows windows) { windows_ = std::move(windows); }
+
+std::vector<int64_t> Filling::filled(const std::vector<int64_t>& rooms, int64_t layers, int64_t limit) const {
+  const size_t depth = rooms.size();
+  Stages stages{rooms, rooms, rooms};
+  int64_t before = layers - std::accumulate(rooms.begin(), rooms.end(), int64_t{0});
+  for (size_t stage = 0; stage < depth; ++stage) {
+    for (size_t family = 0; family < kAlone; ++family)
+      stages.alone[stage] = std::min(stages.alone[stage], few(family, stage, limit, 0));
+    stages.still[stage] = before += rooms[stage];
+    stages.most[stage] = layers - static_cast<int64_t>(depth - stage) + 1;
+  }
+  std::vector<int64_t> held;
+  held.reserve(depth);
+  fill(stages, limit, 0, held);
+  for (int turn = 0; turn < kFillings && held.back() >= layers && windows_.one > 0; ++turn) {
+    size_t first = depth;
+    for (size_t stage = depth; stage-- > 0;) {
+      int64_t fewest = kMany;
+      for (size_t width = 0; width < windows_.fixed.rows; ++width)
+        fewest = std::min(fewest, most(width, stage, limit, held));
+      if (fewest < held[stage]) first = stage;
+      stages.most[stage] = std::min(stages.most[stage], fewest);
+    }
+    if (first == depth) break;
+    held.resize(first);
+    fill(stages, limit, kNarrow, held);
+  }
+  return held;
+}
+
+// The most layers of a stage by one family, with `suffix` behind it.
+int64_t Filling::few(size_t family, size_t stage, int64_t limit, int64_t suffix) const {
+  const int64_t left = limit - fixed_(family, stage), own = own_(family, stage);
+  if (own == 0) return left >= 0 ? kMany : -kMany;
+  return floored(left - behind_(family, stage) * suffix, own);
+}
+
+// The most layers of the stages up to this one by one window, where `held` says what those before it hold.
+int64_t Filling::most(size_t width, size_t stage, int64_t limit, const std::vector<int64_t>& held) const {
+  const auto sum = [&held](int64_t count) { return count > 0 ? held[static_cast<size_t>(count) - 1] : 0; };
+  const int64_t spare = floored(limit - windows_.fixed(width, stage), windows_.one);
+  const int64_t turns = windows_.turns(width, stage) * sum(windows_.front(width, stage));
+  const int64_t stays = windows_.stays(width, stage) * sum(static_cast<int64_t>(stage));
+  return floored(spare + turns + stays, windows_.each(width, stage));
+}
+
+// Behind the stages of which `held` is known; of the windows so many of the narrowest bind.
+void Filling::fill(const Stages& stages, int64_t limit, size_t windows, std::vector<int64_t>& held) const {
+  for (size_t stage = held.size(); stage < stages.most.size(); ++stage) {
+    const int64_t suffix = held.empty() ? 0 : held.back();
+    int64_t more = stages.alone[stage];
+    for (size_t family = kAlone; family < own_.rows; ++family) more = std::min(more, few(family, stage, limit, suffix));
+    int64_t reached = std::min(suffix + more, stages.most[stage]);
+    for (size_t width = 0; width < windows; ++width) reached = std::min(reached, most(width, stage, limit, held));
+    held.push_back(reached);
+    if (reached < stages.still[stage]) return;
+  }
+}
+
+}  // namespace replan

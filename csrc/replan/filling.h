@@ -1,0 +1,47 @@
+// How many layers stages hold if a pipeline is to end in time: `Paths.filled` of solvers/replan/exact/bounds.py.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace replan {
+
+using std::size_t;
+
+// Numbers of each stage, counted from the last, of one family of paths (or width) after the other.
+struct Table {
+  std::vector<int64_t> values;
+  size_t rows = 0, stages = 0;
+
+  int64_t operator()(size_t row, size_t stage) const { return values[row * stages + stage]; }
+};
+
+// Paths to and fro between inner stages, as `Windows` of solvers/replan/exact/windows.py has them, by width.
+struct Windows {
+  int64_t one = 0;
+  Table fixed, turns, stays, front, each;
+};
+
+// The paths of one shape of pipeline. A path takes fixed + behind * suffix + own * layers.
+class Filling {
+ public:
+  // `own` is 0 where layers are free.
+  Filling(Table fixed, Table behind, Table own);
+
+  void add(Windows windows);
+
+  // The most layers that the last 1…P stages hold together; fewer of them where all hold less than `layers`.
+  std::vector<int64_t> filled(const std::vector<int64_t>& rooms, int64_t layers, int64_t limit) const;
+
+ private:
+  struct Stages;
+  void fill(const Stages& stages, int64_t limit, size_t windows, std::vector<int64_t>& held) const;
+  int64_t few(size_t family, size_t stage, int64_t limit, int64_t suffix) const;
+  int64_t most(size_t width, size_t stage, int64_t limit, const std::vector<int64_t>& held) const;
+
+  const Table fixed_, behind_, own_;
+  Windows windows_;
+};
+
+}  // namespace replan

@@ -1,0 +1,16 @@
+"""How many layers stages can hold, built from csrc/replan; `bounds.Paths` is its face for everyone else."""
+
+from solvers.replan.estimate.rounds import IntArray
+
+class Filling:
+    """`bounds.Paths.filled` of one shape of pipeline, stage by stage; all numbers have 64 bits here.
+
+    A path of each family takes fixed + behind · suffix + own · layers, arrays [family, stage]; `own` is 0 where layers
+    are free.
+    """
+
+    def __init__(self, fixed: IntArray, behind: IntArray, own: IntArray) -> None: ...
+    def add(self, one: int, fixed: IntArray, turns: IntArray, stays: IntArray, front: IntArray, each: IntArray) -> None:
+        """From now on windows of at least two widths bind as well, arrays [width, stage] as `windows.Windows` has."""
+    def filled(self, rooms: IntArray, layers: int, limit: int) -> list[int]:
+        """The most layers that the last 1…P stages hold together; fewer of them where all hold less than `layers`."""

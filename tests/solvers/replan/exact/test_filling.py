@@ -1,0 +1,65 @@
+"""The native filling of stages says what Python says, stage by stage."""
+
+import random
+
+import msgspec
+import pytest
+
+from solvers.ir import ReplanProblem
+from solvers.replan.exact import bounds
+from solvers.replan.exact.bounds import StageLimits
+from tests.solvers.replan.exact.problems import all_times_us, random_problem
+
+pytestmark = pytest.mark.skipif(bounds.FILLING is None, reason="the native extension was not built: run make build")
+
+
+def _case(seed: int, most_layers: int, deepest: int) -> tuple[ReplanProblem, int, int]:
+    """A problem with a depth and microbatches, fewer than stages in about a third of them."""
+    source = random.Random(seed)
+    layers = source.randint(2, most_layers)
+    depth, microbatches = source.randint(1, min(deepest, layers)), source.randint(1, 2 * deepest)
+    problem = random_problem(seed)
+    problem = msgspec.structs.replace(
+        problem,
+        layers=layers,
+        max_depth=depth,
+        microbatches=microbatches,
+        p2p_us=source.choice([0, 1, 2, 5, 30]),
+        forward_us=source.randint(0, 6),
+        backward_us=source.randint(0, 12),
+        memory_bytes=source.choice([problem.memory_bytes, 10**9]),
+    )
+    return problem, depth, microbatches
+
+
+def test_it_holds_what_python_holds() -> None:
+    """Families that do not exist, layers that cost nothing, memory too small and windows are among them."""
+    with_windows = 0
+    for seed in range(800):
+        problem, depth, microbatches = _case(seed, 40, 20)
+        source = random.Random(-seed)
+        limits = StageLimits(problem, source.choice([problem.layers, -(-problem.layers // depth) + 1]))
+        paths, twin = limits.paths.of(depth, microbatches), StageLimits(problem, 1).paths.of(depth, microbatches)
+        rooms = limits.rooms(depth, microbatches)
+        for _ in range(4):
+            limit_us = source.randint(0, 40 * problem.layers * microbatches // depth + 200)
+            held = paths.filled(rooms, problem.layers, limit_us)
+            assert held == twin.filled_in_python(rooms, problem.layers, limit_us), seed
+            with_windows += held[-1] == problem.layers and paths.windows is not None
+    assert with_windows > 200, "windows have to bind somewhere"
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_it_never_holds_less_than_a_split_that_ends_in_time(native: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not native:
+        monkeypatch.setattr(bounds, "FILLING", None)
+    excluded = 0
+    for seed in range(250):
+        problem, depth, microbatches = _case(seed, 10, 6)
+        limits = StageLimits(problem, problem.layers)
+        times = all_times_us(problem, depth, microbatches, problem.layers)
+        if times:
+            best = min(times.values())
+            assert limits.may_end(depth, microbatches, best), seed
+            excluded += not limits.may_end(depth, microbatches, best - 1)
+    assert excluded > 100, "a relaxation that excludes nothing proves nothing"

@@ -5,7 +5,7 @@ import random
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import cycle
+from itertools import cycle, takewhile
 from typing import NamedTuple
 
 import msgspec
@@ -32,11 +32,11 @@ from solvers.joint.stretches import Together, bounded
 from solvers.joint.swaps import choice_of
 
 SQUARE, STEPS, SMALL, EACH = 7_000_000_000_000, 20_000_000, 6_000, 260
-"""Steps of annealing a unit of `work`: `SQUARE` over the square of the number of ops, as a step looks at all stages and
-what comes before the search takes longer, too, with more of them. At most `STEPS`, and at most `SMALL` an op, or `EACH`
-times the number of ops an op if that is more."""
-PLAIN = 3_000_000_000_000
-"""Of these steps the first ones, so many over that square and at most `SMALL` an op, change one decision each."""
+"""Steps of annealing a unit of `work`: `SQUARE` over the square of the number of ops (a step looks at all stages), at
+most `STEPS`, and at most `SMALL` an op, or `EACH` times the number of ops an op if that is more."""
+PLAIN, ALONE = 3_000_000_000_000, 0.4
+"""Of these the first ones change one decision each: so many over that square, at most `SMALL` an op, and without `work`
+at most that share of the search's time."""
 CHAINS, CHAIN, WARM = 30, (4_000, 12_000), (0.003, 0.009, 0.03)
 """Steps from one draft, one of so many parts of all, within limits; what one may lose at first."""
 FEWER = (1.0, 0.9, 0.8, 0.65, 0.5, 0.3)
@@ -45,8 +45,7 @@ SHOWN = (1.0, 0.5, 0.2, 0.0)
 """What is left of the time of ops that communication could hide, in variants of the greedy."""
 LONGEST_S = 120.0
 """The most seconds for a single technique's solver, however much time there is."""
-FULL = 0.1
-"""The work from which on stretches get all the linear programs that they may have."""
+FULL = 0.1  # the work from which on stretches get all the linear programs that they may have
 SINGLES, BOUND, FIRST, STRETCHES, COUNTED = 0.15, 0.3, 0.8, 0.2, 0.05
 """Shares of the time: each single solver, the bound at moments, its first moment at most, stretches, counts."""
 
@@ -237,7 +236,9 @@ class _Solve:
         steps = math.inf if work is None else math.ceil(work * _steps(count))
         each = int(min(max(steps / CHAINS, CHAIN[0]), CHAIN[1]))
         plain = math.ceil(unit * min(PLAIN / count**2, SMALL * count))
-        steps -= self._searched(self._chains(each, WARM[:1]), plain, 0.0, source)
+        until = math.inf if work is not None else time.perf_counter() + ALONE * self.call.left_s
+        chains = takewhile(lambda _: time.perf_counter() < until, self._chains(each, WARM[:1]))
+        steps -= self._searched(chains, plain, 0.0, source)
         self._searched(self._chains(each, WARM), steps, PATTERNS, source)
 
     def _searched(
@@ -279,8 +280,7 @@ class _Solve:
         proofs = [proof for proof in (self.proof, self.together, self.refined, self.counted) if proof is not None]
         engine = self.options.engine if proofs else None
         proof = max(proofs, key=lambda proof: proof.bound_us, default=None)
-        proved = proof is not None and proof.bound_us > self.given.base_us
-        certificate = proof.certificate if proof is not None and proved else None
+        certificate = proof.certificate if proof is not None and proof.bound_us > self.given.base_us else None
         if best.draft is None or best.objective is None:
             said = notes or "no plan was found within the limits: give more time"
             return self.call.unknown(said, best.bound, engine=engine, certificate=certificate)

@@ -5,6 +5,8 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <stdexcept>
+#include <string>
 #include <utility>
 
 #include "replan/filling.h"
@@ -17,16 +19,32 @@ namespace {
 using Array = py::array_t<int64_t, py::array::c_style | py::array::forcecast>;
 
 replan::Table table(const Array& from) {
+  if (from.ndim() != 2)
+    throw std::invalid_argument("a table has rows and stages, not " + std::to_string(from.ndim()) +
+                                " dimensions: give it two");
   const auto rows = static_cast<size_t>(from.shape(0)), stages = static_cast<size_t>(from.shape(1));
   return {{from.data(), from.data() + from.size()}, rows, stages};
 }
 
 std::vector<int64_t> filled(const replan::Filling& filling, const Array& rooms, int64_t layers, int64_t limit) {
+  const auto given = static_cast<size_t>(rooms.size()), stages = filling.stages();
+  if (given != stages || given == 0)
+    throw std::invalid_argument(std::to_string(given) + " rooms are given for " + std::to_string(stages) +
+                                " stages: give one for each, and one at least");
   return filling.filled({rooms.data(), rooms.data() + rooms.size()}, layers, limit);
 }
 
 void add(replan::Filling& filling, int64_t one, const Array& fixed, const Array& turns, const Array& stays,
          const Array& front, const Array& each) {
+  const replan::Table first = table(fixed);
+  for (const auto* one_of : {&turns, &stays, &front, &each}) {
+    const replan::Table given = table(*one_of);
+    if (given.rows != first.rows || given.stages != first.stages)
+      throw std::invalid_argument("a table of windows has " + std::to_string(given.rows) + " rows of " +
+                                  std::to_string(given.stages) + " stages, the first one " +
+                                  std::to_string(first.rows) + " of " + std::to_string(first.stages) +
+                                  ": give tables alike");
+  }
   filling.add({one, table(fixed), table(turns), table(stays), table(front), table(each)});
 }
 

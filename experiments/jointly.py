@@ -59,8 +59,16 @@ def _explained(done: Execution, roomy: Execution) -> Execution:
     """A training that ran out of memory before its plan: what the same one says where the measured step has room."""
     if roomy.end in ("infeasible", "refused"):
         return roomy
-    remedy = "it recomputes all of the blocks and knows no plan yet; a plan keeps the budget where that step has room"
-    return replace(done, reason=f"{done.reason} (in the first step, which is measured: {remedy})")
+    report = None if roomy.decided is None else roomy.decided.report
+    if report is None:
+        then = f"with room for it the training ended so: {roomy.reason}" if roomy.reason else "it knows no plan yet"
+    elif report.within_budget:
+        then = "a plan keeps the budget where that step has room"
+    else:
+        took = max(report.peak_bytes, report.reserved_peak_bytes)
+        then = f"where that step has room, the steps behind it took {took} of {report.budget_bytes} bytes"
+    why = f"in the first step, which is measured, all of the blocks recompute; {then}"
+    return replace(done, reason=f"{done.reason} ({why})")
 
 
 def _without_plan(bench: Bench, done: Execution) -> Figures:

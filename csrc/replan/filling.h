@@ -30,6 +30,7 @@ class Filling {
   Filling(Table fixed, Table behind, Table own);
 
   void add(Windows windows);
+  size_t stages() const { return fixed_.stages; }
 
   // The most layers that the last 1…P stages hold together; fewer of them where all hold less than `layers`.
   std::vector<int64_t> filled(const std::vector<int64_t>& rooms, int64_t layers, int64_t limit) const;

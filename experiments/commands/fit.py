@@ -22,7 +22,7 @@ caching allocator, by its public rules.
 
 A budget is {BYTES_HELP}, or a percentage, as in 80%, of the plain step's peak; without one it is the device's memory
 less what no tensor owns (--outside). Exit code 0: some technique fits in segments; 1: none does;
-130: Ctrl-C, the techniques judged until then are told."""
+130: Ctrl-C or SIGTERM came, the techniques judged until then are told."""
 
 
 @click.command("fit", help=HELP)

@@ -35,7 +35,7 @@ measures it there; a bound for a larger budget holds for a smaller one.
 
 Then: from which rate of the host link on swapping pays beside recomputation alone at --position (0: the least budget,
 1: everything kept), and of a --shape from which sequence length on. Exit code 1: no plan was found at any budget.
-Ctrl-C: what was whole until then is told, with exit code 130."""
+Ctrl-C or SIGTERM: what was whole until then is told, and nothing drawn, with exit code 130."""
 
 
 @click.command("pareto", help=HELP)
@@ -65,14 +65,16 @@ def command(factory: str | None, shape: str | None, as_json: bool, **options: An
     if interrupts.asked_by is not None and not found.points:
         raise KeyboardInterrupt
     found = replace(found, interrupted=interrupts.asked_by is not None)
-    if picture is not None:
+    if picture is not None and not found.interrupted:
         _draw(found, picture)
     if as_json:
         print_json(found.told())
     else:
         _show(found)
     if interrupts.asked_by is not None:
-        return told_interrupted(interrupts, f"what is told was whole until then, {len(found.points)} budgets")
+        drawn = "; nothing was drawn" if picture is not None else ""
+        whole = f"what is told was whole until then, {len(found.points)} of {options['budgets']} budgets{drawn}"
+        return told_interrupted(interrupts, whole)
     return 0 if any(point.joint_us is not None for point in found.points) else 1
 
 

@@ -113,4 +113,5 @@ class Answer:
         """As JSON (experiments/fit/README.md)."""
         raw = asdict(self)
         raw["outside"] = {"bytes": self.outside.bytes, "parts": self.outside.parts, "how": self.outside.how}
-        return {"format": FORMAT, "fits": self.fits, "reserved_how": MODELLED, **raw}
+        fits = None if self.interrupted and not self.fits else self.fits
+        return {"format": FORMAT, "fits": fits, "reserved_how": MODELLED, **raw}

@@ -74,12 +74,12 @@ class Pareto:
 
     def told(self) -> dict[str, Any]:
         """As JSON."""
-        return {
-            "format": FORMAT,
-            **asdict(self),
-            "swapping_pays_from_bytes_per_s": first_paying(self.rates),
-            "swapping_pays_from_sequence": first_paying(self.lengths),
+        asked = {
+            "swapping_pays_from_bytes_per_s": self.rates,
+            "swapping_pays_from_sequence": self.lengths,
         }
+        pays = {name: first_paying(ones) for name, ones in asked.items() if ones or not self.interrupted}
+        return {"format": FORMAT, **asdict(self), **pays}
 
 
 def first_paying(crossings: Sequence[Crossing]) -> int | None:
@@ -124,15 +124,19 @@ def _best(problem: JointProblem, plans: Iterable[tuple[int, JointPlan]]) -> Best
     return min(((step, budget) for step, budget in steps if step is not None), default=(None, None))
 
 
-def rate_crossings(problem: JointProblem, limits: Limits) -> tuple[Crossing, ...]:
-    """Both techniques beside recomputation alone, over the link's rate; a plan for a slower link holds for a faster."""
-    alone, link = cache(lambda: _alone(problem, limits)), problem.link
+def rate_crossings(problem: JointProblem, position: float, limits: Limits) -> tuple[Crossing, ...]:
+    """Both techniques beside recomputation alone, over the link's rate; a plan for a slower link holds for a faster.
+
+    At that position of the problem's budgets.
+    """
+    placed, link = cache(lambda: at_position(problem, position)), problem.link
+    alone = cache(lambda: _alone(placed(), limits))
     plans: list[tuple[int, JointPlan]] = []
 
     def crossing(factor: float) -> Crossing:
         recomputed = alone()
         rates = [max(1, min(LARGEST, round(rate * factor))) for rate in (link.out_bytes_per_s, link.in_bytes_per_s)]
-        at = replace(problem, link=replace(link, out_bytes_per_s=rates[0], in_bytes_per_s=rates[1]))
+        at = replace(placed(), link=replace(link, out_bytes_per_s=rates[0], in_bytes_per_s=rates[1]))
         answer = build_solver("greedy-joint", {}).solve(at, limits)
         if answer.plan is not None:
             plans.append((rates[0], answer.plan))
@@ -188,6 +192,6 @@ def pareto(
         peak_bytes=peak_bytes(problem),
         points=curve(problem, count, limits),
         position=position,
-        rates=rate_crossings(at_position(problem, position), limits),
+        rates=rate_crossings(problem, position, limits),
         lengths=() if lengths is None else lengths(limits),
     )

@@ -143,9 +143,10 @@ def test_of_parts_of_which_one_was_cut_short_those_before_it_are_kept() -> None:
         until_asked([raises])
 
 
-def test_pareto_tells_whole_budgets_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pareto_tells_whole_budgets_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before, a solver swallowed Ctrl-C, its short answer stood in the table, and the command went on to exit 0."""
-    budgets = list[int]()
+    budgets, picture = list[int](), tmp_path / "p.svg"
+    picture.write_text("of a whole curve")
 
     def built(name: str, options: dict[str, object]) -> Any:
         solver = build_solver(name, options)
@@ -160,12 +161,18 @@ def test_pareto_tells_whole_budgets_only(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr("experiments.joint.pareto.build_solver", built)
     flags = ("--microbatch", 1, "--pipeline", 32, "--stage", 5, "--budgets", 4, "--work", 0.001)
-    outcome = call("pareto", "--shape", "llama-3-8b", *flags, "--hardware", "a100-sxm-80", "--json")
-    assert (outcome.code, len(set(budgets))) == (130, 3)
-    assert outcome.err == "bayplan: interrupted by Ctrl-C: what is told was whole until then, 2 budgets\n"
+    outcome = call(
+        "pareto", "--shape", "llama-3-8b", *flags, "--hardware", "a100-sxm-80", "--json", "--picture", picture
+    )
+    assert (outcome.code, len(set(budgets))) == (130, 3) and picture.read_text() == "of a whole curve"
+    assert (
+        outcome.err
+        == "bayplan: interrupted by Ctrl-C: what is told was whole until then, 2 of 4 budgets; nothing was drawn\n"
+    )
     told = json.loads(outcome.out)
     assert [point["budget_bytes"] for point in told["points"]] == sorted(set(budgets))[:2]
     assert (told["interrupted"], told["rates"], told["lengths"]) == (True, [], [])
+    assert not any(name.startswith("swapping_pays") for name in told), "none of it was asked"
 
 
 def test_fit_tells_the_techniques_that_it_had_judged(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 import random
 
 import msgspec
+import numpy as np
 import pytest
 
 from solvers.ir import ReplanProblem
@@ -10,7 +11,7 @@ from solvers.replan.exact import bounds
 from solvers.replan.exact.bounds import StageLimits
 from tests.solvers.replan.exact.problems import all_times_us, random_problem
 
-pytestmark = pytest.mark.skipif(bounds.FILLING is None, reason="the native extension was not built: run make build")
+NATIVE = pytest.mark.skipif(bounds.FILLING is None, reason="the native extension was not built: run make build")
 
 
 def _case(seed: int, most_layers: int, deepest: int) -> tuple[ReplanProblem, int, int]:
@@ -32,6 +33,7 @@ def _case(seed: int, most_layers: int, deepest: int) -> tuple[ReplanProblem, int
     return problem, depth, microbatches
 
 
+@NATIVE
 def test_it_holds_what_python_holds() -> None:
     """Families that do not exist, layers that cost nothing, memory too small and windows are among them."""
     with_windows = 0
@@ -49,7 +51,39 @@ def test_it_holds_what_python_holds() -> None:
     assert with_windows > 200, "windows have to bind somewhere"
 
 
-@pytest.mark.parametrize("native", [True, False])
+@NATIVE
+def test_large_numbers_do_not_overflow() -> None:
+    """Steps of up to 2^53 us, and limits beyond all of them; 64 bits hold every product."""
+    for seed in range(40):
+        source = random.Random(seed)
+        depth, microbatches = source.randint(1, 40), source.choice([1, 7, 500, 100_000])
+        most_us = 2**53 // (2 * 1000 * (microbatches + depth))
+        problem = msgspec.structs.replace(
+            random_problem(seed),
+            layers=1000,
+            max_depth=depth,
+            microbatches=microbatches,
+            forward_us=source.randint(most_us // 2, most_us),
+            backward_us=source.randint(0, most_us),
+            memory_bytes=10**15,
+        )
+        paths, rooms = StageLimits(problem, 1000).paths.of(depth, microbatches), np.full(depth, 1000)
+        for limit_us in (0, 10**9, source.randint(0, 2**53), 2**53, 2**61):
+            assert paths.filled(rooms, 1000, limit_us) == paths.filled_in_python(rooms, 1000, limit_us), seed
+
+
+@NATIVE
+def test_arrays_that_do_not_belong_together_are_refused() -> None:
+    assert bounds.FILLING is not None
+    table = np.ones((2, 3), dtype=np.int64)
+    filling = bounds.FILLING.Filling(table, table, table)
+    with pytest.raises(ValueError, match="2 rooms are given for 3 stages: give one for each"):
+        filling.filled(np.array([1, 2]), 4, 10)
+    with pytest.raises(ValueError, match="has 1 rows of 3 stages, the first one 2 of 3"):
+        filling.add(1, table, table, table[:1], table, table)
+
+
+@pytest.mark.parametrize("native", [pytest.param(True, marks=NATIVE), False])
 def test_it_never_holds_less_than_a_split_that_ends_in_time(native: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not native:
         monkeypatch.setattr(bounds, "FILLING", None)

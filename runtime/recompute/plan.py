@@ -29,6 +29,7 @@ from runtime.recompute.joint import JointStep, trim_host
 from runtime.recompute.keeping import Keeping
 from runtime.recompute.layer import GRAIN_BYTES, Layer
 from runtime.recompute.numbering import Numbering
+from runtime.recompute.passes import warn_of_passes
 from runtime.recompute.report import RecomputeReport
 from runtime.recompute.session import Walk, store_nothing
 from runtime.recompute.together import Together
@@ -274,6 +275,8 @@ class RecomputeSession:
         self._numbering = walk.numbering
         footprint = walk.footprint()
         self.plans.measured(layers, walk.uses(), footprint)
+        if self.plans.whole is not None:
+            warn_of_passes(walk.at_once())
         self._keeping.left_bytes = self.plans.uncalled_bytes
         self._first_peak_bytes = footprint.most_bytes
         self._keeping.forget_peaks()

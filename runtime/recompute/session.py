@@ -27,6 +27,7 @@ from runtime.recompute.moves import Move, Mover
 from runtime.recompute.numbering import Numbering
 from runtime.recompute.outside import Uses, uses_of
 from runtime.recompute.parts import parts_us, ran_in_parts
+from runtime.recompute.passes import passes_at_once
 from runtime.recompute.tape import NOTHING, StorePolicy, Tape, record
 from runtime.recompute.together import groups_of
 from runtime.recompute.work import carry_out
@@ -320,6 +321,11 @@ class Walk(AbstractContextManager["Walk"]):
         """What the step so far did to the device's memory; the walk must be `timed`, with `intervals`."""
         assert self._memory is not None
         return Footprint(self._memory.events, self._facts())
+
+    def at_once(self) -> int:
+        """How many forward passes of a block there were before a backward pass, likewise."""
+        assert self._memory is not None
+        return passes_at_once(self._memory.events, [one.block for one in self._facts()])
 
     def uses(self) -> Uses:
         """What the program did with the blocks' tensors outside of them, likewise."""

@@ -37,6 +37,9 @@ std::vector<int64_t> filled(const replan::Filling& filling, const Array& rooms, 
 void add(replan::Filling& filling, int64_t one, const Array& fixed, const Array& turns, const Array& stays,
          const Array& front, const Array& each) {
   const replan::Table first = table(fixed);
+  if (first.stages != filling.stages())
+    throw std::invalid_argument("windows have " + std::to_string(first.stages) + " stages, the paths " +
+                                std::to_string(filling.stages()) + ": give as many");
   for (const auto* one_of : {&turns, &stays, &front, &each}) {
     const replan::Table given = table(*one_of);
     if (given.rows != first.rows || given.stages != first.stages)

@@ -51,7 +51,7 @@ std::vector<int64_t> Filling::filled(const std::vector<int64_t>& rooms, int64_t 
     }
     if (first == depth) break;
     held.resize(first);
-    fill(stages, limit, kNarrow, held);
+    fill(stages, limit, std::min(kNarrow, windows_.fixed.rows), held);
   }
   return held;
 }

@@ -187,10 +187,10 @@ def _with_workspaces(step: Step, layers: Sequence[Layer], problem: JointProblem)
 
 
 def _larger_gradient(place: Place, layers: Sequence[Layer]) -> int:
-    """What a part of a block's backward pass takes as its end does, where that hands on more than the block is given.
+    """The bytes by which the gradient that a block hands on is larger than the one it is given, as in a U-Net.
 
-    Nothing moves between a block's first part and the next one's, which the device sees as one interval: what is to go
-    for its end has to be gone when it begins. It is so where a network widens, as a U-Net does.
+    A block's backward pass makes it at its end, but nothing moves between its begin and its end: what has to go for it
+    must be gone at the begin. So its earlier parts count these bytes, too. 0 at all other places.
     """
     if place.kind not in ("begin", "part"):
         return 0

@@ -323,7 +323,7 @@ class Walk(AbstractContextManager["Walk"]):
         return Footprint(self._memory.events, self._facts())
 
     def at_once(self) -> int:
-        """How many forward passes of a block there were before a backward pass, likewise."""
+        """The most forward passes of a block before its backward passes began; the walk must be as for `footprint`."""
         assert self._memory is not None
         return passes_at_once(self._memory.events, [one.block for one in self._facts()])
 

@@ -4,11 +4,9 @@ Thousands of choices a second are measured by `Lanes`; whoever gets the best of 
 extension was built (csrc/joint), the whole search runs there, step for step the same, in a small part of the time.
 """
 
-import importlib
 import math
 import random
 from collections.abc import Callable, Iterator
-from types import ModuleType
 
 from solvers.joint.choice import Choice, Shadow
 from solvers.joint.draft import Away, Draft
@@ -17,6 +15,7 @@ from solvers.joint.lanes import FAULT, Lanes
 from solvers.joint.moves import Moves
 from solvers.joint.patterns import Patterns
 from solvers.joint.state import State
+from solvers.native import extension
 
 CHECKED = 500
 """After how many steps it is asked whether to stop, and the best draft since is told."""
@@ -96,15 +95,7 @@ class Annealing:
             self.best, self.draft = took, self.lanes.draft()
 
 
-def extension() -> ModuleType | None:
-    """The native extension; None where it was not built (an install without a compiler)."""
-    try:
-        return importlib.import_module("solvers.joint._annealing")
-    except ImportError:
-        return None
-
-
-NATIVE = extension()
+NATIVE = extension("solvers.joint._annealing")
 
 
 class Native(Annealing):

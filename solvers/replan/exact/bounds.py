@@ -7,18 +7,17 @@ r; E stands in windows.py) and why filling is exact for them.
 One file: paths, filling along them, and what memory and the running state allow besides are one relaxation.
 """
 
-import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
 from itertools import islice
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from solvers.ir.replan import ReplanProblem
+from solvers.native import extension
 from solvers.replan.exact.suffixes import Suffixes
 from solvers.replan.exact.windows import Windows
 
@@ -31,15 +30,7 @@ _FILLINGS = 8
 """So often stages are filled anew where windows held less than was filled: nearly always enough."""
 
 
-def extension() -> ModuleType | None:
-    """The native extension; None where it was not built (an install without a compiler)."""
-    try:
-        return importlib.import_module("solvers.replan.exact._filling")
-    except ImportError:
-        return None
-
-
-FILLING = extension()
+FILLING = extension("solvers.replan.exact._filling")
 
 
 @dataclass(frozen=True, eq=False)

@@ -81,6 +81,8 @@ def test_arrays_that_do_not_belong_together_are_refused() -> None:
         filling.filled(np.array([1, 2]), 4, 10)
     with pytest.raises(ValueError, match="has 1 rows of 3 stages, the first one 2 of 3"):
         filling.add(1, table, table, table[:1], table, table)
+    with pytest.raises(ValueError, match="windows have 2 stages, the paths 3: give as many"):
+        filling.add(1, *[table[:, :2]] * 5)
 
 
 @pytest.mark.parametrize("native", [pytest.param(True, marks=NATIVE), False])

@@ -1,10 +1,11 @@
 """The `joint` kind: which outputs stay, leave for the host, or are computed again, decided together (formats.md 14)."""
 
+from collections.abc import Callable
 from typing import ClassVar
 
 from msgspec.structs import fields
 
-from solvers.ir.fields import LARGEST, Bytes, Index, Microseconds, Record, require, require_index
+from solvers.ir.fields import LARGEST, Bytes, Count, Index, Microseconds, Record, require, require_index
 from solvers.ir.problem import Plan, Problem
 from solvers.ir.recompute import RecomputeGraphProblem, RecomputeOp, require_earlier_inputs
 from solvers.ir.swap import SwapLink
@@ -13,7 +14,10 @@ from solvers.ir.swap import SwapLink
 class JointOp(Record, frozen=True, kw_only=True, omit_defaults=True):
     """An operator of a graph; `inputs` are earlier op indices, `comm` marks communication, hiding recomputation.
 
-    `workspace_bytes` are in use while it runs and at no other time. Where `replay` is false it never runs again.
+    `workspace_bytes` are in use while it runs and at no other time. Where `replay` is false it never runs again. Its
+    output is moved in so many `copies`, one for each of its storages. `launch_us` and `tail_us` are as in `SwapOp`:
+    `time_us` is then the device's own time, `launch_us` the host's time until the last kernel is issued, and the op
+    ends no earlier than `tail_us` after that (None: `time_us`).
     """
 
     name: str
@@ -23,6 +27,14 @@ class JointOp(Record, frozen=True, kw_only=True, omit_defaults=True):
     comm: bool
     replay: bool = True
     workspace_bytes: Bytes = 0
+    copies: Count = 1
+    launch_us: Microseconds = 0
+    tail_us: Microseconds | None = None
+
+    @property
+    def after_launch_us(self) -> int:
+        """How long the op lasts at the least once the host has issued its last kernel."""
+        return self.time_us if self.tail_us is None else self.tail_us
 
 
 class JointProblem(Problem, frozen=True, kw_only=True, omit_defaults=True):
@@ -30,6 +42,7 @@ class JointProblem(Problem, frozen=True, kw_only=True, omit_defaults=True):
 
     Before the stage `replays_from` nothing runs again. What is swapped takes at most `host_budget_bytes` of the host at
     any time (absent: whatever it takes). Where `comm_shares_link`, communication and transfers take turns on the link.
+    `launch_us` is the host's time to issue one copy of a transfer (absent: 0).
     """
 
     budget_bytes: Bytes
@@ -39,6 +52,7 @@ class JointProblem(Problem, frozen=True, kw_only=True, omit_defaults=True):
     replays_from: Index = 0
     host_budget_bytes: Bytes | None = None
     comm_shares_link: bool = False
+    launch_us: Microseconds = 0
     KIND: ClassVar[str] = "joint"
 
     def __post_init__(self) -> None:
@@ -46,7 +60,28 @@ class JointProblem(Problem, frozen=True, kw_only=True, omit_defaults=True):
         require(bool(self.ops), "ops is empty: a joint problem needs at least one op")
         require_earlier_inputs([op.inputs for op in self.ops])
         require_index(self.replays_from, len(self.ops), "replays_from", "stages")
+        for number, op in enumerate(self.ops):
+            require(
+                op.after_launch_us <= op.time_us,
+                f"ops[{number}].tail_us is {op.tail_us}, above its time_us {op.time_us}: lower it",
+            )
         self._check_sums()
+
+    @property
+    def has_launches(self) -> bool:
+        """Whether launching costs anything: an op or a transfer takes time of the host."""
+        return self.launch_us > 0 or any(op.launch_us > 0 for op in self.ops)
+
+    def out_ticks(self, op: int) -> int:
+        """Time of the swap-out of an op's output, all its copies, in ticks of the link."""
+        return self._transfer(self.link.out_ticks, self.ops[op])
+
+    def in_ticks(self, op: int) -> int:
+        """Time of its swap-in."""
+        return self._transfer(self.link.in_ticks, self.ops[op])
+
+    def _transfer(self, ticks: Callable[[int], int], op: JointOp) -> int:
+        return ticks(op.output_bytes) + (op.copies - 1) * ticks(0)
 
     def without_link(self, more_static_bytes: int = 0) -> RecomputeGraphProblem:
         """The same ops as a `recompute-graph` problem, which knows neither a link nor workspace."""
@@ -63,11 +98,11 @@ class JointProblem(Problem, frozen=True, kw_only=True, omit_defaults=True):
         """Steps and memory of any decision that every JSON reader holds exactly.
 
         A stage runs an op once at most, and each of its outputs leaves and returns once at most; while the step lasts
-        the device or a lane of the link is busy. So no step is longer than all that together.
+        the host, the device or a lane of the link is busy. So no step is longer than all that together.
         """
         count, link = len(self.ops), self.link
         longest = sum(
-            (count - i) * (op.time_us * link.ticks + link.out_ticks(op.output_bytes) + link.in_ticks(op.output_bytes))
+            (count - i) * (self.out_ticks(i) + self.in_ticks(i) + link.ticks * self._own_us(op))
             for i, op in enumerate(self.ops)
         )
         step = -(-longest // link.ticks)
@@ -81,6 +116,10 @@ class JointProblem(Problem, frozen=True, kw_only=True, omit_defaults=True):
             held <= LARGEST,
             f"the device may hold {held} bytes, beyond the {LARGEST} that files hold: correct the sizes",
         )
+
+    def _own_us(self, op: JointOp) -> int:
+        """What an op takes of the device and of the host, with both moves of its output."""
+        return op.time_us + op.launch_us + 2 * op.copies * self.launch_us
 
 
 class JointSwap(Record, frozen=True, kw_only=True):

@@ -183,6 +183,9 @@ def _with_workspaces(step: Step, layers: Sequence[Layer], problem: JointProblem)
         )
         for index, op in enumerate(problem.ops)
     ]
+    if any(layer.passes > 1 for layer in layers):  # beside what all passes hold at the loss (`graph.py`), one runs
+        most = max(op.workspace_bytes + (op.output_bytes if at >= first else 0) for at, op in enumerate(ops))
+        ops[first - 1] = replace(ops[first - 1], workspace_bytes=max(most, ops[first - 1].workspace_bytes))
     return replace(problem, static_bytes=problem.static_bytes - static, ops=tuple(ops))
 
 

@@ -84,7 +84,7 @@ class Decisions:
 
     @property
     def passes(self) -> int:
-        """How many forward passes of a block come before its backward pass, at the most, in a plan of the whole step."""
+        """In a plan of the whole step, how many forward passes of a block come before its backward pass, at most."""
         return max((layer.passes for layer in self.layers), default=1)
 
     @property

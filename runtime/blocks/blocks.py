@@ -30,6 +30,33 @@ def find_blocks(model: nn.Module) -> dict[str, nn.Module]:
     return composed or found
 
 
+def find_parts(model: nn.Module) -> dict[str, nn.Module]:
+    """The repeated blocks, or where nothing repeats, as in many U-Nets, the modules of which the model is made.
+
+    These are its children that have parameters, those in lists and dictionaries singly; of a model within another one,
+    that one's. They need not be alike: for plans of the whole step. Raises `InvalidInput` where there is but one.
+    """
+    try:
+        return find_blocks(model)
+    except InvalidInput:
+        parts = dict(_parts_in(model, ""))
+        while len(parts) == 1:
+            ((name, only),) = parts.items()
+            parts = dict(_parts_in(only, f"{name}."))
+        if not parts:
+            raise
+        return parts
+
+
+def _parts_in(module: nn.Module, prefix: str) -> Iterator[tuple[str, nn.Module]]:
+    """Lists and dictionaries of modules are never called, so that what is in them counts."""
+    for name, child in module.named_children():
+        if isinstance(child, nn.ModuleList | nn.ModuleDict):
+            yield from _parts_in(child, f"{prefix}{name}.")
+        elif _has_parameters(child):
+            yield f"{prefix}{name}", child
+
+
 def _repeated_in(module: nn.Module, prefix: str) -> Iterator[tuple[str, nn.Module]]:
     """The alike children of a container, and what repeats inside all others."""
     children = {f"{prefix}{name}": child for name, child in module.named_children() if _has_parameters(child)}

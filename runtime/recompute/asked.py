@@ -49,12 +49,20 @@ def require_solver(solver: str) -> None:
         raise InvalidInput(f"solver {solver!r} is of kind {kind!r}: give one of kind {LAYER!r}, {WHOLE!r} or {JOINT!r}")
 
 
-def blocks_of(model: nn.Module, blocks: Sequence[nn.Module] | None) -> list[nn.Module]:
-    """The blocks that were given, or those found by structure; raises `InvalidInput` where there are none."""
+def blocks_of(model: nn.Module, blocks: Sequence[nn.Module] | None, kind: str = LAYER) -> list[nn.Module]:
+    """The blocks that were given, or those found by structure; raises `InvalidInput` where there are none.
+
+    Solvers of other kinds than `LAYER` need none that repeat.
+    """
     if not isinstance(model, nn.Module):
         raise InvalidInput(f"model is {model!r}: give the torch.nn.Module that trains")
     if blocks is None:
-        return list(found_blocks.find_blocks(model).values())
+        if kind != LAYER:
+            return list(found_blocks.find_parts(model).values())
+        try:
+            return list(found_blocks.find_blocks(model).values())
+        except InvalidInput as error:
+            raise InvalidInput(f"{error}, give blocks=, or choose a solver of the whole step (joint, opt)") from error
     if not isinstance(blocks, Iterable):
         raise InvalidInput(f"blocks is {_shown(blocks)}: give a list of the model's modules, or leave it out")
     chosen = list(blocks)

@@ -372,11 +372,13 @@ def plan(
     `budget` is the device's peak allocated bytes, parameters and all; where its allocator holds segments, these too: a
     plan that takes more of them is made again for less, up to four times, and then up to three times for room that
     segments have left; where none takes little enough, the report and a warning say how much it takes. `blocks` are
-    found by structure unless given.
-    Raises `InvalidInput` where the model has no repeated blocks, the solver is of another kind or an argument cannot
-    mean anything, and, after the first step, `InfeasibleBudget` with the least budget.
+    found by structure unless given; where none repeat, a solver of the whole step takes the modules that the model is
+    made of.
+    Raises `InvalidInput` where the model has no repeated blocks (nor others that would do), the solver is of another
+    kind or an argument cannot mean anything, and, after the first step, `InfeasibleBudget` with the least budget.
     """
     require_solver(solver)
-    chosen, given = blocks_of(model, blocks), parameters_of(parameters)
-    require_whole_parameters(chosen, solver_entry(solver).kind)
+    kind = solver_entry(solver).kind
+    chosen, given = blocks_of(model, blocks, kind), parameters_of(parameters)
+    require_whole_parameters(chosen, kind)
     return RecomputeSession(model, budget, solver, given, chosen, limits_of(limits))

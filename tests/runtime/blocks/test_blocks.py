@@ -3,6 +3,7 @@
 import pytest
 from torch import nn
 
+from runtime.blocks.blocks import find_parts
 from runtime.profile.memory import find_blocks
 from solvers.ir.errors import InvalidInput
 from tests.runtime.profile.memory.models import Masked, chain, rectified
@@ -54,3 +55,18 @@ def test_hugging_face_models_need_nothing() -> None:
 def test_a_model_without_blocks_is_refused_in_a_sentence() -> None:
     with pytest.raises(InvalidInput, match="Linear has no repeated blocks"):
         find_blocks(nn.Linear(3, 3))
+
+
+def test_where_nothing_repeats_plans_of_the_whole_step_take_the_models_parts() -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.down = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU())
+            self.ways = nn.ModuleDict({"a": nn.Linear(8, 4), "b": nn.GRU(8, 4)})
+            self.pool = nn.AvgPool2d(2)
+
+    assert list(find_parts(Net())) == ["down", "ways.a", "ways.b"]
+    assert list(find_parts(nn.Sequential(Net()))) == ["0.down", "0.ways.a", "0.ways.b"]
+    assert list(find_parts(Masked(3, 8))) == ["layers.0", "layers.1", "layers.2"]
+    with pytest.raises(InvalidInput, match="Linear has no repeated blocks"):
+        find_parts(nn.Linear(3, 3))

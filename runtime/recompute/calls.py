@@ -1,5 +1,6 @@
 """Calls of blocks in a pass: whose storages they are given and return, by address."""
 
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,7 +20,8 @@ class Call:
     """One call of a block in a pass: its tape, and the block's call before it in the same pass.
 
     By address of their storages: `own`, what it is given and no block before it was, `own_bytes` each; and what of its
-    results it `returned`. Of these, `passed_on` are the next block's, or the loss's, where that keeps them.
+    results it `returned`. Of these, `passed_on` are the next block's, or the loss's, where that keeps them. `awaits` is
+    gone once nothing can come back to the call's results.
     """
 
     block: int
@@ -37,6 +39,17 @@ class Call:
     forward_waits: tuple[int, int] = (0, 0)
     backward_waits: tuple[int, int | None] | None = None
     backward_marks: tuple[int, int | None] = (0, None)
+    awaits: "weakref.ref[Any] | None" = None
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing more comes of it: it has had its backward pass, or its results were dropped.
+
+        A tape that holds nothing, as a bare linear layer's, does not know.
+        """
+        if self.tape is None or not self.tape.finished:
+            return False
+        return self.backward_waits is not None or self.awaits is None or self.awaits() is None
 
     @property
     def given(self) -> Sequence[core.WeakBytes]:

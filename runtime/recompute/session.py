@@ -128,7 +128,7 @@ class Walk(AbstractContextManager["Walk"]):
     @property
     def idle(self) -> bool:
         """Whether there was a pass, and all of them have had their backward pass or were dropped."""
-        return self._passed and all(call.tape is not None and call.tape.finished for call in self.calls)
+        return self._passed and all(call.finished for call in self.calls)
 
     def follow(self, policies: Sequence[BlockPolicy]) -> None:
         """Other policies from the next pass on, unmeasured; the walk must be idle."""
@@ -257,6 +257,7 @@ class Walk(AbstractContextManager["Walk"]):
             if alive is not None:
                 alive.begin_backward(call)
 
+        call.awaits = weakref.ref(begin)
         for tensor in outputs:
             if tensor.requires_grad:
                 tensor.register_hook(begin)  # type: ignore[no-untyped-call]

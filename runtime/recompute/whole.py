@@ -80,8 +80,8 @@ def decide_step(solver: AnySolver, step: Step, layers: Sequence[Layer], budget_b
     least = simulate(roomy, lower_plan(roomy, plan)).peak_bytes
     if least > budget_bytes:
         raise InfeasibleBudget(
-            f"no plan was found for a budget of {budget_bytes} bytes, and storing nothing takes {least} in the step "
-            "that was measured: raise it to that, or give the solver more time",
+            f"no plan was found for a budget of {budget_bytes} bytes, and storing nothing takes {least}, reckoned "
+            "from the step that was measured: raise it to that, or give the solver more time",
             least,
         )
     units = [op for stage, op in plan.compute if stage != op]

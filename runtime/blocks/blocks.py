@@ -17,8 +17,8 @@ def find_blocks(model: nn.Module) -> dict[str, nn.Module]:
 
     Blocks are children of a `ModuleList` or `Sequential` that are built alike: of one class, and PyTorch's own
     classes with the same inside. The outermost such containers count, so that an encoder and a decoder give blocks
-    both, and the layers inside a block none. Bare layers, such as `Linear`, count where nothing larger repeats. Raises
-    `InvalidInput` where nothing does.
+    both, and the layers inside a block none. Of alike `ModuleDict`s, which are never called, the modules in them count.
+    Bare layers, such as `Linear`, count where nothing larger repeats. Raises `InvalidInput` where nothing does.
     """
     found = dict(_repeated_in(model, ""))
     composed = {name: block for name, block in found.items() if next(block.children(), None) is not None}
@@ -62,7 +62,9 @@ def _repeated_in(module: nn.Module, prefix: str) -> Iterator[tuple[str, nn.Modul
     children = {f"{prefix}{name}": child for name, child in module.named_children() if _has_parameters(child)}
     alike = _alike(children) if isinstance(module, nn.ModuleList | nn.Sequential) else {}
     for name, child in children.items():
-        if name in alike:
+        if name in alike and isinstance(child, nn.ModuleDict):
+            yield from _parts_in(child, f"{name}.")
+        elif name in alike:
             yield name, child
         else:
             yield from _repeated_in(child, f"{name}.")

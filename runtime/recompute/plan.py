@@ -3,6 +3,7 @@
 One file: what a session measures, decides and keeps is one state.
 """
 
+import logging
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -38,6 +39,7 @@ from solvers.ir.graph import OpGraph
 from solvers.ir.solution import Limits, Solution
 from solvers.planner import solver_entry
 
+LOG = logging.getLogger("bayplan.recompute")
 MOST_WAITED = 32
 """For how many passes of the first step at most the decision waits for the optimizer's states."""
 
@@ -105,6 +107,12 @@ class RecomputeSession:
         assert self._walk is not None
         walk, self._walk = self._walk, None
         walk.__exit__(kind, error, trace)
+        if not walk.was_called and any(one.grad is not None for one in self._parameters):
+            LOG.warning(
+                "none of the %d blocks (%s, ...) was called in training, so nothing was measured or planned: give "
+                "blocks= modules whose forward() the model calls",
+                len(self._blocks), self._names[0],
+            )  # fmt: skip
         try:
             if error is None:
                 self._look(walk)

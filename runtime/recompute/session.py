@@ -130,6 +130,11 @@ class Walk(AbstractContextManager["Walk"]):
         """Whether there was a pass, and all of them have had their backward pass or were dropped."""
         return self._passed and all(call.finished for call in self.calls)
 
+    @property
+    def was_called(self) -> bool:
+        """Whether a block was called with gradients, be it that the call failed."""
+        return self._told > 0
+
     def follow(self, policies: Sequence[BlockPolicy]) -> None:
         """Other policies from the next pass on, unmeasured; the walk must be idle."""
         self.policies, self.timed, self._memory = policies, False, None

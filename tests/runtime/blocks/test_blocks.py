@@ -70,3 +70,12 @@ def test_where_nothing_repeats_plans_of_the_whole_step_take_the_models_parts() -
     assert list(find_parts(Masked(3, 8))) == ["layers.0", "layers.1", "layers.2"]
     with pytest.raises(InvalidInput, match="Linear has no repeated blocks"):
         find_parts(nn.Linear(3, 3))
+
+
+def test_of_dictionaries_of_modules_the_modules_are_blocks() -> None:
+    """A dictionary is never called: a session about it would see no operator."""
+    layers = nn.ModuleList(
+        nn.ModuleDict({"attention": nn.MultiheadAttention(8, 2), "ways": nn.Sequential(nn.Linear(8, 8), nn.GELU())})
+        for _ in range(2)
+    )
+    assert list(find_blocks(layers)) == ["0.attention", "0.ways", "1.attention", "1.ways"]

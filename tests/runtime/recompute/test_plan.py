@@ -280,6 +280,16 @@ def test_inside_a_swapping_session(device: torch.device) -> None:
     assert trained(device, "gpt", budget=budget_of(free), within=within).equals(free)
 
 
+def test_blocks_that_training_never_calls_are_told(device: torch.device, caplog: pytest.LogCaptureFixture) -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1)).to(device)
+    with plan(model, budget=1 << 30, blocks=[model]):
+        pass
+    assert not caplog.text
+    with plan(model, budget=1 << 30, solver="joint", blocks=[model]):
+        model[1](model[0](torch.ones(2, 4, device=device))).sum().backward()
+    assert "none of the 1 blocks (Sequential, ...) was called in training" in caplog.text
+
+
 def test_bad_input_is_answered_in_a_sentence(device: torch.device) -> None:
     model = gpt(SMALL, device).model
     with pytest.raises(InvalidInput, match="solver 'greedy-swap' is of kind 'swap': give one of kind"):

@@ -126,7 +126,7 @@ def _relieve(
         actions.append((prices.swap(i, *gap) / size, i, gap, False))
         needed = closure(given, choice, kept, i, gap[1], stage)
         if needed is not None:
-            time = sum(given.time[j] * (prices.shown if given.hideable[j] else 1.0) for j in needed)
+            time = sum(given.cost[j] * (prices.shown if given.hideable[j] else 1.0) for j in needed)
             actions.append((prices.again * time / size, i, gap, True))
     actions.sort()
     done: set[int] = set()

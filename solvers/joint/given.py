@@ -21,7 +21,8 @@ class Given:
     `hideable[i]`: it takes time, and some communication takes as long.
 
     Where launches take time (`launched`): `launch[i]` is the host's to issue op i, `tail[i]` how long that lasts at the
-    least afterwards, `move[i]` the host's time to issue a transfer of its output.
+    least afterwards, `move[i]` the host's time to issue a transfer of its output. `cost[i]` is the longer of what op i
+    takes of the device and of the host: what heuristics charge for it.
     """
 
     problem: JointProblem
@@ -40,6 +41,7 @@ class Given:
     launch: list[int]
     tail: list[int]
     move: list[int]
+    cost: list[int]
 
     def __len__(self) -> int:
         """The number of ops, which is the number of stages."""
@@ -106,6 +108,7 @@ def given_of(problem: JointProblem) -> Given:
         launch=[op.launch_us * link.ticks for op in problem.ops],
         tail=[op.after_launch_us * link.ticks for op in problem.ops],
         move=[op.copies * problem.launch_us * link.ticks for op in problem.ops],
+        cost=[max(op.time_us, op.launch_us) * link.ticks for op in problem.ops],
     )
 
 

@@ -53,7 +53,7 @@ def greedy(given: Given, stop: Callable[[], bool] = lambda: False) -> Choice | N
 
 def hardest(given: Given, peaks: list[int]) -> list[int]:
     """The stages beyond the budget, that first for which the link would need most time that there is not."""
-    ends = np.cumsum([0, *given.time]).tolist()
+    ends = np.cumsum([0, *given.cost]).tolist()
     over = [t for t in range(len(given)) if peaks[t] > given.budget]
     rate = given.ticks * 1_000_000 / given.link.out_bytes_per_s
     return sorted(over, key=lambda t: ends[t] - rate * (peaks[t] - given.budget)) or [len(given) - 1]
@@ -65,7 +65,7 @@ class Hiding:
     def __init__(self, given: Given, stop: Callable[[], bool] = lambda: False) -> None:
         self.given, choice = given, keep_all(given)
         kept = kept_of(given, choice.again)
-        self.ends = np.cumsum([0, *given.time], dtype=np.int64)
+        self.ends = np.cumsum([0, *given.cost], dtype=np.int64)
         self.stage = hardest(given, kept.peaks)[0]
         self.excess = kept.peaks[self.stage] - given.budget
         self.last: dict[int, int] = {}
@@ -76,7 +76,7 @@ class Hiding:
             gap = kept.gap(i, self.stage) if given.graph.size[i] else None
             if gap is not None:
                 needed = closure(given, choice, kept, i, gap[1], self.stage)
-                time = math.inf if needed is None else sum(given.time[j] for j in needed)
+                time = math.inf if needed is None else sum(given.cost[j] for j in needed)
                 self.worth[i], self.last[i] = time / given.graph.size[i], gap[1]
 
     def swaps(self, link: float = 1.0, early: bool = False, enough: bool = True) -> set[int]:
@@ -101,9 +101,9 @@ class Hiding:
 
 
 def link_prices(given: Given, hidden: set[int]) -> Prices:
-    """What is `hidden` costs nothing to swap, all else its transfers' time."""
+    """What is `hidden` costs nothing to swap but the host's launches, all else its transfers' time."""
 
     def swap(i: int, first: int, last: int) -> float:
-        return 0.0 if i in hidden else max(given.out_time[i], given.in_time[i])
+        return 2.0 * given.move[i] + (0.0 if i in hidden else max(given.out_time[i], given.in_time[i]))
 
     return Prices(swap)

@@ -1,7 +1,6 @@
 """Ranks as processes are ranks as threads: the same bytes, the same nanoseconds, and the same sentences."""
 
 import os
-import socket
 import time
 import warnings
 from pathlib import Path
@@ -14,7 +13,7 @@ from torch import nn
 from runtime.ranks import join, leave, run_ranks
 from solvers.ir.errors import InvalidInput
 from solvers.ir.report import Report
-from tests.forked import run_forked
+from tests.forked import run_world
 from tests.runtime.ranks.budgets import job, plain, ran, train_within
 from tests.runtime.ranks.cluster import CLUSTER
 from tests.runtime.ranks.operations import CASES
@@ -120,12 +119,7 @@ def main(what: str, out: str) -> None:
 
 def start(what: str, out: Path, ranks: int = 2) -> None:
     """Runs `main` in so many processes with the variables of torchrun, to their ends."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    common = {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    own = [{**common, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(ranks)]
-    run_forked(main, [((what, str(out)), variables) for variables in own], out)
+    run_world(main, ranks, out, what, str(out))
 
 
 def test_threads_and_processes_agree_bit_for_bit_and_nanosecond_for_nanosecond(tmp_path: Path) -> None:

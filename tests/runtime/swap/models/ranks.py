@@ -5,6 +5,7 @@ of it to the folder. gloo knows nothing of sim, so collectives go through the ho
 the CPU, and the result back.
 """
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -134,10 +135,11 @@ def trained(make: Callable[[], Program]) -> dict[str, object]:
     return {"losses": left.losses, "gradients": left.gradients, "kept": left.kept, "states": left.states}
 
 
-def main(kind: str, rank: int, ranks: int, folder: Path) -> None:
+def main(kind: str, ranks: int, folder: Path) -> None:
     """Train twice; write both outcomes, the peaks and the number of swaps."""
     torch.set_num_threads(1)
     device = use_sim(races="raise").device
+    rank = int(os.environ["RANK"])
     group = join(rank, ranks, folder)
     reset_peak_memory(device)
     free = trained(lambda: program(kind, group, device))

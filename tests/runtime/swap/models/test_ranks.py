@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 import torch
 
-from tests.forked import run_forked
+from tests.forked import run_world
 from tests.runtime.swap.models.ranks import main
 
 RANKS = 2
 
 
 def run(kind: str, folder: Path) -> list[dict[str, Any]]:
-    run_forked(main, [((kind, rank, RANKS, folder), {}) for rank in range(RANKS)], folder)
+    run_world(main, RANKS, folder, kind, RANKS, folder)
     return [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in range(RANKS)]
 
 

@@ -19,7 +19,7 @@ NATIVE_SOURCES := $(shell find csrc -name '*.cpp' -o -name '*.h' 2>/dev/null)
 NATIVE = $(BAYPLAN_NATIVE)
 BUILD = BAYPLAN_NATIVE=$(NATIVE) $(BIN)/python setup.py --quiet build_ext --inplace && touch $(VENV)/built
 
-.PHONY: help demo test soak lint bench build clean gpu gpu-wheels
+.PHONY: help demo test soak lint bench build native clean gpu gpu-wheels
 .DELETE_ON_ERROR:
 
 help:
@@ -36,6 +36,8 @@ demo: $(VENV)/built
 
 # What is asked of native code is decided per target: tests must not pass by skipping it.
 test soak: NATIVE := require
+# Tests start hundreds of Pythons, each of which would compile all that it imports where this is set.
+test soak: export PYTHONDONTWRITEBYTECODE :=
 
 test: $(VENV)/built
 	BAYPLAN_NATIVE=require $(BIN)/python -m pytest -m "not soak and not gpu" -n $(WORKERS) --durations=15 $(ARGS)
@@ -61,19 +63,26 @@ gpu:
 gpu-wheels: $(VENV)/ready
 	$(BIN)/python -m experiments.gpu.wheels gather gpu-wheels
 
-# Always asks the build, which compiles only what changed: sources, flags, or the torch underneath.
-build: $(VENV)/ready
+# Always asks the build, which compiles only what changed: sources, flags, or the torch underneath. It needs no more than
+# that: with -j2 it goes on while the rest is installed.
+build: native $(VENV)/ready
+
+native: $(VENV)/torch
 	$(BUILD)
 
-$(VENV)/built: $(VENV)/ready $(NATIVE_SOURCES)
+$(VENV)/built: $(VENV)/torch $(NATIVE_SOURCES) | $(VENV)/ready
 	$(BUILD)
 
-# Torch goes in first, so that the package is built against the torch it will run with and pip keeps no second one.
+# Torch goes in first, so that the package is built against the torch it will run with and pip keeps no second one; and
+# NumPy, which torch imports if it is there: not while it is half there.
 # An interrupted install leaves no stamp, so the next run repairs it; a .venv that is already there is completed.
-$(VENV)/ready: pyproject.toml setup.py constraints.txt
+$(VENV)/torch: pyproject.toml setup.py constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "bayplan needs Python 3.11 or newer: make PYTHON=python3.11")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) install -q -c constraints.txt $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) torch setuptools wheel ninja
+	$(PIP) install -q -c constraints.txt $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) torch numpy setuptools wheel ninja
+	touch $@
+
+$(VENV)/ready: $(VENV)/torch
 	BAYPLAN_NATIVE=skip $(PIP) install -q -c constraints.txt --no-build-isolation -e ".[dev,models,sweeps]"
 	touch $@
 

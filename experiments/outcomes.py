@@ -12,9 +12,8 @@ from experiments.execution import Decided, Execution, Treatment, attempt, execut
 from experiments.figures import Figures
 from experiments.hardware import read_hardware
 from experiments.models import Model
-from experiments.pictures import curve_of_graph, curve_of_report, panel_of_report
+from experiments.pictures import Curve, Panel, curve_of_graph, curve_of_report, panel_of_report
 from experiments.planning import Prepared
-from experiments.plots import Curve, Panel
 from experiments.remarks import remarks
 from experiments.rows import commit
 from experiments.worlds import World

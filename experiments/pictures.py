@@ -1,16 +1,53 @@
-"""From what happened to what is drawn: curves of memory and bars of lanes."""
+"""What is drawn, as curves of memory and bars of lanes, and how it is made of what happened; `plots` draws it."""
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 
 from experiments.execution import Decided, Planned
-from experiments.plots import Bar, Curve, Panel, joined
 from solvers.ir import OpGraph, Report, Row
 
 LANES = ("0.compute", "0.out", "0.in")
 JOIN_SHARE = 5e-4
 """Kernels closer than this share of the step are drawn as one bar."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Bytes in use over time, as steps: each value holds until the next time."""
+
+    name: str
+    points: Sequence[tuple[float, int]]
+    end_us: float
+    peak_bytes: int
+
+
+@dataclass(frozen=True)
+class Bar:
+    """Something that a lane does; `kind` is a key of `experiments.plots.BARS`."""
+
+    lane: str
+    kind: str
+    start_us: float
+    end_us: float
+
+
+@dataclass(frozen=True)
+class Panel:
+    """The lanes of one policy."""
+
+    title: str
+    bars: Sequence[Bar]
+    end_us: float
+
+
+@dataclass(frozen=True)
+class Line:
+    """One policy over a swept axis, at one value of the other axis (its group)."""
+
+    policy: str
+    group: str
+    points: tuple[tuple[float, float], ...]
 
 
 def curve_of_graph(name: str, graph: OpGraph) -> Curve:
@@ -53,6 +90,21 @@ def panel_of_report(name: str, report: Report, planned: Planned | Decided) -> Pa
     return Panel(title, joined(bars, JOIN_SHARE * report.makespan_us), report.makespan_us)
 
 
+def joined(bars: Sequence[Bar], within_us: float) -> list[Bar]:
+    """Kernels of one kind that are closer than `within_us` as one bar: hundreds of kernels, few shapes."""
+    found: list[Bar] = []
+    last: dict[str, int] = {}
+    for bar in sorted(bars, key=lambda bar: (bar.start_us, bar.end_us)):
+        place = last.get(bar.lane)
+        if place is not None and _continues(found[place], bar, within_us):
+            before = found[place]
+            found[place] = Bar(bar.lane, bar.kind, before.start_us, max(before.end_us, bar.end_us))
+        else:
+            last[bar.lane] = len(found)
+            found.append(bar)
+    return found
+
+
 def _kinds(planned: Planned | Decided) -> Mapping[int, str]:
     """What each action is drawn as; a release takes no time and is not drawn."""
     phases = {"compute": [op.phase for op in planned.graph.ops]}
@@ -69,3 +121,9 @@ def _gaps(bars: list[Bar], shortest_us: float) -> list[Bar]:
         for one, other in pairwise(bars)
         if other.start_us - one.end_us >= shortest_us
     ]
+
+
+def _continues(before: Bar, bar: Bar, within_us: float) -> bool:
+    """Transfers stay apart: how many there are is worth seeing."""
+    alike = before.kind == bar.kind and not bar.kind.startswith("swap")
+    return alike and bar.start_us - before.end_us <= within_us

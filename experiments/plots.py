@@ -4,7 +4,6 @@ import io
 import re
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
 import matplotlib
@@ -16,6 +15,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from PIL import Image
+
+from experiments.pictures import Curve, Line, Panel
 
 MIB = 2**20
 STYLE: dict[str, Any] = {
@@ -56,44 +57,6 @@ WIDTH, LINES = 118, 2
 """Letters of a line, and lines of a sentence, in a legend."""
 PLACES, DECIMALS = re.compile(r'\b[dxy]="[^"]*"|translate\([^)]*\)'), re.compile(r"-?\d+\.\d{3,}")
 """Where an SVG tells places, and those with more decimals than anyone sees."""
-
-
-@dataclass(frozen=True)
-class Curve:
-    """Bytes in use over time, as steps: each value holds until the next time."""
-
-    name: str
-    points: Sequence[tuple[float, int]]
-    end_us: float
-    peak_bytes: int
-
-
-@dataclass(frozen=True)
-class Bar:
-    """Something that a lane does; `kind` is a key of `BARS`."""
-
-    lane: str
-    kind: str
-    start_us: float
-    end_us: float
-
-
-@dataclass(frozen=True)
-class Panel:
-    """The lanes of one policy."""
-
-    title: str
-    bars: Sequence[Bar]
-    end_us: float
-
-
-@dataclass(frozen=True)
-class Line:
-    """One policy over a swept axis, at one value of the other axis (its group)."""
-
-    policy: str
-    group: str
-    points: tuple[tuple[float, float], ...]
 
 
 def memory_figure(curves: Sequence[Curve], budget_bytes: int, title: str, *, absent: Sequence[str] = ()) -> Figure:
@@ -199,21 +162,6 @@ def png_bytes(figure: Figure) -> bytes:
     return kept.getvalue()
 
 
-def joined(bars: Sequence[Bar], within_us: float) -> list[Bar]:
-    """Kernels of one kind that are closer than `within_us` as one bar: hundreds of kernels, few shapes."""
-    found: list[Bar] = []
-    last: dict[str, int] = {}
-    for bar in sorted(bars, key=lambda bar: (bar.start_us, bar.end_us)):
-        place = last.get(bar.lane)
-        if place is not None and _continues(found[place], bar, within_us):
-            before = found[place]
-            found[place] = Bar(bar.lane, bar.kind, before.start_us, max(before.end_us, bar.end_us))
-        else:
-            last[bar.lane] = len(found)
-            found.append(bar)
-    return found
-
-
 def _told(absent: Sequence[str]) -> dict[str, Any]:
     """A legend's title that says of each absent policy why: at most `LINES` lines each."""
     if not absent:
@@ -231,12 +179,6 @@ def _wrapped(sentence: str) -> list[str]:
 
 def _colour(name: str, number: int) -> str:
     return COLOURS.get(name, OTHER_COLOURS[number % len(OTHER_COLOURS)])
-
-
-def _continues(before: Bar, bar: Bar, within_us: float) -> bool:
-    """Transfers stay apart: how many there are is worth seeing."""
-    alike = before.kind == bar.kind and not bar.kind.startswith("swap")
-    return alike and bar.start_us - before.end_us <= within_us
 
 
 def settled(figure: Figure) -> Figure:

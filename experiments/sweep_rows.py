@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from experiments.figures import figures_of
-from experiments.plots import Line
+from experiments.pictures import Line
 from experiments.tables import axis_name, shown
 from solvers.ir import Row
 

@@ -14,7 +14,6 @@ from experiments.figures import figures_of
 from experiments.flags import read_flags
 from experiments.kinds import KINDS, kind_of, root_of, trainer_of, usage_of_trainer
 from experiments.places import asked_place, quoted
-from experiments.plots import loss_figure, png_bytes, svg_text
 from experiments.reporting.keep import interrupted, keep_page
 from experiments.run_directory import RunDirectory, open_run
 from experiments.showing import show
@@ -122,6 +121,8 @@ def _losses(rows: Sequence[Row]) -> dict[str, list[float]]:
 
 
 def _write_losses(directory: RunDirectory, rows: Sequence[Row]) -> None:
+    from experiments.plots import loss_figure, png_bytes, svg_text  # half a second, for those only who draw
+
     directory.text("losses.csv", losses_csv(rows))
     directory.text("losses.md", to_markdown([loss_table(rows)]))
     figure = loss_figure(_losses(rows), "Training loss under each policy", _loss_name(rows))

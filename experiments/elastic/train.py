@@ -13,7 +13,6 @@ from experiments.compose import keep_hydra
 from experiments.elastic.live import Live
 from experiments.elastic.log import episodes_of
 from experiments.elastic.outcomes import Compared, is_as_promised, row_of, tables_of
-from experiments.elastic.pictures import draw, title
 from experiments.elastic.settings import ROOT, ComposedElastic, ElasticSettings, read_elastic_settings
 from experiments.progress import stages
 from experiments.reporting.keep import interrupted, keep_page
@@ -74,6 +73,8 @@ def run(composed: ComposedElastic, directory: RunDirectory) -> Row:
     directory.text("table.txt", to_text(tables_of(row)))
     directory.text("table.md", to_markdown(tables_of(row)))
     if settings.plots:
+        from experiments.elastic.pictures import draw, title  # half a second
+
         draw(directory, episodes_of(outcome.events), title(settings.nodes))
     return row
 

@@ -8,7 +8,6 @@ from rich.console import Console
 from experiments.compose import keep_hydra
 from experiments.layout.figures import executed_report
 from experiments.layout.outcomes import FSDP2, FSDP2_PLAN, PLAIN, Facts, broken, planned_figures, row_of, table_of
-from experiments.layout.pictures import lanes_figure
 from experiments.layout.settings import ROOT, ComposedLayout, read_layout_settings
 from experiments.layout.shapes import NAME as BY_SHAPES
 from experiments.layout.shapes import row_by_shapes, table_by_shapes
@@ -21,7 +20,6 @@ from experiments.layout.training import (
     train_laid_out,
     train_plain,
 )
-from experiments.plots import png_bytes, svg_text
 from experiments.progress import stages
 from experiments.reporting.keep import interrupted, keep_page
 from experiments.run_directory import CONFIG, RunDirectory, open_run
@@ -98,6 +96,9 @@ class _Runner:
         self.directory.json(f"traces/{name}-predicted.json", chrome_trace(predicted, schedule))
         self.directory.json(f"traces/{name}-executed.json", chrome_trace(executed))
         if self.facts.composed.settings.plots:
+            from experiments.layout.pictures import lanes_figure  # half a second
+            from experiments.plots import png_bytes, svg_text
+
             figure = lanes_figure(predicted, executed, f"One step under {name}'s layout")
             self.directory.text(f"lanes-{name}.svg", svg_text(figure))
             self.directory.binary(f"lanes-{name}.png", png_bytes(figure))

@@ -7,11 +7,9 @@ from rich.console import Console
 
 from experiments.commands.interrupts import Interrupts
 from experiments.compose import keep_hydra
-from experiments.plots import png_bytes, svg_text
 from experiments.progress import stages
 from experiments.ranks.carriers import Carried, Where, carried, part_of_torchrun
 from experiments.ranks.outcomes import equal_in_all, row_of, table_of
-from experiments.ranks.pictures import ranks_figure
 from experiments.ranks.programs import Job, Trained, train
 from experiments.ranks.record import figures_of_rank
 from experiments.ranks.reference import reference
@@ -94,6 +92,9 @@ def _write(composed: ComposedRanks, directory: RunDirectory, done: Carried[Train
     for rank, report in enumerate(done.reports):
         directory.json(f"reports/rank-{rank}.json", document_to_raw(report))
     if settings.plots and any(report.spans for report in done.reports):
+        from experiments.plots import png_bytes, svg_text  # half a second
+        from experiments.ranks.pictures import ranks_figure
+
         end_us = max(report.makespan_us for report in done.reports)
         title = f"The last step of {settings.style} on {settings.ranks} simulated devices"
         figure = ranks_figure(done.reports, title, end_us * (1 - 1 / settings.steps))

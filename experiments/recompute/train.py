@@ -8,12 +8,10 @@ import torch
 from rich.console import Console
 
 from experiments.compose import keep_hydra
-from experiments.plots import png_bytes, svg_text
 from experiments.progress import stages
 from experiments.ranks.carriers import Carried, Where, carried
 from experiments.recompute.figures import Executed, digest, equalities, executed
 from experiments.recompute.outcomes import PLAIN, Facts, broken, row_of, tables_of
-from experiments.recompute.pictures import windows_figure
 from experiments.recompute.planning import Planned, alike, plan_blocks, with_wrong_times
 from experiments.recompute.prediction import predict
 from experiments.recompute.programs import Job, Trained, train
@@ -177,6 +175,9 @@ def _write_run(directory: RunDirectory, composed: ComposedRecompute, name: str, 
     report = done.reports[0]
     directory.json(f"reports/{name}-rank-0.json", document_to_raw(report))
     if settings.plots:
+        from experiments.plots import png_bytes, svg_text  # half a second
+        from experiments.recompute.pictures import windows_figure
+
         title = f"{name}: the last step of rank 0 of {settings.ranks}, and what runs beside its collectives"
         figure = windows_figure(report, title, done.trained[0].step_us[-1])
         directory.text(f"lanes-{name}.svg", svg_text(figure))

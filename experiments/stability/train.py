@@ -8,13 +8,11 @@ import torch
 from rich.console import Console
 
 from experiments.compose import keep_hydra
-from experiments.plots import png_bytes, svg_text
 from experiments.progress import Stages, stages
 from experiments.reporting.keep import interrupted, keep_page
 from experiments.run_directory import CONFIG, RunDirectory, open_run, same_settings
 from experiments.stability.execution import Progress, execute
 from experiments.stability.outcomes import loss_table, row_of, tables_of
-from experiments.stability.pictures import stability_figure
 from experiments.stability.record import Run, entries_from_csv, entries_to_csv, run_from_raw, run_to_raw
 from experiments.stability.settings import (
     ROOT,
@@ -146,6 +144,9 @@ def _write(directory: RunDirectory, settings: StabilitySettings, runs: Sequence[
     directory.text("table.txt", to_text(tables))
     directory.text("table.md", to_markdown(tables))
     if settings.plots:
+        from experiments.plots import png_bytes, svg_text  # half a second
+        from experiments.stability.pictures import stability_figure
+
         figure = stability_figure(runs, f"Training loss within {settings.budget_fraction or ''} of the peak")
         directory.text("losses.svg", svg_text(figure))
         directory.binary("losses.png", png_bytes(figure))

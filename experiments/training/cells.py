@@ -67,7 +67,7 @@ def rows_in_own_process(cell: Cell[Composed]) -> list[Row]:
 def _fresh_processes() -> ForkServerContext:
     """Processes that begin with everything imported and nothing run: no device, no thread, no state of another cell."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["experiments.training.compare", "torch._dynamo"])
+    context.set_forkserver_preload(["experiments.training.compare", "experiments.plots", "torch._dynamo"])
     return context
 
 

@@ -13,7 +13,6 @@ from experiments.grid import Cell, Grid
 from experiments.hardware import read_hardware
 from experiments.jointly import STEPS
 from experiments.planning import make_solvers
-from experiments.plots import png_bytes, svg_text, sweep_figure
 from experiments.run_directory import RunDirectory
 from experiments.study import Ran, Study
 from experiments.sweep_rows import monotony, sweep_lines
@@ -134,6 +133,8 @@ class TrainingStudy:
         """Step times over the first axis, where there are two."""
         lines = sweep_lines(rows, grid.axes) if len(grid.axes) == 2 else []
         if lines:
+            from experiments.plots import png_bytes, svg_text, sweep_figure  # half a second, for those only who draw
+
             figure = sweep_figure(lines, axis_name(grid.axes[0]), f"{grid.name}: step time of the plans")
             grid.directory.text("sweep.svg", svg_text(figure))
             grid.directory.binary("sweep.png", png_bytes(figure))

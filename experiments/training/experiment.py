@@ -11,9 +11,8 @@ from experiments.config import JOINT, Settings
 from experiments.execution import Decided, execute
 from experiments.jointly import run_joint
 from experiments.outcomes import Bench, Outcome, make_model, refused, run_baseline, run_plan
-from experiments.pictures import LANES, why_absent
+from experiments.pictures import LANES, Curve, Panel, why_absent
 from experiments.planning import Prepared, best_start, make_limits, make_problem, make_solvers, prepare
-from experiments.plots import Curve, Panel, lanes_figure, memory_figure, png_bytes, svg_text
 from experiments.profiled import doubts, require_operators
 from experiments.progress import Stages, stages
 from experiments.run_directory import CONFIG, RunDirectory
@@ -150,6 +149,8 @@ def _baseline_report(bench: Bench, name: str, curve: Curve) -> Report:
 
 
 def _write_pictures(directory: RunDirectory, outcomes: Sequence[Outcome], bench: Bench) -> None:
+    from experiments.plots import lanes_figure, memory_figure, png_bytes, svg_text  # half a second
+
     curves: list[Curve] = [outcome.curve for outcome in outcomes if outcome.curve is not None]
     panels: list[Panel] = [outcome.panel for outcome in outcomes if outcome.panel is not None]
     absent = [why_absent(outcome.row) for outcome in outcomes if outcome.curve is None]

@@ -5,13 +5,8 @@ from collections.abc import Callable
 import pytest
 from matplotlib.figure import Figure
 
-from experiments.pictures import LANES
+from experiments.pictures import LANES, Bar, Curve, Line, Panel, joined
 from experiments.plots import (
-    Bar,
-    Curve,
-    Line,
-    Panel,
-    joined,
     lanes_figure,
     loss_figure,
     memory_figure,

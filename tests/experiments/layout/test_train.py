@@ -19,6 +19,8 @@ from tests.experiments.commands.console import call
 
 WORDS = ["train", "experiment=protrain", "steps=5", "model.layers=6", "model.width=128", "model.batch=2"]
 FEWER = ["~policies.exact-layout", "~policies.colossal-static"]
+ALONE = ["fsdp2=false", "noise=0", "larger.layers=0", "plots=false"]
+"""Nothing but the layouts themselves: `ran` has the rest."""
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +73,7 @@ def test_files_of_a_run(ran: Path) -> None:
 
 
 def test_a_device_that_is_too_small_is_an_answer(tmp_path: Path) -> None:
-    outcome = call(*WORDS, "times_larger=100", "fsdp2=false", "noise=0", "plots=false", *FEWER, f"run_dir={tmp_path}")
+    outcome = call(*WORDS, "times_larger=100", *ALONE, *FEWER, f"run_dir={tmp_path}")
     assert outcome.code == 1
     rows = by_policy(tmp_path)
     assert rows["search"].outcome == "infeasible"

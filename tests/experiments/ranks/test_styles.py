@@ -7,6 +7,7 @@ import pytest
 
 from experiments.hardware import read_hardware
 from experiments.models import GptShape
+from experiments.ranks import carriers
 from experiments.ranks.carriers import Where, carried
 from experiments.ranks.outcomes import equalities
 from experiments.ranks.programs import Job, program, train
@@ -14,6 +15,7 @@ from experiments.ranks.reference import reference
 from experiments.ranks.settings import STYLES, Carrier
 from runtime.ranks import RankRun, run_ranks
 from solvers.ir.report import Report
+from tests.forked import run_ranks_forked
 
 SHAPE = GptShape(layers=4, width=32, heads=4, context=16, batch=2, dropout=0.1)
 CLUSTER = read_hardware("sim-cluster")
@@ -43,7 +45,10 @@ def test_noise_moves_clocks_and_no_bit() -> None:
 
 
 @pytest.mark.parametrize(("style", "ranks"), [("ddp", 2), ("1f1b", 3)])
-def test_processes_have_the_bits_the_time_and_the_memory_of_threads(style: str, ranks: int) -> None:
+def test_processes_have_the_bits_the_time_and_the_memory_of_threads(
+    style: str, ranks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(carriers, "run_children", run_ranks_forked)
     told = job(style, ranks)
     apart, together = (
         carried(carrier, train, told, Where("sim", CLUSTER)) for carrier in (Carrier.processes, Carrier.threads)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from experiments.ranks import carriers
 from experiments.ranks.carriers import Carried, carried
 from experiments.recompute import train
 from experiments.recompute.figures import equalities, executed
@@ -19,6 +20,7 @@ from experiments.tables import to_markdown
 from experiments.train import main as bayplan_train
 from experiments.worlds import load_hardware
 from solvers.ir import Row
+from tests.forked import run_ranks_forked
 
 SMALL = ["experiment=lynx_tp2", "steps=2", "noise=0", "wrong=0", "plots=false", "model.layers=3"]
 FEW = [f"~policies.{name}" for name in ("nothing", "uniform", "block", "checkmate-layer", "adapipe", "heu-2")]
@@ -72,7 +74,8 @@ def test_other_degrees_accumulation_and_mixed_precision(tmp_path: Path, words: t
     require_as_predicted(ran(tmp_path, "budget_share=0.9", *few, *words), peak)
 
 
-def test_processes_have_the_windows_and_the_bits_of_threads() -> None:
+def test_processes_have_the_windows_and_the_bits_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(carriers, "run_children", run_ranks_forked)
     each = [read_recompute_settings([*SMALL[:1], "steps=1", f"carrier={one}"]) for one in ("threads", "processes")]
     threads, processes = (Runner(one, load_hardware(one.settings.hardware)) for one in each)
     measured, again = threads.measured(), processes.measured()

@@ -7,7 +7,7 @@ import pytest
 
 from experiments.compare import main
 from experiments.figures import Figures, figures_of
-from experiments.plots import Line
+from experiments.pictures import Line
 from experiments.rows import read_rows
 from experiments.sweep_rows import monotony, sweep_lines
 from runtime.device.native import why_missing

@@ -1,16 +1,18 @@
 """Collectives: the ring is fitted from made-up times exactly, and from two processes' real ones."""
 
 import json
-import subprocess
-import sys
+import os
 from pathlib import Path
 
 import pytest
+import torch
 
+from runtime.profile import collectives
 from runtime.profile.collectives import ROUNDS, Ring, Timing, fit_ring, joined, with_ring
 from solvers.ir.errors import InvalidInput
 from solvers.ir.hardware import HOST, Device, Hardware, Link
 from solvers.timeline.collectives import all_gather_us, all_reduce_us, reduce_scatter_us
+from tests.forked import run_world
 
 SIZES = (1 << 12, 1 << 16, 1 << 20, 1 << 24)
 NODE = Hardware(
@@ -99,46 +101,19 @@ def test_what_cannot_be_measured_is_refused(
         pass
 
 
-PROCESS = """
-import json, sys
-import torch
-from runtime.profile import collectives
-collectives.TRIALS, collectives.CALLS = 1, 2
-torch.set_num_threads(1)
-with collectives.joined("cpu") as device:
-    found = collectives.measure_collectives(device, (1 << 12, 1 << 22))
-    print(json.dumps([tuple(one) for one in found]))
-"""
+def measure(folder: Path) -> None:
+    """What each process runs."""
+    collectives.TRIALS, collectives.CALLS = 1, 2
+    torch.set_num_threads(1)
+    with joined("cpu") as device:
+        found = collectives.measure_collectives(device, (1 << 12, 1 << 22))
+    (folder / f"{os.environ['RANK']}.json").write_text(json.dumps([tuple(one) for one in found]))
 
 
-def test_two_processes_measure_what_they_exchange(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_processes_measure_what_they_exchange(tmp_path: Path) -> None:
     """Over gloo on the CPU: both are told the same times, the slower one's, of every collective and size."""
-    for name, value in {
-        "WORLD_SIZE": "2",
-        "LOCAL_WORLD_SIZE": "2",
-        "MASTER_ADDR": "127.0.0.1",
-        "TORCHELASTIC_USE_AGENT_STORE": "False",
-    }.items():
-        monkeypatch.setenv(name, value)
-    import os
-    import socket
-
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        monkeypatch.setenv("MASTER_PORT", str(free.getsockname()[1]))
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", PROCESS],
-            env={**os.environ, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    said = [process.communicate(timeout=120) for process in processes]
-    assert [process.returncode for process in processes] == [0, 0], said
-    first, second = (json.loads(out.splitlines()[-1]) for out, _ in said)
+    run_world(measure, 2, tmp_path, tmp_path)
+    first, second = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2))
     assert first == second
     times = {(name, size): seconds for name, size, seconds in first}
     assert set(times) == {(name, size) for name in ROUNDS for size in (1 << 12, 1 << 22)}

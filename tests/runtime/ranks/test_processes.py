@@ -1,10 +1,8 @@
 """Ranks as processes are ranks as threads: the same bytes, the same nanoseconds, and the same sentences."""
 
 import os
-import socket
-import subprocess
-import sys
 import time
+import warnings
 from pathlib import Path
 
 import pytest
@@ -15,6 +13,7 @@ from torch import nn
 from runtime.ranks import join, leave, run_ranks
 from solvers.ir.errors import InvalidInput
 from solvers.ir.report import Report
+from tests.forked import run_world
 from tests.runtime.ranks.budgets import job, plain, ran, train_within
 from tests.runtime.ranks.cluster import CLUSTER
 from tests.runtime.ranks.operations import CASES
@@ -22,7 +21,6 @@ from tests.runtime.ranks.operations import CASES
 BUDGETS = [4_400_000, 5_000_000]
 """Of two ranks that take 7,252,992 bytes each without."""
 pytestmark = pytest.mark.usefixtures("plain_sim")
-ROOT = Path(__file__).parents[3]
 Told = tuple[list[torch.Tensor], list[tuple[str, int, int]]]
 
 
@@ -90,6 +88,8 @@ def told(report: Report) -> list[tuple[str, int, int]]:
 
 def main(what: str, out: str) -> None:
     """What each process runs."""
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
     try:
         join(hardware=CLUSTER, timeout_s=2.0 if what == "late" else 60.0, shapes_only=what == "shapes")
         rank = dist.get_rank()
@@ -119,24 +119,7 @@ def main(what: str, out: str) -> None:
 
 def start(what: str, out: Path, ranks: int = 2) -> None:
     """Runs `main` in so many processes with the variables of torchrun, to their ends."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    common = {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
-    code = f"from tests.runtime.ranks.test_processes import main; main({what!r}, {str(out)!r})"
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-c", code],
-            env={**os.environ, **common, "RANK": str(rank), "LOCAL_RANK": str(rank), "PYTHONPATH": str(ROOT)},
-            cwd=ROOT,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(ranks)
-    ]
-    for process in started:
-        _, errors = process.communicate(timeout=120)
-        assert process.returncode == 0, errors
+    run_world(main, ranks, out, what, str(out))
 
 
 def test_threads_and_processes_agree_bit_for_bit_and_nanosecond_for_nanosecond(tmp_path: Path) -> None:

@@ -1,17 +1,25 @@
 """Ranks of one process, each within a memory budget of its own: the same bits, and every budget is kept."""
 
+from functools import cache
+
 import pytest
 import torch
 import torch.distributed as dist
 
 from runtime.device.native import core
-from runtime.ranks import run_ranks
+from runtime.ranks import RankRun, run_ranks
 from runtime.storage.access import is_swapped_out, swap_out
 from runtime.swap import session
-from tests.runtime.ranks.budgets import STEPS, job, plain, ran, same, shares, train_within
+from tests.runtime.ranks.budgets import STEPS, Rank, job, plain, ran, same, shares, train_within
 from tests.runtime.ranks.cluster import CLUSTER, run
 
 pytestmark = pytest.mark.usefixtures("plain_sim")
+
+
+@cache
+def within_share(style: str, ranks: int, share: float) -> RankRun[Rank]:
+    """All ranks within the same share of what they take without a budget."""
+    return ran(style, shares(style, [share] * ranks))
 
 
 @pytest.mark.parametrize(
@@ -21,7 +29,7 @@ pytestmark = pytest.mark.usefixtures("plain_sim")
 def test_every_rank_keeps_its_budget_and_every_bit(style: str, ranks: int, share: float) -> None:
     """A pipeline's last rank needs more at once: two tensors of logits are 0.6 of what it takes."""
     free, budgets = plain(style, ranks), shares(style, [share] * ranks)
-    limited = ran(style, budgets)
+    limited = within_share(style, ranks, share)
     assert limited.races == []
     for alone, within, budget in zip(free.values, limited.values, budgets, strict=True):
         assert same(within.trained, alone.trained)
@@ -50,7 +58,7 @@ def test_ranks_may_have_different_budgets_or_none() -> None:
 def test_one_rank_alone_has_a_session() -> None:
     """The others' operators, backward passes and optimizers are none of its iterations'."""
     free, budgets = plain("ddp", 2), shares("ddp", [0.6, None])
-    both = ran("ddp", shares("ddp", [0.6, 0.6]))
+    both = within_share("ddp", 2, 0.6)
     limited = ran("ddp", budgets)
     assert [same(one.trained, other.trained) for one, other in zip(limited.values, free.values, strict=True)] == [
         True,
@@ -63,15 +71,14 @@ def test_one_rank_alone_has_a_session() -> None:
 
 def test_what_a_collective_computes_is_no_operator_of_the_rank_that_came_last() -> None:
     """Else the ranks' iterations would differ by who that was."""
-    limited = ran("ddp", shares("ddp", [0.6, 0.6]))
+    limited = within_share("ddp", 2, 0.6)
     counted = [[one.operators for one in rank.iterations] for rank in limited.values]
     assert counted[0] == counted[1]
     assert len(set(counted[0][2:])) == 1  # the first makes the optimizer's states, the second DDP's own buckets
 
 
 def test_the_same_run_again_takes_the_same_nanoseconds() -> None:
-    budgets = shares("tp", [0.6, 0.6])
-    one, other = ran("tp", budgets), ran("tp", budgets)
+    one, other = within_share("tp", 2, 0.6), ran("tp", shares("tp", [0.6, 0.6]))
     assert one.makespan_ns == other.makespan_ns
     assert [rank.iterations for rank in one.values] == [rank.iterations for rank in other.values]
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.readmes import blocks, shell
+from tests.readmes import blocks, shell, with_less_work
 
 PIPELINE, FILES, PARTITION = blocks("solvers/recompute", "bash")
 
@@ -24,7 +24,7 @@ def test_the_best_split_of_layers_beats_the_even_one(tmp_path: Path) -> None:
 
 @pytest.mark.timeout(600)
 def test_each_decision_is_a_file(tmp_path: Path) -> None:
-    output = shell(FILES, tmp_path)
+    output = shell(with_less_work(FILES, "0.1", "0.01"), tmp_path)
     assert output.count("no violations") == 2
     assert "added up again: it holds" in output
     trace = json.loads((tmp_path / "whole-trace.json").read_text(encoding="utf-8"))

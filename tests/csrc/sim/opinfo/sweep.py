@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch.testing._internal.common_methods_invocations import op_db
-from torch.testing._internal.common_modules import module_db
 
 from tests.csrc.sim.opinfo.outcomes import Outcome, difference
 from tests.csrc.sim.opinfo.programs import Program, module_programs_of, programs_of, refused_programs_of
@@ -33,6 +31,9 @@ class Plan:
 
 def programs(plan: Plan) -> Iterator[Program]:
     """All programs of a plan, in PyTorch's order of operators."""
+    from torch.testing._internal.common_methods_invocations import op_db  # seconds, which other files need not wait
+    from torch.testing._internal.common_modules import module_db
+
     known: list[Any] = [*op_db, *module_db]
     chosen = [info for info in known if re.search(plan.operators, _name(info))]
     for info in chosen[plan.shard[0] :: plan.shard[1]]:

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._pytree import tree_leaves
 
 from runtime.device import SimDevice
@@ -23,6 +22,8 @@ def programs(
     shard: tuple[int, int], dtype: torch.dtype = torch.float32, *, chosen: str = "", samples: int = 1
 ) -> Iterator[Program]:
     """Forward and backward of the first samples of one operator in `shard[1]`."""
+    from torch.testing._internal.common_methods_invocations import op_db  # seconds, which other files need not wait
+
     ways = frozenset({"forward", "backward", "in place"})
     operators = [op for op in op_db if dtype in op.supported_dtypes("cpu")]  # type: ignore[no-untyped-call]
     for op in operators[shard[0] :: shard[1]]:

@@ -15,8 +15,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.testing._internal.common_methods_invocations import op_db
-from torch.testing._internal.common_modules import module_db
 from torch.utils._pytree import tree_leaves
 
 from runtime.recompute.tape import NOTHING, Tape, record
@@ -83,6 +81,9 @@ def _random_states(device: str) -> list[Tensor]:
 
 def programs(plan: Plan) -> Iterator[Program]:
     """Every operator with a derivative and every module of PyTorch's lists, in their order."""
+    from torch.testing._internal.common_methods_invocations import op_db  # seconds, which other files need not wait
+    from torch.testing._internal.common_modules import module_db
+
     known: list[Any] = [*op_db, *module_db]
     chosen = [info for info in known if re.search(plan.operators, _name(info)) and _name(info) not in UNWRITTEN]
     for info in chosen[plan.shard[0] :: plan.shard[1]]:

@@ -4,11 +4,25 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+import pytest
+import torch
+
 from runtime.swap.stages import StageSettings
 from tests.runtime.swap.fuzz.program import Program, Turn
+from tests.runtime.swap.fuzz.sessions import judge
 from tests.runtime.swap.fuzz.variants import Variant
 
 Fails = Callable[[Program, Variant], bool]
+
+
+def require_no_fault(seed: int, program: Program, variant: Variant, device: torch.device) -> None:
+    """Fails with the smallest program that does, too."""
+    verdict = judge(program, variant, device)
+    if verdict.fault is None:
+        return
+    smallest = shrunk(program, variant, lambda program, variant: judge(program, variant, device).fault is not None)
+    fault = judge(*smallest, device).fault
+    pytest.fail(f"seed {seed}: {verdict.fault}\nsmallest: {fault}\n{smallest[0]}\n{smallest[1]}", pytrace=False)
 
 
 def shrunk(program: Program, variant: Variant, fails: Fails, seconds: float = 30.0) -> tuple[Program, Variant]:

@@ -1,11 +1,11 @@
 """One rank of several, each a process with a simulated accelerator of its own: what launch scripts start.
 
-`python -m tests.runtime.swap.models.ranks KIND RANK RANKS FOLDER` trains a program of the kind (`ddp`, `fsdp2`)
-without a budget and again inside a session, and writes what came of it to the folder. gloo knows nothing of sim, so
-collectives go through the host: the group copies what it is given to the CPU, and the result back.
+`main` trains a program of the kind (`ddp`, `fsdp2`) without a budget and again inside a session, and writes what came
+of it to the folder. gloo knows nothing of sim, so collectives go through the host: the group copies what it is given to
+the CPU, and the result back.
 """
 
-import sys
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -135,10 +135,11 @@ def trained(make: Callable[[], Program]) -> dict[str, object]:
     return {"losses": left.losses, "gradients": left.gradients, "kept": left.kept, "states": left.states}
 
 
-def main(kind: str, rank: int, ranks: int, folder: Path) -> None:
+def main(kind: str, ranks: int, folder: Path) -> None:
     """Train twice; write both outcomes, the peaks and the number of swaps."""
     torch.set_num_threads(1)
     device = use_sim(races="raise").device
+    rank = int(os.environ["RANK"])
     group = join(rank, ranks, folder)
     reset_peak_memory(device)
     free = trained(lambda: program(kind, group, device))
@@ -150,7 +151,3 @@ def main(kind: str, rank: int, ranks: int, folder: Path) -> None:
     figures = {"budget": budget_bytes, "peak": report.peak_bytes, "swaps": report.counts.swapped_out}
     torch.save({"free": free, "kept": kept, **figures}, folder / f"{rank}.pt")
     dist.destroy_process_group()
-
-
-if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4]))

@@ -1,26 +1,19 @@
 """DDP and FSDP2 over several processes, each inside a session of its own: every rank as without a budget."""
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-ROOT = Path(__file__).resolve().parents[4]
+from tests.forked import run_world
+from tests.runtime.swap.models.ranks import main
+
 RANKS = 2
 
 
 def run(kind: str, folder: Path) -> list[dict[str, Any]]:
-    module = "tests.runtime.swap.models.ranks"
-    commands = [[sys.executable, "-m", module, kind, str(rank), str(RANKS), str(folder)] for rank in range(RANKS)]
-    processes = [
-        subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        for command in commands
-    ]
-    said = [process.communicate(timeout=200)[0] for process in processes]
-    assert [process.returncode for process in processes] == [0] * RANKS, "\n".join(said)
+    run_world(main, RANKS, folder, kind, RANKS, folder)
     return [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in range(RANKS)]
 
 

@@ -1,5 +1,8 @@
 """Programs whose activations are most of their memory and take 0.3 to 8 GiB: what a budget on a GPU is for."""
 
+from collections.abc import Callable
+from functools import cache
+
 import torch
 from torch import nn
 from torch.nn import functional
@@ -78,6 +81,12 @@ def resnet(channels: int, blocks: int, stages: int) -> nn.Module:
     return nn.Sequential(*layers)
 
 
+def later(build: Callable[[], Build]) -> Build:
+    """Built when it is first run: these weights take a second and half a GiB, in each process that imports this."""
+    built = cache(build)
+    return lambda device: built()(device)
+
+
 WITH_BYTES: dict[str, Build] = {
     "waves": regression(nn.Sequential(*(Wave(256) for _ in range(10))), 20000, 256),
     "gated": regression(nn.Sequential(*(Gated(256) for _ in range(4))), 18000, 256),
@@ -92,11 +101,13 @@ SHAPES_ONLY: dict[str, Build] = {
     "gpt-24x512": gpt(GptShape(layers=24, width=512, heads=8, context=1024, batch=8)),
     "gpt-8x768-long": gpt(GptShape(layers=8, width=768, heads=12, context=4096, batch=3)),
     "gpt-4x1536": gpt(GptShape(layers=4, width=1536, heads=16, context=2048, batch=6)),
-    "mlp-even": regression(perceptron([2048] * 17), 16384, 2048),
-    "mlp-funnel": regression(perceptron([3000, 2600, 2000, 1500, 900, 500, 900, 1500, 2000, 2600, 3000]), 30000, 3000),
-    "mlp-dropout": regression(perceptron([1536] * 13, nn.Dropout), 40000, 1536),
-    "resnet": regression(resnet(48, 3, 4), 48, 48, 160, 160),
-    "hourglass": regression(nn.Sequential(Hourglass(48, 4), Hourglass(48, 4)), 24, 48, 192, 192),
-    "gated-deep": regression(nn.Sequential(*(Gated(1024) for _ in range(10))), 40000, 1024),
+    "mlp-even": later(lambda: regression(perceptron([2048] * 17), 16384, 2048)),
+    "mlp-funnel": later(
+        lambda: regression(perceptron([3000, 2600, 2000, 1500, 900, 500, 900, 1500, 2000, 2600, 3000]), 30000, 3000)
+    ),
+    "mlp-dropout": later(lambda: regression(perceptron([1536] * 13, nn.Dropout), 40000, 1536)),
+    "resnet": later(lambda: regression(resnet(48, 3, 4), 48, 48, 160, 160)),
+    "hourglass": later(lambda: regression(nn.Sequential(Hourglass(48, 4), Hourglass(48, 4)), 24, 48, 192, 192)),
+    "gated-deep": later(lambda: regression(nn.Sequential(*(Gated(1024) for _ in range(10))), 40000, 1024)),
 }
 """Of sizes that need no bytes to be judged: operators, addresses, and time alone."""

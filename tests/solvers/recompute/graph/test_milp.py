@@ -48,8 +48,9 @@ def test_the_optimum_on_every_engine_is_the_best_walk_through_memory(engine: str
     assert feasible >= 60 and helped >= 50
 
 
-def test_another_hundred_with_three_layers_among_them() -> None:
-    for seed in range(200, 300):
+@pytest.mark.parametrize("seeds", [range(200, 240), pytest.param(range(240, 300), marks=pytest.mark.soak)])
+def test_another_hundred_with_three_layers_among_them(seeds: range) -> None:
+    for seed in seeds:
         problem = random_problem(seed)
         require_true(problem, OptMilp().solve(problem, Limits(time_s=60)), optimum(problem))
 

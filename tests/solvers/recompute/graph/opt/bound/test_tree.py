@@ -38,7 +38,7 @@ def bounded(problem: RecomputeGraphProblem, leaves: int) -> BoundSearch | None:
     return best
 
 
-@pytest.mark.parametrize("part", range(10))
+@pytest.mark.parametrize("part", [*range(5), *(pytest.param(part, marks=pytest.mark.soak) for part in range(5, 10))])
 def test_bounds_of_a_hundred_tiny_instances_never_pass_the_optimum(part: int) -> None:
     compared = beyond_base = 0
     for seed in range(20 * part, 20 * part + 20):

@@ -3,8 +3,7 @@
 import logging
 from collections.abc import Sequence
 
-from runtime.recompute.course import Happened
-from runtime.recompute.footprint import Event
+from runtime.recompute.course import Event, Happened
 
 LOG = logging.getLogger("bayplan.recompute")
 

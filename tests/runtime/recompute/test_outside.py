@@ -8,8 +8,8 @@ import torch
 
 from experiments.recompute.models import Trainee
 from runtime.device import limited_memory
-from runtime.recompute.course import Happened, NodeShape, TapeShape
-from runtime.recompute.footprint import LAST, CallFacts, mark_of
+from runtime.recompute.course import LAST, Happened, NodeShape, TapeShape
+from runtime.recompute.footprint import CallFacts, mark_of
 from runtime.recompute.outside import AFTER, Use, uses_of
 from runtime.recompute.session import ON_DEMAND
 from solvers.ir.errors import InfeasibleBudget

@@ -5,8 +5,8 @@ import logging
 import pytest
 import torch
 
-from runtime.recompute.course import Happened
-from runtime.recompute.footprint import LAST, Event, mark_of
+from runtime.recompute.course import LAST, Event, Happened
+from runtime.recompute.footprint import mark_of
 from runtime.recompute.passes import passes_at_once
 from tests.accelerators import prepared
 from tests.runtime.recompute.test_plan import LOOPS, budget_of, plain

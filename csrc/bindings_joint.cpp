@@ -31,6 +31,10 @@ joint::Given given(const py::object& from) {
   made.workspace = list(from.attr("workspace"));
   made.out_time = list(from.attr("out_time"));
   made.in_time = list(from.attr("in_time"));
+  made.launched = from.attr("launched").cast<bool>();
+  made.launch = list(from.attr("launch"));
+  made.tail = list(from.attr("tail"));
+  made.move = list(from.attr("move"));
   made.comm = flags(graph.attr("comm"));
   made.replay = flags(graph.attr("replay"));
   made.hideable = flags(from.attr("hideable"));

@@ -105,7 +105,7 @@ void Lanes::issue() {
 std::optional<int64_t> Lanes::pass(int64_t spare, int64_t until, bool is_returning) {
   int64_t now = 0, waited = 0, in_use = 0;
   size_t done = 0;
-  out_free_ = in_free_ = 0;
+  out_free_ = in_free_ = host_free_ = 0;
   leaving_.clear();
   if (is_returning) std::fill(due_.begin(), due_.end(), 0);
   now_.clear();
@@ -118,8 +118,10 @@ std::optional<int64_t> Lanes::pass(int64_t spare, int64_t until, bool is_returni
       in_use -= leaving_[done].second;
     }
     if (is_returning) {
-      for (auto away = back_at_[t].rbegin(); away != back_at_[t].rend(); ++away)
-        due_[away->read_at] = in_free_ = std::max(in_free_, now) + given_.in_time[away->op];
+      for (auto away = back_at_[t].rbegin(); away != back_at_[t].rend(); ++away) {
+        host_free_ += given_.move[away->op];
+        due_[away->read_at] = in_free_ = std::max({in_free_, now, host_free_}) + given_.in_time[away->op];
+      }
       now = std::max(now, due_[t]);
     }
     const bool is_alone = given_.shared && talking_[t];
@@ -127,7 +129,14 @@ std::optional<int64_t> Lanes::pass(int64_t spare, int64_t until, bool is_returni
     waited += now - before;
     if (waited > spare) return std::nullopt;
     now_.push_back(now);
-    now += state_.ticks[t];
+    if (given_.launched) {
+      const int64_t start = now;
+      now = ran(t, start);
+      waited += now - start - state_.ticks[t];
+      if (waited > spare) return std::nullopt;
+    } else {
+      now += state_.ticks[t];
+    }
     if (is_alone) out_free_ = in_free_ = now;
     const size_t known = leaving_.size();
     if (!state_.leaves[t].empty()) send(t, now);
@@ -137,13 +146,27 @@ std::optional<int64_t> Lanes::pass(int64_t spare, int64_t until, bool is_returni
   return now;
 }
 
+// When a stage has run its ops: `Given.ran` of solvers/joint/given.py.
+int64_t Lanes::ran(int64_t stage, int64_t start) {
+  int64_t end = start, end_of_communication = start;
+  const auto issue = [&](int64_t op, int64_t& clock) {
+    host_free_ += given_.launch[op];
+    clock = std::max(clock + given_.time[op], host_free_ + given_.tail[op]);
+  };
+  if (given_.comm[stage]) issue(stage, end_of_communication);
+  for (const int64_t op : state_.again[stage]) issue(op, end);
+  if (!given_.comm[stage]) issue(stage, end);
+  return std::max(end, end_of_communication);
+}
+
 // What leaves behind a stage, first what is read first.
 void Lanes::send(int64_t stage, int64_t now) {
   std::vector<std::array<int64_t, 3>> order;
   for (const auto& [a, i] : state_.leaves[stage]) order.push_back({state_.away(i, a)->read_at, a, i});
   std::sort(order.begin(), order.end());
   for (const auto& [read, a, i] : order) {
-    out_free_ = gone_[i] = std::max(out_free_, now) + given_.out_time[i];
+    host_free_ += given_.move[i];
+    out_free_ = gone_[i] = std::max({out_free_, now, host_free_}) + given_.out_time[i];
     leaving_.emplace_back(out_free_, given_.size[i]);
   }
 }

@@ -1,4 +1,5 @@
-// How long a choice of the joint planner takes: three lanes (compute, out, in), stage by stage, in one pass.
+// How long a choice of the joint planner takes: three lanes (compute, out, in) and the host, stage by stage, in one
+// pass.
 //
 // Number for number `Lanes` of solvers/joint/lanes.py, which says when what is away comes back, and what a pass is.
 #pragma once
@@ -31,6 +32,7 @@ class Lanes {
   void find_talking();
   void issue();
   std::optional<int64_t> pass(int64_t spare, int64_t until, bool is_returning);
+  int64_t ran(int64_t stage, int64_t start);
   void send(int64_t stage, int64_t now);
 
   State& state_;
@@ -40,8 +42,9 @@ class Lanes {
   std::vector<std::vector<Away>> back_at_;  // By stage, what is issued then: what is read last stands first.
   int64_t quiet_ = 0, luck_ = 0;
   std::vector<char> talking_;  // By stage, whether communication has the link to itself; empty where none has.
-  // Of one pass: when lanes are free, when what op i made was gone, when what a stage reads is there, what is leaving.
-  int64_t out_free_ = 0, in_free_ = 0;
+  // Of one pass: when lanes and the host are free, when what op i made was gone, when what a stage reads is there, what
+  // is leaving.
+  int64_t out_free_ = 0, in_free_ = 0, host_free_ = 0;
   std::vector<int64_t> gone_, due_, now_;
   std::vector<std::pair<int64_t, int64_t>> leaving_;  // Ends and bytes, in order.
 };

@@ -66,15 +66,26 @@ class Decisions:
         """Who decides, where storages leave for the host."""
         return self.whole if isinstance(self.whole, JointStep) else None
 
-    def measured(self, layers: list[Layer], uses: Uses, footprint: Footprint) -> None:
-        """What the first step was; blocks that are not alike are refused by name, where they have to be."""
-        self.layers = layers
+    def measured(self, layers: list[Layer], uses: Uses, footprint: Footprint, at_once: Mapping[int, int]) -> None:
+        """What the first step was; blocks that are not alike are refused by name, where they have to be.
+
+        `at_once`: by block, how many forward passes came before a backward pass. A plan of the whole step has them as
+        one, in which each op stands for so many.
+        """
+        self.layers, self.footprint, self._uses = layers, footprint, uses
+        self._peaks = footprint.peaks
         if self.whole is None:
             self._alike()
-        else:
-            self.layers = [layer.held(held_units(uses, block, layer)) for block, layer in enumerate(layers)]
-        self.footprint, self._uses = footprint, uses
-        self._peaks = footprint.peaks if self.joint is None else peaks_all_there(footprint, self.layers)
+            return
+        held = [layer.held(held_units(uses, block, layer)) for block, layer in enumerate(layers)]
+        self.layers = [layer.times(at_once.get(block, 1)) for block, layer in enumerate(held)]
+        if self.joint is not None or max(at_once.values(), default=1) > 1:
+            self._peaks = peaks_all_there(footprint, self.layers)
+
+    @property
+    def passes(self) -> int:
+        """In a plan of the whole step, how many forward passes of a block come before its backward pass, at most."""
+        return max((layer.passes for layer in self.layers), default=1)
 
     @property
     def uncalled_bytes(self) -> int:

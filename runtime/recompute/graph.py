@@ -129,12 +129,17 @@ def _room(layers: Sequence[Layer], peaks: Peaks, beyond_bytes: int) -> _Room:
     measured = [one for one in (*left, peaks.forward - most, peaks.loss - ended) if one is not None]
     static = max(0, min(measured))
     at_last = given[-1] + stays[-2]
-    return _Room(
+    room = _Room(
         static=static + beyond_bytes,
         forward=max(0, peaks.forward - at_last - static),
         loss=max(0, peaks.loss - ended - static),
         backward=tuple(max(0, (one or 0) - static) for one in left),
     )
+    if all(layer.passes == 1 for layer in layers):
+        return room
+    # While one of several passes is at a block, the others hold what all have at the loss: beside that there must be
+    # room for what any block takes.
+    return replace(room, loss=max(room.forward, room.loss, *room.backward))
 
 
 def _forward_bytes(layer: Layer) -> int:

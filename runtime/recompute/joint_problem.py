@@ -60,9 +60,10 @@ def _copies(step: Step, layers: Sequence[Layer], op: int) -> int:
     """How many storages its output is, each of which moves by itself."""
     place = step.places[op]
     if place.kind == "unit":
-        return max(1, sum(size > 0 for size in layers[place.block].units[place.index].sizes))
+        layer = layers[place.block]
+        return max(1, layer.passes * sum(size > 0 for size in layer.units[place.index].sizes))
     block = given_to(place, len(layers))
-    return 1 if block is None else max(1, len(layers[block].given))
+    return 1 if block is None else max(1, layers[block].passes * len(layers[block].given))
 
 
 def _is_beside(step: Step, layers: Sequence[Layer], op: int) -> bool:
@@ -198,6 +199,9 @@ def _with_workspaces(step: Step, layers: Sequence[Layer], problem: JointProblem)
         )
         for index, op in enumerate(problem.ops)
     ]
+    if any(layer.passes > 1 for layer in layers):  # beside what all passes hold at the loss (`graph.py`), one runs
+        most = max(op.workspace_bytes + (op.output_bytes if at >= first else 0) for at, op in enumerate(ops))
+        ops[first - 1] = replace(ops[first - 1], workspace_bytes=max(most, ops[first - 1].workspace_bytes))
     return replace(problem, static_bytes=problem.static_bytes - static, ops=tuple(ops))
 
 

@@ -61,7 +61,7 @@ class Layer:
     backward pass without stalls and without what ran again, `backward_parts_us` the same between its waits (empty where
     that is not known), `forward_us` its forward pass, and `behind_us` the time from there until the next block's
     begins, or of the last one until its backward pass does. `launches`: the same where the device tells what launching
-    takes.
+    takes. It stands for so many `passes` at once.
     """
 
     units: tuple[Unit, ...]
@@ -75,6 +75,7 @@ class Layer:
     given: tuple[int, ...] = ()
     backward_parts_us: tuple[float, ...] = ()
     launches: BlockLaunches | None = None
+    passes: int = 1
 
     def windows(self) -> tuple[tuple[Window, int], ...]:
         """The windows of the problem, each with its index among the waits of its pass.
@@ -116,6 +117,33 @@ class Layer:
                 replace(unit, fixed=HELD) if index in units and unit.fixed is None else unit
                 for index, unit in enumerate(self.units)
             ),
+        )
+
+    def times(self, passes: int) -> "Layer":
+        """So many calls of the block at once, which all do the same, as one: their bytes and times together."""
+        if passes == 1:
+            return self
+        units = tuple(
+            replace(
+                unit,
+                time_us=passes * unit.time_us,
+                bytes=passes * unit.bytes,
+                sizes=tuple(passes * size for size in unit.sizes),
+            )
+            for unit in self.units
+        )
+        return replace(
+            self,
+            units=units,
+            forward_waits_us=tuple(passes * wait for wait in self.forward_waits_us),
+            backward_waits_us=tuple(passes * wait for wait in self.backward_waits_us),
+            input_bytes=passes * self.input_bytes,
+            backward_us=passes * self.backward_us,
+            forward_us=passes * self.forward_us,
+            behind_us=passes * self.behind_us,
+            backward_parts_us=tuple(passes * part for part in self.backward_parts_us),
+            launches=None if self.launches is None else self.launches.times(passes),
+            passes=passes,
         )
 
     def decided_alone(self) -> "Layer":

@@ -29,7 +29,6 @@ from runtime.recompute.joint import JointStep, trim_host
 from runtime.recompute.keeping import Keeping
 from runtime.recompute.layer import GRAIN_BYTES, Layer
 from runtime.recompute.numbering import Numbering
-from runtime.recompute.passes import warn_of_passes
 from runtime.recompute.report import RecomputeReport
 from runtime.recompute.session import Walk, store_nothing
 from runtime.recompute.together import Together
@@ -274,9 +273,7 @@ class RecomputeSession:
         """By what memory is there now but gradients; how much it is, the next pass tells, and asks the solver."""
         self._numbering = walk.numbering
         footprint = walk.footprint()
-        self.plans.measured(layers, walk.uses(), footprint)
-        if self.plans.whole is not None:
-            warn_of_passes(walk.at_once())
+        self.plans.measured(layers, walk.uses(), footprint, walk.at_once())
         self._keeping.left_bytes = self.plans.uncalled_bytes
         self._first_peak_bytes = footprint.most_bytes
         self._keeping.forget_peaks()
@@ -351,7 +348,7 @@ class RecomputeSession:
             sought=self._keeping.room.sought,
             **asdict(self._counts.moves),
             host_bytes=0 if joint is None else joint.host_bytes,
-            predicted_pass_us=None if joint is None else round(solution.objective),
+            predicted_pass_us=None if joint is None or self.plans.passes > 1 else round(solution.objective),
             pass_us=None if self._timed_pass is None else self._timed_pass.took_us,
         )
 

@@ -323,8 +323,8 @@ class Walk(AbstractContextManager["Walk"]):
         assert self._memory is not None
         return Footprint(self._memory.events, self._facts())
 
-    def at_once(self) -> int:
-        """The most forward passes of a block before its backward passes began; the walk must be as for `footprint`."""
+    def at_once(self) -> dict[int, int]:
+        """By block the most forward passes before its backward passes began; the walk must be as for `footprint`."""
         assert self._memory is not None
         return passes_at_once(self._memory.events, [one.block for one in self._facts()])
 

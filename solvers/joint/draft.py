@@ -107,7 +107,7 @@ def _peaks(given: Given, runs: Sequence[dict[int, int]]) -> list[int]:
 
 
 def measure(given: Given, draft: Draft, kept: Kept | None = None) -> Measured:
-    """Follow the draft stage by stage (formats.md 14.6 to 14.9); `kept` is that of its recomputations, if known."""
+    """Follow the draft stage by stage (formats.md 14.6 to 14.11); `kept` is that of its recomputations, if known."""
     kept = kept_of(given, draft.again) if kept is None else kept
     fault = kept.fault
     readers = []
@@ -165,7 +165,7 @@ def host_peak(given: Given, draft: Draft) -> int:
 
 
 class _Clock:
-    """The compute lane and both directions of the link, in ticks."""
+    """The compute lane, both directions of the link and the host, in ticks."""
 
     def __init__(self, given: Given, draft: Draft, kept: Kept, peaks: list[int], readers: list[int]) -> None:
         self.given, self.draft, self.kept, self.peaks = given, draft, kept, peaks
@@ -180,7 +180,7 @@ class _Clock:
         self.out = [(0, 0)] * len(readers)
         self.back = [(0, 0)] * len(readers)
         self.queue: list[int] = []
-        self.done = self.leaving = self.out_free = self.in_free = 0
+        self.done = self.leaving = self.out_free = self.in_free = self.host = 0
 
     def run(self) -> Measured:
         """All stages in order."""
@@ -190,7 +190,8 @@ class _Clock:
             now = self._ready(t, now)
             ready.append(now)
             for number in self.returns[t]:
-                begin = max(self.in_free, now)
+                self.host += given.move[self.draft.away[number].op]
+                begin = max(self.in_free, now, self.host)
                 self.in_free = begin + given.in_time[self.draft.away[number].op]
                 self.back[number] = begin, self.in_free
             for number in self.reads[t]:
@@ -199,7 +200,10 @@ class _Clock:
             if shared:
                 now = max(now, self.out_free, self.in_free)
             start.append(now)
-            now += self.kept.ticks[t]
+            if given.launched:
+                now, self.host = given.ran(t, sorted(run), now, self.host)
+            else:
+                now += self.kept.ticks[t]
             end.append(now)
             if shared:
                 self.out_free = self.in_free = now
@@ -222,7 +226,9 @@ class _Clock:
 
     def _send(self, t: int, now: int) -> None:
         for number in self.leaves[t]:
-            op, begin = self.draft.away[number].op, max(self.out_free, now)
+            op = self.draft.away[number].op
+            self.host += self.given.move[op]
+            begin = max(self.out_free, now, self.host)
             self.out_free = begin + self.given.out_time[op]
             self.out[number] = begin, self.out_free
             self.leaving += self.given.graph.size[op]

@@ -1,11 +1,15 @@
 """A joint problem as plain lists, and as the two problems that it becomes once one half of the decision is fixed."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from solvers.ir.joint import JointProblem
 from solvers.ir.recompute import RecomputeGraphProblem
 from solvers.ir.swap import SwapLink
 from solvers.recompute.graph.replay import Instance, instance
+
+FAR = 2**62
+"""How long before the host the device is free, where it does not matter when: longer than any step."""
 
 
 @dataclass(frozen=True)
@@ -15,6 +19,9 @@ class Given:
     `graph` is its recompute-graph half with times in µs and unlimited memory; `out_time[i]`, `in_time[i]` what op i's
     output takes on the link; `last[i]` the latest op that depends on op i, directly or not (i where none does);
     `hideable[i]`: it takes time, and some communication takes as long.
+
+    Where launches take time (`launched`): `launch[i]` is the host's to issue op i, `tail[i]` how long that lasts at the
+    least afterwards, `move[i]` the host's time to issue a transfer of its output.
     """
 
     problem: JointProblem
@@ -29,6 +36,10 @@ class Given:
     host: int | None
     shared: bool
     hideable: list[bool]
+    launched: bool
+    launch: list[int]
+    tail: list[int]
+    move: list[int]
 
     def __len__(self) -> int:
         """The number of ops, which is the number of stages."""
@@ -41,8 +52,28 @@ class Given:
 
     @property
     def base_us(self) -> int:
-        """The objective with unlimited memory."""
-        return self.graph.base
+        """The objective with unlimited memory; the time of all ops, unless the host is late with some."""
+        end = host = 0
+        for t in range(len(self) if self.launched else 0):
+            end, host = self.ran(t, (t,), end, host)
+        return self.whole_us(end) if self.launched else self.graph.base
+
+    def ran(self, t: int, run: Iterable[int], start: int, host: int) -> tuple[int, int]:
+        """Device's and host's clocks once stage t, which begins at `start`, has run these ops, in ascending order."""
+        end, end_of_communication = start, start
+        if self.graph.comm[t]:
+            host += self.launch[t]
+            end_of_communication = max(start + self.time[t], host + self.tail[t])
+        for i in run:
+            if i != t or not self.graph.comm[t]:
+                host += self.launch[i]
+                end = max(end + self.time[i], host + self.tail[i])
+        return max(end, end_of_communication), host
+
+    def launched_as(self, t: int, run: Iterable[int]) -> tuple[int, int]:
+        """What the host takes to issue all that stage t runs, and how long that lasts at the least afterwards."""
+        end, host = self.ran(t, run, -FAR, 0)
+        return host, max(0, end - host)
 
     def whole_us(self, ticks: int) -> int:
         """A time in microseconds, rounded up: objectives are whole."""
@@ -64,13 +95,17 @@ def given_of(problem: JointProblem) -> Given:
         ticks=link.ticks,
         time=[op.time_us * link.ticks for op in problem.ops],
         workspace=[op.workspace_bytes for op in problem.ops],
-        out_time=[link.out_ticks(size) for size in sizes],
-        in_time=[link.in_ticks(size) for size in sizes],
+        out_time=[problem.out_ticks(i) for i in range(len(sizes))],
+        in_time=[problem.in_ticks(i) for i in range(len(sizes))],
         last=last,
         budget=problem.budget_bytes,
         host=problem.host_budget_bytes,
         shared=problem.comm_shares_link,
         hideable=[op.replay and not op.comm and 0 < op.time_us <= longest for op in problem.ops],
+        launched=problem.has_launches,
+        launch=[op.launch_us * link.ticks for op in problem.ops],
+        tail=[op.after_launch_us * link.ticks for op in problem.ops],
+        move=[op.copies * problem.launch_us * link.ticks for op in problem.ops],
     )
 
 

@@ -1,4 +1,4 @@
-"""How long a `State` takes: when what left comes back, and one pass over the three lanes.
+"""How long a `State` takes: when what left comes back, and one pass over the three lanes and the host.
 
 The same times as `draft.measure`'s, for the swap-ins that `issued` chooses: as late as they are still in time by the
 stages' last known times, sooner if the lane is busy then, later where memory has no room for them.
@@ -22,13 +22,14 @@ LUCK = 20
 
 @dataclass
 class _Run:
-    """How far a pass has come: now, when the lanes are free, what is leaving, how much of it was waited for, waits.
+    """How far a pass has come: now, when the lanes are free, what is leaving, how much of it was waited for, waits, the
+    host.
 
     `ends`, `sizes` of what leaves, in order; `times`: the starts of the stages; `gone`: when what has left was away;
     `due`: when what a stage reads has returned.
     """
 
-    lanes: tuple[int, int, int, int, int, int] = (0, 0, 0, 0, 0, 0)
+    lanes: tuple[int, int, int, int, int, int, int] = (0, 0, 0, 0, 0, 0, 0)
     ends: list[int] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
     times: list[int] = field(default_factory=list)
@@ -120,7 +121,8 @@ class Lanes:
         state, size, out_time, in_time = self.state, self.size, self.given.out_time, self.given.in_time
         away, talking, first, part = state.away, self._talking(), len(run.times), slice(len(run.times), until)
         ends, sizes, times, gone, due = run.ends, run.sizes, run.times, run.gone, run.due
-        now, out_free, in_free, leaving, done, waited = run.lanes
+        now, out_free, in_free, leaving, done, waited, host = run.lanes
+        launched, move = self.given.launched, self.given.move
         back_at = self._by_stage() if until == len(room) else [None] * until
         lists = (state.ticks[part], room[part], back_at[part], state.returns[part], state.leaves[part])
         for t, (took, free, back, read, left) in enumerate(zip(*lists, strict=True), first):
@@ -134,7 +136,8 @@ class Lanes:
                     leaving -= sizes[done]
                     done += 1
                 for key in reversed(back) if back is not None else ():
-                    in_free = (in_free if in_free > now else now) + in_time[key[0]]
+                    host += move[key[0]]
+                    in_free = max(in_free, now, host) + in_time[key[0]]
                     due[away[key]] = in_free
                 if read and due.get(t, 0) > now:
                     now = due[t]
@@ -145,16 +148,24 @@ class Lanes:
                     if waited > spare:
                         return False
             times.append(now)
-            now += took
+            if launched:
+                before = now
+                now, host = self.given.ran(t, (*sorted(state.again[t]), t), now, host)
+                waited += now - before - took
+                if waited > spare:
+                    return False
+            else:
+                now += took
             if t in talking:
                 out_free = in_free = now
             if left:
                 for a, i in left if len(left) == 1 else self._leaving(t):
-                    out_free = gone[i, a] = (out_free if out_free > now else now) + out_time[i]
+                    host += move[i]
+                    out_free = gone[i, a] = max(out_free, now, host) + out_time[i]
                     ends.append(out_free)
                     sizes.append(size[i])
                     leaving += size[i]
-        run.lanes = now, out_free, in_free, leaving, done, waited
+        run.lanes = now, out_free, in_free, leaving, done, waited, host
         return True
 
     def _by_stage(self) -> list[list[Gap] | None]:

@@ -21,20 +21,23 @@ def plan_report(problem: JointProblem, plan: JointPlan) -> Report:
     peak_at, peak = max(levels, key=lambda level: (level[1], -level[0]))
     waits = list(zip([0, *found.end[:-1]], found.ready, found.start, strict=True))
     ticks, unit = kept_of(given, draft.again).ticks, given.ticks
+    stalls = {
+        "swap_out": sum(ready - before for before, ready, _ in waits) / unit,
+        "swap_in": sum(start - ready for _, ready, start in waits) / unit,
+        "recompute": sum(took - own for took, own in zip(ticks, given.time, strict=True)) / unit,
+    }
+    makespan_us = found.end[-1] / unit
     return Report(
         name=problem.name,
         how="simulated",
         source="solvers.joint",
-        makespan_us=found.end[-1] / given.ticks,
+        makespan_us=makespan_us,
         base_us=given.base_us,
         budget_bytes=given.budget,
         peak_bytes=peak,
         peak_at_us=peak_at,
-        stall_us={
-            "swap_out": sum(ready - before for before, ready, _ in waits) / unit,
-            "swap_in": sum(start - ready for _, ready, start in waits) / unit,
-            "recompute": sum(took - own for took, own in zip(ticks, given.time, strict=True)) / unit,
-        },
+        stall_us=stalls,
+        launch_us=makespan_us - given.base_us - sum(stalls.values()) if given.launched else None,
         spans=_spans(given, draft, found),
         memory=levels,
     )

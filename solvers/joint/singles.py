@@ -1,6 +1,6 @@
 """The single techniques on the same problem, by their own rooms' solvers: swapping alone, recomputation alone."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from solvers.ir.solution import Limits, Watch
@@ -59,15 +59,25 @@ def swap_problem(given: Given, kept: Kept) -> tuple[SwapProblem, Mapping[str, tu
         name=given.problem.name,
         budget_bytes=given.budget,
         ops=tuple(
-            SwapOp(name=op.name, time_us=max(1, ticks // given.ticks), phase="forward")
-            for op, ticks in zip(given.problem.ops, kept.ticks, strict=True)
+            _stage(given, t, sorted(run), ticks)
+            for t, (run, ticks) in enumerate(zip(kept.runs, kept.ticks, strict=True))
         ),
         memory_bytes=tuple(kept.peaks),
         tensors=tuple(tensors),
         link=given.link,
+        launch_us=given.problem.launch_us,
         host_budget_bytes=given.host,
     )
     return problem, spans
+
+
+def _stage(given: Given, t: int, run: Sequence[int], ticks: int) -> SwapOp:
+    """A stage as an op of kind `swap`, with what launching it takes."""
+    time, name = max(1, ticks // given.ticks), given.problem.ops[t].name
+    if not given.launched:
+        return SwapOp(name=name, time_us=time, phase="forward")
+    launch, tail = (ticks // given.ticks for ticks in given.launched_as(t, run))
+    return SwapOp(name=name, time_us=time, phase="forward", launch_us=launch, tail_us=min(time, tail))
 
 
 def recompute_only(given: Given, limits: Limits, watch: Watch | None = None) -> Draft | None:

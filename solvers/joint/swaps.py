@@ -13,6 +13,7 @@ from solvers.joint.given import Given
 from solvers.swap.evaluate import Instance
 from solvers.swap.host import HostRoom
 from solvers.swap.issue import issue_swap_ins
+from solvers.swap.launches import Launches, launches
 
 Span = tuple[int, int, int]
 """(op, stage before the gap, stage after it)."""
@@ -39,10 +40,26 @@ def swap_half(given: Given, kept: Kept, gaps: Collection[Span]) -> Instance:
         out_time=[given.out_time[op] for op, _, _ in gaps],
         in_time=[given.in_time[op] for op, _, _ in gaps],
         ticks=given.ticks,
-        launches=None,
-        unswapped=before,
+        launches=_launches(given, kept, gaps) if given.launched else None,
+        unswapped=_unswapped(given, kept) if given.launched else before,
         host=room,
     )
+
+
+def _launches(given: Given, kept: Kept, gaps: Collection[Span]) -> Launches:
+    """The host's side, by stage. There every transfer takes as much of the host: the mean."""
+    stages = [given.launched_as(t, sorted(run)) for t, run in enumerate(kept.runs)]
+    moves = sum(given.move[op] for op, _, _ in gaps) // max(1, len(gaps))
+    return launches(moves, [host for host, _ in stages], [tail for _, tail in stages], kept.ticks)
+
+
+def _unswapped(given: Given, kept: Kept) -> list[int]:
+    """When each stage may begin where nothing is swapped, and the end."""
+    ends, host = [0], 0
+    for t, run in enumerate(kept.runs):
+        end, host = given.ran(t, sorted(run), ends[-1], host)
+        ends.append(end)
+    return ends
 
 
 def timed(given: Given, choice: Choice, quick: bool = False) -> tuple[Draft, Measured]:

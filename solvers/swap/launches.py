@@ -55,11 +55,21 @@ def launches_of(problem: SwapProblem) -> Launches | None:
         return None
     ticks = problem.link.ticks
     host, tail = [op.launch_us * ticks for op in problem.ops], [op.after_launch_us * ticks for op in problem.ops]
-    host_before = [0, *accumulate(host)]
-    device_before = [0, *accumulate(op.time_us * ticks for op in problem.ops)]
-    late = [host_before[op + 1] + tail[op] - device_before[op + 1] for op in range(len(host))]
     waiting = frozenset(number for number, op in enumerate(problem.ops) if op.host_waits)
-    return Launches(problem.launch_us * ticks, host, tail, waiting, host_before, device_before, _maxima(late))
+    return launches(problem.launch_us * ticks, host, tail, [op.time_us * ticks for op in problem.ops], waiting)
+
+
+def launches(
+    transfer: int,
+    host: list[int],
+    tail: list[int],
+    time: list[int],
+    waiting: frozenset[int] = frozenset(),
+) -> Launches:
+    """The same from lists by op, in ticks; `time` is the device's own."""
+    host_before, device_before = [0, *accumulate(host)], [0, *accumulate(time)]
+    late = [host_before[op + 1] + tail[op] - device_before[op + 1] for op in range(len(host))]
+    return Launches(transfer, host, tail, waiting, host_before, device_before, _maxima(late))
 
 
 def unswapped_us(ops: Sequence[SwapOp]) -> list[int]:

@@ -1,5 +1,7 @@
 """What a joint schedule would do: one compute lane, communication, both ways of the link, memory over time (README)."""
 
+from msgspec.structs import replace
+
 from solvers.ir.joint import JointProblem
 from solvers.ir.report import Report, Span
 from solvers.ir.schedule import Action, Schedule
@@ -19,11 +21,43 @@ def simulate_joint(problem: JointProblem, schedule: Schedule) -> Report:
         if action.do in RUNS:
             return op.time_us * link.ticks
         if action.do == "swap_out":
-            return link.out_ticks(op.output_bytes)
-        return link.in_ticks(op.output_bytes) if action.do == "swap_in" else 0
+            return problem.out_ticks(action.op or 0)
+        return problem.in_ticks(action.op or 0) if action.do == "swap_in" else 0
 
-    spans = {name: _in_us(span, link.ticks) for name, span in run_lanes(schedule, ticks).items()}
-    return report_of(problem, spans, _memory(problem, schedule, spans), _stalls(schedule, spans))
+    host = _Host(problem) if problem.has_launches else None
+    spans = {name: _in_us(span, link.ticks) for name, span in run_lanes(schedule, ticks, host).items()}
+    report = report_of(problem, spans, _memory(problem, schedule, spans), _stalls(schedule, spans))
+    if host is None:
+        return report
+    base = _base_us(problem)
+    again = sum(problem.ops[action.op or 0].time_us for action in schedule.actions if action.do == "recompute")
+    rest = report.makespan_us - base - sum(report.stall_us.values()) - again
+    return replace(report, base_us=base, launch_us=rest)
+
+
+class _Host:
+    """What the host issues, action after action (formats.md 14.11), in ticks."""
+
+    def __init__(self, problem: JointProblem) -> None:
+        self.problem, self.ticks, self.now = problem, problem.link.ticks, 0
+
+    def __call__(self, action: Action) -> tuple[int, int]:
+        op = self.problem.ops[action.op or 0]
+        if action.do in RUNS:
+            self.now += op.launch_us * self.ticks
+            return 0, self.now + op.after_launch_us * self.ticks
+        if action.do in ("swap_out", "swap_in"):
+            self.now += op.copies * self.problem.launch_us * self.ticks
+            return self.now, 0
+        return 0, 0
+
+
+def _base_us(problem: JointProblem) -> int:
+    end = host = 0
+    for op in problem.ops:
+        host += op.launch_us
+        end = max(end + op.time_us, host + op.after_launch_us)
+    return end
 
 
 def _in_us(span: Span, ticks: int) -> Span:

@@ -6,13 +6,21 @@ from solvers.ir.report import Span
 from solvers.ir.schedule import Action, Schedule
 
 
-def run_lanes(schedule: Schedule, duration_us: Callable[[Action], int]) -> dict[int, Span]:
-    """The span of every action, by action id: start = max(end of the one before in its lane, ends of `after`)."""
+def run_lanes(
+    schedule: Schedule,
+    duration_us: Callable[[Action], int],
+    host: Callable[[Action], tuple[int, int]] | None = None,
+) -> dict[int, Span]:
+    """The span of every action, by action id: start = max(end of the one before in its lane, ends of `after`).
+
+    `host` issues the actions in their order: the earliest start and the earliest end of each by what that takes.
+    """
     spans: dict[int, Span] = {}
     free: dict[str, float] = {}
     for action in schedule.order():
-        start = max([free.get(action.lane, 0), *(spans[before].end_us for before in action.after)])
-        end = free[action.lane] = start + duration_us(action)
+        begin, least = (0, 0) if host is None else host(action)
+        start = max([free.get(action.lane, 0), begin, *(spans[before].end_us for before in action.after)])
+        end = free[action.lane] = max(start + duration_us(action), least)
         spans[action.id] = Span(action=action.id, lane=action.lane, label=label(action), start_us=start, end_us=end)
     return {action.id: spans[action.id] for action in schedule.actions}
 

@@ -1,4 +1,4 @@
-"""When the stages of a valid `joint` decision end: formats.md 14.6 to 14.9, followed stage by stage."""
+"""When the stages of a valid `joint` decision end: formats.md 14.6 to 14.9 and 14.11, followed stage by stage."""
 
 import math
 from dataclasses import dataclass
@@ -27,13 +27,13 @@ def end_us(problem: JointProblem, computed: Sets, peaks: list[int], entries: lis
 
 
 class _Clock:
-    """Both lanes of the link and the compute lane, in 1/unit µs; `out_end` and `in_end` by position in the list."""
+    """Lanes of the link, the compute lane and the host, in 1/unit µs; `out_end` and `in_end` by place in the list."""
 
     def __init__(self, problem: JointProblem, unit: int, entries: list[Entry]) -> None:
         self.problem, self.unit, self.entries = problem, unit, entries
         self.out_end: dict[int, int] = {}
         self.in_end: dict[int, int] = {}
-        self.out_free = self.in_free = 0
+        self.out_free = self.in_free = self.host = 0
 
     def run(self, computed: Sets, peaks: list[int]) -> int:
         """Stage by stage; the end of the last one."""
@@ -42,18 +42,34 @@ class _Clock:
             now = self._ready(t, now, peaks[t])
             for number in self._where("in_at", t):
                 time = self._transfer(number, self.problem.link.in_bytes_per_s)
-                self.in_free = self.in_end[number] = max(self.in_free, now) + time
+                self.in_free = self.in_end[number] = max(self.in_free, now, self._issued(number)) + time
             now = max([now, *(self.in_end[number] for number in self._where("reader", t))])
             shared = self.problem.comm_shares_link and any(ops[i].comm for i in run)
             if shared:
                 now = max(now, self.out_free, self.in_free)
-            now += self.unit * (ops[t].time_us if ops[t].comm else sum(ops[i].time_us for i in run))
+            now = self._end(t, run, now)
             if shared:
                 self.out_free = self.in_free = now
             for number in self._where("out_after", t):
                 time = self._transfer(number, self.problem.link.out_bytes_per_s)
-                self.out_free = self.out_end[number] = max(self.out_free, now) + time
+                self.out_free = self.out_end[number] = max(self.out_free, now, self._issued(number)) + time
         return now
+
+    def _issued(self, number: int) -> int:
+        """14.11: when the host has issued a transfer."""
+        self.host += self.unit * self.problem.launch_us * self.problem.ops[self.entries[number].op].copies
+        return self.host
+
+    def _end(self, t: int, run: set[int], start: int) -> int:
+        """14.7 and 14.11: the end of a stage's ops, communication first."""
+        ops, computed = self.problem.ops, start
+        ends = [start]
+        for i in sorted(run, key=lambda i: (i != t or not ops[t].comm, i)):
+            self.host += self.unit * ops[i].launch_us
+            begin = start if i == t and ops[t].comm else computed
+            ends.append(max(begin + self.unit * ops[i].time_us, self.host + self.unit * ops[i].after_launch_us))
+            computed = computed if i == t and ops[t].comm else ends[-1]
+        return max(ends)
 
     def _ready(self, t: int, now: int, peak: int) -> int:
         """14.6: what returns has left, and what has not left yet finds room beside the stage's peak."""
@@ -73,7 +89,7 @@ class _Clock:
         return self.problem.ops[self.entries[number].op].output_bytes
 
     def _transfer(self, number: int, bytes_per_s: int) -> int:
-        link = self.problem.link
+        link, copies = self.problem.link, self.problem.ops[self.entries[number].op].copies
         if link.latency_ns is None:
-            return link.latency_us + math.ceil(Fraction(self._size(number) * 10**6, bytes_per_s))
-        return link.latency_ns + math.ceil(Fraction(self._size(number) * 10**9, bytes_per_s))
+            return copies * link.latency_us + math.ceil(Fraction(self._size(number) * 10**6, bytes_per_s))
+        return copies * link.latency_ns + math.ceil(Fraction(self._size(number) * 10**9, bytes_per_s))

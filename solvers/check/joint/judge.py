@@ -65,7 +65,11 @@ def peak_of(problem: JointProblem, plan: JointPlan) -> Peak | None:
 
 def base_us(problem: JointProblem) -> int:
     """The objective with unlimited memory: each op once, nothing swapped."""
-    return sum(op.time_us for op in problem.ops)
+    end = host = 0
+    for op in problem.ops:
+        host += op.launch_us
+        end = max(end + op.time_us, host + op.after_launch_us)
+    return end
 
 
 def least_budget_bytes(problem: JointProblem) -> int:

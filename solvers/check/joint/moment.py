@@ -160,4 +160,5 @@ class Moment:
     def _time(self, i: int, bytes_per_s: int) -> int:
         link = self.problem.link
         latency = link.latency_us if link.latency_ns is None else link.latency_ns
+        latency *= self.ops[i].copies
         return latency + math.ceil(Fraction(self.ops[i].output_bytes * 10**6 * self.unit, bytes_per_s))

@@ -113,6 +113,7 @@ class Stretch:
     def _transfer(self, i: int, bytes_per_s: int) -> int:
         link = self.problem.link
         latency = link.latency_us if link.latency_ns is None else link.latency_ns
+        latency *= self.problem.ops[i].copies
         return latency + math.ceil(Fraction(self._size(i) * 10**6 * self.unit, bytes_per_s))
 
     def _outs(self, outputs: Iterable[int], q: int) -> Weights:

@@ -21,7 +21,7 @@ Clocks = tuple[int, ...]
 class State:
     """Between two stages: `kept` in memory, `host` the ops that are away or leave, `unread` what came back unread.
 
-    `clocks`: now, out lane, in lane, ends of the swap-outs of `host`, ends of the swap-ins of `unread`.
+    `clocks`: now, out lane, in lane, the host, ends of the swap-outs of `host`, ends of the swap-ins of `unread`.
     """
 
     kept: frozenset[int]
@@ -50,7 +50,7 @@ def optimum(problem: JointProblem, swaps: bool = True, again: bool = True) -> in
 def _best(search: "_Search", limit: int | None, beam: int | None) -> int | None:
     """The least end of the ways that end by `limit`, in ticks; of the quickest `beam` ways of each stage only."""
     ops, left = search.ops, sum(op.time_us for op in search.ops) * search.unit
-    states = [State(frozenset(), (), (), (0, 0, 0))]
+    states = [State(frozenset(), (), (), (0, 0, 0, 0))]
     for t, op in enumerate(ops):
         left -= op.time_us * search.unit
         found: dict[tuple[object, ...], list[State]] = {}
@@ -151,29 +151,54 @@ class _Search:
     ) -> tuple[tuple[int, ...], tuple[int, ...], Clocks] | None:
         """Host, unread and clocks after the stage; None where the host is too small."""
         ops, link = self.ops, self.problem.link
-        now, out_free, in_free = state.clocks[:3]
-        out = dict(zip(state.host, state.clocks[3:], strict=False))
-        come = dict(zip(state.unread, state.clocks[3 + len(state.host) :], strict=True))
+        now, out_free, in_free, issued = state.clocks[:4]
+        out = dict(zip(state.host, state.clocks[4:], strict=False))
+        come = dict(zip(state.unread, state.clocks[4 + len(state.host) :], strict=True))
         now = max([now, *(out.pop(i) for i in back)])
         moments = sorted({now, *(end for end in out.values() if end > now)})
         room = self.problem.budget_bytes - peak
         now = next(m for m in moments if sum(ops[i].output_bytes for i, end in out.items() if end > m) <= room)
         for i in back:
-            in_free = come[i] = max(in_free, now) + link.in_ticks(ops[i].output_bytes)
+            issued += self.move(i)
+            in_free = come[i] = max(in_free, now, issued) + self.latency(i) + link.in_ticks(ops[i].output_bytes)
         now = max([now, *(end for i, end in come.items() if i in read)])
         come = {i: end for i, end in come.items() if i in must}
         shared = self.problem.comm_shares_link and any(ops[i].comm for i in runs)
         now = max(now, out_free, in_free) if shared else now
-        now += self.unit * (ops[t].time_us if ops[t].comm else sum(ops[i].time_us for i in runs))
+        now, issued = self._ran(t, runs, now, issued)
         if shared:
             out_free = in_free = now
         for i in leaving:
-            out_free = out[i] = max(out_free, now) + link.out_ticks(ops[i].output_bytes)
+            issued += self.move(i)
+            out_free = out[i] = max(out_free, now, issued) + self.latency(i) + link.out_ticks(ops[i].output_bytes)
         on_host = sum(ops[i].output_bytes for i in {*out, *come})
         if self.problem.host_budget_bytes is not None and on_host > self.problem.host_budget_bytes:
             return None
         host, unread = tuple(sorted(out)), tuple(sorted(come))
-        return host, unread, (now, out_free, in_free, *(out[i] for i in host), *(come[i] for i in unread))
+        return host, unread, (now, out_free, in_free, issued, *(out[i] for i in host), *(come[i] for i in unread))
+
+    def move(self, i: int) -> int:
+        """The host's ticks to issue a transfer of op i's output."""
+        return self.unit * self.problem.launch_us * self.ops[i].copies
+
+    def latency(self, i: int) -> int:
+        """What its copies beyond the first add to the time of a transfer."""
+        return (self.ops[i].copies - 1) * self.problem.link.in_ticks(0)
+
+    def _ran(self, t: int, runs: list[int], start: int, issued: int) -> tuple[int, int]:
+        """The end of a stage, and of the host's work for it."""
+        if self.ops[t].comm:
+            issued += self.unit * self.ops[t].launch_us
+            own = max(start + self.unit * self.ops[t].time_us, issued + self.unit * self.ops[t].after_launch_us)
+            end, issued = self._in_order([i for i in runs if i != t], start, issued)
+            return max(own, end), issued
+        return self._in_order(runs, start, issued)
+
+    def _in_order(self, runs: list[int], end: int, issued: int) -> tuple[int, int]:
+        for i in runs:
+            issued += self.unit * self.ops[i].launch_us
+            end = max(end + self.unit * self.ops[i].time_us, issued + self.unit * self.ops[i].after_launch_us)
+        return end, issued
 
 
 def _subsets(items: "Iterator[int] | list[int] | tuple[int, ...]") -> Iterator[tuple[int, ...]]:
@@ -254,8 +279,24 @@ def _budgeted(source: random.Random, seed: int, ops: list[JointOp]) -> JointProb
 
 
 def random_problem(seed: int) -> JointProblem:
-    """Tiny instances of all sorts, by seed."""
-    return general(seed) if seed % 2 else training(seed)
+    """Tiny instances of all sorts, by seed; in one of five launches take time and outputs are several storages."""
+    problem = general(seed) if seed % 2 else training(seed)
+    return launched(problem, seed) if seed % 5 == 3 else problem
+
+
+def launched(problem: JointProblem, seed: int) -> JointProblem:
+    """The same on a host that is busy with launches, more in some ops than in others."""
+    source = random.Random(f"launched {seed}")
+    ops = tuple(
+        replace(
+            op,
+            launch_us=source.choice([0, 1, 3, 9]),
+            tail_us=source.choice([None, source.randint(0, op.time_us)]),
+            copies=source.choice([1, 1, 2]),
+        )
+        for op in problem.ops
+    )
+    return replace(problem, ops=ops, launch_us=source.randint(0, 3))
 
 
 def ample(problem: JointProblem) -> JointProblem:

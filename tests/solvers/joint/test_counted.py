@@ -31,7 +31,9 @@ def _alike(seed: int) -> JointProblem:
     """A random problem whose outputs are of two sizes, and of two times."""
     problem, source = random_problem(seed), random.Random(f"alike {seed}")
     times, sizes = source.choice(((2, 3), (3, 5), (5, 2))), source.choice(((3, 4), (2, 5)))
-    ops = [replace(op, time_us=times[n % 2], output_bytes=sizes[n % 2]) for n, op in enumerate(problem.ops)]
+    ops = [
+        replace(op, time_us=times[n % 2], tail_us=None, output_bytes=sizes[n % 2]) for n, op in enumerate(problem.ops)
+    ]
     return at_position(replace(problem, ops=tuple(ops)), source.choice((0.1, 0.3, 0.5)))
 
 

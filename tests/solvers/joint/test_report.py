@@ -25,7 +25,8 @@ def test_reports_agree_with_the_judge() -> None:
         objective = judge_joint(problem, plan_of(given, draft)).objective_us
         assert objective is not None and objective - 1 < report.makespan_us <= objective
         assert report.base_us is not None
-        assert report.makespan_us == pytest.approx(report.base_us + sum(report.stall_us.values()))
+        rest = sum(report.stall_us.values()) + (report.launch_us or 0)
+        assert report.makespan_us == pytest.approx(report.base_us + rest)
         assert report.peak_bytes <= problem.budget_bytes
         assert len(report.spans) == len(problem.ops) + 2 * len(draft.away)
         for lane in ("0.compute", "0.out", "0.in"):  # one at a time

@@ -3,7 +3,7 @@
 from itertools import groupby
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from solvers.ir.requests import HeldRun
@@ -53,7 +53,10 @@ def runs_of(live: dict[int, Block], expandable: bool) -> tuple[tuple[HeldRun, ..
 @pytest.mark.parametrize("expandable", [False, True])
 @given(requests=st.lists(st.tuples(st.sampled_from(SIZES), st.integers(0, 5)), min_size=2, max_size=40))
 def test_what_follows_is_served_alike(expandable: bool, requests: list[tuple[int, int]]) -> None:
-    """Half of the requests before, then the cache goes; the other half on the copy and on the one that was copied."""
+    """Half of the requests before, then the cache goes; the other half on the copy and on the one that was copied.
+
+    But where a range's first pages are gone: no snapshot tells of them, so the copy takes others instead.
+    """
     settings = SegmentSettings(expandable=expandable)
     device, live = Segments(settings), dict[int, Block]()
     for number, (size, drop) in enumerate(requests[: len(requests) // 2]):
@@ -62,6 +65,7 @@ def test_what_follows_is_served_alike(expandable: bool, requests: list[tuple[int
             device.free(live.pop(min(live)))
     device.release_cached()
     runs, name = runs_of(live, expandable)
+    assume(all(first_of(block).mapped for block in live.values()))
     copy, held = laid_out(runs, settings)
     assert copy.statistics.reserved.now == device.statistics.reserved.now
     assert copy.statistics.allocated.now == device.statistics.allocated.now == sum(one.size for one in held.values())

@@ -12,6 +12,7 @@ from runtime.device.native import sim
 from runtime.profile.launches import Measured
 from runtime.recompute.launches import NOTHING, joined
 from runtime.recompute.together import hardest
+from solvers.check.joint.judge import base_us
 from solvers.ir.joint import JointOp, JointProblem
 from solvers.ir.swap import SwapLink
 from tests.accelerators import prepared
@@ -78,15 +79,6 @@ def roomy(
     return problem, report.pass_us
 
 
-def base_us(problem: JointProblem) -> int:
-    """How long the pass takes that keeps everything (formats.md 14.11): the host issues, the device follows."""
-    host = device = 0
-    for op in problem.ops:
-        host += op.launch_us
-        device = max(device + op.time_us, host + op.after_launch_us)
-    return device
-
-
 @pytest.mark.parametrize(
     ("width", "rows", "bound"), [(32, 16, "by launches"), (512, 2048, "by kernels"), (160, 1024, "by either")]
 )
@@ -114,6 +106,18 @@ def test_a_host_that_waits_for_numbers_within_the_pass_loses_its_lead(device: to
     assert base_us(problem) == pytest.approx(took_us, rel=0.01)
     outputs = [op for op in problem.ops if op.name == "output"][:-1]  # what is behind the last is the loss
     assert all(op.launch_us > op.time_us for op in outputs)  # they end with the wait
+
+
+@pytest.mark.parametrize("solver", ["joint", "greedy-joint"])
+def test_a_planned_pass_bound_by_launches_takes_what_was_predicted(device: torch.device, solver: str) -> None:
+    make = mixed(32, 64)
+    budget = int(0.8 * max(trained(device, make).peaks[1:]))
+    kept = trained(device, make, budget=budget, solver=solver, around=True)
+    assert kept.session is not None
+    report, problem = kept.session.report(), kept.session.problem
+    assert isinstance(problem, JointProblem) and report.predicted_pass_us is not None
+    assert report.predicted_pass_us > base_us(problem) + 4  # something is done for the budget
+    assert report.predicted_pass_us == pytest.approx(report.pass_us, rel=0.01)
 
 
 def test_a_transfer_takes_a_launch_for_each_storage(device: torch.device) -> None:

@@ -687,6 +687,8 @@ class MemoryLog:
 
     `events`: the tape by number (-1: none), what happened, its index, the most bytes since the event before, and now.
     `follow`: also tell when a tensor's storage is read by others, or gone; `index` is below 0, as it is no value's.
+    `launches`: by event, what launching has cost since the one before, as in `OperatorRecord.launch` (0 where the event
+    does not ask), and last what it has since, as of the first call; None where the device does not tell.
     """
 
     def __init__(self, device: torch.device) -> None: ...
@@ -694,6 +696,7 @@ class MemoryLog:
     def follow(self, tape: int, index: int, tensor: torch.Tensor) -> None: ...
     @property
     def events(self) -> list[tuple[int, int, int, int, int]]: ...
+    def launches(self) -> list[tuple[int, int, int, bool]] | None: ...
 
 class TapePolicy:
     """What of operators' results stays: by index, for those beyond, and for which operators it was made."""

@@ -132,6 +132,14 @@ bool contains(const std::vector<uint32_t>& values, uint32_t value) {
   return std::find(values.begin(), values.end(), value) != values.end();
 }
 
+std::optional<LaunchTimes> ask_meter(c10::Device device) {
+  const LaunchMeter meter = launch_meter.load();
+  if (meter == nullptr || device.type() != metered.load()) return std::nullopt;
+  int64_t numbers[4];
+  meter(numbers);
+  return LaunchTimes{numbers[0], numbers[1], numbers[2], numbers[3] != 0};
+}
+
 }  // namespace
 
 bool recorded_here() { return Recordings::of_thread() != nullptr; }
@@ -139,6 +147,11 @@ bool recorded_here() { return Recordings::of_thread() != nullptr; }
 void set_launch_meter(c10::DeviceType device, LaunchMeter meter) {
   metered.store(device);
   launch_meter.store(meter);
+}
+
+std::optional<LaunchTimes> read_launches(c10::Device device) {
+  if (recording[device].load() != nullptr) return std::nullopt;
+  return c10::impl::VirtualGuardImpl(device.type()).getDevice() == device ? ask_meter(device) : std::nullopt;
 }
 
 DetailedRecorder::DetailedRecorder(c10::Device device, bool timed)
@@ -356,11 +369,7 @@ void DetailedRecorder::end_operator(const at::RecordFunction& frame, int64_t hos
 }
 
 std::optional<LaunchTimes> DetailedRecorder::read_launches() const {
-  const LaunchMeter meter = launch_meter.load();
-  if (!timed_ || meter == nullptr || device_.type() != metered.load()) return std::nullopt;
-  int64_t numbers[4];
-  meter(numbers);
-  return LaunchTimes{numbers[0], numbers[1], numbers[2], numbers[3] != 0};
+  return timed_ ? ask_meter(device_) : std::nullopt;
 }
 
 void DetailedRecorder::add_tensor(const at::Tensor& tensor, bool written, bool result) {

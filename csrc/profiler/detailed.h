@@ -29,6 +29,9 @@ bool recorded_here();
 // current stream since the last call.
 using LaunchMeter = void (*)(int64_t* numbers);
 void set_launch_meter(c10::DeviceType device, LaunchMeter meter);
+// Asks the meter for somebody else than a recorder; nothing where the device does not tell, is not the thread's own, or
+// a recorder runs there, which would miss what others have read.
+std::optional<LaunchTimes> read_launches(c10::Device device);
 
 // One counted operator. Lists are storage numbers in flattened argument order; a storage may repeat (two views of it).
 struct OperatorRecord {

@@ -4,6 +4,25 @@
 
 namespace bayplan::recompute {
 
+namespace {
+
+bool asks_for_launches(Happened what) {
+  switch (what) {
+    case Happened::kNode:
+    case Happened::kMade:
+    case Happened::kTake:
+    case Happened::kTaken:
+    case Happened::kEnd:
+    case Happened::kWait:
+    case Happened::kMark:
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
 int32_t MemoryLog::add_tape() {
   const std::lock_guard<std::mutex> lock(mutex_);
   return tapes_++;
@@ -17,6 +36,11 @@ void MemoryLog::note(int32_t tape, Happened what, int32_t index) {
   const int64_t now = stats.allocated_bytes[all].current;
   events_.push_back({tape, what, index, stats.allocated_bytes[all].peak, now});
   allocator->resetPeakStats(device_.index());
+  if (launches_told_ && asks_for_launches(what)) {
+    const std::optional<LaunchTimes> told = read_launches(device_);
+    launches_told_ = told.has_value();
+    events_.back().launched = told.value_or(LaunchTimes{});
+  }
   for (size_t at = 0; at < followed_.size();) {
     Followed& one = followed_[at];
     if (!one.storage.expired()) {
@@ -42,6 +66,16 @@ void MemoryLog::read(const c10::Storage& storage) {
     if (one.storage._unsafe_get_target() != storage.unsafeGetStorageImpl()) continue;
     events_.push_back({one.tape, Happened::kRead, one.value, now, now});
   }
+}
+
+std::optional<std::vector<LaunchTimes>> MemoryLog::launches() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (launches_told_ && !since_.has_value()) since_ = read_launches(device_);
+  if (!launches_told_ || !since_.has_value()) return std::nullopt;
+  std::vector<LaunchTimes> all;
+  for (const MemoryEvent& one : events_) all.push_back(one.launched);
+  all.push_back(*since_);
+  return all;
 }
 
 std::vector<MemoryEvent> MemoryLog::events() const {

@@ -8,7 +8,10 @@
 
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <vector>
+
+#include "profiler/detailed.h"
 
 namespace bayplan::recompute {
 
@@ -39,6 +42,8 @@ struct MemoryEvent {
   int32_t index;
   int64_t before_bytes;  // the most in use since the event before
   int64_t bytes;         // in use now
+  // What ran since the last event that asked: operators and replays that begin or end, waits and marks do.
+  LaunchTimes launched = {};
 };
 
 class MemoryLog {
@@ -55,6 +60,8 @@ class MemoryLog {
   // An operator of another region, or of none, reads the storage.
   void read(const c10::Storage& storage);
   std::vector<MemoryEvent> events() const;
+  // By event, and last of all what has run since, for which the device is asked once; nothing where it does not tell.
+  std::optional<std::vector<LaunchTimes>> launches();
 
  private:
   struct Followed {
@@ -67,6 +74,8 @@ class MemoryLog {
   int32_t tapes_ = 0;
   std::vector<Followed> followed_;
   std::vector<MemoryEvent> events_;
+  bool launches_told_ = true;
+  std::optional<LaunchTimes> since_;
 };
 
 }  // namespace bayplan::recompute

@@ -354,6 +354,16 @@ void bind_tape(py::module_& module) {
       py::arg("name"), py::arg("arguments"), py::arg("condition"));
 }
 
+using LaunchNumbers = std::tuple<int64_t, int64_t, int64_t, bool>;
+
+std::optional<std::vector<LaunchNumbers>> launches_of(MemoryLog& log) {
+  const auto told = log.launches();
+  if (!told.has_value()) return std::nullopt;
+  std::vector<LaunchNumbers> all;
+  for (const LaunchTimes& one : *told) all.emplace_back(one.device, one.launch, one.end, one.host_waited);
+  return all;
+}
+
 void bind_memory(py::module_& module) {
   py::class_<MemoryLog, std::shared_ptr<MemoryLog>>(module, "MemoryLog")
       .def(py::init<c10::Device>(), py::arg("device"))
@@ -366,6 +376,7 @@ void bind_memory(py::module_& module) {
             log.follow(tape, index, tensor.storage());
           },
           py::arg("tape"), py::arg("index"), py::arg("tensor"))
+      .def("launches", &launches_of)
       .def_property_readonly("events", [](const MemoryLog& log) {
         using Told = std::tuple<int32_t, uint8_t, int32_t, int64_t, int64_t>;
         std::vector<Told> all;

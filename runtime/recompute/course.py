@@ -23,6 +23,12 @@ class Happened(IntEnum):
     IN_FORWARD, IN_BACKWARD = 14, 15
 
 
+Event = tuple[int, int, int, int, int]
+"""Of the device's log: the tape (-1: none), what happened, its index, the most bytes since the event before, now."""
+LAST = -1
+"""The mark at the end of a backward pass."""
+
+
 @dataclass(frozen=True)
 class NodeShape:
     """An operator of a tape: values that it reads (and whether it writes them), and made (and over which; -1: new)."""

@@ -11,16 +11,12 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from runtime.recompute.course import Course, Happened, Ran, TapeShape
+from runtime.recompute.course import LAST, Course, Event, Happened, Ran, TapeShape
 from runtime.recompute.layer import BlockPolicy
 
-Event = tuple[int, int, int, int, int]
-"""Of the device's log: the tape (-1: none), what happened, its index, the most bytes since the event before, now."""
 Own = tuple[int, Happened, int]
 """An event of one call: where in the log, what, and its index."""
 IntArray = npt.NDArray[np.int64]
-LAST = -1
-"""The mark at the end of a backward pass."""
 
 
 def mark_of(call: int, backward: bool) -> int:

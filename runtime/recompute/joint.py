@@ -122,7 +122,8 @@ class _Reading:
         place = self.step.places[op]
         if place.kind == "unit":
             unit = self.layers[place.block].units[place.index]
-            return Move(does, place.block, unit.values) if unit.bytes else None
+            values = tuple(value for value, size in zip(unit.values, unit.sizes, strict=True) if size)
+            return Move(does, place.block, values) if values else None
         block = given_to(place, len(self.layers))
         return (
             Move(does, block, given=self.layers[block].given)

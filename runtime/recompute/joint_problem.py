@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from runtime.recompute.footprint import Footprint, Peaks
 from runtime.recompute.graph import OTHER, Place, Step, lasting
+from runtime.recompute.joint_launches import op_launches
 from runtime.recompute.layer import BlockPolicy, Layer
 from runtime.recompute.outside import BACKWARD, Name
 from runtime.recompute.places import Places, given_to
@@ -30,8 +31,9 @@ def joint_problem(step: Step, layers: Sequence[Layer], hardware: Hardware, budge
     """
     problem = make_problem("joint", step.graph, hardware, budget_bytes)
     assert isinstance(problem, JointProblem)
-    times, within, small = _times(step, layers), _read_within(step, layers), _small_parts(step, layers)
-    elsewhere = used_elsewhere(step, layers)
+    small, within, elsewhere = _small_parts(step, layers), _read_within(step, layers), used_elsewhere(step, layers)
+    told = op_launches(step, layers, small)
+    times = _times(step, layers) if told is None else [one.device_us for one in told]
     found = []
     for index, op in enumerate(problem.ops):
         more = elsewhere.get(index, set())
@@ -42,12 +44,26 @@ def joint_problem(step: Step, layers: Sequence[Layer], hardware: Hardware, budge
             replace(
                 op,
                 time_us=times[index],
+                copies=_copies(step, layers, index),
+                launch_us=0 if told is None else told[index].host_us,
+                tail_us=None if told is None else told[index].tail_us,
                 replay=op.replay and index not in small,
                 inputs=tuple(sorted({*op.inputs, *within.get(index, ()), *more})),
                 output_bytes=size,
             )
         )
-    return _with_workspaces(step, layers, replace(problem, ops=tuple(found)))
+    transfer_us = 0 if told is None else round(hardware.device().launch_us)
+    return _with_workspaces(step, layers, replace(problem, ops=tuple(found), launch_us=transfer_us))
+
+
+def _copies(step: Step, layers: Sequence[Layer], op: int) -> int:
+    """How many storages its output is, each of which moves by itself."""
+    place = step.places[op]
+    if place.kind == "unit":
+        layer = layers[place.block]
+        return max(1, layer.passes * sum(size > 0 for size in layer.units[place.index].sizes))
+    block = given_to(place, len(layers))
+    return 1 if block is None else max(1, layers[block].passes * len(layers[block].given))
 
 
 def _is_beside(step: Step, layers: Sequence[Layer], op: int) -> bool:

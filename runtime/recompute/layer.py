@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, floor
 
+from runtime.recompute.launches import BlockLaunches
 from runtime.recompute.tape import StorePolicy, Tape, reads_of
 from runtime.recompute.work import Work
 from solvers.ir.errors import InvalidInput
@@ -59,7 +60,8 @@ class Layer:
     operators; `backward_us` is its
     backward pass without stalls and without what ran again, `backward_parts_us` the same between its waits (empty where
     that is not known), `forward_us` its forward pass, and `behind_us` the time from there until the next block's
-    begins, or of the last one until its backward pass does. It stands for so many `passes` at once.
+    begins, or of the last one until its backward pass does. `launches`: the same where the device tells what launching
+    takes. It stands for so many `passes` at once.
     """
 
     units: tuple[Unit, ...]
@@ -72,6 +74,7 @@ class Layer:
     behind_us: float = 0.0
     given: tuple[int, ...] = ()
     backward_parts_us: tuple[float, ...] = ()
+    launches: BlockLaunches | None = None
     passes: int = 1
 
     def windows(self) -> tuple[tuple[Window, int], ...]:
@@ -139,6 +142,7 @@ class Layer:
             forward_us=passes * self.forward_us,
             behind_us=passes * self.behind_us,
             backward_parts_us=tuple(passes * part for part in self.backward_parts_us),
+            launches=None if self.launches is None else self.launches.times(passes),
             passes=passes,
         )
 
@@ -237,9 +241,14 @@ def node_times(tape: Tape, waits_us: Sequence[float]) -> list[float]:
 
     `waits_us` are the region's waits, in order; where they are not one for each collective, they are left out.
     """
+    return [node.time_us + wait for node, wait in zip(tape.nodes, node_waits(tape, waits_us), strict=True)]
+
+
+def node_waits(tape: Tape, waits_us: Sequence[float]) -> list[float]:
+    """The wait for each node, likewise; 0 for those that do not communicate."""
     talks = [index for index, node in enumerate(tape.nodes) if node.communicates]
     waits = dict(zip(talks, waits_us, strict=True)) if len(talks) == len(waits_us) else {}
-    return [node.time_us + waits.get(index, 0.0) for index, node in enumerate(tape.nodes)]
+    return [waits.get(index, 0.0) for index in range(len(tape))]
 
 
 def units_of(tape: Tape, passed_on: Collection[Value], waits_us: Sequence[float] = ()) -> tuple[Unit, ...]:

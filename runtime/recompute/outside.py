@@ -14,8 +14,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from runtime.recompute.course import Happened
-from runtime.recompute.footprint import LAST, CallFacts, Event
+from runtime.recompute.course import LAST, Event, Happened
+from runtime.recompute.footprint import CallFacts
 from runtime.recompute.layer import Layer
 
 Where = tuple[int, int, int]

@@ -7,8 +7,7 @@ step something of the block runs again in each of them, which the device's log t
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 
-from runtime.recompute.course import Happened
-from runtime.recompute.footprint import Event
+from runtime.recompute.course import Event, Happened
 
 Mark = int
 Ran = Mapping[int, Sequence[Sequence[int]]]

@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from runtime.recompute.course import Happened
-from runtime.recompute.footprint import Event
+from runtime.recompute.course import Event, Happened
 
 
 def passes_at_once(events: Sequence[Event], blocks: Sequence[int]) -> dict[int, int]:

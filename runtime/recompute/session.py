@@ -20,9 +20,10 @@ from runtime.blocks.replacing import forward_replaced
 from runtime.device.native import core
 from runtime.recompute.calls import Call, bytes_of, calls_before, given_by, regions_of, returned_by
 from runtime.recompute.counts import Counts, PassClock
-from runtime.recompute.course import TapeShape
-from runtime.recompute.footprint import LAST, CallFacts, Footprint, mark_of
-from runtime.recompute.layer import BlockPolicy, Layer, units_of
+from runtime.recompute.course import LAST, TapeShape
+from runtime.recompute.footprint import CallFacts, Footprint, mark_of
+from runtime.recompute.launches import BlockLaunches, Parts, Reading, read_launches
+from runtime.recompute.layer import BlockPolicy, Layer, node_waits, units_of
 from runtime.recompute.moves import Move, Mover
 from runtime.recompute.numbering import Numbering
 from runtime.recompute.outside import Uses, uses_of
@@ -356,6 +357,7 @@ class Walk(AbstractContextManager["Walk"]):
 
     def layers(self) -> list[Layer]:
         """The blocks as measured in the last complete pass; the walk must be `timed`."""
+        told = None if self._memory is None else self._memory.launches()  # before anything waits for the step's end
         by_block = {
             call.block: call for call in self.calls if call.tape is not None and call.backward_waits is not None
         }
@@ -365,9 +367,21 @@ class Walk(AbstractContextManager["Walk"]):
             call.look_at_kept(lambda name: self._memory is None or uses.stays(name))
         ends = [call.forward_marks[0] for call in calls[1:]] + [call.backward_marks[0] for call in calls[-1:]]
         ran = {} if self._memory is None else ran_in_parts(self._memory.events)
-        return [self._layer(call, behind, ran.get(call.number, ())) for call, behind in zip(calls, ends, strict=True)]
+        launches = self._launches(calls[0], told)
+        return [
+            self._layer(call, behind, ran.get(call.number, ()), launches)
+            for call, behind in zip(calls, ends, strict=True)
+        ]
 
-    def _layer(self, call: Call, behind: int, ran: Sequence[Sequence[int]]) -> Layer:
+    def _launches(self, first: Call, told: Sequence[Reading] | None) -> Parts | None:
+        """What the device told of the pass that began with that call; None where it does not tell."""
+        if told is None or self._memory is None:
+            return None
+        took_us = self._between_us(first.forward_marks[0], first.backward_marks[1] or 0)
+        stalls_us = self._waits(0, len(self.windows.waits))
+        return read_launches(self._memory.events, told, stalls_us, took_us)
+
+    def _layer(self, call: Call, behind: int, ran: Sequence[Sequence[int]], launches: Parts | None) -> Layer:
         """`behind`: the mark at which what comes behind the block's forward pass has ended; `ran` as in `parts_us`."""
         assert call.tape is not None and call.backward_waits is not None
         began, ended = call.backward_waits
@@ -387,6 +401,9 @@ class Walk(AbstractContextManager["Walk"]):
             ),
             forward_us=self._between_us(*call.forward_marks),
             behind_us=self._between_us(call.forward_marks[1], behind),
+            launches=None
+            if launches is None
+            else BlockLaunches.of(launches, call.number, node_waits(call.tape, waits), sum(waits), len(backward) + 1),
         )
 
     def _between_us(self, first: int, last: int) -> float:

@@ -141,6 +141,7 @@ def hardest(problems: Sequence[JointProblem]) -> JointProblem:
         comm_shares_link=any(one.comm_shares_link for one in problems),
         link=_slowest([one.link for one in problems]),
         ops=tuple(_largest(ops) for ops in zip(*(one.ops for one in problems), strict=True)),
+        launch_us=max(one.launch_us for one in problems),
     )
 
 
@@ -162,6 +163,9 @@ def _largest(ops: Sequence[JointOp]) -> JointOp:
         workspace_bytes=max(op.workspace_bytes for op in ops),
         inputs=tuple(sorted({one for op in ops for one in op.inputs})),
         replay=all(op.replay for op in ops),
+        copies=max(op.copies for op in ops),
+        launch_us=max(op.launch_us for op in ops),
+        tail_us=None if all(op.tail_us is None for op in ops) else max(op.after_launch_us for op in ops),
     )
 
 

@@ -6,8 +6,8 @@ again when autograd asks for act. Each block has a wait for a collective in its 
 
 from dataclasses import dataclass, field
 
-from runtime.recompute.course import Happened, NodeShape, TapeShape
-from runtime.recompute.footprint import LAST, CallFacts, Event, Footprint, mark_of
+from runtime.recompute.course import LAST, Event, Happened, NodeShape, TapeShape
+from runtime.recompute.footprint import CallFacts, Footprint, mark_of
 from runtime.recompute.layer import BlockPolicy
 from runtime.recompute.session import ON_DEMAND
 from runtime.recompute.tape import StorePolicy

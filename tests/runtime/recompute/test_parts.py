@@ -1,7 +1,7 @@
 """What each part of a backward pass takes, from a log as the device tells it."""
 
-from runtime.recompute.course import Happened
-from runtime.recompute.footprint import LAST, Event, mark_of
+from runtime.recompute.course import LAST, Event, Happened
+from runtime.recompute.footprint import mark_of
 from runtime.recompute.parts import parts_us, ran_in_parts
 
 

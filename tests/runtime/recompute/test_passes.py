@@ -10,8 +10,8 @@ from torch.nn import functional
 
 from experiments.recompute.models import Trainee
 from runtime.device import limited_memory
-from runtime.recompute.course import Happened
-from runtime.recompute.footprint import LAST, Event, mark_of
+from runtime.recompute.course import LAST, Event, Happened
+from runtime.recompute.footprint import mark_of
 from runtime.recompute.passes import passes_at_once
 from tests.accelerators import prepared
 from tests.runtime.recompute.training import QUICK, Outcome, ordinary, trained

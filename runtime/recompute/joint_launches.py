@@ -1,0 +1,49 @@
+"""What launching each op of a joint problem takes, where the device tells."""
+
+from collections.abc import Collection, Sequence
+
+from runtime.profile.launches import Measured, launches
+from runtime.recompute.graph import Place, Step
+from runtime.recompute.launches import NOTHING, BlockLaunches, joined, stalled
+from runtime.recompute.layer import Layer
+from solvers.ir.graph import Launch
+
+
+def op_launches(step: Step, layers: Sequence[Layer], free: Collection[int]) -> tuple[Launch, ...] | None:
+    """By op, whole µs in sum, too; those of `free` take nothing. None where the device does not tell.
+
+    What a block's forward pass has beside its units, and what is behind it, its output has; the loss, what is behind
+    the last block.
+    """
+    told = [layer.launches for layer in layers if layer.launches is not None]
+    if len(told) < len(layers):
+        return None
+    parts = [NOTHING if op in free else _measured(place, layers, told) for op, place in enumerate(step.places)]
+    return launches(_less(parts, told[0].ahead_ns))
+
+
+def _less(parts: Sequence[Measured], ahead_ns: int) -> list[Measured]:
+    """What the host launches while it is so far ahead takes none of the step's time."""
+    found = []
+    for one in parts:
+        saved_ns = min(ahead_ns, one.host_ns)
+        ahead_ns -= saved_ns
+        found.append(one._replace(host_ns=one.host_ns - saved_ns, end_ns=max(0, one.end_ns - saved_ns)))
+    return found
+
+
+def _measured(place: Place, layers: Sequence[Layer], told: Sequence[BlockLaunches]) -> Measured:
+    layer, own = layers[place.block], told[place.block]
+    if place.kind == "unit":
+        return joined(own.nodes[node] for node in layer.units[place.index].nodes)
+    if place.kind == "output":
+        known = {node for unit in layer.units for node in unit.nodes}
+        others = [one for node, one in enumerate(own.nodes) if node not in known]
+        return joined([*others, own.forward, *([own.behind] if place.block + 1 < len(layers) else [])])
+    if place.kind == "loss":
+        return told[-1].behind
+    if place.kind == "wait":
+        return stalled(NOTHING, layer.backward_waits_us[place.index])
+    if place.kind in ("begin", "part"):
+        return own.backward[0 if place.kind == "begin" else place.index + 1]
+    return own.backward[-1] if place.kind == "end" and place.index >= 0 else NOTHING

@@ -1,0 +1,164 @@
+"""Where launches, not kernels, take the time: a joint problem knows of both, and so how long the plain pass takes."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+
+from experiments.recompute.models import Trainee
+from runtime.device import DEFAULT_HARDWARE
+from runtime.device.native import sim
+from runtime.profile.launches import Measured
+from runtime.recompute.launches import NOTHING, joined
+from runtime.recompute.together import hardest
+from solvers.check.joint.judge import base_us
+from solvers.ir.joint import JointOp, JointProblem
+from solvers.ir.swap import SwapLink
+from tests.accelerators import prepared
+from tests.runtime.recompute.training import QUICK, Loop, ordinary, trained
+
+__all__ = ["QUICK"]
+ROOMY = 1 << 33
+pytestmark = pytest.mark.usefixtures("quick")
+
+
+@pytest.fixture(scope="module")
+def device() -> torch.device:
+    return prepared("sim")
+
+
+class Mixed(nn.Module):
+    """A step with dropout, an in-place operator, tensors of the program between blocks, and one more behind them."""
+
+    def __init__(self, width: int, asks: bool) -> None:
+        super().__init__()
+        self.asks = asks
+        self.blocks = nn.ModuleList(
+            nn.Sequential(nn.LayerNorm(width), nn.Linear(width, width), nn.Dropout(0.2), nn.ReLU(inplace=True))
+            for _ in range(4)
+        )
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """A loss to which every block's output adds."""
+        added = torch.zeros((), device=hidden.device)
+        for block in self.blocks:
+            hidden = hidden + block(hidden).tanh()
+            if self.asks:
+                hidden = hidden * (1.0 if hidden.square().mean().item() < 1e9 else 0.5)
+            added = added + hidden.mean()
+        return added + hidden.square().mean()
+
+
+def mixed(width: int, rows: int, asks: bool = False) -> Callable[[torch.device], Trainee]:
+    def make(device: torch.device) -> Trainee:
+        model = Mixed(width, asks).to(device)
+        hidden = torch.randn(rows, width).to(device)
+        return Trainee(model, tuple(model.blocks), lambda: model(hidden))
+
+    return make
+
+
+def looked_at(trainee: Trainee, optimizer: torch.optim.Optimizer, index: int) -> torch.Tensor:
+    """A loop that looks at each loss: the host begins each step with nothing launched ahead."""
+    loss = ordinary(trainee, optimizer, index)
+    assert loss.item() < 1e9
+    return loss
+
+
+def roomy(
+    device: torch.device, make: Callable[[torch.device], Trainee], loop: Loop = ordinary
+) -> tuple[JointProblem, float]:
+    """The problem of a program, and how long its pass takes under a plan that keeps everything."""
+    outcome = trained(device, make, budget=ROOMY, solver="greedy-joint", around=True, loop=loop)
+    assert outcome.session is not None
+    report, problem = outcome.session.report(), outcome.session.problem
+    assert isinstance(problem, JointProblem)
+    assert report.pass_us is not None
+    assert report.swapped_out == 0
+    return problem, report.pass_us
+
+
+@pytest.mark.parametrize(
+    ("width", "rows", "bound"), [(32, 16, "by launches"), (512, 2048, "by kernels"), (160, 1024, "by either")]
+)
+def test_the_plain_pass_takes_what_the_problem_says(device: torch.device, width: int, rows: int, bound: str) -> None:
+    problem, took_us = roomy(device, mixed(width, rows), looked_at)
+    kernels, launches = sum(op.time_us for op in problem.ops), sum(op.launch_us for op in problem.ops)
+    assert base_us(problem) == pytest.approx(took_us, rel=0.01)
+    share = {"by launches": launches, "by kernels": kernels}.get(bound, max(launches, kernels)) / took_us
+    assert share < 0.99 if bound == "by either" else 0.99 < share < 1.001
+    assert min(kernels, launches) > 0
+
+
+def test_a_host_that_is_ahead_begins_a_step_with_launches_done(device: torch.device) -> None:
+    make = mixed(512, 1024)
+    behind, plain_us = roomy(device, make, looked_at)
+    ahead, took_us = roomy(device, make)
+    assert base_us(behind) == pytest.approx(plain_us, rel=0.01)
+    assert base_us(ahead) == pytest.approx(took_us, rel=0.01)
+    assert (behind.ops[1].launch_us, ahead.ops[1].launch_us) == (5, 0)
+    assert [op.time_us for op in ahead.ops] == [op.time_us for op in behind.ops]
+
+
+def test_a_host_that_waits_for_numbers_within_the_pass_loses_its_lead(device: torch.device) -> None:
+    problem, took_us = roomy(device, mixed(512, 2048, asks=True))
+    assert base_us(problem) == pytest.approx(took_us, rel=0.01)
+    outputs = [op for op in problem.ops if op.name == "output"][:-1]  # what is behind the last is the loss
+    assert all(op.launch_us > op.time_us for op in outputs)  # they end with the wait
+
+
+@pytest.mark.parametrize("solver", ["joint", "greedy-joint"])
+def test_a_planned_pass_bound_by_launches_takes_what_was_predicted(device: torch.device, solver: str) -> None:
+    make = mixed(32, 64)
+    budget = int(0.8 * max(trained(device, make).peaks[1:]))
+    kept = trained(device, make, budget=budget, solver=solver, around=True)
+    assert kept.session is not None
+    report, problem = kept.session.report(), kept.session.problem
+    assert isinstance(problem, JointProblem) and report.predicted_pass_us is not None
+    assert report.predicted_pass_us > base_us(problem) + 4  # something is done for the budget
+    assert report.predicted_pass_us == pytest.approx(report.pass_us, rel=0.01)
+
+
+def test_a_transfer_takes_a_launch_for_each_storage(device: torch.device) -> None:
+    problem, _ = roomy(device, mixed(32, 16))
+    assert problem.launch_us == DEFAULT_HARDWARE.devices[0].launch_us
+    copies = {op.name: op.copies for op in problem.ops}
+    assert copies["aten::native_layer_norm"] == 3  # its result, mean and deviation: all three are saved
+    assert copies["aten::addmm"] == 1
+
+
+def test_readings_of_parts_are_the_reading_of_all(device: torch.device) -> None:
+    generator = torch.Generator().manual_seed(0)
+    sizes = [int(size) for size in torch.randint(1, 2000, (12,), generator=generator)]
+    tensors = [torch.zeros(size, 1000, device=device) for size in sizes]
+
+    def read(apart: bool) -> Measured:
+        torch.accelerator.synchronize()
+        sim.read_launches()
+        parts = []
+        for number, tensor in enumerate(tensors):
+            for _ in range(number % 4):
+                tensor.add_(1.0)
+            parts += [Measured(*sim.read_launches())] if apart else []
+        return joined([*parts, Measured(*sim.read_launches())])
+
+    apart = read(apart=True)
+    assert apart == read(apart=False)
+    assert 0 < apart.end_ns - apart.host_ns < apart.device_ns  # something is left over, but not all
+    assert joined([NOTHING, apart, NOTHING]) == apart
+
+
+def test_ranks_reckon_with_the_slowest_host() -> None:
+    def problem(launch_us: int, ops: list[JointOp]) -> JointProblem:
+        link = SwapLink(out_bytes_per_s=10**9, in_bytes_per_s=10**9, latency_us=0)
+        return JointProblem(name="", budget_bytes=100, static_bytes=0, ops=tuple(ops), link=link, launch_us=launch_us)
+
+    def op(**numbers: int | None) -> JointOp:
+        return JointOp(name="op", output_bytes=1, inputs=(), comm=False, **numbers)  # type: ignore[arg-type]
+
+    found = hardest(
+        [problem(4, [op(time_us=9, launch_us=2, tail_us=1)]), problem(5, [op(time_us=3, launch_us=7, copies=2)])]
+    )
+    assert found.launch_us == 5
+    assert found.ops == (op(time_us=9, launch_us=7, tail_us=3, copies=2),)

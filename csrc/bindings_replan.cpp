@@ -26,12 +26,13 @@ replan::Table table(const Array& from) {
   return {{from.data(), from.data() + from.size()}, rows, stages};
 }
 
-std::vector<int64_t> filled(const replan::Filling& filling, const Array& rooms, int64_t layers, int64_t limit) {
+std::vector<int64_t> filled(const replan::Filling& filling, const Array& rooms, int64_t layers, int64_t limit,
+                            int64_t front) {
   const auto given = static_cast<size_t>(rooms.size()), stages = filling.stages();
   if (given != stages || given == 0)
     throw std::invalid_argument(std::to_string(given) + " rooms are given for " + std::to_string(stages) +
                                 " stages: give one for each, and one at least");
-  return filling.filled({rooms.data(), rooms.data() + rooms.size()}, layers, limit);
+  return filling.filled({rooms.data(), rooms.data() + rooms.size()}, layers, limit, front);
 }
 
 void add(replan::Filling& filling, int64_t one, const Array& fixed, const Array& turns, const Array& stays,
@@ -51,6 +52,17 @@ void add(replan::Filling& filling, int64_t one, const Array& fixed, const Array&
   filling.add({one, table(fixed), table(turns), table(stays), table(front), table(each)});
 }
 
+void turn(replan::Filling& filling, int64_t one, const Array& fixed, const Array& waits, const Array& turns) {
+  const replan::Table first = table(turns);
+  if (first.stages == 0 || first.stages >= filling.stages() || first.rows != 2 * first.stages)
+    throw std::invalid_argument("turns have " + std::to_string(first.rows) + " rows of " +
+                                std::to_string(first.stages) + " stages: give two for each, and fewer than the paths'");
+  for (const auto* one_of : {&fixed, &waits})
+    if (const replan::Table given = table(*one_of); given.rows != first.rows || given.stages != first.stages)
+      throw std::invalid_argument("tables of turns differ: give tables alike");
+  filling.turn({one, table(fixed), table(waits), first});
+}
+
 }  // namespace
 
 PYBIND11_MODULE(_filling, module) {
@@ -60,5 +72,6 @@ PYBIND11_MODULE(_filling, module) {
            }),
            "fixed"_a, "behind"_a, "own"_a)
       .def("add", &add, "one"_a, "fixed"_a, "turns"_a, "stays"_a, "front"_a, "each"_a)
-      .def("filled", &filled, "rooms"_a, "layers"_a, "limit"_a);
+      .def("turn", &turn, "one"_a, "fixed"_a, "waits"_a, "turns"_a)
+      .def("filled", &filled, "rooms"_a, "layers"_a, "limit"_a, "front"_a = 0);
 }

@@ -12,5 +12,7 @@ class Filling:
     def __init__(self, fixed: IntArray, behind: IntArray, own: IntArray) -> None: ...
     def add(self, one: int, fixed: IntArray, turns: IntArray, stays: IntArray, front: IntArray, each: IntArray) -> None:
         """From now on windows of at least two widths bind as well, arrays [width, stage] as `windows.Windows` has."""
-    def filled(self, rooms: IntArray, layers: int, limit: int) -> list[int]:
+    def turn(self, one: int, fixed: IntArray, waits: IntArray, turns: IntArray) -> None:
+        """From now on `turns.Turns` bind as well, where `front` is given: both its halves one below the other."""
+    def filled(self, rooms: IntArray, layers: int, limit: int, front: int = 0) -> list[int]:
         """The most layers that the last 1…P stages hold together; fewer of them where all hold less than `layers`."""

@@ -191,11 +191,11 @@ class _Search:
         few, rooms = np.minimum(few, layers - behind - suffix), limits.rooms(depth, microbatches)[:, None]
         limited = (few > limits.fullest) & (rooms == limits.fullest) & (suffix >= behind[::-1])
         self.whatever_fullest = not limited.any()
-        self.most = np.minimum(few, rooms).clip(-1)
         held = limits.held(depth, microbatches, limit_us)
-        self.fewest = np.full(depth + 1, layers + 1) if held is None else held[0]
+        self.fewest = np.full(depth + 1, layers + 1) if held is None else held.fewest
         if held is not None:
-            self.most = np.minimum(self.most, held[1][1:, None] - suffix).clip(-1)
+            rooms, few = held.rooms[:, None], np.minimum(few, held.most[1:, None] - suffix)
+        self.most = np.minimum(few, rooms).clip(-1)
         self.extras = extras(limits.problem, depth)
         self.need = self._needs(layers)
         self.open = [] if limits.movable is None else self._open(limits.movable)

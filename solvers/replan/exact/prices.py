@@ -120,9 +120,8 @@ class Splits:
             bounds = limits.held(depth, microbatches, self.within.limit_us)
             if bounds is None:
                 continue
-            fewest, filled = bounds
-            most = np.minimum(most, np.minimum(limits.rooms(depth, microbatches)[:, None], filled[1:, None] - held))
-            few[:depth, number] = np.where(held >= fewest[:-1, None], most, -1)
+            most = np.minimum(most, np.minimum(bounds.rooms[:, None], bounds.most[1:, None] - held))
+            few[:depth, number] = np.where(held >= bounds.fewest[:-1, None], most, -1)
         wide = min(self.widest, max(int(few.max()), 0)) + 1
         before, own, prices = self._before[:, :wide], self._own[:, :wide], self._prices[:, :wide]
         tables = np.full((deepest + 1, len(shapes), self.layers + 1), NEVER, dtype=np.int64)

@@ -1,15 +1,20 @@
-// solvers.replan.exact._filling: what stages can hold (glue only; solvers/replan/exact/_filling.pyi describes it).
+// solvers.replan.exact._filling: what stages can hold, and who takes them (glue only; solvers/replan/exact/_filling.pyi
+// describes it).
 //
 // It needs pybind11's headers, which torch brings, to be built, and no torch to run.
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
 
+#include "replan/counts.h"
 #include "replan/filling.h"
+#include "replan/transport.h"
 
 namespace py = pybind11;
 using namespace py::literals;
@@ -63,9 +68,38 @@ void turn(replan::Filling& filling, int64_t one, const Array& fixed, const Array
   filling.turn({one, table(fixed), table(waits), first});
 }
 
+std::optional<Array> transported(const py::array_t<double, py::array::c_style | py::array::forcecast>& cost,
+                                 const Array& supply, const Array& demand) {
+  if (cost.ndim() != 2 || cost.shape(0) != supply.size() || cost.shape(1) != demand.size())
+    throw std::invalid_argument("costs do not belong to " + std::to_string(supply.size()) + " supplies and " +
+                                std::to_string(demand.size()) + " demands: give a row for each supply");
+  replan::Transport transport({cost.data(), cost.data() + cost.size()}, {supply.data(), supply.data() + supply.size()},
+                              {demand.data(), demand.data() + demand.size()});
+  if (!transport.solve()) return std::nullopt;
+  Array flow({supply.size(), demand.size()});
+  std::copy(transport.flow().begin(), transport.flow().end(), flow.mutable_data());
+  return flow;
+}
+
+std::pair<bool, std::optional<std::vector<int64_t>>> counted(const std::vector<int64_t>& worth, int64_t least,
+                                                             const std::vector<std::vector<int64_t>>& costs,
+                                                             const std::vector<int64_t>& most, int64_t steps) {
+  if (worth.empty() || costs.size() != most.size() ||
+      std::any_of(costs.begin(), costs.end(), [&](const auto& row) { return row.size() != worth.size(); }) ||
+      std::any_of(worth.begin(), worth.end(), [](int64_t one) { return one <= 0; }))
+    throw std::invalid_argument("costs and limits do not belong to " + std::to_string(worth.size()) +
+                                " worths above 0: give a row of as many costs for each limit");
+  replan::Counts counts(worth, costs, most);
+  const auto found = counts.search(least, steps);
+  if (found == replan::Counts::Found::kSome) return {true, counts.chosen()};
+  return {found == replan::Counts::Found::kNone, std::nullopt};
+}
+
 }  // namespace
 
 PYBIND11_MODULE(_filling, module) {
+  module.def("counted", &counted, "worth"_a, "least"_a, "costs"_a, "most"_a, "steps"_a);
+  module.def("transported", &transported, "cost"_a, "supply"_a, "demand"_a);
   py::class_<replan::Filling>(module, "Filling")
       .def(py::init([](const Array& fixed, const Array& behind, const Array& own) {
              return replan::Filling(table(fixed), table(behind), table(own));

@@ -1,4 +1,10 @@
-"""How many layers stages can hold, built from csrc/replan; `bounds.Paths` is its face for everyone else."""
+"""How many layers stages can hold, and the cheapest flows of nodes to them, built from csrc/replan.
+
+`bounds.Paths` and `transfer.transportation` are its faces for everyone else.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
 
 from solvers.replan.estimate.rounds import IntArray
 
@@ -16,3 +22,11 @@ class Filling:
         """From now on `turns.Turns` bind as well, where `front` is given: both its halves one below the other."""
     def filled(self, rooms: IntArray, layers: int, limit: int, front: int = 0) -> list[int]:
         """The most layers that the last 1…P stages hold together; fewer of them where all hold less than `layers`."""
+
+def transported(cost: NDArray[np.float64], supply: IntArray, demand: IntArray) -> IntArray | None:
+    """As `transportation._Paths.solve`, step by step: supplies and demands are equal in sum."""
+
+def counted(
+    worth: list[int], least: int, costs: list[list[int]], most: list[int], steps: int
+) -> tuple[bool, list[int] | None]:
+    """As `counts.counted_in_python`, step by step."""

@@ -15,6 +15,7 @@ import msgspec
 
 from solvers.ir.replan import NewPipeline, ReplanPlan, ReplanProblem
 from solvers.replan.estimate.objective import Split, stretched_us
+from solvers.replan.exact.closing import closed
 from solvers.replan.exact.every_plan import TooManyError
 from solvers.replan.exact.kept import counted_exactly, kept_pipelines
 from solvers.replan.exact.market import Market
@@ -196,16 +197,17 @@ class _Search:
             if left is None:
                 return bound
             self.questions -= max(1, len(left))
-            if not left:
+            kept = [(pricing, mixture, whole) for pricing, mixture in left if not (whole := closed(pricing)).excluded]
+            if not kept:
                 low = middle + 1
                 tried, unsure = max(tried, low), max(unsure, low)
                 bound = max(bound, self._floor_us(least_step_us, grid[low] if low < high else None))
                 continue
             objective, unsure = self.best.objective_us, min(unsure, middle)
-            for pricing, _ in left:
-                self._mixed(pricing, least_step_us)
+            for pricing, _, whole in kept:
+                self._mixed(pricing, least_step_us, whole.splits)
             if asks and self.best.objective_us == objective:
-                asks -= (asked := self._doubted(left, asks))
+                asks -= (asked := self._doubted([(pricing, mixture) for pricing, mixture, _ in kept], asks))
                 if asked:
                     unsure = min(high, middle + 1)
                     continue
@@ -251,7 +253,8 @@ class _Search:
                 and max(layers) <= some.limits.fullest
                 and (most := self.steps.most_within(layers, some.limit_us)) > 0
             ]
-            pricing = Pricing(self.market, load, some, self.steps.stop, self.steps.effort)
+            counted = partial(self.steps.most_within, limit_us=some.limit_us)
+            pricing = Pricing(self.market, load, some, self.steps.stop, self.steps.effort, counted)
             mixture = pricing.excluded(known)
             self.splits |= dict.fromkeys(layers for layers, _ in (mixture.splits if mixture else ()))
             mixtures += [] if mixture is None else [(pricing, mixture)]
@@ -273,16 +276,20 @@ class _Search:
                     self.splits |= dict.fromkeys(self.steps.ask(within, len(layers), count))
         return number
 
-    def _mixed(self, pricing: Pricing, least_step_us: int) -> None:
+    def _mixed(self, pricing: Pricing, least_step_us: int, splits: Sequence[Split]) -> None:
         """Judge whole pipelines that keep to the load, until some are better than the best known.
 
-        As quick as any, or as quick as is better with this load.
+        As quick as any, or as quick as is better with this load, of which `splits` are known to do in fractions.
         """
         load, limit_us = pricing.load, pricing.within.limit_us
         latest_us = self._latest_us(self._lost_us(load))
         sync_us, before = self.steps.sync_of_us(pricing.within.limits.fullest), self.best.objective_us
-        for number, within_us in enumerate((least_step_us - sync_us, latest_us - sync_us)):
-            shapes = pricing.nearest(partial(self.steps.most_within, limit_us=min(limit_us, within_us)))
+        for number, within_us in enumerate((least_step_us - sync_us, latest_us - sync_us, limit_us)):
+            counted = partial(self.steps.most_within, limit_us=min(limit_us, within_us))
+            if number < 2:
+                shapes = pricing.nearest(counted)
+            else:
+                shapes = [(layers, most) for layers in dict(splits) if (most := counted(layers)) > 0]
             asked = load, tuple(sorted(shapes))
             if not shapes or asked in self.asked or (number and self._over()):
                 continue

@@ -51,10 +51,10 @@ class _Closing:
         for _ in range(_CUTS):
             if self.effort.over() or self.pricing.stop():
                 break
-            self.effort.spend(STEPS // STEPS_A_US // 10)
             rows = [[depth for depth, _ in self.shapes], *self.costs]
             none, numbers = counted([count for _, count in self.shapes], self.least, rows, [self.nodes, *self.most])
             if numbers is None:
+                self.effort.spend(0 if none else STEPS // STEPS_A_US)
                 return Closed(none)
             some = {shape: number for shape, number in zip(self.shapes, numbers, strict=True) if number}
             if (prices := self._against(some)) is None:
@@ -86,7 +86,7 @@ class _Closing:
             for shape, (cost, split) in zip(new, splits.cheapest(new), strict=True):
                 price[shape] = cost
                 if cost < NEVER:
-                    found[shape] = split()
+                    price[shape], found[shape] = pricing.told(splits, shape, cost, split())
             each = min(each, *(price[shape] // shape[1] for shape in some))
         spare = worth - self.least * each
         loss = {shape: price[shape] - shape[1] * each for shape in found if price[shape] - shape[1] * each <= spare}

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from solvers.replan.exact.bounds import FILLING
 
-STEPS = 50_000
+STEPS = 300_000
 """Numbers that one search fixes at most."""
 _LARGEST = 2**62
 """Products from this on do not fit 64 bits."""

@@ -10,7 +10,7 @@ One file: the cheapest splits, the program and the whole plans that it finds are
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 import numpy as np
@@ -33,8 +33,10 @@ _NEW = 8
 """Splits that one round adds at most."""
 _NEAREST, _DEPTHS = 8, 12
 """Splits that whole pipelines are made of; depths whose cheapest split may be one of them."""
-_KEPT = 400
+_KEPT = 100
 """Partial splits kept where a cheap one that ends in time is sought."""
+_SOONER = 1000, 300, 100
+"""Parts of the limit by which splits are asked to end sooner, one after the other."""
 _MORE = 24
 """Depths looked at together once the first promise too little."""
 _TOGETHER = 2**18
@@ -47,8 +49,10 @@ _CLOSE = 10**6
 """Reciprocal of how much less than it counts a split has to cost to be of use."""
 _WHOLE = 1e-6
 """A number this close to a whole one is one."""
-ENTRY_US, SPLIT_US = 5, 600
+ENTRY_US, SPLIT_US = 5, 900
 """About what an entry of a program and a cheapest split take."""
+_TIMES_US = 150
+"""About what the times of a split take."""
 
 FloatArray = npt.NDArray[np.float64]
 Layers = tuple[int, ...]
@@ -172,20 +176,24 @@ class Pricing:
         self.pool: dict[tuple[Layers, int], None] = {}
 
     def excluded(self, known: Sequence[tuple[Layers, int]]) -> Mixture | None:
-        """None where prices exclude such plans; otherwise the mixture that they leave, perhaps of no use.
-
-        First with what the relaxation says that splits count; where that leaves too much, with what they do count.
-        """
+        """None where prices exclude such plans; otherwise the mixture that they leave, perhaps of no use."""
         self.pool |= dict.fromkeys(known)
+        return self._asked()
+
+    def refined(self, mixture: Mixture) -> Mixture | None:
+        """The same where splits count what they do, not what the relaxation says; the mixture itself if it does."""
+        enough = mixture.counted >= self.microbatches
+        return self._asked() if enough and not self.exact and self._overcounted(mixture) else mixture
+
+    def _asked(self) -> Mixture | None:
         mixture, nodes, sent = self._solved()
-        left = _ROUNDS
-        while left and not (self.stop() or self.effort.over()):
-            left -= 1
+        for _ in range(_ROUNDS):
+            if self.stop() or self.effort.over():
+                break
             if not (worth := self.market.worth(nodes, sent, self.load)):  # nothing known keeps to the load: alike, then
                 nodes = np.full_like(nodes, UNIT)
                 worth = self.market.worth(nodes, sent, self.load)
-            splits = self.priced(nodes, sent)
-            new = self._dear(splits, worth)
+            new = self._dear(self.priced(nodes, sent), worth)
             if not new:
                 return None
             fresh = [shape for shape in new if shape not in self.pool]
@@ -194,10 +202,7 @@ class Pricing:
             self.pool |= dict.fromkeys(fresh)
             mixture, nodes, sent = self._solved()
             if mixture.counted >= self.microbatches:
-                if self.exact or not self._overcounted(mixture):
-                    break
-                self.exact, left = True, _ROUNDS
-                mixture, nodes, sent = self._solved()
+                break
         self._settle(nodes, sent)
         return mixture
 
@@ -207,7 +212,8 @@ class Pricing:
         if counted is None or all(counted(layers) >= count for layers, count in mixture.splits):
             return False
         self.pool = {(layers, most): None for layers, _ in self.pool if (most := counted(layers)) > 0}
-        return bool(self.pool)
+        self.exact = bool(self.pool)
+        return self.exact
 
     def nearest(self, most_within: Callable[[Layers], int]) -> list[tuple[Layers, int]]:
         """Of the splits known and the cheapest ones of some depths those that lose least at the last prices.
@@ -215,6 +221,7 @@ class Pricing:
         A split loses what it costs beyond the microbatches that it counts, as `most_within` says. Mixtures are made of
         those that lose nothing; whole pipelines need some that lose a little to use up nodes and owners.
         """
+        self.effort.spend(_TIMES_US * len(self._candidates))
         counted = [(layers, most) for layers in self._candidates if (most := most_within(layers)) > 0]
         price = Splits(self.within, self._stages).price
         return sorted(counted, key=lambda shape: price(shape[0]) - shape[1] * UNIT)[:_NEAREST]
@@ -254,6 +261,18 @@ class Pricing:
         self._settle(nodes, sent)
         return nodes, sent
 
+    def told(self, splits: Splits, shape: tuple[int, int], price: int, split: Layers) -> tuple[int, Layers]:
+        """The same of a cheapest split, or of one that does count its microbatches where the first one does not.
+
+        Where no such split costs less than it counts, so much is what each costs at least.
+        """
+        depth, count = shape
+        if not self.exact or price >= count * UNIT:
+            return price, split
+        if (real := self._real(splits, depth, count, count * UNIT - 1, split)) is None:
+            return count * UNIT, split
+        return price if real[0] == split else splits.price(real[0]), real[0]
+
     def _settle(self, nodes: IntArray, sent: IntArray) -> None:
         self._last, self._stages = (nodes, sent), self._stage_prices(nodes, sent)
         self.__dict__.pop("_candidates", None)
@@ -288,7 +307,7 @@ class Pricing:
         found, possible = dict[int, tuple[Layers, int]](), self.within.possible
         asked = [(depth, possible[depth], possible[depth]) for depth, _ in shapes]
         left = [(depth, fewest, possible[depth] - 1) for depth, fewest in shapes]
-        while asked:
+        while asked and len(found) < _NEW:
             self.effort.spend(SPLIT_US * len(asked))
             priced = splits.cheapest([(depth, fewest) for depth, fewest, _ in asked])
             for (depth, fewest, most), (price, split) in zip(asked, priced, strict=True):
@@ -308,10 +327,16 @@ class Pricing:
         self, splits: Splits, depth: int, microbatches: int, most: int, split: Layers
     ) -> tuple[Layers, int] | None:
         """A split that costs at most `most` and, once they are told apart, does count the microbatches; None: none."""
-        if not self.exact or self.counted is None:
+        if self.counted is None:
             return split, microbatches
-        if (count := self.counted(split)) >= microbatches:
-            return split, count
+        if (count := self.counted(split)) >= microbatches or not self.exact:
+            return split, max(count, microbatches)
+        for part in _SOONER:  # what the relaxation lets end a little sooner does end in time, and may cost little more
+            within = replace(self.within, limit_us=self.within.limit_us - self.within.limit_us // part)
+            self.effort.spend(SPLIT_US)
+            ((price, sooner),) = Splits(within, splits.prices).cheapest([(depth, microbatches)])
+            if price <= most and (count := self.counted(sooner())) >= microbatches:
+                return sooner(), count
         real, none = cheap_split(
             self.within.limits, (depth, microbatches), self.within.limit_us, splits.prices, most, _KEPT, self.effort
         )

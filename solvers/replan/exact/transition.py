@@ -33,10 +33,12 @@ _ASKS = 12
 """Shapes of pipelines that are searched for because prices rest on them."""
 _WORK = 50_000
 """What searches for these that compare responses may cost together: stages times microbatches cubed."""
-_QUESTIONS = 12
+_QUESTIONS = 40
 """How often a load of the busiest node is priced, each limit on the fullest stage for itself."""
-_TRANSFER_US, _HOSTS = 5, 3
-"""About what choosing the nodes takes for each transfer and each stage; so many times that where hosts matter."""
+_STAGE_US, _HOSTS = 25, 3
+"""About what choosing the nodes takes for each stage, a transfer taking 1; so many times that where hosts matter."""
+_BEGIN_US = 40_000
+"""About what every search takes that is counted nowhere else."""
 _STAGES_A_US = 30
 """Stages of kinds of nodes looked at in a microsecond."""
 _SMALL, _STAGES = 16, 100_000
@@ -83,6 +85,7 @@ class _Search:
         self.cleared = 0  # no plan whose busiest node has a smaller load is better than the best
         self.splits, self.doubted = dict[tuple[int, ...], None](), set[tuple[int, int, int]]()
         self.market = Market(problem, held, self.restorer.sizes)
+        steps.effort.spend(_BEGIN_US)
         self.best, self.known = Replanned(progress.incumbent_us), dict[tuple[tuple[int, ...], ...], Restored]()
         self.least, self.enough_us = 0, Fraction(self.interval_us)
         self.loads = tuple(load for load in steps.movable.loads if self._lost_us(load) < self.interval_us)
@@ -147,9 +150,8 @@ class _Search:
         self.splits |= dict.fromkeys(stages)
         if stages not in self.known:
             self.known[stages] = self.restorer.restore(splits)
-            moved = len(self.known[stages].transfers) + sum(map(len, stages))
-            hosts = self.restorer.topology.nodes_per_host > 1
-            self.steps.effort.spend(_TRANSFER_US * moved * (_HOSTS if hosts else 1))
+            work = _STAGE_US * sum(map(len, stages)) + len(self.known[stages].transfers)
+            self.steps.effort.spend(work * (_HOSTS if self.restorer.topology.nodes_per_host > 1 else 1))
         known = self.known[stages]
         counted = [
             msgspec.structs.replace(pipeline, microbatches=count)
@@ -197,27 +199,52 @@ class _Search:
             if left is None:
                 return bound
             self.questions -= max(1, len(left))
-            kept = [(pricing, mixture, whole) for pricing, mixture in left if not (whole := closed(pricing)).excluded]
-            if not kept:
+            objective = self.best.objective_us
+            if not (left := self._kept(left, least_step_us)):
                 low = middle + 1
                 tried, unsure = max(tried, low), max(unsure, low)
                 bound = max(bound, self._floor_us(least_step_us, grid[low] if low < high else None))
                 continue
-            objective, unsure = self.best.objective_us, min(unsure, middle)
-            for pricing, _, whole in kept:
-                self._mixed(pricing, least_step_us, whole.splits)
+            unsure = min(unsure, middle)
             if asks and self.best.objective_us == objective:
-                asks -= (asked := self._doubted([(pricing, mixture) for pricing, mixture, _ in kept], asks))
+                asks -= (asked := self._doubted(left, asks))
                 if asked:
                     unsure = min(high, middle + 1)
                     continue
             if self.best.objective_us < objective:
                 high = bisect_right(grid, self._load_below(least_step_us, self.best.objective_us))
-                unsure = min(unsure, high)
+                unsure = min(high, middle + (low == middle))  # what is better has to be quicker
                 bound = min(bound, self.best.objective_us)
             else:
                 tried = middle + 1
         return bound if low < high else self.best.objective_us
+
+    def _kept(self, left: list[tuple[Pricing, Mixture]], least_step_us: int) -> list[tuple[Pricing, Mixture]]:
+        """What is left once whole pipelines were sought; where none are better, once these are told apart.
+
+        Splits then count what they do, and pipelines of each shape are counted in whole numbers.
+        """
+        objective, kept = self.best.objective_us, list[tuple[Pricing, Mixture]]()
+        for pricing, mixture in left:
+            if mixture.counted >= self.problem.microbatches:
+                self._mixed(pricing, least_step_us, ())
+        for pricing, mixture in left:
+            if self._over() or self.best.objective_us != objective:
+                kept.append((pricing, mixture))
+            elif (refined := pricing.refined(mixture)) is None:
+                continue
+            else:
+                if pricing.exact and refined.counted >= self.problem.microbatches:
+                    self._mixed(pricing, least_step_us, ())
+                if self.best.objective_us != objective:
+                    kept.append((pricing, refined))
+                    continue
+                if (whole := closed(pricing)).excluded:
+                    continue
+                kept.append((pricing, refined))
+                if whole.splits:
+                    self._mixed(pricing, least_step_us, whole.splits)
+        return kept
 
     def _over(self) -> bool:
         """Whether no more is asked: what is proven by then stands."""

@@ -14,6 +14,7 @@
 
 #include "replan/counts.h"
 #include "replan/filling.h"
+#include "replan/pipeline.h"
 #include "replan/transport.h"
 
 namespace py = pybind11;
@@ -68,6 +69,37 @@ void turn(replan::Filling& filling, int64_t one, const Array& fixed, const Array
   filling.turn({one, table(fixed), table(waits), first});
 }
 
+std::vector<int64_t> listed(const Array& from) { return {from.data(), from.data() + from.size()}; }
+
+std::pair<int64_t, std::vector<int64_t>> cheapest(const replan::Filling& filling, const Array& rooms,
+                                                  const Array& fewest, const Array& most, const Array& prices,
+                                                  int64_t limit) {
+  const auto stages = static_cast<py::ssize_t>(filling.stages());
+  if (prices.ndim() != 2 || rooms.size() != stages || fewest.size() != stages + 1 || most.size() != stages + 1 ||
+      prices.shape(0) == 0)
+    throw std::invalid_argument("rooms, layers held and prices do not belong to " + std::to_string(stages) +
+                                " stages: give one room for each, one more of what is held, and some prices");
+  return filling.cheapest(listed(rooms), listed(fewest), listed(most), table(prices), limit);
+}
+
+Array arrayed(const std::vector<int64_t>& from) { return Array(static_cast<py::ssize_t>(from.size()), from.data()); }
+
+void require_each(const replan::Filling& filling, const Array& held) {
+  if (held.size() != static_cast<py::ssize_t>(filling.stages()) + 1)
+    throw std::invalid_argument("of " + std::to_string(held.size()) + " sums of layers " +
+                                std::to_string(filling.stages() + 1) + " are needed: give those of the last 0…P stages");
+}
+
+Array fewest(const replan::Filling& filling, const Array& held, int64_t limit) {
+  require_each(filling, held);
+  return arrayed(filling.fewest(listed(held), limit));
+}
+
+Array fewer(const replan::Filling& filling, const Array& fewest, int64_t limit, int64_t front) {
+  require_each(filling, fewest);
+  return arrayed(filling.fewer(listed(fewest), limit, front));
+}
+
 std::optional<Array> transported(const py::array_t<double, py::array::c_style | py::array::forcecast>& cost,
                                  const Array& supply, const Array& demand) {
   if (cost.ndim() != 2 || cost.shape(0) != supply.size() || cost.shape(1) != demand.size())
@@ -98,6 +130,16 @@ std::pair<bool, std::optional<std::vector<int64_t>>> counted(const std::vector<i
 }  // namespace
 
 PYBIND11_MODULE(_filling, module) {
+  module.def(
+      "most_within",
+      [](const std::vector<int64_t>& forward, const std::vector<int64_t>& backward, int64_t most, int64_t hop,
+         int64_t limit) {
+        if (forward.empty() || forward.size() != backward.size())
+          throw std::invalid_argument("there are " + std::to_string(forward.size()) + " forwards and " +
+                                      std::to_string(backward.size()) + " backwards: give one of each for each stage");
+        return replan::most_within(forward, backward, most, hop, limit);
+      },
+      "forward"_a, "backward"_a, "most"_a, "hop"_a, "limit"_a);
   module.def("counted", &counted, "worth"_a, "least"_a, "costs"_a, "most"_a, "steps"_a);
   module.def("transported", &transported, "cost"_a, "supply"_a, "demand"_a);
   py::class_<replan::Filling>(module, "Filling")
@@ -106,6 +148,9 @@ PYBIND11_MODULE(_filling, module) {
            }),
            "fixed"_a, "behind"_a, "own"_a)
       .def("add", &add, "one"_a, "fixed"_a, "turns"_a, "stays"_a, "front"_a, "each"_a)
+      .def("cheapest", &cheapest, "rooms"_a, "fewest"_a, "most"_a, "prices"_a, "limit"_a)
+      .def("fewest", &fewest, "held"_a, "limit"_a)
+      .def("fewer", &fewer, "fewest"_a, "limit"_a, "front"_a)
       .def("turn", &turn, "one"_a, "fixed"_a, "waits"_a, "turns"_a)
       .def("filled", &filled, "rooms"_a, "layers"_a, "limit"_a, "front"_a = 0);
 }

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 namespace replan {
@@ -43,6 +44,18 @@ class Filling {
   // The most layers that the last 1…P stages hold together; fewer of them where all hold less than `layers`.
   // `front`: the layers of the fullest stage from m on; 0: not known, and turns do not bind.
   std::vector<int64_t> filled(const std::vector<int64_t>& rooms, int64_t layers, int64_t limit, int64_t front) const;
+
+  // The least price of a split and the layers of its stages from the last on; none costs `kNever` or more. The last
+  // 0…P stages hold at least `fewest` and at most `most`; prices by [layers behind, own].
+  std::pair<int64_t, std::vector<int64_t>> cheapest(const std::vector<int64_t>& rooms,
+                                                    const std::vector<int64_t>& fewest,
+                                                    const std::vector<int64_t>& most, const Table& prices,
+                                                    int64_t limit) const;
+  // The fewest layers of the last 0…P stages: by windows, where they hold at most `held`, and in all the last of these;
+  // by turns, where they hold at least `fewest`, with `front` layers as above.
+  std::vector<int64_t> fewest(const std::vector<int64_t>& held, int64_t limit) const;
+  std::vector<int64_t> fewer(std::vector<int64_t> fewest, int64_t limit, int64_t front) const;
+  static constexpr int64_t kNever = int64_t{1} << 60;
 
  private:
   struct Stages;

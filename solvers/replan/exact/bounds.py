@@ -124,6 +124,22 @@ class Paths:
             held = self._native_with_windows.filled(rooms, layers, limit_us, front)
         return held
 
+    def fewest(self, held: IntArray, limit_us: int) -> IntArray:
+        """The fewest layers of the last stages by windows, as `Windows.least` has them."""
+        assert self.windows is not None
+        if self.native is None:
+            return self.windows.least(held, limit_us)
+        found: IntArray = self._native_with_windows.fewest(held, limit_us)
+        return found
+
+    def fewer(self, fewest: IntArray, limit_us: int, front: int) -> IntArray:
+        """The same by turns, as `Turns.least`."""
+        assert self.turns is not None
+        if self.native is None:
+            return self.turns.least(fewest, limit_us, front)
+        found: IntArray = self._native_with_turns.fewer(fewest, limit_us, front)
+        return found
+
     @cached_property
     def native(self) -> Any:
         """The native extension's `Filling` of these paths; None where it was not built."""
@@ -383,7 +399,7 @@ class StageLimits:
             return None
         if paths.turns is None:
             most = np.array([0, *filled], dtype=np.int64)
-            fewest = np.arange(depth + 1) if paths.windows is None else paths.windows.least(most, limit_us)
+            fewest = np.arange(depth + 1) if paths.windows is None else paths.fewest(most, limit_us)
             return Held(fewest, most, rooms)
         found = [self._held(paths, rooms, limit_us, *one) for one in paths.each_filled(rooms, layers, limit_us)]
         if not found:
@@ -401,8 +417,8 @@ class StageLimits:
         most = np.array([0, *filled], dtype=np.int64)
         fewest = np.maximum(np.arange(len(most)), layers - np.append(np.cumsum(rooms[::-1])[::-1], 0))
         if paths.windows is not None:
-            np.maximum(fewest, paths.windows.least(most, limit_us), out=fewest)
-        return Held(paths.turns.least(fewest, limit_us, front), most, rooms)
+            np.maximum(fewest, paths.fewest(most, limit_us), out=fewest)
+        return Held(paths.fewer(fewest, limit_us, front), most, rooms)
 
     def may_end(self, depth: int, microbatches: int, limit_us: int) -> bool:
         """Whether the relaxation lets pipelines of this shape end within the limit; if not, none does."""

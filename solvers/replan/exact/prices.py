@@ -18,7 +18,7 @@ import numpy.typing as npt
 from scipy.optimize import Bounds, LinearConstraint, linprog, milp
 from scipy.sparse import csr_array
 
-from solvers.replan.exact.bounds import IntArray, StageLimits
+from solvers.replan.exact.bounds import FILLING, IntArray, StageLimits
 from solvers.replan.exact.counts import counted
 from solvers.replan.exact.market import NEVER, Market, Pattern
 from solvers.replan.exact.placement import cheap_split
@@ -49,9 +49,9 @@ _CLOSE = 10**6
 """Reciprocal of how much less than it counts a split has to cost to be of use."""
 _WHOLE = 1e-6
 """A number this close to a whole one is one."""
-ENTRY_US, SPLIT_US = 5, 900
+ENTRY_US, SPLIT_US = 4, 300
 """About what an entry of a program and a cheapest split take."""
-_TIMES_US = 150
+_TIMES_US = 40
 """About what the times of a split take."""
 
 FloatArray = npt.NDArray[np.float64]
@@ -119,9 +119,21 @@ class Splits:
 
         `NEVER` where there is none.
         """
+        if FILLING is not None:
+            yield from map(self._native_cheapest, shapes)
+            return
         some = max(1, _TOGETHER // (len(self._before) * (self.widest + 1)))
         for start in range(0, len(shapes), some):
             yield from self._cheapest(shapes[start : start + some])
+
+    def _native_cheapest(self, shape: tuple[int, int]) -> tuple[int, Callable[[], Layers]]:
+        """The same of one by the native extension."""
+        limits, limit_us = self.within.limits, self.within.limit_us
+        if (held := limits.held(*shape, limit_us)) is None:
+            return NEVER, tuple
+        paths = limits.paths.of(*shape)
+        price, split = paths.native.cheapest(held.rooms, held.fewest, held.most, self.prices, limit_us)
+        return price, lambda: tuple(split)
 
     def _cheapest(self, shapes: Sequence[tuple[int, int]]) -> Iterator[tuple[int, Callable[[], Layers]]]:
         """Of some at once: tables over the layers held by the last stages, [stages, shape, layers held]."""

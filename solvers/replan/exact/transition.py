@@ -35,8 +35,10 @@ _WORK = 50_000
 """What searches for these that compare responses may cost together: stages times microbatches cubed."""
 _QUESTIONS = 40
 """How often a load of the busiest node is priced, each limit on the fullest stage for itself."""
-_STAGE_US, _HOSTS = 25, 3
-"""About what choosing the nodes takes for each stage, a transfer taking 1; so many times that where hosts matter."""
+_ALIKE_US, _ON_HOSTS_US = (25, 1), (70, 12)
+"""About what choosing the nodes takes for each stage and each transfer; that where hosts matter."""
+_LAST = 0.85
+"""Share of the effort after which nodes are no longer chosen where hosts matter, as that takes long."""
 _BEGIN_US = 40_000
 """About what every search takes that is counted nowhere else."""
 _STAGES_A_US = 30
@@ -129,7 +131,7 @@ class _Search:
     def _steps(self, number: int, lost_us: Fraction) -> Fastest:
         """The best step with a load, at least so much being lost; its plan is judged whole."""
         found = self.steps.best(self._cutoff_us(lost_us), self.loads[number])
-        if found.splits:
+        if found.splits and (self.best.plan is None or not (self._hosts and self.steps.effort.over(_LAST))):
             self._judge(found.splits)
         return found
 
@@ -150,8 +152,8 @@ class _Search:
         self.splits |= dict.fromkeys(stages)
         if stages not in self.known:
             self.known[stages] = self.restorer.restore(splits)
-            work = _STAGE_US * sum(map(len, stages)) + len(self.known[stages].transfers)
-            self.steps.effort.spend(work * (_HOSTS if self.restorer.topology.nodes_per_host > 1 else 1))
+            stage_us, transfer_us = _ON_HOSTS_US if self._hosts else _ALIKE_US
+            self.steps.effort.spend(stage_us * sum(map(len, stages)) + transfer_us * len(self.known[stages].transfers))
         known = self.known[stages]
         counted = [
             msgspec.structs.replace(pipeline, microbatches=count)
@@ -246,6 +248,10 @@ class _Search:
                     self._mixed(pricing, least_step_us, whole.splits)
         return kept
 
+    @property
+    def _hosts(self) -> bool:
+        return self.restorer.topology.nodes_per_host > 1
+
     def _over(self) -> bool:
         """Whether no more is asked: what is proven by then stands."""
         return self.steps.stop() or self.steps.effort.over()
@@ -309,6 +315,8 @@ class _Search:
         As quick as any, or as quick as is better with this load, of which `splits` are known to do in fractions.
         """
         load, limit_us = pricing.load, pricing.within.limit_us
+        if self._hosts and self.steps.effort.over(_LAST):
+            return
         latest_us = self._latest_us(self._lost_us(load))
         sync_us, before = self.steps.sync_of_us(pricing.within.limits.fullest), self.best.objective_us
         for number, within_us in enumerate((least_step_us - sync_us, latest_us - sync_us, limit_us)):
@@ -325,7 +333,7 @@ class _Search:
             if found is None:
                 continue
             pipelines = counted_exactly(list(found.pipelines), self.problem.microbatches)
-            if len(pipelines) == len(found.pipelines) and self.restorer.topology.nodes_per_host == 1:
+            if len(pipelines) == len(found.pipelines) and not self._hosts:
                 restored = self.restorer.placed(pipelines, found.stages, found.flow, found.sent, found.patterns)
                 self.known[tuple(layers for layers, _ in pipelines)] = restored
             self._judge(pipelines)

@@ -41,7 +41,7 @@ class _Closing:
 
     def __init__(self, pricing: Pricing) -> None:
         self.pricing, self.effort, self.market, self.load = pricing, pricing.effort, pricing.market, pricing.load
-        self.least, self.nodes = pricing.microbatches, pricing.market.problem.nodes
+        self.least, self.nodes = pricing.microbatches, int(pricing.market.counts.sum())
         self.shapes, self.costs, self.most = list[Shape](), list[list[int]](), list[int]()
         self.known = dict[Shape, dict[Layers, None]]()
 

@@ -403,7 +403,7 @@ def whole_plan(
     if found is None or found[0] < microbatches * (1 - _WHOLE):
         return None
     _, nodes, sent = found
-    costs, most = [[len(layers) for layers, _ in shapes]], [market.problem.nodes]
+    costs, most = [[len(layers) for layers, _ in shapes]], [int(market.counts.sum())]
     for _ in range(_WHOLES):
         prices = market.stage_prices(nodes, sent, load, max(max(layers) for layers, _ in shapes))
         costs.append([_cost(prices, layers) for layers, _ in shapes])

@@ -391,7 +391,7 @@ class StageLimits:
         return rooms
 
     def held(self, depth: int, microbatches: int, limit_us: int) -> Held | None:
-        """What the last stages hold if all end within the limit; None: they do not. This is what the relaxation says."""
+        """What the last stages hold if all end within the limit, as the relaxation says; None: they do not."""
         layers, paths = self.problem.layers, self.paths.of(depth, microbatches)
         rooms = self.rooms(depth, microbatches)
         filled = paths.filled(rooms, layers, limit_us)

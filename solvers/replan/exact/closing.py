@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from solvers.replan.exact.bounds import IntArray
 from solvers.replan.exact.counts import STEPS, STEPS_A_US, counted
 from solvers.replan.exact.market import NEVER
-from solvers.replan.exact.prices import ENTRY_US, SPLIT_US, UNIT, Layers, Pricing, Program, Splits
+from solvers.replan.exact.prices import SPLIT_US, UNIT, Layers, Pricing, Program, Splits
 
 _SHAPES = 120
 """Shapes looked at: with more the load stays open."""
@@ -98,7 +98,7 @@ class _Closing:
         return bool(self.shapes)
 
     def _against(self, numbers: dict[Shape, int]) -> tuple[IntArray, IntArray] | tuple[()] | None:
-        """Prices that so many pipelines cannot pay; none where fractions of splits keep to the load; None: not known."""
+        """Prices that so many pipelines cannot pay; none where fractions of them keep to the load; None: not known."""
         for _ in range(_ROUNDS):
             if (found := self._fractions(numbers)) is None:
                 return None

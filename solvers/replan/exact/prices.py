@@ -219,7 +219,7 @@ class Pricing:
         return mixture
 
     def _overcounted(self, mixture: Mixture) -> bool:
-        """Whether splits of the mixture count less than the relaxation says; then from now on all count what they do."""
+        """Whether splits of the mixture count less than the relaxation says; from then on all count what they do."""
         counted = self.counted
         if counted is None or all(counted(layers) >= count for layers, count in mixture.splits):
             return False
@@ -487,11 +487,14 @@ class Program:
         count, fixed = len(self.worth), np.zeros(len(self.worth))
         fixed[: len(numbers)] = numbers
         bounds = Bounds(fixed, np.where(np.arange(count) < len(numbers), fixed, np.inf))
-        rules, options = LinearConstraint(self.matrix, ub=self.upper), {"node_limit": _NODES}
-        found = milp(np.zeros(count), integrality=np.ones(count), constraints=rules, bounds=bounds, options=options)
+        rules, whole = LinearConstraint(self.matrix, ub=self.upper), np.ones(count, dtype=np.int64)
+        found = milp(
+            np.zeros(count), integrality=whole, constraints=rules, bounds=bounds, options={"node_limit": _NODES}
+        )
         return None if found.x is None else self.whole(np.rint(found.x).astype(np.int64))
 
     def prices(self, marginals: FloatArray, scale: int) -> tuple[IntArray, IntArray]:
+        """The prices of nodes and of sent layers that a program's solution says, in whole numbers."""
         kinds, layers = len(self._market.runs), self._market.layers
         prices = np.maximum(np.rint(-marginals * scale), 0).astype(np.int64)
         nodes, sent = prices[:kinds], prices[kinds : kinds + layers]

@@ -5,10 +5,10 @@ import random
 
 import pytest
 
-from solvers.replan.exact import counts
+from solvers.replan.exact.bounds import FILLING
 from solvers.replan.exact.counts import counted, counted_in_python
 
-NATIVE = pytest.mark.skipif(counts.FILLING is None, reason="the native extension was not built: run make build")
+NATIVE = pytest.mark.skipif(FILLING is None, reason="the native extension was not built: run make build")
 
 
 def _case(seed: int) -> tuple[list[int], int, list[list[int]], list[int]]:

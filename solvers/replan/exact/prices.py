@@ -274,16 +274,17 @@ class Pricing:
         return nodes, sent
 
     def told(self, splits: Splits, shape: tuple[int, int], price: int, split: Layers) -> tuple[int, Layers]:
-        """The same of a cheapest split, or of one that does count its microbatches where the first one does not.
+        """The same price of a cheapest split, with one that does count its microbatches where the first does not.
 
-        Where no such split costs less than it counts, so much is what each costs at least.
+        Where no such split costs less than it counts, so much is what each costs at least. What the other split costs
+        bounds nothing: there may be cheaper ones.
         """
         depth, count = shape
         if not self.exact or price >= count * UNIT:
             return price, split
         if (real := self._real(splits, depth, count, count * UNIT - 1, split)) is None:
             return count * UNIT, split
-        return price if real[0] == split else splits.price(real[0]), real[0]
+        return price, real[0]
 
     def _settle(self, nodes: IntArray, sent: IntArray) -> None:
         self._last, self._stages = (nodes, sent), self._stage_prices(nodes, sent)

@@ -11,7 +11,8 @@ from solvers.replan.estimate.pipeline import every_batch_us
 from solvers.replan.exact import bounds
 from solvers.replan.exact import prices as prices_module
 from solvers.replan.exact.bounds import StageLimits
-from solvers.replan.exact.prices import NEVER, Splits, Within
+from solvers.replan.exact.market import NEVER
+from solvers.replan.exact.prices import Splits, Within
 from tests.solvers.replan.exact.problems import all_times_us, random_problem
 
 NATIVE = pytest.mark.skipif(bounds.FILLING is None, reason="the native extension was not built: run make build")

@@ -7,7 +7,7 @@ namespace replan {
 
 namespace {
 
-int64_t floored(int64_t value, int64_t by) { return value / by - (value % by < 0 ? 1 : 0); }
+int64_t rounded_down(int64_t value, int64_t by) { return value / by - (value % by < 0 ? 1 : 0); }
 
 }  // namespace
 
@@ -42,9 +42,9 @@ Counts::Found Counts::from(size_t number, int64_t need) {
     if (best.cost == 0) continue;
     const int64_t each = best.worth * cost - best.cost * worth, spare = best.worth * left - best.cost * need;
     if (each > 0)
-      most = std::min(most, floored(spare, each));
+      most = std::min(most, rounded_down(spare, each));
     else if (each < 0)
-      fewest = std::max(fewest, -floored(spare, -each));
+      fewest = std::max(fewest, -rounded_down(spare, -each));
     else if (spare < 0)
       return Found::kNone;
   }

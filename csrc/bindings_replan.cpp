@@ -87,7 +87,8 @@ Array arrayed(const std::vector<int64_t>& from) { return Array(static_cast<py::s
 void require_each(const replan::Filling& filling, const Array& held) {
   if (held.size() != static_cast<py::ssize_t>(filling.stages()) + 1)
     throw std::invalid_argument("of " + std::to_string(held.size()) + " sums of layers " +
-                                std::to_string(filling.stages() + 1) + " are needed: give those of the last 0…P stages");
+                                std::to_string(filling.stages() + 1) +
+                                " are needed: give those of the last 0…P stages");
 }
 
 Array fewest(const replan::Filling& filling, const Array& held, int64_t limit) {

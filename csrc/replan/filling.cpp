@@ -119,8 +119,8 @@ std::pair<int64_t, std::vector<int64_t>> Filling::cheapest(const std::vector<int
     for (int64_t before = std::max(fewest[stage], int64_t{0}); before <= std::min(most[stage], last); ++before) {
       const int64_t known = least[static_cast<size_t>(before)];
       if (known >= kNever) continue;
-      int64_t room = std::min({rooms[stage], std::min(most[stage + 1], last) - before,
-                               static_cast<int64_t>(prices.stages) - 1});
+      int64_t room =
+          std::min({rooms[stage], std::min(most[stage + 1], last) - before, static_cast<int64_t>(prices.stages) - 1});
       for (size_t family = 0; family < own_.rows && room > 0; ++family)
         room = std::min(room, few(family, stage, limit, before));
       for (int64_t layers = 1; layers <= room; ++layers) {
@@ -135,7 +135,8 @@ std::pair<int64_t, std::vector<int64_t>> Filling::cheapest(const std::vector<int
     least.swap(next);
   }
   std::vector<int64_t> split;
-  for (size_t stage = depth, held = cells - 1; least.back() < kNever && stage-- > 0; held -= static_cast<size_t>(split.back()))
+  for (size_t stage = depth, held = cells - 1; least.back() < kNever && stage-- > 0;
+       held -= static_cast<size_t>(split.back()))
     split.push_back(own[stage][held]);
   return {least.back(), split};
 }

@@ -24,8 +24,8 @@ struct Windows {
   Table fixed, turns, stays, front, each;
 };
 
-// Paths that turn between inner stages and wait in front, as `Turns` of solvers/replan/exact/turns.py has them: a row for
-// each width, turning once, then as many for as often as can be; stages 1…m − 1.
+// Paths that turn between inner stages and wait in front, as `Turns` of solvers/replan/exact/turns.py has them: a row
+// for each width, turning once, then as many for as often as can be; stages 1…m − 1.
 struct Turns {
   int64_t one = 0;
   Table fixed, waits, turns;

@@ -2,16 +2,16 @@
 
 Stages are counted from the last: stage k = 1…P is followed by k − 1 others. `suffix` is the number of layers of the
 stages behind it. README, proofs 1 and 2, derive the families of paths (D counts twice, with its least and its greatest
-r; E stands in windows.py) and why filling is exact for them.
+r; E stands in windows.py, F in turns.py) and why filling is exact for them.
 
 One file: paths, filling along them, and what memory and the running state allow besides are one relaxation.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, lru_cache
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,7 @@ import numpy.typing as npt
 from solvers.ir.replan import ReplanProblem
 from solvers.native import extension
 from solvers.replan.exact.suffixes import Suffixes
+from solvers.replan.exact.turns import Turns
 from solvers.replan.exact.windows import Windows
 
 IntArray = npt.NDArray[np.int64]
@@ -43,12 +44,21 @@ class Paths:
     fixed_us: IntArray
     behind_us: IntArray
     own_us: IntArray
-    made: Callable[[], Windows | None]
+    made: Callable[[type[Windows] | type[Turns]], Windows | Turns | None]
 
     @cached_property
     def windows(self) -> Windows | None:
         """The paths to and fro between inner stages."""
-        return self.made()
+        made = self.made(Windows)
+        assert not isinstance(made, Turns)
+        return made
+
+    @cached_property
+    def turns(self) -> Turns | None:
+        """The paths that turn there and then wait in front, where there are no more microbatches than stages."""
+        made = self.made(Turns)
+        assert not isinstance(made, Windows)
+        return made
 
     @cached_property
     def _free(self) -> npt.NDArray[np.bool_]:
@@ -83,19 +93,52 @@ class Paths:
 
     def most_in_all(self, rooms: IntArray, layers: int, limit_us: int) -> int:
         """The most layers that all stages hold together, each at most its room: `layers`, or less if proven so few."""
-        return self.filled(rooms, layers, limit_us)[-1]
+        held = self.filled(rooms, layers, limit_us)[-1]
+        if held >= layers and self.turns is not None and not any(self.each_filled(rooms, layers, limit_us)):
+            return layers - 1
+        return held
 
-    def filled(self, rooms: IntArray, layers: int, limit_us: int) -> list[int]:
+    def each_filled(self, rooms: IntArray, layers: int, limit_us: int) -> Iterator[tuple[int, list[int]]]:
+        """For each number N of layers of the fullest stage k ≥ m with which all are held: N, and `filled` then."""
+        assert self.turns is not None
+        front = self.turns.front - 1
+        for most in range(min(int(rooms[front:].max()), layers), 0, -1):
+            fewer = np.concatenate([rooms[:front], np.minimum(rooms[front:], most)])
+            if fewer.sum() < layers:
+                break
+            held = self.filled(fewer, layers, limit_us, most)
+            if held[-1] >= layers:
+                yield most, held
+
+    def filled(self, rooms: IntArray, layers: int, limit_us: int, front: int = 0) -> list[int]:
         """The most layers that the last 1…P stages hold together; fewer of them where all hold less than `layers`.
 
-        Filling from the last stage, as full as each can be, is best for this relaxation (README, proof 2).
+        Filling from the last stage, as full as each can be, is best for this relaxation (README, proof 2). `front`:
+        the layers of the fullest stage k ≥ m (0: not known).
         """
         if self.native is None:
-            return self.filled_in_python(rooms, layers, limit_us)
-        held: list[int] = self.native.filled(rooms, layers, limit_us)
+            return self.filled_in_python(rooms, layers, limit_us, front)
+        native = self._native_with_turns if front else self.native
+        held: list[int] = native.filled(rooms, layers, limit_us, front)
         if held[-1] >= layers and "_native_with_windows" not in self.__dict__ and self.windows is not None:
-            held = self._native_with_windows.filled(rooms, layers, limit_us)
+            held = self._native_with_windows.filled(rooms, layers, limit_us, front)
         return held
+
+    def fewest(self, held: IntArray, limit_us: int) -> IntArray:
+        """The fewest layers of the last stages by windows, as `Windows.least` has them."""
+        assert self.windows is not None
+        if self.native is None:
+            return self.windows.least(held, limit_us)
+        found: IntArray = self._native_with_windows.fewest(held, limit_us)
+        return found
+
+    def fewer(self, fewest: IntArray, limit_us: int, front: int) -> IntArray:
+        """The same by turns, as `Turns.least`."""
+        assert self.turns is not None
+        if self.native is None:
+            return self.turns.least(fewest, limit_us, front)
+        found: IntArray = self._native_with_turns.fewer(fewest, limit_us, front)
+        return found
 
     @cached_property
     def native(self) -> Any:
@@ -108,14 +151,24 @@ class Paths:
         self.windows.tell(self.native.add)
         return self.native
 
-    def filled_in_python(self, rooms: IntArray, layers: int, limit_us: int) -> list[int]:
+    @cached_property
+    def _native_with_turns(self) -> Any:
+        assert self.turns is not None
+        self.turns.tell(self.native.turn)
+        return self.native
+
+    def filled_in_python(self, rooms: IntArray, layers: int, limit_us: int, front: int = 0) -> list[int]:
         """The same without the native extension."""
+        turned = list[list[int]]()
+        if front and self.turns is not None:
+            spare = self.turns.spare(limit_us, front)
+            turned = [spare[: stage + 1, stage].tolist() for stage in range(len(spare))]
         left = self._left(limit_us)
         alone = np.minimum((left[:2] // self._share_us[:2]).min(axis=0), rooms)  # the first two know no suffix
         most = np.arange(layers - len(rooms) + 1, layers + 1)
         still = layers - int(rooms.sum()) + np.cumsum(rooms)  # even if all stages before are full
         stages = [alone.tolist(), still.tolist(), most.tolist(), *left[2:].tolist(), *self._with_suffix]
-        held = _filled(stages, [])
+        held = _filled(stages, [], turned)
         narrow = list[list[int]]()
         for _ in range(_FILLINGS):
             if held[-1] < layers or self.windows is None:
@@ -126,11 +179,20 @@ class Paths:
                 break
             stages[2] = np.minimum(most, few, out=most).tolist()
             narrow = narrow or self.windows.narrow(limit_us)
-            held = _filled_among(stages, narrow, held[: int(lower.argmax())])
+            held = _filled_among(stages, narrow, held[: int(lower.argmax())], turned)
         return held
 
 
-def _filled_among(stages: list[list[int]], narrow: list[list[int]], held: list[int]) -> list[int]:
+def _turned(most: int, held: list[int], turned: list[list[int]]) -> int:
+    """The most that the stages up to the next one hold where turns bind as well."""
+    if len(held) >= len(turned):
+        return most
+    return min(most, *(spare + before for spare, before in zip(turned[len(held)], [*held[::-1], 0], strict=True)))
+
+
+def _filled_among(
+    stages: list[list[int]], narrow: list[list[int]], held: list[int], turned: list[list[int]]
+) -> list[int]:
     """The same as `_filled` where the narrowest windows bind as well."""
     for two, three, turns_2, turns_3, stays_2, stays_3, each_2, each_3, *stage in islice(
         zip(*narrow, *stages, strict=True), len(held), None
@@ -150,13 +212,14 @@ def _filled_among(stages: list[list[int]], narrow: list[list[int]], held: list[i
             (two + turns_2 * (held[before - 2] if before > 1 else 0) + stays_2 * suffix) // each_2,
             (three + turns_3 * (held[before - 3] if before > 2 else 0) + stays_3 * suffix) // each_3,
         )
+        most = _turned(most, held, turned)
         held.append(most)
         if most < fewest:
             break
     return held
 
 
-def _filled(stages: list[list[int]], held: list[int]) -> list[int]:
+def _filled(stages: list[list[int]], held: list[int], turned: list[list[int]]) -> list[int]:
     """What the last stages hold, as full as each can be, behind those of which it is known; to the end, or too few.
 
     `stages`: the most of each stage whatever is behind it, the fewest and the most of all up to it, and the families.
@@ -174,6 +237,7 @@ def _filled(stages: list[list[int]], held: list[int]) -> list[int]:
         suffix += more
         if suffix > most:
             suffix = most
+        suffix = _turned(suffix, held, turned)
         held.append(suffix)
         if suffix < fewest:
             break
@@ -209,7 +273,7 @@ class PathTable:
             fixed[family, :exists] = alone + sweeps * around[:exists] + stay * extra[:exists]
             behind[family, :exists] = one * sweeps
             own[family, :exists] = one * (stay + sweeps)
-        return Paths(fixed, behind, own, partial(Windows.of, problem, extra, microbatches, alone))
+        return Paths(fixed, behind, own, lambda kind: kind.of(problem, extra, microbatches, alone))
 
 
 def extras(problem: ReplanProblem, depth: int) -> tuple[IntArray, IntArray]:
@@ -225,6 +289,14 @@ def alone_us(problem: ReplanProblem) -> int:
     """One microbatch through the whole model, without hops."""
     layers_us = problem.layers * (problem.forward_us + problem.backward_us)
     return layers_us + sum(problem.first_extra_us) + sum(problem.last_extra_us)
+
+
+class Held(NamedTuple):
+    """The fewest and the most layers that the last 0…P stages hold, and the most of each stage k = 1…P."""
+
+    fewest: IntArray
+    most: IntArray
+    rooms: IntArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -318,18 +390,35 @@ class StageLimits:
 
         return rooms
 
-    def held(self, depth: int, microbatches: int, limit_us: int) -> tuple[IntArray, IntArray] | None:
-        """The fewest and the most layers that the last 0…P stages hold if all end within the limit; None: they do not.
-
-        This is what the relaxation says.
-        """
+    def held(self, depth: int, microbatches: int, limit_us: int) -> Held | None:
+        """What the last stages hold if all end within the limit, as the relaxation says; None: they do not."""
         layers, paths = self.problem.layers, self.paths.of(depth, microbatches)
-        filled = paths.filled(self.rooms(depth, microbatches), layers, limit_us)
+        rooms = self.rooms(depth, microbatches)
+        filled = paths.filled(rooms, layers, limit_us)
         if filled[-1] < layers:
             return None
+        if paths.turns is None:
+            most = np.array([0, *filled], dtype=np.int64)
+            fewest = np.arange(depth + 1) if paths.windows is None else paths.fewest(most, limit_us)
+            return Held(fewest, most, rooms)
+        found = [self._held(paths, rooms, limit_us, *one) for one in paths.each_filled(rooms, layers, limit_us)]
+        if not found:
+            return None
+        fewest = np.min([one.fewest for one in found], axis=0)
+        most, rooms = (np.max([getattr(one, name) for one in found], axis=0) for name in ("most", "rooms"))
+        return Held(fewest, most, rooms)
+
+    def _held(self, paths: Paths, rooms: IntArray, limit_us: int, front: int, filled: list[int]) -> Held:
+        """The same where the fullest of the stages k ≥ m holds `front` layers."""
+        assert paths.turns is not None
+        layers, first, rooms = self.problem.layers, paths.turns.front - 1, rooms.copy()
+        np.minimum(rooms[first:], front, out=rooms[first:])
+        np.minimum(rooms[:first], paths.turns.spare(limit_us, front)[0], out=rooms[:first])
         most = np.array([0, *filled], dtype=np.int64)
-        fewest = np.arange(depth + 1) if paths.windows is None else paths.windows.least(most, limit_us)
-        return fewest, most
+        fewest = np.maximum(np.arange(len(most)), layers - np.append(np.cumsum(rooms[::-1])[::-1], 0))
+        if paths.windows is not None:
+            np.maximum(fewest, paths.fewest(most, limit_us), out=fewest)
+        return Held(paths.fewer(fewest, limit_us, front), most, rooms)
 
     def may_end(self, depth: int, microbatches: int, limit_us: int) -> bool:
         """Whether the relaxation lets pipelines of this shape end within the limit; if not, none does."""

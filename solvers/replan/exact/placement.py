@@ -26,6 +26,8 @@ _TIGHTER, _PARTS = 4, 4
 """So many limits, and so many ways between filling the last and the first stages, are tried before any search."""
 _CELLS = 2**23
 """Entries of responses held at once."""
+_DEAR = 2**61
+"""More than any split costs."""
 _WIDE, _ASKED = 0.5, 0.75
 """Shares of the effort: for searches that keep more than `WITNESSES`, and for any."""
 _LEVEL, _CUBES = 700, 800
@@ -53,10 +55,11 @@ class _Partial:
     held: IntArray
     times_us: IntArray
     responses: Responses | None
+    price: IntArray
 
     def chosen(self, which: npt.NDArray[np.intp] | npt.NDArray[np.bool_] | IntArray) -> "_Partial":
         responses = None if self.responses is None else self.responses[which]
-        return _Partial(self.layers[which], self.held[which], self.times_us[which], responses)
+        return _Partial(self.layers[which], self.held[which], self.times_us[which], responses, self.price[which])
 
 
 @dataclass(frozen=True)
@@ -163,6 +166,29 @@ def _quick(
     return Splits(layers[kept], times[kept], False) if kept.any() and not stop() else None
 
 
+def cheap_split(
+    limits: StageLimits, shape: tuple[int, int], limit_us: int, prices: IntArray, most: int, keep: int, effort: Effort
+) -> tuple[tuple[int, ...] | None, bool]:
+    """A split of this depth that costs at most `most` and ends in time with so many microbatches, and whether it is
+    proven that there is none.
+
+    `prices` [layers behind, own]; no more than `keep` partial splits are kept at once.
+    """
+    search = _Search(limits, *shape, limit_us, LARGEST, never, effort, Priced(prices, most))
+    found = search.splits(keep)
+    if len(found.times_us):
+        return tuple(found.layers[found.times_us.argmin()].tolist()), False
+    return None, found.complete
+
+
+@dataclass(frozen=True)
+class Priced:
+    """Only splits whose stages cost at most `most` together; prices [layers behind, own]."""
+
+    prices: IntArray
+    most: int
+
+
 def every_split_within(limits: StageLimits, depth: int, microbatches: int, limit_us: int, most: int) -> Splits:
     """All splits with which the microbatches end within the limit, if `complete`."""
     return _Search(limits, depth, microbatches, limit_us, 0, never).splits(most)
@@ -180,8 +206,9 @@ class _Search:
         largest: int,
         stop: Stop,
         effort: Effort | None = None,
+        priced: Priced | None = None,
     ) -> None:
-        self.stop, self.effort = stop, effort or Effort()
+        self.stop, self.effort, self.priced = stop, effort or Effort(), priced
         self.effort.spend(depth * limits.problem.layers // 8)
         self.limits, self.depth, self.microbatches, self.limit_us = limits, depth, microbatches, limit_us
         self.comparable = microbatches <= largest
@@ -191,14 +218,15 @@ class _Search:
         few, rooms = np.minimum(few, layers - behind - suffix), limits.rooms(depth, microbatches)[:, None]
         limited = (few > limits.fullest) & (rooms == limits.fullest) & (suffix >= behind[::-1])
         self.whatever_fullest = not limited.any()
-        self.most = np.minimum(few, rooms).clip(-1)
         held = limits.held(depth, microbatches, limit_us)
-        self.fewest = np.full(depth + 1, layers + 1) if held is None else held[0]
+        self.fewest = np.full(depth + 1, layers + 1) if held is None else held.fewest
         if held is not None:
-            self.most = np.minimum(self.most, held[1][1:, None] - suffix).clip(-1)
+            rooms, few = held.rooms[:, None], np.minimum(few, held.most[1:, None] - suffix)
+        self.most = np.minimum(few, rooms).clip(-1)
         self.extras = extras(limits.problem, depth)
         self.need = self._needs(layers)
         self.open = [] if limits.movable is None else self._open(limits.movable)
+        self.front = [] if priced is None else self._front(priced)
 
     def _needs(self, layers: int) -> list[int]:
         """For k = 1…P: the fewest layers that the last k stages must hold for the stages before to hold the rest."""
@@ -224,6 +252,17 @@ class _Search:
             tables.append((fitting & tables[-1][after]).any(axis=1))
         return tables[::-1]
 
+    def _front(self, priced: Priced) -> list[IntArray]:
+        """For k = 1…P: the least price of the stages in front of the last k, by the layers that these hold."""
+        layers, widest = self.limits.problem.layers, priced.prices.shape[1] - 1
+        held, own = np.indices((layers + 1, widest + 1))
+        after, beyond = np.minimum(held + own, layers), held + own > layers
+        tables = [np.where(np.arange(layers + 1) == layers, 0, _DEAR)]
+        for k in range(self.depth, 1, -1):
+            forbidden = beyond | (own > self.most[k - 1][:, None])
+            tables.append(np.where(forbidden, _DEAR, priced.prices + tables[-1][after]).min(axis=1).clip(max=_DEAR))
+        return tables[::-1]
+
     def filled(self, part: int) -> tuple[int, ...] | None:
         """From the last stage each as full as it can be (0), or as it must be (all parts), or between."""
         split, held = list[int](), 0
@@ -239,7 +278,7 @@ class _Search:
         """From the last stage to the first, dropping what cannot be completed, or what others do no worse."""
         none = Splits(np.zeros((0, self.depth), dtype=np.int64), np.zeros(0, dtype=np.int64), False)
         nothing = np.zeros(1, dtype=np.int64)
-        state, complete = _Partial(np.zeros((1, 0), dtype=np.int64), nothing, nothing, None), True
+        state, complete = _Partial(np.zeros((1, 0), dtype=np.int64), nothing, nothing, None, nothing), True
         for k in range(1, self.depth + 1):
             if self.stop():
                 return none
@@ -254,19 +293,24 @@ class _Search:
     def _judged(self, state: _Partial, k: int) -> _Partial:
         """Stage k in front of each partial split, with every number of layers that it can hold."""
         rows, own = self._extensions(state.held, k)
+        price = state.price[rows]
+        if self.priced is not None:
+            price = price + self.priced.prices[state.held[rows], own]
+            cheap = price + self.front[k - 1][state.held[rows] + own] <= self.priced.most
+            rows, own, price = rows[cheap], own[cheap], price[cheap]
         layers, held = np.column_stack([own, state.layers[rows]]), state.held[rows] + own
         if self.comparable and len(rows) * self.microbatches**2 <= _CELLS:
             behind = None if state.responses is None else state.responses[rows]
             if k == 1 or behind is not None:
                 self.effort.spend(_LEVEL + len(rows) * self.microbatches**3 // _CUBES)
-                return self._compared(_Partial(layers, held, held, self._responses(behind, own, k)), k)
+                return self._compared(_Partial(layers, held, held, self._responses(behind, own, k), price), k)
         if len(rows) <= _FEW and k < self.depth:
-            return _Partial(layers, held, np.zeros_like(held), None)
+            return _Partial(layers, held, np.zeros_like(held), None, price)
         self.effort.spend(2 * len(rows) * k)
         alone = self.limits.suffixes.times_us(layers, self.microbatches, whole=k == self.depth, stop=self.stop)
         times = alone + self._outside_us(held, k)
         kept = times <= self.limit_us
-        return _Partial(layers[kept], held[kept], times[kept], None)
+        return _Partial(layers[kept], held[kept], times[kept], None, price[kept])
 
     def _extensions(self, held: IntArray, k: int) -> tuple[IntArray, IntArray]:
         least = np.maximum(1, self.need[k - 1] - held)
@@ -294,9 +338,12 @@ class _Search:
         assert state.responses is not None
         times = state.responses[:, -1, 0] + self._outside_us(state.held, k)
         kept = np.flatnonzero(times <= self.limit_us)
-        state = _Partial(state.layers, state.held, times, state.responses).chosen(kept)
+        state = _Partial(state.layers, state.held, times, state.responses, state.price).chosen(kept)
         assert state.responses is not None
-        return state.chosen(undominated(state.held, state.responses, self.stop)) if len(kept) > 1 else state
+        if len(kept) < 2:
+            return state
+        rank = None if self.priced is None else np.unique(state.price, return_inverse=True)[1]
+        return state.chosen(undominated(state.held, state.responses, self.stop, rank))
 
     def _outside_us(self, held: IntArray, k: int) -> IntArray:
         """The first microbatch's way to stage k and the last one's way back from it."""

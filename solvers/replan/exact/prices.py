@@ -10,7 +10,7 @@ One file: the cheapest splits, the program and the whole plans that it finds are
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 import numpy as np
@@ -18,12 +18,14 @@ import numpy.typing as npt
 from scipy.optimize import Bounds, LinearConstraint, linprog, milp
 from scipy.sparse import csr_array
 
-from solvers.replan.exact.bounds import IntArray, StageLimits
+from solvers.replan.exact.bounds import FILLING, IntArray, StageLimits
+from solvers.replan.exact.counts import counted
 from solvers.replan.exact.market import NEVER, Market, Pattern
+from solvers.replan.exact.placement import cheap_split
 from solvers.replan.progress import Effort, Stop
 from solvers.replan.transfer.owners import Interval, intervals
 
-_UNIT = 2**24
+UNIT = 2**24
 """Prices are counted in this part of a microbatch."""
 _ROUNDS = 12
 """How often new splits are priced."""
@@ -31,16 +33,26 @@ _NEW = 8
 """Splits that one round adds at most."""
 _NEAREST, _DEPTHS = 8, 12
 """Splits that whole pipelines are made of; depths whose cheapest split may be one of them."""
+_KEPT = 100
+"""Partial splits kept where a cheap one that ends in time is sought."""
+_SOONER = 1000, 300, 100
+"""Parts of the limit by which splits are asked to end sooner, one after the other."""
 _MORE = 24
 """Depths looked at together once the first promise too little."""
 _TOGETHER = 2**18
 """Entries of tables of splits filled together."""
 _NODES = 10
-"""Nodes of the search for whole pipelines."""
+"""Nodes of the search for whole nodes and owners."""
+_WHOLES = 16
+"""So many numbers of pipelines are asked for."""
+_CLOSE = 10**6
+"""Reciprocal of how much less than it counts a split has to cost to be of use."""
 _WHOLE = 1e-6
 """A number this close to a whole one is one."""
-_ENTRY_US, _SPLIT_US, _VAIN_US = 5, 600, 200_000
-"""About what an entry of a program, a cheapest split, and a search for whole pipelines that finds none take."""
+ENTRY_US, SPLIT_US = 5, 250
+"""About what an entry of a program and a cheapest split take."""
+_TIMES_US = 40
+"""About what the times of a split take."""
 
 FloatArray = npt.NDArray[np.float64]
 Layers = tuple[int, ...]
@@ -84,7 +96,7 @@ class Splits:
         self.within, self.layers = within, within.limits.problem.layers
         self.widest = prices.shape[1] - 1
         held, own = np.indices((self.layers + 1, self.widest + 1))
-        self._before, self._own = np.maximum(held - own, 0), own
+        self.prices, self._before, self._own = prices, np.maximum(held - own, 0), own
         self._prices = np.where(held >= own, prices[self._before, own], NEVER)
 
     @cached_property
@@ -107,9 +119,21 @@ class Splits:
 
         `NEVER` where there is none.
         """
+        if FILLING is not None:
+            yield from map(self._native_cheapest, shapes)
+            return
         some = max(1, _TOGETHER // (len(self._before) * (self.widest + 1)))
         for start in range(0, len(shapes), some):
             yield from self._cheapest(shapes[start : start + some])
+
+    def _native_cheapest(self, shape: tuple[int, int]) -> tuple[int, Callable[[], Layers]]:
+        """The same of one by the native extension."""
+        limits, limit_us = self.within.limits, self.within.limit_us
+        if (held := limits.held(*shape, limit_us)) is None:
+            return NEVER, tuple
+        paths = limits.paths.of(*shape)
+        price, split = paths.native.cheapest(held.rooms, held.fewest, held.most, self.prices, limit_us)
+        return price, lambda: tuple(split)
 
     def _cheapest(self, shapes: Sequence[tuple[int, int]]) -> Iterator[tuple[int, Callable[[], Layers]]]:
         """Of some at once: tables over the layers held by the last stages, [stages, shape, layers held]."""
@@ -120,9 +144,8 @@ class Splits:
             bounds = limits.held(depth, microbatches, self.within.limit_us)
             if bounds is None:
                 continue
-            fewest, filled = bounds
-            most = np.minimum(most, np.minimum(limits.rooms(depth, microbatches)[:, None], filled[1:, None] - held))
-            few[:depth, number] = np.where(held >= fewest[:-1, None], most, -1)
+            most = np.minimum(most, np.minimum(bounds.rooms[:, None], bounds.most[1:, None] - held))
+            few[:depth, number] = np.where(held >= bounds.fewest[:-1, None], most, -1)
         wide = min(self.widest, max(int(few.max()), 0)) + 1
         before, own, prices = self._before[:, :wide], self._own[:, :wide], self._prices[:, :wide]
         tables = np.full((deepest + 1, len(shapes), self.layers + 1), NEVER, dtype=np.int64)
@@ -149,24 +172,40 @@ class Splits:
 class Pricing:
     """Whether there is a plan of pipelines `within` whose busiest node receives and sends at most `load` bytes."""
 
-    def __init__(self, market: Market, load: int, within: Within, stop: Stop, effort: Effort | None = None) -> None:
+    def __init__(
+        self,
+        market: Market,
+        load: int,
+        within: Within,
+        stop: Stop,
+        effort: Effort | None = None,
+        counted: Callable[[Layers], int] | None = None,
+    ) -> None:
+        """`counted`: how many microbatches a split finishes in time; None: as many as the relaxation says."""
         self.market, self.load, self.within, self.stop = market, load, within, stop
-        self.effort = effort or Effort()
+        self.effort, self.counted, self.exact = effort or Effort(), counted, False
         self.microbatches = market.problem.microbatches
         self.pool: dict[tuple[Layers, int], None] = {}
 
     def excluded(self, known: Sequence[tuple[Layers, int]]) -> Mixture | None:
         """None where prices exclude such plans; otherwise the mixture that they leave, perhaps of no use."""
         self.pool |= dict.fromkeys(known)
+        return self._asked()
+
+    def refined(self, mixture: Mixture) -> Mixture | None:
+        """The same where splits count what they do, not what the relaxation says; the mixture itself if it does."""
+        enough = mixture.counted >= self.microbatches
+        return self._asked() if enough and not self.exact and self._overcounted(mixture) else mixture
+
+    def _asked(self) -> Mixture | None:
         mixture, nodes, sent = self._solved()
         for _ in range(_ROUNDS):
             if self.stop() or self.effort.over():
                 break
             if not (worth := self.market.worth(nodes, sent, self.load)):  # nothing known keeps to the load: alike, then
-                nodes = np.full_like(nodes, _UNIT)
+                nodes = np.full_like(nodes, UNIT)
                 worth = self.market.worth(nodes, sent, self.load)
-            splits = self._priced(nodes, sent)
-            new = self._dear(splits, worth)
+            new = self._dear(self.priced(nodes, sent), worth)
             if not new:
                 return None
             fresh = [shape for shape in new if shape not in self.pool]
@@ -176,8 +215,17 @@ class Pricing:
             mixture, nodes, sent = self._solved()
             if mixture.counted >= self.microbatches:
                 break
-        self._priced(nodes, sent)
+        self._settle(nodes, sent)
         return mixture
+
+    def _overcounted(self, mixture: Mixture) -> bool:
+        """Whether splits of the mixture count less than the relaxation says; from then on all count what they do."""
+        counted = self.counted
+        if counted is None or all(counted(layers) >= count for layers, count in mixture.splits):
+            return False
+        self.pool = {(layers, most): None for layers, _ in self.pool if (most := counted(layers)) > 0}
+        self.exact = bool(self.pool)
+        return self.exact
 
     def nearest(self, most_within: Callable[[Layers], int]) -> list[tuple[Layers, int]]:
         """Of the splits known and the cheapest ones of some depths those that lose least at the last prices.
@@ -185,25 +233,69 @@ class Pricing:
         A split loses what it costs beyond the microbatches that it counts, as `most_within` says. Mixtures are made of
         those that lose nothing; whole pipelines need some that lose a little to use up nodes and owners.
         """
+        self.effort.spend(_TIMES_US * len(self._candidates))
         counted = [(layers, most) for layers in self._candidates if (most := most_within(layers)) > 0]
         price = Splits(self.within, self._stages).price
-        return sorted(counted, key=lambda shape: price(shape[0]) - shape[1] * _UNIT)[:_NEAREST]
+        return sorted(counted, key=lambda shape: price(shape[0]) - shape[1] * UNIT)[:_NEAREST]
 
     @cached_property
     def _candidates(self) -> dict[Layers, None]:
         """Splits known, and the cheapest of depths whose pipelines lose least."""
         splits, possible = Splits(self.within, self._stages), self.within.possible
         some = dict.fromkeys(layers for layers, _ in self.pool)
-        depths = sorted(possible, key=lambda depth: splits.least[depth] - possible[depth] * _UNIT)[:_DEPTHS]
-        self.effort.spend(_SPLIT_US * len(depths))
+        depths = sorted(possible, key=lambda depth: splits.least[depth] - possible[depth] * UNIT)[:_DEPTHS]
+        self.effort.spend(SPLIT_US * len(depths))
         for price, split in splits.cheapest([(depth, possible[depth]) for depth in depths]):
             if price < NEVER:
                 some[split()] = None
         return some
 
-    def _priced(self, nodes: IntArray, sent: IntArray) -> Splits:
-        self._stages = self.market.stage_prices(nodes, sent, self.load, self.within.widest)
-        return Splits(self.within, self._stages)
+    def settled(self) -> tuple[IntArray, IntArray]:
+        """The prices of nodes and of sent layers once no split costs less than it counts, or nearly so."""
+        nodes, sent = self._last
+        for _ in range(_ROUNDS):
+            if self.stop() or self.effort.over():
+                break
+            splits, possible = self.priced(nodes, sent), self.within.possible
+            depths = [depth for depth in possible if splits.least[depth] < possible[depth] * UNIT]
+            self.effort.spend(SPLIT_US * len(depths))
+            fresh = list[tuple[Layers, int]]()
+            for depth, (price, split) in zip(depths, splits.cheapest([(d, possible[d]) for d in depths]), strict=True):
+                if price < possible[depth] * (UNIT - UNIT // _CLOSE):
+                    layers = split()
+                    count = self.counted(layers) if self.exact and self.counted else possible[depth]
+                    fresh += [(layers, count)] * (price < count * (UNIT - UNIT // _CLOSE))
+            fresh = [shape for shape in fresh if shape not in self.pool]
+            if not fresh:
+                break
+            self.pool |= dict.fromkeys(fresh)
+            _, nodes, sent = self._solved()
+        self._settle(nodes, sent)
+        return nodes, sent
+
+    def told(self, splits: Splits, shape: tuple[int, int], price: int, split: Layers) -> tuple[int, Layers]:
+        """The same price of a cheapest split, with one that does count its microbatches where the first does not.
+
+        Where no such split costs less than it counts, so much is what each costs at least. What the other split costs
+        bounds nothing: there may be cheaper ones.
+        """
+        depth, count = shape
+        if not self.exact or price >= count * UNIT:
+            return price, split
+        if (real := self._real(splits, depth, count, count * UNIT - 1, split)) is None:
+            return count * UNIT, split
+        return price, real[0]
+
+    def _settle(self, nodes: IntArray, sent: IntArray) -> None:
+        self._last, self._stages = (nodes, sent), self._stage_prices(nodes, sent)
+        self.__dict__.pop("_candidates", None)
+
+    def priced(self, nodes: IntArray, sent: IntArray) -> Splits:
+        """The cheapest splits at these prices."""
+        return Splits(self.within, self._stage_prices(nodes, sent))
+
+    def _stage_prices(self, nodes: IntArray, sent: IntArray) -> IntArray:
+        return self.market.stage_prices(nodes, sent, self.load, self.within.widest)
 
     def _dear(self, splits: Splits, worth: int) -> list[tuple[Layers, int]]:
         """Shapes so cheap that all there is could pay for enough of them, with their splits; none: it cannot."""
@@ -228,31 +320,53 @@ class Pricing:
         found, possible = dict[int, tuple[Layers, int]](), self.within.possible
         asked = [(depth, possible[depth], possible[depth]) for depth, _ in shapes]
         left = [(depth, fewest, possible[depth] - 1) for depth, fewest in shapes]
-        while asked:
-            self.effort.spend(_SPLIT_US * len(asked))
+        while asked and len(found) < _NEW:
+            self.effort.spend(SPLIT_US * len(asked))
             priced = splits.cheapest([(depth, fewest) for depth, fewest, _ in asked])
             for (depth, fewest, most), (price, split) in zip(asked, priced, strict=True):
                 if fewest * worth >= self.microbatches * price:
-                    found.setdefault(depth, (split(), fewest))
-                elif (fewest := (self.microbatches * price - 1) // worth + 1) <= most:
+                    if (one := self._real(splits, depth, fewest, fewest * worth // self.microbatches, split())) is None:
+                        price = fewest * worth // self.microbatches + 1  # no split that ends in time costs less
+                    else:
+                        found.setdefault(depth, one)
+                if depth not in found and (fewest := (self.microbatches * price - 1) // worth + 1) <= most:
                     middle = (fewest + most + 1) // 2
                     left += [(depth, fewest, max(fewest, middle - 1)), *([(depth, middle, most)] * (middle > fewest))]
             asked = [one for one in left if one[0] not in found and one[1] <= one[2]]
             left = []
         return [found[depth] for depth, _ in shapes if depth in found]
 
+    def _real(
+        self, splits: Splits, depth: int, microbatches: int, most: int, split: Layers
+    ) -> tuple[Layers, int] | None:
+        """A split that costs at most `most` and, once they are told apart, does count the microbatches; None: none."""
+        if self.counted is None:
+            return split, microbatches
+        if (count := self.counted(split)) >= microbatches or not self.exact:
+            return split, max(count, microbatches)
+        for part in _SOONER:  # what the relaxation lets end a little sooner does end in time, and may cost little more
+            within = replace(self.within, limit_us=self.within.limit_us - self.within.limit_us // part)
+            self.effort.spend(SPLIT_US)
+            ((price, sooner),) = Splits(within, splits.prices).cheapest([(depth, microbatches)])
+            if price <= most and (count := self.counted(sooner())) >= microbatches:
+                return sooner(), count
+        real, none = cheap_split(
+            self.within.limits, (depth, microbatches), self.within.limit_us, splits.prices, most, _KEPT, self.effort
+        )
+        if real is not None:
+            return real, self.counted(real)
+        return None if none else (split, microbatches)
+
     def _solved(self) -> tuple[Mixture, IntArray, IntArray]:
         """The most microbatches of mixtures of the pool, and the prices of nodes and of sent layers."""
         shapes = tuple(self.pool)
-        program = _Program(self.market, self.load, shapes)
-        self.effort.spend(_ENTRY_US * program.matrix.nnz)
+        program = Program(self.market, self.load, shapes)
+        self.effort.spend(ENTRY_US * program.matrix.nnz)
         found = linprog(-program.worth, A_ub=program.matrix, b_ub=program.upper, method="highs")  # type: ignore[call-overload]
-        kinds, layers = len(self.market.runs), self.market.layers
         if found.x is None:  # the engine failed: prices of nothing prove nothing
-            return Mixture((), ()), np.zeros(kinds, dtype=np.int64), np.zeros(layers, dtype=np.int64)
-        marginals = np.maximum(np.rint(-found.ineqlin.marginals * _UNIT), 0).astype(np.int64)
-        nodes, sent = marginals[:kinds], marginals[kinds : kinds + layers]
-        sent[self.market.sizes == 0] = 0
+            nothing = np.zeros(len(self.market.runs), dtype=np.int64), np.zeros(self.market.layers, dtype=np.int64)
+            return Mixture((), ()), *nothing
+        nodes, sent = program.prices(found.ineqlin.marginals, UNIT)
         amounts = found.x[: len(shapes)]
         some = np.flatnonzero(amounts > 1e-9).tolist()
         return Mixture(tuple(shapes[k] for k in some), tuple(float(amounts[k]) for k in some)), nodes, sent
@@ -279,33 +393,42 @@ def whole_plan(
     microbatches: int,
     effort: Effort | None = None,
 ) -> Whole | None:
-    """Pipelines of these shapes that count the microbatches and keep to the load; None: not found."""
-    program = _Program(market, load, shapes)
-    count = len(program.worth)
-    effort = effort or Effort()
-    effort.spend(2 * _ENTRY_US * program.matrix.nnz)
-    if not program.parts_count(microbatches):
+    """Pipelines of these shapes that count the microbatches and keep to the load; None: not found.
+
+    Whole numbers of pipelines that pay at all prices known are asked whether nodes and owners keep to the load with
+    them; where not, the prices that say so are new ones. Where no numbers are left, there are none.
+    """
+    program, effort = Program(market, load, shapes), effort or Effort()
+    effort.spend(ENTRY_US * program.matrix.nnz)
+    found = program.parts()
+    if found is None or found[0] < microbatches * (1 - _WHOLE):
         return None
-    rules = [
-        LinearConstraint(program.matrix, ub=program.upper),
-        LinearConstraint(csr_array(program.worth[None]), lb=microbatches),
-    ]
-    kinds = np.arange(count) < len(shapes)
+    _, nodes, sent = found
+    costs, most = [[len(layers) for layers, _ in shapes]], [int(market.counts.sum())]
+    for _ in range(_WHOLES):
+        prices = market.stage_prices(nodes, sent, load, max(max(layers) for layers, _ in shapes))
+        costs.append([_cost(prices, layers) for layers, _ in shapes])
+        most.append(market.worth(nodes, sent, load))
+        numbers = counted([count for _, count in shapes], microbatches, costs, most)[1]
+        if numbers is None:
+            return None
+        share = program.share(range(len(shapes)), numbers, effort)
+        if share is None or effort.over():
+            return None
+        if share[0] >= 1 - _WHOLE:
+            effort.spend(ENTRY_US * program.matrix.nnz)
+            return program.placed(numbers)
+        _, nodes, sent = share
+    return None
 
-    def solved(integral: IntArray, bounds: Bounds | None) -> FloatArray | None:
-        options = {"node_limit": _NODES}
-        found = milp(np.zeros(count), integrality=integral, constraints=rules, bounds=bounds, options=options)  # type: ignore[arg-type]
-        return None if found.x is None else np.asarray(found.x)
 
-    x = solved(kinds.astype(np.int64), None)
-    effort.spend(_VAIN_US if x is None else 0)
-    if x is not None and np.abs(x - np.rint(x)).max() > _WHOLE:  # the pipelines are whole, their nodes are not
-        fixed = np.where(kinds, np.rint(x), 0.0)
-        x = solved(np.ones(count, dtype=np.int64), Bounds(fixed, np.where(kinds, fixed, np.inf)))
-    return None if x is None else program.whole(np.rint(x).astype(np.int64))
+def _cost(prices: IntArray, layers: Layers) -> int:
+    """What the stages of a split cost together; [layers behind, own]."""
+    held = np.cumsum(layers[::-1])
+    return int(prices[held - layers[::-1], layers[::-1]].clip(max=NEVER // len(layers)).sum())
 
 
-class _Program:
+class Program:
     """Rows: nodes of each kind, layers sent, owners of each kind, a node for each stage, nodes that bring nothing.
 
     Behind them what owners of each kind send of each size.
@@ -329,10 +452,55 @@ class _Program:
         self.upper[:kinds] = self.upper[self._owner : self._stage] = market.counts
         self.matrix = csr_array((self._values, (self._rows, self._columns)), shape=(rows, len(self._worth)))
 
-    def parts_count(self, microbatches: int) -> bool:
-        """Whether fractions of pipelines count so many: only then is it worth seeking whole ones."""
+    def parts(self) -> tuple[float, IntArray, IntArray] | None:
+        """The most microbatches of fractions of pipelines, and the prices of nodes and of sent layers."""
         found = linprog(-self.worth, A_ub=self.matrix, b_ub=self.upper, method="highs")  # type: ignore[call-overload]
-        return found.fun is not None and bool(-found.fun >= microbatches * (1 - _WHOLE))
+        return None if found.x is None else (float(-found.fun), *self.prices(found.ineqlin.marginals, UNIT))
+
+    def share(
+        self, kinds: Sequence[int], numbers: Sequence[int], effort: Effort
+    ) -> tuple[float, IntArray, IntArray] | None:
+        """Which part of so many pipelines of each kind keeps to the load at most, and the prices; twice all at most.
+
+        `kinds`: of each shape its kind, whose shapes may be mixed.
+        """
+        effort.spend(ENTRY_US * self.matrix.nnz)
+        rows, columns = self.matrix.shape
+        some = [kind for kind, number in enumerate(numbers) if number]
+        row_of = {kind: rows + row for row, kind in enumerate(some)}
+        mixed = [(row_of[kind], shape) for shape, kind in enumerate(kinds) if kind in row_of]
+        matrix = self.matrix.tocoo()
+        values = np.concatenate([matrix.data, -np.ones(len(mixed)), [float(numbers[kind]) for kind in some]])
+        at = [row for row, _ in mixed] + list(row_of.values()), [shape for _, shape in mixed] + [columns] * len(some)
+        places = (np.concatenate([matrix.row, at[0]]), np.concatenate([matrix.col, at[1]]))
+        wider = csr_array((values, places), shape=(rows + len(some), columns + 1))
+        cost, upper = np.zeros(columns + 1), np.concatenate([self.upper, np.zeros(len(some))])
+        cost[-1] = -1
+        limits = np.column_stack([np.zeros(columns + 1), np.append(np.full(columns, np.inf), 2.0)])
+        found = linprog(cost, A_ub=wider, b_ub=upper, bounds=limits, method="highs")  # type: ignore[call-overload]
+        if found.x is None:
+            return None
+        scale = UNIT * self._market.problem.microbatches
+        return float(-found.fun), *self.prices(found.ineqlin.marginals, scale)
+
+    def placed(self, numbers: Sequence[int]) -> Whole | None:
+        """Whole nodes and owners for so many pipelines of each shape; None: not found."""
+        count, fixed = len(self.worth), np.zeros(len(self.worth))
+        fixed[: len(numbers)] = numbers
+        bounds = Bounds(fixed, np.where(np.arange(count) < len(numbers), fixed, np.inf))
+        rules, whole = LinearConstraint(self.matrix, ub=self.upper), np.ones(count, dtype=np.int64)
+        found = milp(
+            np.zeros(count), integrality=whole, constraints=rules, bounds=bounds, options={"node_limit": _NODES}
+        )
+        return None if found.x is None else self.whole(np.rint(found.x).astype(np.int64))
+
+    def prices(self, marginals: FloatArray, scale: int) -> tuple[IntArray, IntArray]:
+        """The prices of nodes and of sent layers that a program's solution says, in whole numbers."""
+        kinds, layers = len(self._market.runs), self._market.layers
+        prices = np.maximum(np.rint(-marginals * scale), 0).astype(np.int64)
+        nodes, sent = prices[:kinds], prices[kinds : kinds + layers]
+        sent[self._market.sizes == 0] = 0
+        return nodes, sent
 
     def whole(self, amounts: IntArray) -> Whole:
         """What whole amounts say."""

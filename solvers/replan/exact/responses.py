@@ -89,12 +89,16 @@ def _respond(
         response[:, batch] = free.T
 
 
-def undominated(groups: IntArray, responses: Responses, stop: Stop = never) -> IntArray:
-    """Which responses no other of the same group is as small as everywhere; of equal ones the first.
+def undominated(
+    groups: IntArray, responses: Responses, stop: Stop = never, rank: npt.NDArray[np.intp] | None = None
+) -> IntArray:
+    """Which responses no other of the same group is as small as everywhere, in `rank` too; of equal ones the first.
 
     Some of them only where the search has to stop.
     """
     flat = responses.reshape(len(responses), -1)
+    if rank is not None:
+        flat = np.column_stack([flat, rank.astype(flat.dtype)])
     weight = np.maximum(flat, 0).sum(axis=1)
     few = np.ascontiguousarray(flat[:, np.linspace(0, flat.shape[1] - 1, _SOME).astype(np.intp)])
     order = np.lexsort((weight, groups))

@@ -12,7 +12,7 @@ from solvers.replan.progress import Stop
 
 _HALVINGS = 10
 """Bisection steps for the bound where the search was not finished."""
-_KNAPSACK_US = 80
+_KNAPSACK_US = 50
 """About what a knapsack over depths takes."""
 NEVER_US = 2**61
 """The bound where no pipelines exist at all."""
@@ -111,7 +111,7 @@ class StepSearch:
                     continue
                 some = fill_few(possible, self.nodes, self.most, self.microbatches)
                 if some:
-                    rows.effort.spend(self.nodes * sum(some.values()) // 3)
+                    rows.effort.spend(self.nodes * sum(some.values()) // 20)
                 if not some or not hidden.isdisjoint(some):
                     return some if some == {} else None
                 counts = some

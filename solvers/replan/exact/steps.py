@@ -12,8 +12,9 @@ import numpy as np
 
 from solvers.ir.replan import ReplanProblem
 from solvers.replan.estimate.objective import Split
+from solvers.replan.estimate.pipeline import stage_times_us
 from solvers.replan.estimate.sync import sync_us
-from solvers.replan.exact.bounds import StageLimits
+from solvers.replan.exact.bounds import FILLING, StageLimits
 from solvers.replan.exact.every_plan import EveryPlan
 from solvers.replan.exact.movable import Movable
 from solvers.replan.exact.placement import WITNESSES, witness_within
@@ -27,6 +28,8 @@ from solvers.replan.progress import Effort, Stop, always, never
 
 _PROMISING = 3
 """Number of most promising depths that are examined before all others."""
+_PASS_BY_PASS = 1024
+"""Up to so many microbatches the native extension goes through every pass."""
 _MISSES = 2
 """So many limits on the fullest stage one after the other may allow nothing better at a first look."""
 
@@ -143,6 +146,10 @@ class StepTimes:
     def most_within(self, layers: tuple[int, ...], limit_us: int) -> int:
         """The most microbatches that a pipeline of this split finishes within the limit, memory allowing."""
         most = min(self._free.most_microbatches(len(layers), limit_us), self.timetable.most_fitting(layers))
+        if FILLING is not None and most <= _PASS_BY_PASS:
+            forward, backward = stage_times_us(self.problem, layers)
+            found: int = FILLING.most_within(forward.tolist(), backward.tolist(), most, self.problem.p2p_us, limit_us)
+            return found
         times = self.timetable.rows_us([layers], most)[0] if most else np.zeros(1, dtype=np.int64)
         return int(times.searchsorted(limit_us, side="right")) - 1
 

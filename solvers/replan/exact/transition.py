@@ -15,6 +15,7 @@ import msgspec
 
 from solvers.ir.replan import NewPipeline, ReplanPlan, ReplanProblem
 from solvers.replan.estimate.objective import Split, stretched_us
+from solvers.replan.exact.closing import closed
 from solvers.replan.exact.every_plan import TooManyError
 from solvers.replan.exact.kept import counted_exactly, kept_pipelines
 from solvers.replan.exact.market import Market
@@ -32,10 +33,14 @@ _ASKS = 12
 """Shapes of pipelines that are searched for because prices rest on them."""
 _WORK = 50_000
 """What searches for these that compare responses may cost together: stages times microbatches cubed."""
-_QUESTIONS = 12
+_QUESTIONS = 40
 """How often a load of the busiest node is priced, each limit on the fullest stage for itself."""
-_TRANSFER_US, _HOSTS = 5, 3
-"""About what choosing the nodes takes for each transfer and each stage; so many times that where hosts matter."""
+_ALIKE_US, _ON_HOSTS_US = (25, 1), (70, 12)
+"""About what choosing the nodes takes for each stage and each transfer; that where hosts matter."""
+_LAST = 0.85
+"""Share of the effort after which nodes are no longer chosen where hosts matter, as that takes long."""
+_BEGIN_US = 40_000
+"""About what every search takes that is counted nowhere else."""
 _STAGES_A_US = 30
 """Stages of kinds of nodes looked at in a microsecond."""
 _SMALL, _STAGES = 16, 100_000
@@ -82,6 +87,7 @@ class _Search:
         self.cleared = 0  # no plan whose busiest node has a smaller load is better than the best
         self.splits, self.doubted = dict[tuple[int, ...], None](), set[tuple[int, int, int]]()
         self.market = Market(problem, held, self.restorer.sizes)
+        steps.effort.spend(_BEGIN_US)
         self.best, self.known = Replanned(progress.incumbent_us), dict[tuple[tuple[int, ...], ...], Restored]()
         self.least, self.enough_us = 0, Fraction(self.interval_us)
         self.loads = tuple(load for load in steps.movable.loads if self._lost_us(load) < self.interval_us)
@@ -125,7 +131,7 @@ class _Search:
     def _steps(self, number: int, lost_us: Fraction) -> Fastest:
         """The best step with a load, at least so much being lost; its plan is judged whole."""
         found = self.steps.best(self._cutoff_us(lost_us), self.loads[number])
-        if found.splits:
+        if found.splits and (self.best.plan is None or not (self._hosts and self.steps.effort.over(_LAST))):
             self._judge(found.splits)
         return found
 
@@ -146,9 +152,8 @@ class _Search:
         self.splits |= dict.fromkeys(stages)
         if stages not in self.known:
             self.known[stages] = self.restorer.restore(splits)
-            moved = len(self.known[stages].transfers) + sum(map(len, stages))
-            hosts = self.restorer.topology.nodes_per_host > 1
-            self.steps.effort.spend(_TRANSFER_US * moved * (_HOSTS if hosts else 1))
+            stage_us, transfer_us = _ON_HOSTS_US if self._hosts else _ALIKE_US
+            self.steps.effort.spend(stage_us * sum(map(len, stages)) + transfer_us * len(self.known[stages].transfers))
         known = self.known[stages]
         counted = [
             msgspec.structs.replace(pipeline, microbatches=count)
@@ -196,14 +201,13 @@ class _Search:
             if left is None:
                 return bound
             self.questions -= max(1, len(left))
-            if not left:
+            objective = self.best.objective_us
+            if not (left := self._kept(left, least_step_us)):
                 low = middle + 1
                 tried, unsure = max(tried, low), max(unsure, low)
                 bound = max(bound, self._floor_us(least_step_us, grid[low] if low < high else None))
                 continue
-            objective, unsure = self.best.objective_us, min(unsure, middle)
-            for pricing, _ in left:
-                self._mixed(pricing, least_step_us)
+            unsure = min(unsure, middle)
             if asks and self.best.objective_us == objective:
                 asks -= (asked := self._doubted(left, asks))
                 if asked:
@@ -211,11 +215,42 @@ class _Search:
                     continue
             if self.best.objective_us < objective:
                 high = bisect_right(grid, self._load_below(least_step_us, self.best.objective_us))
-                unsure = min(unsure, high)
+                unsure = min(high, middle + (low == middle))  # what is better has to be quicker
                 bound = min(bound, self.best.objective_us)
             else:
                 tried = middle + 1
         return bound if low < high else self.best.objective_us
+
+    def _kept(self, left: list[tuple[Pricing, Mixture]], least_step_us: int) -> list[tuple[Pricing, Mixture]]:
+        """What is left once whole pipelines were sought; where none are better, once these are told apart.
+
+        Splits then count what they do, and pipelines of each shape are counted in whole numbers.
+        """
+        objective, kept = self.best.objective_us, list[tuple[Pricing, Mixture]]()
+        for pricing, mixture in left:
+            if mixture.counted >= self.problem.microbatches:
+                self._mixed(pricing, least_step_us, ())
+        for pricing, mixture in left:
+            if self._over() or self.best.objective_us != objective:
+                kept.append((pricing, mixture))
+            elif (refined := pricing.refined(mixture)) is None:
+                continue
+            else:
+                if pricing.exact and refined.counted >= self.problem.microbatches:
+                    self._mixed(pricing, least_step_us, ())
+                if self.best.objective_us != objective:
+                    kept.append((pricing, refined))
+                    continue
+                if (whole := closed(pricing)).excluded:
+                    continue
+                kept.append((pricing, refined))
+                if whole.splits:
+                    self._mixed(pricing, least_step_us, whole.splits)
+        return kept
+
+    @property
+    def _hosts(self) -> bool:
+        return self.restorer.topology.nodes_per_host > 1
 
     def _over(self) -> bool:
         """Whether no more is asked: what is proven by then stands."""
@@ -251,7 +286,8 @@ class _Search:
                 and max(layers) <= some.limits.fullest
                 and (most := self.steps.most_within(layers, some.limit_us)) > 0
             ]
-            pricing = Pricing(self.market, load, some, self.steps.stop, self.steps.effort)
+            counted = partial(self.steps.most_within, limit_us=some.limit_us)
+            pricing = Pricing(self.market, load, some, self.steps.stop, self.steps.effort, counted)
             mixture = pricing.excluded(known)
             self.splits |= dict.fromkeys(layers for layers, _ in (mixture.splits if mixture else ()))
             mixtures += [] if mixture is None else [(pricing, mixture)]
@@ -273,16 +309,22 @@ class _Search:
                     self.splits |= dict.fromkeys(self.steps.ask(within, len(layers), count))
         return number
 
-    def _mixed(self, pricing: Pricing, least_step_us: int) -> None:
+    def _mixed(self, pricing: Pricing, least_step_us: int, splits: Sequence[Split]) -> None:
         """Judge whole pipelines that keep to the load, until some are better than the best known.
 
-        As quick as any, or as quick as is better with this load.
+        As quick as any, or as quick as is better with this load, of which `splits` are known to do in fractions.
         """
         load, limit_us = pricing.load, pricing.within.limit_us
+        if self._hosts and self.steps.effort.over(_LAST):
+            return
         latest_us = self._latest_us(self._lost_us(load))
         sync_us, before = self.steps.sync_of_us(pricing.within.limits.fullest), self.best.objective_us
-        for number, within_us in enumerate((least_step_us - sync_us, latest_us - sync_us)):
-            shapes = pricing.nearest(partial(self.steps.most_within, limit_us=min(limit_us, within_us)))
+        for number, within_us in enumerate((least_step_us - sync_us, latest_us - sync_us, limit_us)):
+            counted = partial(self.steps.most_within, limit_us=min(limit_us, within_us))
+            if number < 2:
+                shapes = pricing.nearest(counted)
+            else:
+                shapes = [(layers, most) for layers in dict(splits) if (most := counted(layers)) > 0]
             asked = load, tuple(sorted(shapes))
             if not shapes or asked in self.asked or (number and self._over()):
                 continue
@@ -291,7 +333,7 @@ class _Search:
             if found is None:
                 continue
             pipelines = counted_exactly(list(found.pipelines), self.problem.microbatches)
-            if len(pipelines) == len(found.pipelines) and self.restorer.topology.nodes_per_host == 1:
+            if len(pipelines) == len(found.pipelines) and not self._hosts:
                 restored = self.restorer.placed(pipelines, found.stages, found.flow, found.sent, found.patterns)
                 self.known[tuple(layers for layers, _ in pipelines)] = restored
             self._judge(pipelines)

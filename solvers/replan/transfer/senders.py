@@ -179,10 +179,12 @@ def _inside(
     for nodes in owners.kinds.values():
         for node in nodes:
             hosts.setdefault(topology.host(node), []).append(node)
-    sources = {}
+    sources, holders = {}, dict[tuple[int, int], list[int]]()
     for node, layer in sorted(needs, key=lambda need: -sizes[need[1]]):
-        near = [other for other in hosts.get(topology.host(node), ()) if _holds(owners.held[other], layer)]
-        if near:
+        place = topology.host(node), layer
+        if place not in holders:
+            holders[place] = [other for other in hosts.get(place[0], ()) if _holds(owners.held[other], layer)]
+        if near := holders[place]:
             owner = min(near, key=lambda other: (loads.get(other, 0), other))
             loads[owner] = loads.get(owner, 0) + sizes[layer] * topology.inside_price
             sources[node, layer] = owner

@@ -7,8 +7,12 @@ import numpy as np
 import pytest
 
 from solvers.ir import ReplanProblem
+from solvers.replan.estimate.pipeline import every_batch_us
 from solvers.replan.exact import bounds
+from solvers.replan.exact import prices as prices_module
 from solvers.replan.exact.bounds import StageLimits
+from solvers.replan.exact.market import NEVER
+from solvers.replan.exact.prices import Splits, Within
 from tests.solvers.replan.exact.problems import all_times_us, random_problem
 
 NATIVE = pytest.mark.skipif(bounds.FILLING is None, reason="the native extension was not built: run make build")
@@ -49,6 +53,43 @@ def test_it_holds_what_python_holds() -> None:
             assert held == twin.filled_in_python(rooms, problem.layers, limit_us), seed
             with_windows += held[-1] == problem.layers and paths.windows is not None
     assert with_windows > 200, "windows have to bind somewhere"
+
+
+@NATIVE
+def test_the_cheapest_splits_and_the_fewest_layers_are_those_of_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = 0
+    for seed in range(200):
+        problem, depth, microbatches = _case(seed, 24, 12)
+        limits, source = StageLimits(problem, problem.layers), np.random.default_rng(seed)
+        limit_us = int(source.integers(0, 40 * problem.layers * microbatches // depth + 300))
+        behind, own = np.indices((problem.layers + 1, problem.layers + 1))
+        prices = np.where((own >= 1) & (behind + own <= problem.layers), source.integers(0, 30, own.shape), NEVER)
+        prices[source.random(own.shape) < 0.1] = NEVER
+        shapes = [(depth, microbatches), (depth, max(1, microbatches - 1))]
+        said = []
+        for native in (bounds.FILLING, None):
+            monkeypatch.setattr(prices_module, "FILLING", native)
+            cheapest = Splits(Within(limits, limit_us, {depth: microbatches}), prices).cheapest(shapes)
+            said.append([(price, split() if price < NEVER else ()) for price, split in cheapest])
+        assert said[0] == said[1], seed
+        found += said[0][0][0] < NEVER
+        paths, held = limits.paths.of(*shapes[0]), np.sort(source.integers(0, problem.layers + 1, depth + 1))
+        if paths.windows is not None:
+            assert (paths.fewest(held, limit_us) == paths.windows.least(held, limit_us)).all(), seed
+    assert found > 50
+
+
+@NATIVE
+def test_it_counts_the_microbatches_that_end_in_time() -> None:
+    assert bounds.FILLING is not None
+    for seed in range(300):
+        draw = random.Random(seed)
+        depth, most, hop_us = draw.randint(1, 9), draw.randint(1, 30), draw.choice([0, 1, 5, 30])
+        forward, backward = ([draw.randint(0, 9) for _ in range(depth)] for _ in range(2))
+        times = every_batch_us(np.array([forward]), np.array([backward]), most, hop_us)[0]
+        for limit_us in (int(times[most]), int(times[most // 2]), draw.randint(0, int(times[most]) + 5)):
+            right = int(times.searchsorted(limit_us, side="right")) - 1
+            assert bounds.FILLING.most_within(forward, backward, most, hop_us, limit_us) == right, seed
 
 
 @NATIVE

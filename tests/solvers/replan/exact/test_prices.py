@@ -12,6 +12,7 @@ from solvers.check.replan.judge import judge_replan
 from solvers.ir import CurrentPipeline, CurrentState, Limits, ReplanPlan, ReplanProblem, Solution, Status
 from solvers.replan import ExactReplan
 from solvers.replan.exact import prices, transition
+from solvers.replan.exact.closing import Closed
 from solvers.replan.exact.market import Market
 from solvers.replan.exact.prices import Pricing, whole_plan
 from solvers.replan.instances import HOUR_US, Model
@@ -170,6 +171,7 @@ def test_whole_pipelines_are_made_of_splits_that_lose_a_little(monkeypatch: pyte
     answer = judged(problem)
     assert answer.status is Status.OPTIMAL
     monkeypatch.setattr(prices, "_NEAREST", 2)
+    monkeypatch.setattr(transition, "closed", lambda pricing: Closed(False))
     fewer = judged(problem)
     assert fewer.objective is not None and answer.objective is not None and fewer.objective > answer.objective
     assert fewer.bound is not None and fewer.bound <= answer.objective, "the bound is of all plans, found or not"

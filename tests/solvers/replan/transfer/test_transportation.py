@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from solvers.replan.transfer.transportation import _one_by_one, _Paths, transport
+from solvers.replan.transfer.transportation import NATIVE, _one_by_one, _Paths, transport
 
 FORBIDDEN = np.inf
 
@@ -41,6 +41,17 @@ def test_paths_between_kinds_cost_what_scipy_finds_one_by_one(
     if ours is not None and scipys is not None:
         assert total(cost, ours) == total(cost, scipys)
         assert (ours >= 0).all() and (ours.sum(axis=0) == demand).all() and (ours.sum(axis=1) == supply).all()
+
+
+@settings(max_examples=300, deadline=None)
+@given(markets())
+def test_the_native_extension_takes_the_same_paths(market: tuple[np.ndarray, np.ndarray, np.ndarray]) -> None:
+    cost, supply, demand = market
+    if NATIVE is None or (surplus := int(supply.sum() - demand.sum())) < 0:
+        return
+    cost, demand = np.hstack([cost, np.zeros((len(supply), 1))]), np.append(demand, surplus)
+    ours, natives = _Paths(cost, supply, demand).solve(), NATIVE.transported(cost, supply, demand)
+    assert (ours is None) == (natives is None) and (ours is None or (ours == natives).all())
 
 
 @pytest.mark.parametrize("units", [3, 3000])

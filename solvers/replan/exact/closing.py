@@ -1,0 +1,135 @@
+"""Loads that fractions of pipelines keep to, and whole numbers of them do not (README, proof 8).
+
+Prices bound what pipelines of each shape (stages and microbatches) cost at least, whatever their splits. So numbers of
+pipelines of each shape that count the microbatches must pay at all prices known. Numbers that do are asked whether
+fractions of their splits keep to the load; where not, the prices that say so are new ones. Where no numbers are left,
+the load is excluded.
+"""
+
+from dataclasses import dataclass
+
+from solvers.replan.exact.bounds import IntArray
+from solvers.replan.exact.counts import STEPS, STEPS_A_US, counted
+from solvers.replan.exact.market import NEVER
+from solvers.replan.exact.prices import SPLIT_US, UNIT, Layers, Pricing, Program, Splits
+
+_SHAPES = 120
+"""Shapes looked at: with more the load stays open."""
+_CUTS, _ROUNDS = 12, 6
+"""How often prices are asked for, and how often new splits are, each time."""
+_ENOUGH = 1 - 1e-9
+"""Fractions of pipelines this close to whole numbers of them keep to the load."""
+
+Shape = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Closed:
+    """Whether prices exclude the load; where not, splits of which whole pipelines may keep to it (none: not known)."""
+
+    excluded: bool
+    splits: tuple[tuple[Layers, int], ...] = ()
+
+
+def closed(pricing: Pricing) -> Closed:
+    """What whole numbers of pipelines say of a load that `pricing` does not exclude."""
+    return _Closing(pricing).run()
+
+
+class _Closing:
+    """Shapes that may be of use, the splits known of each, and what prices say of all of them."""
+
+    def __init__(self, pricing: Pricing) -> None:
+        self.pricing, self.effort, self.market, self.load = pricing, pricing.effort, pricing.market, pricing.load
+        self.least, self.nodes = pricing.microbatches, int(pricing.market.counts.sum())
+        self.shapes, self.costs, self.most = list[Shape](), list[list[int]](), list[int]()
+        self.known = dict[Shape, dict[Layers, None]]()
+
+    def run(self) -> Closed:
+        if not self._begin():
+            return Closed(False)
+        for _ in range(_CUTS):
+            if self.effort.over() or self.pricing.stop():
+                break
+            rows = [[depth for depth, _ in self.shapes], *self.costs]
+            none, numbers = counted([count for _, count in self.shapes], self.least, rows, [self.nodes, *self.most])
+            if numbers is None:
+                self.effort.spend(0 if none else STEPS // STEPS_A_US)
+                return Closed(none)
+            some = {shape: number for shape, number in zip(self.shapes, numbers, strict=True) if number}
+            if (prices := self._against(some)) is None:
+                return Closed(False)
+            if not len(prices):
+                return Closed(False, tuple((split, count) for _, count in some for split in self.known[_, count]))
+            self._learn(*prices)
+        return Closed(False)
+
+    def _begin(self) -> bool:
+        """The shapes that a plan may have at the last prices; False: too many to look at."""
+        pricing, possible = self.pricing, self.pricing.within.possible
+        nodes, sent = pricing.settled()
+        splits, worth = pricing.priced(nodes, sent), self.market.worth(nodes, sent, self.load)
+        price, found = dict[Shape, int](), dict[Shape, Layers]()
+        each = UNIT
+        for _ in range(2):  # where some cost less than they count, the threshold is higher
+            spare = max(0, worth - self.least * each)
+            some = [
+                (depth, count)
+                for depth in possible
+                for count in range(possible[depth], 0, -1)
+                if splits.least[depth] - count * each <= spare
+            ]
+            if len(some) > _SHAPES or not some:
+                return False
+            new = [shape for shape in some if shape not in price]
+            self.effort.spend(SPLIT_US * len(new))
+            for shape, (cost, split) in zip(new, splits.cheapest(new), strict=True):
+                price[shape] = cost
+                if cost < NEVER:
+                    price[shape], found[shape] = pricing.told(splits, shape, cost, split())
+            each = min(each, *(price[shape] // shape[1] for shape in some))
+        spare = worth - self.least * each
+        loss = {shape: price[shape] - shape[1] * each for shape in found if price[shape] - shape[1] * each <= spare}
+        self.shapes = sorted(loss, key=lambda shape: (-loss[shape], shape))
+        self.costs, self.most = [[price[shape] for shape in self.shapes]], [worth]
+        self.known = {shape: {found[shape]: None} for shape in self.shapes}
+        for layers, count in pricing.pool:
+            self.known.get((len(layers), count), {})[layers] = None
+        return bool(self.shapes)
+
+    def _against(self, numbers: dict[Shape, int]) -> tuple[IntArray, IntArray] | tuple[()] | None:
+        """Prices that so many pipelines cannot pay; none where fractions of them keep to the load; None: not known."""
+        for _ in range(_ROUNDS):
+            if (found := self._fractions(numbers)) is None:
+                return None
+            amount, nodes, sent = found
+            if amount >= _ENOUGH:
+                return ()
+            splits, fresh, cost = self.pricing.priced(nodes, sent), False, 0
+            self.effort.spend(SPLIT_US * len(numbers))
+            for (shape, number), (price, split) in zip(numbers.items(), splits.cheapest(list(numbers)), strict=True):
+                cost += number * price
+                if (layers := split()) not in self.known[shape]:
+                    self.known[shape][layers], fresh = None, True
+            if cost > self.market.worth(nodes, sent, self.load):
+                return nodes, sent
+            if not fresh:
+                break
+        return None
+
+    def _learn(self, nodes: IntArray, sent: IntArray) -> None:
+        """What all shapes cost at these prices."""
+        splits: Splits = self.pricing.priced(nodes, sent)
+        self.effort.spend(SPLIT_US * len(self.shapes))
+        row = list[int]()
+        for shape, (price, split) in zip(self.shapes, splits.cheapest(self.shapes), strict=True):
+            row.append(price)
+            self.known[shape][split()] = None
+        self.costs.append(row)
+        self.most.append(self.market.worth(nodes, sent, self.load))
+
+    def _fractions(self, numbers: dict[Shape, int]) -> tuple[float, IntArray, IntArray] | None:
+        """How much of so many pipelines keeps to the load at most, any splits of theirs mixed, and the prices."""
+        shares = [(number, split) for number, shape in enumerate(numbers) for split in self.known[shape]]
+        program = Program(self.market, self.load, [(split, 0) for _, split in shares])
+        return program.share([number for number, _ in shares], list(numbers.values()), self.effort)

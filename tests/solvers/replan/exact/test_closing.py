@@ -1,0 +1,67 @@
+"""Loads that whole numbers of pipelines exclude: no plan keeps to them, and fractions do not exclude them."""
+
+from collections import Counter
+from functools import partial
+
+import pytest
+
+from experiments.bench.deep import deep_cluster
+from solvers.check.replan.judge import judge_replan
+from solvers.ir import Limits, ReplanProblem, Status
+from solvers.replan import ExactReplan
+from solvers.replan.exact import transition
+from solvers.replan.exact.closing import Closed, closed
+from solvers.replan.exact.movable import Movable
+from solvers.replan.exact.prices import Pricing
+from solvers.replan.exact.steps import StepTimes
+from solvers.replan.progress import Progress
+from solvers.replan.transfer.owners import layer_bytes
+from tests.solvers.replan.brute_force import random_problem, unlike_problem
+
+LIMITS = Limits(time_s=60)
+
+
+def _pricing(problem: ReplanProblem, latest_us: int, load: int) -> list[Pricing]:
+    """What is asked of plans with such a T_step in which no node is busier, nothing being excluded yet."""
+    search = transition._Search(problem, _steps(problem), Progress(LIMITS, None))
+    asked = list[Pricing]()
+    for within in search.steps.within(latest_us, load) or ():
+        counts = partial(search.steps.most_within, limit_us=within.limit_us)
+        asked.append(Pricing(search.market, load, within, lambda: False, None, counts))
+        asked[-1]._settle(*asked[-1]._solved()[1:])
+    return asked
+
+
+def _steps(problem: ReplanProblem) -> StepTimes:
+    return StepTimes(problem, Movable(problem), 2000, lambda: False)
+
+
+def test_no_load_is_excluded_that_a_plan_keeps_to() -> None:
+    """The best plans of small clusters, asked for with their own step and the load of their own busiest node."""
+    asked = left = 0
+    for seed in range(160):
+        problem = (random_problem if seed % 2 else unlike_problem)(seed)
+        plan = ExactReplan().solve(problem, LIMITS).plan
+        if plan is None or plan.policy == "reroute" or plan.transfers is None or problem.hosts is not None:
+            continue
+        sizes, loads = layer_bytes(problem), Counter[tuple[int, str]]()
+        for move in plan.transfers:
+            loads[move.source, "sends"] += sizes[move.layer]
+            loads[move.target, "receives"] += sizes[move.layer]
+        step = _steps(problem).step_us(tuple((one.layers, one.microbatches) for one in plan.pipelines))
+        if asking := _pricing(problem, step, max(loads.values(), default=0)):
+            asked += 1
+            said = [closed(pricing) for pricing in asking]
+            assert not all(one.excluded for one in said), problem.name
+            left += any(one.splits for one in said)
+    assert asked > 10 and left > 10, (asked, left)
+
+
+def test_they_close_what_fractions_leave_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    """1,913 nodes: fractions of pipelines count 1.00026 of the microbatches with a load that no whole ones keep to."""
+    problem = deep_cluster(21006)
+    answer = ExactReplan().solve(problem, LIMITS)
+    assert answer.status is Status.OPTIMAL and answer.plan is not None
+    assert judge_replan(problem, answer.plan).objective_us == answer.objective
+    monkeypatch.setattr(transition, "closed", lambda pricing: Closed(False))
+    assert ExactReplan().solve(problem, LIMITS).status is Status.FEASIBLE

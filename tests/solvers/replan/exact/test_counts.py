@@ -1,0 +1,56 @@
+"""Whole numbers that pay at all prices: what is found keeps to every row, and what is excluded does not exist."""
+
+import itertools
+import random
+
+import pytest
+
+from solvers.replan.exact.bounds import FILLING
+from solvers.replan.exact.counts import counted, counted_in_python
+
+NATIVE = pytest.mark.skipif(FILLING is None, reason="the native extension was not built: run make build")
+
+
+def _case(seed: int) -> tuple[list[int], int, list[list[int]], list[int]]:
+    draw = random.Random(seed)
+    kinds, rows = draw.randint(1, 4), draw.randint(1, 4)
+    costs = [[draw.randint(0, 9) for _ in range(kinds)] for _ in range(rows)]
+    worth, most = [draw.randint(1, 9) for _ in range(kinds)], [draw.randint(0, 40) for _ in range(rows)]
+    return worth, draw.randint(0, 60), costs, most
+
+
+def test_all_numbers_one_by_one_agree() -> None:
+    found = excluded = 0
+    for seed in range(400):
+        worth, least, costs, most = _case(seed)
+        none, numbers = counted_in_python(worth, least, costs, most, 10**6)
+        if numbers is not None:
+            found += 1
+            assert _paid(numbers, worth, least, costs, most), seed
+        else:
+            excluded += 1
+            every = itertools.product(*(range(-(-least // one) + 1) for one in worth))
+            assert none and not any(_paid(some, worth, least, costs, most) for some in every), seed
+    assert min(found, excluded) > 100
+
+
+def _paid(numbers: object, worth: list[int], least: int, costs: list[list[int]], most: list[int]) -> bool:
+    some = list(numbers)  # type: ignore[call-overload]
+
+    def total(row: list[int]) -> int:
+        return sum(cost * number for cost, number in zip(row, some, strict=True))
+
+    return total(worth) >= least and all(total(row) <= limit for row, limit in zip(costs, most, strict=True))
+
+
+@NATIVE
+@pytest.mark.parametrize("steps", [3, 50, 10**6])
+def test_the_native_search_takes_the_same_steps(steps: int) -> None:
+    for seed in range(600):
+        case = _case(seed)
+        assert counted(*case, steps) == counted_in_python(*case, steps), seed
+
+
+def test_too_few_steps_prove_nothing_and_large_numbers_are_left_alone() -> None:
+    assert counted([3, 2, 2], 20, [[5, 3, 4], [4, 5, 3]], [31, 33], 2) == (False, None)
+    assert counted([2**30], 2**31, [[2**40]], [2**42]) == (False, None)

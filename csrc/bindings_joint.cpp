@@ -33,6 +33,7 @@ joint::Given given(const py::object& from) {
   made.in_time = list(from.attr("in_time"));
   made.launched = from.attr("launched").cast<bool>();
   made.launch = list(from.attr("launch"));
+  made.again = list(from.attr("again"));
   made.tail = list(from.attr("tail"));
   made.move = list(from.attr("move"));
   made.comm = flags(graph.attr("comm"));

@@ -11,7 +11,7 @@ namespace joint {
 // Times in ticks, sizes in bytes; `host` where the host is limited.
 struct Given {
   std::vector<int64_t> time, size, workspace, out_time, in_time;
-  std::vector<int64_t> launch, tail, move;  // The host's, where launches take time.
+  std::vector<int64_t> launch, again, tail, move;  // The host's, where launches take time.
   std::vector<char> comm, replay, hideable;
   std::vector<std::vector<int64_t>> inputs, users;  // Each op once, in ascending order.
   int64_t replays_from = 0, static_bytes = 0, budget = 0;

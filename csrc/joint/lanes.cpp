@@ -150,7 +150,7 @@ std::optional<int64_t> Lanes::pass(int64_t spare, int64_t until, bool is_returni
 int64_t Lanes::ran(int64_t stage, int64_t start) {
   int64_t end = start, end_of_communication = start;
   const auto issue = [&](int64_t op, int64_t& clock) {
-    host_free_ += given_.launch[op];
+    host_free_ += op == stage ? given_.launch[op] : given_.again[op];
     clock = std::max(clock + given_.time[op], host_free_ + given_.tail[op]);
   };
   if (given_.comm[stage]) issue(stage, end_of_communication);

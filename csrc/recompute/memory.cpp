@@ -10,6 +10,7 @@ bool asks_for_launches(Happened what) {
   switch (what) {
     case Happened::kNode:
     case Happened::kMade:
+    case Happened::kRan:
     case Happened::kTake:
     case Happened::kTaken:
     case Happened::kEnd:

@@ -22,6 +22,17 @@ def op_launches(step: Step, layers: Sequence[Layer], free: Collection[int]) -> t
     return launches(_less(parts, told[0].ahead_ns))
 
 
+def again_launch_us(step: Step, layers: Sequence[Layer], op: int) -> int | None:
+    """What the host takes to launch it where it runs again; None where the device does not tell, or it never did."""
+    place = step.places[op]
+    told = layers[place.block].launches
+    if place.kind != "unit" or told is None:
+        return None
+    found = [told.again[node] for node in layers[place.block].units[place.index].nodes]
+    known = [one.host_ns for one in found if one is not None]
+    return round(sum(known) / 1000) if len(known) == len(found) else None
+
+
 def _less(parts: Sequence[Measured], ahead_ns: int) -> list[Measured]:
     """What the host launches while it is so far ahead takes none of the step's time."""
     found = []

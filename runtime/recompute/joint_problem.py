@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from runtime.recompute.footprint import Footprint, Peaks
 from runtime.recompute.graph import OTHER, Place, Step, lasting
-from runtime.recompute.joint_launches import op_launches
+from runtime.recompute.joint_launches import again_launch_us, op_launches
 from runtime.recompute.layer import BlockPolicy, Layer
 from runtime.recompute.outside import BACKWARD, Name
 from runtime.recompute.places import Places, given_to
@@ -46,6 +46,7 @@ def joint_problem(step: Step, layers: Sequence[Layer], hardware: Hardware, budge
                 time_us=times[index],
                 copies=_copies(step, layers, index),
                 launch_us=0 if told is None else told[index].host_us,
+                again_launch_us=None if told is None else again_launch_us(step, layers, index),
                 tail_us=None if told is None else told[index].tail_us,
                 replay=op.replay and index not in small,
                 inputs=tuple(sorted({*op.inputs, *within.get(index, ()), *more})),

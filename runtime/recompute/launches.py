@@ -15,7 +15,8 @@ from runtime.profile.launches import Measured
 from runtime.recompute.course import LAST, Event, Happened
 
 Part = tuple[int, str, int]
-"""Of which call: a "node" by its index, "forward", "behind", or "backward" by how many waits came before."""
+"""Of which call: a "node" by its index, the same where it ran "again", "forward", "behind", or "backward" by how many
+waits came before."""
 Parts = dict[Part, Measured]
 Reading = tuple[int, int, int, bool]
 """Of a log's `launches`: a `Measured`."""
@@ -29,11 +30,13 @@ UNEXPLAINED = 1.02
 class BlockLaunches:
     """Of one block, without what ran again: its `nodes`, what its forward pass has beside them, and what is behind it.
 
+    `again`: its nodes as they ran again, if they did;
     `backward`: its backward pass without the stalls at its collectives, in a part more than it has of these;
     `ahead_ns`: how far the host is ahead of the device where a step begins.
     """
 
     nodes: tuple[Measured, ...]
+    again: tuple[Measured | None, ...]
     forward: Measured
     behind: Measured
     backward: tuple[Measured, ...]
@@ -46,6 +49,7 @@ class BlockLaunches:
             nodes=tuple(
                 stalled(parts.get((call, "node", index), NOTHING), wait) for index, wait in enumerate(node_waits_us)
             ),
+            again=tuple(parts.get((call, "again", index)) for index in range(len(node_waits_us))),
             forward=stalled(parts.get((call, "forward", 0), NOTHING), waits_us - sum(node_waits_us)),
             behind=parts.get((call, "behind", 0), NOTHING),
             backward=tuple(parts.get((call, "backward", part), NOTHING) for part in range(backward)),
@@ -56,6 +60,7 @@ class BlockLaunches:
         """So many calls of the block at once, which all do the same, as one."""
         return BlockLaunches(
             nodes=tuple(joined([one] * passes) for one in self.nodes),
+            again=tuple(None if one is None else joined([one] * passes) for one in self.again),
             forward=joined([self.forward] * passes),
             behind=joined([self.behind] * passes),
             backward=tuple(joined([one] * passes) for one in self.backward),
@@ -128,7 +133,8 @@ class _Clocks:
 
 @dataclass
 class _Reader:
-    """Goes through a log; `now` is where the next reading belongs, and `in_node` what a node has that may make nothing.
+    """Goes through a log; `now` is where the next reading belongs, `in_node` what a node has that may make nothing, and
+    `in_again` what runs again since the last node that did.
 
     Where the host waits for the device, launching lasts as long as it did in this step without what ran again (`plain`;
     `real` with it), which depends on how far the host was ahead: by `begins_ahead_ns` where the pass begins. `took_ns`:
@@ -140,6 +146,7 @@ class _Reader:
     found: Parts = field(default_factory=dict)
     now: Part | None = None
     in_node: Measured = NOTHING
+    in_again: Measured = NOTHING
     again: bool = False
     plain: _Clocks = field(default_factory=_Clocks)
     real: _Clocks = field(default_factory=_Clocks)
@@ -169,6 +176,7 @@ class _Reader:
         """What has run before the event."""
         self.real.run(one)
         if self.again:
+            self.in_again = _then(self.in_again, one)
             return
         self.step = NOTHING._replace(host_waits=True) if one.host_waits else _then(self.step, one)
         one = one._replace(host_ns=self.plain.run(one), host_waits=False)
@@ -183,7 +191,9 @@ class _Reader:
     def turn(self, tape: int, what: int, index: int) -> None:
         """The event itself."""
         if what in (Happened.TAKE, Happened.TAKEN):
-            self.again = what == Happened.TAKE
+            self.again, self.in_again = what == Happened.TAKE, NOTHING
+        elif what == Happened.RAN:
+            self.found[tape, "again", index], self.in_again = self.in_again, NOTHING
         elif what == Happened.MADE:
             self._leave_node((tape, "node", index))
             self.now = tape, "forward", 0

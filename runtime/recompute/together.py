@@ -165,6 +165,9 @@ def _largest(ops: Sequence[JointOp]) -> JointOp:
         replay=all(op.replay for op in ops),
         copies=max(op.copies for op in ops),
         launch_us=max(op.launch_us for op in ops),
+        again_launch_us=(
+            None if all(op.again_launch_us is None for op in ops) else max(op.launch_again_us for op in ops)
+        ),
         tail_us=None if all(op.tail_us is None for op in ops) else max(op.after_launch_us for op in ops),
     )
 

@@ -17,7 +17,8 @@ class JointOp(Record, frozen=True, kw_only=True, omit_defaults=True):
     `workspace_bytes` are in use while it runs and at no other time. Where `replay` is false it never runs again. Its
     output is moved in so many `copies`, one for each of its storages. `launch_us` and `tail_us` are as in `SwapOp`:
     `time_us` is then the device's own time, `launch_us` the host's time until the last kernel is issued, and the op
-    ends no earlier than `tail_us` after that (None: `time_us`).
+    ends no earlier than `tail_us` after that (None: `time_us`). Where it runs again the host takes `again_launch_us`
+    (None: `launch_us`).
     """
 
     name: str
@@ -30,6 +31,12 @@ class JointOp(Record, frozen=True, kw_only=True, omit_defaults=True):
     copies: Count = 1
     launch_us: Microseconds = 0
     tail_us: Microseconds | None = None
+    again_launch_us: Microseconds | None = None
+
+    @property
+    def launch_again_us(self) -> int:
+        """The host's time to issue it where it runs again."""
+        return self.launch_us if self.again_launch_us is None else self.again_launch_us
 
     @property
     def after_launch_us(self) -> int:
@@ -70,7 +77,7 @@ class JointProblem(Problem, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def has_launches(self) -> bool:
         """Whether launching costs anything: an op or a transfer takes time of the host."""
-        return self.launch_us > 0 or any(op.launch_us > 0 for op in self.ops)
+        return self.launch_us > 0 or any(op.launch_us or op.again_launch_us for op in self.ops)
 
     def out_ticks(self, op: int) -> int:
         """Time of the swap-out of an op's output, all its copies, in ticks of the link."""
@@ -119,7 +126,7 @@ class JointProblem(Problem, frozen=True, kw_only=True, omit_defaults=True):
 
     def _own_us(self, op: JointOp) -> int:
         """What an op takes of the device and of the host, with both moves of its output."""
-        return op.time_us + op.launch_us + 2 * op.copies * self.launch_us
+        return op.time_us + max(op.launch_us, op.launch_again_us) + 2 * op.copies * self.launch_us
 
 
 class JointSwap(Record, frozen=True, kw_only=True):

@@ -20,7 +20,8 @@ class Given:
     output takes on the link; `last[i]` the latest op that depends on op i, directly or not (i where none does);
     `hideable[i]`: it takes time, and some communication takes as long.
 
-    Where launches take time (`launched`): `launch[i]` is the host's to issue op i, `tail[i]` how long that lasts at the
+    Where launches take time (`launched`): `launch[i]` is the host's to issue op i, `again[i]` to do so where it runs
+    again, `tail[i]` how long that lasts at the
     least afterwards, `move[i]` the host's time to issue a transfer of its output. `cost[i]` is the longer of what op i
     takes of the device and of the host: what heuristics charge for it.
     """
@@ -39,6 +40,7 @@ class Given:
     hideable: list[bool]
     launched: bool
     launch: list[int]
+    again: list[int]
     tail: list[int]
     move: list[int]
     cost: list[int]
@@ -68,7 +70,7 @@ class Given:
             end_of_communication = max(start + self.time[t], host + self.tail[t])
         for i in run:
             if i != t or not self.graph.comm[t]:
-                host += self.launch[i]
+                host += self.launch[i] if i == t else self.again[i]
                 end = max(end + self.time[i], host + self.tail[i])
         return max(end, end_of_communication), host
 
@@ -106,6 +108,7 @@ def given_of(problem: JointProblem) -> Given:
         hideable=[op.replay and not op.comm and 0 < op.time_us <= longest for op in problem.ops],
         launched=problem.has_launches,
         launch=[op.launch_us * link.ticks for op in problem.ops],
+        again=[op.launch_again_us * link.ticks for op in problem.ops],
         tail=[op.after_launch_us * link.ticks for op in problem.ops],
         move=[op.copies * problem.launch_us * link.ticks for op in problem.ops],
         cost=[max(op.time_us, op.launch_us) * link.ticks for op in problem.ops],

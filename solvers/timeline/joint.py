@@ -44,7 +44,7 @@ class _Host:
     def __call__(self, action: Action) -> tuple[int, int]:
         op = self.problem.ops[action.op or 0]
         if action.do in RUNS:
-            self.now += op.launch_us * self.ticks
+            self.now += self.ticks * (op.launch_again_us if action.do == "recompute" else op.launch_us)
             return 0, self.now + op.after_launch_us * self.ticks
         if action.do in ("swap_out", "swap_in"):
             self.now += op.copies * self.problem.launch_us * self.ticks

@@ -65,7 +65,7 @@ class _Clock:
         ops, computed = self.problem.ops, start
         ends = [start]
         for i in sorted(run, key=lambda i: (i != t or not ops[t].comm, i)):
-            self.host += self.unit * ops[i].launch_us
+            self.host += self.unit * (ops[i].launch_us if i == t else ops[i].launch_again_us)
             begin = start if i == t and ops[t].comm else computed
             ends.append(max(begin + self.unit * ops[i].time_us, self.host + self.unit * ops[i].after_launch_us))
             computed = computed if i == t and ops[t].comm else ends[-1]

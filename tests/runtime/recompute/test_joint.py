@@ -71,6 +71,12 @@ def launching_for_nothing() -> Iterator[Callable[[], None]]:
     use_sim()
 
 
+@pytest.fixture
+def launched_for_nothing(launching_for_nothing: Callable[[], None]) -> None:
+    """From the test's begin on."""
+    launching_for_nothing()
+
+
 def require_kept(kept: Outcome, free: Outcome, budget: int) -> None:
     """Same bits, within the budget, and everything done as planned."""
     assert kept.equals(free)
@@ -95,6 +101,7 @@ def test_a_model_trains_on_a_device_of_the_budgets_size(
 
 
 @pytest.mark.parametrize("name", ["two passes at once", "autocast", "failing"])
+@pytest.mark.usefixtures("launched_for_nothing")
 def test_other_loops_train_as_they_do_plainly(device: torch.device, name: str) -> None:
     free = trained(device, "gpt", loop=LOOPS[name], steps=3)
     budget = budget_of(free, 0.7)
@@ -236,6 +243,7 @@ def planned(device: torch.device) -> tuple[Trainee, RecomputeSession]:
     return trainee, plan(trainee.model, budget=budget, solver="greedy-joint", blocks=trainee.blocks, limits=QUICK)
 
 
+@pytest.mark.usefixtures("launched_for_nothing")
 def test_page_locked_memory_stays_from_step_to_step(device: torch.device) -> None:
     trainee, session = planned(device)
     held = []
@@ -258,6 +266,7 @@ def test_page_locked_memory_stays_from_step_to_step(device: torch.device) -> Non
     assert core.host_stats(device).held_bytes == 0
 
 
+@pytest.mark.usefixtures("launched_for_nothing")
 def test_an_error_gives_page_locked_memory_back(device: torch.device) -> None:
     trainee, session = planned(device)
     with pytest.raises(KeyError), session:
@@ -269,6 +278,7 @@ def test_an_error_gives_page_locked_memory_back(device: torch.device) -> None:
     assert core.host_stats(device).held_bytes == 0
 
 
+@pytest.mark.usefixtures("launched_for_nothing")
 def test_an_error_between_the_passes_gives_it_back_when_the_activations_die(device: torch.device) -> None:
     trainee, session = planned(device)
     for _ in range(2):

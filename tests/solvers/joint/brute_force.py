@@ -190,13 +190,14 @@ class _Search:
         if self.ops[t].comm:
             issued += self.unit * self.ops[t].launch_us
             own = max(start + self.unit * self.ops[t].time_us, issued + self.unit * self.ops[t].after_launch_us)
-            end, issued = self._in_order([i for i in runs if i != t], start, issued)
+            end, issued = self._in_order(t, [i for i in runs if i != t], start, issued)
             return max(own, end), issued
-        return self._in_order(runs, start, issued)
+        return self._in_order(t, runs, start, issued)
 
-    def _in_order(self, runs: list[int], end: int, issued: int) -> tuple[int, int]:
+    def _in_order(self, t: int, runs: list[int], end: int, issued: int) -> tuple[int, int]:
         for i in runs:
-            issued += self.unit * self.ops[i].launch_us
+            again = self.ops[i].again_launch_us if i != t else None
+            issued += self.unit * (self.ops[i].launch_us if again is None else again)
             end = max(end + self.unit * self.ops[i].time_us, issued + self.unit * self.ops[i].after_launch_us)
         return end, issued
 
@@ -293,6 +294,7 @@ def launched(problem: JointProblem, seed: int) -> JointProblem:
             launch_us=source.choice([0, 1, 3, 9]),
             tail_us=source.choice([None, source.randint(0, op.time_us)]),
             copies=source.choice([1, 1, 2]),
+            again_launch_us=source.choice([None, None, 0, 5]),
         )
         for op in problem.ops
     )

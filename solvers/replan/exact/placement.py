@@ -113,7 +113,7 @@ def splits_within(
 
     `complete` unless more than `most` partial ones had to be kept at once, or the search had to stop.
     """
-    return _Search(limits, depth, microbatches, limit_us, LARGEST, stop, effort).splits(most)
+    return _Search(limits, (depth, microbatches), limit_us, LARGEST, stop, effort).splits(most)
 
 
 def witness_within(
@@ -155,7 +155,8 @@ def _quick(
     for share in range(_TIGHTER):
         if stop():
             return None
-        search = _Search(limits, depth, microbatches, low + (limit_us - low) * share // _TIGHTER, LARGEST, stop, effort)
+        within_us = low + (limit_us - low) * share // _TIGHTER
+        search = _Search(limits, (depth, microbatches), within_us, LARGEST, stop, effort)
         some |= dict.fromkeys(filter(None, (search.filled(part) for part in range(_PARTS + 1))))
     allowed = [split for split in some if limits.allows(split)]
     if not allowed:
@@ -174,7 +175,7 @@ def cheap_split(
 
     `prices` [layers behind, own]; no more than `keep` partial splits are kept at once.
     """
-    search = _Search(limits, *shape, limit_us, LARGEST, never, effort, Priced(prices, most))
+    search = _Search(limits, shape, limit_us, LARGEST, never, effort, Priced(prices, most))
     found = search.splits(keep)
     if len(found.times_us):
         return tuple(found.layers[found.times_us.argmin()].tolist()), False
@@ -191,7 +192,7 @@ class Priced:
 
 def every_split_within(limits: StageLimits, depth: int, microbatches: int, limit_us: int, most: int) -> Splits:
     """All splits with which the microbatches end within the limit, if `complete`."""
-    return _Search(limits, depth, microbatches, limit_us, 0, never).splits(most)
+    return _Search(limits, (depth, microbatches), limit_us, 0, never).splits(most)
 
 
 class _Search:
@@ -200,14 +201,14 @@ class _Search:
     def __init__(
         self,
         limits: StageLimits,
-        depth: int,
-        microbatches: int,
+        shape: tuple[int, int],
         limit_us: int,
         largest: int,
         stop: Stop,
         effort: Effort | None = None,
         priced: Priced | None = None,
     ) -> None:
+        depth, microbatches = shape
         self.stop, self.effort, self.priced = stop, effort or Effort(), priced
         self.effort.spend(depth * limits.problem.layers // 8)
         self.limits, self.depth, self.microbatches, self.limit_us = limits, depth, microbatches, limit_us

@@ -8,6 +8,7 @@ holds l too. If A has capacity left, let A send it. If not, A sends a later laye
 
 With layers of one size this is exact. The first and the last layer may be larger: then the least capacity is that of
 divisible layers (a lower bound); whole layers are served by the same greedy, and alike owners share them evenly.
+One file: who sends is one greedy for both, within hosts and between them.
 """
 
 import heapq

@@ -61,5 +61,6 @@ def _become(
     with said.open("wb") as file:
         for place in (1, 2):
             os.dup2(file.fileno(), place)
+    os.environ.clear()
     os.environ.update(environment)
     sys.exit(program(*arguments))  # type: ignore[arg-type]

@@ -53,6 +53,8 @@ def _parts_in(module: nn.Module, prefix: str) -> Iterator[tuple[str, nn.Module]]
     for name, child in module.named_children():
         if isinstance(child, nn.ModuleList | nn.ModuleDict):
             yield from _parts_in(child, f"{prefix}{name}.")
+        elif isinstance(child, nn.ParameterList | nn.ParameterDict):
+            continue
         elif _has_parameters(child):
             yield f"{prefix}{name}", child
 
@@ -74,7 +76,8 @@ def _alike(children: dict[str, nn.Module]) -> dict[str, nn.Module]:
     """Those of which there are several; lists of modules are never called, so that they are no blocks."""
     builds = Counter(_build(child) for child in children.values())
     repeated = {name: child for name, child in children.items() if builds[_build(child)] >= LEAST}
-    return {name: child for name, child in repeated.items() if not isinstance(child, nn.ModuleList)}
+    never_called = nn.ModuleList | nn.ParameterList | nn.ParameterDict
+    return {name: child for name, child in repeated.items() if not isinstance(child, never_called)}
 
 
 def _has_parameters(module: nn.Module) -> bool:

@@ -66,11 +66,11 @@ class Decisions:
         """Who decides, where storages leave for the host."""
         return self.whole if isinstance(self.whole, JointStep) else None
 
-    def measured(self, layers: list[Layer], uses: Uses, footprint: Footprint, at_once: Mapping[int, int]) -> None:
+    def measured(self, layers: list[Layer], uses: Uses, footprint: Footprint, at_once: Mapping[int, float]) -> None:
         """What the first step was; blocks that are not alike are refused by name, where they have to be.
 
-        `at_once`: by block, how many forward passes came before a backward pass. A plan of the whole step has them as
-        one, in which each op stands for so many.
+        `at_once`: by block, how many calls like its measured one came before a backward pass. A plan of the whole step
+        has them as one, in which each op stands for so many.
         """
         self.layers, self.footprint, self._uses = layers, footprint, uses
         self._peaks = footprint.peaks
@@ -83,7 +83,7 @@ class Decisions:
             self._peaks = peaks_all_there(footprint, self.layers)
 
     @property
-    def passes(self) -> int:
+    def passes(self) -> float:
         """In a plan of the whole step, how many forward passes of a block come before its backward pass, at most."""
         return max((layer.passes for layer in self.layers), default=1)
 

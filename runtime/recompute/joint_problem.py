@@ -6,6 +6,7 @@ is in use until it lets go.
 """
 
 from collections.abc import Sequence
+from math import ceil
 
 from msgspec.structs import replace
 
@@ -62,9 +63,9 @@ def _copies(step: Step, layers: Sequence[Layer], op: int) -> int:
     place = step.places[op]
     if place.kind == "unit":
         layer = layers[place.block]
-        return max(1, layer.passes * sum(size > 0 for size in layer.units[place.index].sizes))
+        return max(1, ceil(layer.passes) * sum(size > 0 for size in layer.units[place.index].sizes))
     block = given_to(place, len(layers))
-    return 1 if block is None else max(1, layers[block].passes * len(layers[block].given))
+    return 1 if block is None else max(1, ceil(layers[block].passes) * len(layers[block].given))
 
 
 def _is_beside(step: Step, layers: Sequence[Layer], op: int) -> bool:

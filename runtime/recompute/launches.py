@@ -56,17 +56,6 @@ class BlockLaunches:
             ahead_ns=parts[AHEAD].host_ns,
         )
 
-    def times(self, passes: int) -> "BlockLaunches":
-        """So many calls of the block at once, which all do the same, as one."""
-        return BlockLaunches(
-            nodes=tuple(joined([one] * passes) for one in self.nodes),
-            again=tuple(None if one is None else joined([one] * passes) for one in self.again),
-            forward=joined([self.forward] * passes),
-            behind=joined([self.behind] * passes),
-            backward=tuple(joined([one] * passes) for one in self.backward),
-            ahead_ns=self.ahead_ns,
-        )
-
 
 def joined(parts: Iterable[Measured]) -> Measured:
     """One after the other."""

@@ -75,7 +75,7 @@ class Layer:
     given: tuple[int, ...] = ()
     backward_parts_us: tuple[float, ...] = ()
     launches: BlockLaunches | None = None
-    passes: int = 1
+    passes: float = 1
 
     def windows(self) -> tuple[tuple[Window, int], ...]:
         """The windows of the problem, each with its index among the waits of its pass.
@@ -119,7 +119,7 @@ class Layer:
             ),
         )
 
-    def times(self, passes: int) -> "Layer":
+    def times(self, passes: float) -> "Layer":
         """So many calls of the block at once, which all do the same, as one: their bytes and times together."""
         if passes == 1:
             return self
@@ -127,8 +127,8 @@ class Layer:
             replace(
                 unit,
                 time_us=passes * unit.time_us,
-                bytes=passes * unit.bytes,
-                sizes=tuple(passes * size for size in unit.sizes),
+                bytes=ceil(passes * unit.bytes),
+                sizes=tuple(ceil(passes * size) for size in unit.sizes),
             )
             for unit in self.units
         )
@@ -137,12 +137,12 @@ class Layer:
             units=units,
             forward_waits_us=tuple(passes * wait for wait in self.forward_waits_us),
             backward_waits_us=tuple(passes * wait for wait in self.backward_waits_us),
-            input_bytes=passes * self.input_bytes,
+            input_bytes=ceil(passes * self.input_bytes),
             backward_us=passes * self.backward_us,
             forward_us=passes * self.forward_us,
             behind_us=passes * self.behind_us,
             backward_parts_us=tuple(passes * part for part in self.backward_parts_us),
-            launches=None if self.launches is None else self.launches.times(passes),
+            launches=None,
             passes=passes,
         )
 

@@ -34,5 +34,5 @@ class Numbering:
         """Whether one more call of a block, beside those under way, is none that the plan of so many policies knows."""
         if self.measured is None:
             return False
-        alive = sum(one.block == number and one.tape is not None and not one.tape.finished for one in calls)
+        alive = sum(one.block == number and one.tape is not None and not one.finished for one in calls)
         return alive >= max(1, self.measured.get(number, 0)) or number >= policies

@@ -66,6 +66,8 @@ class RecomputeSession:
         self._waited = self._accumulated_bytes = self._accumulated_before = 0
         self._parameters = list(model.parameters())
         self._versions: list[int] = []
+        self._gradients_before: list[int | None] = []
+        self._unready = 0
         self._changes: list[int] = []
         self._names = names_of(model, self._blocks)
         self._numbering = Numbering(())
@@ -97,6 +99,7 @@ class RecomputeSession:
             settled(self._in_use)  # what earlier training left behind would be measured, too
         else:
             self._waited = MOST_WAITED  # the first step is over
+        self._gradients_before = self._gradients()
         self._open()
         self._keeping.begin_peak()
         return self
@@ -107,7 +110,7 @@ class RecomputeSession:
         assert self._walk is not None
         walk, self._walk = self._walk, None
         walk.__exit__(kind, error, trace)
-        if not walk.was_called and any(one.grad is not None for one in self._parameters):
+        if not self.layers and not walk.was_called and self._gradients() != self._gradients_before:
             LOG.warning(
                 "none of the %d blocks (%s, ...) was called in training, so nothing was measured or planned: give "
                 "blocks= modules whose forward() the model calls",
@@ -163,6 +166,13 @@ class RecomputeSession:
         self._meet(walk)
         ready = not walk.calls or walk.idle
         if not (ready if self._together is None else self._together.all(ready)):
+            self._unready += 1
+            if self._unready == MOST_WAITED and not self.layers:
+                LOG.warning(
+                    "%d forward passes began before all those before had their backward pass or were dropped, so "
+                    "nothing is planned yet: let go of losses that get none, or compute them under torch.no_grad()",
+                    MOST_WAITED,
+                )
             return
         if walk.idle:
             self._look(walk)
@@ -223,6 +233,10 @@ class RecomputeSession:
         self._accumulated_before = self._accumulated_bytes
         self._accumulated_bytes = max(self._accumulated_bytes, gradient_bytes)
         return True
+
+    def _gradients(self) -> list[int | None]:
+        """By parameter how often its gradient was written, as far as autograd counts it."""
+        return [None if one.grad is None else one.grad._version for one in self._parameters]
 
     def _parameter_versions(self) -> list[int]:
         return [one._version for one in self._parameters]

@@ -122,9 +122,9 @@ class Walk(AbstractContextManager["Walk"]):
         if self.timed:  # they are asked what they cost
             return
         for call in self.calls:
-            if call.tape is not None and call.tape.finished:
+            if call.tape is not None and call.finished:
                 self.counts.add(call.tape)
-        self.calls = [call for call in self.calls if call.tape is not None and not call.tape.finished]
+        self.calls = [call for call in self.calls if call.tape is not None and not call.finished]
 
     @property
     def idle(self) -> bool:
@@ -329,10 +329,15 @@ class Walk(AbstractContextManager["Walk"]):
         assert self._memory is not None
         return Footprint(self._memory.events, self._facts())
 
-    def at_once(self) -> dict[int, int]:
-        """By block the most forward passes before its backward passes began; the walk must be as for `footprint`."""
+    def at_once(self) -> dict[int, float]:
+        """By block how many calls such as the one that `layers` tells of there were at once, by their bytes.
+
+        More than one where several forward passes came before a backward pass; the walk must be as for `footprint`.
+        """
         assert self._memory is not None
-        return passes_at_once(self._memory.events, [one.block for one in self._facts()])
+        facts, sizes = self._facts(), {call.number: sum(call.own_bytes) for call in self.calls}
+        told = [(one.block, sum(one.shape.sizes) + sizes.get(number, 0)) for number, one in enumerate(facts)]
+        return passes_at_once(self._memory.events, told)
 
     def uses(self) -> Uses:
         """What the program did with the blocks' tensors outside of them, likewise."""

@@ -30,6 +30,8 @@ def simulate_joint(problem: JointProblem, schedule: Schedule) -> Report:
     if host is None:
         return report
     base = _base_us(problem)
+    if any(op.comm for op in problem.ops):
+        return replace(report, base_us=base)  # what communication hides, launches included, is not told apart
     again = sum(problem.ops[action.op or 0].time_us for action in schedule.actions if action.do == "recompute")
     rest = report.makespan_us - base - sum(report.stall_us.values()) - again
     return replace(report, base_us=base, launch_us=rest)

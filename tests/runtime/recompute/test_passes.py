@@ -23,17 +23,29 @@ def marks(*told: tuple[int, bool]) -> list[Event]:
     return [(-1, Happened.MARK, mark_of(call, backward), 0, 0) for call, backward in told]
 
 
+def alike(*blocks: int) -> list[tuple[int, int]]:
+    return [(block, 512) for block in blocks]
+
+
 def test_calls_of_a_block_count_until_their_backward_pass() -> None:
     ordinary = marks((0, False), (1, False), (1, True), (0, True))
-    assert passes_at_once(ordinary, [0, 1]) == {0: 1, 1: 1}
+    assert passes_at_once(ordinary, alike(0, 1)) == {0: 1, 1: 1}
     twice = marks((0, False), (1, False), (2, False), (3, False), (3, True), (2, True), (1, True), (0, True))
-    assert passes_at_once([*twice, (-1, Happened.MARK, LAST, 0, 0)], [0, 1, 0, 1]) == {0: 2, 1: 2}
+    assert passes_at_once([*twice, (-1, Happened.MARK, LAST, 0, 0)], alike(0, 1, 0, 1)) == {0: 2, 1: 2}
     shared = marks((0, False), (1, False), (2, False), (2, True), (1, True), (0, True))
-    assert passes_at_once(shared, [0, 1, 0]) == {0: 2, 1: 1}, "an encoder for two inputs of one head"
+    assert passes_at_once(shared, alike(0, 1, 0)) == {0: 2, 1: 1}, "an encoder for two inputs of one head"
     one_after_the_other = marks((0, False), (0, True), (1, False), (1, True))
-    assert passes_at_once(one_after_the_other, [0, 0]) == {0: 1}
-    assert passes_at_once(marks((0, False), (1, False), (1, True)), [0, 0]) == {0: 1}, "a loss that nobody uses"
+    assert passes_at_once(one_after_the_other, alike(0, 0)) == {0: 1}
+    assert passes_at_once(marks((0, False), (1, False), (1, True)), alike(0, 0)) == {0: 1}, "a loss that nobody uses"
     assert passes_at_once([], []) == {}
+
+
+def test_calls_of_unlike_sizes_count_by_their_bytes() -> None:
+    two = marks((0, False), (1, False), (1, True), (0, True))
+    assert passes_at_once(two, [(0, 3000), (0, 1000)]) == {0: 4}, "the last one is measured"
+    assert passes_at_once(two, [(0, 1000), (0, 4000)]) == {0: 1.25}
+    apart = marks((0, False), (0, True), (1, False), (1, True))
+    assert passes_at_once(apart, [(0, 3000), (0, 1000)]) == {0: 3}, "a large microbatch, then a small one"
 
 
 class Triplet(nn.Module):

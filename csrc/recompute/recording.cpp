@@ -248,11 +248,13 @@ void Tape::make_value(ValueIndex index, NodeIndex node, const at::Tensor& tensor
 
 void Tape::apply_policy(Node& node, NodeIndex index) {
   const auto place = static_cast<size_t>(index);
-  if (!diverged_at_.has_value() && place < policy_->names.size() && policy_->names[place] != node.recipe->info->name) {
-    diverged_at_ = index;
-  }
-  if (diverged_at_.has_value() || !node.runs_again) {
+  const auto& names = policy_->names;
+  const bool expected = names.empty() || (place < names.size() && names[place] == node.recipe->info->name);
+  if (!diverged_at_.has_value() && !expected) diverged_at_ = index;
+  if (!node.runs_again) {
     node.stored = kAll;
+  } else if (diverged_at_.has_value()) {
+    node.stored = node.recipe->info->communicates ? kAll : kNothing;
   } else if (place < policy_->store.size()) {
     node.stored = policy_->store[place];
   } else {

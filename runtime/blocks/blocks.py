@@ -17,7 +17,8 @@ def find_blocks(model: nn.Module) -> dict[str, nn.Module]:
 
     Blocks are children of a `ModuleList` or `Sequential` that are built alike: of one class, and PyTorch's own
     classes with the same inside. The outermost such containers count, so that an encoder and a decoder give blocks
-    both, and the layers inside a block none. Of alike `ModuleDict`s, which are never called, the modules in them count.
+    both, and the layers inside a block none. Of alike `ModuleList`s and `ModuleDict`s, which are never called, the modules in
+    them count: attention and feed-forward of each layer, say.
     Bare layers, such as `Linear`, count where nothing larger repeats. Raises `InvalidInput` where nothing does.
     """
     found = dict(_repeated_in(model, ""))
@@ -64,7 +65,7 @@ def _repeated_in(module: nn.Module, prefix: str) -> Iterator[tuple[str, nn.Modul
     children = {f"{prefix}{name}": child for name, child in module.named_children() if _has_parameters(child)}
     alike = _alike(children) if isinstance(module, nn.ModuleList | nn.Sequential) else {}
     for name, child in children.items():
-        if name in alike and isinstance(child, nn.ModuleDict):
+        if name in alike and isinstance(child, nn.ModuleList | nn.ModuleDict):
             yield from _parts_in(child, f"{name}.")
         elif name in alike:
             yield name, child
@@ -73,11 +74,11 @@ def _repeated_in(module: nn.Module, prefix: str) -> Iterator[tuple[str, nn.Modul
 
 
 def _alike(children: dict[str, nn.Module]) -> dict[str, nn.Module]:
-    """Those of which there are several; lists of modules are never called, so that they are no blocks."""
+    """Those of which there are several; parameters alone are no blocks."""
     builds = Counter(_build(child) for child in children.values())
     repeated = {name: child for name, child in children.items() if builds[_build(child)] >= LEAST}
-    never_called = nn.ModuleList | nn.ParameterList | nn.ParameterDict
-    return {name: child for name, child in repeated.items() if not isinstance(child, never_called)}
+    parameters = nn.ParameterList | nn.ParameterDict
+    return {name: child for name, child in repeated.items() if not isinstance(child, parameters)}
 
 
 def _has_parameters(module: nn.Module) -> bool:

@@ -1,7 +1,7 @@
 """What a solver decides about a measured step, and what blocks do by it: one layer for all of them, or each its own."""
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,6 +82,10 @@ class Decisions:
         if self.joint is not None or max(at_once.values(), default=1) > 1:
             self._peaks = peaks_all_there(footprint, self.layers)
 
+    def takes(self, layers: Sequence[Layer]) -> bool:
+        """Whether there can be a plan for them, where there is one for others: a solver of layers wants them alike."""
+        return not self.layers or self.whole is not None or len({one.names for one in layers}) == 1
+
     @property
     def passes(self) -> float:
         """In a plan of the whole step, how many forward passes of a block come before its backward pass, at most."""
@@ -146,7 +150,8 @@ class Decisions:
         for index, other in enumerate(self.layers):
             if other.names != first.names:
                 raise InvalidInput(
-                    f"block {index} runs other operators than block 0: give blocks= the ones that are alike"
+                    f"block {index} runs other operators than block 0: give blocks= the ones that are alike, or choose "
+                    "a solver of the whole step (joint, opt)"
                 )
         return self.layers[len(self.layers) // 2].decided_alone()
 

@@ -61,6 +61,11 @@ class Keeping:
         self.room.forget()
         self._decide_again()
 
+    def begin_again(self) -> None:
+        """Another step was measured: what was learned of the last one's plans says nothing of the next."""
+        self.plans.beyond_bytes = self._corrected = 0
+        self.room.forget()
+
     def begin_plan(self) -> None:
         """The next pass is another plan's."""
         self._begun = True

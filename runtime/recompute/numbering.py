@@ -1,10 +1,13 @@
-"""The numbers by which plans know a model's blocks, which are those that the measured step has called."""
+"""The numbers by which plans know a model's blocks: those that the measured step has called, in the order it did."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
-from runtime.recompute.calls import Call
+import networkx as nx
+
+from runtime.recompute.calls import Call, calls_before
 
 
 @dataclass(frozen=True)
@@ -20,9 +23,10 @@ class Numbering:
     def called(self, calls: Sequence[Call]) -> "Numbering":
         """Number the blocks that these calls had a backward pass of, and all others behind them; calls get these, too.
 
-        So what is measured, and the plan made for it, know the former only.
+        So what is measured, and the plan made for it, know the former only, in the order of the passes: blocks of two
+        lists may take turns.
         """
-        known = sorted({one.block for one in calls if one.tape is not None and one.backward_waits is not None})
+        known = _in_order([one for one in calls if one.tape is not None and one.backward_waits is not None])
         others = [index for index in range(len(self.numbers)) if index not in known]
         by_index = {index: number for number, index in enumerate([*known, *others])}
         for one in calls:
@@ -30,9 +34,34 @@ class Numbering:
         numbers = [by_index[index] for index in range(len(self.numbers))]
         return Numbering(numbers, Counter(one.block for one in calls))
 
+    @cached_property
+    def places(self) -> set[int]:
+        """The blocks that the measured step called, by their place in the model."""
+        return {index for index, number in enumerate(self.numbers) if number in (self.measured or ())}
+
+    def precedes(self, index: int, other: int) -> bool:
+        """Whether passes call a block before another one, by their places: as measured, where both were."""
+        if {index, other} <= self.places:
+            return self.numbers[index] < self.numbers[other]
+        return index < other
+
     def differs(self, number: int, calls: Sequence[Call], policies: int) -> bool:
         """Whether one more call of a block, beside those under way, is none that the plan of so many policies knows."""
         if self.measured is None:
             return False
         alive = sum(one.block == number and one.tape is not None and not one.finished for one in calls)
         return alive >= max(1, self.measured.get(number, 0)) or number >= policies
+
+
+def _in_order(calls: Sequence[Call]) -> list[int]:
+    """Their blocks, each behind those that any pass called before it; where passes contradict each other, by index."""
+    blocks = {one.block for one in calls}
+    order = nx.DiGraph()
+    order.add_nodes_from(blocks)
+    for one in calls:
+        earlier = next((other.block for other in calls_before(one) if other.block in blocks), None)
+        if earlier is not None:
+            order.add_edge(earlier, one.block)
+    if not nx.is_directed_acyclic_graph(order):
+        return sorted(blocks)
+    return list(nx.lexicographical_topological_sort(order))

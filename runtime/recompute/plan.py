@@ -29,6 +29,7 @@ from runtime.recompute.decisions import AnyProblem, Decided, Decisions, Kept
 from runtime.recompute.joint import JointStep, trim_host
 from runtime.recompute.keeping import Keeping
 from runtime.recompute.layer import GRAIN_BYTES, Layer
+from runtime.recompute.measuring import Measuring, Occasion
 from runtime.recompute.numbering import Numbering
 from runtime.recompute.report import RecomputeReport
 from runtime.recompute.session import Walk, store_nothing
@@ -71,6 +72,8 @@ class RecomputeSession:
         self._changes: list[int] = []
         self._names = names_of(model, self._blocks)
         self._numbering = Numbering(())
+        self._measuring, self._stale = Measuring(), False  # whether the plan is of a step measured before
+        self._begun_bytes = 0  # in use where the pass that is measured began
         self._first_peak_bytes = 0
         self._keeping = Keeping(self.plans, self._budget_bytes, self._device)
         self._counts = Counts()
@@ -140,15 +143,20 @@ class RecomputeSession:
     def _open(self) -> None:
         """The blocks' tapes from now on: of the plan, or of the first step, which is measured."""
         count = len(self._blocks)
-        policies = self.plans.policies() if self.layers else store_nothing(count)
+        policies = self.plans.policies() if self.layers and not self._stale else store_nothing(count)
         first = not self.layers
         walk = Walk(self._blocks, self._device, policies, timed=first, intervals=first, counts=self._counts)
         walk.clocked = self._joint is not None
         walk.numbering = self._numbering
         walk.on_pass, walk.on_aside = self._next_pass, self._keeping.segments.stand_aside
-        walk.on_peak = self._keeping.end_part  # somebody else may begin the statistics anew between steps
+        walk.on_peak = self._end_part  # somebody else may begin the statistics anew between steps
         self._walk = walk.__enter__()
         self._reserve_host()
+
+    def _end_part(self) -> None:
+        """A pass is at its peak; that of one that is measured again is none of the plan's."""
+        again = self._walk is not None and self._walk.timed and bool(self.layers)
+        (self._keeping.end_peak if again else self._keeping.end_part)()
 
     def _reserve_host(self, beside: Decided | None = None) -> None:
         """For what is decided, if that is another thing than before.
@@ -158,8 +166,8 @@ class RecomputeSession:
         if self._walk is not None and self._joint is not None and self.plans.decided is not beside:
             self._joint.reserve_host()
 
-    def _next_pass(self) -> None:
-        """A forward pass begins: after a complete step the plan is made, or looked at."""
+    def _next_pass(self, given_bytes: int) -> None:
+        """A forward pass begins, with so much: after a complete step the plan is made, or looked at."""
         walk = self._walk
         if walk is None:
             return
@@ -177,11 +185,19 @@ class RecomputeSession:
         if walk.idle:
             self._look(walk)
         level = settled(self._in_use) if self.layers and self._estimated else self._in_use()
+        occasion = Occasion(given_bytes, *self._trainable())
         if not self.layers:
-            self.plans.measured_level_bytes = level
+            self._measuring.begin(occasion)
+            self._begun_bytes = level
             self._versions = self._changes = self._parameter_versions()
             return
         self._keeping.end_peak()
+        if self._together is None and self._measuring.wanted(occasion, planned=self.plans.decided is not None):
+            self._measuring.begin(occasion)
+            self._begun_bytes = level
+            self._keeping.begin_peak()
+            walk.measure()
+            return
         self._begin_at(level)
         self._keeping.segments.begin()
         self._keeping.begin_peak()
@@ -190,6 +206,12 @@ class RecomputeSession:
     def _begin_at(self, level_bytes: int) -> None:
         """So much is in use as a pass begins: the optimizer's states are known now, and gradients that stay."""
         plans, grown = self.plans, level_bytes - self.plans.level_bytes
+        if self._stale and not self._estimated:
+            plans.level_bytes = max(plans.level_bytes, level_bytes)
+            self._stale = False
+            self._decide()
+            self._keeping.begin_plan()
+            return
         if self._estimated:
             gradient_bytes = self._gradient_bytes()
             goes_on = self._accumulates(gradient_bytes)
@@ -251,7 +273,9 @@ class RecomputeSession:
                 walk.numbering = walk.numbering.called(walk.calls)
                 layers = walk.layers()
             if layers:
-                self._decide_first(walk, layers)
+                self._measured(walk, layers)
+            elif self.layers:
+                walk.numbering = self._numbering  # it was an evaluation
         else:
             self._pass_ended(walk)
         self._keeping.begin_peak()
@@ -267,7 +291,9 @@ class RecomputeSession:
             self._doubted, last = False, self.plans.decided
             self._before_growth, self._accumulated_before = None, self._accumulated_bytes  # it was no evaluation
             self._timed_pass = walk.timed_pass or self._timed_pass
-            self._keeping.settle(walk.given_bytes)
+            self._measuring.strayed = walk.strayed
+            if not (walk.strayed and self._measuring.follows):
+                self._keeping.settle(walk.given_bytes)
             self._reserve_host(beside=last)
 
     def _take_back(self) -> None:
@@ -291,15 +317,25 @@ class RecomputeSession:
         if self._joint is not None:
             self._joint.meet(walk.groups)
 
-    def _decide_first(self, walk: Walk, layers: list[Layer]) -> None:
-        """By what memory is there now but gradients; how much it is, the next pass tells, and asks the solver."""
+    def _measured(self, walk: Walk, layers: list[Layer]) -> None:
+        """A step was measured, the first one or another: the next pass begins with a plan for it."""
+        called = self._numbering.places, walk.numbering.places
+        if not self._measuring.end(self.layers, layers, called) or not self.plans.takes(layers):
+            walk.numbering = self._numbering
+            return
         self._numbering = walk.numbering
         footprint = walk.footprint()
         self.plans.measured(layers, walk.uses(), footprint, walk.at_once())
+        self.plans.measured_level_bytes = self._begun_bytes
         self._keeping.left_bytes = self.plans.uncalled_bytes
-        self._first_peak_bytes = footprint.most_bytes
+        if self._estimated:  # by what memory is there now but gradients; how much it is, the next pass tells
+            self._first_peak_bytes = max(self._first_peak_bytes, footprint.most_bytes)
+            self.plans.level_bytes = self._in_use() - self._gradient_bytes()
+        else:
+            LOG.info("a step was measured again, since it ran other operators or was given more: another plan follows")
+            self._stale = True
+            self._keeping.begin_again()
         self._keeping.forget_peaks()
-        self.plans.level_bytes = self._in_use() - self._gradient_bytes()
 
     @property
     def problem(self) -> AnyProblem | None:
@@ -326,6 +362,11 @@ class RecomputeSession:
 
     def _in_use(self) -> int:
         return memory_stats(self._device).allocated_bytes
+
+    def _trainable(self) -> tuple[int, bool]:
+        """How many parameters want gradients, and whether some have one."""
+        wanted = [one for one in self._parameters if one.requires_grad]
+        return len(wanted), any(one.grad is not None for one in wanted)
 
     def _gradient_bytes(self) -> int:
         gradients = (one.grad for one in self._parameters if one.grad is not None)
@@ -367,6 +408,7 @@ class RecomputeSession:
             predicted_peak_bytes=self.plans.promised_bytes,
             **{name: getattr(self._counts, name) for name in ("on_demand", "ahead", "left_out", "diverged")},
             replanned=self._keeping.replanned,
+            measured=self._measuring.times,
             sought=self._keeping.room.sought,
             **asdict(self._counts.moves),
             host_bytes=0 if joint is None else joint.host_bytes,

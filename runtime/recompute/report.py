@@ -18,8 +18,9 @@ class RecomputeReport:
     since they took more than the budget, and `sought` times for room that segments had left. Operators: `on_demand` ran
     when autograd asked, `ahead` in windows.
     `exposed_us` is the plan's objective, a step's recomputation on the critical path. `diverged`: calls of blocks
-    that ran other operators than the plan was made for, and stored them, or that the measured step had not, which
-    store nothing. Of joint plans: storages `swapped_out` and
+    that ran other operators than the plan was made for, or that the measured step had not; they store nothing from
+    there on. `measured`: how often a step was measured, the first one and others (see `runtime.recompute.measuring`).
+    Of joint plans: storages `swapped_out` and
     `swapped_in`, and what left in bytes; `refused` could not leave, `postponed` found no memory when they were to
     return. `host_bytes` is page-locked; a pass takes from its first block to the end of its backward pass, `pass_us`
     the latest one, `predicted_pass_us` the plan's objective (None where several forward passes come before a backward
@@ -39,6 +40,7 @@ class RecomputeReport:
     left_out: int
     diverged: int
     replanned: int
+    measured: int = 1
     swapped_out: int = 0
     swapped_in: int = 0
     out_bytes: int = 0

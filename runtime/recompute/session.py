@@ -46,12 +46,13 @@ class Walk(AbstractContextManager["Walk"]):
     windows, in which operators of the block before run again; during a forward pass, those of the same block in the
     oldest pass that has not had its backward pass. `timed` measures operators and waits; with `intervals` also what the
     device's memory does between events (`footprint`), for which its statistics are begun anew. `on_pass` is called
-    before each pass, `on_peak` when memory has passed its peak: before the backward pass of a pass's first block, and
+    before each pass, with the bytes that its first block is given, `on_peak` when memory has passed its peak: before the backward pass of a pass's first block, and
     after the whole one, and `on_aside` where a block runs without gradients between passes. `whole`: the last pass had
     its backward pass; `given_bytes` its first block was given. `clocked` times whole passes (`timed_pass`: the last).
     `watch` is told each value that autograd asks for: which of `calls`, the node, its place. `groups`: with whom calls
     that are `timed` and `clocked` have communicated in their blocks. Policies know blocks by their `numbering`; calls
-    that differ from those that it has measured store nothing and count as diverged.
+    that differ from those that it has measured store nothing and count as diverged; the last pass `strayed` where there
+    were such calls, or calls that ran other operators than their policy is for.
     """
 
     blocks: Sequence[nn.Module]
@@ -59,7 +60,7 @@ class Walk(AbstractContextManager["Walk"]):
     policies: Sequence[BlockPolicy]
     timed: bool = False
     intervals: bool = False
-    on_pass: Callable[[], None] | None = None
+    on_pass: Callable[[int], None] | None = None
     on_peak: Callable[[], None] | None = None
     on_aside: Callable[[], None] | None = None
     watch: Callable[[Call, tuple[int, int]], None] | None = None
@@ -69,6 +70,7 @@ class Walk(AbstractContextManager["Walk"]):
     timed_pass: PassClock | None = None
     whole: bool = False
     given_bytes: int = 0
+    strayed: bool = False
     groups: set[dist.ProcessGroup] = field(default_factory=set)
     numbering: Numbering = field(default_factory=lambda: Numbering(()))
     _mover: Mover | None = None
@@ -78,7 +80,7 @@ class Walk(AbstractContextManager["Walk"]):
     _ending: bool = False
     _passed: bool = False
     _last: Call | None = None
-    _last_index: int = -1
+    _in_pass: list[int] = field(default_factory=list)
     _stack: ExitStack | None = None
 
     def __enter__(self) -> Self:
@@ -145,20 +147,31 @@ class Walk(AbstractContextManager["Walk"]):
         self.windows = core.Windows(self.device, self.timed)
         _watch(self.windows, self.device)
 
+    def measure(self) -> None:
+        """Store nothing from the next pass on, and measure it; the walk must be idle."""
+        self.follow(store_nothing(len(self.blocks)))
+        self.calls.clear()
+        self.timed, self._told, self.numbering = True, 0, Numbering(range(len(self.blocks)))
+        self.windows.stop()
+        self.windows = core.Windows(self.device, self.timed)
+        _watch(self.windows, self.device)
+        if self.device.type != "cpu":
+            self.watch_memory()
+
     def run(self, index: int, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """One call of a block."""
         if not torch.is_grad_enabled():
             if self.on_aside is not None and self.idle:
                 self.on_aside()
             return forward(*args, **kwargs)
-        if self._last is None or index <= self._last_index:
-            self._begin_pass()
-            self.given_bytes = bytes_of(args, kwargs)
+        if self._is_next_pass(index):
+            self._begin_pass(bytes_of(args, kwargs))
         number = self.numbering.numbers[index]
         call = Call(number, self._policy_of(number), self._last, number=self._told)
         self._told += 1
         self._mark(mark_of(call.number, backward=False))
-        self._last, self._last_index = call, index
+        self._last = call
+        self._in_pass.append(index)
         self._plan_forward(number)
         began, first = len(self.windows.waits), self.windows.mark() if self.timed else 0
         watch = None if self.watch is None else partial(self.watch, call)
@@ -174,6 +187,7 @@ class Walk(AbstractContextManager["Walk"]):
             self.groups |= groups_of(tape) if self.timed and self.clocked else set()
         if call.tape.diverged_at is None:
             self._move(call, len(call.tape))
+        self.strayed = self.strayed or call.tape.diverged_at is not None or len(call.tape) < len(call.policy.store.names)
         self._passed = True
         call.forward_marks = first, self.windows.mark() if self.timed else 0
         call.forward_waits = began, len(self.windows.waits)
@@ -186,6 +200,7 @@ class Walk(AbstractContextManager["Walk"]):
         """What the next call of the block of this number does."""
         diverged = self.numbering.differs(number, self.calls, len(self.policies))
         self.counts.diverged += diverged
+        self.strayed = self.strayed or diverged
         return ON_DEMAND if diverged else self.policies[number]
 
     def _look_at_given(self, call: Call, given: Sequence[torch.Tensor]) -> None:
@@ -203,11 +218,23 @@ class Walk(AbstractContextManager["Walk"]):
             for index, at in enumerate(call.own):
                 self._memory.follow(call.number, -1 - index, by_address[at])
 
-    def _begin_pass(self) -> None:
+    def _is_next_pass(self, index: int) -> bool:
+        """Whether a call of that block begins a pass: it was called in this one, or this one is done with and behind it.
+
+        Blocks of two lists that take turns are not called in the order in which they stand before that is measured.
+        """
+        if self._last is None or index in self._in_pass:
+            return True
+        behind = self.numbering.precedes(index, self._in_pass[-1])
+        return behind and all(call.finished for call in (self._last, *calls_before(self._last)))
+
+    def _begin_pass(self, given_bytes: int) -> None:
         self._last = None
+        self._in_pass.clear()
         self.settle()
         if self.on_pass is not None:
-            self.on_pass()
+            self.on_pass(given_bytes)
+        self.given_bytes, self.strayed = given_bytes, False
         self.whole = self._ending = False
         if self.clocked or self._mover is not None:
             self._began = PassClock(self.windows, self.windows.mark())

@@ -33,7 +33,7 @@ class StorePolicy:
 
     0: nothing. 1: what autograd saved, such as dropout's mask. 2: all that something reads again, such as also
     dropout's result, for a sum that is run again. `names` are the operators that the policy was made for; from the
-    first that is another one on, all are stored (`Tape.diverged_at`).
+    first that is another one on, or comes behind them, nothing is (`Tape.diverged_at`).
     """
 
     store: Sequence[int] = ()

@@ -43,6 +43,8 @@ LATE_S = 0.5
 LEAVES, MOVES, CUTS, ROUNDS = 20, 20_000, 8, 4
 """What one unit of deterministic work allows: leaves of the tree, moves of the local search, cuts tried, and rounds of
 careful constructions of a first plan."""
+LONG = 100
+"""The most operators of a layer of which work does not count the cuts: those of longer ones take seconds each."""
 
 
 @dataclass(frozen=True)
@@ -170,7 +172,8 @@ class _Optimum:
     def _choose_cut(self) -> None:
         """The cut with the largest linear bound."""
         search, work, shapes = self.search, self.search.limits.work, self._shapes()
-        for shape in shapes if work is None or not self._irregular else shapes[: 1 + int(CUTS * work)]:
+        few = self._irregular or (self.layers is not None and self.layers.size > LONG)
+        for shape in shapes[: 1 + int(CUTS * work)] if few and work is not None else shapes:
             left = search.left_s()
             if left <= 0 or search.stopped:
                 break

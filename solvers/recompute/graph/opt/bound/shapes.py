@@ -1,6 +1,6 @@
 """Where to cut a graph for a strong bound: shapes of the cut relaxation for layered and for other graphs."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from solvers.recompute.graph.opt.bound.cut import Shape
 from solvers.recompute.graph.opt.layers import Layers
@@ -8,12 +8,17 @@ from solvers.recompute.graph.replay import Instance, replay_runs, retained
 
 WHOLE, PEAKS = 110, 12
 """The most ops of a graph that is examined as a whole, and the number of its memory peaks that are used."""
+CUTS = 48
+"""The most stages of one layer at each of which there is a cut; of longer ones there are cuts at the fullest."""
 ZONES = 6
 """The most intervals of communications where no layers tell them apart."""
 
 
 def layered_shapes(given: Instance, layers: Layers) -> Iterator[Shape]:
-    """One shape for every stage of the top layer's backward pass; the layers below are counted."""
+    """One shape for every stage of the top layer's backward pass; the layers below are counted.
+
+    Of a long one (a recurrent layer's steps) only for its fullest stages, fullest first: each is a program of its own.
+    """
     top = layers.count - 1
     last = _top_end(given, layers)
     explicit = tuple(range(layers.op(top, 0), last + 1))
@@ -22,7 +27,8 @@ def layered_shapes(given: Instance, layers: Layers) -> Iterator[Shape]:
     if before:
         groups.append((before,))
     ends = _last_windows(given, layers, last)
-    for cut in range(layers.end, last + 1):
+    cuts: Sequence[int] = range(layers.end, last + 1)
+    for cut in cuts if len(cuts) <= CUTS else _fullest(given, cuts, 24) or cuts[:1]:
         inside = [t for t in range(cut + 1, last + 1) if given.comm[t]]
         zones = tuple(sorted({*inside, *ends, len(given) - 1}))
         yield Shape(cut, layers.end, last, explicit, tuple(groups), zones, (cut,))
@@ -45,19 +51,25 @@ def _top_end(given: Instance, layers: Layers) -> int:
 
 def general_shapes(given: Instance, most: int = 24) -> list[Shape]:
     """Cuts of any graph, at the stages that would need the most memory with everything kept, one a neighbourhood."""
+    chosen = _fullest(given, range(1, len(given)), most)
+    shapes = [_general(given, cut) for cut in chosen]
+    if len(given) <= WHOLE:
+        shapes.insert(0, _whole(given, tuple(sorted(chosen[:PEAKS]))))
+    return shapes
+
+
+def _fullest(given: Instance, stages: Sequence[int], most: int) -> list[int]:
+    """Those above the budget with everything kept, one a neighbourhood, fullest first."""
     peaks = replay_runs(given, retained(given, [()] * len(given))).peaks
-    ranked = sorted(range(1, len(given)), key=lambda t: (-peaks[t], t))
+    ranked = sorted(stages, key=lambda t: (-peaks[t], t))
     chosen: list[int] = []
-    apart = max(1, len(given) // (4 * most))
+    apart = max(1, (len(stages) + 1) // (4 * most))
     for t in ranked:
         if peaks[t] <= given.budget or len(chosen) >= most:
             break
         if all(abs(t - other) > apart for other in chosen):
             chosen.append(t)
-    shapes = [_general(given, cut) for cut in chosen]
-    if len(given) <= WHOLE:
-        shapes.insert(0, _whole(given, tuple(sorted(chosen[:PEAKS]))))
-    return shapes
+    return chosen
 
 
 def _whole(given: Instance, peaks: tuple[int, ...]) -> Shape:

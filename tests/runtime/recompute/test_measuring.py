@@ -1,0 +1,187 @@
+"""Steps that are measured again: the first pass was like no later one, sequences grow, layers are thawed."""
+
+from collections.abc import Callable
+from contextlib import nullcontext
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from experiments.recompute.models import Trainee
+from runtime.device import limited_memory
+from runtime.recompute.layer import Layer
+from runtime.recompute.measuring import MOST_MEASURED, MOST_STRAYED, Measuring, Occasion
+from tests.accelerators import prepared
+from tests.runtime.recompute.training import QUICK, Outcome, ordinary, trained
+
+__all__ = ["QUICK"]
+
+WIDTH, ROWS = 32, 512
+Make = Callable[[torch.device], Trainee]
+
+
+class Cached(nn.Module):
+    """Attention that makes its mask and its rotation when it is first called, and keeps them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv, self.out = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.kept: tuple[torch.Tensor, torch.Tensor] | None = None
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Causal, of one head, with dropout."""
+        if self.kept is None:
+            at = torch.arange(hidden.shape[1], device=hidden.device)
+            mask = torch.where(at[:, None] < at, float("-inf"), 0.0)
+            self.kept = mask, torch.cos(at[:, None] / 10 ** torch.linspace(0, 1, WIDTH, device=hidden.device))
+        mask, rotation = self.kept
+        query, key, value = self.qkv(hidden).chunk(3, dim=-1)
+        weights = ((query * rotation) @ (key * rotation).transpose(1, 2) + mask).softmax(-1)
+        return hidden + functional.dropout(self.out(weights @ value), 0.1)
+
+
+def cached(device: torch.device) -> Trainee:
+    blocks = nn.Sequential(*(Cached() for _ in range(4))).to(device)
+    data = torch.randn(8, 64, WIDTH).to(device)
+    return Trainee(blocks, tuple(blocks), lambda: blocks(data).square().mean())
+
+
+class Scaled(nn.Module):
+    """An activation norm: it begins with the mean and the deviation of the first batch (Glow, 2018)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.begun = nn.Linear(WIDTH, WIDTH), False
+        self.mean, self.scale = nn.Parameter(torch.zeros(WIDTH)), nn.Parameter(torch.ones(WIDTH))
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """On top of what it is given."""
+        found = self.layer(hidden)
+        if not self.begun:
+            self.begun = True
+            with torch.no_grad():
+                self.mean.copy_(found.mean(0))
+                self.scale.copy_(1 / found.std(0))
+        return hidden + functional.gelu((found - self.mean) * self.scale)
+
+
+def scaled(device: torch.device) -> Trainee:
+    blocks = nn.Sequential(*(Scaled() for _ in range(4))).to(device)
+    data = torch.randn(4 * ROWS, WIDTH).to(device)
+    return Trainee(blocks, tuple(blocks), lambda: blocks(data).square().mean())
+
+
+def _blocks() -> nn.Sequential:
+    return nn.Sequential(
+        *(nn.Sequential(nn.Linear(WIDTH, 4 * WIDTH), nn.GELU(), nn.Linear(4 * WIDTH, WIDTH)) for _ in range(4))
+    )
+
+
+def longer(device: torch.device) -> Trainee:
+    """Twice as many rows from the third pass on."""
+    blocks, data, passes = _blocks().to(device), torch.randn(4 * ROWS, WIDTH).to(device), [0]
+
+    def loss() -> torch.Tensor:
+        passes[0] += 1
+        found: torch.Tensor = blocks(data[: 2 * ROWS if passes[0] < 3 else 4 * ROWS]).square().mean()
+        return found
+
+    return Trainee(blocks, tuple(blocks), loss)
+
+
+def thawed(device: torch.device) -> Trainee:
+    """The first half of the blocks trains from the third pass on."""
+    blocks, data, passes = _blocks().to(device), torch.randn(4 * ROWS, WIDTH).to(device), [0]
+    blocks[:2].requires_grad_(False)
+
+    def loss() -> torch.Tensor:
+        passes[0] += 1
+        if passes[0] == 3:
+            blocks.requires_grad_(True)
+        found: torch.Tensor = blocks(data).square().mean()
+        return found
+
+    return Trainee(blocks, tuple(blocks), loss)
+
+
+def _limited(device: torch.device, budget: int) -> Callable[[Trainee, torch.optim.Optimizer, int], torch.Tensor]:
+    def loop(trainee: Trainee, optimizer: torch.optim.Optimizer, index: int) -> torch.Tensor:
+        with limited_memory(device, budget) if index else nullcontext():
+            return ordinary(trainee, optimizer, index)
+
+    return loop
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("solver", ["heu", "greedy-joint"])
+@pytest.mark.parametrize("around", [True, False])
+@pytest.mark.parametrize("make", [cached, scaled, longer, thawed])
+def test_later_steps_that_are_not_the_first_one_keep_the_budget(make: Make, around: bool, solver: str) -> None:
+    """On a device of that size from the second step on, whichever they are; plans for the first took up to half more."""
+    device = prepared("sim")
+    free = trained(device, make, steps=6)
+    budget = int(0.75 * max(free.peaks[1:]))
+    kept = trained(device, make, budget=budget, solver=solver, loop=_limited(device, budget), around=around, steps=6)
+    assert kept.equals(free) and max(kept.peaks[1:]) <= budget
+    assert kept.session is not None
+    report = kept.session.report()
+    assert (report.measured, report.replanned, report.within_budget) == (2, 0, True)
+    assert report.plan_peak_bytes <= report.predicted_peak_bytes
+    if solver != "heu":
+        assert report.pass_us == pytest.approx(report.predicted_pass_us, rel=0.02)
+
+
+@pytest.mark.usefixtures("quick")
+def test_evaluations_with_gradients_of_larger_batches_change_no_plan() -> None:
+    """They are measured, and as nothing comes of them what was known stays."""
+    device = prepared("sim")
+
+    def step(trainee: Trainee, optimizer: torch.optim.Optimizer, index: int) -> torch.Tensor:
+        trainee.model(torch.zeros(8 * ROWS, WIDTH, device=device)) if index > 1 else None
+        return ordinary(trainee, optimizer, index)
+
+    def ones(device: torch.device) -> Trainee:
+        blocks, data = _blocks().to(device), torch.randn(4 * ROWS, WIDTH).to(device)
+        return Trainee(blocks, tuple(blocks), lambda: blocks(data).square().mean())
+
+    free: Outcome = trained(device, ones, loop=step, steps=5)
+    kept = trained(device, ones, loop=step, steps=5, budget=int(0.75 * free.peaks[1]), solver="joint", around=True)
+    assert kept.equals(free) and kept.session is not None
+    report = kept.session.report()
+    assert report.measured == 1 and report.diverged == 0
+
+
+def _layers(*names: str) -> list[Layer]:
+    return [Layer(units=[], forward_waits_us=(), backward_waits_us=(), input_bytes=0, names=names)]
+
+
+def test_what_is_measured_again_and_what_replaces_it() -> None:
+    measuring, first = Measuring(), Occasion(given_bytes=100, trainable=4)
+    measuring.begin(first)
+    assert measuring.end([], _layers("a"), (set(), {0}))
+    assert not measuring.wanted(first, planned=True) and not measuring.wanted(Occasion(90, 4), planned=True)
+    assert measuring.wanted(Occasion(101, 4), planned=False), "larger: also in the first step"
+    assert measuring.wanted(Occasion(100, 5), planned=True) and not measuring.wanted(Occasion(100, 5), planned=False)
+    measuring.strayed = True
+    assert measuring.wanted(Occasion(90, 4), planned=True)
+    measuring.begin(Occasion(90, 4))
+    assert not measuring.strayed
+    assert not measuring.end(_layers("a"), _layers("a"), ({0}, {0})), "the same again"
+    assert measuring.known == first
+    measuring.begin(Occasion(90, 4))
+    assert measuring.end(_layers("a"), _layers("b"), ({0}, {0})) and measuring.known == first
+    measuring.begin(Occasion(200, 4))
+    assert not measuring.end(_layers("b"), _layers("b"), ({0, 1}, {0})), "a block was left out by chance"
+    assert measuring.known == first
+    measuring.begin(Occasion(100, 2))
+    assert measuring.end(_layers("b"), _layers("b"), ({0, 1}, {0})), "a block was frozen"
+    for _ in range(MOST_STRAYED - 1):
+        measuring.strayed = True
+        assert measuring.wanted(Occasion(100, 2), planned=True) and measuring.follows
+        measuring.begin(Occasion(100, 2))
+        measuring.end(_layers("b"), _layers("c"), ({0}, {0}))
+    measuring.strayed = True
+    assert not measuring.wanted(Occasion(100, 2), planned=True) and not measuring.follows, "every step is another one"
+    measuring.times = MOST_MEASURED + 1
+    assert not measuring.wanted(Occasion(1000, 9), planned=True)

@@ -210,8 +210,9 @@ class JointStep:
             problem = self.together.problem(problem)
         if self.answer is None or problem != self.problem:
             ask = solve if self.together is None else self.together.solve
-            self.answer = ask(self._solver, problem, self._limits)
-            self._require_plan(self.answer.solution, problem, len(layers))
+            answer = ask(self._solver, problem, self._limits)
+            _require_plan(answer.solution, problem, len(layers))
+            self.answer = answer
         assert self.answer.schedule is not None
         self.step, self.problem = step, problem
         self.policies = joint_policies_of(step, layers, self.answer.schedule)
@@ -222,22 +223,6 @@ class JointStep:
         """Have page-locked what the plan takes of the host, so that no step waits for it; nothing without a plan."""
         if self.answer is not None:
             core.reserve_host(self.host_bytes, self._device)
-
-    def _require_plan(self, solution: Solution[JointPlan], problem: JointProblem, blocks: int) -> None:
-        if solution.plan is not None:
-            return
-        self.answer = None
-        least, budget_bytes = solution.least_budget_bytes, problem.budget_bytes
-        if least is None:
-            why = solution.reason or f"no plan was found for a budget of {budget_bytes} bytes: raise it or the limits"
-        else:
-            outside = problem.static_bytes + max(op.workspace_bytes for op in problem.ops)
-            why = (
-                f"the budget is {budget_bytes} bytes, but any plan of these {blocks} blocks takes at least {least} for "
-                f"what was measured so far, of which states and operators outside the blocks hold up to {outside}: "
-                "raise it, above that where later steps take more, or give other blocks="
-            )
-        raise InfeasibleBudget(why, least)
 
     @property
     def host_bytes(self) -> int:
@@ -261,3 +246,19 @@ class JointStep:
         """The most bytes in use by the plan."""
         assert self.report is not None
         return self.report.peak_bytes
+
+
+def _require_plan(solution: Solution[JointPlan], problem: JointProblem, blocks: int) -> None:
+    if solution.plan is not None:
+        return
+    least, budget_bytes = solution.least_budget_bytes, problem.budget_bytes
+    if least is None:
+        why = solution.reason or f"no plan was found for a budget of {budget_bytes} bytes: raise it or the limits"
+    else:
+        outside = problem.static_bytes + max(op.workspace_bytes for op in problem.ops)
+        why = (
+            f"the budget is {budget_bytes} bytes, but any plan of these {blocks} blocks takes at least {least} for "
+            f"what was measured so far, of which states and operators outside the blocks hold up to {outside}: "
+            "raise it, above that where later steps take more, or give other blocks="
+        )
+    raise InfeasibleBudget(why, least)

@@ -54,7 +54,7 @@ class Measuring:
             return False
         larger = coming.given_bytes > self.known.given_bytes or (coming.adds and not self.known.adds)
         strayed = self.strayed and self.follows
-        return larger or (planned and (strayed or coming.trainable != self.known.trainable))
+        return larger or (planned and (strayed or coming.trainable > self.known.trainable))
 
     def begin(self, coming: Occasion) -> None:
         """The pass that begins is measured."""
@@ -64,14 +64,14 @@ class Measuring:
     def end(self, before: Sequence[Layer], layers: Sequence[Layer], blocks: tuple[set[int], set[int]]) -> bool:
         """It has had its backward pass: whether its `layers` replace those known `before`; `blocks`: the places of both.
 
-        Not where the known ones are the same, nor where blocks that are known were not called, unless others have
-        gradients now: steps that leave blocks out at random are planned by the one that left out fewest.
+        Not where the known ones are the same, nor where blocks that are known were not called, unless more parameters
+        want gradients: steps that leave blocks out at random are planned by the one that left out fewest.
         """
         occasion, self.under_way = self.under_way, None
         assert occasion is not None
         self.times += 1
         known, self.known = self.known, occasion
-        if not before or occasion.trainable != known.trainable:
+        if not before or occasion.trainable > known.trainable:
             return True
         if not blocks[0] <= blocks[1]:
             self.known = known

@@ -193,6 +193,8 @@ class RecomputeSession:
             return
         self._keeping.end_peak()
         if self._together is None and self._measuring.wanted(occasion, planned=self.plans.decided is not None):
+            if self._estimated:
+                self._accumulates(self._gradient_bytes())
             self._measuring.begin(occasion)
             self._begun_bytes = level
             self._keeping.begin_peak()
@@ -208,8 +210,8 @@ class RecomputeSession:
         plans, grown = self.plans, level_bytes - self.plans.level_bytes
         if self._stale and not self._estimated:
             plans.level_bytes = max(plans.level_bytes, level_bytes)
-            self._stale = False
             self._decide()
+            self._stale = False
             self._keeping.begin_plan()
             return
         if self._estimated:
@@ -220,8 +222,9 @@ class RecomputeSession:
             self._estimated = False
             level_bytes += max(0, self._accumulated_bytes - gradient_bytes)
             if not self._doubted or level_bytes < plans.level_bytes:
-                plans.level_bytes = level_bytes
+                plans.level_bytes, self._stale = level_bytes, True  # until there is a plan
                 self._decide()
+                self._stale = False
                 self._keeping.begin_plan()
             self._doubted = self._together is None
             return
@@ -269,13 +272,14 @@ class RecomputeSession:
         if walk.timed:
             self._meet(walk)
             layers = []
-            if any(one.backward_waits is not None for one in walk.calls):
+            if self._measuring.under_way and any(one.backward_waits is not None for one in walk.calls):
                 walk.numbering = walk.numbering.called(walk.calls)
                 layers = walk.layers()
             if layers:
                 self._measured(walk, layers)
             elif self.layers:
                 walk.numbering = self._numbering  # it was an evaluation
+                self._accumulated_bytes = self._accumulated_before
         else:
             self._pass_ended(walk)
         self._keeping.begin_peak()
@@ -331,6 +335,7 @@ class RecomputeSession:
         if self._estimated:  # by what memory is there now but gradients; how much it is, the next pass tells
             self._first_peak_bytes = max(self._first_peak_bytes, footprint.most_bytes)
             self.plans.level_bytes = self._in_use() - self._gradient_bytes()
+            self.plans.decided = None  # of another pass of the first step
         else:
             LOG.info("a step was measured again, since it ran other operators or was given more: another plan follows")
             self._stale = True

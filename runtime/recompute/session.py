@@ -187,7 +187,9 @@ class Walk(AbstractContextManager["Walk"]):
             self.groups |= groups_of(tape) if self.timed and self.clocked else set()
         if call.tape.diverged_at is None:
             self._move(call, len(call.tape))
-        self.strayed = self.strayed or call.tape.diverged_at is not None or len(call.tape) < len(call.policy.store.names)
+        self.strayed = (
+            self.strayed or call.tape.diverged_at is not None or len(call.tape) < len(call.policy.store.names)
+        )
         self._passed = True
         call.forward_marks = first, self.windows.mark() if self.timed else 0
         call.forward_waits = began, len(self.windows.waits)

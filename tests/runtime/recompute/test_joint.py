@@ -247,11 +247,12 @@ def planned(device: torch.device) -> tuple[Trainee, RecomputeSession]:
 def test_page_locked_memory_stays_from_step_to_step(device: torch.device) -> None:
     trainee, session = planned(device)
     held = []
-    for _ in range(4):
+    for _ in range(5):
         with session:
             trainee.loss().backward()  # type: ignore[no-untyped-call]
         held.append(core.host_stats(device).held_bytes)
-    assert held[0] == 0 and held[1:] == [held[1]] * 3 and held[1] >= session.report().host_bytes > 0
+    assert held[:2] == [0, 0], "measured, and again since the second pass adds to gradients"
+    assert held[2:] == [held[2]] * 3 and held[2] >= session.report().host_bytes > 0
     session.close()
     assert core.host_stats(device).held_bytes == 0
     session._decide()  # as `solution` may, outside

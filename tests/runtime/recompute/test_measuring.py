@@ -162,6 +162,7 @@ def test_what_is_measured_again_and_what_replaces_it() -> None:
     assert measuring.end([], _layers("a"), (set(), {0}))
     assert not measuring.wanted(first, planned=True) and not measuring.wanted(Occasion(90, 4), planned=True)
     assert measuring.wanted(Occasion(101, 4), planned=False), "larger: also in the first step"
+    assert measuring.wanted(Occasion(100, 4, adds=True), planned=False)
     assert measuring.wanted(Occasion(100, 5), planned=True) and not measuring.wanted(Occasion(100, 5), planned=False)
     measuring.strayed = True
     assert measuring.wanted(Occasion(90, 4), planned=True)
@@ -175,13 +176,40 @@ def test_what_is_measured_again_and_what_replaces_it() -> None:
     assert not measuring.end(_layers("b"), _layers("b"), ({0, 1}, {0})), "a block was left out by chance"
     assert measuring.known == first
     measuring.begin(Occasion(100, 2))
-    assert measuring.end(_layers("b"), _layers("b"), ({0, 1}, {0})), "a block was frozen"
+    assert not measuring.end(_layers("b"), _layers("b"), ({0, 1}, {0})), "a block was frozen"
+    measuring.begin(Occasion(100, 6))
+    assert measuring.end(_layers("b"), _layers("b"), ({0, 1}, {0})), "others were thawed"
+    assert not measuring.wanted(Occasion(100, 2), planned=True), "a discriminator, frozen for a while"
     for _ in range(MOST_STRAYED - 1):
         measuring.strayed = True
         assert measuring.wanted(Occasion(100, 2), planned=True) and measuring.follows
         measuring.begin(Occasion(100, 2))
-        measuring.end(_layers("b"), _layers("c"), ({0}, {0}))
+        assert measuring.end(_layers("b"), _layers("c"), ({0}, {0}))
     measuring.strayed = True
     assert not measuring.wanted(Occasion(100, 2), planned=True) and not measuring.follows, "every step is another one"
     measuring.times = MOST_MEASURED + 1
     assert not measuring.wanted(Occasion(1000, 9), planned=True)
+    adding = Measuring(times=1, known=first)
+    adding.begin(Occasion(90, 4, adds=True))
+    assert adding.end(_layers("a"), _layers("a"), ({0}, {0})), "a smaller pass that adds to gradients"
+    assert adding.known == Occasion(100, 4, adds=True)
+
+
+@pytest.mark.usefixtures("quick")
+def test_passes_that_add_to_gradients_are_as_long_as_predicted() -> None:
+    """The first pass of a step makes them, all others add to them: a third of a short pass."""
+    device = prepared("sim")
+
+    def step(trainee: Trainee, optimizer: torch.optim.Optimizer, _: int) -> torch.Tensor:
+        optimizer.zero_grad(set_to_none=False)
+        loss = trainee.loss()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        return loss.detach()
+
+    free = trained(device, "gpt", loop=step)
+    kept = trained(device, "gpt", loop=step, steps=5, budget=int(0.75 * max(free.peaks[1:])), solver="greedy-joint")
+    assert kept.session is not None
+    report = kept.session.report()
+    assert report.measured == 2 and report.within_budget
+    assert report.pass_us == pytest.approx(report.predicted_pass_us, rel=0.02)

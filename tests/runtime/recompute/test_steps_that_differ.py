@@ -123,13 +123,13 @@ def test_what_a_refusal_names_is_the_least_for_what_was_measured() -> None:
 
 
 def test_two_optimizers_are_one_step() -> None:
-    """A generator and its judge, whose gradients stay until their next turn: after one step there is a plan."""
+    """A generator and its judge, whose gradients stay until their next turn: after two steps there is a plan."""
     device = prepared("sim")
     free = _adversaries(device)
     budget = int(0.8 * max(free))
     _, second, third, fourth = _adversaries(device, budget)
-    assert second == third == fourth <= budget < min(free)
-    assert second > budget // 2
+    assert second <= third == fourth <= budget < min(free)
+    assert third > budget // 2
 
 
 def _adversaries(device: torch.device, budget: int | None = None) -> list[int]:

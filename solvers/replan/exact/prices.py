@@ -129,10 +129,7 @@ class Splits:
     def _native_cheapest(self, shape: tuple[int, int]) -> tuple[int, Callable[[], Layers]]:
         """The same of one by the native extension."""
         limits, limit_us = self.within.limits, self.within.limit_us
-        if (held := limits.held(*shape, limit_us)) is None:
-            return NEVER, tuple
-        paths = limits.paths.of(*shape)
-        price, split = paths.native.cheapest(held.rooms, held.fewest, held.most, self.prices, limit_us)
+        price, split = limits.paths.of(*shape).native.cheapest(limits.rooms(*shape), self.prices, limit_us)
         return price, lambda: tuple(split)
 
     def _cheapest(self, shapes: Sequence[tuple[int, int]]) -> Iterator[tuple[int, Callable[[], Layers]]]:

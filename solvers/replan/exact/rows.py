@@ -28,7 +28,8 @@ class Exclusions:
     """Proofs that no pipeline of some depth ends within some limit with some number of microbatches or more."""
 
     def __init__(self) -> None:
-        self._proofs = defaultdict[int, list[tuple[int, int]]](list)
+        self._proofs, self._taken = defaultdict[int, list[tuple[int, int]]](list), dict["Exclusions", int]()
+        self._added = list[tuple[int, int, int]]()
 
     def add(self, depth: int, microbatches: int, limit_us: int) -> None:
         """No pipeline of this depth with `microbatches` or more ends within the limit."""
@@ -36,12 +37,13 @@ class Exclusions:
         if not any(fewest <= microbatches and known_us >= limit_us for fewest, known_us in proofs):
             new = (microbatches, limit_us)
             proofs[:] = [proof for proof in proofs if proof[0] < microbatches or proof[1] > limit_us] + [new]
+            self._added.append((depth, *new))
 
     def take(self, other: "Exclusions") -> None:
-        """What holds under looser limits holds here."""
-        for depth, proofs in other._proofs.items():
-            for microbatches, limit_us in proofs:
-                self.add(depth, microbatches, limit_us)
+        """What holds under looser limits, and was added there since it was last taken, holds here."""
+        for proof in other._added[self._taken.get(other, 0) :]:
+            self.add(*proof)
+        self._taken[other] = len(other._added)
 
     def most(self, depth: int, limit_us: int, most: int) -> int:
         """The microbatches, up to `most`, that are not excluded within the limit."""
@@ -95,8 +97,8 @@ class Rows:
         self.effort = guess.effort
         self.limits, self.timetable, self.most_suffixes = limits, timetable, most_suffixes
         self._excluded = excluded
-        self._starts, self._met, self.about, self._off = starts, set[int](), guess.about, guess.off
-        self._unanswered = guess.unanswered
+        self._starts, self._met, self._about, self._off = starts, set[int](), guess.about, guess.off
+        self._unanswered, self._abouts = guess.unanswered, dict[tuple[int, int], int]()
         self.depths = limits.depths
         self._most = {depth: limits.most_microbatches(depth, latest_us) for depth in self.depths}
         self.most = max(self._most.values(), default=0)
@@ -146,6 +148,12 @@ class Rows:
             depth: self._excluded.here.most(depth, limit_us, self.limits.most_microbatches(depth, limit_us))
             for depth in self.depths
         }
+
+    def about(self, depth: int, limit_us: int) -> int:
+        """About the most microbatches within the limit: a guess, computed once."""
+        if (depth, limit_us) not in self._abouts:
+            self._abouts[depth, limit_us] = self._about(depth, limit_us)
+        return self._abouts[depth, limit_us]
 
     def tighten(self, depth: int, limit_us: int, most: int, stop: Stop = never) -> int:
         """`most` microbatches or fewer: what the relaxation does not exclude within the limit."""

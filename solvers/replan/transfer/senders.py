@@ -18,7 +18,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import cycle
+from itertools import cycle, islice, repeat
 
 import numpy as np
 import numpy.typing as npt
@@ -210,6 +210,7 @@ class _Flow:
             run: Counter([loads.get(node, 0) for node in nodes]) if loads else Counter({0: len(nodes)})
             for run, nodes in owners.kinds.items()
         }
+        self.idle = None if loads else {run: len(nodes) for run, nodes in owners.kinds.items()}
         self.amounts: dict[int, dict[Interval, int]] = {}
 
     def least_capacity(self, allowed: int) -> int:
@@ -243,6 +244,9 @@ class _Flow:
 
     def _serve(self, capacity: int, units: Mapping[int, int]) -> bool:
         """Whether owners of this capacity can send everything, and then how (Glover's greedy)."""
+        if self.idle is not None:
+            each = capacity // self.grain
+            return self._served({run: each * count for run, count in self.idle.items()}, units)
         left = {
             run: sum(count * (max(0, capacity - load) // self.grain) for load, count in loads.items())
             for run, loads in self.busy.items()
@@ -278,7 +282,7 @@ def _name(
     for layer, amounts in flow.amounts.items():
         waiting = iter(targets[layer])
         for run, count in amounts.items():
-            shares.setdefault(run, []).extend((next(waiting), layer) for _ in range(count))
+            shares.setdefault(run, []).extend(zip(islice(waiting, count), repeat(layer)))
     sources: dict[Need, int] = {}
     for run, share in shares.items():
         nodes, alike = owners.kinds[run], {weights[layer] for _, layer in share}

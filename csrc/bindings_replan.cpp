@@ -101,6 +101,16 @@ PYBIND11_MODULE(_filling, module) {
         return replan::most_within(forward, backward, most, hop, limit);
       },
       "forward"_a, "backward"_a, "most"_a, "hop"_a, "limit"_a);
+  module.def(
+      "pipelines_us",
+      [](const Array& forward, const Array& backward, int64_t microbatches, int64_t hop) {
+        if (forward.ndim() != 2 || backward.ndim() != 2 || forward.shape(1) == 0 ||
+            forward.shape(0) != backward.shape(0) || forward.shape(1) != backward.shape(1))
+          throw std::invalid_argument("forwards and backwards differ in shape: give one of each for each stage");
+        const auto number = static_cast<size_t>(forward.shape(0)), depth = static_cast<size_t>(forward.shape(1));
+        return arrayed(replan::pipelines_us(forward.data(), backward.data(), number, depth, microbatches, hop));
+      },
+      "forward"_a, "backward"_a, "microbatches"_a, "hop"_a);
   module.def("counted", &counted, "worth"_a, "least"_a, "costs"_a, "most"_a, "steps"_a);
   module.def("transported", &transported, "cost"_a, "supply"_a, "demand"_a);
   module.def(

@@ -33,6 +33,9 @@ class Filling:
     def filled(self, rooms: IntArray, layers: int, limit: int, front: int = 0) -> list[int]:
         """As `bounds.Paths.filled`."""
 
+def pipelines_us(forward: IntArray, backward: IntArray, microbatches: int, hop: int) -> IntArray:
+    """T_pipe of pipelines of equal depth, by F5, their passes [pipeline, stage]."""
+
 def prices(worth: dict[int, int], nodes: int, most: int) -> tuple[int, int, int, int]:
     """As `knapsack.prices_in_python`."""
 

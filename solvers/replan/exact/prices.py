@@ -21,7 +21,7 @@ from scipy.sparse import csr_array
 from solvers.replan.exact.bounds import FILLING, IntArray, StageLimits
 from solvers.replan.exact.counts import counted
 from solvers.replan.exact.market import NEVER, Market, Pattern
-from solvers.replan.exact.placement import cheap_split
+from solvers.replan.exact.placement import Priced, cheap_split
 from solvers.replan.progress import Effort, Stop
 from solvers.replan.transfer.owners import Interval, intervals
 
@@ -197,7 +197,7 @@ class Pricing:
     def _asked(self) -> Mixture | None:
         mixture, nodes, sent = self._solved()
         for _ in range(_ROUNDS):
-            if self.stop() or self.effort.over():
+            if self._over():
                 break
             if not (worth := self.market.worth(nodes, sent, self.load)):  # nothing known keeps to the load: alike, then
                 nodes = np.full_like(nodes, UNIT)
@@ -214,6 +214,9 @@ class Pricing:
                 break
         self._settle(nodes, sent)
         return mixture
+
+    def _over(self) -> bool:
+        return self.stop() or self.effort.over()
 
     def _overcounted(self, mixture: Mixture) -> bool:
         """Whether splits of the mixture count less than the relaxation says; from then on all count what they do."""
@@ -251,7 +254,7 @@ class Pricing:
         """The prices of nodes and of sent layers once no split costs less than it counts, or nearly so."""
         nodes, sent = self._last
         for _ in range(_ROUNDS):
-            if self.stop() or self.effort.over():
+            if self._over():
                 break
             splits, possible = self.priced(nodes, sent), self.within.possible
             depths = [depth for depth in possible if splits.least[depth] < possible[depth] * UNIT]
@@ -347,8 +350,9 @@ class Pricing:
             ((price, sooner),) = Splits(within, splits.prices).cheapest([(depth, microbatches)])
             if price <= most and (count := self.counted(sooner())) >= microbatches:
                 return sooner(), count
+        priced, limit_us = Priced(splits.prices, most), self.within.limit_us
         real, none = cheap_split(
-            self.within.limits, (depth, microbatches), self.within.limit_us, splits.prices, most, _KEPT, self.effort
+            self.within.limits, (depth, microbatches), limit_us, priced, _KEPT, self._over, self.effort
         )
         if real is not None:
             return real, self.counted(real)

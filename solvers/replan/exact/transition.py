@@ -23,7 +23,7 @@ from solvers.replan.exact.placement import LARGEST, WITNESSES
 from solvers.replan.exact.prices import Mixture, Pricing, whole_plan
 from solvers.replan.exact.step import NEVER_US, Fastest
 from solvers.replan.exact.steps import StepTimes
-from solvers.replan.progress import Progress
+from solvers.replan.progress import GRACE_S, Progress
 from solvers.replan.transfer.owners import Interval
 from solvers.replan.transfer.restore import Restored, Restorer
 
@@ -137,6 +137,8 @@ class _Search:
 
     def _judge(self, splits: tuple[Split, ...]) -> Fraction:
         """Keep these pipelines, on the nodes where they move least, if that is better; what they lose at least."""
+        if self.best.objective_us is not None and self._too_long(splits):
+            return Fraction(self.restart_us)
         restored = self._restored(splits)
         self.enough_us = min(self.enough_us, self.restart_us + restored.transfer_us)
         objective = stretched_us(self.problem, self.steps.step_us(splits), self.restart_us + restored.transfer_us)
@@ -145,6 +147,12 @@ class _Search:
             self.best = Replanned(objective, plan)
             self.progress.incumbent_us = objective
         return self.restart_us + restored.least_us
+
+    def _too_long(self, splits: tuple[Split, ...]) -> bool:
+        """Whether choosing the nodes would end long after the limits."""
+        if tuple(layers for layers, _ in splits) in self.known:
+            return False
+        return self.restorer.about_s(splits) > self.progress.left_s + GRACE_S
 
     def _restored(self, splits: tuple[Split, ...]) -> Restored:
         """`restore`, once for pipelines that differ in nothing but their microbatches."""

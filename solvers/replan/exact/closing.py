@@ -13,8 +13,8 @@ from solvers.replan.exact.counts import STEPS, STEPS_A_US, counted
 from solvers.replan.exact.market import NEVER
 from solvers.replan.exact.prices import SPLIT_US, UNIT, Layers, Pricing, Program, Splits
 
-_SHAPES = 120
-"""Shapes looked at: with more the load stays open."""
+_PRICED, _SHAPES = 1000, 120
+"""Shapes priced, and shapes of use then: with more the load stays open."""
 _CUTS, _ROUNDS = 12, 6
 """How often prices are asked for, and how often new splits are, each time."""
 _ENOUGH = 1 - 1e-9
@@ -79,7 +79,7 @@ class _Closing:
                 for count in range(possible[depth], 0, -1)
                 if splits.least[depth] - count * each <= spare
             ]
-            if len(some) > _SHAPES or not some:
+            if len(some) > _PRICED or not some:
                 return False
             new = [shape for shape in some if shape not in price]
             self.effort.spend(SPLIT_US * len(new))
@@ -87,6 +87,8 @@ class _Closing:
                 price[shape] = cost
                 if cost < NEVER:
                     price[shape], found[shape] = pricing.told(splits, shape, cost, split())
+            if sum(price[shape] - shape[1] * each <= spare for shape in some) > _SHAPES:
+                return False
             each = min(each, *(price[shape] // shape[1] for shape in some))
         spare = worth - self.least * each
         loss = {shape: price[shape] - shape[1] * each for shape in found if price[shape] - shape[1] * each <= spare}

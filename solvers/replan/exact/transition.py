@@ -122,11 +122,12 @@ class _Search:
     def _lost_us(self, load: int) -> Fraction:
         return self.restart_us + self.restorer.topology.least_us(load)
 
-    def _cutoff_us(self, lost_us: Fraction) -> int | None:
-        """The least T_step that, with such a transition, is no better than the best plan."""
-        if self.best.objective_us is None:
+    def _cutoff_us(self, lost_us: Fraction, objective: int | None = None) -> int | None:
+        """The least T_step that, with such a transition, is no better than the best plan, or than this objective."""
+        objective = self.best.objective_us if objective is None else objective
+        if objective is None:
             return None
-        return int((self.best.objective_us - 1) * (self.interval_us - lost_us) / self.interval_us) + 1
+        return int((objective - 1) * (self.interval_us - lost_us) / self.interval_us) + 1
 
     def _steps(self, number: int, lost_us: Fraction) -> Fastest:
         """The best step with a load, at least so much being lost; its plan is judged whole."""
@@ -227,7 +228,30 @@ class _Search:
                 bound = min(bound, self.best.objective_us)
             else:
                 tried = middle + 1
-        return bound if low < high else self.best.objective_us
+        return self._raised(grid[low:high], least_step_us, bound) if low < high else self.best.objective_us
+
+    def _raised(self, loads: Sequence[int], least_step_us: int, bound: int) -> int:
+        """The bound once prices have excluded slower steps with these loads as well, so that objectives are bisected."""
+        high = self.best.objective_us or bound
+        while bound < high and self.questions > 0 and not self._over():
+            middle = (bound + high + 1) // 2
+            if self._none_below(middle, loads, least_step_us):
+                bound = middle
+            else:
+                high = min(middle - 1, self.best.objective_us or bound)
+        return bound
+
+    def _none_below(self, objective: int, loads: Sequence[int], least_step_us: int) -> bool:
+        """Whether prices exclude all plans of less than this objective with one of these loads, smaller ones first."""
+        for load in loads:
+            latest_us = self._latest_us(self._lost_us(load), objective)
+            if latest_us < least_step_us:
+                break
+            left = self._left(latest_us, load)
+            self.questions -= 1
+            if left is None or self._kept(left, least_step_us):
+                return False
+        return True
 
     def _kept(self, left: list[tuple[Pricing, Mixture]], least_step_us: int) -> list[tuple[Pricing, Mixture]]:
         """What is left once whole pipelines were sought; where none are better, once these are told apart.
@@ -370,9 +394,9 @@ class _Search:
         best = self.best.objective_us
         return min([*unproven, *([] if best is None else [best])], default=None)
 
-    def _latest_us(self, lost_us: Fraction) -> int:
-        """Up to which T_step a plan that loses at least so much may be better than the best known."""
-        cutoff = self._cutoff_us(lost_us)
+    def _latest_us(self, lost_us: Fraction, objective: int | None = None) -> int:
+        """Up to which T_step a plan that loses at least so much may be better than the best known, or than this."""
+        cutoff = self._cutoff_us(lost_us, objective)
         return self.steps.longest_us() if cutoff is None else cutoff - 1
 
     def _latest_of(self, lost_us: Fraction) -> Callable[[tuple[int, ...]], int]:

@@ -35,13 +35,13 @@ _WORK = 50_000
 """What searches for these that compare responses may cost together: stages times microbatches cubed."""
 _QUESTIONS = 40
 """How often a load of the busiest node is priced, each limit on the fullest stage for itself."""
-_ALIKE_US, _ON_HOSTS_US = (25, 1), (70, 12)
+_ALIKE_US, _ON_HOSTS_US = (23, 1), (42, 7)
 """About what choosing the nodes takes for each stage and each transfer; that where hosts matter."""
 _LAST = 0.85
 """Share of the effort after which nodes are no longer chosen where hosts matter, as that takes long."""
 _BEGIN_US = 40_000
 """About what every search takes that is counted nowhere else."""
-_STAGES_A_US = 30
+_STAGES_A_US = 18
 """Stages of kinds of nodes looked at in a microsecond."""
 _SMALL, _STAGES = 16, 100_000
 """The most nodes, and the most plans times nodes, for which plans are judged one by one."""

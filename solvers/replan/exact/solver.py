@@ -63,7 +63,9 @@ class ExactReplan:
         if fitting:
             progress.bound_us = None
             steps = StepTimes(problem, Movable(problem), self.most_suffixes, progress.stop, progress.late, effort)
-            best = _or_another(problem, limits, progress, replanned(problem, steps, progress))
+            best = replanned(problem, steps, progress)
+            if best.objective_us is None or not effort.over():
+                best = _or_another(problem, limits, progress, best)
         plan = best.plan or first.plan
         if plan is None or best.objective_us is None:
             return self._without(best, progress)

@@ -231,7 +231,7 @@ class _Search:
         return self._raised(grid[low:high], least_step_us, bound) if low < high else self.best.objective_us
 
     def _raised(self, loads: Sequence[int], least_step_us: int, bound: int) -> int:
-        """The bound once prices have excluded slower steps with these loads as well, so that objectives are bisected."""
+        """The bound once prices have excluded slower steps with these loads as well, objectives bisected."""
         high = self.best.objective_us or bound
         while bound < high and self.questions > 0 and not self._over():
             middle = (bound + high + 1) // 2

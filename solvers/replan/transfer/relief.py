@@ -8,6 +8,7 @@ path, of at most 16 hands). No step makes any node as busy as the busiest was.
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 
 from solvers.replan.transfer.owners import Interval
 from solvers.replan.transfer.topology import Topology
@@ -33,9 +34,19 @@ class Relief:
         self.sources = {need: source for need, source in sources.items() if sizes[need[1]]}
         self.sent: dict[int, int] = defaultdict(int)
         self.received: dict[int, int] = defaultdict(int)
-        self._ends: dict[int, dict[Need, None]] = defaultdict(dict)
+        per_host, prices = topology.nodes_per_host, (topology.outside_price, topology.inside_price)
+        for (target, layer), source in self.sources.items():
+            load = sizes[layer] * prices[target // per_host == source // per_host]
+            self.sent[source] += load
+            self.received[target] += load
+
+    @cached_property
+    def _ends(self) -> dict[int, dict[Need, None]]:
+        """What each node sends or receives."""
+        ends: dict[int, dict[Need, None]] = defaultdict(dict)
         for need, source in self.sources.items():
-            self._book(need, source, 1)
+            ends[source][need] = ends[need[0]][need] = None
+        return ends
 
     @property
     def busiest(self) -> int:

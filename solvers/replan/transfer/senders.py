@@ -176,24 +176,18 @@ def _inside(
     needs: Sequence[Need], owners: Owners, sizes: Sequence[int], topology: Topology, loads: dict[int, int]
 ) -> dict[Need, int]:
     """The least busy owner on the same host, for the needs that have one; adds to `loads`."""
-    hosts: dict[int, list[int]] = {}
-    for nodes in owners.kinds.values():
+    holders, per_host = defaultdict[tuple[int, int], list[int]](list), topology.nodes_per_host
+    for (first, end), nodes in owners.kinds.items():
         for node in nodes:
-            hosts.setdefault(topology.host(node), []).append(node)
-    sources, holders = {}, dict[tuple[int, int], list[int]]()
+            for layer in range(first, end):
+                holders[node // per_host, layer].append(node)
+    sources = dict[Need, int]()
     for node, layer in sorted(needs, key=lambda need: -sizes[need[1]]):
-        place = topology.host(node), layer
-        if place not in holders:
-            holders[place] = [other for other in hosts.get(place[0], ()) if _holds(owners.held[other], layer)]
-        if near := holders[place]:
-            owner = min(near, key=lambda other: (loads.get(other, 0), other))
+        if near := holders.get((node // per_host, layer)):
+            owner = near[0] if len(near) == 1 else min(near, key=lambda other: (loads.get(other, 0), other))
             loads[owner] = loads.get(owner, 0) + sizes[layer] * topology.inside_price
             sources[node, layer] = owner
     return sources
-
-
-def _holds(run: Interval, layer: int) -> bool:
-    return run[0] <= layer < run[1]
 
 
 class _Flow:

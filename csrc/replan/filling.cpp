@@ -117,7 +117,7 @@ std::vector<int64_t> Filling::filled(const std::vector<int64_t>& rooms, int64_t 
   int64_t before = layers - std::accumulate(rooms.begin(), rooms.end(), int64_t{0});
   for (size_t stage = 0; stage < depth; ++stage) {
     for (size_t family = 0; family < kAlone; ++family)
-      stages.alone[stage] = std::min(stages.alone[stage], few(family, stage, limit, 0));
+      stages.alone[stage] = few(family, stage, limit, 0, stages.alone[stage]);
     stages.still[stage] = before += rooms[stage];
     stages.most[stage] = layers - static_cast<int64_t>(depth - stage) + 1;
   }
@@ -127,11 +127,9 @@ std::vector<int64_t> Filling::filled(const std::vector<int64_t>& rooms, int64_t 
   for (int turn = 0; turn < kFillings && held.back() >= layers && windows().one > 0; ++turn) {
     size_t first = depth;
     for (size_t stage = depth; stage-- > 0;) {
-      int64_t fewest = kMany;
       for (size_t width = 0; width < windows_->fixed.rows; ++width)
-        fewest = std::min(fewest, most(width, stage, limit, held));
-      if (fewest < held[stage]) first = stage;
-      stages.most[stage] = std::min(stages.most[stage], fewest);
+        stages.most[stage] = most(width, stage, limit, held, stages.most[stage]);
+      if (stages.most[stage] < held[stage]) first = stage;
     }
     if (first == depth) break;
     held.resize(first);
@@ -140,37 +138,40 @@ std::vector<int64_t> Filling::filled(const std::vector<int64_t>& rooms, int64_t 
   return held;
 }
 
-// The most layers of a stage by one family, with `suffix` behind it.
-int64_t Filling::few(size_t family, size_t stage, int64_t limit, int64_t suffix) const {
+// The most layers of a stage by one family, with `suffix` behind it, and at most so many. Here and below nothing is
+// divided that does not bind.
+int64_t Filling::few(size_t family, size_t stage, int64_t limit, int64_t suffix, int64_t most) const {
   const int64_t left = limit - fixed_(family, stage), own = own_(family, stage);
-  if (own == 0) return left >= 0 ? kMany : -kMany;
-  return floored(left - behind_(family, stage) * suffix, own);
+  if (own == 0) return left >= 0 ? std::min(most, kMany) : -kMany;
+  const int64_t spare = left - behind_(family, stage) * suffix;
+  return spare < most * own ? floored(spare, own) : most;
 }
 
 // The most layers of the stages up to this one by one window, where `held` says what those before it hold.
-int64_t Filling::most(size_t width, size_t stage, int64_t limit, const std::vector<int64_t>& held) const {
+int64_t Filling::most(size_t width, size_t stage, int64_t limit, const std::vector<int64_t>& held, int64_t most) const {
   const auto sum = [&held](int64_t count) { return count > 0 ? held[static_cast<size_t>(count) - 1] : 0; };
-  const int64_t spare = floored(limit - windows_->fixed(width, stage), windows_->one);
-  const int64_t turns = windows_->turns(width, stage) * sum(windows_->front(width, stage));
-  const int64_t stays = windows_->stays(width, stage) * sum(static_cast<int64_t>(stage));
-  return floored(spare + turns + stays, windows_->each(width, stage));
+  const int64_t left = limit - windows_->fixed(width, stage), each = windows_->each(width, stage);
+  const int64_t behind = windows_->turns(width, stage) * sum(windows_->front(width, stage)) +
+                         windows_->stays(width, stage) * sum(static_cast<int64_t>(stage));
+  if (left >= (most * each - behind) * windows_->one) return most;
+  return floored(floored(left, windows_->one) + behind, each);
 }
 
 // The most layers of the stages that turn, with `front` layers at the fullest of those in front.
-int64_t Filling::waiting(size_t row, size_t stage, int64_t limit, int64_t front) const {
+int64_t Filling::waiting(size_t row, size_t stage, int64_t limit, int64_t front, int64_t most) const {
   const int64_t left = limit - turns_->fixed(row, stage) - turns_->waits(row, stage) * front;
-  return floored(left, turns_->turns(row, stage) * turns_->one);
+  const int64_t each = turns_->turns(row, stage) * turns_->one;
+  return left < most * each ? floored(left, each) : most;
 }
 
 // The most layers of the stages up to this one by turns of all widths.
-int64_t Filling::turned(size_t stage, const Stages& stages, const std::vector<int64_t>& held) const {
-  int64_t most = kMany;
+int64_t Filling::turned(size_t stage, const Stages& stages, const std::vector<int64_t>& held, int64_t most) const {
   if (stages.front == 0 || stage >= turns().turns.stages) return most;
   for (size_t row = 0; row < turns_->turns.rows; ++row) {
     const size_t before = row % turns_->turns.stages;  // so many stages behind this one turn with it
-    if (turns_->turns(row, stage) != 0)
-      most = std::min(most, (before < stage ? held[stage - before - 1] : 0) +
-                                waiting(row, stage, stages.limit, stages.front));
+    if (turns_->turns(row, stage) == 0) continue;
+    const int64_t behind = before < stage ? held[stage - before - 1] : 0;
+    most = behind + waiting(row, stage, stages.limit, stages.front, most - behind);
   }
   return most;
 }
@@ -181,10 +182,12 @@ void Filling::fill(const Stages& stages, size_t windows, std::vector<int64_t>& h
   for (size_t stage = held.size(); stage < stages.most.size(); ++stage) {
     const int64_t suffix = held.empty() ? 0 : held.back();
     int64_t more = stages.alone[stage];
-    for (size_t family = kAlone; family < own_.rows; ++family) more = std::min(more, few(family, stage, limit, suffix));
+    for (size_t family = kAlone; family < own_.rows; ++family) more = few(family, stage, limit, suffix, more);
     int64_t reached = std::min(suffix + more, stages.most[stage]);
-    for (size_t width = 0; width < windows; ++width) reached = std::min(reached, most(width, stage, limit, held));
-    reached = std::min(reached, turned(stage, stages, held));
+    if (reached > -kMany / 2) {  // products with what is too little by far do not fit
+      for (size_t width = 0; width < windows; ++width) reached = most(width, stage, limit, held, reached);
+      reached = turned(stage, stages, held, reached);
+    }
     held.push_back(reached);
     if (reached < stages.still[stage]) return;
   }
@@ -208,7 +211,7 @@ std::pair<int64_t, std::vector<int64_t>> Filling::cheapest(const std::vector<int
       int64_t room =
           std::min({rooms[stage], std::min(most[stage + 1], last) - before, static_cast<int64_t>(prices.stages) - 1});
       for (size_t family = 0; family < own_.rows && room > 0; ++family)
-        room = std::min(room, few(family, stage, limit, before));
+        room = few(family, stage, limit, before, room);
       for (int64_t layers = 1; layers <= room; ++layers) {
         const auto held = static_cast<size_t>(before + layers);
         const int64_t price = known + prices(static_cast<size_t>(before), static_cast<size_t>(layers));
@@ -235,10 +238,11 @@ std::vector<int64_t> Filling::fewest(const std::vector<int64_t>& held, int64_t l
     for (size_t width = 0; width < windows_->fixed.rows && know != 0; ++width) {
       const int64_t turns = windows_->turns(width, stage);
       if (turns == 0) break;  // no wider one exists
-      const int64_t spare = floored(limit - windows_->fixed(width, stage), windows_->one);
-      const int64_t lacking = windows_->each(width, stage) * know - spare - windows_->stays(width, stage) * held[stage];
+      const int64_t left = limit - windows_->fixed(width, stage);
+      const int64_t known = windows_->each(width, stage) * know - windows_->stays(width, stage) * held[stage];
       int64_t& front = fewest[static_cast<size_t>(windows_->front(width, stage))];
-      front = std::max(front, -floored(-lacking, turns));
+      if (left >= (known - turns * front) * windows_->one) continue;
+      front = -floored(floored(left, windows_->one) - known, turns);
     }
   }
   return fewest;
@@ -250,7 +254,7 @@ void Filling::fewer(std::vector<int64_t>& fewest, int64_t limit, int64_t front) 
       const size_t before = row % turns_->turns.stages;
       if (before > stage || turns_->turns(row, stage) == 0) continue;
       int64_t& held = fewest[stage - before];
-      held = std::max(held, fewest[stage + 1] - waiting(row, stage, limit, front));
+      held = fewest[stage + 1] - waiting(row, stage, limit, front, fewest[stage + 1] - held);
     }
 }
 
@@ -307,9 +311,9 @@ Held Filling::held_with(const std::vector<int64_t>& rooms, int64_t layers, int64
   Held held{std::vector<int64_t>(depth_ + 1, 0), filled, rooms};
   held.most.insert(held.most.begin(), 0);
   for (size_t stage = 0; stage < depth_; ++stage) {
-    int64_t most = stage < some.turns.stages ? kMany : front;
+    int64_t most = stage < some.turns.stages ? held.rooms[stage] : front;
     for (size_t row = 0; stage < some.turns.stages && row <= some.turns.stages; row += some.turns.stages)
-      if (some.turns(row, stage) != 0) most = std::min(most, waiting(row, stage, limit, front));
+      if (some.turns(row, stage) != 0) most = waiting(row, stage, limit, front, most);
     held.rooms[stage] = std::min(held.rooms[stage], most);
   }
   int64_t still = layers;

@@ -80,15 +80,15 @@ class Filling {
                                                                       int64_t most) const;
   Held held_with(const std::vector<int64_t>& rooms, int64_t layers, int64_t limit, int64_t front,
                  const std::vector<int64_t>& filled) const;
-  int64_t waiting(size_t row, size_t stage, int64_t limit, int64_t front) const;
+  int64_t waiting(size_t row, size_t stage, int64_t limit, int64_t front, int64_t most) const;
   // The fewest layers of the last 0…P stages: by windows, where they hold at most `held`, and in all the last of these;
   // by turns, where they hold at least `fewest`, with `front` layers as above.
   std::vector<int64_t> fewest(const std::vector<int64_t>& held, int64_t limit) const;
   void fewer(std::vector<int64_t>& fewest, int64_t limit, int64_t front) const;
   void fill(const Stages& stages, size_t windows, std::vector<int64_t>& held) const;
-  int64_t few(size_t family, size_t stage, int64_t limit, int64_t suffix) const;
-  int64_t turned(size_t stage, const Stages& stages, const std::vector<int64_t>& held) const;
-  int64_t most(size_t width, size_t stage, int64_t limit, const std::vector<int64_t>& held) const;
+  int64_t few(size_t family, size_t stage, int64_t limit, int64_t suffix, int64_t most) const;
+  int64_t turned(size_t stage, const Stages& stages, const std::vector<int64_t>& held, int64_t most) const;
+  int64_t most(size_t width, size_t stage, int64_t limit, const std::vector<int64_t>& held, int64_t most) const;
 
   const Model model_;
   const size_t depth_;

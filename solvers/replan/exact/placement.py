@@ -30,7 +30,7 @@ _DEAR = 2**61
 """More than any split costs."""
 _WIDE, _ASKED = 0.5, 0.75
 """Shares of the effort: for searches that keep more than `WITNESSES`, and for any."""
-_LEVEL, _CUBES, _PASSES = 700, 800, 300
+_LEVEL, _CUBES, _PASSES = 900, 800, 250
 """What comparing responses costs, in microseconds; entries of responses times microbatches, and microbatches of stages,
 in one."""
 
@@ -216,7 +216,7 @@ class _Search:
     ) -> None:
         depth, microbatches = shape
         self.stop, self.effort, self.priced = stop, effort or Effort(), priced
-        self.effort.spend(depth * limits.problem.layers // 8)
+        self.effort.spend(depth * limits.problem.layers // 3)
         self.limits, self.depth, self.microbatches, self.limit_us = limits, depth, microbatches, limit_us
         self.comparable = microbatches <= largest
         layers = limits.problem.layers

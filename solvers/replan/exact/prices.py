@@ -49,9 +49,9 @@ _CLOSE = 10**6
 """Reciprocal of how much less than it counts a split has to cost to be of use."""
 _WHOLE = 1e-6
 """A number this close to a whole one is one."""
-ENTRY_US, SPLIT_US = 4, 200
+ENTRY_US, SPLIT_US = 5, 200
 """About what an entry of a program and a cheapest split take."""
-_TIMES_US = 40
+_TIMES_US = 90
 """About what the times of a split take."""
 
 FloatArray = npt.NDArray[np.float64]

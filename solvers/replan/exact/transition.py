@@ -39,7 +39,7 @@ _ALIKE_US, _ON_HOSTS_US = (23, 1), (42, 7)
 """About what choosing the nodes takes for each stage and each transfer; that where hosts matter."""
 _LAST = 0.85
 """Share of the effort after which nodes are no longer chosen where hosts matter, as that takes long."""
-_BEGIN_US = 40_000
+_BEGIN_US = 60_000
 """About what every search takes that is counted nowhere else."""
 _STAGES_A_US = 18
 """Stages of kinds of nodes looked at in a microsecond."""

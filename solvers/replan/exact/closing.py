@@ -8,15 +8,19 @@ the load is excluded.
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from solvers.replan.exact.bounds import IntArray
 from solvers.replan.exact.counts import STEPS, STEPS_A_US, counted
 from solvers.replan.exact.market import NEVER
-from solvers.replan.exact.prices import SPLIT_US, UNIT, Layers, Pricing, Program, Splits
+from solvers.replan.exact.prices import ENTRY_US, SPLIT_US, UNIT, Layers, Pricing, Program, Splits, Whole
 
 _PRICED, _SHAPES = 1000, 120
 """Shapes priced, and shapes of use then: with more the load stays open."""
 _CUTS, _ROUNDS = 12, 6
 """How often prices are asked for, and how often new splits are, each time."""
+_NEARBY, _APART = 16, 0.3
+"""So many prices nearby are asked for splits of whole pipelines, up to this part larger."""
 _ENOUGH = 1 - 1e-9
 """Fractions of pipelines this close to whole numbers of them keep to the load."""
 
@@ -25,10 +29,14 @@ Shape = tuple[int, int]
 
 @dataclass(frozen=True)
 class Closed:
-    """Whether prices exclude the load; where not, splits of which whole pipelines may keep to it (none: not known)."""
+    """Whether prices exclude the load; where not, splits of which whole pipelines may keep to it (none: not known).
+
+    `plan`: such whole pipelines, where some were found.
+    """
 
     excluded: bool
     splits: tuple[tuple[Layers, int], ...] = ()
+    plan: Whole | None = None
 
 
 def closed(pricing: Pricing) -> Closed:
@@ -60,7 +68,8 @@ class _Closing:
             if (prices := self._against(some)) is None:
                 return Closed(False)
             if not len(prices):
-                return Closed(False, tuple((split, count) for _, count in some for split in self.known[_, count]))
+                splits = tuple((split, shape[1]) for shape in some for split in self.known[shape])
+                return Closed(False, splits, self._whole(some))
             self._learn(*prices)
         return Closed(False)
 
@@ -118,6 +127,33 @@ class _Closing:
             if not fresh:
                 break
         return None
+
+    def _whole(self, numbers: dict[Shape, int]) -> Whole | None:
+        """So many pipelines of splits that do end in time: those known, and the cheapest at prices nearby."""
+        counted = self.pricing.counted
+        if counted is None or (found := self._fractions(numbers)) is None:
+            return None
+        near, some = np.random.default_rng(0), {shape: dict(self.known[shape]) for shape in numbers}
+        for turn in range(_NEARBY):
+            nodes, sent = self.pricing.settled_at if turn % 2 else found[1:]
+            nodes = (nodes * (1 + _APART * near.random(len(nodes)))).astype(np.int64)
+            nodes += near.integers(0, UNIT // 4, len(nodes)) * (turn % 2)
+            sent = (sent * (1 + _APART * near.random(len(sent)))).astype(np.int64)
+            self.effort.spend(SPLIT_US * len(numbers))
+            splits = self.pricing.priced(nodes, sent)
+            for shape, (price, split) in zip(numbers, splits.cheapest(list(numbers)), strict=True):
+                some[shape] |= {split(): None} if price < NEVER else {}
+        shares = [
+            (number, (split, shape[1]))
+            for number, shape in enumerate(numbers)
+            for split in some[shape]
+            if counted(split) >= shape[1]
+        ]
+        if len({number for number, _ in shares}) < len(numbers):
+            return None
+        program = Program(self.market, self.load, [shape for _, shape in shares])
+        self.effort.spend(2 * ENTRY_US * program.matrix.nnz)
+        return program.placed([number for number, _ in shares], list(numbers.values()))
 
     def _learn(self, nodes: IntArray, sent: IntArray) -> None:
         """What all shapes cost at these prices."""

@@ -15,7 +15,7 @@ from functools import cached_property, partial
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import Bounds, LinearConstraint, linprog, milp
+from scipy.optimize import LinearConstraint, linprog, milp
 from scipy.sparse import csr_array
 
 from solvers.replan.exact.bounds import FILLING, IntArray, StageLimits
@@ -273,6 +273,11 @@ class Pricing:
         self._settle(nodes, sent)
         return nodes, sent
 
+    @property
+    def settled_at(self) -> tuple[IntArray, IntArray]:
+        """The last prices of nodes and of sent layers."""
+        return self._last
+
     def told(self, splits: Splits, shape: tuple[int, int], price: int, split: Layers) -> tuple[int, Layers]:
         """The same price of a cheapest split, with one that does count its microbatches where the first does not.
 
@@ -418,7 +423,7 @@ def whole_plan(
             return None
         if share[0] >= 1 - _WHOLE:
             effort.spend(ENTRY_US * program.matrix.nnz)
-            return program.placed(numbers)
+            return program.placed(range(len(shapes)), numbers)
         _, nodes, sent = share
     return None
 
@@ -484,15 +489,13 @@ class Program:
         scale = UNIT * self._market.problem.microbatches
         return float(-found.fun), *self.prices(found.ineqlin.marginals, scale)
 
-    def placed(self, numbers: Sequence[int]) -> Whole | None:
-        """Whole nodes and owners for so many pipelines of each shape; None: not found."""
-        count, fixed = len(self.worth), np.zeros(len(self.worth))
-        fixed[: len(numbers)] = numbers
-        bounds = Bounds(fixed, np.where(np.arange(count) < len(numbers), fixed, np.inf))
-        rules, whole = LinearConstraint(self.matrix, ub=self.upper), np.ones(count, dtype=np.int64)
-        found = milp(
-            np.zeros(count), integrality=whole, constraints=rules, bounds=bounds, options={"node_limit": _NODES}
-        )
+    def placed(self, kinds: Sequence[int], numbers: Sequence[int]) -> Whole | None:
+        """Whole pipelines, nodes and owners for so many pipelines of each kind, as in `share`; None: not found."""
+        count, shapes = len(self.worth), len(self._shapes)
+        each = csr_array((np.ones(shapes), (kinds, range(shapes))), shape=(len(numbers), count))
+        rules = [LinearConstraint(self.matrix, ub=self.upper), LinearConstraint(each, lb=numbers, ub=numbers)]
+        whole = np.ones(count, dtype=np.int64)
+        found = milp(np.zeros(count), integrality=whole, constraints=rules, options={"node_limit": _NODES})
         return None if found.x is None else self.whole(np.rint(found.x).astype(np.int64))
 
     def prices(self, marginals: FloatArray, scale: int) -> tuple[IntArray, IntArray]:

@@ -20,7 +20,7 @@ from solvers.replan.exact.every_plan import TooManyError
 from solvers.replan.exact.kept import counted_exactly, kept_pipelines
 from solvers.replan.exact.market import Market
 from solvers.replan.exact.placement import LARGEST, WITNESSES
-from solvers.replan.exact.prices import Mixture, Pricing, whole_plan
+from solvers.replan.exact.prices import Mixture, Pricing, Whole, whole_plan
 from solvers.replan.exact.step import NEVER_US, Fastest
 from solvers.replan.exact.steps import StepTimes
 from solvers.replan.progress import GRACE_S, Progress
@@ -276,7 +276,9 @@ class _Search:
                 if (whole := closed(pricing)).excluded:
                     continue
                 kept.append((pricing, refined))
-                if whole.splits:
+                if whole.plan is not None:
+                    self._take(whole.plan)
+                if whole.splits and self.best.objective_us == objective:
                     self._mixed(pricing, least_step_us, whole.splits)
         return kept
 
@@ -364,14 +366,18 @@ class _Search:
             found = whole_plan(self.market, load, shapes, self.problem.microbatches, self.steps.effort)
             if found is None:
                 continue
-            pipelines = counted_exactly(list(found.pipelines), self.problem.microbatches)
-            if len(pipelines) == len(found.pipelines) and not self._hosts:
-                restored = self.restorer.placed(pipelines, found.stages, found.flow, found.sent, found.patterns)
-                self.known[tuple(layers for layers, _ in pipelines)] = restored
-            self._judge(pipelines)
+            self._take(found)
             if self.best.objective_us != before:
                 break
             self.questions -= 1  # its nodes move more than was priced, and the next ones' may
+
+    def _take(self, found: Whole) -> None:
+        """Judge whole pipelines, on the nodes that prices chose where all links are alike."""
+        pipelines = counted_exactly(list(found.pipelines), self.problem.microbatches)
+        if len(pipelines) == len(found.pipelines) and not self._hosts:
+            restored = self.restorer.placed(pipelines, found.stages, found.flow, found.sent, found.patterns)
+            self.known[tuple(layers for layers, _ in pipelines)] = restored
+        self._judge(pipelines)
 
     def _enumerated(self, bound: int) -> int | None:
         """The bound once each plan that could be better has been judged, where these are few; None: there is none."""

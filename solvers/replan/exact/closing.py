@@ -11,11 +11,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from solvers.replan.exact.bounds import IntArray
-from solvers.replan.exact.counts import STEPS, STEPS_A_US, counted
+from solvers.replan.exact.counts import STEPS, STEPS_A_US, combined, counted
 from solvers.replan.exact.market import NEVER
 from solvers.replan.exact.prices import ENTRY_US, SPLIT_US, UNIT, Layers, Pricing, Program, Splits, Whole
 
-_PRICED, _SHAPES = 1000, 120
+_COMBINED_US = 2_000
+"""About what a row that others imply takes."""
+_PRICED, _SHAPES = 1000, 300
 """Shapes priced, and shapes of use then: with more the load stays open."""
 _CUTS, _ROUNDS = 12, 6
 """How often prices are asked for, and how often new splits are, each time."""
@@ -59,8 +61,14 @@ class _Closing:
         for _ in range(_CUTS):
             if self.effort.over() or self.pricing.stop():
                 break
-            rows = [[depth for depth, _ in self.shapes], *self.costs]
-            none, numbers = counted([count for _, count in self.shapes], self.least, rows, [self.nodes, *self.most])
+            worth, rows, most = [count for _, count in self.shapes], list(self.costs), list(self.most)
+            rows.append([depth for depth, _ in self.shapes])
+            most.append(self.nodes)
+            self.effort.spend(_COMBINED_US)
+            if implied := combined(worth, rows, most):
+                rows.append(implied[0])
+                most.append(implied[1])
+            none, numbers = counted(worth, self.least, rows, most)
             if numbers is None:
                 self.effort.spend(0 if none else STEPS // STEPS_A_US)
                 return Closed(none)
@@ -162,9 +170,10 @@ class _Closing:
         row = list[int]()
         for shape, (price, split) in zip(self.shapes, splits.cheapest(self.shapes), strict=True):
             row.append(price)
-            self.known[shape][split()] = None
-        self.costs.append(row)
+            if price < NEVER:
+                self.known[shape][split()] = None
         self.most.append(self.market.worth(nodes, sent, self.load))
+        self.costs.append([min(price, self.most[-1] + 1) for price in row])
 
     def _fractions(self, numbers: dict[Shape, int]) -> tuple[float, IntArray, IntArray] | None:
         """How much of so many pipelines keeps to the load at most, any splits of theirs mixed, and the prices."""

@@ -63,9 +63,7 @@ def _asked(problem: ReplanProblem) -> list[Heuristic]:
     return asked
 
 
-def _may_be_better(
-    problem: ReplanProblem, restorer: Restorer, splits: Sequence[Split], below_us: int | None
-) -> bool:
+def _may_be_better(problem: ReplanProblem, restorer: Restorer, splits: Sequence[Split], below_us: int | None) -> bool:
     """Whether these pipelines, moving no more than they must, would have an objective below this one."""
     lost_us = (problem.restart_us or 0) + restorer.least_us(splits)
     floor_us = stretched_us(problem, step_us(problem, splits), lost_us)

@@ -82,12 +82,12 @@ class Paths:
     @cached_property
     def windows(self) -> Windows | None:
         """The paths to and fro between inner stages."""
-        return Windows.of(self.problem, sum(self._extra_us), self.microbatches, self._alone_us)
+        return Windows.of(self.problem, np.add(*self._extra_us), self.microbatches, self._alone_us)
 
     @cached_property
     def turns(self) -> Turns | None:
         """The paths that turn there and then wait in front, where there are no more microbatches than stages."""
-        return Turns.of(self.problem, sum(self._extra_us), self.microbatches, self._alone_us)
+        return Turns.of(self.problem, np.add(*self._extra_us), self.microbatches, self._alone_us)
 
     @cached_property
     def _free(self) -> npt.NDArray[np.bool_]:

@@ -39,7 +39,7 @@ def combined(worth: Sequence[int], costs: Sequence[Sequence[int]], most: Sequenc
     It excludes more than each of them alone. None: no prices are known.
     """
     limits = np.maximum(np.array(most, dtype=np.float64), 1)
-    found = linprog(-np.array(worth), A_ub=np.array(costs) / limits[:, None], b_ub=most / limits, method="highs")  # type: ignore[call-overload]
+    found = linprog(-np.array(worth), A_ub=np.array(costs) / limits[:, None], b_ub=most / limits, method="highs")
     if found.x is None:
         return None
     prices = [int(ldexp(max(0.0, -price), _EXACT)) for price in found.ineqlin.marginals / limits]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from solvers.replan.exact.bounds import StageLimits
+from solvers.replan.exact.bounds import IntArray, StageLimits
 from solvers.replan.exact.placement import witness_within
 from solvers.replan.exact.timetable import Timetable
 from solvers.replan.progress import Effort, Stop, never
@@ -102,11 +102,8 @@ class Rows:
         self.depths = limits.depths
         self._most = {depth: limits.most_microbatches(depth, latest_us) for depth in self.depths}
         self.most = max(self._most.values(), default=0)
-        self._number = {depth: number for number, depth in enumerate(self.depths)}
-        shape = (len(self.depths), self.most + 1)
-        self.reached_us = np.full(shape, UNKNOWN_US, dtype=np.int64)
-        self._split = np.zeros(shape, dtype=np.int64)
-        self._splits: list[list[tuple[int, ...]]] = [[] for _ in self.depths]
+        self._reached_us, self._split = dict[int, IntArray](), dict[int, IntArray]()
+        self._splits = defaultdict[int, list[tuple[int, ...]]](list)
 
     def meet(self, depth: int) -> bool:
         """Learn the splits to begin with, unless that was done before."""
@@ -120,27 +117,32 @@ class Rows:
     def learn(self, splits: Sequence[tuple[int, ...]]) -> None:
         """Take these splits of one depth into account, for every number of microbatches for which memory holds them."""
         depth, most = len(splits[0]), self._most[len(splits[0])]
-        number = self._number[depth]
         self.effort.spend(_ROW_US * len(splits))
+        if depth not in self._reached_us:
+            self._reached_us[depth] = np.full(most + 1, UNKNOWN_US, dtype=np.int64)
+            self._split[depth] = np.zeros(most + 1, dtype=np.int64)
         times = self.timetable.rows_us(list(splits), most)
         for row, split in zip(times, splits, strict=True):
             row[self.timetable.most_fitting(split) + 1 :] = UNKNOWN_US
         best = times.argmin(axis=0)
-        quickest, known = times[best, np.arange(most + 1)], self.reached_us[number, : most + 1]
+        quickest, known = times[best, np.arange(most + 1)], self._reached_us[depth]
         better = np.flatnonzero(quickest < known)
         known[better] = quickest[better]
-        self._split[number, better] = len(self._splits[number]) + best[better]
-        self._splits[number] += splits
+        self._split[depth][better] = len(self._splits[depth]) + best[better]
+        self._splits[depth] += splits
 
     def split(self, depth: int, microbatches: int) -> tuple[int, ...]:
-        """A split that reaches `reached_us`."""
-        number = self._number[depth]
-        return self._splits[number][int(self._split[number, microbatches])]
+        """The quickest split known."""
+        return self._splits[depth][int(self._split[depth][microbatches])]
+
+    def reached_us(self) -> IntArray:
+        """The times that splits known reach, rising."""
+        return np.unique(np.concatenate([np.array([UNKNOWN_US]), *self._reached_us.values()]))
 
     def sure(self, limit_us: int) -> dict[int, int]:
         """The most microbatches that a pipeline of each depth is known to finish within the limit."""
-        counts = (self.reached_us[:, 1:] <= limit_us).sum(axis=1)
-        return dict(zip(self.depths, counts.tolist(), strict=True))
+        counts = dict.fromkeys(self.depths, 0)
+        return counts | {depth: int((row[1:] <= limit_us).sum()) for depth, row in self._reached_us.items()}
 
     def possible(self, limit_us: int) -> dict[int, int]:
         """The most microbatches that nothing known excludes within the limit, which is at most `latest_us`."""

@@ -65,7 +65,7 @@ class StepSearch:
 
     def pipelines(self, limit_us: int) -> tuple[Split, ...]:
         """Pipelines known to end within the limit, and as much earlier as is known."""
-        known = np.unique(self.rows.reached_us)
+        known = self.rows.reached_us()
         known = known[: np.searchsorted(known, limit_us, side="right")]
         low, high = 0, len(known) - 1
         while low < high:

@@ -37,6 +37,8 @@ _QUESTIONS = 40
 """How often a load of the busiest node is priced, each limit on the fullest stage for itself."""
 _ALIKE_US, _ON_HOSTS_US = (23, 1), (42, 7)
 """About what choosing the nodes takes for each stage and each transfer; that where hosts matter."""
+_FIRST_S = 2.0
+"""Seconds behind the limits in which the nodes of the first plan may still be chosen."""
 _LAST = 0.85
 """Share of the effort after which nodes are no longer chosen where hosts matter, as that takes long."""
 _BEGIN_US = 60_000
@@ -78,7 +80,7 @@ class _Search:
     def __init__(self, problem: ReplanProblem, steps: StepTimes, progress: Progress) -> None:
         self.problem, self.steps, self.progress = problem, steps, progress
         self.restart_us, self.interval_us = problem.restart_us or 0, problem.expected_interval_us or 0
-        self.restorer = Restorer(problem)
+        self.restorer = Restorer(problem, stop=steps.stop)
         held = Counter[Interval]()  # in the order of the restorer's kinds, which `placed` counts on
         for kind in self.restorer.kinds:
             held[kind.held] += len(kind.nodes)
@@ -138,7 +140,7 @@ class _Search:
 
     def _judge(self, splits: tuple[Split, ...]) -> Fraction:
         """Keep these pipelines, on the nodes where they move least, if that is better; what they lose at least."""
-        if self.best.objective_us is not None and self._too_long(splits):
+        if self._too_long(splits):
             return Fraction(self.restart_us)
         restored = self._restored(splits)
         self.enough_us = min(self.enough_us, self.restart_us + restored.transfer_us)
@@ -153,7 +155,8 @@ class _Search:
         """Whether choosing the nodes would end long after the limits."""
         if tuple(layers for layers, _ in splits) in self.known:
             return False
-        return self.restorer.about_s(splits) > self.progress.left_s + GRACE_S
+        grace_s = GRACE_S if self.best.objective_us is not None else _FIRST_S
+        return self.restorer.about_s(splits) > self.progress.left_s + grace_s
 
     def _restored(self, splits: tuple[Split, ...]) -> Restored:
         """`restore`, once for pipelines that differ in nothing but their microbatches."""

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from solvers.ir.errors import InvalidInput
 from solvers.ir.replan import MOST_LOAD, NewPipeline, ReplanProblem, Transfer
+from solvers.replan.progress import Stop, never
 from solvers.replan.transfer.exchange import Places, Way, exchanged
 from solvers.replan.transfer.mapping import NodeMapping, alike_stages, hand_out, map_nodes, node_kinds, received_load
 from solvers.replan.transfer.owners import (
@@ -81,8 +82,9 @@ def least_transfer_us(problem: ReplanProblem, pipelines: Sequence[Split], topolo
 class Restorer:
     """`restore` for one problem and many candidate plans: the current state is read once."""
 
-    def __init__(self, problem: ReplanProblem, topology: Topology | None = None) -> None:
-        self._problem = problem
+    def __init__(self, problem: ReplanProblem, topology: Topology | None = None, stop: Stop = never) -> None:
+        """`stop`: from when on the first way found is enough."""
+        self._problem, self._stop = problem, stop
         self.topology = topology or Topology.of(problem)
         self._unowned = unowned_layers(problem)
         lost = set(self._unowned)  # what cannot travel takes no time
@@ -178,7 +180,7 @@ class Restorer:
         hosts = self.topology.nodes_per_host > 1
         few = len(stages) <= _FEW_STAGES
         for _ in range(_ROUNDS if few else _ROUNDS_AT_SCALE_ON_HOSTS if hosts else _ROUNDS_AT_SCALE):
-            if best.load <= bound:
+            if best.load <= bound or self._stop():
                 return best, bound
             for layer in last.crowded(best.load):
                 prices[layer] *= 2

@@ -51,7 +51,7 @@ _WHOLE = 1e-6
 """A number this close to a whole one is one."""
 ENTRY_US, SPLIT_US = 5, 200
 """About what an entry of a program and a cheapest split take."""
-_TIMES_US = 90
+_TIMES_US = 140
 """About what the times of a split take."""
 
 FloatArray = npt.NDArray[np.float64]
@@ -422,7 +422,7 @@ def whole_plan(
         if share is None or effort.over():
             return None
         if share[0] >= 1 - _WHOLE:
-            effort.spend(ENTRY_US * program.matrix.nnz)
+            effort.spend(2 * ENTRY_US * program.matrix.nnz)
             return program.placed(range(len(shapes)), numbers)
         _, nodes, sent = share
     return None
@@ -470,7 +470,7 @@ class Program:
 
         `kinds`: of each shape its kind, whose shapes may be mixed.
         """
-        effort.spend(ENTRY_US * self.matrix.nnz // 2)
+        effort.spend(ENTRY_US * self.matrix.nnz)
         rows, columns = self.matrix.shape
         some = [kind for kind, number in enumerate(numbers) if number]
         row_of = {kind: rows + row for row, kind in enumerate(some)}

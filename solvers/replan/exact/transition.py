@@ -35,7 +35,7 @@ _WORK = 50_000
 """What searches for these that compare responses may cost together: stages times microbatches cubed."""
 _QUESTIONS = 40
 """How often a load of the busiest node is priced, each limit on the fullest stage for itself."""
-_ALIKE_US, _ON_HOSTS_US = (23, 1), (42, 7)
+_ALIKE_US, _ON_HOSTS_US = (18, 1), (32, 5)
 """About what choosing the nodes takes for each stage and each transfer; that where hosts matter."""
 _FIRST_S = 2.0
 """Seconds behind the limits in which the nodes of the first plan may still be chosen."""

@@ -13,7 +13,7 @@ import numpy as np
 from solvers.replan.exact.bounds import IntArray
 from solvers.replan.exact.counts import STEPS, STEPS_A_US, combined, counted
 from solvers.replan.exact.market import NEVER
-from solvers.replan.exact.prices import ENTRY_US, SPLIT_US, UNIT, Layers, Pricing, Program, Splits, Whole
+from solvers.replan.exact.prices import SPLIT_US, UNIT, Layers, Pricing, Program, Splits, Whole
 
 _COMBINED_US = 2_000
 """About what a row that others imply takes."""
@@ -21,7 +21,7 @@ _PRICED, _SHAPES = 1000, 300
 """Shapes priced, and shapes of use then: with more the load stays open."""
 _CUTS, _ROUNDS = 12, 6
 """How often prices are asked for, and how often new splits are, each time."""
-_NEARBY, _APART = 16, 0.3
+_NEARBY, _APART = 12, 0.3
 """So many prices nearby are asked for splits of whole pipelines, up to this part larger."""
 _ENOUGH = 1 - 1e-9
 """Fractions of pipelines this close to whole numbers of them keep to the load."""
@@ -99,7 +99,7 @@ class _Closing:
             if len(some) > _PRICED or not some:
                 return False
             new = [shape for shape in some if shape not in price]
-            self.effort.spend(SPLIT_US * len(new))
+            self.effort.spend(SPLIT_US * len(new) // 2)
             for shape, (cost, split) in zip(new, splits.cheapest(new), strict=True):
                 price[shape] = cost
                 if cost < NEVER:
@@ -160,7 +160,7 @@ class _Closing:
         if len({number for number, _ in shares}) < len(numbers):
             return None
         program = Program(self.market, self.load, [shape for _, shape in shares])
-        self.effort.spend(2 * ENTRY_US * program.matrix.nnz)
+        self.effort.spend(2 * program.about_us)
         return program.placed([number for number, _ in shares], list(numbers.values()))
 
     def _learn(self, nodes: IntArray, sent: IntArray) -> None:

@@ -49,8 +49,10 @@ _CLOSE = 10**6
 """Reciprocal of how much less than it counts a split has to cost to be of use."""
 _WHOLE = 1e-6
 """A number this close to a whole one is one."""
-ENTRY_US, SPLIT_US = 5, 200
-"""About what an entry of a program and a cheapest split take."""
+_PROGRAM_US, _ENTRY_US, SPLIT_US = 2500, 4, 200
+"""About what a program, each of its entries, and a cheapest split take."""
+_STAGES_A_US = 80
+"""So many stages on kinds of nodes are priced in about a microsecond."""
 _TIMES_US = 140
 """About what the times of a split take."""
 
@@ -300,6 +302,7 @@ class Pricing:
         return Splits(self.within, self._stage_prices(nodes, sent))
 
     def _stage_prices(self, nodes: IntArray, sent: IntArray) -> IntArray:
+        self.effort.spend(self.market.missing(self.within.widest).size // _STAGES_A_US)
         return self.market.stage_prices(nodes, sent, self.load, self.within.widest)
 
     def _dear(self, splits: Splits, worth: int) -> list[tuple[Layers, int]]:
@@ -367,7 +370,7 @@ class Pricing:
         """The most microbatches of mixtures of the pool, and the prices of nodes and of sent layers."""
         shapes = tuple(self.pool)
         program = Program(self.market, self.load, shapes)
-        self.effort.spend(ENTRY_US * program.matrix.nnz)
+        self.effort.spend(program.about_us)
         found = linprog(-program.worth, A_ub=program.matrix, b_ub=program.upper, method="highs")  # type: ignore[call-overload]
         if found.x is None:  # the engine failed: prices of nothing prove nothing
             nothing = np.zeros(len(self.market.runs), dtype=np.int64), np.zeros(self.market.layers, dtype=np.int64)
@@ -405,7 +408,7 @@ def whole_plan(
     them; where not, the prices that say so are new ones. Where no numbers are left, there are none.
     """
     program, effort = Program(market, load, shapes), effort or Effort()
-    effort.spend(ENTRY_US * program.matrix.nnz)
+    effort.spend(program.about_us)
     found = program.parts()
     if found is None or found[0] < microbatches * (1 - _WHOLE):
         return None
@@ -422,7 +425,7 @@ def whole_plan(
         if share is None or effort.over():
             return None
         if share[0] >= 1 - _WHOLE:
-            effort.spend(2 * ENTRY_US * program.matrix.nnz)
+            effort.spend(2 * program.about_us)
             return program.placed(range(len(shapes)), numbers)
         _, nodes, sent = share
     return None
@@ -458,6 +461,11 @@ class Program:
         self.upper[:kinds] = self.upper[self._owner : self._stage] = market.counts
         self.matrix = csr_array((self._values, (self._rows, self._columns)), shape=(rows, len(self._worth)))
 
+    @property
+    def about_us(self) -> int:
+        """About what solving it takes."""
+        return _PROGRAM_US + _ENTRY_US * int(self.matrix.nnz)
+
     def parts(self) -> tuple[float, IntArray, IntArray] | None:
         """The most microbatches of fractions of pipelines, and the prices of nodes and of sent layers."""
         found = linprog(-self.worth, A_ub=self.matrix, b_ub=self.upper, method="highs")  # type: ignore[call-overload]
@@ -470,7 +478,7 @@ class Program:
 
         `kinds`: of each shape its kind, whose shapes may be mixed.
         """
-        effort.spend(ENTRY_US * self.matrix.nnz)
+        effort.spend(self.about_us)
         rows, columns = self.matrix.shape
         some = [kind for kind, number in enumerate(numbers) if number]
         row_of = {kind: rows + row for row, kind in enumerate(some)}

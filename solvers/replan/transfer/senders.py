@@ -80,6 +80,20 @@ class Owners:
             raise InvalidInput(f"layer {layer} has no owner alive to send it: load a checkpoint")
         return runs
 
+    def on_hosts(self, per_host: int) -> Mapping[tuple[int, int], Sequence[int]]:
+        """By host of so many nodes and layer, the nodes there that hold it."""
+        if per_host not in self._on_hosts:
+            holders = self._on_hosts[per_host] = defaultdict[tuple[int, int], list[int]](list)
+            for (first, end), nodes in self.kinds.items():
+                for node in nodes:
+                    for layer in range(first, end):
+                        holders[node // per_host, layer].append(node)
+        return self._on_hosts[per_host]
+
+    @cached_property
+    def _on_hosts(self) -> dict[int, dict[tuple[int, int], list[int]]]:
+        return {}
+
     def first(self, layer: int) -> int:
         """One node that holds a layer."""
         return self.kinds[self.of(layer)[0]][0]
@@ -176,11 +190,8 @@ def _inside(
     needs: Sequence[Need], owners: Owners, sizes: Sequence[int], topology: Topology, loads: dict[int, int]
 ) -> dict[Need, int]:
     """The least busy owner on the same host, for the needs that have one; adds to `loads`."""
-    holders, per_host = defaultdict[tuple[int, int], list[int]](list), topology.nodes_per_host
-    for (first, end), nodes in owners.kinds.items():
-        for node in nodes:
-            for layer in range(first, end):
-                holders[node // per_host, layer].append(node)
+    per_host = topology.nodes_per_host
+    holders = owners.on_hosts(per_host)
     sources = dict[Need, int]()
     for node, layer in sorted(needs, key=lambda need: -sizes[need[1]]):
         if near := holders.get((node // per_host, layer)):

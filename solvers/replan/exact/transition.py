@@ -35,7 +35,7 @@ _WORK = 50_000
 """What searches for these that compare responses may cost together: stages times microbatches cubed."""
 _QUESTIONS = 40
 """How often a load of the busiest node is priced, each limit on the fullest stage for itself."""
-_ALIKE_US, _ON_HOSTS_US = (18, 1), (32, 5)
+_ALIKE_US, _ON_HOSTS_US = (18, 1), (32, 8)
 """About what choosing the nodes takes for each stage and each transfer; that where hosts matter."""
 _FIRST_S = 2.0
 """Seconds behind the limits in which the nodes of the first plan may still be chosen."""
@@ -279,7 +279,7 @@ class _Search:
                 if (whole := closed(pricing)).excluded:
                     continue
                 kept.append((pricing, refined))
-                if whole.plan is not None:
+                if whole.plan is not None and not (self._hosts and self.steps.effort.over(_LAST)):
                     self._take(whole.plan)
                 if whole.splits and self.best.objective_us == objective:
                     self._mixed(pricing, least_step_us, whole.splits)

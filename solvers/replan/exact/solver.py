@@ -32,7 +32,7 @@ class ExactReplan:
 
     OPTIMAL where the bound is met. FEASIBLE with a valid bound where it is not: in large clusters step times are
     proven, but what a transition must move is only bounded. INFEASIBLE, saying why, where no
-    decision is valid. It uses no randomness.
+    decision is valid. Answers repeat.
     """
 
     most_suffixes: int = 2000

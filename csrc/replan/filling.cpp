@@ -12,7 +12,7 @@ constexpr int64_t kMany = int64_t{1} << 40;  // More layers than any model has: 
 constexpr size_t kAlone = 2;                 // So many families know no suffix.
 constexpr size_t kNarrow = 2;                // So many windows are looked at stage by stage.
 constexpr int kFillings = 8;
-constexpr int64_t kNone = -(int64_t{1} << 60);  // The fixed part of a path that does not exist.
+constexpr int64_t kAbsent = -(int64_t{1} << 60);  // The fixed part of a path that does not exist.
 constexpr int64_t kWidths[] = {2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56};
 
 int64_t floored(int64_t value, int64_t by) { return value / by - (value % by < 0 ? 1 : 0); }
@@ -68,7 +68,8 @@ const Windows& Filling::windows() const {
   const int64_t one = model_.forward + model_.backward;
   const auto rows = static_cast<size_t>(
       std::count_if(std::begin(kWidths), std::end(kWidths), [this](int64_t width) { return width < stages_(); }));
-  if (one == 0 || model_.hop == 0 || rows < kNarrow) return *windows_;  // a window takes no longer than its longest stage
+  if (one == 0 || model_.hop == 0 || rows < kNarrow)
+    return *windows_;  // a window takes no longer than its longest stage
   Table fixed = empty(rows, depth_), turns = fixed, stays = fixed, front = fixed, each = fixed;
   bool any = false;
   for (size_t row = 0; row < rows; ++row)
@@ -78,8 +79,8 @@ const Windows& Filling::windows() const {
       const bool exists = width < k && left >= width;
       const int64_t often = exists ? left / width : 0, stay = exists ? left - often * width : 0;
       const int64_t around = extras_[at + 1] - extras_[begin] + 2 * (width - 1) * model_.hop;
-      fixed.at(row, at) = exists ? alone_ + often * around + stay * extra_[at] + extras_[at + 1] + 2 * (k - 1) * model_.hop
-                                 : kNone;
+      fixed.at(row, at) =
+          exists ? alone_ + often * around + stay * extra_[at] + extras_[at + 1] + 2 * (k - 1) * model_.hop : kAbsent;
       turns.at(row, at) = often;
       stays.at(row, at) = stay;
       front.at(row, at) = static_cast<int64_t>(begin);
@@ -210,8 +211,7 @@ std::pair<int64_t, std::vector<int64_t>> Filling::cheapest(const std::vector<int
       if (known >= kNever) continue;
       int64_t room =
           std::min({rooms[stage], std::min(most[stage + 1], last) - before, static_cast<int64_t>(prices.stages) - 1});
-      for (size_t family = 0; family < own_.rows && room > 0; ++family)
-        room = few(family, stage, limit, before, room);
+      for (size_t family = 0; family < own_.rows && room > 0; ++family) room = few(family, stage, limit, before, room);
       for (int64_t layers = 1; layers <= room; ++layers) {
         const auto held = static_cast<size_t>(before + layers);
         const int64_t price = known + prices(static_cast<size_t>(before), static_cast<size_t>(layers));

@@ -75,9 +75,8 @@ class Filling {
   bool turn() const { return model_.forward + model_.backward != 0 && 1 < microbatches_ && microbatches_ <= stages_(); }
   int64_t stages_() const { return static_cast<int64_t>(depth_); }
   // The most layers of the fullest stage in front with which all are held, at most so many: with what is held then.
-  std::optional<std::pair<int64_t, std::vector<int64_t>>> next_filled(const std::vector<int64_t>& rooms,
-                                                                      int64_t layers, int64_t limit,
-                                                                      int64_t most) const;
+  std::optional<std::pair<int64_t, std::vector<int64_t>>> next_filled(const std::vector<int64_t>& rooms, int64_t layers,
+                                                                      int64_t limit, int64_t most) const;
   Held held_with(const std::vector<int64_t>& rooms, int64_t layers, int64_t limit, int64_t front,
                  const std::vector<int64_t>& filled) const;
   int64_t waiting(size_t row, size_t stage, int64_t limit, int64_t front, int64_t most) const;

@@ -7,13 +7,16 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "replan/counts.h"
 #include "replan/filling.h"
+#include "replan/knapsack.h"
 #include "replan/pipeline.h"
 #include "replan/transport.h"
 
@@ -32,73 +35,30 @@ replan::Table table(const Array& from) {
   return {{from.data(), from.data() + from.size()}, rows, stages};
 }
 
-std::vector<int64_t> filled(const replan::Filling& filling, const Array& rooms, int64_t layers, int64_t limit,
-                            int64_t front) {
+std::vector<int64_t> listed(const Array& from) { return {from.data(), from.data() + from.size()}; }
+
+std::vector<int64_t> roomy(const replan::Filling& filling, const Array& rooms) {
   const auto given = static_cast<size_t>(rooms.size()), stages = filling.stages();
   if (given != stages || given == 0)
     throw std::invalid_argument(std::to_string(given) + " rooms are given for " + std::to_string(stages) +
                                 " stages: give one for each, and one at least");
-  return filling.filled({rooms.data(), rooms.data() + rooms.size()}, layers, limit, front);
-}
-
-void add(replan::Filling& filling, int64_t one, const Array& fixed, const Array& turns, const Array& stays,
-         const Array& front, const Array& each) {
-  const replan::Table first = table(fixed);
-  if (first.stages != filling.stages())
-    throw std::invalid_argument("windows have " + std::to_string(first.stages) + " stages, the paths " +
-                                std::to_string(filling.stages()) + ": give as many");
-  for (const auto* one_of : {&turns, &stays, &front, &each}) {
-    const replan::Table given = table(*one_of);
-    if (given.rows != first.rows || given.stages != first.stages)
-      throw std::invalid_argument("a table of windows has " + std::to_string(given.rows) + " rows of " +
-                                  std::to_string(given.stages) + " stages, the first one " +
-                                  std::to_string(first.rows) + " of " + std::to_string(first.stages) +
-                                  ": give tables alike");
-  }
-  filling.add({one, table(fixed), table(turns), table(stays), table(front), table(each)});
-}
-
-void turn(replan::Filling& filling, int64_t one, const Array& fixed, const Array& waits, const Array& turns) {
-  const replan::Table first = table(turns);
-  if (first.stages == 0 || first.stages >= filling.stages() || first.rows != 2 * first.stages)
-    throw std::invalid_argument("turns have " + std::to_string(first.rows) + " rows of " +
-                                std::to_string(first.stages) + " stages: give two for each, and fewer than the paths'");
-  for (const auto* one_of : {&fixed, &waits})
-    if (const replan::Table given = table(*one_of); given.rows != first.rows || given.stages != first.stages)
-      throw std::invalid_argument("tables of turns differ: give tables alike");
-  filling.turn({one, table(fixed), table(waits), first});
-}
-
-std::vector<int64_t> listed(const Array& from) { return {from.data(), from.data() + from.size()}; }
-
-std::pair<int64_t, std::vector<int64_t>> cheapest(const replan::Filling& filling, const Array& rooms,
-                                                  const Array& fewest, const Array& most, const Array& prices,
-                                                  int64_t limit) {
-  const auto stages = static_cast<py::ssize_t>(filling.stages());
-  if (prices.ndim() != 2 || rooms.size() != stages || fewest.size() != stages + 1 || most.size() != stages + 1 ||
-      prices.shape(0) == 0)
-    throw std::invalid_argument("rooms, layers held and prices do not belong to " + std::to_string(stages) +
-                                " stages: give one room for each, one more of what is held, and some prices");
-  return filling.cheapest(listed(rooms), listed(fewest), listed(most), table(prices), limit);
+  return listed(rooms);
 }
 
 Array arrayed(const std::vector<int64_t>& from) { return Array(static_cast<py::ssize_t>(from.size()), from.data()); }
 
-void require_each(const replan::Filling& filling, const Array& held) {
-  if (held.size() != static_cast<py::ssize_t>(filling.stages()) + 1)
-    throw std::invalid_argument("of " + std::to_string(held.size()) + " sums of layers " +
-                                std::to_string(filling.stages() + 1) +
-                                " are needed: give those of the last 0…P stages");
+std::optional<std::tuple<Array, Array, Array>> held(const replan::Filling& filling, const Array& rooms, int64_t layers,
+                                                    int64_t limit) {
+  const auto found = filling.held(roomy(filling, rooms), layers, limit);
+  if (!found) return std::nullopt;
+  return {{arrayed(found->fewest), arrayed(found->most), arrayed(found->rooms)}};
 }
 
-Array fewest(const replan::Filling& filling, const Array& held, int64_t limit) {
-  require_each(filling, held);
-  return arrayed(filling.fewest(listed(held), limit));
-}
-
-Array fewer(const replan::Filling& filling, const Array& fewest, int64_t limit, int64_t front) {
-  require_each(filling, fewest);
-  return arrayed(filling.fewer(listed(fewest), limit, front));
+std::pair<int64_t, std::vector<int64_t>> cheapest(const replan::Filling& filling, const Array& rooms,
+                                                  const Array& prices, int64_t limit) {
+  if (prices.ndim() != 2 || prices.shape(0) == 0)
+    throw std::invalid_argument("prices need a row for each number of layers behind a stage: give some");
+  return filling.cheapest(roomy(filling, rooms), table(prices), limit);
 }
 
 std::optional<Array> transported(const py::array_t<double, py::array::c_style | py::array::forcecast>& cost,
@@ -141,17 +101,44 @@ PYBIND11_MODULE(_filling, module) {
         return replan::most_within(forward, backward, most, hop, limit);
       },
       "forward"_a, "backward"_a, "most"_a, "hop"_a, "limit"_a);
+  module.def(
+      "pipelines_us",
+      [](const Array& forward, const Array& backward, int64_t microbatches, int64_t hop) {
+        if (forward.ndim() != 2 || backward.ndim() != 2 || forward.shape(1) == 0 ||
+            forward.shape(0) != backward.shape(0) || forward.shape(1) != backward.shape(1))
+          throw std::invalid_argument("forwards and backwards differ in shape: give one of each for each stage");
+        const auto number = static_cast<size_t>(forward.shape(0)), depth = static_cast<size_t>(forward.shape(1));
+        return arrayed(replan::pipelines_us(forward.data(), backward.data(), number, depth, microbatches, hop));
+      },
+      "forward"_a, "backward"_a, "microbatches"_a, "hop"_a);
   module.def("counted", &counted, "worth"_a, "least"_a, "costs"_a, "most"_a, "steps"_a);
   module.def("transported", &transported, "cost"_a, "supply"_a, "demand"_a);
+  module.def(
+      "prices",
+      [](const std::map<int64_t, int64_t>& worth, int64_t nodes, int64_t most) {
+        const replan::Prices found = replan::prices(worth, nodes, most);
+        return std::make_tuple(found.node, found.pipeline, found.unit, found.total);
+      },
+      "worth"_a, "nodes"_a, "most"_a);
+  using Ends = std::pair<int64_t, int64_t>;
   py::class_<replan::Filling>(module, "Filling")
-      .def(py::init([](const Array& fixed, const Array& behind, const Array& own) {
-             return replan::Filling(table(fixed), table(behind), table(own));
+      .def(py::init([](size_t depth, int64_t microbatches, int64_t layers, const Ends& each, const Ends& first,
+                       const Ends& last, int64_t hop) {
+             return replan::Filling({layers, each.first, each.second, first, last, hop}, depth, microbatches);
            }),
-           "fixed"_a, "behind"_a, "own"_a)
-      .def("add", &add, "one"_a, "fixed"_a, "turns"_a, "stays"_a, "front"_a, "each"_a)
-      .def("cheapest", &cheapest, "rooms"_a, "fewest"_a, "most"_a, "prices"_a, "limit"_a)
-      .def("fewest", &fewest, "held"_a, "limit"_a)
-      .def("fewer", &fewer, "fewest"_a, "limit"_a, "front"_a)
-      .def("turn", &turn, "one"_a, "fixed"_a, "waits"_a, "turns"_a)
-      .def("filled", &filled, "rooms"_a, "layers"_a, "limit"_a, "front"_a = 0);
+           "depth"_a, "microbatches"_a, "layers"_a, "each"_a, "first"_a, "last"_a, "hop"_a)
+      .def("cheapest", &cheapest, "rooms"_a, "prices"_a, "limit"_a)
+      .def("held", &held, "rooms"_a, "layers"_a, "limit"_a)
+      .def(
+          "most_in_all",
+          [](const replan::Filling& filling, const Array& rooms, int64_t layers, int64_t limit) {
+            return filling.most_in_all(roomy(filling, rooms), layers, limit);
+          },
+          "rooms"_a, "layers"_a, "limit"_a)
+      .def(
+          "filled",
+          [](const replan::Filling& filling, const Array& rooms, int64_t layers, int64_t limit, int64_t front) {
+            return filling.filled(roomy(filling, rooms), layers, limit, front);
+          },
+          "rooms"_a, "layers"_a, "limit"_a, "front"_a = 0);
 }

@@ -48,7 +48,7 @@ Counts::Found Counts::from(size_t number, int64_t need) {
     else if (spare < 0)
       return Found::kNone;
   }
-  for (int64_t count = most; count >= fewest; --count) {
+  for (int64_t count = fewest; count <= most; ++count) {
     if (--steps_ < 0) return Found::kUnknown;
     for (size_t row = 0; row < costs_.size(); ++row) left_[row] -= costs_[row][number] * count;
     chosen_[number] = count;

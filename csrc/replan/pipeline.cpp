@@ -1,9 +1,15 @@
 #include "replan/pipeline.h"
 
 #include <algorithm>
-#include <cstddef>
+#include <array>
 
 namespace replan {
+
+namespace {
+
+constexpr size_t kLanes = 8;  // So many pipelines go through every pass together.
+
+}  // namespace
 
 int64_t pipeline_us(const std::vector<int64_t>& forward, const std::vector<int64_t>& backward, int64_t microbatches,
                     int64_t hop) {
@@ -29,6 +35,50 @@ int64_t pipeline_us(const std::vector<int64_t>& forward, const std::vector<int64
         }
       }
   return ends[0];
+}
+
+std::vector<int64_t> pipelines_us(const int64_t* forward, const int64_t* backward, size_t number, size_t depth,
+                                  int64_t microbatches, int64_t hop) {
+  struct Pass {
+    size_t stage, batch;
+    bool forward;
+  };
+  std::vector<Pass> order;  // in which no pass comes before one that it waits for: the same for all
+  const size_t count = static_cast<size_t>(microbatches);
+  std::vector<size_t> sent(depth, 0), back(depth, 0);
+  while (back[0] < count)
+    for (size_t stage = 0; stage < depth; ++stage)
+      while (back[stage] < count) {
+        const bool goes = sent[stage] < std::min(count, back[stage] + depth - stage);
+        const size_t batch = goes ? sent[stage] : back[stage];
+        if (goes ? stage > 0 && sent[stage - 1] <= batch : stage + 1 < depth && back[stage + 1] <= batch) break;
+        order.push_back({stage, batch, goes});
+        ++(goes ? sent : back)[stage];
+      }
+  using Lanes = std::array<int64_t, kLanes>;
+  std::vector<Lanes> times(2 * depth), ends(depth), arrives(depth * count);
+  std::vector<int64_t> found(number);
+  for (size_t start = 0; start < number; start += kLanes) {
+    const size_t some = std::min(kLanes, number - start);
+    for (size_t stage = 0; stage < depth; ++stage)
+      for (size_t lane = 0; lane < some; ++lane) {
+        times[stage][lane] = forward[(start + lane) * depth + stage];
+        times[depth + stage][lane] = backward[(start + lane) * depth + stage];
+      }
+    std::fill(ends.begin(), ends.end(), Lanes{});
+    std::fill_n(arrives.begin(), count, Lanes{});
+    for (const Pass& pass : order) {
+      Lanes& end = ends[pass.stage];
+      const Lanes& arrival = arrives[pass.stage * count + pass.batch];
+      const Lanes& takes = times[pass.stage + (pass.forward ? 0 : depth)];
+      for (size_t lane = 0; lane < kLanes; ++lane) end[lane] = std::max(end[lane], arrival[lane]) + takes[lane];
+      if (pass.forward ? pass.stage + 1 == depth : pass.stage == 0) continue;
+      Lanes& next = arrives[(pass.forward ? pass.stage + 1 : pass.stage - 1) * count + pass.batch];
+      for (size_t lane = 0; lane < kLanes; ++lane) next[lane] = end[lane] + hop;
+    }
+    std::copy_n(ends[0].begin(), some, found.begin() + static_cast<std::ptrdiff_t>(start));
+  }
+  return found;
 }
 
 int64_t most_within(const std::vector<int64_t>& forward, const std::vector<int64_t>& backward, int64_t most,

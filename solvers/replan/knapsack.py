@@ -5,8 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from solvers.native import extension
 from solvers.replan.estimate.rounds import IntArray
 
+NATIVE = extension("solvers.replan.exact._filling")
+"""Does what `prices_in_python` does, number for number."""
 _CELLS = 2**24
 """Entries of tables held at once."""
 _TABLE = 2**21
@@ -116,6 +119,13 @@ class _Prices:
 
 def _prices(worth: Mapping[int, int], nodes: int, most: int) -> _Prices:
     """The prices at which `most` pipelines on `nodes` nodes could count least: a side of the points' concave hull."""
+    if NATIVE is not None:
+        return _Prices(*NATIVE.prices(worth, nodes, most))
+    return prices_in_python(worth, nodes, most)
+
+
+def prices_in_python(worth: Mapping[int, int], nodes: int, most: int) -> _Prices:
+    """The same without the native extension."""
     below, above = (0, 0), (0, 0)
     for point in _hull(worth):
         below, above = above, point

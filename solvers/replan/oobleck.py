@@ -99,9 +99,9 @@ class Oobleck:
         every = template_depths(problem, self.least_depth or 1)
         if not every or self._stopped(every[0], sum(alive) + idle):
             return None
-        depths = regrouped(alive, idle, every[0], every[-1])
-        deepest = sorted(depths, reverse=True)[: problem.microbatches]
         try:
+            depths = regrouped(alive, idle, every[0], every[-1], stop)
+            deepest = sorted(depths, reverse=True)[: problem.microbatches]
             some = [template_of(problem, depth, stop) for depth in sorted(set(deepest))]
         except Stopped:
             return None
@@ -151,17 +151,19 @@ def nodes_left(current: CurrentState) -> list[int]:
     return [len(pipeline.nodes) - len(gone.intersection(pipeline.nodes)) for pipeline in current.pipelines]
 
 
-def regrouped(alive: Sequence[int], idle: int, least: int, most: int) -> list[int]:
+def regrouped(alive: Sequence[int], idle: int, least: int, most: int, stop: Stop = never) -> list[int]:
     """Depths after a failure: short pipelines take idle nodes, borrow from the deepest, else merge with the shortest.
 
     Nodes beyond `most` a pipeline become idle; idle ones make new pipelines of `least`, then deepen the shortest.
-    Empty where there are fewer than `least` nodes in all.
+    Empty where there are fewer than `least` nodes in all. `Stopped` where the search has to stop.
     """
     depths = [min(count, most) for count in alive if count > 0]
     idle += sum(alive) - sum(depths)
     while depths and min(depths) < least:
         short = depths.index(min(depths))
-        deepest = max(range(len(depths)), key=lambda number: depths[number])
+        deepest = depths.index(max(depths))
+        if stop():
+            raise Stopped
         if idle > 0:
             idle -= 1
             depths[short] += 1

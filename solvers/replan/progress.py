@@ -12,9 +12,9 @@ ENDED = "the limits ended the search"
 NONE_YET = "the limits ended the search before a plan was found: give more time"
 _PERIOD_S = 0.2
 """Seconds between calls of the watcher when there is no news."""
-_GRACE_S = 0.3
-"""Seconds after the end of the search in which bounds may still be improved."""
-_STEPS, _GRACE_STEPS = 20_000, 500
+GRACE_S = 0.3
+"""Seconds after the end of the search in which bounds may still be improved, or nodes chosen for pipelines known."""
+_STEPS, GRACE_STEPS = 20_000, 500
 """Steps that a unit of deterministic work allows, and steps behind the end in which bounds may still be improved."""
 
 
@@ -93,8 +93,8 @@ class Progress:
         if not self.stop():
             return False
         if self._limits.work is not None:
-            return self._steps >= self._ended_step + _GRACE_STEPS
-        return self.elapsed_s >= (self._ended_s or 0.0) + _GRACE_S
+            return self._steps >= self._ended_step + GRACE_STEPS
+        return self.elapsed_s >= (self._ended_s or 0.0) + GRACE_S
 
     def close_enough(self) -> bool:
         """The relative gap of the limits, where one is given."""

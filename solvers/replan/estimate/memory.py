@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from solvers.ir.replan import ReplanProblem
 
 
@@ -27,11 +29,11 @@ def most_layers(problem: ReplanProblem, depth: int, microbatches: int) -> tuple[
 
     A split fits if and only if no stage has more than these; they never grow with `microbatches`.
     """
-    unit = [
-        problem.layer_static_bytes + min(depth - stage, microbatches) * problem.layer_activation_bytes
-        for stage in range(depth)
-    ]
-    return tuple(_most(problem, size, held) for size, held in zip(unit, _ends_bytes(problem, depth), strict=True))
+    waiting = np.minimum(np.arange(depth, 0, -1, dtype=np.int64), microbatches)
+    unit = problem.layer_static_bytes + waiting * problem.layer_activation_bytes
+    free = problem.memory_bytes - np.array(_ends_bytes(problem, depth), dtype=np.int64)
+    few = np.where(unit > 0, np.minimum(free // np.maximum(unit, 1), problem.layers), problem.layers)
+    return tuple(np.where(free < 0, 0, few).tolist())
 
 
 def least_depth(problem: ReplanProblem) -> int | None:

@@ -9,27 +9,35 @@ from numpy.typing import NDArray
 from solvers.replan.estimate.rounds import IntArray
 
 class Filling:
-    """`bounds.Paths.filled` of one shape of pipeline, stage by stage; all numbers have 64 bits here.
+    """`bounds.Paths` of one shape of pipeline, stage by stage; all numbers have 64 bits here.
 
-    A path of each family takes fixed + behind · suffix + own · layers, arrays [family, stage]; `own` is 0 where layers
-    are free.
+    `each`, `first` and `last`: forward and backward of a layer, and what the first and the last stage take besides.
     """
 
-    def __init__(self, fixed: IntArray, behind: IntArray, own: IntArray) -> None: ...
-    def add(self, one: int, fixed: IntArray, turns: IntArray, stays: IntArray, front: IntArray, each: IntArray) -> None:
-        """From now on windows of at least two widths bind as well, arrays [width, stage] as `windows.Windows` has."""
-    def turn(self, one: int, fixed: IntArray, waits: IntArray, turns: IntArray) -> None:
-        """From now on `turns.Turns` bind as well, where `front` is given: both its halves one below the other."""
-    def cheapest(
-        self, rooms: IntArray, fewest: IntArray, most: IntArray, prices: IntArray, limit: int
-    ) -> tuple[int, list[int]]:
+    def __init__(
+        self,
+        depth: int,
+        microbatches: int,
+        layers: int,
+        each: tuple[int, int],
+        first: tuple[int, int],
+        last: tuple[int, int],
+        hop: int,
+    ) -> None: ...
+    def cheapest(self, rooms: IntArray, prices: IntArray, limit: int) -> tuple[int, list[int]]:
         """As `prices.Splits` fills its tables: the least price, and the layers of stages from the first on."""
-    def fewest(self, held: IntArray, limit: int) -> IntArray:
-        """As `windows.Windows.least`."""
-    def fewer(self, fewest: IntArray, limit: int, front: int) -> IntArray:
-        """As `turns.Turns.least`."""
+    def held(self, rooms: IntArray, layers: int, limit: int) -> tuple[IntArray, IntArray, IntArray] | None:
+        """As `bounds.StageLimits.held`."""
+    def most_in_all(self, rooms: IntArray, layers: int, limit: int) -> int:
+        """As `bounds.Paths.most_in_all`."""
     def filled(self, rooms: IntArray, layers: int, limit: int, front: int = 0) -> list[int]:
-        """The most layers that the last 1…P stages hold together; fewer of them where all hold less than `layers`."""
+        """As `bounds.Paths.filled`."""
+
+def pipelines_us(forward: IntArray, backward: IntArray, microbatches: int, hop: int) -> IntArray:
+    """T_pipe of pipelines of equal depth, by F5, their passes [pipeline, stage]."""
+
+def prices(worth: dict[int, int], nodes: int, most: int) -> tuple[int, int, int, int]:
+    """As `knapsack.prices_in_python`."""
 
 def transported(cost: NDArray[np.float64], supply: IntArray, demand: IntArray) -> IntArray | None:
     """As `transportation._Paths.solve`, step by step: supplies and demands are equal in sum."""

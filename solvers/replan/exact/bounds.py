@@ -9,7 +9,7 @@ One file: paths, filling along them, and what memory and the running state allow
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -41,28 +41,57 @@ class Paths:
     A path through stage k takes fixed + behind · suffix + own · layers; own is nowhere 0 but where behind is.
     """
 
-    fixed_us: IntArray
-    behind_us: IntArray
-    own_us: IntArray
-    made: Callable[[type[Windows] | type[Turns]], Windows | Turns | None]
+    problem: ReplanProblem
+    depth: int
+    microbatches: int
+
+    @cached_property
+    def _extra_us(self) -> tuple[IntArray, IntArray]:
+        return extras(self.problem, self.depth)
+
+    @cached_property
+    def _alone_us(self) -> int:
+        """A microbatch's way with its hops."""
+        return alone_us(self.problem) + 2 * (self.depth - 1) * self.problem.p2p_us
+
+    @cached_property
+    def _tables(self) -> tuple[IntArray, IntArray, IntArray]:
+        """The families (A), (C), (B) and twice (D) of README, proof 1; a path that does not exist costs nothing."""
+        problem, depth, microbatches = self.problem, self.depth, self.microbatches
+        stage, (extra_f, extra_b) = np.arange(1, depth + 1, dtype=np.int64), self._extra_us
+        extra, forward, backward = extra_f + extra_b, problem.forward_us, problem.backward_us
+        one, alone = forward + backward, self._alone_us
+        others, steady = microbatches - 1, np.maximum(microbatches - stage, 0)
+        fixed, behind, own = np.zeros((3, 5, depth), dtype=np.int64)
+        fixed[0], own[0] = alone + others * extra_b + steady * extra_f, others * backward + steady * forward
+        fixed[1], own[1] = alone + others * extra_f + steady * extra_b, others * forward + steady * backward
+        if others:  # with a single microbatch (A) is longer than (B)
+            fixed[2] = problem.layers * one + 2 * (depth - stage) * problem.p2p_us + microbatches * extra
+            fixed[2, :-1] += sum(problem.first_extra_us)
+            behind[2], own[2] = -one, one * others
+        around = extra + 2 * (stage - 1) * problem.p2p_us
+        around[1:] += sum(problem.last_extra_us)
+        exists = min(others, depth)  # stages k ≤ m − 1
+        for family, sweeps in ((3, 1), (4, others // stage[:exists])):
+            stay = others - sweeps * stage[:exists]
+            fixed[family, :exists] = alone + sweeps * around[:exists] + stay * extra[:exists]
+            behind[family, :exists] = one * sweeps
+            own[family, :exists] = one * (stay + sweeps)
+        return fixed, behind, own
 
     @cached_property
     def windows(self) -> Windows | None:
         """The paths to and fro between inner stages."""
-        made = self.made(Windows)
-        assert not isinstance(made, Turns)
-        return made
+        return Windows.of(self.problem, np.add(*self._extra_us), self.microbatches, self._alone_us)
 
     @cached_property
     def turns(self) -> Turns | None:
         """The paths that turn there and then wait in front, where there are no more microbatches than stages."""
-        made = self.made(Turns)
-        assert not isinstance(made, Windows)
-        return made
+        return Turns.of(self.problem, np.add(*self._extra_us), self.microbatches, self._alone_us)
 
     @cached_property
     def _free(self) -> npt.NDArray[np.bool_]:
-        return np.asarray(self.own_us == 0)
+        return np.asarray(self._tables[2] == 0)
 
     @cached_property
     def _some_free(self) -> bool:
@@ -70,29 +99,31 @@ class Paths:
 
     @cached_property
     def _share_us(self) -> IntArray:
-        return np.where(self._free, 1, self.own_us)
+        return np.where(self._free, 1, self._tables[2])
 
     @cached_property
     def _with_suffix(self) -> list[list[int]]:
         """Behind and own of the families that know a suffix, of each stage."""
-        rows: list[list[int]] = np.concatenate([self.behind_us[2:], self._share_us[2:]]).tolist()
+        rows: list[list[int]] = np.concatenate([self._tables[1][2:], self._share_us[2:]]).tolist()
         return rows
 
     def _left(self, limit_us: int) -> IntArray:
         """What the fixed parts leave of the limit; where layers cost nothing, enough for any or for none."""
-        left = limit_us - self.fixed_us
+        left = limit_us - self._tables[0]
         return left if not self._some_free else np.where(self._free, np.where(left >= 0, _MANY, -_MANY), left)
 
     def table(self, suffix: IntArray, limit_us: int) -> IntArray:
         """The most layers of each stage for each number of layers behind it, [stage k − 1, suffix]."""
-        left, few = self._left(limit_us), np.full((self.own_us.shape[1], len(suffix)), _MANY)
+        left, few = self._left(limit_us), np.full((self.depth, len(suffix)), _MANY)
         for family in range(len(left)):
-            spare = left[family][:, None] - self.behind_us[family][:, None] * suffix
+            spare = left[family][:, None] - self._tables[1][family][:, None] * suffix
             np.minimum(few, spare // self._share_us[family][:, None], out=few)
         return few
 
     def most_in_all(self, rooms: IntArray, layers: int, limit_us: int) -> int:
         """The most layers that all stages hold together, each at most its room: `layers`, or less if proven so few."""
+        if self.native is not None:
+            return int(self.native.most_in_all(rooms, layers, limit_us))
         held = self.filled(rooms, layers, limit_us)[-1]
         if held >= layers and self.turns is not None and not any(self.each_filled(rooms, layers, limit_us)):
             return layers - 1
@@ -118,44 +149,16 @@ class Paths:
         """
         if self.native is None:
             return self.filled_in_python(rooms, layers, limit_us, front)
-        native = self._native_with_turns if front else self.native
-        held: list[int] = native.filled(rooms, layers, limit_us, front)
-        if held[-1] >= layers and "_native_with_windows" not in self.__dict__ and self.windows is not None:
-            held = self._native_with_windows.filled(rooms, layers, limit_us, front)
+        held: list[int] = self.native.filled(rooms, layers, limit_us, front)
         return held
-
-    def fewest(self, held: IntArray, limit_us: int) -> IntArray:
-        """The fewest layers of the last stages by windows, as `Windows.least` has them."""
-        assert self.windows is not None
-        if self.native is None:
-            return self.windows.least(held, limit_us)
-        found: IntArray = self._native_with_windows.fewest(held, limit_us)
-        return found
-
-    def fewer(self, fewest: IntArray, limit_us: int, front: int) -> IntArray:
-        """The same by turns, as `Turns.least`."""
-        assert self.turns is not None
-        if self.native is None:
-            return self.turns.least(fewest, limit_us, front)
-        found: IntArray = self._native_with_turns.fewer(fewest, limit_us, front)
-        return found
 
     @cached_property
     def native(self) -> Any:
         """The native extension's `Filling` of these paths; None where it was not built."""
-        return None if FILLING is None else FILLING.Filling(self.fixed_us, self.behind_us, self.own_us)
-
-    @cached_property
-    def _native_with_windows(self) -> Any:
-        assert self.windows is not None
-        self.windows.tell(self.native.add)
-        return self.native
-
-    @cached_property
-    def _native_with_turns(self) -> Any:
-        assert self.turns is not None
-        self.turns.tell(self.native.turn)
-        return self.native
+        problem = self.problem
+        each, first, last = (problem.forward_us, problem.backward_us), problem.first_extra_us, problem.last_extra_us
+        shape = self.depth, self.microbatches, problem.layers
+        return None if FILLING is None else FILLING.Filling(*shape, each, first, last, problem.p2p_us)
 
     def filled_in_python(self, rooms: IntArray, layers: int, limit_us: int, front: int = 0) -> list[int]:
         """The same without the native extension."""
@@ -248,32 +251,7 @@ class PathTable:
     """`Paths` of the shapes of one problem's pipelines."""
 
     def __init__(self, problem: ReplanProblem) -> None:
-        self._problem = problem
-        self.of = lru_cache(maxsize=_KEPT)(self._of)
-
-    def _of(self, depth: int, microbatches: int) -> Paths:
-        """The families (A), (C), (B) and twice (D) of README, proof 1; a path that does not exist costs nothing."""
-        problem, stage = self._problem, np.arange(1, depth + 1, dtype=np.int64)
-        extra_f, extra_b = extras(problem, depth)
-        extra, forward, backward = extra_f + extra_b, problem.forward_us, problem.backward_us
-        one, alone = forward + backward, alone_us(problem) + 2 * (depth - 1) * problem.p2p_us
-        others, steady = microbatches - 1, np.maximum(microbatches - stage, 0)
-        fixed, behind, own = np.zeros((3, 5, depth), dtype=np.int64)
-        fixed[0], own[0] = alone + others * extra_b + steady * extra_f, others * backward + steady * forward
-        fixed[1], own[1] = alone + others * extra_f + steady * extra_b, others * forward + steady * backward
-        if others:  # with a single microbatch (A) is longer than (B)
-            fixed[2] = problem.layers * one + 2 * (depth - stage) * problem.p2p_us + microbatches * extra
-            fixed[2, :-1] += sum(problem.first_extra_us)
-            behind[2], own[2] = -one, one * others
-        around = extra + 2 * (stage - 1) * problem.p2p_us
-        around[1:] += sum(problem.last_extra_us)
-        exists = min(others, depth)  # stages k ≤ m − 1
-        for family, sweeps in ((3, 1), (4, others // stage[:exists])):
-            stay = others - sweeps * stage[:exists]
-            fixed[family, :exists] = alone + sweeps * around[:exists] + stay * extra[:exists]
-            behind[family, :exists] = one * sweeps
-            own[family, :exists] = one * (stay + sweeps)
-        return Paths(fixed, behind, own, lambda kind: kind.of(problem, extra, microbatches, alone))
+        self.of = lru_cache(maxsize=_KEPT)(partial(Paths, problem))
 
 
 def extras(problem: ReplanProblem, depth: int) -> tuple[IntArray, IntArray]:
@@ -394,12 +372,15 @@ class StageLimits:
         """What the last stages hold if all end within the limit, as the relaxation says; None: they do not."""
         layers, paths = self.problem.layers, self.paths.of(depth, microbatches)
         rooms = self.rooms(depth, microbatches)
+        if paths.native is not None:
+            native = paths.native.held(rooms, layers, limit_us)
+            return None if native is None else Held(*native)
         filled = paths.filled(rooms, layers, limit_us)
         if filled[-1] < layers:
             return None
         if paths.turns is None:
             most = np.array([0, *filled], dtype=np.int64)
-            fewest = np.arange(depth + 1) if paths.windows is None else paths.fewest(most, limit_us)
+            fewest = np.arange(len(most)) if paths.windows is None else paths.windows.least(most, limit_us)
             return Held(fewest, most, rooms)
         found = [self._held(paths, rooms, limit_us, *one) for one in paths.each_filled(rooms, layers, limit_us)]
         if not found:
@@ -417,8 +398,8 @@ class StageLimits:
         most = np.array([0, *filled], dtype=np.int64)
         fewest = np.maximum(np.arange(len(most)), layers - np.append(np.cumsum(rooms[::-1])[::-1], 0))
         if paths.windows is not None:
-            np.maximum(fewest, paths.fewest(most, limit_us), out=fewest)
-        return Held(paths.fewer(fewest, limit_us, front), most, rooms)
+            np.maximum(fewest, paths.windows.least(most, limit_us), out=fewest)
+        return Held(paths.turns.least(fewest, limit_us, front), most, rooms)
 
     def may_end(self, depth: int, microbatches: int, limit_us: int) -> bool:
         """Whether the relaxation lets pipelines of this shape end within the limit; if not, none does."""

@@ -8,15 +8,21 @@ the load is excluded.
 
 from dataclasses import dataclass
 
-from solvers.replan.exact.bounds import IntArray
-from solvers.replan.exact.counts import STEPS, STEPS_A_US, counted
-from solvers.replan.exact.market import NEVER
-from solvers.replan.exact.prices import SPLIT_US, UNIT, Layers, Pricing, Program, Splits
+import numpy as np
 
-_SHAPES = 120
-"""Shapes looked at: with more the load stays open."""
+from solvers.replan.exact.bounds import IntArray
+from solvers.replan.exact.counts import STEPS, STEPS_A_US, combined, counted
+from solvers.replan.exact.market import NEVER
+from solvers.replan.exact.prices import SPLIT_US, UNIT, Layers, Pricing, Program, Splits, Whole
+
+_COMBINED_US = 2_000
+"""About what a row that others imply takes."""
+_PRICED, _SHAPES = 1000, 300
+"""Shapes priced, and shapes of use then: with more the load stays open."""
 _CUTS, _ROUNDS = 12, 6
 """How often prices are asked for, and how often new splits are, each time."""
+_NEARBY, _APART = 12, 0.3
+"""So many prices nearby are asked for splits of whole pipelines, up to this part larger."""
 _ENOUGH = 1 - 1e-9
 """Fractions of pipelines this close to whole numbers of them keep to the load."""
 
@@ -25,10 +31,14 @@ Shape = tuple[int, int]
 
 @dataclass(frozen=True)
 class Closed:
-    """Whether prices exclude the load; where not, splits of which whole pipelines may keep to it (none: not known)."""
+    """Whether prices exclude the load; where not, splits of which whole pipelines may keep to it (none: not known).
+
+    `plan`: such whole pipelines, where some were found.
+    """
 
     excluded: bool
     splits: tuple[tuple[Layers, int], ...] = ()
+    plan: Whole | None = None
 
 
 def closed(pricing: Pricing) -> Closed:
@@ -51,8 +61,14 @@ class _Closing:
         for _ in range(_CUTS):
             if self.effort.over() or self.pricing.stop():
                 break
-            rows = [[depth for depth, _ in self.shapes], *self.costs]
-            none, numbers = counted([count for _, count in self.shapes], self.least, rows, [self.nodes, *self.most])
+            worth, rows, most = [count for _, count in self.shapes], list(self.costs), list(self.most)
+            rows.append([depth for depth, _ in self.shapes])
+            most.append(self.nodes)
+            self.effort.spend(_COMBINED_US)
+            if implied := combined(worth, rows, most):
+                rows.append(implied[0])
+                most.append(implied[1])
+            none, numbers = counted(worth, self.least, rows, most)
             if numbers is None:
                 self.effort.spend(0 if none else STEPS // STEPS_A_US)
                 return Closed(none)
@@ -60,7 +76,8 @@ class _Closing:
             if (prices := self._against(some)) is None:
                 return Closed(False)
             if not len(prices):
-                return Closed(False, tuple((split, count) for _, count in some for split in self.known[_, count]))
+                splits = tuple((split, shape[1]) for shape in some for split in self.known[shape])
+                return Closed(False, splits, self._whole(some))
             self._learn(*prices)
         return Closed(False)
 
@@ -79,14 +96,16 @@ class _Closing:
                 for count in range(possible[depth], 0, -1)
                 if splits.least[depth] - count * each <= spare
             ]
-            if len(some) > _SHAPES or not some:
+            if len(some) > _PRICED or not some:
                 return False
             new = [shape for shape in some if shape not in price]
-            self.effort.spend(SPLIT_US * len(new))
+            self.effort.spend(SPLIT_US * len(new) // 2)
             for shape, (cost, split) in zip(new, splits.cheapest(new), strict=True):
                 price[shape] = cost
                 if cost < NEVER:
                     price[shape], found[shape] = pricing.told(splits, shape, cost, split())
+            if sum(price[shape] - shape[1] * each <= spare for shape in some) > _SHAPES:
+                return False
             each = min(each, *(price[shape] // shape[1] for shape in some))
         spare = worth - self.least * each
         loss = {shape: price[shape] - shape[1] * each for shape in found if price[shape] - shape[1] * each <= spare}
@@ -117,6 +136,33 @@ class _Closing:
                 break
         return None
 
+    def _whole(self, numbers: dict[Shape, int]) -> Whole | None:
+        """So many pipelines of splits that do end in time: those known, and the cheapest at prices nearby."""
+        counted = self.pricing.counted
+        if counted is None or (found := self._fractions(numbers)) is None:
+            return None
+        near, some = np.random.default_rng(0), {shape: dict(self.known[shape]) for shape in numbers}
+        for turn in range(_NEARBY):
+            nodes, sent = self.pricing.settled_at if turn % 2 else found[1:]
+            nodes = (nodes * (1 + _APART * near.random(len(nodes)))).astype(np.int64)
+            nodes += near.integers(0, UNIT // 4, len(nodes)) * (turn % 2)
+            sent = (sent * (1 + _APART * near.random(len(sent)))).astype(np.int64)
+            self.effort.spend(SPLIT_US * len(numbers))
+            splits = self.pricing.priced(nodes, sent)
+            for shape, (price, split) in zip(numbers, splits.cheapest(list(numbers)), strict=True):
+                some[shape] |= {split(): None} if price < NEVER else {}
+        shares = [
+            (number, (split, shape[1]))
+            for number, shape in enumerate(numbers)
+            for split in some[shape]
+            if counted(split) >= shape[1]
+        ]
+        if len({number for number, _ in shares}) < len(numbers):
+            return None
+        program = Program(self.market, self.load, [shape for _, shape in shares])
+        self.effort.spend(2 * program.about_us)
+        return program.placed([number for number, _ in shares], list(numbers.values()))
+
     def _learn(self, nodes: IntArray, sent: IntArray) -> None:
         """What all shapes cost at these prices."""
         splits: Splits = self.pricing.priced(nodes, sent)
@@ -124,9 +170,10 @@ class _Closing:
         row = list[int]()
         for shape, (price, split) in zip(self.shapes, splits.cheapest(self.shapes), strict=True):
             row.append(price)
-            self.known[shape][split()] = None
-        self.costs.append(row)
+            if price < NEVER:
+                self.known[shape][split()] = None
         self.most.append(self.market.worth(nodes, sent, self.load))
+        self.costs.append([min(price, self.most[-1] + 1) for price in row])
 
     def _fractions(self, numbers: dict[Shape, int]) -> tuple[float, IntArray, IntArray] | None:
         """How much of so many pipelines keeps to the load at most, any splits of theirs mixed, and the prices."""

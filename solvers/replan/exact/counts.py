@@ -1,6 +1,10 @@
 """Whole numbers of pipelines that keep to prices and count enough (README, proof 8): looked for depth first."""
 
 from collections.abc import Sequence
+from math import ldexp
+
+import numpy as np
+from scipy.optimize import linprog
 
 from solvers.replan.exact.bounds import FILLING
 
@@ -8,6 +12,8 @@ STEPS = 300_000
 """Numbers that one search fixes at most."""
 _LARGEST = 2**62
 """Products from this on do not fit 64 bits."""
+_EXACT, _BITS = 80, 44
+"""Bits behind the point of prices of rows, and those that the limit of their sum has at most."""
 STEPS_A_US = 10
 """So many of them in about a microsecond."""
 
@@ -25,6 +31,22 @@ def counted(
         return counted_in_python(worth, least, costs, most, steps)
     found: tuple[bool, list[int] | None] = FILLING.counted(worth, least, costs, most, steps)
     return found
+
+
+def combined(worth: Sequence[int], costs: Sequence[Sequence[int]], most: Sequence[int]) -> tuple[list[int], int] | None:
+    """A row that these rows imply: their sum at the prices that leave fractions of numbers the least worth.
+
+    It excludes more than each of them alone. None: no prices are known.
+    """
+    limits = np.maximum(np.array(most, dtype=np.float64), 1)
+    found = linprog(-np.array(worth), A_ub=np.array(costs) / limits[:, None], b_ub=most / limits, method="highs")
+    if found.x is None:
+        return None
+    prices = [int(ldexp(max(0.0, -price), _EXACT)) for price in found.ineqlin.marginals / limits]
+    row = [sum(price * cost for price, cost in zip(prices, each, strict=True)) for each in zip(*costs, strict=True)]
+    total = sum(price * limit for price, limit in zip(prices, most, strict=True))
+    shift = max(0, total.bit_length() - _BITS)
+    return [cost >> shift for cost in row], total >> shift
 
 
 def counted_in_python(
@@ -59,7 +81,7 @@ def counted_in_python(
                 low = max(low, -(rest // -each))
             elif second and rest < 0:
                 return False
-        for count in range(high, low - 1, -1):
+        for count in range(low, high + 1):
             spent += 1
             if spent > steps:
                 return None

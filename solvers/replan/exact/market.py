@@ -65,11 +65,26 @@ class Market:
 
     def loads(self, most: int) -> list[int]:
         """The loads up to this one that the busiest node may have, rising: what a stage lacks, or layers of one run."""
-        missing = self.missing(self.layers)
-        found = set(np.unique(missing[missing <= most]).tolist()) | {0}
+        found = self._lacked()
         for some in {frozenset(self.sizes[first:end].tolist()) for first, end in self.runs}:
             found |= sums(sorted(some), most)
         return sorted(load for load in found if 0 <= load <= most)
+
+    def _lacked(self) -> set[int]:
+        """All that nodes may lack for a stage, in bytes: so many layers, the first or the last among them or not."""
+        sizes, layers = self.sizes, self.layers
+        if layers < 3 or len(inner := set(sizes[1:-1].tolist())) > 1:
+            return {0, *np.unique(self.missing(layers)).tolist()}
+        start, end = (np.arange(layers + 1, dtype=np.int16)[index] for index in np.triu_indices(layers + 1, 1))
+        seen = np.zeros(4 * (layers + 1), dtype=np.bool_)
+        for first, last in set(self.runs):
+            lacks = end - start - (np.minimum(end, last) - np.maximum(start, first)).clip(min=0)
+            begin = (start == 0) & (first > 0 or last == 0)
+            seen[4 * lacks + 2 * begin + ((end == layers) & (last < layers))] = True
+        (each,) = inner
+        ends = np.array([0, int(sizes[-1]) - each, int(sizes[0]) - each, int(sizes[0] + sizes[-1]) - 2 * each])
+        codes = np.flatnonzero(seen)
+        return {0, *(codes // 4 * each + ends[codes % 4]).tolist()}
 
     def patterns(self, kind: int, load: int) -> list[Pattern]:
         """What one node of a kind can send: of each different size of its layers how many, as many as can be."""

@@ -9,9 +9,9 @@ from solvers.replan.algorithm1 import Algorithm1
 from solvers.replan.answers import Split, dynamic
 from solvers.replan.estimate.objective import step_us, stretched_us
 from solvers.replan.oobleck import Oobleck
-from solvers.replan.progress import Progress, Stop
+from solvers.replan.progress import GRACE_S, Progress, Stop
 from solvers.replan.symmetric import Symmetric
-from solvers.replan.transfer.restore import least_transfer_us
+from solvers.replan.transfer.restore import Restorer
 
 MOST_NODES_TIMES_LAYERS, MOST_DEPTH = 400_000, 80
 """Up to here Oobleck and Varuna answer within a second."""
@@ -40,10 +40,13 @@ def best_of_others(
     get, get none. Each is given the limits for itself. Many nodes are left to Algorithm 1.
     """
     best: Solution[ReplanPlan] | None = None
+    restorer = Restorer(problem)
     for solver in _asked(problem):
         call, stop = Call(solver.NAME, limits), Progress(limits, watch).stop
         splits = solver.splits(problem, stop)
-        if splits is None or not _may_be_better(problem, splits, below_us):
+        if splits is None or not _may_be_better(problem, restorer, splits, below_us):
+            continue
+        if restorer.about_s(splits) > Progress(limits, watch).left_s + GRACE_S:
             continue
         answer = dynamic(call, problem, splits)
         if answer.objective is not None and (below_us is None or answer.objective < below_us):
@@ -60,8 +63,8 @@ def _asked(problem: ReplanProblem) -> list[Heuristic]:
     return asked
 
 
-def _may_be_better(problem: ReplanProblem, splits: Sequence[Split], below_us: int | None) -> bool:
+def _may_be_better(problem: ReplanProblem, restorer: Restorer, splits: Sequence[Split], below_us: int | None) -> bool:
     """Whether these pipelines, moving no more than they must, would have an objective below this one."""
-    least_us = least_transfer_us(problem, splits)
-    floor_us = stretched_us(problem, step_us(problem, splits), (problem.restart_us or 0) + least_us)
+    lost_us = (problem.restart_us or 0) + restorer.least_us(splits)
+    floor_us = stretched_us(problem, step_us(problem, splits), lost_us)
     return floor_us is not None and (below_us is None or floor_us < below_us)

@@ -30,8 +30,9 @@ _DEAR = 2**61
 """More than any split costs."""
 _WIDE, _ASKED = 0.5, 0.75
 """Shares of the effort: for searches that keep more than `WITNESSES`, and for any."""
-_LEVEL, _CUBES = 700, 800
-"""What comparing responses costs, in microseconds; entries of responses times microbatches in one."""
+_LEVEL, _CUBES, _PASSES = 900, 800, 250
+"""What comparing responses costs, in microseconds; entries of responses times microbatches, and microbatches of stages,
+in one."""
 
 
 @dataclass(frozen=True)
@@ -162,20 +163,25 @@ def _quick(
     if not allowed:
         return None
     layers = np.array(allowed, dtype=np.int64)
-    times = limits.suffixes.computed(layers, microbatches, whole=True, stop=stop)
+    times = limits.suffixes.times_us(layers, microbatches, whole=True, stop=stop)
     kept = times <= limit_us
     return Splits(layers[kept], times[kept], False) if kept.any() and not stop() else None
 
 
 def cheap_split(
-    limits: StageLimits, shape: tuple[int, int], limit_us: int, prices: IntArray, most: int, keep: int, effort: Effort
+    limits: StageLimits,
+    shape: tuple[int, int],
+    limit_us: int,
+    priced: "Priced",
+    keep: int,
+    stop: Stop = never,
+    effort: Effort | None = None,
 ) -> tuple[tuple[int, ...] | None, bool]:
-    """A split of this depth that costs at most `most` and ends in time with so many microbatches, and whether it is
-    proven that there is none.
+    """A split of this depth, so cheap, that ends in time with so many microbatches, and whether none is proven to be.
 
-    `prices` [layers behind, own]; no more than `keep` partial splits are kept at once.
+    No more than `keep` partial splits are kept at once.
     """
-    search = _Search(limits, shape, limit_us, LARGEST, never, effort, Priced(prices, most))
+    search = _Search(limits, shape, limit_us, LARGEST, stop, effort, priced)
     found = search.splits(keep)
     if len(found.times_us):
         return tuple(found.layers[found.times_us.argmin()].tolist()), False
@@ -210,7 +216,7 @@ class _Search:
     ) -> None:
         depth, microbatches = shape
         self.stop, self.effort, self.priced = stop, effort or Effort(), priced
-        self.effort.spend(depth * limits.problem.layers // 8)
+        self.effort.spend(depth * limits.problem.layers // (6 if priced is None else 2))
         self.limits, self.depth, self.microbatches, self.limit_us = limits, depth, microbatches, limit_us
         self.comparable = microbatches <= largest
         layers = limits.problem.layers
@@ -307,7 +313,7 @@ class _Search:
                 return self._compared(_Partial(layers, held, held, self._responses(behind, own, k), price), k)
         if len(rows) <= _FEW and k < self.depth:
             return _Partial(layers, held, np.zeros_like(held), None, price)
-        self.effort.spend(2 * len(rows) * k)
+        self.effort.spend(len(rows) * k * self.microbatches // _PASSES)
         alone = self.limits.suffixes.times_us(layers, self.microbatches, whole=k == self.depth, stop=self.stop)
         times = alone + self._outside_us(held, k)
         kept = times <= self.limit_us

@@ -15,13 +15,13 @@ from functools import cached_property, partial
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import Bounds, LinearConstraint, linprog, milp
+from scipy.optimize import LinearConstraint, linprog, milp
 from scipy.sparse import csr_array
 
 from solvers.replan.exact.bounds import FILLING, IntArray, StageLimits
 from solvers.replan.exact.counts import counted
 from solvers.replan.exact.market import NEVER, Market, Pattern
-from solvers.replan.exact.placement import cheap_split
+from solvers.replan.exact.placement import Priced, cheap_split
 from solvers.replan.progress import Effort, Stop
 from solvers.replan.transfer.owners import Interval, intervals
 
@@ -49,9 +49,11 @@ _CLOSE = 10**6
 """Reciprocal of how much less than it counts a split has to cost to be of use."""
 _WHOLE = 1e-6
 """A number this close to a whole one is one."""
-ENTRY_US, SPLIT_US = 5, 250
-"""About what an entry of a program and a cheapest split take."""
-_TIMES_US = 40
+_PROGRAM_US, _ENTRY_US, SPLIT_US = 2500, 4, 200
+"""About what a program, each of its entries, and a cheapest split take."""
+_STAGES_A_US = 80
+"""So many stages on kinds of nodes are priced in about a microsecond."""
+_TIMES_US = 140
 """About what the times of a split take."""
 
 FloatArray = npt.NDArray[np.float64]
@@ -129,10 +131,7 @@ class Splits:
     def _native_cheapest(self, shape: tuple[int, int]) -> tuple[int, Callable[[], Layers]]:
         """The same of one by the native extension."""
         limits, limit_us = self.within.limits, self.within.limit_us
-        if (held := limits.held(*shape, limit_us)) is None:
-            return NEVER, tuple
-        paths = limits.paths.of(*shape)
-        price, split = paths.native.cheapest(held.rooms, held.fewest, held.most, self.prices, limit_us)
+        price, split = limits.paths.of(*shape).native.cheapest(limits.rooms(*shape), self.prices, limit_us)
         return price, lambda: tuple(split)
 
     def _cheapest(self, shapes: Sequence[tuple[int, int]]) -> Iterator[tuple[int, Callable[[], Layers]]]:
@@ -200,7 +199,7 @@ class Pricing:
     def _asked(self) -> Mixture | None:
         mixture, nodes, sent = self._solved()
         for _ in range(_ROUNDS):
-            if self.stop() or self.effort.over():
+            if self._over():
                 break
             if not (worth := self.market.worth(nodes, sent, self.load)):  # nothing known keeps to the load: alike, then
                 nodes = np.full_like(nodes, UNIT)
@@ -217,6 +216,9 @@ class Pricing:
                 break
         self._settle(nodes, sent)
         return mixture
+
+    def _over(self) -> bool:
+        return self.stop() or self.effort.over()
 
     def _overcounted(self, mixture: Mixture) -> bool:
         """Whether splits of the mixture count less than the relaxation says; from then on all count what they do."""
@@ -254,7 +256,7 @@ class Pricing:
         """The prices of nodes and of sent layers once no split costs less than it counts, or nearly so."""
         nodes, sent = self._last
         for _ in range(_ROUNDS):
-            if self.stop() or self.effort.over():
+            if self._over():
                 break
             splits, possible = self.priced(nodes, sent), self.within.possible
             depths = [depth for depth in possible if splits.least[depth] < possible[depth] * UNIT]
@@ -272,6 +274,11 @@ class Pricing:
             _, nodes, sent = self._solved()
         self._settle(nodes, sent)
         return nodes, sent
+
+    @property
+    def settled_at(self) -> tuple[IntArray, IntArray]:
+        """The last prices of nodes and of sent layers."""
+        return self._last
 
     def told(self, splits: Splits, shape: tuple[int, int], price: int, split: Layers) -> tuple[int, Layers]:
         """The same price of a cheapest split, with one that does count its microbatches where the first does not.
@@ -295,6 +302,7 @@ class Pricing:
         return Splits(self.within, self._stage_prices(nodes, sent))
 
     def _stage_prices(self, nodes: IntArray, sent: IntArray) -> IntArray:
+        self.effort.spend(self.market.missing(self.within.widest).size // _STAGES_A_US)
         return self.market.stage_prices(nodes, sent, self.load, self.within.widest)
 
     def _dear(self, splits: Splits, worth: int) -> list[tuple[Layers, int]]:
@@ -350,8 +358,9 @@ class Pricing:
             ((price, sooner),) = Splits(within, splits.prices).cheapest([(depth, microbatches)])
             if price <= most and (count := self.counted(sooner())) >= microbatches:
                 return sooner(), count
+        priced, limit_us = Priced(splits.prices, most), self.within.limit_us
         real, none = cheap_split(
-            self.within.limits, (depth, microbatches), self.within.limit_us, splits.prices, most, _KEPT, self.effort
+            self.within.limits, (depth, microbatches), limit_us, priced, _KEPT, self._over, self.effort
         )
         if real is not None:
             return real, self.counted(real)
@@ -361,7 +370,7 @@ class Pricing:
         """The most microbatches of mixtures of the pool, and the prices of nodes and of sent layers."""
         shapes = tuple(self.pool)
         program = Program(self.market, self.load, shapes)
-        self.effort.spend(ENTRY_US * program.matrix.nnz)
+        self.effort.spend(program.about_us)
         found = linprog(-program.worth, A_ub=program.matrix, b_ub=program.upper, method="highs")  # type: ignore[call-overload]
         if found.x is None:  # the engine failed: prices of nothing prove nothing
             nothing = np.zeros(len(self.market.runs), dtype=np.int64), np.zeros(self.market.layers, dtype=np.int64)
@@ -399,7 +408,7 @@ def whole_plan(
     them; where not, the prices that say so are new ones. Where no numbers are left, there are none.
     """
     program, effort = Program(market, load, shapes), effort or Effort()
-    effort.spend(ENTRY_US * program.matrix.nnz)
+    effort.spend(program.about_us)
     found = program.parts()
     if found is None or found[0] < microbatches * (1 - _WHOLE):
         return None
@@ -416,8 +425,8 @@ def whole_plan(
         if share is None or effort.over():
             return None
         if share[0] >= 1 - _WHOLE:
-            effort.spend(ENTRY_US * program.matrix.nnz)
-            return program.placed(numbers)
+            effort.spend(2 * program.about_us)
+            return program.placed(range(len(shapes)), numbers)
         _, nodes, sent = share
     return None
 
@@ -452,6 +461,11 @@ class Program:
         self.upper[:kinds] = self.upper[self._owner : self._stage] = market.counts
         self.matrix = csr_array((self._values, (self._rows, self._columns)), shape=(rows, len(self._worth)))
 
+    @property
+    def about_us(self) -> int:
+        """About what solving it takes."""
+        return _PROGRAM_US + _ENTRY_US * int(self.matrix.nnz)
+
     def parts(self) -> tuple[float, IntArray, IntArray] | None:
         """The most microbatches of fractions of pipelines, and the prices of nodes and of sent layers."""
         found = linprog(-self.worth, A_ub=self.matrix, b_ub=self.upper, method="highs")  # type: ignore[call-overload]
@@ -464,7 +478,7 @@ class Program:
 
         `kinds`: of each shape its kind, whose shapes may be mixed.
         """
-        effort.spend(ENTRY_US * self.matrix.nnz)
+        effort.spend(self.about_us)
         rows, columns = self.matrix.shape
         some = [kind for kind, number in enumerate(numbers) if number]
         row_of = {kind: rows + row for row, kind in enumerate(some)}
@@ -483,15 +497,13 @@ class Program:
         scale = UNIT * self._market.problem.microbatches
         return float(-found.fun), *self.prices(found.ineqlin.marginals, scale)
 
-    def placed(self, numbers: Sequence[int]) -> Whole | None:
-        """Whole nodes and owners for so many pipelines of each shape; None: not found."""
-        count, fixed = len(self.worth), np.zeros(len(self.worth))
-        fixed[: len(numbers)] = numbers
-        bounds = Bounds(fixed, np.where(np.arange(count) < len(numbers), fixed, np.inf))
-        rules, whole = LinearConstraint(self.matrix, ub=self.upper), np.ones(count, dtype=np.int64)
-        found = milp(
-            np.zeros(count), integrality=whole, constraints=rules, bounds=bounds, options={"node_limit": _NODES}
-        )
+    def placed(self, kinds: Sequence[int], numbers: Sequence[int]) -> Whole | None:
+        """Whole pipelines, nodes and owners for so many pipelines of each kind, as in `share`; None: not found."""
+        count, shapes = len(self.worth), len(self._shapes)
+        each = csr_array((np.ones(shapes), (kinds, range(shapes))), shape=(len(numbers), count))
+        rules = [LinearConstraint(self.matrix, ub=self.upper), LinearConstraint(each, lb=numbers, ub=numbers)]
+        whole = np.ones(count, dtype=np.int64)
+        found = milp(np.zeros(count), integrality=whole, constraints=rules, options={"node_limit": _NODES})
         return None if found.x is None else self.whole(np.rint(found.x).astype(np.int64))
 
     def prices(self, marginals: FloatArray, scale: int) -> tuple[IntArray, IntArray]:

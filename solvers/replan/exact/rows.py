@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from solvers.replan.exact.bounds import StageLimits
+from solvers.replan.exact.bounds import IntArray, StageLimits
 from solvers.replan.exact.placement import witness_within
 from solvers.replan.exact.timetable import Timetable
 from solvers.replan.progress import Effort, Stop, never
@@ -18,7 +18,7 @@ _ROWS = 8
 
 _VAIN, _NEAR = 3, 2**10
 """So often a question may stay unanswered; then none is asked within limits this close (reciprocal) to those."""
-_RELAXED_US, _ROW_US = 90, 200
+_RELAXED_US, _ROW_US = 45, 90
 """About what a question to the relaxation, and the times of a split, take."""
 _LATER = 2**14
 """Reciprocal of a relative margin: what is excluded within a limit is also tested this little above it."""
@@ -28,7 +28,8 @@ class Exclusions:
     """Proofs that no pipeline of some depth ends within some limit with some number of microbatches or more."""
 
     def __init__(self) -> None:
-        self._proofs = defaultdict[int, list[tuple[int, int]]](list)
+        self._proofs, self._taken = defaultdict[int, list[tuple[int, int]]](list), dict["Exclusions", int]()
+        self._added = list[tuple[int, int, int]]()
 
     def add(self, depth: int, microbatches: int, limit_us: int) -> None:
         """No pipeline of this depth with `microbatches` or more ends within the limit."""
@@ -36,12 +37,13 @@ class Exclusions:
         if not any(fewest <= microbatches and known_us >= limit_us for fewest, known_us in proofs):
             new = (microbatches, limit_us)
             proofs[:] = [proof for proof in proofs if proof[0] < microbatches or proof[1] > limit_us] + [new]
+            self._added.append((depth, *new))
 
     def take(self, other: "Exclusions") -> None:
-        """What holds under looser limits holds here."""
-        for depth, proofs in other._proofs.items():
-            for microbatches, limit_us in proofs:
-                self.add(depth, microbatches, limit_us)
+        """What holds under looser limits, and was added there since it was last taken, holds here."""
+        for proof in other._added[self._taken.get(other, 0) :]:
+            self.add(*proof)
+        self._taken[other] = len(other._added)
 
     def most(self, depth: int, limit_us: int, most: int) -> int:
         """The microbatches, up to `most`, that are not excluded within the limit."""
@@ -95,16 +97,13 @@ class Rows:
         self.effort = guess.effort
         self.limits, self.timetable, self.most_suffixes = limits, timetable, most_suffixes
         self._excluded = excluded
-        self._starts, self._met, self.about, self._off = starts, set[int](), guess.about, guess.off
-        self._unanswered = guess.unanswered
+        self._starts, self._met, self._about, self._off = starts, set[int](), guess.about, guess.off
+        self._unanswered, self._abouts = guess.unanswered, dict[tuple[int, int], int]()
         self.depths = limits.depths
         self._most = {depth: limits.most_microbatches(depth, latest_us) for depth in self.depths}
         self.most = max(self._most.values(), default=0)
-        self._number = {depth: number for number, depth in enumerate(self.depths)}
-        shape = (len(self.depths), self.most + 1)
-        self.reached_us = np.full(shape, UNKNOWN_US, dtype=np.int64)
-        self._split = np.zeros(shape, dtype=np.int64)
-        self._splits: list[list[tuple[int, ...]]] = [[] for _ in self.depths]
+        self._reached_us, self._split = dict[int, IntArray](), dict[int, IntArray]()
+        self._splits = defaultdict[int, list[tuple[int, ...]]](list)
 
     def meet(self, depth: int) -> bool:
         """Learn the splits to begin with, unless that was done before."""
@@ -118,27 +117,32 @@ class Rows:
     def learn(self, splits: Sequence[tuple[int, ...]]) -> None:
         """Take these splits of one depth into account, for every number of microbatches for which memory holds them."""
         depth, most = len(splits[0]), self._most[len(splits[0])]
-        number = self._number[depth]
         self.effort.spend(_ROW_US * len(splits))
+        if depth not in self._reached_us:
+            self._reached_us[depth] = np.full(most + 1, UNKNOWN_US, dtype=np.int64)
+            self._split[depth] = np.zeros(most + 1, dtype=np.int64)
         times = self.timetable.rows_us(list(splits), most)
         for row, split in zip(times, splits, strict=True):
             row[self.timetable.most_fitting(split) + 1 :] = UNKNOWN_US
         best = times.argmin(axis=0)
-        quickest, known = times[best, np.arange(most + 1)], self.reached_us[number, : most + 1]
+        quickest, known = times[best, np.arange(most + 1)], self._reached_us[depth]
         better = np.flatnonzero(quickest < known)
         known[better] = quickest[better]
-        self._split[number, better] = len(self._splits[number]) + best[better]
-        self._splits[number] += splits
+        self._split[depth][better] = len(self._splits[depth]) + best[better]
+        self._splits[depth] += splits
 
     def split(self, depth: int, microbatches: int) -> tuple[int, ...]:
-        """A split that reaches `reached_us`."""
-        number = self._number[depth]
-        return self._splits[number][int(self._split[number, microbatches])]
+        """The quickest split known."""
+        return self._splits[depth][int(self._split[depth][microbatches])]
+
+    def reached_us(self) -> IntArray:
+        """The times that splits known reach, rising."""
+        return np.unique(np.concatenate([np.array([UNKNOWN_US]), *self._reached_us.values()]))
 
     def sure(self, limit_us: int) -> dict[int, int]:
         """The most microbatches that a pipeline of each depth is known to finish within the limit."""
-        counts = (self.reached_us[:, 1:] <= limit_us).sum(axis=1)
-        return dict(zip(self.depths, counts.tolist(), strict=True))
+        counts = dict.fromkeys(self.depths, 0)
+        return counts | {depth: int((row[1:] <= limit_us).sum()) for depth, row in self._reached_us.items()}
 
     def possible(self, limit_us: int) -> dict[int, int]:
         """The most microbatches that nothing known excludes within the limit, which is at most `latest_us`."""
@@ -146,6 +150,12 @@ class Rows:
             depth: self._excluded.here.most(depth, limit_us, self.limits.most_microbatches(depth, limit_us))
             for depth in self.depths
         }
+
+    def about(self, depth: int, limit_us: int) -> int:
+        """About the most microbatches within the limit: a guess, computed once."""
+        if (depth, limit_us) not in self._abouts:
+            self._abouts[depth, limit_us] = self._about(depth, limit_us)
+        return self._abouts[depth, limit_us]
 
     def tighten(self, depth: int, limit_us: int, most: int, stop: Stop = never) -> int:
         """`most` microbatches or fewer: what the relaxation does not exclude within the limit."""

@@ -32,7 +32,7 @@ class ExactReplan:
 
     OPTIMAL where the bound is met. FEASIBLE with a valid bound where it is not: in large clusters step times are
     proven, but what a transition must move is only bounded. INFEASIBLE, saying why, where no
-    decision is valid. It uses no randomness.
+    decision is valid. Answers repeat.
     """
 
     most_suffixes: int = 2000
@@ -63,7 +63,9 @@ class ExactReplan:
         if fitting:
             progress.bound_us = None
             steps = StepTimes(problem, Movable(problem), self.most_suffixes, progress.stop, progress.late, effort)
-            best = _or_another(problem, limits, progress, replanned(problem, steps, progress))
+            best = replanned(problem, steps, progress)
+            if best.objective_us is None or not effort.over():
+                best = _or_another(problem, limits, progress, best)
         plan = best.plan or first.plan
         if plan is None or best.objective_us is None:
             return self._without(best, progress)

@@ -12,7 +12,7 @@ from solvers.replan.progress import Stop
 
 _HALVINGS = 10
 """Bisection steps for the bound where the search was not finished."""
-_KNAPSACK_US = 50
+_KNAPSACK_US = 28
 """About what a knapsack over depths takes."""
 NEVER_US = 2**61
 """The bound where no pipelines exist at all."""
@@ -65,7 +65,7 @@ class StepSearch:
 
     def pipelines(self, limit_us: int) -> tuple[Split, ...]:
         """Pipelines known to end within the limit, and as much earlier as is known."""
-        known = np.unique(self.rows.reached_us)
+        known = self.rows.reached_us()
         known = known[: np.searchsorted(known, limit_us, side="right")]
         low, high = 0, len(known) - 1
         while low < high:

@@ -30,6 +30,8 @@ _PROMISING = 3
 """Number of most promising depths that are examined before all others."""
 _PASS_BY_PASS = 1024
 """Up to so many microbatches the native extension goes through every pass."""
+_DEPTH_US = 80
+"""About what the pipelines of each depth take that are sought under one limit on the fullest stage."""
 _MISSES = 2
 """So many limits on the fullest stage one after the other may allow nothing better at a first look."""
 
@@ -261,6 +263,7 @@ class StepTimes:
         `most_suffixes`: fewer than usual where neither proof nor bound is wanted yet; 0: only splits that are known.
         """
         limits = self._limits(fullest, load)
+        self.effort.spend(_DEPTH_US * len(limits.depths))
         found = Fastest((), None, max(0, cutoff_us))
         if cutoff_us > limits.alone_us:
             search = self._search(limits, cutoff_us, load, floors_us[fullest])

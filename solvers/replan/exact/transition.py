@@ -20,10 +20,10 @@ from solvers.replan.exact.every_plan import TooManyError
 from solvers.replan.exact.kept import counted_exactly, kept_pipelines
 from solvers.replan.exact.market import Market
 from solvers.replan.exact.placement import LARGEST, WITNESSES
-from solvers.replan.exact.prices import Mixture, Pricing, whole_plan
+from solvers.replan.exact.prices import Mixture, Pricing, Whole, whole_plan
 from solvers.replan.exact.step import NEVER_US, Fastest
 from solvers.replan.exact.steps import StepTimes
-from solvers.replan.progress import Progress
+from solvers.replan.progress import GRACE_S, Progress
 from solvers.replan.transfer.owners import Interval
 from solvers.replan.transfer.restore import Restored, Restorer
 
@@ -35,13 +35,15 @@ _WORK = 50_000
 """What searches for these that compare responses may cost together: stages times microbatches cubed."""
 _QUESTIONS = 40
 """How often a load of the busiest node is priced, each limit on the fullest stage for itself."""
-_ALIKE_US, _ON_HOSTS_US = (25, 1), (70, 12)
+_ALIKE_US, _ON_HOSTS_US = (18, 1), (32, 8)
 """About what choosing the nodes takes for each stage and each transfer; that where hosts matter."""
+_FIRST_S = 2.0
+"""Seconds behind the limits in which the nodes of the first plan may still be chosen."""
 _LAST = 0.85
 """Share of the effort after which nodes are no longer chosen where hosts matter, as that takes long."""
-_BEGIN_US = 40_000
+_BEGIN_US = 60_000
 """About what every search takes that is counted nowhere else."""
-_STAGES_A_US = 30
+_STAGES_A_US = 18
 """Stages of kinds of nodes looked at in a microsecond."""
 _SMALL, _STAGES = 16, 100_000
 """The most nodes, and the most plans times nodes, for which plans are judged one by one."""
@@ -78,7 +80,7 @@ class _Search:
     def __init__(self, problem: ReplanProblem, steps: StepTimes, progress: Progress) -> None:
         self.problem, self.steps, self.progress = problem, steps, progress
         self.restart_us, self.interval_us = problem.restart_us or 0, problem.expected_interval_us or 0
-        self.restorer = Restorer(problem)
+        self.restorer = Restorer(problem, stop=steps.stop)
         held = Counter[Interval]()  # in the order of the restorer's kinds, which `placed` counts on
         for kind in self.restorer.kinds:
             held[kind.held] += len(kind.nodes)
@@ -122,11 +124,12 @@ class _Search:
     def _lost_us(self, load: int) -> Fraction:
         return self.restart_us + self.restorer.topology.least_us(load)
 
-    def _cutoff_us(self, lost_us: Fraction) -> int | None:
-        """The least T_step that, with such a transition, is no better than the best plan."""
-        if self.best.objective_us is None:
+    def _cutoff_us(self, lost_us: Fraction, objective: int | None = None) -> int | None:
+        """The least T_step that, with such a transition, is no better than the best plan, or than this objective."""
+        objective = self.best.objective_us if objective is None else objective
+        if objective is None:
             return None
-        return int((self.best.objective_us - 1) * (self.interval_us - lost_us) / self.interval_us) + 1
+        return int((objective - 1) * (self.interval_us - lost_us) / self.interval_us) + 1
 
     def _steps(self, number: int, lost_us: Fraction) -> Fastest:
         """The best step with a load, at least so much being lost; its plan is judged whole."""
@@ -137,6 +140,8 @@ class _Search:
 
     def _judge(self, splits: tuple[Split, ...]) -> Fraction:
         """Keep these pipelines, on the nodes where they move least, if that is better; what they lose at least."""
+        if self._too_long(splits):
+            return Fraction(self.restart_us)
         restored = self._restored(splits)
         self.enough_us = min(self.enough_us, self.restart_us + restored.transfer_us)
         objective = stretched_us(self.problem, self.steps.step_us(splits), self.restart_us + restored.transfer_us)
@@ -145,6 +150,13 @@ class _Search:
             self.best = Replanned(objective, plan)
             self.progress.incumbent_us = objective
         return self.restart_us + restored.least_us
+
+    def _too_long(self, splits: tuple[Split, ...]) -> bool:
+        """Whether choosing the nodes would end long after the limits."""
+        if tuple(layers for layers, _ in splits) in self.known:
+            return False
+        grace_s = GRACE_S if self.best.objective_us is not None else _FIRST_S
+        return self.restorer.about_s(splits) > self.progress.left_s + grace_s
 
     def _restored(self, splits: tuple[Split, ...]) -> Restored:
         """`restore`, once for pipelines that differ in nothing but their microbatches."""
@@ -219,7 +231,30 @@ class _Search:
                 bound = min(bound, self.best.objective_us)
             else:
                 tried = middle + 1
-        return bound if low < high else self.best.objective_us
+        return self._raised(grid[low:high], least_step_us, bound) if low < high else self.best.objective_us
+
+    def _raised(self, loads: Sequence[int], least_step_us: int, bound: int) -> int:
+        """The bound once prices have excluded slower steps with these loads as well, objectives bisected."""
+        high = self.best.objective_us or bound
+        while bound < high and self.questions > 0 and not self._over():
+            middle = (bound + high + 1) // 2
+            if self._none_below(middle, loads, least_step_us):
+                bound = middle
+            else:
+                high = min(middle - 1, self.best.objective_us or bound)
+        return bound
+
+    def _none_below(self, objective: int, loads: Sequence[int], least_step_us: int) -> bool:
+        """Whether prices exclude all plans of less than this objective with one of these loads, smaller ones first."""
+        for load in loads:
+            latest_us = self._latest_us(self._lost_us(load), objective)
+            if latest_us < least_step_us:
+                break
+            left = self._left(latest_us, load)
+            self.questions -= 1
+            if left is None or self._kept(left, least_step_us):
+                return False
+        return True
 
     def _kept(self, left: list[tuple[Pricing, Mixture]], least_step_us: int) -> list[tuple[Pricing, Mixture]]:
         """What is left once whole pipelines were sought; where none are better, once these are told apart.
@@ -244,7 +279,9 @@ class _Search:
                 if (whole := closed(pricing)).excluded:
                     continue
                 kept.append((pricing, refined))
-                if whole.splits:
+                if whole.plan is not None and not (self._hosts and self.steps.effort.over(_LAST)):
+                    self._take(whole.plan)
+                if whole.splits and self.best.objective_us == objective:
                     self._mixed(pricing, least_step_us, whole.splits)
         return kept
 
@@ -332,14 +369,18 @@ class _Search:
             found = whole_plan(self.market, load, shapes, self.problem.microbatches, self.steps.effort)
             if found is None:
                 continue
-            pipelines = counted_exactly(list(found.pipelines), self.problem.microbatches)
-            if len(pipelines) == len(found.pipelines) and not self._hosts:
-                restored = self.restorer.placed(pipelines, found.stages, found.flow, found.sent, found.patterns)
-                self.known[tuple(layers for layers, _ in pipelines)] = restored
-            self._judge(pipelines)
+            self._take(found)
             if self.best.objective_us != before:
                 break
             self.questions -= 1  # its nodes move more than was priced, and the next ones' may
+
+    def _take(self, found: Whole) -> None:
+        """Judge whole pipelines, on the nodes that prices chose where all links are alike."""
+        pipelines = counted_exactly(list(found.pipelines), self.problem.microbatches)
+        if len(pipelines) == len(found.pipelines) and not self._hosts:
+            restored = self.restorer.placed(pipelines, found.stages, found.flow, found.sent, found.patterns)
+            self.known[tuple(layers for layers, _ in pipelines)] = restored
+        self._judge(pipelines)
 
     def _enumerated(self, bound: int) -> int | None:
         """The bound once each plan that could be better has been judged, where these are few; None: there is none."""
@@ -362,9 +403,9 @@ class _Search:
         best = self.best.objective_us
         return min([*unproven, *([] if best is None else [best])], default=None)
 
-    def _latest_us(self, lost_us: Fraction) -> int:
-        """Up to which T_step a plan that loses at least so much may be better than the best known."""
-        cutoff = self._cutoff_us(lost_us)
+    def _latest_us(self, lost_us: Fraction, objective: int | None = None) -> int:
+        """Up to which T_step a plan that loses at least so much may be better than the best known, or than this."""
+        cutoff = self._cutoff_us(lost_us, objective)
         return self.steps.longest_us() if cutoff is None else cutoff - 1
 
     def _latest_of(self, lost_us: Fraction) -> Callable[[tuple[int, ...]], int]:

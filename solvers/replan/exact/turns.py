@@ -4,7 +4,6 @@ Where a pipeline has no more microbatches than stages, a stage k ≥ m has only 
 the more layers one of them holds, the less any stages behind it may hold together.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -46,10 +45,6 @@ class Turns:
         around = behind[stage] - behind[np.maximum(stage - widths, 0)] + 2 * (widths - 1) * problem.p2p_us
         waits = np.maximum(microbatches - 1 - turns * widths, 0) * problem.backward_us
         return cls(one_us, microbatches, alone_us + turns * around, waits, turns)
-
-    def tell(self, turn: Callable[..., None]) -> None:
-        """Give all of it to the native extension's `Filling.turn`."""
-        turn(self.one_us, *(np.concatenate(list(table)) for table in (self.fixed_us, self.waits_us, self.turns)))
 
     @cached_property
     def _each_us(self) -> IntArray:

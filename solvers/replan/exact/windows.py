@@ -1,6 +1,5 @@
 """Paths to and fro between two inner stages, which stages side by side share (README, proof 1, family E)."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -52,11 +51,6 @@ class Windows:
         fixed, stays = np.where(exists, fixed, _NONE_US), np.where(exists, stays, 0)
         each: IntArray = np.asarray(turns + stays + 1, dtype=np.int64)
         return cls(one_us, fixed, turns.astype(np.int64), stays.astype(np.int64), front, each)
-
-    def tell(self, add: Callable[..., None]) -> None:
-        """Give all of it to the native extension's `Filling.add`."""
-        front = np.broadcast_to(self._front, self.turns.shape)
-        add(self.one_us, self.fixed_us, self.turns, self.stays, front, self._each)
 
     @cached_property
     def _narrow(self) -> list[list[int]]:

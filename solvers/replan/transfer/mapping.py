@@ -6,6 +6,7 @@ and nodes that take no stage cost nothing. Nodes alike are one kind, and stages 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,13 +61,17 @@ def received_load(
     kinds: Sequence[NodeKind], needs: Sequence[Interval], sizes: Sequence[int], topology: Topology
 ) -> NDArray[np.int64]:
     """F9 in loads: what a node of each kind (row) receives to take a stage of each need (column)."""
-    layers = range(len(sizes))
-    prices = np.full((len(kinds), len(sizes)), topology.outside_price, dtype=np.int64)
+    sums = np.zeros((len(kinds), len(sizes) + 1), dtype=np.int64)
+    prices = sums[:, 1:]
+    prices[:] = topology.outside_price
     for row, kind in enumerate(kinds):
-        prices[row, sorted(kind.nearby)] = topology.inside_price
+        if kind.nearby:
+            prices[row, list(kind.nearby)] = topology.inside_price
         prices[row, kind.held[0] : kind.held[1]] = 0
-    needed = np.array([[first <= layer < end for layer in layers] for first, end in needs], dtype=np.int64)
-    return (prices * np.array(sizes, dtype=np.int64)) @ needed.T
+    prices *= np.array(sizes, dtype=np.int64)
+    np.cumsum(prices, axis=1, out=prices)
+    first, end = np.array(needs, dtype=np.int64).reshape(-1, 2).T
+    return sums[:, end] - sums[:, first]
 
 
 def map_nodes(
@@ -107,10 +112,9 @@ def hand_out(
 ) -> NodeMapping:
     """Names the nodes of a flow from kinds to groups of stages: each kind's in order, to each group's in order."""
     mapped = [0] * sum(len(group) for group in groups)
-    free = [iter(group) for group in groups]
-    for kind, row in zip(kinds, flow.tolist(), strict=True):
-        nodes = iter(kind.nodes)
-        for group, amount in zip(free, row, strict=True):
-            for _ in range(amount):
-                mapped[next(group)] = next(nodes)
+    free, nodes = [iter(group) for group in groups], [iter(kind.nodes) for kind in kinds]
+    some = np.nonzero(flow)
+    for kind, group, amount in zip(*(part.tolist() for part in some), flow[some].tolist(), strict=True):
+        for stage, node in zip(islice(free[group], amount), nodes[kind], strict=False):
+            mapped[stage] = node
     return NodeMapping(tuple(mapped), int((flow * load).sum()), int(load[flow > 0].max(initial=0)))

@@ -32,13 +32,13 @@ def held_layers(problem: ReplanProblem) -> dict[int, Interval]:
     """What each node of `current` that is alive holds; nothing without `current`."""
     if problem.current is None:
         return {}
-    failed = set(problem.current.failed)
-    return {
-        node: held
-        for pipeline in problem.current.pipelines
-        for node, held in zip(pipeline.nodes, intervals(pipeline.layers), strict=True)
-        if node not in failed
-    }
+    failed, runs = set(problem.current.failed), dict[tuple[int, ...], tuple[Interval, ...]]()
+    held = dict[int, Interval]()
+    for pipeline in problem.current.pipelines:
+        if pipeline.layers not in runs:
+            runs[pipeline.layers] = intervals(pipeline.layers)
+        held.update(zip(pipeline.nodes, runs[pipeline.layers], strict=True))
+    return {node: run for node, run in held.items() if node not in failed} if failed else held
 
 
 def idle_nodes(problem: ReplanProblem) -> tuple[int, ...]:

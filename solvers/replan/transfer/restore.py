@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from solvers.ir.errors import InvalidInput
 from solvers.ir.replan import MOST_LOAD, NewPipeline, ReplanProblem, Transfer
+from solvers.replan.progress import Stop, never
 from solvers.replan.transfer.exchange import Places, Way, exchanged
 from solvers.replan.transfer.mapping import NodeMapping, alike_stages, hand_out, map_nodes, node_kinds, received_load
 from solvers.replan.transfer.owners import (
@@ -46,7 +47,13 @@ _FEW_STAGES = 256
 """Up to so many stages nodes exchange places where there are hosts; with more, mappings alone must do."""
 
 _ROUNDS_AT_SCALE, _ROUNDS_AT_SCALE_ON_HOSTS = 3, 2
-"""`_ROUNDS` with more stages than that: a round takes 20 to 50 ms at 2,048. Three were as good as six in 60."""
+"""`_ROUNDS` with more stages than that, as a round takes 10 to 40 ms at 2,048: three were as good as six in 60.
+
+With one rate the first one that is no quicker is the last: none behind such a one was in 37 plans.
+"""
+
+_STAGE_S, _PAIR_S = 5e-5, 1e-6
+"""About what each stage, and each pair of kinds of nodes and of stages, take."""
 
 
 @dataclass(frozen=True)
@@ -77,8 +84,9 @@ def least_transfer_us(problem: ReplanProblem, pipelines: Sequence[Split], topolo
 class Restorer:
     """`restore` for one problem and many candidate plans: the current state is read once."""
 
-    def __init__(self, problem: ReplanProblem, topology: Topology | None = None) -> None:
-        self._problem = problem
+    def __init__(self, problem: ReplanProblem, topology: Topology | None = None, stop: Stop = never) -> None:
+        """`stop`: from when on the first way found is enough."""
+        self._problem, self._stop = problem, stop
         self.topology = topology or Topology.of(problem)
         self._unowned = unowned_layers(problem)
         lost = set(self._unowned)  # what cannot travel takes no time
@@ -96,6 +104,12 @@ class Restorer:
             return Restored(self._named(pipelines, tuple(self._held)), (), Fraction(0), Fraction(0), ())
         way, bound = self._quickest(stages)
         return self._restored(pipelines, way, self.topology.time_us(bound))
+
+    def about_s(self, pipelines: Sequence[Split]) -> float:
+        """About how long `restore` takes: for callers with little time left."""
+        stages = [stage for layers in {layers for layers, _ in pipelines} for stage in intervals(layers)]
+        number = sum(len(layers) for layers, _ in pipelines)
+        return _STAGE_S * number + _PAIR_S * len(self.kinds) * len(set(stages))
 
     def placed(
         self,
@@ -168,7 +182,7 @@ class Restorer:
         hosts = self.topology.nodes_per_host > 1
         few = len(stages) <= _FEW_STAGES
         for _ in range(_ROUNDS if few else _ROUNDS_AT_SCALE_ON_HOSTS if hosts else _ROUNDS_AT_SCALE):
-            if best.load <= bound:
+            if best.load <= bound or self._stop():
                 return best, bound
             for layer in last.crowded(best.load):
                 prices[layer] *= 2
@@ -176,6 +190,8 @@ class Restorer:
             if mapping is None:  # in every mapping some node receives as much
                 return best, best.load
             last = self._way(stages, mapping.nodes, mapping.most)
+            if last.load >= best.load and not (few or hosts):
+                break
             best = min(best, last, key=lambda way: way.load)
             ways.append(last)
         if hosts and few:

@@ -18,7 +18,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import cycle
+from itertools import cycle, islice, repeat
 
 import numpy as np
 import numpy.typing as npt
@@ -79,6 +79,20 @@ class Owners:
         if not runs:
             raise InvalidInput(f"layer {layer} has no owner alive to send it: load a checkpoint")
         return runs
+
+    def on_hosts(self, per_host: int) -> Mapping[tuple[int, int], Sequence[int]]:
+        """By host of so many nodes and layer, the nodes there that hold it."""
+        if per_host not in self._on_hosts:
+            holders = self._on_hosts[per_host] = defaultdict[tuple[int, int], list[int]](list)
+            for (first, end), nodes in self.kinds.items():
+                for node in nodes:
+                    for layer in range(first, end):
+                        holders[node // per_host, layer].append(node)
+        return self._on_hosts[per_host]
+
+    @cached_property
+    def _on_hosts(self) -> dict[int, dict[tuple[int, int], list[int]]]:
+        return {}
 
     def first(self, layer: int) -> int:
         """One node that holds a layer."""
@@ -176,24 +190,15 @@ def _inside(
     needs: Sequence[Need], owners: Owners, sizes: Sequence[int], topology: Topology, loads: dict[int, int]
 ) -> dict[Need, int]:
     """The least busy owner on the same host, for the needs that have one; adds to `loads`."""
-    hosts: dict[int, list[int]] = {}
-    for nodes in owners.kinds.values():
-        for node in nodes:
-            hosts.setdefault(topology.host(node), []).append(node)
-    sources, holders = {}, dict[tuple[int, int], list[int]]()
+    per_host = topology.nodes_per_host
+    holders = owners.on_hosts(per_host)
+    sources = dict[Need, int]()
     for node, layer in sorted(needs, key=lambda need: -sizes[need[1]]):
-        place = topology.host(node), layer
-        if place not in holders:
-            holders[place] = [other for other in hosts.get(place[0], ()) if _holds(owners.held[other], layer)]
-        if near := holders[place]:
-            owner = min(near, key=lambda other: (loads.get(other, 0), other))
+        if near := holders.get((node // per_host, layer)):
+            owner = near[0] if len(near) == 1 else min(near, key=lambda other: (loads.get(other, 0), other))
             loads[owner] = loads.get(owner, 0) + sizes[layer] * topology.inside_price
             sources[node, layer] = owner
     return sources
-
-
-def _holds(run: Interval, layer: int) -> bool:
-    return run[0] <= layer < run[1]
 
 
 class _Flow:
@@ -210,6 +215,7 @@ class _Flow:
             run: Counter([loads.get(node, 0) for node in nodes]) if loads else Counter({0: len(nodes)})
             for run, nodes in owners.kinds.items()
         }
+        self.idle = None if loads else {run: len(nodes) for run, nodes in owners.kinds.items()}
         self.amounts: dict[int, dict[Interval, int]] = {}
 
     def least_capacity(self, allowed: int) -> int:
@@ -243,6 +249,9 @@ class _Flow:
 
     def _serve(self, capacity: int, units: Mapping[int, int]) -> bool:
         """Whether owners of this capacity can send everything, and then how (Glover's greedy)."""
+        if self.idle is not None:
+            each = capacity // self.grain
+            return self._served({run: each * count for run, count in self.idle.items()}, units)
         left = {
             run: sum(count * (max(0, capacity - load) // self.grain) for load, count in loads.items())
             for run, loads in self.busy.items()
@@ -278,7 +287,7 @@ def _name(
     for layer, amounts in flow.amounts.items():
         waiting = iter(targets[layer])
         for run, count in amounts.items():
-            shares.setdefault(run, []).extend((next(waiting), layer) for _ in range(count))
+            shares.setdefault(run, []).extend(zip(islice(waiting, count), repeat(layer)))
     sources: dict[Need, int] = {}
     for run, share in shares.items():
         nodes, alike = owners.kinds[run], {weights[layer] for _, layer in share}

@@ -114,3 +114,12 @@ def test_few_pipelines_of_any_depths_are_filled_exactly() -> None:
                 assert counted(worth, counts) >= least
     three = {1: 16, 5: 13, 6: 1, 10: 16, 12: 18, 16: 19}
     assert counted(three, fill(three, 29, 3)) == 52 < counted(three, fill_few(three, 29, 3, 53) or {}) == 53
+
+
+@pytest.mark.skipif(knapsack.NATIVE is None, reason="the native extension was not built: run make build")
+def test_the_native_extension_says_the_same_prices() -> None:
+    source = random.Random(1)
+    for _ in range(500):
+        worth = {source.randint(1, 60): source.randint(0, 200) for _ in range(source.randint(1, 20))}
+        nodes, most = source.randint(1, 2000), source.randint(1, 200)
+        assert knapsack._prices(worth, nodes, most) == knapsack.prices_in_python(worth, nodes, most), worth

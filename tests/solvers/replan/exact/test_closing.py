@@ -10,7 +10,7 @@ from solvers.check.replan.judge import judge_replan
 from solvers.ir import Limits, ReplanProblem, Status
 from solvers.replan import ExactReplan
 from solvers.replan.exact import transition
-from solvers.replan.exact.closing import Closed, closed
+from solvers.replan.exact.closing import Closed, _Closing, closed
 from solvers.replan.exact.movable import Movable
 from solvers.replan.exact.prices import Pricing
 from solvers.replan.exact.steps import StepTimes
@@ -65,3 +65,14 @@ def test_they_close_what_fractions_leave_open(monkeypatch: pytest.MonkeyPatch) -
     assert judge_replan(problem, answer.plan).objective_us == answer.objective
     monkeypatch.setattr(transition, "closed", lambda pricing: Closed(False))
     assert ExactReplan().solve(problem, LIMITS).status is Status.FEASIBLE
+
+
+def test_whole_pipelines_are_made_of_splits_cheapest_at_prices_nearby(monkeypatch: pytest.MonkeyPatch) -> None:
+    """1,829 nodes: the splits known of the numbers that pay do not keep to the load whole, others do."""
+    problem = deep_cluster(16031)
+    answer = ExactReplan().solve(problem, LIMITS)
+    assert answer.status is Status.OPTIMAL and answer.plan is not None
+    assert judge_replan(problem, answer.plan).objective_us == answer.objective
+    monkeypatch.setattr(_Closing, "_whole", lambda *_: None)
+    dearer = ExactReplan().solve(problem, LIMITS)
+    assert dearer.objective is not None and answer.objective is not None and dearer.objective > answer.objective

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from solvers.replan.exact.bounds import FILLING
-from solvers.replan.exact.counts import counted, counted_in_python
+from solvers.replan.exact.counts import combined, counted, counted_in_python
 
 NATIVE = pytest.mark.skipif(FILLING is None, reason="the native extension was not built: run make build")
 
@@ -32,6 +32,20 @@ def test_all_numbers_one_by_one_agree() -> None:
             every = itertools.product(*(range(-(-least // one) + 1) for one in worth))
             assert none and not any(_paid(some, worth, least, costs, most) for some in every), seed
     assert min(found, excluded) > 100
+
+
+def test_a_combined_row_is_paid_by_all_that_pay_every_row() -> None:
+    tighter = 0
+    for seed in range(200):
+        worth, least, costs, most = _case(seed)
+        row = combined(worth, costs, most)
+        if row is None:
+            continue
+        every = itertools.product(*(range(-(-least // one) + 1) for one in worth))
+        for numbers in (list(some) for some in every if _paid(some, worth, 0, costs, most)):
+            assert sum(cost * number for cost, number in zip(row[0], numbers, strict=True)) <= row[1], seed
+        tighter += counted_in_python(worth, least, [row[0]], [row[1]], 10**6)[1] is None and len(costs) > 1
+    assert tighter > 30, "a row that excludes nothing is of no use"
 
 
 def _paid(numbers: object, worth: list[int], least: int, costs: list[list[int]], most: list[int]) -> bool:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from solvers.ir import ReplanProblem
+from solvers.replan.exact import bounds
 from solvers.replan.exact.bounds import StageLimits
 from solvers.replan.exact.prices import Splits, Within
 from solvers.replan.exact.windows import Windows
@@ -71,5 +72,6 @@ def test_windows_exclude_what_nothing_else_does(monkeypatch: pytest.MonkeyPatch)
         memory_bytes=10**6,
     )
     assert not StageLimits(problem, 40).may_end(16, 120, 24_500)
+    monkeypatch.setattr(bounds, "FILLING", None)
     monkeypatch.setattr(Windows, "of", lambda *_: None)
     assert StageLimits(problem, 40).may_end(16, 120, 24_500)

@@ -221,7 +221,7 @@ class Walk(AbstractContextManager["Walk"]):
                 self._memory.follow(call.number, -1 - index, by_address[at])
 
     def _is_next_pass(self, index: int) -> bool:
-        """Whether a call of that block begins a pass: it was called in this one, or this one is done with and behind it.
+        """Whether a call of that block begins a pass: it was called in this one, or comes before it, which is done with.
 
         Blocks of two lists that take turns are not called in the order in which they stand before that is measured.
         """

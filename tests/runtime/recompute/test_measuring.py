@@ -118,7 +118,7 @@ def _limited(device: torch.device, budget: int) -> Callable[[Trainee, torch.opti
 @pytest.mark.parametrize("around", [True, False])
 @pytest.mark.parametrize("make", [cached, scaled, longer, thawed])
 def test_later_steps_that_are_not_the_first_one_keep_the_budget(make: Make, around: bool, solver: str) -> None:
-    """On a device of that size from the second step on, whichever they are; plans for the first took up to half more."""
+    """On a device of that size from the second step on; plans for the first step took up to half more."""
     device = prepared("sim")
     free = trained(device, make, steps=6)
     budget = int(0.75 * max(free.peaks[1:]))

@@ -1,6 +1,7 @@
 """Plans that keep a budget: made again where one took more than was reckoned, or less of segments than it might."""
 
 import logging
+from collections.abc import Callable
 from dataclasses import replace
 
 import torch
@@ -32,7 +33,7 @@ class Keeping:
 
     def __init__(self, plans: Decisions, budget_bytes: int, device: torch.device) -> None:
         self.plans, self.budget_bytes, self.device = plans, budget_bytes, device
-        self.segments, self.room = Segments(device), Room[Kept](budget_bytes)
+        self.segments, self.room = Segments(device, budget_bytes), Room[Kept](budget_bytes)
         self.most_bytes = self._passes_bytes = self.kept_bytes = self.left_bytes = 0
         self.replanned = self._corrected = 0
         self._begun = self._warned = False
@@ -56,6 +57,24 @@ class Keeping:
         self.left_bytes = 0  # what was seen is kept to, and nothing beside it
         self.plans.decide(within)
 
+    def decide_first(self, gather: Callable[[], None]) -> None:
+        """For the budget, less a margin where segments are, as far as there is a plan for so little.
+
+        `gather` is called before, where that makes segments fewer.
+        """
+        segments = self.segments
+        if self._together is None:
+            segments.leave_margin(self.plans.largest_bytes, gather)
+        while segments.spare_bytes > 0:
+            try:
+                self.decide()
+                return
+            except InfeasibleBudget as error:
+                if not segments.leave_all_but_least(self.budget_bytes, error):
+                    segments.spare_bytes -= max(segments.spare_bytes // 2, int(LEAST_LEFT * self.budget_bytes))
+        segments.spare_bytes = 0
+        self.decide()
+
     def decide_for_more(self) -> None:
         """More is in use than ever where a pass begins, so that the plan's peak would be above the budget."""
         self.room.forget()
@@ -66,6 +85,12 @@ class Keeping:
         self._begun = True
         self.segments.judge()
         self.forget_peaks()
+
+    def begin_pass(self) -> None:
+        """A pass begins, with segments for all of it where it is the plan's first."""
+        if self.segments.begins:
+            self.segments.expect(self.plans.promised_bytes, self.plans.small_bytes)
+        self.segments.begin()
 
     def forget_peaks(self) -> None:
         """What was seen until here is none of the plan's."""
@@ -159,7 +184,7 @@ class Keeping:
         """What the plan's segments took, and how to go back to it."""
         segments, plans = self.segments, self.plans
         sought = self.room.best is not None
-        self.room.note(Tried(segments.spare_bytes, segments.judged_bytes, plans.cost, plans.keep(), sought))
+        self.room.note(Tried(segments.spare_bytes, segments.took_bytes, plans.cost, plans.keep(), sought))
 
     def _use_room(self) -> None:
         """Where a plan has kept the budget in segments, make one for room that these have left."""
@@ -171,11 +196,11 @@ class Keeping:
         """Make a plan for room that the best one has left, or go on with that one."""
         best = self.room.best
         assert best is not None
-        spare = self.room.next()
+        spare = self.room.next(self.segments.least_spare_bytes)
         while spare is not None:
             if self._tries(spare, best):
                 return
-            spare = self.room.next()
+            spare = self.room.next(self.segments.least_spare_bytes)
         self._go_back()
 
     def _tries(self, spare_bytes: int, best: Tried[Kept]) -> bool:

@@ -32,6 +32,7 @@ from runtime.recompute.layer import GRAIN_BYTES, Layer
 from runtime.recompute.numbering import Numbering
 from runtime.recompute.report import RecomputeReport
 from runtime.recompute.session import Walk, store_nothing
+from runtime.recompute.staying import Staying
 from runtime.recompute.together import Together
 from runtime.recompute.whole import WholeStep
 from solvers.ir.errors import InfeasibleBudget, InvalidInput
@@ -74,6 +75,7 @@ class RecomputeSession:
         self._first_peak_bytes = 0
         self._keeping = Keeping(self.plans, self._budget_bytes, self._device)
         self._counts = Counts()
+        self._staying = Staying(model)
         self._timed_pass: PassClock | None = None
         if self._joint is not None:
             weakref.finalize(self, trim_host, self._device).atexit = False
@@ -100,6 +102,7 @@ class RecomputeSession:
         else:
             self._waited = MOST_WAITED  # the first step is over
         self._gradients_before = self._gradients()
+        self._staying.watch()
         self._open()
         self._keeping.begin_peak()
         return self
@@ -109,6 +112,7 @@ class RecomputeSession:
     ) -> None:
         assert self._walk is not None
         walk, self._walk = self._walk, None
+        self._staying.stop()
         walk.__exit__(kind, error, trace)
         if not self.layers and not walk.was_called and self._gradients() != self._gradients_before:
             LOG.warning(
@@ -183,7 +187,7 @@ class RecomputeSession:
             return
         self._keeping.end_peak()
         self._begin_at(level)
-        self._keeping.segments.begin()
+        self._keeping.begin_pass()
         self._keeping.begin_peak()
         walk.follow(self.plans.policies())
 
@@ -199,7 +203,8 @@ class RecomputeSession:
             level_bytes += max(0, self._accumulated_bytes - gradient_bytes)
             if not self._doubted or level_bytes < plans.level_bytes:
                 plans.level_bytes = level_bytes
-                self._decide()
+                self._keeping.decide_first(self._staying.gather)
+                self._reserve_host()
                 self._keeping.begin_plan()
             self._doubted = self._together is None
             return

@@ -61,9 +61,10 @@ class Room(Generic[KeptT]):
         """The plan whose segments took least."""
         return min(self._tried, key=lambda one: one.took_bytes, default=None)
 
-    def next(self) -> int | None:
+    def next(self, least_bytes: int = 0) -> int | None:
         """How much to leave to segments in another plan, less than the best one does; None: leave it at that.
 
+        At least `least_bytes`.
         No more than keeps the best plan's share of what segments take beside what is in use, and than the line between
         it and the nearest plan that took too much tells; halfway to one that was made for room.
         """
@@ -71,7 +72,7 @@ class Room(Generic[KeptT]):
         if best is None or self.closed or self.sought >= MOST_SOUGHT:
             return None
         left = self._budget_bytes - best.took_bytes
-        spare = max(0, best.spare_bytes - left * (self._budget_bytes - best.spare_bytes) // self._budget_bytes)
+        spare = max(least_bytes, best.spare_bytes - left * (self._budget_bytes - best.spare_bytes) // self._budget_bytes)
         broken = [one for one in self._tried if one.spare_bytes < best.spare_bytes and self._breaks(one)]
         if broken:
             near = max(broken, key=lambda one: one.spare_bytes)

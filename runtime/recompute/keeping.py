@@ -1,7 +1,6 @@
 """Plans that keep a budget: made again where one took more than was reckoned, or less of segments than it might."""
 
 import logging
-from collections.abc import Callable
 from dataclasses import replace
 
 import torch
@@ -37,6 +36,7 @@ class Keeping:
         self.most_bytes = self._passes_bytes = self.kept_bytes = self.left_bytes = 0
         self.replanned = self._corrected = 0
         self._begun = self._warned = False
+        self._refused: InfeasibleBudget | None = None
 
     @property
     def within_budget(self) -> bool | None:
@@ -57,23 +57,36 @@ class Keeping:
         self.left_bytes = 0  # what was seen is kept to, and nothing beside it
         self.plans.decide(within)
 
-    def decide_first(self, gather: Callable[[], None]) -> None:
-        """For the budget, less a margin where segments are, as far as there is a plan for so little.
-
-        `gather` is called before, where that makes segments fewer.
-        """
+    def decide_first(self) -> None:
+        """For the budget, less a margin where segments are, as far as there is a plan for so little."""
         segments = self.segments
         if self._together is None:
-            segments.leave_margin(self.plans.largest_bytes, gather)
-        while segments.spare_bytes > 0:
-            try:
-                self.decide()
-                return
-            except InfeasibleBudget as error:
-                if not segments.leave_all_but_least(self.budget_bytes, error):
-                    segments.spare_bytes -= max(segments.spare_bytes // 2, int(LEAST_LEFT * self.budget_bytes))
+            segments.leave_margin(self.plans.largest_bytes)
+        if segments.spare_bytes and self._decide_between(0):
+            return
+        error = self._refused
+        if error is not None and segments.leave_all_but_least(self.budget_bytes, error) and self._decides():
+            return
         segments.spare_bytes = 0
         self.decide()
+
+    def _decide_between(self, spare_bytes: int) -> bool:
+        """Leave what is to be left to segments, or half as much more than `spare_bytes`, or a quarter; or none."""
+        self._refused = None
+        for _ in range(HALVINGS):
+            if self._decides():
+                return True
+            self.segments.spare_bytes = (self.segments.spare_bytes + spare_bytes) // 2
+        return False
+
+    def _decides(self) -> bool:
+        """Whether there is a plan, and another one than those that took too much."""
+        try:
+            self.decide()
+        except InfeasibleBudget as error:
+            self._refused = error.with_traceback(None)  # whose frames hold tensors
+            return False
+        return self.room.known(self.plans.cost) is None
 
     def decide_for_more(self) -> None:
         """More is in use than ever where a pass begins, so that the plan's peak would be above the budget."""
@@ -152,7 +165,7 @@ class Keeping:
         """Decide again, with less, where the plan took more than the budget, here or on a rank that decides with us."""
         if not in_bytes and not in_segments:
             return False
-        mine, took = self.broken, self._passes_bytes
+        mine, took, last = self.broken, self._passes_bytes, 0
         if in_bytes:
             self.plans.beyond_bytes += max(0, took - self.plans.promised_bytes) if mine[0] else 0
             least = int(LEAST_LEFT * self.budget_bytes)
@@ -162,9 +175,10 @@ class Keeping:
         elif mine[1]:
             if self._together is None and self._broke_segments():
                 return True
+            last = self.segments.spare_bytes
             self.segments.leave(self.budget_bytes, took)
         self.replanned += 1
-        self._decide_again()
+        self._decide_again(last)
         return True
 
     def _broke_segments(self) -> bool:
@@ -241,31 +255,37 @@ class Keeping:
         self.segments.warn(self.budget_bytes, took, why)
         self.segments.stop(spare_bytes)
 
-    def _decide_again(self) -> None:
-        """Segments alone end no training: what no plan leaves them, they take beyond the budget."""
-        took = self.segments.judged_bytes
+    def _decide_again(self, spare_bytes: int = 0) -> None:
+        """Segments alone end no training: what no plan leaves them, they take beyond the budget.
+
+        A plan that left them `spare_bytes` took too much.
+        """
+        took, wanted = self.segments.judged_bytes, self.segments.spare_bytes
         self.begin_plan()
-        try:
-            self.decide()
-        except InfeasibleBudget as error:
-            spare = self.segments.spare_bytes > 0
-            if not (spare if self._together is None else self._together.any(spare)[0]):
-                raise
-            if self._together is None and self.room.closest is not None:
-                self._leave_most(error)
-            else:
+        if self._together is not None:
+            try:
+                self.decide()
+            except InfeasibleBudget as error:
+                if not self._together.any(wanted > 0)[0]:
+                    raise
                 self._give_up(0, str(error), took)
                 self.decide()
+        elif not wanted:
+            self.decide()
+        elif not self._decide_between(spare_bytes):
+            self._leave_most(took)
 
-    def _leave_most(self, error: InfeasibleBudget) -> None:
+    def _leave_most(self, took_bytes: int) -> None:
         """Try the plan of the fewest bytes, or go back to the one whose segments took least."""
-        try:
-            if self.segments.leave_all_but_least(self.budget_bytes, error):
-                self.decide()
-                return
-        except InfeasibleBudget:
-            pass  # the solver found that plan only once
-        self._go_back(str(error))
+        error = self._refused
+        if error is not None and self.segments.leave_all_but_least(self.budget_bytes, error) and self._decides():
+            return
+        why = "plans for less are the same" if error is None else str(error)
+        if self.room.closest is not None:
+            self._go_back(why)
+        else:
+            self._give_up(0, why, took_bytes)
+            self.decide()
 
     @property
     def _together(self) -> Together | None:

@@ -75,7 +75,7 @@ class RecomputeSession:
         self._first_peak_bytes = 0
         self._keeping = Keeping(self.plans, self._budget_bytes, self._device)
         self._counts = Counts()
-        self._staying = Staying(model)
+        self._staying = Staying(model, self._is_over, self._keeping.segments.remember)
         self._timed_pass: PassClock | None = None
         if self._joint is not None:
             weakref.finalize(self, trim_host, self._device).atexit = False
@@ -102,7 +102,8 @@ class RecomputeSession:
         else:
             self._waited = MOST_WAITED  # the first step is over
         self._gradients_before = self._gradients()
-        self._staying.watch()
+        if self._keeping.segments.there:
+            self._staying.watch()
         self._open()
         self._keeping.begin_peak()
         return self
@@ -140,6 +141,10 @@ class RecomputeSession:
             raise InvalidInput("the session is open: leave it before you close it")
         if self._joint is not None:
             trim_host(self._device)
+
+    def _is_over(self) -> bool:
+        """Whether all passes so far have had their backward pass, and one rank decides for itself."""
+        return self._walk is not None and self._walk.idle and self._together is None
 
     def _open(self) -> None:
         """The blocks' tapes from now on: of the plan, or of the first step, which is measured."""
@@ -200,10 +205,11 @@ class RecomputeSession:
             if goes_on if self._together is None else self._together.any(goes_on)[0]:
                 return
             self._estimated = False
+            self._staying.end()
             level_bytes += max(0, self._accumulated_bytes - gradient_bytes)
             if not self._doubted or level_bytes < plans.level_bytes:
                 plans.level_bytes = level_bytes
-                self._keeping.decide_first(self._staying.gather)
+                self._keeping.decide_first()
                 self._reserve_host()
                 self._keeping.begin_plan()
             self._doubted = self._together is None

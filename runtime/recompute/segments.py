@@ -4,7 +4,6 @@ One file: what is left to segments, what they are given ahead and how they are j
 """
 
 import logging
-from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -14,7 +13,7 @@ from runtime.device.held import held_memory
 from runtime.device.memory import MemoryStats, memory_stats
 from solvers.ir.amounts import show_bytes
 from solvers.ir.errors import InfeasibleBudget
-from solvers.timeline.segments.settings import LARGE_SEGMENT, SMALL_SEGMENT
+from solvers.timeline.segments.settings import LARGE_SEGMENT, LEAST_OWN_SEGMENT, SMALL_SEGMENT
 
 LOG = logging.getLogger("bayplan.recompute")
 MOST_TURNS = 4
@@ -54,7 +53,7 @@ class Segments:
     def __init__(self, device: torch.device, budget_bytes: int) -> None:
         self._device, self.most_bytes, self.judged_bytes, self.spare_bytes = device, 0, 0, 0
         settings = None if device.type == "cpu" else segment_settings(device, memory_limit_bytes(device))
-        self._there, self._expandable = settings is not None, settings is not None and settings.expandable
+        self.there, self._expandable = settings is not None, settings is not None and settings.expandable
         self.fixed = settings is not None and not settings.expandable and settings.max_split_bytes is None
         self._budget_bytes = self._most_bytes = budget_bytes
         self._turns, self._least_bytes, self.judged = 0, 0, False
@@ -71,17 +70,19 @@ class Segments:
             told[f"reserved_bytes.{small}.peak"],
         )
 
-    def leave_margin(self, largest_block_bytes: int, gather: Callable[[], None]) -> None:
+    def remember(self) -> None:
+        """What the measured step has cached for small requests; the cache goes back to the driver next."""
+        if self.there:
+            self._small_bytes = max(self._small_bytes, self._pools().small)
+
+    def leave_margin(self, largest_block_bytes: int) -> None:
         """For the first plan: what holes of what stays, and blocks between others, will take as far as that is known.
 
-        What the measured step cached for small requests is what these take, beside what plans store. `gather` moves
-        what stays into few segments.
+        What the measured step cached for small requests is what these take, beside what plans store.
         """
-        if not self._there:
+        if not self.there:
             return
-        self._small_bytes = self._pools().small
-        if self.fixed:
-            gather()
+        self.remember()
         torch.accelerator.empty_cache()
         now, most = self._pools(), int(MOST_MARGIN * self._budget_bytes)
         self._margin_bytes = min(most, max(int(LEAST_MARGIN * self._budget_bytes), largest_block_bytes))
@@ -116,7 +117,7 @@ class Segments:
         small = max(0, self._small_bytes + self._stored_bytes - now.small)
         room = min(self._most_bytes, self._expected_bytes) - now.reserved - small
         room -= room % SMALL_SEGMENT
-        held = held_memory(self._device) if room >= LARGE_SEGMENT else None
+        held = held_memory(self._device) if room >= LEAST_OWN_SEGMENT else None
         if held is not None and len({run.stream for run in held.runs if not run.small}) <= 1:
             try:
                 torch.empty(room, dtype=torch.uint8, device=self._device)
@@ -126,7 +127,7 @@ class Segments:
 
     def judge(self) -> None:
         """Another plan begins with the next pass."""
-        self.judged, self._begun = self._there, not self._there
+        self.judged, self._begun = self.there, not self.there
         self._passes, self._left_bytes = 0, 0
 
     @property
@@ -143,7 +144,7 @@ class Segments:
         first, self._begun = not self._begun, True
         if first:
             self.most_bytes = self.judged_bytes = 0
-        reserved = memory_stats(self._device).reserved_bytes if self._there else 0
+        reserved = memory_stats(self._device).reserved_bytes if self.there else 0
         if (first or self.judged) and self._left_bytes is not None and reserved > self._left_bytes:
             torch.accelerator.empty_cache()
             self._lend()
@@ -152,7 +153,7 @@ class Segments:
 
     def look(self, stats: MemoryStats) -> None:
         """The statistics as they are now, of which the peak counts."""
-        if self._there:
+        if self.there:
             self.most_bytes = max(self.most_bytes, stats.reserved_peak_bytes)
 
     def end(self, stats: MemoryStats) -> None:
@@ -197,11 +198,11 @@ class Segments:
         more = self.judged_bytes - budget_bytes
         if self._lent_bytes and self._turns < MOST_TURNS:
             more = min(more, self._turns * self._margin_bytes)
+            self._margin_bytes += more
         if self._turns > 1:
             more = max(more, int(LEAST_MORE * budget_bytes))
         if self._turns == MOST_TURNS:
             more = max(more, 2 * (self.judged_bytes - budget_bytes))
-        self._margin_bytes += more
         self.spare_bytes = min(budget_bytes, max(budget_bytes + more - peak_bytes, self.spare_bytes + more))
 
     def leave_all_but_least(self, budget_bytes: int, error: InfeasibleBudget) -> bool:

@@ -60,8 +60,9 @@ class Keeping:
     def decide_first(self) -> None:
         """For the budget, less a margin where segments are, as far as there is a plan for so little."""
         segments = self.segments
-        if self._together is None:
-            segments.leave_margin(self.plans.largest_bytes)
+        segments.leave_margin(self.plans.largest_bytes)
+        if self._together is not None:
+            segments.spare_bytes = 0
         if segments.spare_bytes and self._decide_between(0):
             return
         error = self._refused

@@ -112,9 +112,7 @@ class Layer:
     def _stored(self, policy: "BlockPolicy") -> list["Unit"]:
         keep = policy.store.store
         return [
-            unit
-            for unit in self.units
-            if keep and max(keep[one] for one in unit.nodes) >= (1 if unit.saved else 2)
+            unit for unit in self.units if keep and max(keep[one] for one in unit.nodes) >= (1 if unit.saved else 2)
         ]
 
     def held(self, units: Collection[int]) -> "Layer":

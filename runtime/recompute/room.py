@@ -72,7 +72,9 @@ class Room(Generic[KeptT]):
         if best is None or self.closed or self.sought >= MOST_SOUGHT:
             return None
         left = self._budget_bytes - best.took_bytes
-        spare = max(least_bytes, best.spare_bytes - left * (self._budget_bytes - best.spare_bytes) // self._budget_bytes)
+        spare = max(
+            least_bytes, best.spare_bytes - left * (self._budget_bytes - best.spare_bytes) // self._budget_bytes
+        )
         broken = [one for one in self._tried if one.spare_bytes < best.spare_bytes and self._breaks(one)]
         if broken:
             near = max(broken, key=lambda one: one.spare_bytes)

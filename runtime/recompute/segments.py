@@ -20,18 +20,17 @@ MOST_TURNS = 4
 """How often a plan is made again for what its segments took."""
 LEAST_MORE = 1 / 100
 LEAST_MARGIN, MOST_MARGIN = 1 / 50, 1 / 8
-"""Shares of the budget between which the largest block of a plan stays free, so that another such finds its place."""
+"""The largest block of a plan stays free, so that another such finds its place, within these shares of the budget."""
 JUDGED = 3
 """Passes in which a plan has to keep the budget: blocks lie otherwise among what the pass before has cached."""
 
 
 class _Pools(NamedTuple):
-    """Bytes of both pools, and of the one for requests of up to 1 MiB."""
+    """Bytes of both pools, and what the one for requests of up to 1 MiB holds."""
 
     reserved: int
     used: int
     small: int
-    small_used: int
     small_peak: int
 
 
@@ -54,26 +53,34 @@ class Segments:
         self._device, self.most_bytes, self.judged_bytes, self.spare_bytes = device, 0, 0, 0
         settings = None if device.type == "cpu" else segment_settings(device, memory_limit_bytes(device))
         self.there, self._expandable = settings is not None, settings is not None and settings.expandable
-        self.fixed = settings is not None and not settings.expandable and settings.max_split_bytes is None
+        self._fixed = settings is not None and not settings.expandable and settings.max_split_bytes is None
         self._budget_bytes = self._most_bytes = budget_bytes
         self._turns, self._least_bytes, self.judged = 0, 0, False
         self._begun, self._passes, self._largest = True, 0, 0
         self._left_bytes: int | None = None
-        self._small_bytes = self._margin_bytes = self._holes_bytes = self._expected_bytes = self._lent_bytes = self._stored_bytes = 0
+        self._small_bytes = self._margin_bytes = self._holes_bytes = 0
+        self._expected_bytes = self._stored_bytes = self._lent_bytes = 0
 
     def _pools(self) -> _Pools:
         told = torch.accelerator.memory_stats(self._device)
-        both, small = ("reserved_bytes", "allocated_bytes"), "small_pool"
         return _Pools(
-            *(told[f"{name}.all.current"] for name in both),
-            *(told[f"{name}.{small}.current"] for name in both),
-            told[f"reserved_bytes.{small}.peak"],
+            told["reserved_bytes.all.current"],
+            told["allocated_bytes.all.current"],
+            told["reserved_bytes.small_pool.current"],
+            told["reserved_bytes.small_pool.peak"],
         )
 
     def remember(self) -> None:
-        """What the measured step has cached for small requests; the cache goes back to the driver next."""
-        if self.there:
-            self._small_bytes = max(self._small_bytes, self._pools().small)
+        """What the measured step has cached for small requests, and whether large ones came from one stream.
+
+        Those of other streams would find no place in an arena. The cache goes back to the driver next.
+        """
+        if not self.there:
+            return
+        self._small_bytes = max(self._small_bytes, self._pools().small)
+        held = held_memory(self._device)
+        streams = set() if held is None else {run.stream for run in held.runs if not run.small}
+        self._fixed = self._fixed and len(streams) <= 1
 
     def leave_margin(self, largest_block_bytes: int) -> None:
         """For the first plan: what holes of what stays, and blocks between others, will take as far as that is known.
@@ -107,18 +114,14 @@ class Segments:
         return max(self.judged_bytes, min(self._expected_bytes, self._budget_bytes))
 
     def _lend(self) -> None:
-        """Have the allocator cache one segment for all large requests of a pass, but what small ones will need.
-
-        None where blocks lie on several streams, each of which has segments of its own.
-        """
-        if not self.fixed:
+        """Have the allocator cache one segment for all large requests of a pass, but what small ones will need."""
+        if not self._fixed:
             return
         now = self._pools()
         small = max(0, self._small_bytes + self._stored_bytes - now.small)
         room = min(self._most_bytes, self._expected_bytes) - now.reserved - small
         room -= room % SMALL_SEGMENT
-        held = held_memory(self._device) if room >= LEAST_OWN_SEGMENT else None
-        if held is not None and len({run.stream for run in held.runs if not run.small}) <= 1:
+        if room >= LEAST_OWN_SEGMENT:
             try:
                 torch.empty(room, dtype=torch.uint8, device=self._device)
             except torch.OutOfMemoryError:
@@ -160,7 +163,7 @@ class Segments:
         """A backward pass is over."""
         if self.judged:
             self.judged_bytes = max(self.judged_bytes, stats.reserved_peak_bytes)
-            if self.fixed and stats.reserved_peak_bytes > self._budget_bytes:
+            if self._fixed and stats.reserved_peak_bytes > self._budget_bytes:
                 self._small_bytes = max(self._small_bytes, self._pools().small_peak - self._stored_bytes)
             self._left_bytes = None
 

@@ -56,9 +56,7 @@ def _gather_pool(device: torch.device, tensors: Sequence[torch.Tensor], small: b
         in_vain, least = (in_vain + 1, least) if reserved >= least else (in_vain, reserved)
 
 
-def _emptiest(
-    held: Held, tensors: Sequence[torch.Tensor], done: set[int], small: bool
-) -> list[torch.Tensor] | None:
+def _emptiest(held: Held, tensors: Sequence[torch.Tensor], done: set[int], small: bool) -> list[torch.Tensor] | None:
     """What lies in the segment, or the run of pages, that is used least, of those that only these tensors use."""
     at = {tensor.untyped_storage().data_ptr() - held.base: tensor for tensor in tensors}
     for run in sorted(held.runs, key=lambda run: -_free(run)):

@@ -114,8 +114,13 @@ class Segments:
         return max(self.judged_bytes, min(self._expected_bytes, self._budget_bytes))
 
     def _lend(self) -> None:
-        """Have the allocator cache one segment for all large requests of a pass, but what small ones will need."""
-        if not self._fixed:
+        """Have the allocator cache one segment for all large requests of a pass, but what small ones will need.
+
+        Not where the device ends at the budget and the plan leaves less than it should: what finds no place in an arena
+        would find none at all, where of other segments the allocator gives back what it caches.
+        """
+        ends = memory_limit_bytes(self._device) < self._budget_bytes + LARGE_SEGMENT if self._fixed else False
+        if not self._fixed or (ends and self._expected_bytes > self._budget_bytes):
             return
         now = self._pools()
         small = max(0, self._small_bytes + self._stored_bytes - now.small)

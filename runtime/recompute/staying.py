@@ -8,7 +8,9 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.optim.optimizer import Optimizer
+from torch.utils.hooks import RemovableHandle
 
 from runtime.loop.hooks import OptimizerHooks
 from runtime.storage.gathering import gather
@@ -18,47 +20,54 @@ _HOOKS = OptimizerHooks()
 
 
 class Staying:
-    """Once optimizers have stepped, moves what stays into few segments: they made their states among activations.
+    """Moves what stays into few segments, once: optimizers made their states among activations.
 
-    `over` says whether the passes before are over; `before` is called before anything moves.
+    That is where the model is called after a step, when neither activations nor, mostly, gradients are there; `over`
+    says whether passes are. `before` is called before anything moves.
     """
 
     def __init__(self, model: nn.Module, over: Callable[[], bool], before: Callable[[], None]) -> None:
         self._model, self._over, self._before = weakref.ref(model), weakref.WeakMethod(over), before  # no cycle
         self._optimizers = weakref.WeakSet[Optimizer]()
-        self._watches = self._done = False
+        self._called: RemovableHandle | None = None
+        self._done = False
 
     def watch(self) -> None:
-        """From here on see who steps."""
-        if not self._done and not self._watches:
-            self._watches = True
+        """From here on see who steps, and when the model is called."""
+        if not self._done and self._called is None:
+            self._called = register_module_forward_pre_hook(self._before_forward)
             _HOOKS.add(self)
 
     def stop(self) -> None:
         """See no more."""
-        if self._watches:
-            self._watches = False
+        if self._called is not None:
+            self._called.remove()
+            self._called = None
             _HOOKS.remove(self)
 
     def end(self) -> None:
         """The first step is over: what stays was moved, or does now."""
-        if not self._done:
-            self._done = True
-            self.stop()
-            if not self._optimizers:
-                self._gather()
+        over = self._over()
+        if self._called is not None and over is not None and over():
+            self._gather()
+        self._done = True
+        self.stop()
 
     def before_step(self, around: FrameType, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         """An optimizer begins to step."""
 
     def after_step(self, optimizer: Optimizer) -> None:
-        """It has stepped; in the midst of a backward pass, or before a pass that is to come, activations are there."""
+        """It has stepped."""
+        self._optimizers.add(optimizer)
+
+    def _before_forward(self, module: nn.Module, args: Any) -> None:
         over = self._over()
-        if over is not None and optimizer not in self._optimizers and torch._C._current_graph_task_id() < 0 and over():
-            self._optimizers.add(optimizer)
+        if module is self._model() and self._optimizers and torch.is_grad_enabled() and over is not None and over():
             self._gather()
 
     def _gather(self) -> None:
+        self._done = True
+        self.stop()
         self._before()
         try:
             gather(self._model(), *self._optimizers)

@@ -378,7 +378,6 @@ class RecomputeSession:
             predicted_peak_bytes=self.plans.promised_bytes,
             **{name: getattr(self._counts, name) for name in ("on_demand", "ahead", "left_out", "diverged")},
             replanned=self._keeping.replanned,
-            sought=self._keeping.room.sought,
             **asdict(self._counts.moves),
             host_bytes=0 if joint is None else joint.host_bytes,
             predicted_pass_us=None if joint is None or self.plans.passes > 1 else round(solution.objective),
@@ -403,8 +402,8 @@ def plan(
     of the step by itself (`runtime.recompute.whole`) and needs no blocks that are alike.
 
     `budget` is the device's peak allocated bytes, parameters and all; where its allocator holds segments, these too: a
-    plan that takes more of them is made again for less, up to four times, and then up to three times for room that
-    segments have left; where none takes little enough, the report and a warning say how much it takes. `blocks` are
+    plan that takes more of them is made again for less, up to four times; where none takes little enough, the report
+    and a warning say how much it takes. `blocks` are
     found by structure unless given; where none repeat, a solver of the whole step takes the modules that the model is
     made of.
     Raises `InvalidInput` where the model has no repeated blocks (nor others that would do), the solver is of another

@@ -108,11 +108,6 @@ class Segments:
         self._expected_bytes = promised_bytes + self.least_spare_bytes
         self._stored_bytes = small_stored_bytes
 
-    @property
-    def took_bytes(self) -> int:
-        """What judged passes took, at least what another plan with as much room between its blocks would."""
-        return max(self.judged_bytes, min(self._expected_bytes, self._budget_bytes))
-
     def _lend(self) -> None:
         """Have the allocator cache one segment for all large requests of a pass, but what small ones will need.
 

@@ -54,7 +54,8 @@ class Kept(nn.Module):
 
     def forward(self) -> torch.Tensor:
         """Something."""
-        return self.weights[3][:7]
+        weight: torch.Tensor = self.weights[3]
+        return weight[:7]
 
     def is_over(self) -> bool:
         """Whether no pass is under way."""

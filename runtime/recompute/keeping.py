@@ -81,21 +81,29 @@ class Keeping:
         self.decide()
 
     def _decide_between(self, spare_bytes: int) -> bool:
-        """Leave what is to be left to segments, or half as much more than `spare_bytes`, or a quarter; or none."""
-        self._refused = None
-        for _ in range(HALVINGS):
-            if self._decides():
+        """Leave what is to be left to segments; more, where that is a plan that took too much, and less, where none is.
+
+        Always more than `spare_bytes`. False where no other plan is found.
+        """
+        more, segments = int(LEAST_LEFT * self.budget_bytes), self.segments
+        for _ in range(2 * HALVINGS):
+            found = self._decides()
+            if found:
                 return True
-            self.segments.spare_bytes = (self.segments.spare_bytes + spare_bytes) // 2
+            if found is None:
+                segments.spare_bytes = (segments.spare_bytes + spare_bytes) // 2
+            else:
+                spare_bytes, more = segments.spare_bytes, 2 * more
+                segments.spare_bytes = min(self.budget_bytes, spare_bytes + more)
         return False
 
-    def _decides(self) -> bool:
-        """Whether there is a plan, and another one than those that took too much."""
+    def _decides(self) -> bool | None:
+        """Whether there is another plan than those that took too much; None: there is none at all."""
         try:
             self.decide()
         except InfeasibleBudget as error:
             self._refused = error.with_traceback(None)  # whose frames hold tensors
-            return False
+            return None
         return all(one.cost != self.plans.cost for one in self._tried)
 
     def decide_for_more(self) -> None:

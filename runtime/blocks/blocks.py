@@ -17,9 +17,9 @@ def find_blocks(model: nn.Module) -> dict[str, nn.Module]:
 
     Blocks are children of a `ModuleList` or `Sequential` that are built alike: of one class, and PyTorch's own
     classes with the same inside. The outermost such containers count, so that an encoder and a decoder give blocks
-    both, and the layers inside a block none. Of alike `ModuleList`s and `ModuleDict`s, which are never called, the modules in
-    them count: attention and feed-forward of each layer, say.
-    Bare layers, such as `Linear`, count where nothing larger repeats. Raises `InvalidInput` where nothing does.
+    both, and the layers inside a block none. Of alike `ModuleList`s and `ModuleDict`s, which are never called, the
+    modules in them count: attention and feed-forward of each layer, say. Bare layers, such as `Linear`, count where
+    nothing larger repeats. Raises `InvalidInput` where nothing does.
     """
     found = dict(_repeated_in(model, ""))
     composed = {name: block for name, block in found.items() if next(block.children(), None) is not None}

@@ -100,6 +100,17 @@ class Decisions:
         inputs = others * max(one.input_bytes for one in self.layers)
         return inputs + max(sum(unit.bytes for unit in one.units) for one in self.layers)
 
+    @property
+    def largest_bytes(self) -> int:
+        """The largest block that a plan stores, or has run again."""
+        return max((size for layer in self.layers for unit in layer.units for size in unit.sizes), default=0)
+
+    @property
+    def small_bytes(self) -> int:
+        """What is stored in small blocks."""
+        pairs = zip(self.layers, self.policies(), strict=False)
+        return sum(layer.small_bytes(policy) for layer, policy in pairs)
+
     def decide(self, within_bytes: int) -> None:
         """Ask the solver for a plan of so many bytes; raises `InfeasibleBudget`."""
         if self.whole is not None:

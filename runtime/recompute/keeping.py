@@ -1,13 +1,12 @@
 """Plans that keep a budget: made again where one took more than was reckoned, or less of segments than it might."""
 
 import logging
-from dataclasses import replace
+from dataclasses import dataclass
 
 import torch
 
 from runtime.device import memory_stats
 from runtime.recompute.decisions import Decisions, Kept
-from runtime.recompute.room import Room, Tried
 from runtime.recompute.segments import Segments
 from runtime.recompute.together import Together
 from solvers.ir.errors import InfeasibleBudget
@@ -21,6 +20,16 @@ HALVINGS = 3
 """How often less is left free, where there is no plan otherwise, before nothing is."""
 
 
+@dataclass(frozen=True)
+class _Tried:
+    """A plan whose segments took more than the budget: what it left to them, what they took, and how to go back."""
+
+    spare_bytes: int
+    took_bytes: int
+    cost: float
+    plan: Kept
+
+
 class Keeping:
     """Decides for a budget, sees what passes take, and decides again; `most_bytes` were in use since the plan began.
 
@@ -32,10 +41,11 @@ class Keeping:
 
     def __init__(self, plans: Decisions, budget_bytes: int, device: torch.device) -> None:
         self.plans, self.budget_bytes, self.device = plans, budget_bytes, device
-        self.segments, self.room = Segments(device), Room[Kept](budget_bytes)
+        self.segments, self._tried = Segments(device, budget_bytes), list[_Tried]()
         self.most_bytes = self._passes_bytes = self.kept_bytes = self.left_bytes = 0
         self.replanned = self._corrected = 0
         self._begun = self._warned = False
+        self._refused: InfeasibleBudget | None = None
 
     @property
     def within_budget(self) -> bool | None:
@@ -56,21 +66,67 @@ class Keeping:
         self.left_bytes = 0  # what was seen is kept to, and nothing beside it
         self.plans.decide(within)
 
+    def decide_first(self) -> None:
+        """For the budget, less a margin where segments are, as far as there is a plan for so little."""
+        segments = self.segments
+        segments.leave_margin(self.plans.largest_bytes)
+        if self._together is not None:
+            segments.spare_bytes = 0
+        if segments.spare_bytes and self._decide_between(0):
+            return
+        error = self._refused
+        if error is not None and segments.leave_all_but_least(self.budget_bytes, error) and self._decides():
+            return
+        segments.spare_bytes = 0
+        self.decide()
+
+    def _decide_between(self, spare_bytes: int) -> bool:
+        """Leave what is to be left to segments; more, where that is a plan that took too much, and less, where none is.
+
+        Always more than `spare_bytes`. False where no other plan is found.
+        """
+        more, segments = int(LEAST_LEFT * self.budget_bytes), self.segments
+        for _ in range(2 * HALVINGS):
+            found = self._decides()
+            if found:
+                return True
+            if found is None:
+                segments.spare_bytes = (segments.spare_bytes + spare_bytes) // 2
+            else:
+                spare_bytes, more = segments.spare_bytes, 2 * more
+                segments.spare_bytes = min(self.budget_bytes, spare_bytes + more)
+        return False
+
+    def _decides(self) -> bool | None:
+        """Whether there is another plan than those that took too much; None: there is none at all."""
+        try:
+            self.decide()
+        except InfeasibleBudget as error:
+            self._refused = error.with_traceback(None)  # whose frames hold tensors
+            return None
+        return all(one.cost != self.plans.cost for one in self._tried)
+
     def decide_for_more(self) -> None:
         """More is in use than ever where a pass begins, so that the plan's peak would be above the budget."""
-        self.room.forget()
+        self._tried.clear()
         self._decide_again()
 
     def begin_again(self) -> None:
         """Another step was measured: what was learned of the last one's plans says nothing of the next."""
         self.plans.beyond_bytes = self._corrected = 0
-        self.room.forget()
+        self._tried.clear()
 
     def begin_plan(self) -> None:
         """The next pass is another plan's."""
         self._begun = True
         self.segments.judge()
         self.forget_peaks()
+
+    def begin_pass(self) -> None:
+        """A pass begins, with segments for all of it where it is the plan's first."""
+        if self.segments.begins:
+            self.segments.expect(self.plans.promised_bytes, self.plans.small_bytes)
+        self.segments.begin()
 
     def forget_peaks(self) -> None:
         """What was seen until here is none of the plan's."""
@@ -115,11 +171,10 @@ class Keeping:
         """A whole pass has ended, whose first block was given so much: keep the plan, or make another one."""
         self.segments.settle(given_bytes)
         if self._together is None:
-            if not self.correct(*self.broken):
-                self._use_room()
-        elif self.segments.keeps(self.budget_bytes):
+            self.correct(*self.broken)
+        if self.segments.keeps(self.budget_bytes):
             self.segments.stop(self.segments.spare_bytes)
-        elif self.segments.tired and self.segments.breaks(self.budget_bytes):
+        elif self._together is not None and self.segments.tired and self.segments.breaks(self.budget_bytes):
             self._give_up(self.segments.spare_bytes, f"{1 + self.replanned} plans were made")
 
     @property
@@ -132,88 +187,37 @@ class Keeping:
         """Decide again, with less, where the plan took more than the budget, here or on a rank that decides with us."""
         if not in_bytes and not in_segments:
             return False
-        mine, took = self.broken, self._passes_bytes
+        mine, took, last = self.broken, self._passes_bytes, 0
         if in_bytes:
             self.plans.beyond_bytes += max(0, took - self.plans.promised_bytes) if mine[0] else 0
             least = int(LEAST_LEFT * self.budget_bytes)
             self.left_bytes = least << (self._corrected - 1) if self._corrected else 0
             self._corrected += 1
-            self.room.forget()
+            self._tried.clear()
         elif mine[1]:
             if self._together is None and self._broke_segments():
                 return True
+            last = self.segments.spare_bytes
             self.segments.leave(self.budget_bytes, took)
         self.replanned += 1
-        self._decide_again()
+        self._decide_again(last)
         return True
 
     def _broke_segments(self) -> bool:
-        """Whether it is decided how to go on: the plan was one for room that was left, or the last that is made."""
-        if self.room.closed:  # the plan had kept the budget once, or nothing did
-            self.room.forget()
-        self._note()
-        if self.room.best is not None:
-            self._seek()
-            return True
-        if self.segments.tired:
-            self._go_back(f"{1 + self.replanned} plans were made")
-            return True
-        return False
-
-    def _note(self) -> None:
-        """What the plan's segments took, and how to go back to it."""
+        """Whether it is decided how to go on, as this was the last plan that is made."""
         segments, plans = self.segments, self.plans
-        sought = self.room.best is not None
-        self.room.note(Tried(segments.spare_bytes, segments.judged_bytes, plans.cost, plans.keep(), sought))
+        self._tried.append(_Tried(segments.spare_bytes, segments.judged_bytes, plans.cost, plans.keep()))
+        if segments.tired:
+            self._go_back(f"{1 + self.replanned} plans were made")
+        return segments.tired
 
-    def _use_room(self) -> None:
-        """Where a plan has kept the budget in segments, make one for room that these have left."""
-        if self.segments.keeps(self.budget_bytes):
-            self._note()
-            self._seek()
-
-    def _seek(self) -> None:
-        """Make a plan for room that the best one has left, or go on with that one."""
-        best = self.room.best
-        assert best is not None
-        spare = self.room.next()
-        while spare is not None:
-            if self._tries(spare, best):
-                return
-            spare = self.room.next()
-        self._go_back()
-
-    def _tries(self, spare_bytes: int, best: Tried[Kept]) -> bool:
-        """Whether there is a better plan that leaves so little to segments; the next passes show what these take."""
-        self.segments.spare_bytes = spare_bytes
-        try:
-            self.decide()
-        except InfeasibleBudget:
-            self.room.close()
-            return False
-        known = self.room.known(self.plans.cost)
-        if known is not None:
-            self.room.note(replace(known, spare_bytes=spare_bytes, sought=True))
-        elif self.plans.cost < best.cost:
-            self.begin_plan()
-            return True
-        else:
-            self.room.close()
-        return False
-
-    def _go_back(self, why: str | None = None) -> None:
-        """From here on train by the best of the plans that ran; `why` none of them kept the budget."""
-        best, last = self.room.best or self.room.closest, self.plans.decided
-        assert best is not None
-        self.room.close()
+    def _go_back(self, why: str) -> None:
+        """From here on train by the plan whose segments took least; `why` none kept the budget."""
+        best = min(self._tried, key=lambda one: one.took_bytes)
         self.plans.go_back(best.plan)
-        if best.plan.decided is last:
-            self.segments.stop(best.spare_bytes)
-        else:
-            self.segments.spare_bytes = best.spare_bytes
-            self.begin_plan()
-        if why is not None:
-            self._give_up(best.spare_bytes, why, best.took_bytes)
+        self.segments.spare_bytes = best.spare_bytes
+        self.begin_plan()
+        self._give_up(best.spare_bytes, why, best.took_bytes)
 
     def _give_up(self, spare_bytes: int, why: str, took_bytes: int | None = None) -> None:
         """Train on beyond the budget in segments, and say so."""
@@ -221,31 +225,37 @@ class Keeping:
         self.segments.warn(self.budget_bytes, took, why)
         self.segments.stop(spare_bytes)
 
-    def _decide_again(self) -> None:
-        """Segments alone end no training: what no plan leaves them, they take beyond the budget."""
-        took = self.segments.judged_bytes
+    def _decide_again(self, spare_bytes: int = 0) -> None:
+        """Segments alone end no training: what no plan leaves them, they take beyond the budget.
+
+        A plan that left them `spare_bytes` took too much.
+        """
+        took, wanted = self.segments.judged_bytes, self.segments.spare_bytes
         self.begin_plan()
-        try:
-            self.decide()
-        except InfeasibleBudget as error:
-            spare = self.segments.spare_bytes > 0
-            if not (spare if self._together is None else self._together.any(spare)[0]):
-                raise
-            if self._together is None and self.room.closest is not None:
-                self._leave_most(error)
-            else:
+        if self._together is not None:
+            try:
+                self.decide()
+            except InfeasibleBudget as error:
+                if not self._together.any(wanted > 0)[0]:
+                    raise
                 self._give_up(0, str(error), took)
                 self.decide()
+        elif not wanted:
+            self.decide()
+        elif not self._decide_between(spare_bytes):
+            self._leave_most(took)
 
-    def _leave_most(self, error: InfeasibleBudget) -> None:
+    def _leave_most(self, took_bytes: int) -> None:
         """Try the plan of the fewest bytes, or go back to the one whose segments took least."""
-        try:
-            if self.segments.leave_all_but_least(self.budget_bytes, error):
-                self.decide()
-                return
-        except InfeasibleBudget:
-            pass  # the solver found that plan only once
-        self._go_back(str(error))
+        error = self._refused
+        if error is not None and self.segments.leave_all_but_least(self.budget_bytes, error) and self._decides():
+            return
+        why = "plans for less are the same" if error is None else str(error)
+        if self._tried:
+            self._go_back(why)
+        else:
+            self._give_up(0, why, took_bytes)
+            self.decide()
 
     @property
     def _together(self) -> Together | None:

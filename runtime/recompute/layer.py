@@ -15,6 +15,8 @@ from solvers.ir.recompute import LayerGroup, LayerOp, RecomputeLayerProblem, Win
 
 GRAIN_BYTES = 512
 """What allocators of devices round sizes up to."""
+SMALL_BYTES = 1 << 20
+"""The largest request that allocators of devices serve from segments for small ones."""
 OUT_OF_ORDER = (
     "its storage is read before it is written for the last time",
     "it is written with what was made after it",
@@ -101,13 +103,17 @@ class Layer:
 
     def kept_bytes(self, policy: "BlockPolicy") -> int:
         """What one such block more takes by a policy from its forward to its backward pass."""
+        return self.input_bytes + sum(unit.bytes for unit in self._stored(policy))
+
+    def small_bytes(self, policy: "BlockPolicy") -> int:
+        """Of that, what lies in blocks of at most `SMALL_BYTES`, which have segments of their own."""
+        return sum(size for unit in self._stored(policy) for size in unit.sizes if size <= SMALL_BYTES)
+
+    def _stored(self, policy: "BlockPolicy") -> list["Unit"]:
         keep = policy.store.store
-        stored = (
-            unit.bytes
-            for unit in self.units
-            if keep and max(keep[one] for one in unit.nodes) >= (1 if unit.saved else 2)
-        )
-        return self.input_bytes + sum(stored)
+        return [
+            unit for unit in self.units if keep and max(keep[one] for one in unit.nodes) >= (1 if unit.saved else 2)
+        ]
 
     def held(self, units: Collection[int]) -> "Layer":
         """The layer with these units stored in any case: what the program holds wins nothing by running again."""

@@ -33,6 +33,7 @@ from runtime.recompute.measuring import Measuring, Occasion
 from runtime.recompute.numbering import Numbering
 from runtime.recompute.report import RecomputeReport
 from runtime.recompute.session import Walk, store_nothing
+from runtime.recompute.staying import Staying
 from runtime.recompute.together import Together
 from runtime.recompute.whole import WholeStep
 from solvers.ir.errors import InfeasibleBudget, InvalidInput
@@ -77,6 +78,7 @@ class RecomputeSession:
         self._first_peak_bytes = 0
         self._keeping = Keeping(self.plans, self._budget_bytes, self._device)
         self._counts = Counts()
+        self._staying = Staying(model, self._is_over, self._keeping.segments.remember)
         self._timed_pass: PassClock | None = None
         if self._joint is not None:
             weakref.finalize(self, trim_host, self._device).atexit = False
@@ -103,6 +105,8 @@ class RecomputeSession:
         else:
             self._waited = MOST_WAITED  # the first step is over
         self._gradients_before = self._gradients()
+        if self._keeping.segments.there:
+            self._staying.watch()
         self._open()
         self._keeping.begin_peak()
         return self
@@ -112,6 +116,7 @@ class RecomputeSession:
     ) -> None:
         assert self._walk is not None
         walk, self._walk = self._walk, None
+        self._staying.stop()
         walk.__exit__(kind, error, trace)
         if not self.layers and not walk.was_called and self._gradients() != self._gradients_before:
             LOG.warning(
@@ -139,6 +144,10 @@ class RecomputeSession:
             raise InvalidInput("the session is open: leave it before you close it")
         if self._joint is not None:
             trim_host(self._device)
+
+    def _is_over(self) -> bool:
+        """Whether all passes so far have had their backward pass, and one rank decides for itself."""
+        return self._walk is not None and self._walk.idle and self._together is None
 
     def _open(self) -> None:
         """The blocks' tapes from now on: of the plan, or of the first step, which is measured."""
@@ -201,7 +210,7 @@ class RecomputeSession:
             walk.measure()
             return
         self._begin_at(level)
-        self._keeping.segments.begin()
+        self._keeping.begin_pass()
         self._keeping.begin_peak()
         walk.follow(self.plans.policies())
 
@@ -210,8 +219,7 @@ class RecomputeSession:
         plans, grown = self.plans, level_bytes - self.plans.level_bytes
         if self._stale and not self._estimated:
             plans.level_bytes = max(plans.level_bytes, level_bytes)
-            self._decide()
-            self._stale = False
+            self._decide_first()
             self._keeping.begin_plan()
             return
         if self._estimated:
@@ -220,11 +228,11 @@ class RecomputeSession:
             if goes_on if self._together is None else self._together.any(goes_on)[0]:
                 return
             self._estimated = False
+            self._staying.end()
             level_bytes += max(0, self._accumulated_bytes - gradient_bytes)
             if not self._doubted or level_bytes < plans.level_bytes:
                 plans.level_bytes, self._stale = level_bytes, True  # until there is a plan
-                self._decide()
-                self._stale = False
+                self._decide_first()
                 self._keeping.begin_plan()
             self._doubted = self._together is None
             return
@@ -382,6 +390,12 @@ class RecomputeSession:
         self._keeping.decide()
         self._reserve_host()
 
+    def _decide_first(self) -> None:
+        """For the step that was measured last."""
+        self._keeping.decide_first()
+        self._reserve_host()
+        self._stale = False
+
     def graph(self, name: str = "blocks") -> OpGraph:
         """What was measured, as a graph (`bayplan-graph/1`); raises `InvalidInput` before the first step has ended."""
         if not self.layers:
@@ -414,7 +428,6 @@ class RecomputeSession:
             **{name: getattr(self._counts, name) for name in ("on_demand", "ahead", "left_out", "diverged")},
             replanned=self._keeping.replanned,
             measured=self._measuring.times,
-            sought=self._keeping.room.sought,
             **asdict(self._counts.moves),
             host_bytes=0 if joint is None else joint.host_bytes,
             predicted_pass_us=None if joint is None or self.plans.passes > 1 else round(solution.objective),
@@ -439,8 +452,8 @@ def plan(
     of the step by itself (`runtime.recompute.whole`) and needs no blocks that are alike.
 
     `budget` is the device's peak allocated bytes, parameters and all; where its allocator holds segments, these too: a
-    plan that takes more of them is made again for less, up to four times, and then up to three times for room that
-    segments have left; where none takes little enough, the report and a warning say how much it takes. `blocks` are
+    plan that takes more of them is made again for less, up to four times; where none takes little enough, the report
+    and a warning say how much it takes. `blocks` are
     found by structure unless given; where none repeat, a solver of the whole step takes the modules that the model is
     made of.
     Raises `InvalidInput` where the model has no repeated blocks (nor others that would do), the solver is of another

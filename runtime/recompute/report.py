@@ -15,7 +15,7 @@ class RecomputeReport:
     it); `reserved_peak_bytes` that of segments since that plan (0 on devices without); `predicted_peak_bytes` the
     problem's memory. `within_budget`: `peak_bytes` and `reserved_peak_bytes` kept the budget (None: nothing was seen).
     `blocks` are the modules that were planned, by their names in the model. Plans were made again `replanned` times
-    since they took more than the budget, and `sought` times for room that segments had left. Operators: `on_demand` ran
+    since they took more than the budget. Operators: `on_demand` ran
     when autograd asked, `ahead` in windows.
     `exposed_us` is the plan's objective, a step's recomputation on the critical path. `diverged`: calls of blocks
     that ran other operators than the plan was made for, or that the measured step had not; they store nothing from
@@ -50,7 +50,6 @@ class RecomputeReport:
     predicted_pass_us: int | None = None
     pass_us: float | None = None
     reserved_peak_bytes: int = 0
-    sought: int = 0
     plan_peak_bytes: int = 0
     within_budget: bool | None = None
     blocks: tuple[str, ...] = ()

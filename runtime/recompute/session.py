@@ -46,8 +46,8 @@ class Walk(AbstractContextManager["Walk"]):
     windows, in which operators of the block before run again; during a forward pass, those of the same block in the
     oldest pass that has not had its backward pass. `timed` measures operators and waits; with `intervals` also what the
     device's memory does between events (`footprint`), for which its statistics are begun anew. `on_pass` is called
-    before each pass, with the bytes that its first block is given, `on_peak` when memory has passed its peak: before the backward pass of a pass's first block, and
-    after the whole one, and `on_aside` where a block runs without gradients between passes. `whole`: the last pass had
+    before each pass, with the bytes that its first block is given, `on_peak` when memory has passed its peak: before
+    the backward pass of a pass's first block, and after the whole one, and `on_aside` where a block runs without gradients between passes. `whole`: the last pass had
     its backward pass; `given_bytes` its first block was given. `clocked` times whole passes (`timed_pass`: the last).
     `watch` is told each value that autograd asks for: which of `calls`, the node, its place. `groups`: with whom calls
     that are `timed` and `clocked` have communicated in their blocks. Policies know blocks by their `numbering`; calls

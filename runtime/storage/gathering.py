@@ -12,6 +12,8 @@ from solvers.ir.requests import HeldRun
 
 MOST_IN_VAIN = 4
 """So many segments are emptied whose contents then take a new one, before no more are tried."""
+MOST_AT_ONCE_BYTES = 1 << 30
+"""Fuller runs of pages stay: all that lies in one leaves for the host before it returns."""
 
 
 def gather(*values: object) -> int:
@@ -21,7 +23,7 @@ def gather(*values: object) -> int:
     may hold one small state, and a plan then finds its blocks nowhere. Call it once after that step and before the
     profile. The emptiest segments are cleared first, one at a time over the host. Bytes and views stay what they are,
     addresses do not: nothing may know them (CUDA graphs, another library). Does nothing where the allocator holds exact
-    bytes or its segments are expandable. Raises `RuntimeError` where the host has no room for a segment.
+    bytes. Raises `RuntimeError` where the host has no room for a segment.
     """
     tensors = {tensor.untyped_storage().data_ptr(): tensor for tensor in tensors_in(values)}
     tensors = {address: tensor for address, tensor in tensors.items() if core.why_it_stays(tensor) is None}
@@ -31,11 +33,18 @@ def gather(*values: object) -> int:
 
 def _gathered(device: torch.device, tensors: Sequence[torch.Tensor]) -> int:
     torch.accelerator.empty_cache()
-    before = least = memory_stats(device).reserved_bytes
-    in_vain, done = 0, set[int]()
+    before = memory_stats(device).reserved_bytes
+    for small in (False, True):
+        _gather_pool(device, tensors, small)
+    core.trim_host()
+    return before - memory_stats(device).reserved_bytes
+
+
+def _gather_pool(device: torch.device, tensors: Sequence[torch.Tensor], small: bool) -> None:
+    in_vain, least, done = 0, memory_stats(device).reserved_bytes, set[int]()
     while in_vain < MOST_IN_VAIN:
         held = held_memory(device)
-        found = None if held is None else _emptiest(held, tensors, done)
+        found = None if held is None else _emptiest(held, tensors, done, small)
         if found is None:
             break
         for tensor in found:
@@ -45,19 +54,19 @@ def _gathered(device: torch.device, tensors: Sequence[torch.Tensor]) -> int:
             core.ensure_in(tensor)
         reserved = memory_stats(device).reserved_bytes
         in_vain, least = (in_vain + 1, least) if reserved >= least else (in_vain, reserved)
-    core.trim_host()
-    return before - memory_stats(device).reserved_bytes
 
 
-def _emptiest(held: Held, tensors: Sequence[torch.Tensor], done: set[int]) -> list[torch.Tensor] | None:
-    """What lies in the segment that is used least, of those that only these tensors use and others have room for."""
+def _emptiest(held: Held, tensors: Sequence[torch.Tensor], done: set[int], small: bool) -> list[torch.Tensor] | None:
+    """What lies in the segment, or the run of pages, that is used least, of those that only these tensors use."""
     at = {tensor.untyped_storage().data_ptr() - held.base: tensor for tensor in tensors}
     for run in sorted(held.runs, key=lambda run: -_free(run)):
         blocks = _addresses(run)
-        if run.expandable or run.address in done or not _free(run) or not blocks:
+        if run.small != small or run.address + held.base in done or not _free(run) or not blocks:
+            continue
+        if run.expandable and _used(run) > MOST_AT_ONCE_BYTES:
             continue
         if all(address in at for address in blocks):
-            done.add(run.address)
+            done.add(run.address + held.base)
             return [at[address] for address in blocks]
     return None
 

@@ -15,16 +15,16 @@ from experiments.models.workload import Workload
 from experiments.recompute.models import Trainee
 from runtime.device import CachingAllocator, memory_stats, reset_peak_memory, use_sim
 from runtime.recompute import RecomputeReport, plan
-from solvers.ir.errors import InfeasibleBudget
 from solvers.ir.solution import Limits
 from tests.accelerators import prepare_sim
+from tests.runtime.recompute.test_staying import step, training
 from tests.runtime.recompute.training import trained
 
 REFUSED = prepare_sim()
 pytestmark = pytest.mark.skipif(REFUSED is not None, reason=str(REFUSED))
 SHAPE = RaceShape(layers=4, width=512, heads=8, context=512, batch=16)
 STEPS = 14
-"""Enough for a plan, two corrections and what is made for room, three passes each."""
+"""Enough for a plan and three corrections, three passes each."""
 Between = Callable[[Workload, torch.device], None]
 
 
@@ -51,26 +51,18 @@ def planned(
         return session.report()
 
 
-def least_of(solver: str) -> int:
-    """The least budget that a refusal names; its frames, which hold the model, are gone by then."""
-    try:
-        planned(solver, 0.1, expandable=False)
-    except InfeasibleBudget as refused:
-        assert refused.least_budget_bytes is not None
-        return refused.least_budget_bytes
-    raise AssertionError("a tenth of the peak sufficed")
-
-
 @pytest.mark.parametrize(
-    ("solver", "share", "expandable"), [("greedy-joint", 0.75, False), ("joint", 0.5, True), ("heu", 0.6, True)]
+    ("solver", "share", "expandable"),
+    [("greedy-joint", 0.75, False), ("joint", 0.5, True), ("heu", 0.6, True), ("heu", 0.6, False)],
 )
 def test_segments_keep_the_budget_too(solver: str, share: float, expandable: bool) -> None:
-    """The first plan's took 6 to 20 % more; what a plan for less promises is what it takes, and room is used."""
+    """On fixed segments from the first planned pass on, before which plans took 6 to 20 % more."""
     report = planned(solver, share, expandable=expandable)
     assert 0 < report.plan_peak_bytes <= report.reserved_peak_bytes <= report.budget_bytes
-    assert report.peak_bytes >= report.plan_peak_bytes  # the plans before took more
+    assert report.peak_bytes >= report.plan_peak_bytes
     assert report.within_budget is (report.peak_bytes <= report.budget_bytes)
-    assert report.replanned > 0 and report.reserved_peak_bytes > 0.93 * report.budget_bytes
+    assert expandable or report.replanned == 0
+    assert report.reserved_peak_bytes > 0.85 * report.budget_bytes
     assert abs(report.predicted_peak_bytes - report.plan_peak_bytes) < 0.01 * report.plan_peak_bytes
 
 
@@ -104,7 +96,7 @@ def test_an_evaluation_between_passes_spoils_no_judgement(between: Between) -> N
     assert report.peak_bytes > report.budget_bytes or report.reserved_peak_bytes > report.budget_bytes
     assert alone.reserved_peak_bytes <= alone.budget_bytes
     told = [(one.exposed_us, one.predicted_peak_bytes) for one in (alone, report)]
-    assert told[0] == told[1] and report.replanned > 0
+    assert told[0] == told[1]
 
 
 def wide(device: torch.device) -> Trainee:
@@ -144,24 +136,31 @@ def test_an_evaluation_of_its_own_takes_no_correction_back() -> None:
     assert session.report().peak_bytes <= budget and session.report().measured == 2
 
 
-@pytest.mark.parametrize(("solver", "share"), [("greedy-joint", 0.75), ("heu", 0.8)])
-def test_plans_that_are_tried_for_room_change_no_bit(solver: str, share: float) -> None:
-    """One that is better is kept, one that breaks the budget is not."""
-    device = use_sim(races="off", allocator=CachingAllocator()).device
+@pytest.mark.parametrize(
+    ("solver", "share", "expandable"), [("greedy-joint", 0.75, False), ("heu", 0.8, False), ("heu", 0.7, True)]
+)
+def test_what_segments_need_changes_no_bit(solver: str, share: float, expandable: bool) -> None:
+    """What stays moves, and each plan has an arena."""
+    device = use_sim(races="raise", allocator=CachingAllocator(expandable_segments=expandable)).device
     free = trained(device, wide, steps=STEPS)
     kept = trained(device, wide, budget=int(share * max(free.peaks)), solver=solver, around=True, steps=STEPS)
     assert kept.equals(free) and kept.session is not None
     report = kept.session.report()
-    assert report.replanned > 0 and report.sought > 0
     assert report.plan_peak_bytes <= report.reserved_peak_bytes <= report.budget_bytes
     assert report.plan_peak_bytes <= report.peak_bytes <= report.budget_bytes and report.within_budget
 
 
 def test_where_no_plan_takes_fewer_segments_training_goes_on_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
-    """The least budget in bytes: nothing is left to segments."""
-    least = least_of("heu")
-    with caplog.at_level(logging.WARNING, logger="bayplan.recompute"):
-        report = planned("heu", least, expandable=False)
+    """Little above the least budget in bytes, of blocks of 6 and 12 MiB, next to nothing is left to segments."""
+    device = use_sim(races="off", allocator=CachingAllocator(), shapes_only=True).device
+    model, optimizer, data = training(device)
+    with (
+        caplog.at_level(logging.WARNING, logger="bayplan.recompute"),
+        plan(model, budget=150 * 2**20, solver="heu") as session,
+    ):
+        for _ in range(6):
+            step(model, optimizer, data)
+        report = session.report()
     assert report.peak_bytes <= report.budget_bytes < report.reserved_peak_bytes and report.within_budget is False
     (said,) = [one for one in (record.getMessage() for record in caplog.records) if "none was found" in one]
     assert "segments took" in said and "raise the budget, or set PYTORCH_ALLOC_CONF" in said

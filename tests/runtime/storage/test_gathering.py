@@ -5,6 +5,7 @@ import torch
 
 from runtime.device import CachingAllocator, memory_stats, use_sim
 from runtime.device.native import why_missing
+from runtime.storage import gathering
 from runtime.swap import gather
 
 pytestmark = pytest.mark.skipif(why_missing("runtime._sim") is not None, reason=str(why_missing("runtime._sim")))
@@ -17,8 +18,9 @@ def scattered(device: torch.device) -> list[torch.Tensor]:
     return filled[::5]
 
 
-def test_four_segments_become_one() -> None:
-    device = use_sim(allocator="caching").device
+@pytest.mark.parametrize("expandable", [False, True])
+def test_four_segments_or_pages_become_one(expandable: bool) -> None:
+    device = use_sim(allocator=CachingAllocator(expandable_segments=expandable)).device
     kept = scattered(device)
     view = kept[3][:7]
     assert gather(kept) == 60 * MIB
@@ -40,11 +42,19 @@ def test_what_is_not_given_stays_where_it_is() -> None:
     use_sim()
 
 
-@pytest.mark.parametrize("expandable", [False, True])
-def test_other_allocators_are_left_alone(expandable: bool) -> None:
-    device = use_sim(allocator=CachingAllocator(expandable_segments=True) if expandable else "exact").device
+def test_exact_memory_is_left_alone() -> None:
+    device = use_sim().device
     kept = scattered(device)
     addresses = [tensor.data_ptr() for tensor in kept]
     assert gather(kept) == 0
     assert [tensor.data_ptr() for tensor in kept] == addresses
+    use_sim()
+
+
+def test_what_does_not_fit_on_the_host_at_once_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run of pages can be as long as all parameters."""
+    monkeypatch.setattr(gathering, "MOST_AT_ONCE_BYTES", 3 * MIB)
+    device = use_sim(allocator=CachingAllocator(expandable_segments=True)).device
+    kept = scattered(device)
+    assert gather(kept) == 0 and memory_stats(device).reserved_bytes == 80 * MIB
     use_sim()

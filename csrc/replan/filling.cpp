@@ -1,3 +1,4 @@
+// One file: the loads that stages can hold, and the bounds on them, which share their partial splits.
 #include "replan/filling.h"
 
 #include <algorithm>

@@ -64,8 +64,9 @@ class Measuring:
     def end(self, before: Sequence[Layer], layers: Sequence[Layer], blocks: tuple[set[int], set[int]]) -> bool:
         """It has had its backward pass: whether its `layers` replace those known `before`.
 
-        `blocks` are the places in the model of both. Not where the known ones are the same, nor where blocks that are known were not called, unless more parameters
-        want gradients: steps that leave blocks out at random are planned by the one that left out fewest.
+        `blocks` are the places in the model of both. Not where the known ones are the same, nor where blocks that are
+        known were not called, unless more parameters want gradients: steps that leave blocks out at random are planned
+        by the one that left out fewest.
         """
         occasion, self.under_way = self.under_way, None
         assert occasion is not None

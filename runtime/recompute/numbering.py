@@ -56,7 +56,7 @@ class Numbering:
 def _in_order(calls: Sequence[Call]) -> list[int]:
     """Their blocks, each behind those that any pass called before it; where passes contradict each other, by index."""
     blocks = {one.block for one in calls}
-    order = nx.DiGraph()
+    order: nx.DiGraph[int] = nx.DiGraph()
     order.add_nodes_from(blocks)
     for one in calls:
         earlier = next((other.block for other in calls_before(one) if other.block in blocks), None)

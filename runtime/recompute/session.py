@@ -47,8 +47,9 @@ class Walk(AbstractContextManager["Walk"]):
     oldest pass that has not had its backward pass. `timed` measures operators and waits; with `intervals` also what the
     device's memory does between events (`footprint`), for which its statistics are begun anew. `on_pass` is called
     before each pass, with the bytes that its first block is given, `on_peak` when memory has passed its peak: before
-    the backward pass of a pass's first block, and after the whole one, and `on_aside` where a block runs without gradients between passes. `whole`: the last pass had
-    its backward pass; `given_bytes` its first block was given. `clocked` times whole passes (`timed_pass`: the last).
+    the backward pass of a pass's first block, and after the whole one, and `on_aside` where a block runs without
+    gradients between passes. `whole`: the last pass had its backward pass; `given_bytes` its first block was given.
+    `clocked` times whole passes (`timed_pass`: the last).
     `watch` is told each value that autograd asks for: which of `calls`, the node, its place. `groups`: with whom calls
     that are `timed` and `clocked` have communicated in their blocks. Policies know blocks by their `numbering`; calls
     that differ from those that it has measured store nothing and count as diverged; the last pass `strayed` where there
@@ -221,7 +222,7 @@ class Walk(AbstractContextManager["Walk"]):
                 self._memory.follow(call.number, -1 - index, by_address[at])
 
     def _is_next_pass(self, index: int) -> bool:
-        """Whether a call of that block begins a pass: it was called in this one, or comes before it, which is done with.
+        """Whether a call of that block begins a pass: it was called in this one, or comes before it, and it is over.
 
         Blocks of two lists that take turns are not called in the order in which they stand before that is measured.
         """

@@ -153,7 +153,7 @@ def test_evaluations_with_gradients_of_larger_batches_change_no_plan() -> None:
 
 
 def _layers(*names: str) -> list[Layer]:
-    return [Layer(units=[], forward_waits_us=(), backward_waits_us=(), input_bytes=0, names=names)]
+    return [Layer(units=(), forward_waits_us=(), backward_waits_us=(), input_bytes=0, names=names)]
 
 
 def test_what_is_measured_again_and_what_replaces_it() -> None:

@@ -1,6 +1,7 @@
 """Steps that are not the measured one: what is kept of the budget, what the report says, and what is refused."""
 
 import logging
+from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
 
@@ -88,7 +89,7 @@ class Repeating(nn.Module):
     def __init__(self, model: Growing) -> None:
         super().__init__()
         self.within = nn.Sequential(nn.Linear(WIDTH, 4 * WIDTH), nn.GELU(), nn.Linear(4 * WIDTH, WIDTH))
-        self.times = lambda: 1 if model.passes < 3 else 2
+        self.times: Callable[[], int] = lambda: 1 if model.passes < 3 else 2
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         """The mean of what came of the rows."""

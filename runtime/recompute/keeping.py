@@ -139,10 +139,14 @@ class Keeping:
     def end_peak(self) -> None:
         """The peaks until here count, whatever ran."""
         stats = memory_stats(self.device)
-        self.most_bytes = max(self.most_bytes, stats.peak_bytes)
-        if self._begun:
-            self.kept_bytes = max(self.kept_bytes, stats.peak_bytes)
         self.segments.look(stats)
+        self.note_peak(stats.peak_bytes)
+
+    def note_peak(self, peak_bytes: int) -> None:
+        """So much was in use, as statistics or, of a pass that was measured, its log tells."""
+        self.most_bytes = max(self.most_bytes, peak_bytes)
+        if self._begun:
+            self.kept_bytes = max(self.kept_bytes, peak_bytes)
         if self.kept_bytes > self.budget_bytes and not self._warned:
             self._warn()
 

@@ -239,7 +239,7 @@ def policy_of(layer: Layer, group: LayerGroup) -> BlockPolicy:
     forward, backward = (
         {wait: tuple(sorted(nodes)) for wait, nodes in ahead[phase].items()} for phase in ("forward", "backward")
     )
-    return BlockPolicy(StorePolicy(tuple(keep), others=True, names=layer.names), forward, backward)
+    return BlockPolicy(StorePolicy(tuple(keep), others=False, names=layer.names), forward, backward)
 
 
 def node_times(tape: Tape, waits_us: Sequence[float]) -> list[float]:

@@ -58,8 +58,7 @@ class Measuring:
 
     def begin(self, coming: Occasion) -> None:
         """The pass that begins is measured."""
-        self.strays += self.strayed
-        self.under_way, self.strayed = coming, False
+        self.under_way = coming
 
     def end(self, before: Sequence[Layer], layers: Sequence[Layer], blocks: tuple[set[int], set[int]]) -> bool:
         """It has had its backward pass: whether its `layers` replace those known `before`.
@@ -70,7 +69,7 @@ class Measuring:
         """
         occasion, self.under_way = self.under_way, None
         assert occasion is not None
-        self.times += 1
+        self.times, self.strays, self.strayed = self.times + 1, self.strays + self.strayed, False
         known, self.known = self.known, occasion
         if not before or occasion.trainable > known.trainable:
             return True

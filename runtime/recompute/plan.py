@@ -193,15 +193,17 @@ class RecomputeSession:
             return
         if walk.idle:
             self._look(walk)
-        level = settled(self._in_use) if self.layers and self._estimated else self._in_use()
         occasion = Occasion(given_bytes, *self._trainable())
+        planned = self.plans.decided is not None
+        again = bool(self.layers) and self._together is None and self._measuring.wanted(occasion, planned=planned)
+        level = settled(self._in_use) if again or (self.layers and self._estimated) else self._in_use()
         if not self.layers:
             self._measuring.begin(occasion)
             self._begun_bytes = level
             self._versions = self._changes = self._parameter_versions()
             return
         self._keeping.end_peak()
-        if self._together is None and self._measuring.wanted(occasion, planned=self.plans.decided is not None):
+        if again:
             if self._estimated:
                 self._accumulates(self._gradient_bytes())
             self._measuring.begin(occasion)
@@ -304,7 +306,7 @@ class RecomputeSession:
             self._before_growth, self._accumulated_before = None, self._accumulated_bytes  # it was no evaluation
             self._timed_pass = walk.timed_pass or self._timed_pass
             self._measuring.strayed = walk.strayed
-            if not (walk.strayed and self._measuring.follows):
+            if not (walk.strayed and self._measuring.follows and self._together is None):
                 self._keeping.settle(walk.given_bytes)
             self._reserve_host(beside=last)
 
@@ -331,12 +333,13 @@ class RecomputeSession:
 
     def _measured(self, walk: Walk, layers: list[Layer]) -> None:
         """A step was measured, the first one or another: the next pass begins with a plan for it."""
-        called = self._numbering.places, walk.numbering.places
+        called, footprint = (self._numbering.places, walk.numbering.places), walk.footprint()
+        if not self._estimated:
+            self._keeping.note_peak(footprint.most_bytes)
         if not self._measuring.end(self.layers, layers, called) or not self.plans.takes(layers):
             walk.numbering = self._numbering
             return
         self._numbering = walk.numbering
-        footprint = walk.footprint()
         self.plans.measured(layers, walk.uses(), footprint, walk.at_once())
         self.plans.measured_level_bytes = self._begun_bytes
         self._keeping.left_bytes = self.plans.uncalled_bytes

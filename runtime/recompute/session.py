@@ -188,9 +188,8 @@ class Walk(AbstractContextManager["Walk"]):
             self.groups |= groups_of(tape) if self.timed and self.clocked else set()
         if call.tape.diverged_at is None:
             self._move(call, len(call.tape))
-        self.strayed = (
-            self.strayed or call.tape.diverged_at is not None or len(call.tape) < len(call.policy.store.names)
-        )
+        other = call.policy is not ON_DEMAND and len(call.tape) != len(call.policy.store.names)
+        self.strayed = self.strayed or other or call.tape.diverged_at is not None
         self._passed = True
         call.forward_marks = first, self.windows.mark() if self.timed else 0
         call.forward_waits = began, len(self.windows.waits)
@@ -201,10 +200,14 @@ class Walk(AbstractContextManager["Walk"]):
 
     def _policy_of(self, number: int) -> BlockPolicy:
         """What the next call of the block of this number does."""
-        diverged = self.numbering.differs(number, self.calls, len(self.policies))
+        diverged = self.numbering.differs(number, self.calls, len(self.policies)) or number < self._number_before()
         self.counts.diverged += diverged
         self.strayed = self.strayed or diverged
         return ON_DEMAND if diverged else self.policies[number]
+
+    def _number_before(self) -> int:
+        """The number of the last measured block that this pass called; a plan knows passes in that order only."""
+        return -1 if self._last is None or self.numbering.measured is None else self._last.block
 
     def _look_at_given(self, call: Call, given: Sequence[torch.Tensor]) -> None:
         """Whose storages those are, each the first block's that was given it.

@@ -82,6 +82,7 @@ class Walk(AbstractContextManager["Walk"]):
     _passed: bool = False
     _last: Call | None = None
     _in_pass: list[int] = field(default_factory=list)
+    _highest: int = -1
     _stack: ExitStack | None = None
 
     def __enter__(self) -> Self:
@@ -200,14 +201,18 @@ class Walk(AbstractContextManager["Walk"]):
 
     def _policy_of(self, number: int) -> BlockPolicy:
         """What the next call of the block of this number does."""
-        diverged = self.numbering.differs(number, self.calls, len(self.policies)) or number < self._number_before()
+        diverged = self.numbering.differs(number, self.calls, len(self.policies)) or self._is_out_of_order(number)
         self.counts.diverged += diverged
         self.strayed = self.strayed or diverged
         return ON_DEMAND if diverged else self.policies[number]
 
-    def _number_before(self) -> int:
-        """The number of the last measured block that this pass called; a plan knows passes in that order only."""
-        return -1 if self._last is None or self.numbering.measured is None else self._last.block
+    def _is_out_of_order(self, number: int) -> bool:
+        """Whether a plan of the whole step knows this block before another one that this pass has called already."""
+        measured = self.numbering.measured or {}
+        if number not in measured or self.policies[number].work is None:
+            return False
+        highest, self._highest = self._highest, max(self._highest, number)
+        return number < highest
 
     def _look_at_given(self, call: Call, given: Sequence[torch.Tensor]) -> None:
         """Whose storages those are, each the first block's that was given it.
@@ -237,6 +242,7 @@ class Walk(AbstractContextManager["Walk"]):
     def _begin_pass(self, given_bytes: int) -> None:
         self._last = None
         self._in_pass.clear()
+        self._highest = -1
         self.settle()
         if self.on_pass is not None:
             self.on_pass(given_bytes)

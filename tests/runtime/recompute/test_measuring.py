@@ -10,8 +10,10 @@ from torch.nn import functional
 
 from experiments.recompute.models import Trainee
 from runtime.device import limited_memory
+from runtime.recompute import plan
 from runtime.recompute.layer import Layer
 from runtime.recompute.measuring import MOST_MEASURED, MOST_STRAYED, Measuring, Occasion
+from solvers.ir.errors import InfeasibleBudget
 from tests.accelerators import prepared
 from tests.runtime.recompute.training import QUICK, Outcome, ordinary, trained
 
@@ -93,7 +95,7 @@ def longer(device: torch.device) -> Trainee:
 def thawed(device: torch.device) -> Trainee:
     """The first half of the blocks trains from the third pass on."""
     blocks, data, passes = _blocks().to(device), torch.randn(4 * ROWS, WIDTH).to(device), [0]
-    blocks[:2].requires_grad_(False)
+    nn.ModuleList(list(blocks)[:2]).requires_grad_(False)
 
     def loss() -> torch.Tensor:
         passes[0] += 1
@@ -114,10 +116,9 @@ def _limited(device: torch.device, budget: int) -> Callable[[Trainee, torch.opti
 
 
 @pytest.mark.usefixtures("quick")
-@pytest.mark.parametrize("solver", ["heu", "greedy-joint"])
-@pytest.mark.parametrize("around", [True, False])
+@pytest.mark.parametrize(("solver", "around"), [("heu", True), ("greedy-joint", False)])
 @pytest.mark.parametrize("make", [cached, scaled, longer, thawed])
-def test_later_steps_that_are_not_the_first_one_keep_the_budget(make: Make, around: bool, solver: str) -> None:
+def test_later_steps_that_are_not_the_first_one_keep_the_budget(make: Make, solver: str, around: bool) -> None:
     """On a device of that size from the second step on; plans for the first step took up to half more."""
     device = prepared("sim")
     free = trained(device, make, steps=6)
@@ -213,3 +214,92 @@ def test_passes_that_add_to_gradients_are_as_long_as_predicted() -> None:
     report = kept.session.report()
     assert report.measured == 2 and report.within_budget
     assert report.pass_us == pytest.approx(report.predicted_pass_us, rel=0.02)
+
+
+class Silent(nn.Module):
+    """A block that does nothing in the first pass."""
+
+    def __init__(self, passes: list[int]) -> None:
+        super().__init__()
+        self.within = nn.Sequential(nn.Linear(WIDTH, 4 * WIDTH), nn.GELU(), nn.Linear(4 * WIDTH, WIDTH))
+        self.silent = lambda: passes[0] == 1
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        return hidden if self.silent() else hidden + self.within(hidden)
+
+
+def silent(device: torch.device) -> Trainee:
+    passes = [0]
+    blocks = nn.Sequential(nn.Linear(WIDTH, WIDTH), *(Silent(passes) for _ in range(4))).to(device)
+    data = torch.randn(4 * ROWS, WIDTH).to(device)
+
+    def loss() -> torch.Tensor:
+        passes[0] += 1
+        found: torch.Tensor = blocks(data).square().mean()
+        return found
+
+    return Trainee(blocks, tuple(list(blocks)[1:]), loss)
+
+
+def turned(device: torch.device) -> Trainee:
+    """Blocks that are called backwards in every other pass."""
+    blocks, passes = _blocks().to(device), [0]
+    data = torch.randn(4 * ROWS, WIDTH).to(device)
+
+    def loss() -> torch.Tensor:
+        passes[0] += 1
+        hidden = data
+        for block in reversed(blocks) if passes[0] % 2 else blocks:
+            hidden = block(hidden)
+        return hidden.square().mean()
+
+    return Trainee(blocks, tuple(blocks), loss)
+
+
+def turned_adversaries(device: torch.device) -> Trainee:
+    """A judge's parameters want gradients in every other pass only."""
+    blocks, data, passes = _blocks().to(device), torch.randn(4 * ROWS, WIDTH).to(device), [0]
+    judge = nn.ModuleList(list(blocks)[2:])
+
+    def loss() -> torch.Tensor:
+        passes[0] += 1
+        judge.requires_grad_(passes[0] % 2 == 0)
+        found: torch.Tensor = blocks(data).square().mean()
+        return found
+
+    return Trainee(blocks, tuple(blocks), loss)
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("make", [silent, turned, turned_adversaries])
+def test_passes_of_two_kinds_keep_the_budget(make: Make) -> None:
+    """Where a plan knows one of them, the other stores nothing that the plan does not know."""
+    device = prepared("sim")
+    free = trained(device, make, steps=8)
+    budget = int(0.8 * max(free.peaks[1:]))
+    loop = _limited(device, budget)
+    kept = trained(device, make, budget=budget, solver="greedy-joint", loop=loop, around=True, steps=8)
+    assert kept.equals(free) and kept.session is not None
+    report = kept.session.report()
+    assert report.within_budget and 1 < report.measured <= 1 + MOST_STRAYED
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("around", [True, False])
+def test_a_refused_batch_is_refused_again_and_smaller_ones_train_no_more(around: bool) -> None:
+    """What is known is of the larger one; who goes on is told the same, whether within one session or entering anew."""
+    device = prepared("sim")
+    blocks = _blocks().to(device)
+    session, optimizer = plan(blocks, budget="1MiB", blocks=list(blocks)), torch.optim.SGD(blocks.parameters())
+    told = []
+    with session if around else nullcontext():
+        for rows in (64, 64, 4096, 4096, 64):
+            try:
+                with nullcontext() if around else session:
+                    optimizer.zero_grad()
+                    blocks(torch.zeros(rows, WIDTH, device=device)).square().mean().backward()
+                    optimizer.step()
+                told.append("trained")
+            except InfeasibleBudget as error:
+                told.append(str(error.least_budget_bytes))
+    assert told[:3] == ["trained"] * 3 and told[3] == told[4] != "trained"

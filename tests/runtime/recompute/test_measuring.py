@@ -9,13 +9,12 @@ from torch import nn
 from torch.nn import functional
 
 from experiments.recompute.models import Trainee
-from runtime.device import limited_memory
 from runtime.recompute import plan
 from runtime.recompute.layer import Layer
 from runtime.recompute.measuring import MOST_MEASURED, MOST_STRAYED, Measuring, Occasion
 from solvers.ir.errors import InfeasibleBudget
 from tests.accelerators import prepared
-from tests.runtime.recompute.training import QUICK, Outcome, ordinary, trained
+from tests.runtime.recompute.training import QUICK, Outcome, limited, ordinary, trained
 
 __all__ = ["QUICK"]
 
@@ -107,14 +106,6 @@ def thawed(device: torch.device) -> Trainee:
     return Trainee(blocks, tuple(blocks), loss)
 
 
-def _limited(device: torch.device, budget: int) -> Callable[[Trainee, torch.optim.Optimizer, int], torch.Tensor]:
-    def loop(trainee: Trainee, optimizer: torch.optim.Optimizer, index: int) -> torch.Tensor:
-        with limited_memory(device, budget) if index else nullcontext():
-            return ordinary(trainee, optimizer, index)
-
-    return loop
-
-
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize(("solver", "around"), [("heu", True), ("greedy-joint", False)])
 @pytest.mark.parametrize("make", [cached, scaled, longer, thawed])
@@ -123,7 +114,7 @@ def test_later_steps_that_are_not_the_first_one_keep_the_budget(make: Make, solv
     device = prepared("sim")
     free = trained(device, make, steps=6)
     budget = int(0.75 * max(free.peaks[1:]))
-    kept = trained(device, make, budget=budget, solver=solver, loop=_limited(device, budget), around=around, steps=6)
+    kept = trained(device, make, budget=budget, solver=solver, loop=limited(device, budget), around=around, steps=6)
     assert kept.equals(free) and max(kept.peaks[1:]) <= budget
     assert kept.session is not None
     report = kept.session.report()
@@ -278,7 +269,7 @@ def test_passes_of_two_kinds_keep_the_budget(make: Make) -> None:
     device = prepared("sim")
     free = trained(device, make, steps=8)
     budget = int(0.8 * max(free.peaks[1:]))
-    loop = _limited(device, budget)
+    loop = limited(device, budget)
     kept = trained(device, make, budget=budget, solver="greedy-joint", loop=loop, around=True, steps=8)
     assert kept.equals(free) and kept.session is not None
     report = kept.session.report()

@@ -1,6 +1,5 @@
 """Blocks that are not called in the order in which they stand: two lists that take turns, a decoder declared first."""
 
-from contextlib import nullcontext
 from functools import cache
 
 import pytest
@@ -9,13 +8,12 @@ from torch import nn
 from torch.nn import functional
 
 from experiments.recompute.models import Trainee
-from runtime.device import limited_memory
 from runtime.recompute.calls import Call
 from runtime.recompute.numbering import Numbering
 from runtime.recompute.session import ON_DEMAND
 from runtime.recompute.tape import Tape
 from tests.accelerators import prepared
-from tests.runtime.recompute.training import QUICK, Outcome, ordinary, trained
+from tests.runtime.recompute.training import QUICK, Outcome, limited, trained
 
 __all__ = ["QUICK"]
 
@@ -67,12 +65,7 @@ def free() -> Outcome:
 def test_lists_that_take_turns_keep_the_budget_on_a_device_of_that_size(solver: str) -> None:
     """Taken for three passes of one norm each, they took up to two fifths more."""
     device, budget = prepared("sim"), int(0.8 * max(free().peaks[1:]))
-
-    def loop(trainee: Trainee, optimizer: torch.optim.Optimizer, index: int) -> torch.Tensor:
-        with limited_memory(device, budget) if index else nullcontext():
-            return ordinary(trainee, optimizer, index)
-
-    kept = trained(device, turns, budget=budget, solver=solver, loop=loop, around=True)
+    kept = trained(device, turns, budget=budget, solver=solver, loop=limited(device, budget), around=True)
     assert kept.equals(free()) and max(kept.peaks[1:]) <= budget
     assert kept.session is not None
     report = kept.session.report()

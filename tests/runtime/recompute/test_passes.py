@@ -1,6 +1,5 @@
 """Several forward passes before their backward passes: counted, and planned for as many."""
 
-from contextlib import nullcontext
 from functools import cache
 
 import pytest
@@ -9,12 +8,11 @@ from torch import nn
 from torch.nn import functional
 
 from experiments.recompute.models import Trainee
-from runtime.device import limited_memory
 from runtime.recompute.course import LAST, Event, Happened
 from runtime.recompute.footprint import mark_of
 from runtime.recompute.passes import passes_at_once
 from tests.accelerators import prepared
-from tests.runtime.recompute.training import QUICK, Outcome, ordinary, trained
+from tests.runtime.recompute.training import QUICK, Outcome, limited, trained
 
 __all__ = ["QUICK"]
 
@@ -87,12 +85,7 @@ def free() -> Outcome:
 def test_a_siamese_network_keeps_the_budget_on_a_device_of_that_size(solver: str, share: float) -> None:
     """From the first planned step on: planned as one pass it took half as much again."""
     device, budget = prepared("sim"), int(share * max(free().peaks[1:]))
-
-    def loop(trainee: Trainee, optimizer: torch.optim.Optimizer, index: int) -> torch.Tensor:
-        with limited_memory(device, budget) if index else nullcontext():
-            return ordinary(trainee, optimizer, index)
-
-    kept = trained(device, triplet, budget=budget, solver=solver, loop=loop, around=True)
+    kept = trained(device, triplet, budget=budget, solver=solver, loop=limited(device, budget), around=True)
     assert kept.equals(free()) and max(kept.peaks[1:]) <= budget
     assert kept.session is not None
     report = kept.session.report()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 
 from experiments.recompute.models import MODELS, Size, Trainee
-from runtime.device import memory_stats
+from runtime.device import limited_memory, memory_stats
 from runtime.recompute import RecomputeSession, plan
 from solvers.ir.solution import Limits
 
@@ -42,6 +42,16 @@ def ordinary(trainee: Trainee, optimizer: torch.optim.Optimizer, _: int) -> torc
     loss.backward()  # type: ignore[no-untyped-call]
     optimizer.step()
     return loss.detach()
+
+
+def limited(device: torch.device, budget: int) -> Loop:
+    """Ordinary steps, on a device of just that size from the second one on."""
+
+    def loop(trainee: Trainee, optimizer: torch.optim.Optimizer, index: int) -> torch.Tensor:
+        with limited_memory(device, budget) if index else nullcontext():
+            return ordinary(trainee, optimizer, index)
+
+    return loop
 
 
 def trained(

@@ -112,14 +112,16 @@ class BoundSearch:
                 windows[spent] = min(windows.get(spent, math.inf), worth / self.unit)
         return Prices(byte, windows)
 
-    def patterns(self) -> list[Pattern]:
-        """What the relaxation drops, as patterns: op k in the q-th of them if at least q layers drop it.
+    def patterns(self, layer: Sequence[int]) -> list[Pattern]:
+        """What the relaxation drops of such a layer, as patterns: op k in the q-th of them if at least q layers drop it.
 
         The rows of a class are differences of columns, so each of these patterns keeps what it is computed from.
         """
         assert self.values is not None
         found: dict[Pattern, None] = {}
         for g, layers in enumerate(self.relaxation.shape.groups):
+            if tuple(layer) not in layers:  # what runs before the layers is a group, too
+                continue
             dropped = [self.values[self.place["y", g, k]] for k in range(len(layers[0]))]
             for least in sorted({round(value, 6) for value in dropped if value > 1e-6}):
                 found[frozenset(k for k, value in enumerate(dropped) if value >= least - 1e-6)] = None

@@ -106,7 +106,7 @@ class LayeredPlanner:
     def _cheapest(self, prices: Prices) -> list[Pattern]:
         if self.layers.size <= ENUMERATED:
             return all_patterns(self.view, prices, MANY)
-        return grown_patterns(self.view, prices, self.bounds.patterns(), MANY)
+        return grown_patterns(self.view, prices, self.bounds.patterns(self.layers.lists[0]), MANY)
 
     def _other_prices(self) -> list[Prices]:
         """Memory at what the ops cost a byte on average, and at less than any that no window hides; windows at shares.

@@ -701,7 +701,9 @@ class MemoryLog:
 class TapePolicy:
     """What of operators' results stays: by index, for those beyond, and for which operators it was made."""
 
-    def __init__(self, store: Sequence[int], store_others: bool, names: Sequence[str]) -> None: ...
+    def __init__(
+        self, store: Sequence[int], store_others: bool, names: Sequence[str], most_bytes: int | None
+    ) -> None: ...
 
 class Tape:
     """The operators of a region below autograd, and what of their results is there."""
@@ -720,6 +722,8 @@ class Tape:
     def node_of(self, tensor: torch.Tensor) -> int | None: ...
     @property
     def diverged_at(self) -> int | None: ...
+    @property
+    def asked_bytes(self) -> int: ...
     @property
     def groups(self) -> list[str]: ...
     @property

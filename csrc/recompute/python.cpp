@@ -281,10 +281,12 @@ void stop_region() {
 
 void bind_tape(py::module_& module) {
   py::class_<Policy, std::shared_ptr<Policy>>(module, "TapePolicy")
-      .def(py::init([](std::vector<uint8_t> store, bool store_others, std::vector<std::string> names) {
-             return std::make_shared<Policy>(Policy{std::move(store), store_others, std::move(names)});
+      .def(py::init([](std::vector<uint8_t> store, bool store_others, std::vector<std::string> names,
+                       std::optional<int64_t> most_bytes) {
+             return std::make_shared<Policy>(
+                 Policy{std::move(store), store_others, std::move(names), most_bytes.value_or(Policy::kNoLimit)});
            }),
-           py::arg("store"), py::arg("store_others"), py::arg("names"));
+           py::arg("store"), py::arg("store_others"), py::arg("names"), py::arg("most_bytes"));
   py::class_<Tape, std::shared_ptr<Tape>>(module, "Tape")
       .def(py::init([](const c10::Device& device, std::shared_ptr<Policy> policy, bool timed) {
              return std::make_shared<Tape>(device, std::move(policy), timed);
@@ -307,6 +309,7 @@ void bind_tape(py::module_& module) {
           },
           py::arg("tensor"))
       .def_property_readonly("diverged_at", &Tape::diverged_at)
+      .def_property_readonly("asked_bytes", &Tape::asked_bytes)
       .def_property_readonly("groups", &Tape::groups)
       .def_property_readonly("present_bytes", held<Tape>(+[](Tape& tape) { return tape.present_bytes(); }))
       .def_property_readonly("again_us", held<Tape>(+[](Tape& tape) { return tape.again_us(); }))

@@ -260,6 +260,20 @@ void Tape::apply_policy(Node& node, NodeIndex index) {
   } else {
     node.stored = policy_->store_others || node.recipe->info->communicates ? kAll : kNothing;
   }
+  const bool may_go = node.stored != kNothing && node.runs_again && !node.recipe->info->communicates;
+  if (policy_->most_bytes != Policy::kNoLimit && may_go) apply_limit(node);
+}
+
+// Sizes may be others than those that the policy was made for: a block stores no more for that.
+void Tape::apply_limit(Node& node) {
+  int64_t bytes = 0;
+  for (const Made& made : node.made) bytes += values_[made.value].bytes;
+  asked_bytes_ += bytes;
+  if (stored_bytes_ + bytes > policy_->most_bytes) {
+    node.stored = kNothing;
+  } else {
+    stored_bytes_ += bytes;
+  }
 }
 
 bool Tape::is_current(ValueIndex index, const c10::Storage& storage) {

@@ -74,7 +74,10 @@ struct Replays {
 struct Policy {
   std::vector<uint8_t> store;      // by node: a `Store`
   bool store_others = true;        // nodes beyond; collectives are stored there in any case
-  std::vector<std::string> names;  // what the policy was made for; from the first other name on all is stored
+  std::vector<std::string> names;  // what the policy was made for; from the first other name on nothing is stored
+  int64_t most_bytes = kNoLimit;   // so much of what can run again is stored, and no more
+
+  static constexpr int64_t kNoLimit = -1;
 };
 
 class Tape : public std::enable_shared_from_this<Tape> {
@@ -93,6 +96,8 @@ class Tape : public std::enable_shared_from_this<Tape> {
   // Nothing that it made can be needed any more.
   bool finished() const { return settled_ && closed_ == nodes_.size(); }
   std::optional<NodeIndex> diverged_at() const { return diverged_at_; }
+  // Of what can run again, what the policy would store but for its limit; stored so far is `stored_bytes_`.
+  int64_t asked_bytes() const { return asked_bytes_; }
   double time_us(const Node& node) const;
   // Of a timed tape: what ran again, in order, and for how long: from when it was asked for, or the one before it in a
   // chain ended, to its own end.
@@ -189,6 +194,7 @@ class Tape : public std::enable_shared_from_this<Tape> {
   c10::Stream current_stream() const { return guard_->getStream(device_); }
   void add_written(Node& node);
   void apply_policy(Node& node, NodeIndex index);
+  void apply_limit(Node& node);
   void hold(Value& value) const;
   void hold_what_it_reads(const Node& node);
   void rewritten(Value& value, const c10::Storage& storage);
@@ -242,6 +248,7 @@ class Tape : public std::enable_shared_from_this<Tape> {
   std::vector<OutsideRead> outside_reads_;
   std::vector<RandomState> random_states_;
   std::optional<NodeIndex> diverged_at_;
+  int64_t asked_bytes_ = 0, stored_bytes_ = 0;
   size_t closed_ = 0;
   std::vector<NodeIndex> pending_;  // whose wants may have changed
   Replays replays_;

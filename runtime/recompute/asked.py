@@ -14,6 +14,8 @@ from solvers.ir.solution import Limits
 from solvers.planner import solver_entry
 
 LAYER, WHOLE, JOINT = "recompute-layer", "recompute-graph", "joint"
+DEFAULT, OF_UNLIKE_BLOCKS = "heu", "greedy-joint"
+"""Who decides where nobody is named: for blocks that are alike, and for others."""
 
 
 def device_of(model: nn.Module) -> torch.device:
@@ -72,6 +74,22 @@ def blocks_of(model: nn.Module, blocks: Sequence[nn.Module] | None, kind: str = 
         if not isinstance(block, nn.Module):
             raise InvalidInput(f"blocks[{index}] is {_shown(block)}: give modules, whose operators may run again")
     return chosen
+
+
+def solver_by_default(
+    model: nn.Module, blocks: Sequence[nn.Module] | None, parameters: Mapping[str, object]
+) -> str | None:
+    """Who decides where nobody is named; None: `DEFAULT`, as long as blocks turn out to be alike.
+
+    Parameters are those of `DEFAULT`.
+    """
+    if parameters:
+        return DEFAULT
+    try:
+        blocks_of(model, blocks)
+    except InvalidInput:
+        return OF_UNLIKE_BLOCKS
+    return None
 
 
 def names_of(model: nn.Module, blocks: Sequence[nn.Module]) -> tuple[str, ...]:

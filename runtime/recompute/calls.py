@@ -3,7 +3,7 @@
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch.utils._pytree import tree_leaves
@@ -12,7 +12,7 @@ from runtime.device.native import core
 from runtime.recompute.layer import GRAIN_BYTES, BlockPolicy, Value
 from runtime.recompute.moves import Region
 from runtime.recompute.outside import Name
-from runtime.recompute.tape import Tape
+from runtime.recompute.tape import Node, Tape
 
 
 @dataclass(eq=False)
@@ -52,6 +52,11 @@ class Call:
         return self.backward_waits is not None or self.awaits is None or self.awaits() is None
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """Its operators."""
+        return () if self.tape is None else tuple(node.name for node in self.tape.nodes)
+
+    @property
     def given(self) -> Sequence[core.WeakBytes]:
         """What it is given, but what a block before it was given in the same pass: that one's moves are told of it."""
         return tuple(self.own.values())
@@ -81,6 +86,21 @@ def calls_before(call: Call) -> Iterator[Call]:
         one = one.before
 
 
+def most_made(calls: Sequence[Call], like: Call) -> tuple[int, ...]:
+    """By node of a call what it made, in bytes, at most in a call of the same block and the same operators.
+
+    0 where it cannot run again.
+    """
+    tapes = [one.tape.nodes for one in calls if one.tape is not None and one.block == like.block]
+    alike = [nodes for nodes in tapes if tuple(node.name for node in nodes) == like.names]
+    return tuple(max(map(_made_again, same)) for same in zip(*alike, strict=True))
+
+
+def _made_again(node: Node) -> int:
+    fixed = node.communicates or node.why_stored is not None
+    return 0 if fixed else sum(size for size, _ in node.made)
+
+
 def regions_of(call: Call) -> dict[int, Region]:
     """A call and those before it in its pass, by block."""
     return {one.block: one for one in (call, *calls_before(call))}
@@ -103,10 +123,21 @@ def _local(tensor: torch.Tensor) -> torch.Tensor:
     return inner if isinstance(inner, torch.Tensor) else tensor
 
 
-def bytes_of(args: Any, kwargs: Any) -> int:
-    """How large a block's arguments are, each as large as it looks."""
-    leaves = (_local(leaf) for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor))
-    return sum(one.nbytes for one in leaves)
+class Given(NamedTuple):
+    """How large the arguments of a pass's first block are, in `bytes`, each as large as it looks.
+
+    `extent` is each one's bytes times the sum of its sizes: of as many tokens in fewer, longer rows it is more, as of
+    what attention makes of them.
+    """
+
+    bytes: int = 0
+    extent: int = 0
+
+    @classmethod
+    def of(cls, args: Any, kwargs: Any) -> Self:
+        """That of a call's arguments."""
+        leaves = [_local(leaf) for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+        return cls(sum(one.nbytes for one in leaves), sum(one.nbytes * sum(one.shape) for one in leaves))
 
 
 def given_by(args: Any, kwargs: Any) -> list[torch.Tensor]:

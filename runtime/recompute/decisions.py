@@ -2,12 +2,12 @@
 
 import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
-from runtime.recompute.asked import JOINT, WHOLE
+from runtime.recompute.asked import JOINT, OF_UNLIKE_BLOCKS, WHOLE
 from runtime.recompute.deciding import decide
 from runtime.recompute.footprint import Footprint, Peaks
 from runtime.recompute.graph import Step, step_of
@@ -42,14 +42,22 @@ class Decisions:
 
     `level_bytes` are in use where a pass begins, `beyond_bytes` what later steps take beside what was reckoned;
     `promised_bytes` is the peak that the plan is reckoned to have, `whole` who decides about the whole step, where not
-    a solver of layers does.
+    a solver of layers does. `by_default`: nobody asked for the solver, which another one replaces where it can only
+    refuse.
     """
 
     def __init__(
-        self, solver: str, parameters: Mapping[str, object], limits: Limits, device: torch.device, blocks: int
+        self,
+        solver: str,
+        parameters: Mapping[str, object],
+        limits: Limits,
+        device: torch.device,
+        blocks: int,
+        *,
+        by_default: bool,
     ) -> None:
         self._solver, self._limits, self._device = build_solver(solver, parameters), limits, device
-        self._blocks = blocks
+        self._blocks, self._by_default = blocks, by_default
         kind = solver_entry(solver).kind
         self.whole: WholeStep | JointStep | None = WholeStep(self._solver, limits) if kind == WHOLE else None
         if kind == JOINT:
@@ -74,6 +82,8 @@ class Decisions:
         """
         self.layers, self.footprint, self._uses = layers, footprint, uses
         self._peaks = footprint.peaks
+        if self._by_default and self.whole is None and not _alike(layers):
+            self.whole = JointStep(build_solver(OF_UNLIKE_BLOCKS, {}), self._limits, self._device)
         if self.whole is None:
             self._alike()
             return
@@ -84,7 +94,7 @@ class Decisions:
 
     def takes(self, layers: Sequence[Layer]) -> bool:
         """Whether there can be a plan for them, where there is one for others: a solver of layers wants them alike."""
-        return not self.layers or self.whole is not None or len({one.names for one in layers}) == 1
+        return not self.layers or self.whole is not None or _alike(layers)
 
     @property
     def passes(self) -> float:
@@ -164,7 +174,8 @@ class Decisions:
                     f"block {index} runs other operators than block 0: give blocks= the ones that are alike, or choose "
                     "a solver of the whole step (joint, opt)"
                 )
-        return self.layers[len(self.layers) // 2].decided_alone()
+        made = tuple(map(max, *(one.made for one in self.layers))) if len(self.layers) > 1 else first.made
+        return replace(self.layers[len(self.layers) // 2].decided_alone(), made=made)
 
     def policies(self) -> list[BlockPolicy]:
         """What each block does; nothing is stored where nothing is decided."""
@@ -195,3 +206,8 @@ class Decisions:
         assert solution.objective is not None
         base, bound = solution.base or 0 if self.whole is not None else 0, solution.bound
         return solution.objective - base, None if bound is None else bound - base
+
+
+def _alike(layers: Sequence[Layer]) -> bool:
+    """Whether they all run the same operators."""
+    return len({one.names for one in layers}) == 1

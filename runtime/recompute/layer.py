@@ -63,7 +63,8 @@ class Layer:
     backward pass without stalls and without what ran again, `backward_parts_us` the same between its waits (empty where
     that is not known), `forward_us` its forward pass, and `behind_us` the time from there until the next block's
     begins, or of the last one until its backward pass does. `launches`: the same where the device tells what launching
-    takes. It stands for so many `passes` at once.
+    takes. It stands for so many `passes` at once. `made`: what each node that can run again made,
+    in bytes, at most in a measured call.
     """
 
     units: tuple[Unit, ...]
@@ -78,6 +79,7 @@ class Layer:
     backward_parts_us: tuple[float, ...] = ()
     launches: BlockLaunches | None = None
     passes: float = 1
+    made: tuple[int, ...] = ()
 
     def windows(self) -> tuple[tuple[Window, int], ...]:
         """The windows of the problem, each with its index among the waits of its pass.
@@ -114,6 +116,11 @@ class Layer:
         return [
             unit for unit in self.units if keep and max(keep[one] for one in unit.nodes) >= (1 if unit.saved else 2)
         ]
+
+    def storing(self, keep: Sequence[int]) -> StorePolicy:
+        """What one call stores, by node; where sizes grow, no more bytes than in a call like the measured ones."""
+        most = sum(size for size, stored in zip(self.made, keep, strict=True) if stored) if self.made else None
+        return StorePolicy(tuple(keep), others=False, names=self.names, most_bytes=most)
 
     def held(self, units: Collection[int]) -> "Layer":
         """The layer with these units stored in any case: what the program holds wins nothing by running again."""
@@ -239,7 +246,7 @@ def policy_of(layer: Layer, group: LayerGroup) -> BlockPolicy:
     forward, backward = (
         {wait: tuple(sorted(nodes)) for wait, nodes in ahead[phase].items()} for phase in ("forward", "backward")
     )
-    return BlockPolicy(StorePolicy(tuple(keep), others=False, names=layer.names), forward, backward)
+    return BlockPolicy(layer.storing(keep), forward, backward)
 
 
 def node_times(tape: Tape, waits_us: Sequence[float]) -> list[float]:

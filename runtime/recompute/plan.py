@@ -15,6 +15,7 @@ from torch import nn
 from runtime.device import memory_stats
 from runtime.device.settling import settled
 from runtime.recompute.asked import (
+    DEFAULT,
     blocks_of,
     budget_bytes_of,
     device_of,
@@ -23,7 +24,9 @@ from runtime.recompute.asked import (
     parameters_of,
     require_solver,
     require_whole_parameters,
+    solver_by_default,
 )
+from runtime.recompute.calls import Given
 from runtime.recompute.counts import Counts, PassClock
 from runtime.recompute.decisions import AnyProblem, Decided, Decisions, Kept
 from runtime.recompute.joint import JointStep, trim_host
@@ -53,7 +56,7 @@ class RecomputeSession:
         self,
         model: nn.Module,
         budget: int | str,
-        solver: str,
+        solver: str | None,
         parameters: Mapping[str, object],
         blocks: Sequence[nn.Module],
         limits: Limits,
@@ -61,7 +64,8 @@ class RecomputeSession:
         self._device = device_of(model)
         self._budget_bytes = budget_bytes_of(budget, self._device)
         self._blocks = list(blocks)
-        self.plans = Decisions(solver, parameters, limits, self._device, len(self._blocks))
+        named, self._by_default = solver or DEFAULT, solver is None
+        self.plans = Decisions(named, parameters, limits, self._device, len(self._blocks), by_default=self._by_default)
         self._walk: Walk | None = None
         self._estimated, self._doubted = True, False  # whether the pass for which it was decided is an evaluation
         self._before_growth: Kept | None = None
@@ -80,7 +84,7 @@ class RecomputeSession:
         self._counts = Counts()
         self._staying = Staying(model, self._is_over, self._keeping.segments.remember)
         self._timed_pass: PassClock | None = None
-        if self._joint is not None:
+        if self._joint is not None or self._by_default:
             weakref.finalize(self, trim_host, self._device).atexit = False
 
     @property
@@ -155,9 +159,10 @@ class RecomputeSession:
         policies = self.plans.policies() if self.layers and not self._stale else store_nothing(count)
         first = not self.layers
         walk = Walk(self._blocks, self._device, policies, timed=first, intervals=first, counts=self._counts)
-        walk.clocked = self._joint is not None
+        walk.clocked = self._joint is not None or (first and self._by_default)  # who decides is not known before
         walk.numbering = self._numbering
         walk.on_pass, walk.on_aside = self._next_pass, self._keeping.segments.stand_aside
+        walk.on_other = self._gives_way
         walk.on_peak = self._end_part  # somebody else may begin the statistics anew between steps
         self._walk = walk.__enter__()
         self._reserve_host()
@@ -175,7 +180,7 @@ class RecomputeSession:
         if self._walk is not None and self._joint is not None and self.plans.decided is not beside:
             self._joint.reserve_host()
 
-    def _next_pass(self, given_bytes: int) -> None:
+    def _next_pass(self, given: Given) -> None:
         """A forward pass begins, with so much: after a complete step the plan is made, or looked at."""
         walk = self._walk
         if walk is None:
@@ -193,7 +198,7 @@ class RecomputeSession:
             return
         if walk.idle:
             self._look(walk)
-        occasion = Occasion(given_bytes, *self._trainable())
+        occasion = Occasion(given, *self._trainable())
         planned = self.plans.decided is not None
         again = bool(self.layers) and self._together is None and self._measuring.wanted(occasion, planned=planned)
         level = settled(self._in_use) if again or (self.layers and self._estimated) else self._in_use()
@@ -215,6 +220,11 @@ class RecomputeSession:
         self._keeping.begin_pass()
         self._keeping.begin_peak()
         walk.follow(self.plans.policies())
+
+    def _gives_way(self, strayed: bool, growth: float) -> bool:
+        """Whether a planned pass stores nothing, since it is none of the plan's and one like it is to be measured."""
+        alone = self._together is None and not self._estimated
+        return alone and bool(self.layers) and self._measuring.follows_from(strayed, growth)
 
     def _begin_at(self, level_bytes: int) -> None:
         """So much is in use as a pass begins: the optimizer's states are known now, and gradients that stay."""
@@ -305,9 +315,9 @@ class RecomputeSession:
             self._doubted, last = False, self.plans.decided
             self._before_growth, self._accumulated_before = None, self._accumulated_bytes  # it was no evaluation
             self._timed_pass = walk.timed_pass or self._timed_pass
-            self._measuring.strayed = walk.strayed
-            if not (walk.strayed and self._measuring.follows and self._together is None):
-                self._keeping.settle(walk.given_bytes)
+            again = self._measuring.look(strayed=walk.strayed, growth=walk.growth, given=walk.given)
+            if not again or self._together is not None:
+                self._keeping.settle(walk.given.bytes)
             self._reserve_host(beside=last)
 
     def _take_back(self) -> None:
@@ -442,7 +452,7 @@ def plan(
     model: nn.Module,
     *,
     budget: int | str,
-    solver: str = "heu",
+    solver: str | None = None,
     parameters: Mapping[str, object] | None = None,
     blocks: Sequence[nn.Module] | None = None,
     limits: Limits | None = None,
@@ -452,7 +462,8 @@ def plan(
     `with plan(model, budget="20GiB") as session:` around a loop, or around each of its steps. The first step stores
     nothing of the model's repeated blocks and measures their operators; then `solver` decides what later steps store,
     and what runs again, when: any of kind `recompute-layer`, or of kind `recompute-graph`, which decides for each block
-    of the step by itself (`runtime.recompute.whole`) and needs no blocks that are alike.
+    of the step by itself (`runtime.recompute.whole`) and needs no blocks that are alike, or of kind `joint`, which also
+    swaps. None: `heu`, and `greedy-joint` where blocks are not alike, or the model has none that repeat.
 
     `budget` is the device's peak allocated bytes, parameters and all; where its allocator holds segments, these too: a
     plan that takes more of them is made again for less, up to four times; where none takes little enough, the report
@@ -462,8 +473,12 @@ def plan(
     Raises `InvalidInput` where the model has no repeated blocks (nor others that would do), the solver is of another
     kind or an argument cannot mean anything, and, after the first step, `InfeasibleBudget` with the least budget.
     """
-    require_solver(solver)
-    kind = solver_entry(solver).kind
-    chosen, given = blocks_of(model, blocks, kind), parameters_of(parameters)
+    given = parameters_of(parameters)
+    if solver is None:
+        solver = solver_by_default(model, blocks, given)
+    else:
+        require_solver(solver)
+    kind = solver_entry(solver or DEFAULT).kind
+    chosen = blocks_of(model, blocks, kind)
     require_whole_parameters(chosen, kind)
     return RecomputeSession(model, budget, solver, given, chosen, limits_of(limits))

@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_leaves
 
 from runtime.blocks.replacing import forward_replaced
 from runtime.device.native import core
-from runtime.recompute.calls import Call, bytes_of, calls_before, given_by, regions_of, returned_by
+from runtime.recompute.calls import Call, Given, calls_before, given_by, most_made, regions_of, returned_by
 from runtime.recompute.counts import Counts, PassClock
 from runtime.recompute.course import LAST, TapeShape
 from runtime.recompute.footprint import CallFacts, Footprint, mark_of
@@ -46,14 +46,16 @@ class Walk(AbstractContextManager["Walk"]):
     windows, in which operators of the block before run again; during a forward pass, those of the same block in the
     oldest pass that has not had its backward pass. `timed` measures operators and waits; with `intervals` also what the
     device's memory does between events (`footprint`), for which its statistics are begun anew. `on_pass` is called
-    before each pass, with the bytes that its first block is given, `on_peak` when memory has passed its peak: before
+    before each pass, with what its first block is given, `on_peak` when memory has passed its peak: before
     the backward pass of a pass's first block, and after the whole one, and `on_aside` where a block runs without
-    gradients between passes. `whole`: the last pass had its backward pass; `given_bytes` its first block was given.
-    `clocked` times whole passes (`timed_pass`: the last).
+    gradients between passes. `on_other` is asked, with `strayed` and `growth`, whether a pass is none of the plan's:
+    the rest of it stores nothing then, and what it has stored goes. `whole`: the last pass had its backward pass;
+    `given` is what its first block was. `clocked` times whole passes (`timed_pass`: the last).
     `watch` is told each value that autograd asks for: which of `calls`, the node, its place. `groups`: with whom calls
     that are `timed` and `clocked` have communicated in their blocks. Policies know blocks by their `numbering`; calls
     that differ from those that it has measured store nothing and count as diverged; the last pass `strayed` where there
-    were such calls, or calls that ran other operators than their policy is for.
+    were such calls, or calls that ran other operators than their policy is for; `growth` is how many times as much as
+    it may store the policy of one of its calls asked for, at most.
     """
 
     blocks: Sequence[nn.Module]
@@ -61,17 +63,19 @@ class Walk(AbstractContextManager["Walk"]):
     policies: Sequence[BlockPolicy]
     timed: bool = False
     intervals: bool = False
-    on_pass: Callable[[int], None] | None = None
+    on_pass: Callable[[Given], None] | None = None
     on_peak: Callable[[], None] | None = None
     on_aside: Callable[[], None] | None = None
+    on_other: Callable[[bool, float], bool] | None = None
     watch: Callable[[Call, tuple[int, int]], None] | None = None
     clocked: bool = False
     counts: Counts = field(default_factory=Counts)
     calls: list[Call] = field(default_factory=list)
     timed_pass: PassClock | None = None
     whole: bool = False
-    given_bytes: int = 0
+    given: Given = field(default_factory=Given)
     strayed: bool = False
+    growth: float = 0.0
     groups: set[dist.ProcessGroup] = field(default_factory=set)
     numbering: Numbering = field(default_factory=lambda: Numbering(()))
     _mover: Mover | None = None
@@ -79,6 +83,7 @@ class Walk(AbstractContextManager["Walk"]):
     _memory: core.MemoryLog | None = None
     _told: int = 0
     _ending: bool = False
+    _gave_way: bool = False
     _passed: bool = False
     _last: Call | None = None
     _in_pass: list[int] = field(default_factory=list)
@@ -167,7 +172,7 @@ class Walk(AbstractContextManager["Walk"]):
                 self.on_aside()
             return forward(*args, **kwargs)
         if self._is_next_pass(index):
-            self._begin_pass(bytes_of(args, kwargs))
+            self._begin_pass(Given.of(args, kwargs))
         number = self.numbering.numbers[index]
         call = Call(number, self._policy_of(number), self._last, number=self._told)
         self._told += 1
@@ -195,6 +200,7 @@ class Walk(AbstractContextManager["Walk"]):
         call.forward_marks = first, self.windows.mark() if self.timed else 0
         call.forward_waits = began, len(self.windows.waits)
         self.calls.append(call)
+        self._look_at_other(call)
         self._watch_behind(call)
         self._watch_backward(call, outputs)
         return result
@@ -204,7 +210,7 @@ class Walk(AbstractContextManager["Walk"]):
         diverged = self.numbering.differs(number, self.calls, len(self.policies)) or self._is_out_of_order(number)
         self.counts.diverged += diverged
         self.strayed = self.strayed or diverged
-        return ON_DEMAND if diverged else self.policies[number]
+        return ON_DEMAND if diverged or self._gave_way else self.policies[number]
 
     def _is_out_of_order(self, number: int) -> bool:
         """Whether a plan of the whole step knows this block before another one that this pass has called already."""
@@ -213,6 +219,20 @@ class Walk(AbstractContextManager["Walk"]):
             return False
         highest, self._highest = self._highest, max(self._highest, number)
         return number < highest
+
+    def _look_at_other(self, call: Call) -> None:
+        """Whether the call was like those that were measured; if not, the pass may have to store nothing."""
+        most = call.policy.store.most_bytes
+        if most and call.tape is not None:
+            self.growth = max(self.growth, call.tape.asked_bytes / most)
+        other = self.strayed or self.growth > 1
+        if self._gave_way or self.on_other is None or not other or not self.on_other(self.strayed, self.growth):
+            return
+        self._gave_way = True
+        for one in (call, *calls_before(call)):
+            one.policy = ON_DEMAND
+            if one.tape is not None:
+                one.tape.drop(list(range(len(one.tape))))
 
     def _look_at_given(self, call: Call, given: Sequence[torch.Tensor]) -> None:
         """Whose storages those are, each the first block's that was given it.
@@ -239,14 +259,15 @@ class Walk(AbstractContextManager["Walk"]):
         behind = self.numbering.precedes(index, self._in_pass[-1])
         return behind and all(call.finished for call in (self._last, *calls_before(self._last)))
 
-    def _begin_pass(self, given_bytes: int) -> None:
+    def _begin_pass(self, given: Given) -> None:
         self._last = None
         self._in_pass.clear()
         self._highest = -1
         self.settle()
         if self.on_pass is not None:
-            self.on_pass(given_bytes)
-        self.given_bytes, self.strayed = given_bytes, False
+            self.on_pass(given)
+        self.given, self.strayed, self.growth = given, False, 0.0
+        self._gave_way = False
         self.whole = self._ending = False
         if self.clocked or self._mover is not None:
             self._began = PassClock(self.windows, self.windows.mark())
@@ -438,7 +459,8 @@ class Walk(AbstractContextManager["Walk"]):
             backward_waits_us=backward,
             input_bytes=call.input_bytes,
             given=call.kept,
-            names=tuple(node.name for node in call.tape.nodes),
+            names=call.names,
+            made=most_made(self.calls, call),
             backward_us=self._backward_us(call, sum(backward)),
             backward_parts_us=parts_us(
                 marks, self.windows.waits[began:ended], ran, call.tape.again_us, self.windows.at_us

@@ -33,21 +33,23 @@ class StorePolicy:
 
     0: nothing. 1: what autograd saved, such as dropout's mask. 2: all that something reads again, such as also
     dropout's result, for a sum that is run again. `names` are the operators that the policy was made for; from the
-    first that is another one on, or comes behind them, nothing is (`Tape.diverged_at`).
+    first that is another one on, or comes behind them, nothing is (`Tape.diverged_at`). Nor is what would make the
+    results that can run again more than `most_bytes` together (`Tape.asked_bytes`: all that would be stored).
     """
 
     store: Sequence[int] = ()
     others: bool = True
     names: Sequence[str] = ()
+    most_bytes: int | None = None
 
     @cached_property
     def native(self) -> core.TapePolicy:
         """The recorder's own: a region is short, and making it takes as long as recording some operators."""
-        return core.TapePolicy(self.store, self.others, self.names)
+        return core.TapePolicy(self.store, self.others, self.names, self.most_bytes)
 
     def __reduce__(self) -> tuple[type["StorePolicy"], tuple[object, ...]]:
         """Other processes make their own."""
-        return StorePolicy, (self.store, self.others, self.names)
+        return StorePolicy, (self.store, self.others, self.names, self.most_bytes)
 
 
 EVERYTHING = StorePolicy()

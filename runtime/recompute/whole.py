@@ -196,7 +196,7 @@ def stored_by(step: Step, layer: Layer, block: int, early: set[int]) -> StorePol
             unit = layer.units[place.index]
             for node in unit.nodes:
                 keep[node] = max(keep[node], 1 if unit.saved else 2)
-    return StorePolicy(tuple(keep), others=False, names=layer.names)
+    return layer.storing(keep)
 
 
 class WholeStep:

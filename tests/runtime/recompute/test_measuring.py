@@ -10,8 +10,9 @@ from torch.nn import functional
 
 from experiments.recompute.models import Trainee
 from runtime.recompute import plan
+from runtime.recompute.calls import Given
 from runtime.recompute.layer import Layer
-from runtime.recompute.measuring import MOST_MEASURED, MOST_STRAYED, Measuring, Occasion
+from runtime.recompute.measuring import GROWTH, MOST_MEASURED, MOST_STRAYED, Measuring, Occasion
 from solvers.ir.errors import InfeasibleBudget
 from tests.accelerators import prepared
 from tests.runtime.recompute.training import QUICK, Outcome, limited, ordinary, trained
@@ -91,6 +92,52 @@ def longer(device: torch.device) -> Trainee:
     return Trainee(blocks, tuple(blocks), loss)
 
 
+class Attending(nn.Module):
+    """Attention whose weights are all there, and a layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv = nn.Linear(WIDTH, 3 * WIDTH)
+        self.within = nn.Sequential(nn.Linear(WIDTH, 2 * WIDTH), nn.GELU(), nn.Linear(2 * WIDTH, WIDTH))
+
+    def forward(self, hidden: torch.Tensor, other: torch.Tensor | None = None) -> torch.Tensor:
+        """To itself, or to something else."""
+        query, key, value = self.qkv(hidden).chunk(3, dim=-1)
+        key, value = (key, value) if other is None else (other, other)
+        hidden = hidden + functional.dropout((query @ key.transpose(1, 2)).softmax(-1) @ value, 0.1)
+        found: torch.Tensor = hidden + self.within(hidden)
+        return found
+
+
+def fewer_rows(device: torch.device) -> Trainee:
+    """As many tokens in fewer, longer rows from the third pass on."""
+    blocks, data, passes = nn.Sequential(*(Attending() for _ in range(4))).to(device), torch.randn(32, 32, WIDTH), [0]
+    data = data.to(device)
+
+    def loss() -> torch.Tensor:
+        passes[0] += 1
+        found: torch.Tensor = blocks(data if passes[0] < 3 else data.view(8, 128, WIDTH)).square().mean()
+        return found
+
+    return Trainee(blocks, tuple(blocks), loss)
+
+
+def longer_answers(device: torch.device) -> Trainee:
+    """A decoder's sequences are longer from the third pass on, its encoder's are not."""
+    blocks = nn.ModuleList(Attending() for _ in range(4)).to(device)
+    asked, answers, passes = torch.randn(16, 64, WIDTH).to(device), torch.randn(16, 64, WIDTH).to(device), [0]
+
+    def loss() -> torch.Tensor:
+        passes[0] += 1
+        read = blocks[1](blocks[0](asked))
+        written = answers[:, : 32 if passes[0] < 3 else 64]
+        for block in blocks[2:]:
+            written = block(written, read)
+        return written.square().mean()
+
+    return Trainee(blocks, tuple(blocks), loss)
+
+
 def thawed(device: torch.device) -> Trainee:
     """The first half of the blocks trains from the third pass on."""
     blocks, data, passes = _blocks().to(device), torch.randn(4 * ROWS, WIDTH).to(device), [0]
@@ -111,6 +158,19 @@ def thawed(device: torch.device) -> Trainee:
 @pytest.mark.parametrize("make", [cached, scaled, longer, thawed])
 def test_later_steps_that_are_not_the_first_one_keep_the_budget(make: Make, solver: str, around: bool) -> None:
     """On a device of that size from the second step on; plans for the first step took up to half more."""
+    _keeps_budget(make, solver, around)
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize(
+    ("make", "solver"), [(fewer_rows, "heu"), (fewer_rows, "greedy-joint"), (longer_answers, "greedy-joint")]
+)
+def test_passes_that_are_larger_inside_keep_the_budget(make: Make, solver: str) -> None:
+    """The first of them, too: what its blocks have stored goes. It took up to a third more."""
+    _keeps_budget(make, solver, around=True)
+
+
+def _keeps_budget(make: Make, solver: str, around: bool) -> None:
     device = prepared("sim")
     free = trained(device, make, steps=6)
     budget = int(0.75 * max(free.peaks[1:]))
@@ -148,43 +208,73 @@ def _layers(*names: str) -> list[Layer]:
     return [Layer(units=(), forward_waits_us=(), backward_waits_us=(), input_bytes=0, names=names)]
 
 
+def _occasion(given_bytes: int, trainable: int = 4, adds: bool = False) -> Occasion:
+    return Occasion(Given(given_bytes, 10 * given_bytes), trainable, adds)
+
+
 def test_what_is_measured_again_and_what_replaces_it() -> None:
-    measuring, first = Measuring(), Occasion(given_bytes=100, trainable=4)
+    measuring, first = Measuring(), _occasion(100)
     measuring.begin(first)
     assert measuring.end([], _layers("a"), (set(), {0}))
-    assert not measuring.wanted(first, planned=True) and not measuring.wanted(Occasion(90, 4), planned=True)
-    assert measuring.wanted(Occasion(101, 4), planned=False), "larger: also in the first step"
-    assert measuring.wanted(Occasion(100, 4, adds=True), planned=False)
-    assert measuring.wanted(Occasion(100, 5), planned=True) and not measuring.wanted(Occasion(100, 5), planned=False)
+    assert not measuring.wanted(first, planned=True) and not measuring.wanted(_occasion(90, 4), planned=True)
+    assert measuring.wanted(_occasion(101, 4), planned=False), "larger: also in the first step"
+    assert measuring.wanted(_occasion(100, 4, adds=True), planned=False)
+    assert measuring.wanted(_occasion(100, 5), planned=True) and not measuring.wanted(_occasion(100, 5), planned=False)
     measuring.strayed = True
-    assert measuring.wanted(Occasion(90, 4), planned=True)
-    measuring.begin(Occasion(90, 4))
-    assert measuring.wanted(Occasion(90, 4), planned=True), "until one has had its backward pass: this may be none"
+    assert measuring.wanted(_occasion(90, 4), planned=True)
+    measuring.begin(_occasion(90, 4))
+    assert measuring.wanted(_occasion(90, 4), planned=True), "until one has had its backward pass: this may be none"
     assert not measuring.end(_layers("a"), _layers("a"), ({0}, {0})), "the same again"
-    assert measuring.known == first and not measuring.wanted(Occasion(90, 4), planned=True)
-    measuring.begin(Occasion(90, 4))
+    assert measuring.known == first and not measuring.wanted(_occasion(90, 4), planned=True)
+    measuring.begin(_occasion(90, 4))
     assert measuring.end(_layers("a"), _layers("b"), ({0}, {0})) and measuring.known == first
-    measuring.begin(Occasion(200, 4))
+    measuring.begin(_occasion(200, 4))
     assert not measuring.end(_layers("b"), _layers("b"), ({0, 1}, {0})), "a block was left out by chance"
     assert measuring.known == first
-    measuring.begin(Occasion(100, 2))
+    measuring.begin(_occasion(100, 2))
     assert not measuring.end(_layers("b"), _layers("b"), ({0, 1}, {0})), "a block was frozen"
-    measuring.begin(Occasion(100, 6))
+    measuring.begin(_occasion(100, 6))
     assert measuring.end(_layers("b"), _layers("b"), ({0, 1}, {0})), "others were thawed"
-    assert not measuring.wanted(Occasion(100, 2), planned=True), "a discriminator, frozen for a while"
+    assert not measuring.wanted(_occasion(100, 2), planned=True), "a discriminator, frozen for a while"
     for _ in range(MOST_STRAYED - 1):
         measuring.strayed = True
-        assert measuring.wanted(Occasion(100, 2), planned=True) and measuring.follows
-        measuring.begin(Occasion(100, 2))
+        assert measuring.wanted(_occasion(100, 2), planned=True) and measuring.follows
+        measuring.begin(_occasion(100, 2))
         assert measuring.end(_layers("b"), _layers("c"), ({0}, {0}))
     measuring.strayed = True
-    assert not measuring.wanted(Occasion(100, 2), planned=True) and not measuring.follows, "every step is another one"
+    assert not measuring.wanted(_occasion(100, 2), planned=True) and not measuring.follows, "every step is another one"
     measuring.times = MOST_MEASURED + 1
-    assert not measuring.wanted(Occasion(1000, 9), planned=True)
+    assert not measuring.wanted(_occasion(1000, 9), planned=True)
     adding = Measuring(times=1, known=first)
-    adding.begin(Occasion(90, 4, adds=True))
+    adding.begin(_occasion(90, 4, adds=True))
     assert adding.end(_layers("a"), _layers("a"), ({0}, {0})), "a smaller pass that adds to gradients"
-    assert adding.known == Occasion(100, 4, adds=True)
+    assert adding.known == _occasion(100, 4, adds=True)
+
+
+def test_growth_inside_is_measured_where_it_may_come_again() -> None:
+    """Not in the next pass if that one is given less; nor is a little growth, for which plans are corrected."""
+    measuring, small, large = Measuring(), _made(100), _made(300)
+    measuring.begin(_occasion(100))
+    assert measuring.end([], small, (set(), {0}))
+    assert not measuring.look(strayed=False, growth=GROWTH, given=Given(100, 1000)) and measuring.grown is None
+    assert measuring.follows_from(strayed=False, growth=2.0), "the pass stores nothing"
+    assert measuring.look(strayed=False, growth=2.0, given=Given(90, 2000)), "and is no reason to plan for less"
+    assert not measuring.look(strayed=False, growth=2.0, given=Given(90, 2000)), "the next one is, if none is measured"
+    assert not measuring.wanted(_occasion(100), planned=True)
+    rows = Occasion(Given(90, 2000), 4)
+    assert measuring.wanted(rows, planned=True)
+    measuring.begin(rows)
+    assert measuring.end(small, large, ({0}, {0})), "its blocks make more"
+    assert not measuring.wanted(rows, planned=True) and not measuring.wanted(_occasion(100), planned=True)
+    measuring.look(strayed=False, growth=2.0, given=Given(90, 2000))
+    measuring.begin(rows)
+    assert not measuring.end(large, small, ({0}, {0})), "this one was smaller"
+    measuring.times = MOST_MEASURED + 1
+    assert not measuring.follows_from(strayed=False, growth=2.0)
+
+
+def _made(size: int) -> list[Layer]:
+    return [Layer((), (), (), 0, ("a", "b"), made=(size, 1))]
 
 
 @pytest.mark.usefixtures("quick")

@@ -317,7 +317,6 @@ def test_bad_input_is_answered_in_a_sentence(device: torch.device) -> None:
         ({"blocks": [3]}, r"blocks\[0\] is 3: give modules"),
         ({"blocks": nn.Tanh()}, "blocks is one Tanh: give a list"),
         ({"limits": 3}, r"limits is 3: give solvers\.ir\.solution\.Limits"),
-        ({"solver": None}, "solver is None: give a name"),
         ({"solver": ["heu"]}, r"solver is \['heu'\]: give a name"),
         ({"model": 3}, "model is 3: give the torch.nn.Module"),
         ({"budget": 0}, "the budget is 0, below one byte: give"),
@@ -334,12 +333,49 @@ def test_arguments_of_a_wrong_type_are_answered_at_the_call(
         plan(**{"model": model, "budget": 1 << 30, "blocks": list(model), **given})
 
 
+class Halves(nn.Module):
+    """Blocks of two kinds, a list of each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.ModuleList(nn.Sequential(nn.Linear(16, 64), nn.GELU(), nn.Linear(64, 16)) for _ in range(3))
+        self.second = nn.ModuleList(
+            nn.Sequential(nn.LayerNorm(16), nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 16)) for _ in range(3)
+        )
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """One list behind the other."""
+        for block in (*self.first, *self.second):
+            hidden = hidden + block(hidden)
+        return hidden
+
+
+def _halves(device: torch.device) -> Trainee:
+    model, data = Halves().to(device), torch.randn(1024, 16).to(device)
+    return Trainee(model, (*model.first, *model.second), lambda: model(data).square().mean())
+
+
+def test_where_nobody_names_a_solver_blocks_of_two_kinds_are_planned_by_one_of_the_whole_step() -> None:
+    device = prepared("sim")
+    free = trained(device, _halves)
+    budget = int(0.75 * max(free.peaks))
+    kept = trained(device, _halves, budget=budget, solver=None, around=True)
+    assert kept.equals(free) and max(kept.peaks[1:]) <= budget and kept.session is not None
+    report = kept.session.report()
+    assert (report.solver, len(report.blocks)) == ("greedy-joint", 6)
+    assert report.pass_us == pytest.approx(report.predicted_pass_us, rel=0.02)
+    with pytest.raises(InvalidInput, match="block 3 runs other operators than block 0"):
+        trained(device, _halves, budget=budget, solver="heu")
+    single = nn.Sequential(nn.Linear(16, 16), nn.Conv1d(1, 1, 1)).to(device)
+    assert plan(single, budget="1GiB").whole is not None, "nothing repeats"
+
+
 def test_blocks_that_run_other_operators_are_refused_by_number(device: torch.device) -> None:
     model = nn.Sequential(nn.Sequential(nn.Linear(8, 8), nn.ReLU()), nn.Sequential(nn.Linear(8, 8), nn.GELU())).to(
         device
     )
     with (
         pytest.raises(InvalidInput, match="block 1 runs other operators than block 0"),
-        plan(model, budget=1 << 30, blocks=list(model)),
+        plan(model, budget=1 << 30, solver="heu", blocks=list(model)),
     ):
         model(torch.ones(4, 8, device=device, requires_grad=True)).sum().backward()

@@ -60,7 +60,7 @@ def trained(
     *,
     loop: Loop = ordinary,
     budget: int | None = None,
-    solver: str = "heu",
+    solver: str | None = "heu",
     around: bool = False,
     steps: int = STEPS,
     within: Callable[[], AbstractContextManager[object]] = nullcontext,

@@ -1,4 +1,5 @@
-// Recording: what each operator of a region read, made and wrote.
+// Recording: what each operator of a region read, made and wrote. One file: an operator's node, from its arguments to
+// what is stored of its results.
 #include <ATen/Context.h>
 
 #include <chrono>

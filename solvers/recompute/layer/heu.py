@@ -133,8 +133,8 @@ class Heu:
         if not fitting:
             return ask.unknown(reason or "no plan within the limits: give more time", engine=answer.engine)
         best = min(fitting, key=ask.objective)
-        least = ask.objective(best)
-        return ask.feasible(best, None if bound is None else min(bound, least), answer.engine, reason)
+        objective = ask.objective(best)
+        return ask.feasible(best, None if bound is None else min(bound, objective), answer.engine, reason)
 
 
 class _Clock:
@@ -154,7 +154,7 @@ class _Clock:
 
 
 def _without_windows(ask: Ask, clock: _Clock) -> Policy | None:
-    """The best single policy that recomputes on the critical path only, in milliseconds; None: no time, or none fits."""
+    """The best single policy that recomputes on the critical path only; None where there is no time, or none fits."""
     problem = ask.problem
     layers, inflight = problem.layers, problem.inflight_microbatches
     try:

@@ -13,6 +13,7 @@ from experiments.bits import all_same_bits, same_bits
 from experiments.command_line import TRACEBACK
 from experiments.departures import in_words, of_session
 from experiments.models import Model, Step, TheirStep, Workload
+from experiments.profiled import SESSION
 from experiments.worlds import World
 from runtime.device import clock, limited_memory, memory_limit_bytes, memory_stats
 from runtime.device.device import segment_settings
@@ -21,7 +22,7 @@ from runtime.recompute import RecomputeReport, RecomputeSession, plan
 from runtime.recompute.joint import JointStep
 from runtime.swap import NoSegment, StepDiffers, SwapCounts, SwapExecutor, gather
 from solvers.ir import BayplanError, Limits, OpGraph, Report, Schedule, Solution, SwapProblem
-from solvers.ir.errors import InfeasibleBudget
+from solvers.ir.errors import InfeasibleBudget, InvalidInput
 from solvers.ir.joint import JointPlan, JointProblem
 from solvers.ir.sentences import one_line
 
@@ -228,6 +229,11 @@ def _session(joint: Joint, workload: Workload) -> RecomputeSession:
 
 def _decided(session: RecomputeSession) -> Decided:
     """What a session decided that trained two steps or more."""
+    if session.solution is None:
+        raise InvalidInput(
+            "each step was measured anew, as its passes were other than in the one before, so nothing was planned: "
+            f"{SESSION}"
+        )
     report, whole = session.report(), session.whole
     assert isinstance(whole, JointStep) and whole.answer is not None and whole.answer.schedule is not None
     assert whole.step is not None and whole.problem is not None and whole.report is not None

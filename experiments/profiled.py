@@ -1,7 +1,7 @@
 """What a profiled step lets a plan do, in sentences: `profile` and `make` warn with them, `compare` refuses."""
 
 from solvers.ir.errors import InvalidInput
-from solvers.ir.graph import NOT_MEASURED, OTHER_KERNELS, OTHER_SEQUENCE, OpGraph
+from solvers.ir.graph import NOT_MEASURED, OTHER_KERNELS, OTHER_SEQUENCE, OTHER_SIZES, OpGraph
 
 SIZED = ("aten::nonzero", "aten::masked_select", "aten::unique", "aten::_unique")
 """How the names of operators begin whose results are as large as their data say."""
@@ -36,7 +36,10 @@ def doubts(graph: OpGraph) -> tuple[str, ...]:
 
 
 def sizes_doubts(graph: OpGraph) -> tuple[str, ...]:
-    """What speaks against a plan where sizes depend on data: only the next step shows whether they are the same."""
+    """What speaks against a plan where sizes differ from the step before, or where they depend on data, and may."""
+    other = varies(graph)
+    if other is not None and other.startswith(OTHER_SIZES):
+        return (f"in {graph.name} {other}, and a plan is of one step's sizes: {SESSION}",)
     masks = {one for op in graph.ops if _named(op.name, ANSWERS) for one in op.outputs}
     masked = {"a boolean index" for op in graph.ops if op.name == INDEX and masks.intersection(op.inputs)}
     sized = {op.name.removeprefix("aten::").split(".")[0] for op in graph.ops if op.name.startswith(SIZED)}
@@ -47,6 +50,12 @@ def sizes_doubts(graph: OpGraph) -> tuple[str, ...]:
         f"sizes in {graph.name} depend on data ({found}), and a plan is of one step's sizes: where they change from "
         f"step to step, a planned run ends with a refusal: {SESSION}",
     )
+
+
+def varies(graph: OpGraph) -> str | None:
+    """What the step before did otherwise, as the graph's source says; None where it did the same."""
+    remarks = (graph.source or "").split("; ")
+    return next((one for one in remarks if one.startswith((OTHER_SEQUENCE, OTHER_SIZES))), None)
 
 
 def _named(operator: str, stems: tuple[str, ...]) -> bool:

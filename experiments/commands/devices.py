@@ -38,12 +38,24 @@ def chosen(device: str | None, hardware: str | None, *, shapes_only: bool = Fals
     return "cuda" if hardware is None and not shapes_only and torch.cuda.is_available() else "sim"
 
 
+def one_thread() -> None:
+    """Let simulated kernels compute in one thread, whatever the machine, as `compare` does.
+
+    Some take more memory with more threads (convolutions): a graph, and what fits, would depend on who asks. To be
+    called before the first backward pass, whose thread keeps what it finds.
+    """
+    import torch
+
+    torch.set_num_threads(1)
+
+
 def ready(device: str | None, hardware: str | None, *, shapes_only: bool = False) -> "torch.device":
     """The device, ready to use; raises `InvalidInput` where it is not there."""
     from runtime.device import accelerator, use_sim
 
     device = chosen(device, hardware, shapes_only=shapes_only)
     if device == "sim":
+        one_thread()
         capacity = WITHOUT_END_BYTES if shapes_only else None
         return use_sim(read_hardware(hardware or SIM_HARDWARE), capacity_bytes=capacity, shapes_only=shapes_only).device
     return accelerator("cuda" if device == "cuda" else "cpu")

@@ -7,6 +7,7 @@ import click
 import msgspec
 
 from experiments.commands.cut import CUT, hardware_option, shape_options
+from experiments.commands.devices import one_thread
 from experiments.commands.interrupts import Interrupts, told_interrupted
 from experiments.commands.streams import print_json
 from experiments.hardware import read_hardware
@@ -70,6 +71,7 @@ def command(factory: str | None, shape: str | None, as_json: bool, **options: An
     with Interrupts(patient=False) as interrupts:
         if factory is not None:
             refuse_cut({**cut, "attention": attention})
+            one_thread()
             answer = fit_program(factory, question)
         else:
             from experiments.commands.kinds.face import Request

@@ -9,11 +9,14 @@ import click
 import msgspec
 
 from experiments.commands.cut import CUT, hardware_option, shape_options
+from experiments.commands.devices import one_thread
 from experiments.commands.interrupts import Interrupts, told_interrupted
 from experiments.commands.outputs import writable
 from experiments.commands.show import print_figures, print_table, show_share
 from experiments.commands.streams import print_json
 from experiments.hardware import read_hardware
+from experiments.printable import printable
+from experiments.profiled import doubts, sizes_doubts, temporaries_doubts
 from solvers.ir.amounts import show_bytes
 from solvers.ir.errors import InvalidInput
 from solvers.ir.solution import Limits
@@ -91,7 +94,10 @@ def _found(factory: str | None, shape: str | None, options: dict[str, Any]) -> "
         from experiments.fit.program import recorded_program
 
         refuse_cut(cut)
+        one_thread()
         graph = recorded_program(factory, machine).trace.graph
+        for doubt in (*doubts(graph), *sizes_doubts(graph), *temporaries_doubts(graph)):
+            click.echo(f"bayplan: warning: {printable(doubt)}", err=True)
         return pareto(make_joint_problem(graph, machine), machine.name, options["budgets"], position, limits)
     request = Request("pareto", options["hardware"], machine, None, cut)
     problem, sequence = _problem(request, str(shape))

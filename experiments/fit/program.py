@@ -6,15 +6,14 @@ from functools import partial
 from typing import Any, TypeVar
 
 from experiments.commands.interrupts import until_asked
+from experiments.fit import joint, swapping
 from experiments.fit.answer import Row, Technique
-from experiments.fit.joint import joint_row
 from experiments.fit.judge import Asked, Budget, Told, row_of
 from experiments.fit.recompute import FULL, PLANNED, SELECTIVE, planned
 from experiments.fit.recording import POLICIES, Policy, Recording, plain, record
 from experiments.fit.sessions import session_row
-from experiments.fit.swapping import swap_row
 from experiments.models.own import OwnModel
-from experiments.profiled import doubts, temporaries_doubts
+from experiments.profiled import SESSION, doubts, temporaries_doubts, varies
 from runtime.profile import shapes_refusal
 from solvers.ir.amounts import show_bytes
 from solvers.ir.errors import InfeasibleBudget, InvalidInput
@@ -25,6 +24,8 @@ WHAT: dict[Technique, str] = {
     "full": FULL,
     "selective": SELECTIVE,
     "planned": PLANNED,
+    "swap": swapping.WHAT,
+    "joint": joint.WHAT,
 }
 TRIES = 3
 """How often a plan is made for less, where the one before keeps the budget in bytes and not in segments."""
@@ -71,13 +72,18 @@ def program_rows(factory: str, asked: Asked, recording: Recording, budget: Budge
 
 
 def _row(factory: str, technique: Technique, asked: Asked, recording: Recording, budget: Budget) -> Row:
+    other = varies(recording.trace.graph)
+    if technique in ("swap", "joint") and other is not None:
+        reason = f"cannot be told: {other}, and a plan is of one step: {SESSION}"
+        return Row(technique=technique, what=WHAT[technique], how=HOW, reason=reason)
     if technique in ("swap", "joint"):
-        planned_row = swap_row if technique == "swap" else joint_row
+        planned_row = swapping.swap_row if technique == "swap" else joint.joint_row
         row = planned_row(recording.trace, asked.hardware, budget, HOW, asked.solver, asked.limits)
         return _also(_of(row, recording), (*recording.remarks, *doubts(recording.trace.graph)))
     if technique == "session":
         row = session_row(factory, asked.hardware, recording, budget)
-        return _also(_of(row, recording), (*recording.remarks, *doubts(recording.trace.graph)))
+        doubted = doubts(recording.trace.graph) if other is None else ()
+        return _also(_of(row, recording), (*recording.remarks, *doubted))
     clock = f"sim-executed, virtual time of {asked.hardware.name}"
 
     def judged(recorded: Recording) -> Row:

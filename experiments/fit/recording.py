@@ -15,8 +15,9 @@ from experiments.fit.trace import FirstStep, Kind, Trace, kind_of
 from experiments.models.workload import Model, Workload
 from experiments.profiled import require_operators
 from runtime.device import use_sim
-from runtime.profile import RecordedStep, Request, record_requests, record_step
-from solvers.ir.graph import OTHER_SEQUENCE, OpGraph
+from runtime.profile import Request, record_requests, record_step
+from runtime.profile.alike import unlike
+from solvers.ir.graph import OpGraph
 from solvers.ir.hardware import Hardware
 from solvers.timeline.segments import Event
 
@@ -73,7 +74,8 @@ def _recorded(model: Model, name: str, device: torch.device, policy: Policy, in_
         step = record_step(
             workload.step, device, name=name, model=workload.model, optimizer=workload.optimizer, warmup=0
         )
-    step = replace(step, graph=_told(step.graph))
+    unlike_before = tuple(unlike(early.ran.last(len(step.operator_ids)), step.ran))
+    step = replace(step, graph=_told(step.graph, unlike_before))
     require_operators(step.graph, f"the step of {name}", "sim")
     numbering = Numbering()
     events = [*numbering.events(built.requests)]
@@ -89,7 +91,7 @@ def _recorded(model: Model, name: str, device: torch.device, policy: Policy, in_
     ops, begun = tuple(request.op for request in asked), tuple(request.begun for request in asked)
     first_steps = tuple(_first_steps(before, first_begin, early.operator_ids, step.operator_ids))
     trace = Trace(step.graph, tuple(events), begin, ops, block_of, kinds, begun, first_steps)
-    return Recording(trace, tuple(_remarks(step, early.operator_ids, in_use_before, numbering)))
+    return Recording(trace, tuple(_remarks(unlike_before, in_use_before, numbering)))
 
 
 def _first_steps(
@@ -107,10 +109,10 @@ def _first_steps(
         begin += len(asked)
 
 
-def _told(graph: OpGraph) -> OpGraph:
+def _told(graph: OpGraph, unlike_before: Sequence[str]) -> OpGraph:
     """The graph with the steps that were recorded before it told as the warm-up that they were."""
     source = graph.source.replace("after 0 warm-up steps", f"after {STEPS - 1} warm-up steps")
-    return msgspec.structs.replace(graph, source=source)
+    return msgspec.structs.replace(graph, source="; ".join([source, *unlike_before]))
 
 
 def _train(workload: Workload, steps: int) -> None:
@@ -173,11 +175,8 @@ def _tensors(state: object) -> Iterator[torch.Tensor]:
     return (value for value in values if isinstance(value, torch.Tensor))
 
 
-def _remarks(
-    step: RecordedStep, before_ids: tuple[int, ...], in_use_before: int, numbering: Numbering
-) -> Iterator[str]:
-    count = len(step.operator_ids)
-    if before_ids[-count:] != step.operator_ids:
-        yield f"{OTHER_SEQUENCE}: another step may need more memory"
+def _remarks(unlike_before: Sequence[str], in_use_before: int, numbering: Numbering) -> Iterator[str]:
+    for one in unlike_before:
+        yield f"{one}: another step may need more memory"
     if in_use_before or numbering.strangers:
         yield "something was on the device before the model was built, and is not counted"

@@ -195,6 +195,11 @@ def _usable(training: Training, device: torch.device, spec: str) -> Training:
     _require_weights(list(model.parameters()), device, spec)
     if not any(group["params"] for group in optimizer.param_groups):
         raise InvalidInput(f"{spec!r} returned an optimizer without parameters: give it model.parameters()")
+    if inspect.isgeneratorfunction(step) or inspect.iscoroutinefunction(step):
+        raise InvalidInput(
+            f"{spec!r} returned a step that yields or awaits, so that a call of it trains nothing: return a plain "
+            "function, as lambda: next(generator)"
+        )
     needed = _needed_arguments(step)
     if needed:
         raise InvalidInput(

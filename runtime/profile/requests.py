@@ -7,6 +7,7 @@ from typing import NamedTuple, TypeVar
 import torch
 
 from runtime.device.native import core
+from runtime.profile.alike import Ran
 from runtime.profile.recording import detailed_recording
 from solvers.ir.errors import InvalidInput
 from solvers.ir.fields import TensorId
@@ -33,22 +34,32 @@ class Request(NamedTuple):
 class RecordedStep:
     """A profiled step with its requests.
 
-    `request_of` says which request took a tensor's block, for tensors that the step itself made; `operator_ids` is the
-    sequence of operators, to compare with another recording's.
+    `request_of` says which request took a tensor's block, for tensors that the step itself made; `ran` is what the
+    step did, to compare with another recording's.
     """
 
     graph: OpGraph
     requests: tuple[Request, ...]
     request_of: Mapping[TensorId, int]
-    operator_ids: tuple[int, ...]
+    ran: Ran
+
+    @property
+    def operator_ids(self) -> tuple[int, ...]:
+        """The sequence of operators."""
+        return self.ran.ids
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """The requests of a call, and the sequence of its operators."""
+    """The requests of a call, and what it ran."""
 
     requests: tuple[Request, ...]
-    operator_ids: tuple[int, ...]
+    ran: Ran
+
+    @property
+    def operator_ids(self) -> tuple[int, ...]:
+        """The sequence of its operators."""
+        return self.ran.ids
 
 
 def record_requests(call: Callable[[], ResultT], device: torch.device) -> tuple[ResultT, Recorded]:
@@ -61,7 +72,7 @@ def record_requests(call: Callable[[], ResultT], device: torch.device) -> tuple[
         raise InvalidInput("device cpu has no allocator that counts segments: record on sim or cuda")
     with detailed_recording(device, timed=False) as recorder:
         result = call()
-    return result, Recorded(requests_of(recorder), tuple(record.id for record in recorder.operators()))
+    return result, Recorded(requests_of(recorder), Ran.of(recorder))
 
 
 def requests_of(recorder: core.DetailedRecorder) -> tuple[Request, ...]:

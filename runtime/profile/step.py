@@ -10,10 +10,11 @@ from runtime.device import memory_stats, shapes_only
 from runtime.device.held import held_memory
 from runtime.device.native import core
 from runtime.device.settling import settled
+from runtime.profile.alike import Ran, unlike
 from runtime.profile.assembly import Measured, assemble_graph
 from runtime.profile.launches import operator_launches
 from runtime.profile.place import place_of
-from runtime.profile.recording import detailed_recording, light_recording
+from runtime.profile.recording import detailed_recording
 from runtime.profile.requests import RecordedStep, request_of, requests_of
 from runtime.profile.returning import step_requests
 from runtime.profile.temporaries import doubtful_temporaries, temporaries_remarks
@@ -21,7 +22,7 @@ from runtime.profile.tensors import untouched
 from runtime.profile.timing import operator_times_us
 from runtime.storage.garbage import without_collector
 from solvers.ir.errors import InvalidInput
-from solvers.ir.graph import OTHER_SEQUENCE, OpGraph
+from solvers.ir.graph import OpGraph
 
 SIM_SHAPES = "sim-shapes"
 """How the source of a graph begins that was profiled with shapes only: no number in it was ever computed."""
@@ -65,9 +66,7 @@ def record_step(
     remarks: list[str] = []
     for _ in range(warmup - 1):
         step()
-    with light_recording(inputs=True) as before:
-        if warmup > 0:
-            step()
+    before = None if warmup == 0 else _warmed_up(step, place)
     doubtful = doubtful_temporaries(place)
     recorder, resident_bytes, allocator_peak_bytes = _record(step, place)
     remarks += temporaries_remarks(place, doubtful)
@@ -77,8 +76,8 @@ def record_step(
             "the step runs code of torch.compile, whose kernels no profiler of operators sees: profile the eager model"
         )
     operators = recorder.operators()
-    if warmup > 0 and before.ids != tuple(record.id for record in operators):
-        remarks.append(OTHER_SEQUENCE)
+    ran = Ran.of(recorder)
+    remarks += () if before is None else unlike(before, ran)
     memory = tuple(record.peak_bytes for record in operators)
     if allocator_peak_bytes is not None and memory and allocator_peak_bytes != max(memory):
         remarks.append(f"the allocator's own peak is {allocator_peak_bytes} bytes")
@@ -102,7 +101,14 @@ def record_step(
         sizes = {tensor.id: tensor.bytes for tensor in graph.tensors}
         again = step_requests(requests, taken_by, sizes, held)
         graph = msgspec.structs.replace(graph, requests=again)
-    return RecordedStep(graph, requests, taken_by, tuple(one.id for one in operators))
+    return RecordedStep(graph, requests, taken_by, ran)
+
+
+def _warmed_up(step: Callable[[], object], device: torch.device) -> Ran:
+    """What the step before the recorded one runs and makes."""
+    with detailed_recording(device, (), timed=False) as recorder:
+        step()
+    return Ran.of(recorder)
 
 
 def _record(step: Callable[[], object], device: torch.device) -> tuple[core.DetailedRecorder, int | None, int | None]:

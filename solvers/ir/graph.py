@@ -21,6 +21,8 @@ Phase = Literal["forward", "backward", "optimizer"]
 TensorKind = Literal["parameter", "gradient", "optimizer", "activation", "input", "other"]
 OTHER_SEQUENCE = "the operator sequence differs from the step before"
 """What a profile's `source` says where the step before ran other operators: a plan of it need not hold."""
+OTHER_SIZES = "tensors have other sizes than in the step before"
+"""How a remark of a profile's `source` begins where the step before ran the same operators on other sizes."""
 NOT_MEASURED = "kernels whose temporaries were not measured"
 """How a remark of a profile's `source` begins where memory is an estimate: shapes only, kernels that no table knows."""
 OTHER_KERNELS = "temporaries are those of kernels"

@@ -144,9 +144,16 @@ def after_failure(running: ReplanProblem, failed: tuple[int, ...]) -> ReplanProb
     """The problem that the failure of these nodes makes of a running state.
 
     Those with a stage join `current.failed`, idle ones are only counted out; the expected interval grows as a constant
-    rate per node has it, rounded down. Raises `InvalidInput` where there is no `current`, or no node is left.
+    rate per node has it, rounded down. Raises `InvalidInput` where there is no `current`, no node is left, or a node
+    is named that is not alive, or named twice.
     """
     current = _current_of(running)
+    alive = {node for pipeline in current.pipelines for node in pipeline.nodes}.difference(current.failed)
+    for node, times in Counter(failed).items():
+        if times > 1:
+            raise InvalidInput(f"node {node} fails {times} times at once: name each node that fails once")
+        if node not in alive and node not in idle_nodes(running):
+            raise InvalidInput(f"node {node} fails, but is not one of the {running.nodes} alive: name those that are")
     left = running.nodes - len(failed)
     if left < 1:
         raise InvalidInput(f"{len(failed)} nodes fail of {running.nodes} alive: at least one must stay")

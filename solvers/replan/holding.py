@@ -13,6 +13,8 @@ from solvers.replan.knapsack import counted, fill
 
 def holds(problem: ReplanProblem) -> bool:
     """Whether some pipelines on the nodes alive count all microbatches within the memory of each stage."""
+    if problem.nodes < 1:
+        return False
     worth = _most_microbatches(problem)
     return counted(worth, fill(worth, problem.nodes)) >= problem.microbatches
 

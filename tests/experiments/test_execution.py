@@ -1,12 +1,13 @@
 """Policies executed in worlds: out of memory is an answer, and nothing of a run outlives it."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from experiments.config import DeviceKind, HardwareConf
-from experiments.execution import Execution, Treatment, attempt, execute
+from experiments.execution import Execution, Treatment, _decided, attempt, execute
 from experiments.hardware import SHIPPED
 from experiments.models import GptShape
 from experiments.worlds import World, load_hardware, require_world
@@ -147,3 +148,9 @@ def test_a_budget_that_no_plan_keeps_is_told_with_the_least_one() -> None:
 
     done = attempt(run)
     assert (done.end, done.least_budget_bytes, done.typical_step_us) == ("infeasible", 8, None)
+
+
+def test_a_session_that_only_measured_says_so() -> None:
+    """Batches of other sizes in every step; it said to train one step first."""
+    with pytest.raises(InvalidInput, match=r"each step was measured anew.* runtime\.swap\.session"):
+        _decided(SimpleNamespace(solution=None))  # type: ignore[arg-type]

@@ -1,6 +1,7 @@
 """When the stages of a valid `joint` decision end: formats.md 14.6 to 14.9 and 14.11, followed stage by stage."""
 
 import math
+from collections import defaultdict
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -26,11 +27,20 @@ def end_us(problem: JointProblem, computed: Sets, peaks: list[int], entries: lis
     return math.ceil(Fraction(_Clock(problem, unit, entries).run(computed, peaks), unit))
 
 
+def _by_stage(entries: list[Entry], field: str) -> dict[int, list[int]]:
+    """The places in the list of the entries whose field is a stage, ascending."""
+    numbers = defaultdict[int, list[int]](list)
+    for number, entry in enumerate(entries):
+        numbers[getattr(entry, field)].append(number)
+    return numbers
+
+
 class _Clock:
     """Lanes of the link, the compute lane and the host, in 1/unit µs; `out_end` and `in_end` by place in the list."""
 
     def __init__(self, problem: JointProblem, unit: int, entries: list[Entry]) -> None:
         self.problem, self.unit, self.entries = problem, unit, entries
+        self.numbers = {field: _by_stage(entries, field) for field in ("in_at", "reader", "out_after")}
         self.out_end: dict[int, int] = {}
         self.in_end: dict[int, int] = {}
         self.out_free = self.in_free = self.host = 0
@@ -83,7 +93,7 @@ class _Clock:
         return now
 
     def _where(self, field: str, t: int) -> list[int]:
-        return [number for number, entry in enumerate(self.entries) if getattr(entry, field) == t]
+        return self.numbers[field].get(t, [])
 
     def _size(self, number: int) -> int:
         return self.problem.ops[self.entries[number].op].output_bytes

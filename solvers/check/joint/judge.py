@@ -132,14 +132,14 @@ def _swaps(plan: JointPlan, computed: Sets, kept: Sets) -> list[str]:
     violations = []
     for number, swap in enumerate(plan.swap):
         i, place = swap.op, f"swap[{number}]: op {swap.op}"
-        if i not in computed[swap.out_after] | kept[swap.out_after]:
+        if i not in computed[swap.out_after] and i not in kept[swap.out_after]:
             violations.append(f"{place} leaves after stage {swap.out_after}, which neither keeps nor computes it")
         if i not in kept[swap.in_at]:
             violations.append(f"{place} returns at stage {swap.in_at}, which does not keep it")
         violations += [
             f"{place} is away in stage {s}, which {'keeps' if i in kept[s] else 'computes'} it"
             for s in range(swap.out_after + 1, swap.in_at)
-            if i in kept[s] | computed[s]
+            if i in kept[s] or i in computed[s]
         ]
     return violations
 

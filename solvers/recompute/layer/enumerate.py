@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from solvers.recompute.layer.layer import HIDDEN_COPIES, Layer
-from solvers.recompute.layer.pareto import IntArray, nondominated
+from solvers.recompute.layer.pareto import IntArray, TooManyStates, nondominated
 
 ABSENT, STORED = -2, -1
 """What is done with an op that no window and no critical path recomputes."""
@@ -16,10 +16,6 @@ MAX_SUMS = 4096
 LARGEST = 2**61
 """Coordinates beyond would leave 64 bits: such layers are refused."""
 DEAD = 0
-
-
-class TooManyStates(Exception):
-    """The front has more partial policies than asked for, or took longer."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +90,7 @@ class _Enumeration:
             if made > max_states or stop():
                 raise TooManyStates
             self._forget(step, [sums[step] for sums in reachable])
-            kept = nondominated(self._minimised())
+            kept = nondominated(self._minimised(), stop)
             self.states = self.states[:, kept]
             levels.append(Level(i, parent[kept], choice[kept]))
         return Policies(self.states[: self.first_left], tuple(levels))

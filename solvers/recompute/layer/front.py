@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from solvers.ir.recompute import LayerGroup
-from solvers.recompute.layer.enumerate import ABSENT, STORED, Policies, TooManyStates, enumerate_policies
+from solvers.recompute.layer.enumerate import ABSENT, STORED, Policies, enumerate_policies
 from solvers.recompute.layer.layer import Layer
-from solvers.recompute.layer.pareto import IntArray
+from solvers.recompute.layer.pareto import IntArray, TooManyStates
 
 MAX_STATES = 400_000
 """Partial policies that an enumeration may make: beyond, the layer is left to the integer programme."""

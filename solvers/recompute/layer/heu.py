@@ -5,6 +5,8 @@ import time
 from dataclasses import dataclass
 from typing import Literal
 
+import msgspec
+
 from solvers.engines import NAMES
 from solvers.engines.choice import is_present
 from solvers.ir.errors import InvalidInput
@@ -13,7 +15,7 @@ from solvers.ir.recompute import LayerGroup, RecomputeLayerPlan, RecomputeLayerP
 from solvers.ir.solution import Limits, Solution, Status, Watch
 from solvers.recompute.layer.answers import TOO_LARGE, Ask, fixed_bytes
 from solvers.recompute.layer.blend import QUICK, THOROUGH, Blend, best_mix, best_mix_with_last, best_pair
-from solvers.recompute.layer.front import Front, TooManyStates, front_of
+from solvers.recompute.layer.front import Front, Policy, TooManyStates, front_of
 from solvers.recompute.layer.ilp import least_bytes, mix_bound, solve_programme
 from solvers.recompute.layer.layer import Layer
 from solvers.recompute.layer.mix import Menu, least_bound, peak_bounds
@@ -24,7 +26,10 @@ LARGEST = 2**49
 """The largest coefficient of the integer programme: HiGHS refuses those beyond 10¹⁵."""
 EVERYTHING_FITS = "everything fits: nothing needs to be recomputed"
 BEST_SINGLE = "no single policy is faster: the bound is that of mixing policies over the layers"
+FRONT_SHARE = 0.75
+"""Of the time limit: what the list of policies may take; a layer with too many has the rest for other ways."""
 TOO_MANY = "the layer has too many policies to list, so the integer programme decides: the bound is its relaxation's"
+TOO_SLOW = TOO_MANY.replace("to list", f"to list in {FRONT_SHARE:.0%} of the time")
 STOPPED = "stopped before the layer's policies were listed: give more time"
 
 
@@ -66,12 +71,14 @@ class Heu:
             return ask.feasible(everything, bound=0, engine="closed form", reason=EVERYTHING_FITS)
         if ask.too_large:
             return ask.unknown(TOO_LARGE)
-        clock = _Clock(ask, watch)
+        clock = _Clock(ask, watch, FRONT_SHARE)
         try:
             front = front_of(layer, problem.inflight_microbatches, clock.stop)
-            return self._by_front(ask, front, clock)
         except TooManyStates:
-            return _simplest(ask, layer) if clock.stopped else self._by_programme(ask, watch, TOO_MANY)
+            if clock.told or ask.limits.time_s <= 0:
+                return _simplest(ask, layer)
+            return self._by_programme(ask, watch, TOO_SLOW if clock.stopped else TOO_MANY)
+        return self._by_front(ask, front, _Clock(ask, watch))
 
     def _by_front(self, ask: Ask, front: Front, clock: "_Clock") -> Solution[RecomputeLayerPlan]:
         problem = ask.problem
@@ -108,6 +115,7 @@ class Heu:
         copies = problem.layers * (problem.inflight_microbatches + 2)
         if max(max(copies * op.output_bytes, op.time_us) for op in problem.ops) > LARGEST:
             return ask.unknown(f"bytes or times beyond {LARGEST} are too large for the engines: give coarser units")
+        alone = _without_windows(ask, _Clock(ask, watch))
         proven = mix_bound(problem, self.engine, ask.limits_left())
         answer, policy = solve_programme(problem, self.engine, ask.limits_left(), watch)
         again = answer.status is Status.UNKNOWN and self.engine == "auto" and not answer.interrupted
@@ -119,26 +127,45 @@ class Heu:
                 return ask.infeasible(*least, engine=answer.engine)
         bound = None if proven is None else max(0, math.ceil(proven - 1e-6 * max(1.0, abs(proven))))
         reason = "; ".join(filter(None, (note, answer.reason))) or None
-        group = (policy or on_critical_path(Layer.of(problem))).group(problem.layers)
-        if policy is None and not ask.fits([group]):
+        known = (policy, alone, None if policy or alone else on_critical_path(Layer.of(problem)))
+        plans = [[one.group(problem.layers)] for one in known if one is not None]
+        fitting = [plan for plan in plans if ask.fits(plan)]
+        if not fitting:
             return ask.unknown(reason or "no plan within the limits: give more time", engine=answer.engine)
-        best = ask.objective([group])
-        return ask.feasible([group], None if bound is None else min(bound, best), answer.engine, reason)
+        best = min(fitting, key=ask.objective)
+        objective = ask.objective(best)
+        return ask.feasible(best, None if bound is None else min(bound, objective), answer.engine, reason)
 
 
 class _Clock:
-    """Says when to stop: the time is up, or the watch says so."""
+    """Says when to stop: this share of the time is up, or the watch says so (`told`)."""
 
-    def __init__(self, ask: Ask, watch: Watch | None) -> None:
-        self.ask, self.watch, self.stopped = ask, watch, False
+    def __init__(self, ask: Ask, watch: Watch | None, share: float = 1.0) -> None:
+        self.ask, self.watch, self.share = ask, watch, share
+        self.stopped = self.told = False
 
     def stop(self) -> bool:
         """Whether to end the search now; asked at every op."""
         elapsed = self.ask.elapsed_s
         if not self.stopped:
-            told = self.watch is not None and self.watch(None, None, elapsed)
-            self.stopped = told or elapsed > self.ask.limits.time_s
+            self.told = self.watch is not None and self.watch(None, None, elapsed)
+            self.stopped = self.told or elapsed > self.share * self.ask.limits.time_s
         return self.stopped
+
+
+def _without_windows(ask: Ask, clock: _Clock) -> Policy | None:
+    """The best single policy that recomputes on the critical path only; None where there is no time, or none fits."""
+    problem = ask.problem
+    layers, inflight = problem.layers, problem.inflight_microbatches
+    try:
+        front = front_of(Layer.of(msgspec.structs.replace(problem, windows=())), inflight, clock.stop)
+        choice = front.best(layers, inflight, ask.room_bytes)
+    except (TooManyStates, OverflowError):
+        return None
+    if choice is None:
+        return None
+    found = front.policy(choice.number)
+    return Policy(found.stored, tuple((i, len(problem.windows)) for i, _ in found.recomputed))
 
 
 def _simplest(ask: Ask, layer: Layer) -> Solution[RecomputeLayerPlan]:

@@ -1,5 +1,6 @@
 """Which of many integer vectors are dominated by none: bit sets over ranks, a hundred million pairs in milliseconds."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 
@@ -25,6 +26,10 @@ EARLIER = np.packbits(np.tri(CHUNK, CHUNK, -1, dtype=np.bool_), axis=1, bitorder
 """Row k: the bit set of the positions before k."""
 
 
+class TooManyStates(Exception):
+    """There are more partial policies than asked for, or they took longer."""
+
+
 @dataclass(frozen=True)
 class _Axis:
     """One or more rows of ranks as one row of cell numbers of a table with that shape."""
@@ -48,11 +53,12 @@ class _Axis:
         return _prefix_sets(leaders.argsort()).take(below, axis=0)
 
 
-def nondominated(vectors: IntArray) -> IntArray:
+def nondominated(vectors: IntArray, stop: Callable[[], bool] = lambda: False) -> IntArray:
     """The columns (one vector each) that no other column is ≤ in every row, ascending; of equal ones the first.
 
     A dominating vector has a smaller sum of ranks, so in that order only earlier vectors need to be asked: the first
-    ones that are left are thinned among themselves and kept, what they dominate goes, and so on.
+    ones that are left are thinned among themselves and kept, what they dominate goes, and so on. Before each of these
+    rounds `stop` is asked, as one call may take many seconds: `TooManyStates` where it says so.
     """
     if vectors.shape[1] <= FEW:
         return _pairwise(vectors)
@@ -63,6 +69,8 @@ def nondominated(vectors: IntArray) -> IntArray:
     axes = [axis.take(left) for axis in _axes(ranks)]
     kept, chunk = [], FIRST_CHUNK
     while len(left):
+        if stop():
+            raise TooManyStates
         first = [axis.part(slice(chunk)) for axis in axes]
         head = _thinned(first)
         kept.append(left[head])

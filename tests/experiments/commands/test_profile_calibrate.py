@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from experiments.hardware import read_hardware
 from runtime.device import use_sim
@@ -75,6 +76,34 @@ def chosen_by_data(device):
     return model, optimizer, lambda: model(torch.ones(1, 64, device=device))[torch.ones(1, 64, device=device) > 0]
 
 
+def growing(device):
+    model, optimizer, _ = build(device)
+    rows = iter(range(64, 1024, 64))
+
+    def step():
+        optimizer.zero_grad()
+        loss = model(torch.ones(next(rows), 64, device=device)).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return model, optimizer, step
+
+
+def yielding(device):
+    model, optimizer, step = build(device)
+
+    def steps():
+        while True:
+            yield step()
+
+    return model, optimizer, steps
+
+
+def counting_threads(device):
+    raise ValueError(f"computed by {torch.get_num_threads()}")
+
+
 def huge_in_half_precision(device):
     model = torch.nn.Linear(60000, 60000, device=device, dtype=torch.bfloat16)
     optimizer = torch.optim.SGD(model.parameters())
@@ -111,6 +140,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             ["own_model:stumbling", "--device", "cpu"],
             "the step of own_model:stumbling raised RuntimeError at own_model.py:",
         ),
+        (["own_model:yielding", "--device", "sim"], "returned a step that yields or awaits, so that a call of it"),
         (["own_model:build", "--device", "gpu"], "there is no device 'gpu': did you mean 'cuda'?"),
         (["own_model:build", "--device", "tpu"], "there is no device 'tpu'"),
         (["own_model:build", "--device", "cpu", "--hardware", "sim-small"], "leave one of them out"),
@@ -144,6 +174,36 @@ def test_sizes_that_depend_on_data_are_told_before_a_plan_is_refused(folder: Pat
     assert "runtime.swap.session" in outcome.err
     making = call("make", "swap", "--graph", "g.json", "--hardware", "sim-small", "--budget", "90%", "--out", "p.json")
     assert said in making.err
+
+
+def test_a_plan_is_of_one_steps_sizes_and_every_command_says_so(folder: Path) -> None:
+    said = "in own_model:growing tensors have other sizes than in the step before (aten::ones, operator "
+    outcome = call("profile", "own_model:growing", "--device", "sim", "--out", "g.json")
+    assert outcome.code == 0
+    assert outcome.err.startswith(f"bayplan: warning: {said}")
+    making = ("make", "swap", "--graph", "g.json", "--budget", "99%", "--out", "p.json")
+    for arguments in (making, ("pareto", "own_model:growing", *FEW)):
+        assert said in call(*arguments, "--hardware", "sim-small").err
+    answer = call("fit", "own_model:growing", "--hardware", "sim-small", *TECHNIQUES, "--json")
+    known = {row["technique"]: row for row in json.loads(answer.out)["rows"]}
+    assert [known[name]["fits"] for name in ("plain", "swap", "joint")] == [True, None, None]
+    assert "and a plan is of one step" in known["swap"]["reason"]
+
+
+FEW = ("--budgets", 2, "--work", 0.001)
+TECHNIQUES = ("--technique", "plain", "--technique", "swap", "--technique", "joint")
+
+
+@pytest.mark.parametrize("command", ["profile", "fit", "pareto"])
+def test_what_a_step_takes_does_not_depend_on_the_threads_of_who_asks(folder: Path, command: str) -> None:
+    """Convolutions take more on the simulated device where more threads compute; `compare` has always had one."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        outcome = call(command, "own_model:counting_threads", "--hardware", "sim-small")
+        assert "(computed by 1)" in refused(outcome)
+    finally:
+        torch.set_num_threads(threads)
 
 
 def test_a_step_on_the_cpu(folder: Path) -> None:

@@ -135,6 +135,22 @@ def test_a_step_that_changes_its_operators_is_remarked() -> None:
     assert "differs" not in profile_step(lambda: torch.ones(2), "cpu").source
 
 
+@pytest.mark.parametrize("device", ["cpu", "sim"])
+def test_a_step_that_changes_its_sizes_is_remarked(device: str) -> None:
+    """A plan was made for whatever batch came third, with no word about it."""
+    calls: list[int] = []
+
+    def step() -> None:
+        calls.append(0)
+        torch.ones(16 * (1 + len(calls) % 2), device=device)
+
+    if device == "sim":
+        use_sim()
+    source = profile_step(step, device).source
+    assert "other sizes than in the step before (aten::ones, operator 0: 128 bytes, then 64 bytes)" in source
+    assert "sizes" not in profile_step(lambda: torch.ones(16, device=device), device).source
+
+
 def test_a_failing_step_passes_its_exception_on_and_removes_the_profiler() -> None:
     def out_of_luck() -> None:
         torch.ones(2)

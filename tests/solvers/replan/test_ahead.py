@@ -142,6 +142,10 @@ def test_a_failure_takes_a_node_and_stretches_the_interval() -> None:
     assert (problem.nodes, problem.current.failed, problem.expected_interval_us) == (2, (0, 3), 1800)
     with pytest.raises(InvalidInput, match="at least one must stay"):
         after_failure(running, (1, 2, 3, 4))
+    with pytest.raises(InvalidInput, match="node 3 fails 2 times at once"):
+        after_failure(running, (3, 3))
+    with pytest.raises(InvalidInput, match="node 0 fails, but is not one of the 4 alive"):
+        after_failure(running, (0,))
     with pytest.raises(InvalidInput, match="without current"):
         next_failures(before(running))
     with pytest.raises(InvalidInput, match="most_losses is 0"):

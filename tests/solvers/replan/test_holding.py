@@ -16,3 +16,8 @@ def test_exactly_so_many_bytes_are_enough(seed: int) -> None:
     if least > 1:
         short = msgspec.structs.replace(problem, memory_bytes=least - 1)
         assert not holds(short) and least_step_us(short) is None
+
+
+def test_no_node_holds_nothing() -> None:
+    """What is left where all nodes fail; it was an `IndexError`."""
+    assert not holds(msgspec.structs.replace(random_problem(0, nodes=5, layers=5), nodes=0))

@@ -1,6 +1,7 @@
 """`heu` against trying every mix of policies; its bound, statuses, limits and refusals."""
 
 import re
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
@@ -10,7 +11,17 @@ from solvers.check import check_plan
 from solvers.engines import Answer
 from solvers.ir import InvalidInput, LayerOp, Limits, RecomputeLayerProblem, Solution, Status, Window
 from solvers.ir.codec import plan_file
-from solvers.recompute.layer import Full, Heu, forget_fronts, heu
+from solvers.recompute.layer import (
+    CheckmateLayer,
+    Front,
+    Full,
+    Heu,
+    Layer,
+    TooManyStates,
+    forget_fronts,
+    front_of,
+    heu,
+)
 from solvers.recompute.layer import front as fronts
 from tests.solvers.recompute.layer.brute_force import mixes, random_problem
 from tests.solvers.recompute.layer.real import costs, stage
@@ -162,6 +173,29 @@ def test_where_the_programme_runs_out_of_time_everything_is_recomputed(monkeypat
     assert answer.reason is not None
     assert answer.reason.endswith("the time limit was reached")
     assert Heu().solve(replace(problem, budget_bytes=0), Limits()).status is not Status.FEASIBLE
+
+
+def test_where_the_programme_has_no_plan_the_best_one_without_windows_is_the_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    problem = replace(STORY, budget_bytes=140 + 160 + 16)
+    late = Answer(status=Status.UNKNOWN, engine="HiGHS", reason="the time limit was reached")
+    monkeypatch.setattr(heu, "solve_programme", lambda *_: (late, None))
+    monkeypatch.setattr(heu, "front_of", slowly_listed)
+    answer = Heu().solve(problem, Limits(time_s=0.2))
+    assert answer.objective == CheckmateLayer().solve(problem, Limits()).objective == 40
+    assert answer.reason is not None
+    assert "too many policies to list in 75% of the time" in answer.reason
+    assert check_plan(problem, plan_file(answer, problem.KIND, None)).violations == ()
+
+
+def slowly_listed(layer: Layer, inflight: int, stop: Callable[[], bool]) -> Front:
+    """The front of a layer without windows; with windows the list has no end."""
+    while layer.open and not stop():
+        pass
+    if layer.open:
+        raise TooManyStates
+    return front_of(layer, inflight)
 
 
 def test_sizes_beyond_64_bits_are_not_guessed_at() -> None:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from solvers.recompute.layer.pareto import CHUNK, FEW, FIRST_CHUNK, IntArray, nondominated
+from solvers.recompute.layer.pareto import CHUNK, FEW, FIRST_CHUNK, IntArray, TooManyStates, nondominated
 
 
 def by_pairs(vectors: IntArray) -> list[int]:
@@ -40,3 +40,12 @@ def test_sets_of_several_chunks(columns: int) -> None:
     strictly = below & ~below.T
     first_of_equals = ~(np.triu(below & below.T, 1)).any(axis=0)
     assert nondominated(vectors).tolist() == np.flatnonzero(~strictly.any(axis=0) & first_of_equals).tolist()
+
+
+def test_one_call_can_be_stopped_between_its_rounds() -> None:
+    """Layers of 50 operators made calls of many seconds, that no time limit ended."""
+    vectors = np.random.default_rng(1).integers(0, 1000, (4, FIRST_CHUNK + 3 * CHUNK))
+    vectors[3] = 5000 - vectors[:3].sum(axis=0)  # none dominates another: every round stays full
+    answers = iter([False, False, True])
+    with pytest.raises(TooManyStates):
+        nondominated(vectors, lambda: next(answers))

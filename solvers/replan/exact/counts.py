@@ -49,6 +49,17 @@ def combined(worth: Sequence[int], costs: Sequence[Sequence[int]], most: Sequenc
     return [cost >> shift for cost in row], total >> shift
 
 
+def undominated(worth: Sequence[int], costs: Sequence[Sequence[int]]) -> list[int]:
+    """Which kinds no other one is worth as much as and costs as little as in each row; of equal ones the first."""
+    table = np.array([[-one for one in worth], *costs], dtype=np.int64).T
+    order = np.lexsort(table.T[::-1])
+    kept = list[int]()
+    for number in order.tolist():
+        if not kept or not (table[kept] <= table[number]).all(axis=1).any():
+            kept.append(number)
+    return sorted(kept)
+
+
 def counted_in_python(
     worth: Sequence[int], least: int, costs: Sequence[Sequence[int]], most: Sequence[int], steps: int
 ) -> tuple[bool, list[int] | None]:

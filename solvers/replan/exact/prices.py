@@ -352,19 +352,22 @@ class Pricing:
             return split, microbatches
         if (count := self.counted(split)) >= microbatches or not self.exact:
             return split, max(count, microbatches)
-        for part in _SOONER:  # what the relaxation lets end a little sooner does end in time, and may cost little more
-            within = replace(self.within, limit_us=self.within.limit_us - self.within.limit_us // part)
-            self.effort.spend(SPLIT_US)
-            ((price, sooner),) = Splits(within, splits.prices).cheapest([(depth, microbatches)])
-            if price <= most and (count := self.counted(sooner())) >= microbatches:
-                return sooner(), count
-        priced, limit_us = Priced(splits.prices, most), self.within.limit_us
-        real, none = cheap_split(
-            self.within.limits, (depth, microbatches), limit_us, priced, _KEPT, self._over, self.effort
-        )
+        real, none = self.real(splits, (depth, microbatches), most)
         if real is not None:
             return real, self.counted(real)
         return None if none else (split, microbatches)
+
+    def real(self, splits: Splits, shape: tuple[int, int], most: int) -> tuple[Layers | None, bool]:
+        """A split that costs at most `most` and does count its microbatches, and whether none is proven to do so."""
+        assert self.counted is not None, "callers know what splits count"
+        for part in _SOONER:  # what the relaxation lets end a little sooner does end in time, and may cost little more
+            within = replace(self.within, limit_us=self.within.limit_us - self.within.limit_us // part)
+            self.effort.spend(SPLIT_US)
+            ((price, sooner),) = Splits(within, splits.prices).cheapest([shape])
+            if price <= most and self.counted(sooner()) >= shape[1]:
+                return sooner(), False
+        priced, limit_us = Priced(splits.prices, most), self.within.limit_us
+        return cheap_split(self.within.limits, shape, limit_us, priced, _KEPT, self._over, self.effort)
 
     def _solved(self) -> tuple[Mixture, IntArray, IntArray]:
         """The most microbatches of mixtures of the pool, and the prices of nodes and of sent layers."""

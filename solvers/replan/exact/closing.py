@@ -116,7 +116,7 @@ class _Closing:
             if len(some) > _PRICED or not some:
                 return False
             new = [shape for shape in some if shape not in price]
-            self.effort.spend(SPLIT_US * len(new) // 2)
+            self.effort.spend(SPLIT_US * len(new))
             for shape, (cost, split) in zip(new, splits.cheapest(new), strict=True):
                 price[shape] = cost
                 if cost < NEVER:
@@ -226,8 +226,7 @@ class _Closing:
         if len({number for number, _ in shares}) < len(numbers):
             return None
         program = Program(self.market, self.load, [shape for _, shape in shares])
-        self.effort.spend(2 * program.about_us)
-        return program.placed([number for number, _ in shares], list(numbers.values()))
+        return program.placed([number for number, _ in shares], list(numbers.values()), self.effort)
 
     def _learn(self, nodes: IntArray, sent: IntArray, told: dict[Shape, int]) -> None:
         """What all shapes cost at these prices, of some `told` already."""

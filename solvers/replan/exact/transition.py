@@ -35,7 +35,7 @@ _WORK = 50_000
 """What searches for these that compare responses may cost together: stages times microbatches cubed."""
 _QUESTIONS = 40
 """How often a load of the busiest node is priced, each limit on the fullest stage for itself."""
-_ALIKE_US, _ON_HOSTS_US = (18, 1), (32, 8)
+_ALIKE_US, _ON_HOSTS_US = (6, 1), (32, 8)
 """About what choosing the nodes takes for each stage and each transfer; that where hosts matter."""
 _FIRST_S = 2.0
 """Seconds behind the limits in which the nodes of the first plan may still be chosen."""
@@ -43,7 +43,7 @@ _LAST = 0.85
 """Share of the effort after which nodes are no longer chosen where hosts matter, as that takes long."""
 _BEGIN_US = 60_000
 """About what every search takes that is counted nowhere else."""
-_STAGES_A_US = 18
+_STAGES_A_US = 140
 """Stages of kinds of nodes looked at in a microsecond."""
 _SMALL, _STAGES = 16, 100_000
 """The most nodes, and the most plans times nodes, for which plans are judged one by one."""
@@ -200,7 +200,7 @@ class _Search:
         """
         if self.best.objective_us is None or self._over() or not self._prices:
             return bound
-        self.steps.effort.spend(self.market.missing(self.problem.layers).size // _STAGES_A_US)
+        self.steps.effort.spend(len(self.market.runs) * self.problem.layers**2 // _STAGES_A_US)
         grid = self.market.loads(self._load_below(least_step_us, self.best.objective_us))
         low = bisect_left(grid, self.cleared)
         unsure, tried, high = len(grid), low, len(grid)

@@ -14,7 +14,7 @@ import numpy as np
 from solvers.replan.exact.bounds import IntArray
 from solvers.replan.exact.counts import STEPS, STEPS_A_US, combined, counted, undominated
 from solvers.replan.exact.market import NEVER
-from solvers.replan.exact.prices import SPLIT_US, UNIT, Layers, Pricing, Program, Splits, Whole
+from solvers.replan.exact.prices import UNIT, Layers, Pricing, Program, Splits, Whole
 
 _COMBINED_US = 2_000
 """About what a row that others imply takes."""
@@ -116,7 +116,6 @@ class _Closing:
             if len(some) > _PRICED or not some:
                 return False
             new = [shape for shape in some if shape not in price]
-            self.effort.spend(SPLIT_US * len(new))
             for shape, (cost, split) in zip(new, splits.cheapest(new), strict=True):
                 price[shape] = cost
                 if cost < NEVER:
@@ -188,7 +187,6 @@ class _Closing:
             if amount >= _ENOUGH:
                 return ()
             splits, fresh, costs = self.pricing.priced(nodes, sent), False, dict[Shape, int]()
-            self.effort.spend(SPLIT_US * len(numbers))
             for shape in numbers:
                 costs[shape], split = cheapest(splits, shape)
                 if split is not None and split not in known[shape]:
@@ -213,7 +211,6 @@ class _Closing:
             nodes = (nodes * (1 + _APART * near.random(len(nodes)))).astype(np.int64)
             nodes += near.integers(0, UNIT // 4, len(nodes)) * (turn % 2)
             sent = (sent * (1 + _APART * near.random(len(sent)))).astype(np.int64)
-            self.effort.spend(SPLIT_US * len(numbers))
             splits = self.pricing.priced(nodes, sent)
             for shape, (price, split) in zip(numbers, splits.cheapest(list(numbers)), strict=True):
                 some[shape] |= {split(): None} if price < NEVER else {}
@@ -231,7 +228,6 @@ class _Closing:
     def _learn(self, nodes: IntArray, sent: IntArray, told: dict[Shape, int]) -> None:
         """What all shapes cost at these prices, of some `told` already."""
         splits: Splits = self.pricing.priced(nodes, sent)
-        self.effort.spend(SPLIT_US * len(self.shapes))
         row = list[int]()
         for shape, (price, split) in zip(self.shapes, splits.cheapest(self.shapes), strict=True):
             row.append(max(price, told.get(shape, 0)))

@@ -50,10 +50,12 @@ _CLOSE = 10**6
 """Reciprocal of how much less than it counts a split has to cost to be of use."""
 _WHOLE = 1e-6
 """A number this close to a whole one is one."""
-_PROGRAM_US, _ENTRIES_A_US, SPLIT_US = 1000, 0.6, 110
-"""About what a program takes, how many of its entries a microsecond, and what a cheapest split takes."""
-_PLACED = 5
-"""So many times what a program takes its whole nodes take."""
+_PROGRAM_US, _ENTRIES_A_US = 1000, 0.6
+"""About what a program takes, and how many of its entries a microsecond."""
+_PLACED, _CHOICE_US = 5, 2500
+"""So many times what a program takes its whole nodes take, and what each split more than there are shapes does."""
+_CELLS_A_US = 45
+"""Stages times layers of which a cheapest split is found in about a microsecond."""
 _STAGES_A_US = 80
 """So many stages on kinds of nodes are priced in about a microsecond."""
 
@@ -95,7 +97,8 @@ class Mixture:
 class Splits:
     """The cheapest splits of one shape of pipelines after the other."""
 
-    def __init__(self, within: Within, prices: IntArray) -> None:
+    def __init__(self, within: Within, prices: IntArray, effort: Effort | None = None) -> None:
+        self.effort = effort or Effort()
         self.within, self.layers = within, within.limits.problem.layers
         self.widest = prices.shape[1] - 1
         held, own = np.indices((self.layers + 1, self.widest + 1))
@@ -122,6 +125,7 @@ class Splits:
 
         `NEVER` where there is none.
         """
+        self.effort.spend(sum(depth for depth, _ in shapes) * self.layers // _CELLS_A_US)
         if FILLING is not None:
             yield from map(self._native_cheapest, shapes)
             return
@@ -237,16 +241,15 @@ class Pricing:
         those that lose nothing; whole pipelines need some that lose a little to use up nodes and owners.
         """
         counted = [(layers, most) for layers in self._candidates if (most := most_within(layers)) > 0]
-        price = Splits(self.within, self._stages).price
+        price = Splits(self.within, self._stages, self.effort).price
         return sorted(counted, key=lambda shape: price(shape[0]) - shape[1] * UNIT)[:_NEAREST]
 
     @cached_property
     def _candidates(self) -> dict[Layers, None]:
         """Splits known, and the cheapest of depths whose pipelines lose least."""
-        splits, possible = Splits(self.within, self._stages), self.within.possible
+        splits, possible = Splits(self.within, self._stages, self.effort), self.within.possible
         some = dict.fromkeys(layers for layers, _ in self.pool)
         depths = sorted(possible, key=lambda depth: splits.least[depth] - possible[depth] * UNIT)[:_DEPTHS]
-        self.effort.spend(SPLIT_US * len(depths))
         for price, split in splits.cheapest([(depth, possible[depth]) for depth in depths]):
             if price < NEVER:
                 some[split()] = None
@@ -260,7 +263,6 @@ class Pricing:
                 break
             splits, possible = self.priced(nodes, sent), self.within.possible
             depths = [depth for depth in possible if splits.least[depth] < possible[depth] * UNIT]
-            self.effort.spend(SPLIT_US * len(depths))
             fresh = list[tuple[Layers, int]]()
             for depth, (price, split) in zip(depths, splits.cheapest([(d, possible[d]) for d in depths]), strict=True):
                 if price < possible[depth] * (UNIT - UNIT // _CLOSE):
@@ -299,7 +301,7 @@ class Pricing:
 
     def priced(self, nodes: IntArray, sent: IntArray) -> Splits:
         """The cheapest splits at these prices."""
-        return Splits(self.within, self._stage_prices(nodes, sent))
+        return Splits(self.within, self._stage_prices(nodes, sent), self.effort)
 
     def _stage_prices(self, nodes: IntArray, sent: IntArray) -> IntArray:
         self.effort.spend(self.market.missing(self.within.widest).size // _STAGES_A_US)
@@ -329,7 +331,6 @@ class Pricing:
         asked = [(depth, possible[depth], possible[depth]) for depth, _ in shapes]
         left = [(depth, fewest, possible[depth] - 1) for depth, fewest in shapes]
         while asked and len(found) < _NEW:
-            self.effort.spend(SPLIT_US * len(asked))
             priced = splits.cheapest([(depth, fewest) for depth, fewest, _ in asked])
             for (depth, fewest, most), (price, split) in zip(asked, priced, strict=True):
                 if fewest * worth >= self.microbatches * price:
@@ -362,8 +363,7 @@ class Pricing:
         assert self.counted is not None, "callers know what splits count"
         for part in _SOONER:  # what the relaxation lets end a little sooner does end in time, and may cost little more
             within = replace(self.within, limit_us=self.within.limit_us - self.within.limit_us // part)
-            self.effort.spend(SPLIT_US)
-            ((price, sooner),) = Splits(within, splits.prices).cheapest([shape])
+            ((price, sooner),) = Splits(within, splits.prices, self.effort).cheapest([shape])
             if price <= most and self.counted(sooner()) >= shape[1]:
                 return sooner(), False
         priced, limit_us = Priced(splits.prices, most), self.within.limit_us
@@ -491,7 +491,7 @@ class Program:
 
     def placed(self, kinds: Sequence[int], numbers: Sequence[int], effort: Effort) -> Whole | None:
         """Whole pipelines, nodes and owners for so many pipelines of each kind, as in `share`; None: not found."""
-        effort.spend(_PLACED * self.about_us)
+        effort.spend(_PLACED * self.about_us + _CHOICE_US * (len(kinds) - len(numbers)))
         count, shapes = len(self.worth), len(self._shapes)
         each = csr_array((np.ones(shapes), (kinds, range(shapes))), shape=(len(numbers), count))
         rules = [LinearConstraint(self.matrix, ub=self.upper), LinearConstraint(each, lb=numbers, ub=numbers)]

@@ -143,6 +143,8 @@ class _Closing:
             return False
         splits = self.pricing.priced(*self.pricing.settled_at)
         for shape in numbers:
+            if self.effort.over():
+                break
             real = self.real.setdefault(shape, {})
             real |= {split: None for split in self.known[shape] if counted(split) >= shape[1]}
             if not real:

@@ -16,7 +16,7 @@ from functools import cached_property, partial
 import numpy as np
 import numpy.typing as npt
 from scipy.optimize import LinearConstraint, milp
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, vstack
 
 from solvers.engines import glop
 from solvers.replan.exact.bounds import FILLING, IntArray, StageLimits
@@ -52,8 +52,8 @@ _WHOLE = 1e-6
 """A number this close to a whole one is one."""
 _PROGRAM_US, _ENTRIES_A_US = 1000, 0.6
 """About what a program takes, and how many of its entries a microsecond."""
-_PLACED, _CHOICE_US = 5, 2500
-"""So many times what a program takes its whole nodes take, and what each split more than there are shapes does."""
+_PLACED = 5
+"""So many times what a program takes its whole nodes take."""
 _CELLS_A_US = 45
 """Stages times layers of which a cheapest split is found in about a microsecond."""
 _STAGES_A_US = 80
@@ -490,14 +490,30 @@ class Program:
         return None if found is None else (found.most, *self.prices(found.prices, scale))
 
     def placed(self, kinds: Sequence[int], numbers: Sequence[int], effort: Effort) -> Whole | None:
-        """Whole pipelines, nodes and owners for so many pipelines of each kind, as in `share`; None: not found."""
-        effort.spend(_PLACED * self.about_us + _CHOICE_US * (len(kinds) - len(numbers)))
+        """Whole pipelines, nodes and owners for so many pipelines of each kind, as in `share`; None: not found.
+
+        On no more nodes than they need, which leaves few fractions: often rounding up what owners send is enough.
+        """
+        effort.spend(self.about_us)
         count, shapes = len(self.worth), len(self._shapes)
         each = csr_array((np.ones(shapes), (kinds, range(shapes))), shape=(len(numbers), count))
+        nodes = np.append(np.zeros(self._placed), np.ones(count - self._placed))
+        worth = -nodes
+        worth[:shapes] = [len(layers) + 1 for layers, _ in self._shapes]
+        rows, upper = csr_array(vstack([self.matrix, each])), np.append(self.upper, numbers)
+        found = glop.most(worth, rows, upper)
+        if found is not None:
+            amounts = np.rint(found.amounts)
+            some = slice(self._owned, self._placed)
+            amounts[some] = np.ceil(found.amounts[some] - _WHOLE)
+            if (rows @ amounts <= upper).all() and (each @ amounts >= numbers).all():
+                return self.whole(amounts.astype(np.int64))
+        effort.spend(_PLACED * self.about_us)
         rules = [LinearConstraint(self.matrix, ub=self.upper), LinearConstraint(each, lb=numbers, ub=numbers)]
-        whole = np.ones(count, dtype=np.int64)
-        found = milp(np.zeros(count), integrality=whole, constraints=rules, options={"node_limit": _NODES})
-        return None if found.x is None else self.whole(np.rint(found.x).astype(np.int64))
+        integral = milp(
+            nodes, integrality=np.ones(count, dtype=np.int64), constraints=rules, options={"node_limit": _NODES}
+        )
+        return None if integral.x is None else self.whole(np.rint(integral.x).astype(np.int64))
 
     def prices(self, told: FloatArray, scale: int) -> tuple[IntArray, IntArray]:
         """The prices of nodes and of sent layers that a program's solution says, in whole numbers."""

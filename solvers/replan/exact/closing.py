@@ -118,6 +118,8 @@ class _Closing:
             new = [shape for shape in some if shape not in price]
             for shape, (cost, split) in zip(new, splits.cheapest(new), strict=True):
                 price[shape] = cost
+                if self.effort.over():
+                    return False
                 if cost < NEVER:
                     price[shape], found[shape] = pricing.told(splits, shape, cost, split())
             if sum(price[shape] - shape[1] * each <= spare for shape in some) > _SHAPES:

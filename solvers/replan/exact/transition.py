@@ -35,7 +35,7 @@ _WORK = 50_000
 """What searches for these that compare responses may cost together: stages times microbatches cubed."""
 _QUESTIONS = 40
 """How often a load of the busiest node is priced, each limit on the fullest stage for itself."""
-_ALIKE_US, _ON_HOSTS_US, _PRICED_US = (4, 2), (20, 5), (2, 1)
+_ALIKE_US, _ON_HOSTS_US, _PRICED_US = (5, 2), (36, 8), (2, 1)
 """About what choosing nodes takes for each stage and each transfer; where hosts matter; where prices have chosen."""
 _FIRST_S = 2.0
 """Seconds behind the limits in which the nodes of the first plan may still be chosen."""

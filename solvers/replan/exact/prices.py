@@ -28,7 +28,7 @@ from solvers.replan.transfer.owners import Interval, intervals
 
 UNIT = 2**24
 """Prices are counted in this part of a microbatch."""
-_ROUNDS = 12
+_ROUNDS = 20
 """How often new splits are priced."""
 _NEW = 8
 """Splits that one round adds at most."""
@@ -203,16 +203,21 @@ class Pricing:
 
     def _asked(self) -> Mixture | None:
         mixture, nodes, sent = self._solved()
+        steady = nodes, sent
         for _ in range(_ROUNDS):
             if self._over():
                 break
-            if not (worth := self.market.worth(nodes, sent, self.load)):  # nothing known keeps to the load: alike, then
+            if not self.market.worth(nodes, sent, self.load):  # nothing known keeps to the load: alike, then
                 nodes = np.full_like(nodes, UNIT)
-                worth = self.market.worth(nodes, sent, self.load)
-            new = self._dear(self.priced(nodes, sent), worth)
-            if not new:
-                return None
-            fresh = [shape for shape in new if shape not in self.pool]
+            steady = (steady[0] + nodes) // 2, (steady[1] + sent) // 2
+            fresh = list[tuple[Layers, int]]()
+            for prices in (steady, (nodes, sent)):  # those of programs sway, and what is cheap at their mean is of use
+                if not (worth := self.market.worth(*prices, self.load)):
+                    continue
+                if not (new := self._dear(self.priced(*prices), worth)):
+                    return None
+                if fresh := [shape for shape in new if shape not in self.pool]:
+                    break
             if not fresh:
                 break
             self.pool |= dict.fromkeys(fresh)

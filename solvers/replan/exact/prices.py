@@ -50,9 +50,9 @@ _CLOSE = 10**6
 """Reciprocal of how much less than it counts a split has to cost to be of use."""
 _WHOLE = 1e-6
 """A number this close to a whole one is one."""
-_PROGRAM_US, _ENTRIES_A_US = 1000, 0.6
-"""About what a program takes, and how many of its entries a microsecond."""
-_PLACED = 5
+_ROW_US, _ENTRIES_A_US = 14, 4
+"""About what each row of a program takes, and how many of its entries a microsecond."""
+_PLACED = 4
 """So many times what a program takes its whole nodes take."""
 _CELLS_A_US = 45
 """Stages times layers of which a cheapest split is found in about a microsecond."""
@@ -465,7 +465,7 @@ class Program:
     @property
     def about_us(self) -> int:
         """About what solving it takes."""
-        return _PROGRAM_US + int(self.matrix.nnz / _ENTRIES_A_US)
+        return _ROW_US * len(self.upper) + int(self.matrix.nnz) // _ENTRIES_A_US
 
     def parts(self) -> tuple[float, IntArray, IntArray] | None:
         """The most microbatches of fractions of pipelines, and the prices of nodes and of sent layers."""

@@ -126,10 +126,7 @@ class Market:
         return [(*counts, (sizes[-1], left // sizes[-1])) for counts, left in found]
 
     def owners(self, load: int) -> Owners:
-        """Rows: nodes of each kind, layers sent, owners of each kind, nodes that bring nothing, sizes of each kind.
-
-        Their limits, `most`, are how many nodes and owners there are; 0 for the other rows.
-        """
+        """Rows: nodes of each kind, layers sent, owners of each kind, nodes that bring nothing, sizes of each kind."""
         if load not in self._owners:
             self._owners[load] = self._owning(load)
         return self._owners[load]

@@ -16,7 +16,7 @@ int64_t pipeline_us(const std::vector<int64_t>& forward, const std::vector<int64
   const size_t depth = forward.size(), count = static_cast<size_t>(microbatches);
   std::vector<size_t> sent(depth, 0), back(depth, 0);  // how many forwards and backwards each stage has done
   std::vector<int64_t> ends(depth, 0);
-  std::vector<std::vector<int64_t>> arrives(depth, std::vector<int64_t>(count, 0));  // the last pass behind or before
+  std::vector<int64_t> arrives(depth * count, 0);  // the last pass behind or before
   while (back[0] < count)
     for (size_t stage = 0; stage < depth; ++stage)
       while (back[stage] < count) {
@@ -25,12 +25,12 @@ int64_t pipeline_us(const std::vector<int64_t>& forward, const std::vector<int64
         const size_t batch = goes ? sent[stage] : back[stage];
         if (goes ? stage > 0 && sent[stage - 1] <= batch : stage + 1 < depth && back[stage + 1] <= batch) break;
         int64_t& end = ends[stage];
-        end = std::max(end, arrives[stage][batch]) + (goes ? forward[stage] : backward[stage]);
+        end = std::max(end, arrives[stage * count + batch]) + (goes ? forward[stage] : backward[stage]);
         if (goes) {
-          if (stage + 1 < depth) arrives[stage + 1][batch] = end + hop;
+          if (stage + 1 < depth) arrives[(stage + 1) * count + batch] = end + hop;
           ++sent[stage];
         } else {
-          if (stage > 0) arrives[stage - 1][batch] = end + hop;
+          if (stage > 0) arrives[(stage - 1) * count + batch] = end + hop;
           ++back[stage];
         }
       }
@@ -83,13 +83,16 @@ std::vector<int64_t> pipelines_us(const int64_t* forward, const int64_t* backwar
 
 int64_t most_within(const std::vector<int64_t>& forward, const std::vector<int64_t>& backward, int64_t most,
                     int64_t hop, int64_t limit) {
-  int64_t low = 0, high = most;
-  while (low < high) {
-    const int64_t middle = high - (high - low) / 2;
-    if (pipeline_us(forward, backward, middle, hop) <= limit)
-      low = middle;
-    else
-      high = middle - 1;
+  const auto ends = [&](int64_t count) { return pipeline_us(forward, backward, count, hop) <= limit; };
+  int64_t low = most, over = most + 1, step = 1;  // callers' bounds are close, so steps down are short at first
+  while (low > 0 && !ends(low)) {
+    over = low;
+    low = std::max<int64_t>(0, low - step);
+    step *= 2;
+  }
+  while (over - low > 1) {
+    const int64_t middle = low + (over - low) / 2;
+    (ends(middle) ? low : over) = middle;
   }
   return low;
 }

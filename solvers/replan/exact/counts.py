@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from math import ldexp
 
 import numpy as np
-from scipy.optimize import linprog
+from scipy.sparse import csr_array
 
+from solvers.engines import glop
 from solvers.replan.exact.bounds import FILLING
 
 STEPS = 300_000
@@ -39,14 +40,25 @@ def combined(worth: Sequence[int], costs: Sequence[Sequence[int]], most: Sequenc
     It excludes more than each of them alone. None: no prices are known.
     """
     limits = np.maximum(np.array(most, dtype=np.float64), 1)
-    found = linprog(-np.array(worth), A_ub=np.array(costs) / limits[:, None], b_ub=most / limits, method="highs")
-    if found.x is None:
+    found = glop.most(np.array(worth, dtype=np.float64), csr_array(np.array(costs) / limits[:, None]), most / limits)
+    if found is None:
         return None
-    prices = [int(ldexp(max(0.0, -price), _EXACT)) for price in found.ineqlin.marginals / limits]
+    prices = [int(ldexp(max(0.0, price), _EXACT)) for price in found.prices / limits]
     row = [sum(price * cost for price, cost in zip(prices, each, strict=True)) for each in zip(*costs, strict=True)]
     total = sum(price * limit for price, limit in zip(prices, most, strict=True))
     shift = max(0, total.bit_length() - _BITS)
     return [cost >> shift for cost in row], total >> shift
+
+
+def undominated(worth: Sequence[int], costs: Sequence[Sequence[int]]) -> list[int]:
+    """Which kinds no other one is worth as much as and costs as little as in each row; of equal ones the first."""
+    table = np.array([[-one for one in worth], *costs], dtype=np.int64).T
+    order = np.lexsort(table.T[::-1])
+    kept = list[int]()
+    for number in order.tolist():
+        if not kept or not (table[kept] <= table[number]).all(axis=1).any():
+            kept.append(number)
+    return sorted(kept)
 
 
 def counted_in_python(

@@ -2,8 +2,10 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from solvers.ir.replan import ReplanProblem
 from solvers.replan.exact.bounds import IntArray
@@ -19,6 +21,27 @@ Pattern = tuple[tuple[int, int], ...]
 """Bytes of a layer, and how many of that size."""
 
 
+@dataclass(frozen=True)
+class Owners:
+    """What owners may send within a load, as entries of a linear program whose rows `Market.owners` names.
+
+    `brought`: columns of nodes that bring nothing; `patterns` and `sent`: by column the kind, and what it sends.
+    """
+
+    rows: IntArray
+    columns: IntArray
+    values: npt.NDArray[np.float64]
+    most: npt.NDArray[np.float64]
+    brought: tuple[int, ...]
+    patterns: Mapping[int, tuple[int, Pattern]]
+    sent: Mapping[int, tuple[int, int]]
+
+    @property
+    def width(self) -> int:
+        """Its columns."""
+        return len(self.brought) + len(self.patterns) + len(self.sent)
+
+
 class Market:
     """The nodes of one problem, by what they hold, and what whoever lacks a layer can be sent."""
 
@@ -27,6 +50,7 @@ class Market:
         self.runs, self.counts = tuple(held), np.array(list(held.values()), dtype=np.int64)
         self.layers = problem.layers
         self._shared, self._missing = dict[int, tuple[IntArray, IntArray]](), dict[int, IntArray]()
+        self._owners = dict[int, Owners]()
 
     @property
     def small_enough(self) -> bool:
@@ -100,6 +124,39 @@ class Market:
                 for count in range(left // size + 1)
             ]
         return [(*counts, (sizes[-1], left // sizes[-1])) for counts, left in found]
+
+    def owners(self, load: int) -> Owners:
+        """Rows: nodes of each kind, layers sent, owners of each kind, nodes that bring nothing, sizes of each kind."""
+        if load not in self._owners:
+            self._owners[load] = self._owning(load)
+        return self._owners[load]
+
+    def _owning(self, load: int) -> Owners:
+        kinds, entries = len(self.runs), list[tuple[int, int, float]]()
+        loose, sizes = 2 * kinds + self.layers, dict[tuple[int, int], int]()
+        brought, patterns, sent = list[int](), dict[int, tuple[int, Pattern]](), dict[int, tuple[int, int]]()
+        column = 0
+        for kind, (first, end) in enumerate(self.runs):
+            brought.append(column)
+            entries += [(kind, column, 1.0), (loose, column, -1.0)]
+            column += 1
+            for pattern in self.patterns(kind, load):
+                if some := [(size, many) for size, many in pattern if many]:
+                    patterns[column] = kind, pattern
+                    entries.append((kinds + self.layers + kind, column, 1.0))
+                    for size, many in some:
+                        entries.append((sizes.setdefault((kind, size), loose + 1 + len(sizes)), column, -float(many)))
+                    column += 1
+            for layer in range(first, end):
+                if size := int(self.sizes[layer]):
+                    sent[column] = kind, layer
+                    row = sizes.setdefault((kind, size), loose + 1 + len(sizes))
+                    entries += [(kinds + layer, column, -1.0), (row, column, 1.0)]
+                    column += 1
+        rows, columns, values = zip(*entries, strict=True)
+        most = np.zeros(loose + 1 + len(sizes))
+        most[:kinds] = most[kinds + self.layers : loose] = self.counts
+        return Owners(np.array(rows), np.array(columns), np.array(values), most, tuple(brought), patterns, sent)
 
     def worth(self, nodes: IntArray, sent: IntArray, load: int) -> int:
         """What all nodes and all that they can send are worth together, at least."""

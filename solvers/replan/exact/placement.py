@@ -216,7 +216,7 @@ class _Search:
     ) -> None:
         depth, microbatches = shape
         self.stop, self.effort, self.priced = stop, effort or Effort(), priced
-        self.effort.spend(depth * limits.problem.layers // (6 if priced is None else 2))
+        self.effort.spend(depth * limits.problem.layers // (6 if priced is None else 4))
         self.limits, self.depth, self.microbatches, self.limit_us = limits, depth, microbatches, limit_us
         self.comparable = microbatches <= largest
         layers = limits.problem.layers

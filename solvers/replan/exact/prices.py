@@ -15,9 +15,10 @@ from functools import cached_property, partial
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import LinearConstraint, linprog, milp
-from scipy.sparse import csr_array
+from scipy.optimize import LinearConstraint, milp
+from scipy.sparse import csr_array, vstack
 
+from solvers.engines import glop
 from solvers.replan.exact.bounds import FILLING, IntArray, StageLimits
 from solvers.replan.exact.counts import counted
 from solvers.replan.exact.market import NEVER, Market, Pattern
@@ -27,7 +28,7 @@ from solvers.replan.transfer.owners import Interval, intervals
 
 UNIT = 2**24
 """Prices are counted in this part of a microbatch."""
-_ROUNDS = 12
+_ROUNDS = 20
 """How often new splits are priced."""
 _NEW = 8
 """Splits that one round adds at most."""
@@ -49,12 +50,14 @@ _CLOSE = 10**6
 """Reciprocal of how much less than it counts a split has to cost to be of use."""
 _WHOLE = 1e-6
 """A number this close to a whole one is one."""
-_PROGRAM_US, _ENTRY_US, SPLIT_US = 2500, 4, 200
-"""About what a program, each of its entries, and a cheapest split take."""
+_ROW_US, _ENTRIES_A_US = 14, 4
+"""About what each row of a program takes, and how many of its entries a microsecond."""
+_PLACED = 4
+"""So many times what a program takes its whole nodes take."""
+_CELLS_A_US = 45
+"""Stages times layers of which a cheapest split is found in about a microsecond."""
 _STAGES_A_US = 80
 """So many stages on kinds of nodes are priced in about a microsecond."""
-_TIMES_US = 140
-"""About what the times of a split take."""
 
 FloatArray = npt.NDArray[np.float64]
 Layers = tuple[int, ...]
@@ -94,7 +97,8 @@ class Mixture:
 class Splits:
     """The cheapest splits of one shape of pipelines after the other."""
 
-    def __init__(self, within: Within, prices: IntArray) -> None:
+    def __init__(self, within: Within, prices: IntArray, effort: Effort | None = None) -> None:
+        self.effort = effort or Effort()
         self.within, self.layers = within, within.limits.problem.layers
         self.widest = prices.shape[1] - 1
         held, own = np.indices((self.layers + 1, self.widest + 1))
@@ -121,6 +125,7 @@ class Splits:
 
         `NEVER` where there is none.
         """
+        self.effort.spend(sum(depth for depth, _ in shapes) * self.layers // _CELLS_A_US)
         if FILLING is not None:
             yield from map(self._native_cheapest, shapes)
             return
@@ -198,16 +203,21 @@ class Pricing:
 
     def _asked(self) -> Mixture | None:
         mixture, nodes, sent = self._solved()
+        steady = nodes, sent
         for _ in range(_ROUNDS):
             if self._over():
                 break
-            if not (worth := self.market.worth(nodes, sent, self.load)):  # nothing known keeps to the load: alike, then
+            if not self.market.worth(nodes, sent, self.load):  # nothing known keeps to the load: alike, then
                 nodes = np.full_like(nodes, UNIT)
-                worth = self.market.worth(nodes, sent, self.load)
-            new = self._dear(self.priced(nodes, sent), worth)
-            if not new:
-                return None
-            fresh = [shape for shape in new if shape not in self.pool]
+            steady = (steady[0] + nodes) // 2, (steady[1] + sent) // 2
+            fresh = list[tuple[Layers, int]]()
+            for prices in (steady, (nodes, sent)):  # those of programs sway, and what is cheap at their mean is of use
+                if not (worth := self.market.worth(*prices, self.load)):
+                    continue
+                if not (new := self._dear(self.priced(*prices), worth)):
+                    return None
+                if fresh := [shape for shape in new if shape not in self.pool]:
+                    break
             if not fresh:
                 break
             self.pool |= dict.fromkeys(fresh)
@@ -235,18 +245,16 @@ class Pricing:
         A split loses what it costs beyond the microbatches that it counts, as `most_within` says. Mixtures are made of
         those that lose nothing; whole pipelines need some that lose a little to use up nodes and owners.
         """
-        self.effort.spend(_TIMES_US * len(self._candidates))
         counted = [(layers, most) for layers in self._candidates if (most := most_within(layers)) > 0]
-        price = Splits(self.within, self._stages).price
+        price = Splits(self.within, self._stages, self.effort).price
         return sorted(counted, key=lambda shape: price(shape[0]) - shape[1] * UNIT)[:_NEAREST]
 
     @cached_property
     def _candidates(self) -> dict[Layers, None]:
         """Splits known, and the cheapest of depths whose pipelines lose least."""
-        splits, possible = Splits(self.within, self._stages), self.within.possible
+        splits, possible = Splits(self.within, self._stages, self.effort), self.within.possible
         some = dict.fromkeys(layers for layers, _ in self.pool)
         depths = sorted(possible, key=lambda depth: splits.least[depth] - possible[depth] * UNIT)[:_DEPTHS]
-        self.effort.spend(SPLIT_US * len(depths))
         for price, split in splits.cheapest([(depth, possible[depth]) for depth in depths]):
             if price < NEVER:
                 some[split()] = None
@@ -260,7 +268,6 @@ class Pricing:
                 break
             splits, possible = self.priced(nodes, sent), self.within.possible
             depths = [depth for depth in possible if splits.least[depth] < possible[depth] * UNIT]
-            self.effort.spend(SPLIT_US * len(depths))
             fresh = list[tuple[Layers, int]]()
             for depth, (price, split) in zip(depths, splits.cheapest([(d, possible[d]) for d in depths]), strict=True):
                 if price < possible[depth] * (UNIT - UNIT // _CLOSE):
@@ -299,7 +306,7 @@ class Pricing:
 
     def priced(self, nodes: IntArray, sent: IntArray) -> Splits:
         """The cheapest splits at these prices."""
-        return Splits(self.within, self._stage_prices(nodes, sent))
+        return Splits(self.within, self._stage_prices(nodes, sent), self.effort)
 
     def _stage_prices(self, nodes: IntArray, sent: IntArray) -> IntArray:
         self.effort.spend(self.market.missing(self.within.widest).size // _STAGES_A_US)
@@ -329,7 +336,6 @@ class Pricing:
         asked = [(depth, possible[depth], possible[depth]) for depth, _ in shapes]
         left = [(depth, fewest, possible[depth] - 1) for depth, fewest in shapes]
         while asked and len(found) < _NEW:
-            self.effort.spend(SPLIT_US * len(asked))
             priced = splits.cheapest([(depth, fewest) for depth, fewest, _ in asked])
             for (depth, fewest, most), (price, split) in zip(asked, priced, strict=True):
                 if fewest * worth >= self.microbatches * price:
@@ -352,31 +358,33 @@ class Pricing:
             return split, microbatches
         if (count := self.counted(split)) >= microbatches or not self.exact:
             return split, max(count, microbatches)
-        for part in _SOONER:  # what the relaxation lets end a little sooner does end in time, and may cost little more
-            within = replace(self.within, limit_us=self.within.limit_us - self.within.limit_us // part)
-            self.effort.spend(SPLIT_US)
-            ((price, sooner),) = Splits(within, splits.prices).cheapest([(depth, microbatches)])
-            if price <= most and (count := self.counted(sooner())) >= microbatches:
-                return sooner(), count
-        priced, limit_us = Priced(splits.prices, most), self.within.limit_us
-        real, none = cheap_split(
-            self.within.limits, (depth, microbatches), limit_us, priced, _KEPT, self._over, self.effort
-        )
+        real, none = self.real(splits, (depth, microbatches), most)
         if real is not None:
             return real, self.counted(real)
         return None if none else (split, microbatches)
+
+    def real(self, splits: Splits, shape: tuple[int, int], most: int) -> tuple[Layers | None, bool]:
+        """A split that costs at most `most` and does count its microbatches, and whether none is proven to do so."""
+        assert self.counted is not None, "callers know what splits count"
+        for part in _SOONER:  # what the relaxation lets end a little sooner does end in time, and may cost little more
+            within = replace(self.within, limit_us=self.within.limit_us - self.within.limit_us // part)
+            ((price, sooner),) = Splits(within, splits.prices, self.effort).cheapest([shape])
+            if price <= most and self.counted(sooner()) >= shape[1]:
+                return sooner(), False
+        priced, limit_us = Priced(splits.prices, most), self.within.limit_us
+        return cheap_split(self.within.limits, shape, limit_us, priced, _KEPT, self._over, self.effort)
 
     def _solved(self) -> tuple[Mixture, IntArray, IntArray]:
         """The most microbatches of mixtures of the pool, and the prices of nodes and of sent layers."""
         shapes = tuple(self.pool)
         program = Program(self.market, self.load, shapes)
         self.effort.spend(program.about_us)
-        found = linprog(-program.worth, A_ub=program.matrix, b_ub=program.upper, method="highs")  # type: ignore[call-overload]
-        if found.x is None:  # the engine failed: prices of nothing prove nothing
+        found = glop.most(program.worth, program.matrix, program.upper)
+        if found is None:  # the engine failed: prices of nothing prove nothing
             nothing = np.zeros(len(self.market.runs), dtype=np.int64), np.zeros(self.market.layers, dtype=np.int64)
             return Mixture((), ()), *nothing
-        nodes, sent = program.prices(found.ineqlin.marginals, UNIT)
-        amounts = found.x[: len(shapes)]
+        nodes, sent = program.prices(found.prices, UNIT)
+        amounts = found.amounts[: len(shapes)]
         some = np.flatnonzero(amounts > 1e-9).tolist()
         return Mixture(tuple(shapes[k] for k in some), tuple(float(amounts[k]) for k in some)), nodes, sent
 
@@ -425,8 +433,7 @@ def whole_plan(
         if share is None or effort.over():
             return None
         if share[0] >= 1 - _WHOLE:
-            effort.spend(2 * program.about_us)
-            return program.placed(range(len(shapes)), numbers)
+            return program.placed(range(len(shapes)), numbers, effort)
         _, nodes, sent = share
     return None
 
@@ -438,38 +445,32 @@ def _cost(prices: IntArray, layers: Layers) -> int:
 
 
 class Program:
-    """Rows: nodes of each kind, layers sent, owners of each kind, a node for each stage, nodes that bring nothing.
-
-    Behind them what owners of each kind send of each size.
-    """
+    """Rows: those of `Market.owners`, and a node for each stage. Columns: pipelines, owners, nodes on stages."""
 
     def __init__(self, market: Market, load: int, shapes: Sequence[tuple[Layers, int]]) -> None:
         self._market, self._load, self._shapes = market, load, shapes
         self.stages = sorted({stage for layers, _ in shapes for stage in intervals(layers)})
-        kinds, layers = len(market.runs), market.layers
-        self._layer, self._owner, self._stage = kinds, kinds + layers, 2 * kinds + layers
-        self._loose = self._stage + len(self.stages)
-        self._rows, self._columns, self._values, self._worth = list[int](), list[int](), list[float](), list[float]()
-        self._sizes = dict[tuple[int, int], int]()
-        self.served, self.loose, self.brought = dict[int, tuple[int, int]](), dict[int, int](), list[int]()
-        self.sent, self.sending = dict[int, tuple[int, int]](), dict[int, tuple[int, Pattern]]()
-        self._pipelines()
-        self._owners()
-        self._nodes()
-        rows = self._loose + 1 + len(self._sizes)
-        self.upper, self.worth = np.zeros(rows), np.array(self._worth)
-        self.upper[:kinds] = self.upper[self._owner : self._stage] = market.counts
-        self.matrix = csr_array((self._values, (self._rows, self._columns)), shape=(rows, len(self._worth)))
+        self._owners, self._owned = market.owners(load), len(shapes)
+        self._placed = self._owned + self._owners.width
+        self.served, self.loose = dict[int, tuple[int, int]](), dict[int, int]()
+        self._stage = len(self._owners.most)
+        parts = [self._pipelines(), (self._owners.rows, self._owners.columns + self._owned, self._owners.values)]
+        *entries, width = self._nodes()
+        rows, columns, values = (np.concatenate(some) for some in zip(*parts, entries, strict=True))
+        self.upper = np.append(self._owners.most, np.zeros(len(self.stages)))
+        self.worth = np.zeros(self._placed + width)
+        self.worth[: self._owned] = [count for _, count in shapes]
+        self.matrix = csr_array((values, (rows, columns)), shape=(len(self.upper), len(self.worth)))
 
     @property
     def about_us(self) -> int:
         """About what solving it takes."""
-        return _PROGRAM_US + _ENTRY_US * int(self.matrix.nnz)
+        return _ROW_US * len(self.upper) + int(self.matrix.nnz) // _ENTRIES_A_US
 
     def parts(self) -> tuple[float, IntArray, IntArray] | None:
         """The most microbatches of fractions of pipelines, and the prices of nodes and of sent layers."""
-        found = linprog(-self.worth, A_ub=self.matrix, b_ub=self.upper, method="highs")  # type: ignore[call-overload]
-        return None if found.x is None else (float(-found.fun), *self.prices(found.ineqlin.marginals, UNIT))
+        found = glop.most(self.worth, self.matrix, self.upper)
+        return None if found is None else (found.most, *self.prices(found.prices, UNIT))
 
     def share(
         self, kinds: Sequence[int], numbers: Sequence[int], effort: Effort
@@ -488,28 +489,41 @@ class Program:
         at = [row for row, _ in mixed] + list(row_of.values()), [shape for _, shape in mixed] + [columns] * len(some)
         places = (np.concatenate([matrix.row, at[0]]), np.concatenate([matrix.col, at[1]]))
         wider = csr_array((values, places), shape=(rows + len(some), columns + 1))
-        cost, upper = np.zeros(columns + 1), np.concatenate([self.upper, np.zeros(len(some))])
-        cost[-1] = -1
-        limits = np.column_stack([np.zeros(columns + 1), np.append(np.full(columns, np.inf), 2.0)])
-        found = linprog(cost, A_ub=wider, b_ub=upper, bounds=limits, method="highs")  # type: ignore[call-overload]
-        if found.x is None:
-            return None
+        worth, limits = np.append(np.zeros(columns), 1.0), np.concatenate([self.upper, np.zeros(len(some))])
+        found = glop.most(worth, wider, limits, np.append(np.full(columns, np.inf), 2.0))
         scale = UNIT * self._market.problem.microbatches
-        return float(-found.fun), *self.prices(found.ineqlin.marginals, scale)
+        return None if found is None else (found.most, *self.prices(found.prices, scale))
 
-    def placed(self, kinds: Sequence[int], numbers: Sequence[int]) -> Whole | None:
-        """Whole pipelines, nodes and owners for so many pipelines of each kind, as in `share`; None: not found."""
+    def placed(self, kinds: Sequence[int], numbers: Sequence[int], effort: Effort) -> Whole | None:
+        """Whole pipelines, nodes and owners for so many pipelines of each kind, as in `share`; None: not found.
+
+        On no more nodes than they need, which leaves few fractions: often rounding up what owners send is enough.
+        """
+        effort.spend(self.about_us)
         count, shapes = len(self.worth), len(self._shapes)
         each = csr_array((np.ones(shapes), (kinds, range(shapes))), shape=(len(numbers), count))
+        nodes = np.append(np.zeros(self._placed), np.ones(count - self._placed))
+        worth = -nodes
+        worth[:shapes] = [len(layers) + 1 for layers, _ in self._shapes]
+        rows, upper = csr_array(vstack([self.matrix, each])), np.append(self.upper, numbers)
+        found = glop.most(worth, rows, upper)
+        if found is not None:
+            amounts = np.rint(found.amounts)
+            some = slice(self._owned, self._placed)
+            amounts[some] = np.ceil(found.amounts[some] - _WHOLE)
+            if (rows @ amounts <= upper).all() and (each @ amounts >= numbers).all():
+                return self.whole(amounts.astype(np.int64))
+        effort.spend(_PLACED * self.about_us)
         rules = [LinearConstraint(self.matrix, ub=self.upper), LinearConstraint(each, lb=numbers, ub=numbers)]
-        whole = np.ones(count, dtype=np.int64)
-        found = milp(np.zeros(count), integrality=whole, constraints=rules, options={"node_limit": _NODES})
-        return None if found.x is None else self.whole(np.rint(found.x).astype(np.int64))
+        integral = milp(
+            nodes, integrality=np.ones(count, dtype=np.int64), constraints=rules, options={"node_limit": _NODES}
+        )
+        return None if integral.x is None else self.whole(np.rint(integral.x).astype(np.int64))
 
-    def prices(self, marginals: FloatArray, scale: int) -> tuple[IntArray, IntArray]:
+    def prices(self, told: FloatArray, scale: int) -> tuple[IntArray, IntArray]:
         """The prices of nodes and of sent layers that a program's solution says, in whole numbers."""
         kinds, layers = len(self._market.runs), self._market.layers
-        prices = np.maximum(np.rint(-marginals * scale), 0).astype(np.int64)
+        prices = np.maximum(np.rint(told * scale), 0).astype(np.int64)
         nodes, sent = prices[:kinds], prices[kinds : kinds + layers]
         sent[self._market.sizes == 0] = 0
         return nodes, sent
@@ -522,50 +536,29 @@ class Program:
         flow = np.zeros((len(self._market.runs), len(self.stages)), dtype=np.int64)
         for number, (kind, stage) in self.served.items():
             flow[kind, stage] += amounts[number]
-        spare = amounts[self.brought]
+        owned = amounts[self._owned : self._placed]
+        spare = owned[list(self._owners.brought)]
         for number, stage in self.loose.items():
             flow[:, stage] += (taken := _first(spare, int(amounts[number])))
             spare -= taken
         needed = Counter(stage for layers, _ in pipelines for stage in intervals(layers))
         for column, interval in enumerate(self.stages):  # more nodes than are needed may stand at a stage
             flow[:, column] = _first(flow[:, column], needed[interval])
-        sent = {(kind, layer): int(amounts[number]) for number, (kind, layer) in self.sent.items()}
-        patterns = [(kind, some, int(amounts[number])) for number, (kind, some) in self.sending.items()]
+        sent = {(kind, layer): int(owned[number]) for number, (kind, layer) in self._owners.sent.items()}
+        patterns = [(kind, some, int(owned[number])) for number, (kind, some) in self._owners.patterns.items()]
         return Whole(pipelines, tuple(self.stages), flow, sent, patterns)
 
-    def _column(self, worth: float, entries: Sequence[tuple[int, float]]) -> None:
-        for row, entry in entries:
-            self._rows.append(row)
-            self._columns.append(len(self._worth))
-            self._values.append(entry)
-        self._worth.append(worth)
-
-    def _pipelines(self) -> None:
+    def _pipelines(self) -> tuple[IntArray, IntArray, FloatArray]:
         row_of = {stage: self._stage + number for number, stage in enumerate(self.stages)}
-        for split, count in self._shapes:
-            self._column(count, [(row_of[stage], 1.0) for stage in intervals(split)])
+        rows = [row_of[stage] for split, _ in self._shapes for stage in intervals(split)]
+        depths = [len(split) for split, _ in self._shapes]
+        return np.array(rows, dtype=np.int64), np.repeat(np.arange(len(depths)), depths), np.ones(len(rows))
 
-    def _owners(self) -> None:
-        """Which layers nodes of each kind send."""
-        market = self._market
-        for kind, (first, end) in enumerate(market.runs):
-            self.brought.append(len(self._worth))
-            self._column(0, [(kind, 1.0), (self._loose, -1.0)])
-            for pattern in market.patterns(kind, self._load):
-                some = [(self._size(kind, size), -float(many)) for size, many in pattern if many]
-                if some:
-                    self.sending[len(self._worth)] = kind, pattern
-                    self._column(0, [(self._owner + kind, 1.0), *some])
-            for layer in range(first, end):
-                if size := int(market.sizes[layer]):
-                    self.sent[len(self._worth)] = kind, layer
-                    self._column(0, [(self._layer + layer, -1.0), (self._size(kind, size), 1.0)])
+    def _nodes(self) -> tuple[IntArray, IntArray, FloatArray, int]:
+        """Which nodes take which stages, and what these lack then: of each stage first those that bring nothing.
 
-    def _size(self, kind: int, size: int) -> int:
-        return self._sizes.setdefault((kind, size), self._loose + 1 + len(self._sizes))
-
-    def _nodes(self) -> None:
-        """Which nodes take which stages, and what these lack then: of each stage first those that bring nothing."""
+        Entries, and the number of columns.
+        """
         market, sizes = self._market, self._market.sizes
         sums, stages = np.concatenate([[0], np.cumsum(sizes)]), np.array(self.stages, dtype=np.int64).reshape(-1, 2)
         start, stop = stages[:, :1], stages[:, 1:]
@@ -575,23 +568,23 @@ class Program:
         begin, last = np.where(brings, begin, stop), np.where(brings, last, stop)
         brings[:, 0] = True
         number, kind = np.nonzero(brings & ((sums[stop] - sums[start]) - (sums[last] - sums[begin]) <= self._load))
-        columns = len(self._worth) + np.arange(len(number))
+        columns = self._placed + np.arange(len(number))
         layer = start[number] + np.arange(int((stop - start).max(initial=0)))
         lacks = (layer < begin[number, kind][:, None]) | (layer >= last[number, kind][:, None])
         lacks &= layer < stop[number]
         lacks[lacks] &= sizes[layer[lacks]] > 0
-        rows = np.column_stack([np.where(kind, kind - 1, self._loose), self._stage + number, self._layer + layer])
+        kinds = len(market.runs)
+        loose = 2 * kinds + market.layers
+        rows = np.column_stack([np.where(kind, kind - 1, loose), self._stage + number, kinds + layer])
         values = np.column_stack([np.ones_like(kind), -np.ones_like(kind), lacks])
         some = values != 0
-        self._rows += rows[some].tolist()
-        self._columns += np.broadcast_to(columns[:, None], rows.shape)[some].tolist()
-        self._values += values[some].tolist()
-        self._worth += [0.0] * len(number)
         for column, k, n in zip(columns.tolist(), kind.tolist(), number.tolist(), strict=True):
             if k:
                 self.served[column] = k - 1, n
             else:
                 self.loose[column] = n
+        spread = np.broadcast_to(columns[:, None], rows.shape)
+        return rows[some], spread[some], values[some].astype(np.float64), len(number)
 
 
 def _first(amounts: IntArray, wanted: int) -> IntArray:

@@ -18,8 +18,8 @@ _ROWS = 8
 
 _VAIN, _NEAR = 3, 2**10
 """So often a question may stay unanswered; then none is asked within limits this close (reciprocal) to those."""
-_RELAXED_US, _ROW_US = 45, 90
-"""About what a question to the relaxation, and the times of a split, take."""
+_RELAXED_US, _LEARNED_US, _ROW_US = 45, 100, 90
+"""About what a question to the relaxation, splits that are noted, and the times of each of them take."""
 _LATER = 2**14
 """Reciprocal of a relative margin: what is excluded within a limit is also tested this little above it."""
 
@@ -117,7 +117,7 @@ class Rows:
     def learn(self, splits: Sequence[tuple[int, ...]]) -> None:
         """Take these splits of one depth into account, for every number of microbatches for which memory holds them."""
         depth, most = len(splits[0]), self._most[len(splits[0])]
-        self.effort.spend(_ROW_US * len(splits))
+        self.effort.spend(_LEARNED_US + _ROW_US * len(splits))
         if depth not in self._reached_us:
             self._reached_us[depth] = np.full(most + 1, UNKNOWN_US, dtype=np.int64)
             self._split[depth] = np.zeros(most + 1, dtype=np.int64)

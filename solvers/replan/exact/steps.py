@@ -32,6 +32,8 @@ _PASS_BY_PASS = 1024
 """Up to so many microbatches the native extension goes through every pass."""
 _DEPTH_US = 80
 """About what the pipelines of each depth take that are sought under one limit on the fullest stage."""
+_PASSES_A_US = 11
+"""Stages times microbatches that the most microbatches of a split are found for in a microsecond."""
 _MISSES = 2
 """So many limits on the fullest stage one after the other may allow nothing better at a first look."""
 
@@ -61,6 +63,7 @@ class StepTimes:
         )
         self.timetable = Timetable(problem)
         self._known_limits, self._off = dict[tuple[int, int], StageLimits](), dict[int, int]()
+        self._most = dict[tuple[tuple[int, ...], int], int]()
         self._unanswered = dict[tuple[int, ...], tuple[int, int]]()
         self._free, self._excluded = StageLimits(problem, problem.layers), dict[tuple[int, int], Exclusions]()
         for layers in {pipeline.layers for pipeline in problem.current.pipelines} if problem.current else ():
@@ -147,7 +150,13 @@ class StepTimes:
 
     def most_within(self, layers: tuple[int, ...], limit_us: int) -> int:
         """The most microbatches that a pipeline of this split finishes within the limit, memory allowing."""
+        if (layers, limit_us) not in self._most:
+            self._most[layers, limit_us] = self._most_within(layers, limit_us)
+        return self._most[layers, limit_us]
+
+    def _most_within(self, layers: tuple[int, ...], limit_us: int) -> int:
         most = min(self._free.most_microbatches(len(layers), limit_us), self.timetable.most_fitting(layers))
+        self.effort.spend(len(layers) * most // _PASSES_A_US)
         if FILLING is not None and most <= _PASS_BY_PASS:
             forward, backward = stage_times_us(self.problem, layers)
             found: int = FILLING.most_within(forward.tolist(), backward.tolist(), most, self.problem.p2p_us, limit_us)

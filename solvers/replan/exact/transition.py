@@ -35,15 +35,15 @@ _WORK = 50_000
 """What searches for these that compare responses may cost together: stages times microbatches cubed."""
 _QUESTIONS = 40
 """How often a load of the busiest node is priced, each limit on the fullest stage for itself."""
-_ALIKE_US, _ON_HOSTS_US = (18, 1), (32, 8)
-"""About what choosing the nodes takes for each stage and each transfer; that where hosts matter."""
+_ALIKE_US, _ON_HOSTS_US, _PRICED_US = (5, 2), (36, 8), (2, 1)
+"""About what choosing nodes takes for each stage and each transfer; where hosts matter; where prices have chosen."""
 _FIRST_S = 2.0
 """Seconds behind the limits in which the nodes of the first plan may still be chosen."""
 _LAST = 0.85
 """Share of the effort after which nodes are no longer chosen where hosts matter, as that takes long."""
 _BEGIN_US = 60_000
 """About what every search takes that is counted nowhere else."""
-_STAGES_A_US = 18
+_STAGES_A_US = 140
 """Stages of kinds of nodes looked at in a microsecond."""
 _SMALL, _STAGES = 16, 100_000
 """The most nodes, and the most plans times nodes, for which plans are judged one by one."""
@@ -164,14 +164,17 @@ class _Search:
         self.splits |= dict.fromkeys(stages)
         if stages not in self.known:
             self.known[stages] = self.restorer.restore(splits)
-            stage_us, transfer_us = _ON_HOSTS_US if self._hosts else _ALIKE_US
-            self.steps.effort.spend(stage_us * sum(map(len, stages)) + transfer_us * len(self.known[stages].transfers))
+            self._count(stages, _ON_HOSTS_US if self._hosts else _ALIKE_US)
         known = self.known[stages]
         counted = [
             msgspec.structs.replace(pipeline, microbatches=count)
             for pipeline, (_, count) in zip(known.pipelines, splits, strict=True)
         ]
         return replace(known, pipelines=tuple(counted))
+
+    def _count(self, stages: tuple[tuple[int, ...], ...], each_us: tuple[int, int]) -> None:
+        """Count the choice of the nodes as work."""
+        self.steps.effort.spend(each_us[0] * sum(map(len, stages)) + each_us[1] * len(self.known[stages].transfers))
 
     def _bound(self, least_step_us: int) -> int:
         """The least objective that a load leaves possible, from the least load that any plan as good needs."""
@@ -200,7 +203,7 @@ class _Search:
         """
         if self.best.objective_us is None or self._over() or not self._prices:
             return bound
-        self.steps.effort.spend(self.market.missing(self.problem.layers).size // _STAGES_A_US)
+        self.steps.effort.spend(len(self.market.runs) * self.problem.layers**2 // _STAGES_A_US)
         grid = self.market.loads(self._load_below(least_step_us, self.best.objective_us))
         low = bisect_left(grid, self.cleared)
         unsure, tried, high = len(grid), low, len(grid)
@@ -379,7 +382,8 @@ class _Search:
         pipelines = counted_exactly(list(found.pipelines), self.problem.microbatches)
         if len(pipelines) == len(found.pipelines) and not self._hosts:
             restored = self.restorer.placed(pipelines, found.stages, found.flow, found.sent, found.patterns)
-            self.known[tuple(layers for layers, _ in pipelines)] = restored
+            self.known[stages := tuple(layers for layers, _ in pipelines)] = restored
+            self._count(stages, _PRICED_US)
         self._judge(pipelines)
 
     def _enumerated(self, bound: int) -> int | None:

@@ -76,3 +76,11 @@ def test_whole_pipelines_are_made_of_splits_cheapest_at_prices_nearby(monkeypatc
     monkeypatch.setattr(_Closing, "_whole", lambda *_: None)
     dearer = ExactReplan().solve(problem, LIMITS)
     assert dearer.objective is not None and answer.objective is not None and dearer.objective > answer.objective
+
+
+def test_shapes_of_which_no_split_ends_in_time_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """1,921 nodes: the relaxation lets 63 stages end in time with 63 microbatches, and no split does."""
+    problem = deep_cluster(22040)
+    assert ExactReplan().solve(problem, LIMITS).status is Status.OPTIMAL
+    monkeypatch.setattr(_Closing, "_dropped", lambda *_: False)
+    assert ExactReplan().solve(problem, LIMITS).status is Status.FEASIBLE

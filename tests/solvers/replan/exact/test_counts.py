@@ -6,7 +6,7 @@ import random
 import pytest
 
 from solvers.replan.exact.bounds import FILLING
-from solvers.replan.exact.counts import combined, counted, counted_in_python
+from solvers.replan.exact.counts import combined, counted, counted_in_python, undominated
 
 NATIVE = pytest.mark.skipif(FILLING is None, reason="the native extension was not built: run make build")
 
@@ -46,6 +46,17 @@ def test_a_combined_row_is_paid_by_all_that_pay_every_row() -> None:
             assert sum(cost * number for cost, number in zip(row[0], numbers, strict=True)) <= row[1], seed
         tighter += counted_in_python(worth, least, [row[0]], [row[1]], 10**6)[1] is None and len(costs) > 1
     assert tighter > 30, "a row that excludes nothing is of no use"
+
+
+def test_kinds_that_others_replace_are_not_needed() -> None:
+    fewer = 0
+    for seed in range(300):
+        worth, least, costs, most = _case(seed)
+        kept = undominated(worth, costs)
+        some = [worth[kind] for kind in kept], least, [[row[kind] for kind in kept] for row in costs], most
+        assert counted_in_python(*some, 10**6)[0] == counted_in_python(worth, least, costs, most, 10**6)[0], seed
+        fewer += len(kept) < len(worth)
+    assert fewer > 50 and undominated([2, 2], [[3, 3]]) == [0], "of equal ones the first is kept"
 
 
 def _paid(numbers: object, worth: list[int], least: int, costs: list[list[int]], most: list[int]) -> bool:

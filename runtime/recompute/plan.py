@@ -78,7 +78,7 @@ class RecomputeSession:
         self._first_peak_bytes = 0
         self._keeping = Keeping(self.plans, self._budget_bytes, self._device)
         self._counts = Counts()
-        self._staying = Staying(model, self._is_over, self._keeping.segments.remember)
+        self._staying = Staying(model, self._is_over, self._before_gathering)
         self._timed_pass: PassClock | None = None
         if self._joint is not None:
             weakref.finalize(self, trim_host, self._device).atexit = False
@@ -148,6 +148,12 @@ class RecomputeSession:
     def _is_over(self) -> bool:
         """Whether all passes so far have had their backward pass, and one rank decides for itself."""
         return self._walk is not None and self._walk.idle and self._together is None
+
+    def _before_gathering(self) -> None:
+        """What stays is about to be moved."""
+        self._keeping.segments.remember()
+        if self._walk is not None:
+            self._walk.end_requests()
 
     def _open(self) -> None:
         """The blocks' tapes from now on: of the plan, or of the first step, which is measured."""
@@ -343,6 +349,7 @@ class RecomputeSession:
         self.plans.measured(layers, walk.uses(), footprint, walk.at_once())
         self.plans.measured_level_bytes = self._begun_bytes
         self._keeping.left_bytes = self.plans.uncalled_bytes
+        self._keeping.foresee(walk.requests(), footprint, self._staying.tensors)
         if self._estimated:  # by what memory is there now but gradients; how much it is, the next pass tells
             self._first_peak_bytes = max(self._first_peak_bytes, footprint.most_bytes)
             self.plans.level_bytes = self._in_use() - self._gradient_bytes()

@@ -85,8 +85,11 @@ class Keeping:
         """For the budget, less a margin where segments are, as far as there is a plan for so little."""
         segments = self.segments
         segments.leave_margin(self.plans.largest_bytes)
+        foresight = self.foresight if self._together is None and segments.replays else None
         if self._together is not None:
             segments.spare_bytes = 0
+        elif foresight is not None:
+            segments.leave_little()
         self._foreseen, found = None, bool(segments.spare_bytes) and self._decide_between(0)
         error = self._refused
         if not found and error is not None and segments.leave_all_but_least(self.budget_bytes, error):
@@ -94,8 +97,8 @@ class Keeping:
         if not found:
             segments.spare_bytes = 0
             self.decide()
-        if self.foresight is not None and self._together is None and segments.replays:
-            self._foresee(self.foresight)
+        if foresight is not None:
+            self._foresee(foresight)
 
     def _foresee(self, foresight: Foresight) -> None:
         """Decide again, for less, until a replay of the plan's requests keeps the budget.
@@ -103,12 +106,12 @@ class Keeping:
         Raises `InfeasibleBudget` where not even the plan of the fewest bytes does, with what that one needs.
         """
         segments, budget_bytes = self.segments, self.budget_bytes
-        for _ in range(MOST_REPLAYS):
+        for turn in range(MOST_REPLAYS):
             foreseen = foresight.of(self.plans.policies())
             if self._is_foreseen(foreseen):
                 return
             last = segments.spare_bytes
-            more = max(foreseen.least() - budget_bytes, int(LEAST_LEFT * budget_bytes))
+            more = max(foreseen.least() - budget_bytes, int(LEAST_LEFT * budget_bytes) << turn)
             segments.spare_bytes = min(budget_bytes, last + more)
             if not self._decide_between(last):
                 break

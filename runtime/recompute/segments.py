@@ -105,6 +105,11 @@ class Segments:
         """Whether the allocator is one that a replay knows: its large requests come from one stream."""
         return self._fixed or self._expandable
 
+    def leave_little(self) -> None:
+        """For a first plan whose requests are replayed: what is known to be lost, and a little."""
+        if self.there:
+            self.spare_bytes = self._holes_bytes + int(LEAST_MORE * self._budget_bytes)
+
     @property
     def least_spare_bytes(self) -> int:
         """What plans leave to segments in any case."""

@@ -20,8 +20,8 @@ def requests_under(
 ) -> list[Request]:
     """What a measured pass, and the program behind it, ask for under these policies, one for each block.
 
-    `alone` as in `Footprint`. `there` are the bytes of blocks that are in use where the pass begins and may be gone when
-    it ends, by their numbers, which are below 0. What tapes take is numbered from `measured.count` on.
+    `alone` as in `Footprint`. `there` are the bytes of blocks that are in use where the pass begins and may be gone
+    when it ends, by their numbers, which are below 0. What tapes take is numbered from `measured.count` on.
     """
     return _Walk(measured, calls, policies, alone, there).requests()
 

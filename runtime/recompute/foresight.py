@@ -20,7 +20,6 @@ from solvers.timeline.segments import replay, unlimited
 from solvers.timeline.segments.settings import LEAST_OWN_SEGMENT, SMALL_SEGMENT, is_small, rounded
 
 
-
 class Taken(NamedTuple):
     """What segments hold of a plan, those of the pool for small requests among it, and whether they lend an arena."""
 
@@ -113,7 +112,7 @@ class Foreseen:
 
 
 def _twice(asked: Sequence[Request], there: dict[int, int]) -> list[Request]:
-    """The requests of two passes: the second one finds what the first one found, and nothing that the first one made."""
+    """The requests of two passes: the second finds what the first one found, and nothing that the first one made."""
     left: dict[int, None] = {}
     gone: list[int] = []
     for block, size, _ in asked:

@@ -74,9 +74,7 @@ class Keeping:
         self.left_bytes = 0  # what was seen is kept to, and nothing beside it
         self.plans.decide(within)
 
-    def foresee(
-        self, measured: Pass | None, footprint: Footprint, stays: Callable[[], Iterable[torch.Tensor]]
-    ) -> None:
+    def foresee(self, measured: Pass | None, footprint: Footprint, stays: Callable[[], Iterable[torch.Tensor]]) -> None:
         """A pass was measured, with what it asked the allocator for, where that is known."""
         known = measured is not None and self.segments.there
         self.foresight = Foresight(self.device, measured, footprint, stays) if measured and known else None
@@ -144,7 +142,7 @@ class Keeping:
         raise InfeasibleBudget(
             f"the budget is {self.budget_bytes} bytes, and no plan was found whose segments keep it: the one of the "
             f"fewest bytes takes {least}, by a replay of what the measured step asked the allocator for: raise it to "
-            "that, or set PYTORCH_ALLOC_CONF=expandable_segments:True",
+            f"that{self.segments.other_remedy}",
             least,
         )
 

@@ -5,7 +5,7 @@ One file: what a session measures, decides and keeps is one state.
 
 import logging
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from types import TracebackType
 from typing import Any, Self
@@ -78,7 +78,7 @@ class RecomputeSession:
         self._first_peak_bytes = 0
         self._keeping = Keeping(self.plans, self._budget_bytes, self._device)
         self._counts = Counts()
-        self._staying = Staying(model, self._is_over, self._before_gathering)
+        self._staying = Staying(model, self._is_over, _before_gathering(weakref.ref(self)))
         self._timed_pass: PassClock | None = None
         if self._joint is not None:
             weakref.finalize(self, trim_host, self._device).atexit = False
@@ -149,7 +149,13 @@ class RecomputeSession:
         """Whether all passes so far have had their backward pass, and one rank decides for itself."""
         return self._walk is not None and self._walk.idle and self._together is None
 
-    def _before_gathering(self) -> None:
+    def _stand_aside(self) -> None:
+        """The model is evaluated between passes."""
+        self._keeping.segments.stand_aside()
+        if self._walk is not None:
+            self._walk.end_requests()
+
+    def before_gathering(self) -> None:
         """What stays is about to be moved."""
         self._keeping.segments.remember()
         if self._walk is not None:
@@ -163,7 +169,7 @@ class RecomputeSession:
         walk = Walk(self._blocks, self._device, policies, timed=first, intervals=first, counts=self._counts)
         walk.clocked = self._joint is not None
         walk.numbering = self._numbering
-        walk.on_pass, walk.on_aside = self._next_pass, self._keeping.segments.stand_aside
+        walk.on_pass, walk.on_aside = self._next_pass, self._stand_aside
         walk.on_peak = self._end_part  # somebody else may begin the statistics anew between steps
         self._walk = walk.__enter__()
         self._reserve_host()
@@ -443,6 +449,17 @@ class RecomputeSession:
             predicted_pass_us=None if joint is None or self.plans.passes > 1 else round(solution.objective),
             pass_us=None if self._timed_pass is None else self._timed_pass.took_us,
         )
+
+
+def _before_gathering(session: "weakref.ref[RecomputeSession]") -> Callable[[], None]:
+    """Tells a session that lives; who is told keeps it not alive."""
+
+    def tell() -> None:
+        alive = session()
+        if alive is not None:
+            alive.before_gathering()
+
+    return tell
 
 
 def plan(

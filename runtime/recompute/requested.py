@@ -12,6 +12,7 @@ from itertools import pairwise
 from runtime.device.trace import Step
 from runtime.recompute.course import LAST, Event, Happened
 from solvers.timeline.segments import Event as Request
+from solvers.timeline.segments.settings import is_small, rounded
 
 MOST_UNLIKE_BYTES = 1 << 20
 """An allocator gives a block that is up to this much larger than what was asked for."""
@@ -25,8 +26,8 @@ Named = tuple[int, int]
 class Pass:
     """The requests of a measured pass, in the intervals before its `events`; blocks are numbered from 0 on.
 
-    `after`: what the program took between the pass and the next one and gave back by then, and what of the pass it gave
-    back. `blocks`: in which block each value of each tape first lay; `nodes`: what running an operator of a tape takes
+    `after`: small blocks that the program took behind the pass and gave back before the next one, and what of the pass it
+    gave back there. `blocks`: in which block each value of each tape first lay; `nodes`: what running an operator of a tape takes
     and gives back; `found`: the bytes of blocks that were there when the pass began, as far as it gave them back or
     gave them to blocks of the model.
     """
@@ -60,7 +61,8 @@ class Pass:
         begin, end = marks[0], ends[-1] + 1
         reader = _Reader(places, given)
         found = [()] + [
-            reader.interval(at, steps[first:last]) for at, (first, last) in enumerate(pairwise(counts[begin:end]), begin + 1)
+            reader.interval(at, steps[first:last])
+            for at, (first, last) in enumerate(pairwise(counts[begin:end]), begin + 1)
         ]
         own, last = tuple(events[begin:end]), reader.count
         after = _passing(reader.interval(len(events), steps[counts[end - 1] :]), last, reader.found)
@@ -129,11 +131,13 @@ def _nodes(events: Sequence[Event], requests: Sequence[Sequence[Request]]) -> di
 
 
 def _passing(requests: Sequence[Request], first: int, found: dict[int, int]) -> tuple[Request, ...]:
-    """What is taken behind the pass and gone before the next one; what stays (an optimizer's states) is there by then.
+    """Small blocks that are taken behind the pass and gone before the next one, and what of the pass goes there.
 
-    What was there before the pass is not its own: blocks from `first` on that nobody took are no longer `found`.
+    What stays (an optimizer's states) is there by then, and what large blocks take there no plan changes. What was
+    there before the pass is not its own: blocks from `first` on that nobody took are no longer `found`.
     """
     gone = {one.block for one in requests if not one.bytes}
+    gone -= {one.block for one in requests if one.bytes and not is_small(rounded(one.bytes))}
     for block in [one for one in found if one >= first]:
         del found[block]
         gone.discard(block)

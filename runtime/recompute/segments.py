@@ -111,6 +111,11 @@ class Segments:
             self.spare_bytes = self._holes_bytes + int(LEAST_MORE * self._budget_bytes)
 
     @property
+    def other_remedy(self) -> str:
+        """What else helps than a larger budget, as the end of a sentence."""
+        return "" if self._expandable else ", or set PYTORCH_ALLOC_CONF=expandable_segments:True"
+
+    @property
     def least_spare_bytes(self) -> int:
         """What plans leave to segments in any case."""
         return self._holes_bytes + self._margin_bytes
@@ -248,5 +253,5 @@ class Segments:
             show_bytes(budget_bytes),
             show_bytes(took_bytes),
             why,  # no error: whoever keeps the record keeps no frames, which hold tensors
-            "" if self._expandable else ", or set PYTORCH_ALLOC_CONF=expandable_segments:True",
+            self.other_remedy,
         )

@@ -386,9 +386,7 @@ class Walk(AbstractContextManager["Walk"]):
             return None
         before, steps = told
         counts = [one - before for one in self._memory.requests]
-        given = {
-            (call.number, -1 - place): size for call in self.calls for place, size in enumerate(call.own_bytes)
-        }
+        given = {(call.number, -1 - place): size for call in self.calls for place, size in enumerate(call.own_bytes)}
         return Pass.of(self._memory.events, steps, counts, self._memory.places, given)
 
     def at_once(self) -> dict[int, float]:

@@ -26,10 +26,10 @@ Named = tuple[int, int]
 class Pass:
     """The requests of a measured pass, in the intervals before its `events`; blocks are numbered from 0 on.
 
-    `after`: small blocks that the program took behind the pass and gave back before the next one, and what of the pass it
-    gave back there. `blocks`: in which block each value of each tape first lay; `nodes`: what running an operator of a tape takes
-    and gives back; `found`: the bytes of blocks that were there when the pass began, as far as it gave them back or
-    gave them to blocks of the model.
+    `after`: small blocks that the program took behind the pass and gave back before the next one, and what of the pass
+    it gave back there. `blocks`: in which block each value of each tape first lay; `nodes`: what running an operator of
+    a tape takes and gives back; `found`: the bytes of blocks that were there when the pass began, as far as it gave
+    them back or gave them to blocks of the model.
     """
 
     events: tuple[Event, ...]

@@ -479,10 +479,10 @@ def plan(
     of the step by itself (`runtime.recompute.whole`) and needs no blocks that are alike.
 
     `budget` is the device's peak allocated bytes, parameters and all; where its allocator holds segments, these too: a
-    plan that takes more of them is made again for less, up to four times; where none takes little enough, the report
-    and a warning say how much it takes. `blocks` are
-    found by structure unless given; where none repeat, a solver of the whole step takes the modules that the model is
-    made of.
+    plan that takes more of them is made again for less, before it runs where its requests can be replayed (sim), else
+    up to four times; where none takes little enough, the budget is refused, or the report and a warning say how much it
+    takes. `blocks` are found by structure unless given; where none repeat, a solver of the whole step takes the modules
+    that the model is made of.
     Raises `InvalidInput` where the model has no repeated blocks (nor others that would do), the solver is of another
     kind or an argument cannot mean anything, and, after the first step, `InfeasibleBudget` with the least budget.
     """

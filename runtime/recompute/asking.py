@@ -11,21 +11,6 @@ from runtime.recompute.work import Deed
 from solvers.timeline.segments import Event as Request
 
 
-def requests_under(
-    measured: Pass,
-    calls: Sequence[CallFacts],
-    policies: Sequence[BlockPolicy],
-    alone: Sequence[Sequence[int]],
-    there: Mapping[int, int],
-) -> list[Request]:
-    """What a measured pass, and the program behind it, ask for under these policies, one for each block.
-
-    `alone` as in `Footprint`. `there` are the bytes of blocks that are in use where the pass begins and may be gone
-    when it ends, by their numbers, which are below 0. What tapes take is numbered from `measured.count` on.
-    """
-    return _Walk(measured, calls, policies, alone, there).requests()
-
-
 class _Asking(Course):
     """A tape's course that says which blocks it takes and gives back."""
 
@@ -141,8 +126,12 @@ class _Asking(Course):
         return True
 
 
-class _Walk:
-    """One way through a measured pass under policies."""
+class PlannedPass:
+    """What a measured pass, and the program behind it, ask for under policies, one for each block.
+
+    `alone` as in `Footprint`; `there` are the bytes of blocks that are in use at first and may be gone in the end, by
+    their numbers, which are below 0. What tapes take is numbered from `measured.count` on.
+    """
 
     def __init__(
         self,

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 
 from runtime.device.held import Held, held_memory
-from runtime.recompute.asking import requests_under
+from runtime.recompute.asking import PlannedPass
 from runtime.recompute.footprint import Footprint
 from runtime.recompute.layer import BlockPolicy
 from runtime.recompute.requested import Pass
@@ -52,8 +52,8 @@ class Foresight:
         held = held_memory(self._device)
         assert held is not None
         there = self._there(held)
-        asked = requests_under(self._measured, self._footprint.calls, policies, self._footprint.alone, there)
-        return Foreseen(held, _twice(asked, there))
+        walk = PlannedPass(self._measured, self._footprint.calls, policies, self._footprint.alone, there)
+        return Foreseen(held, _twice(walk.requests(), there))
 
     def _there(self, held: Held) -> dict[int, int]:
         """The blocks in use that the pass may give back, by their numbers in a replay."""

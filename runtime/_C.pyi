@@ -689,6 +689,8 @@ class MemoryLog:
     `follow`: also tell when a tensor's storage is read by others, or gone; `index` is below 0, as it is no value's.
     `launches`: by event, what launching has cost since the one before, as in `OperatorRecord.launch` (0 where the event
     does not ask), and last what it has since, as of the first call; None where the device does not tell.
+    `requests`: by event, how many blocks the allocator had given and taken back by then. `places`: of each storage that
+    was followed the tape, the index, its address, and the event before which it was there.
     """
 
     def __init__(self, device: torch.device) -> None: ...
@@ -697,6 +699,10 @@ class MemoryLog:
     @property
     def events(self) -> list[tuple[int, int, int, int, int]]: ...
     def launches(self) -> list[tuple[int, int, int, bool]] | None: ...
+    @property
+    def requests(self) -> list[int]: ...
+    @property
+    def places(self) -> list[tuple[int, int, int, int]]: ...
 
 class TapePolicy:
     """What of operators' results stays: by index, for those beyond, and for which operators it was made."""

@@ -35,7 +35,8 @@ void MemoryLog::note(int32_t tape, Happened what, int32_t index) {
   c10::DeviceAllocator* allocator = c10::getDeviceAllocator(device_.type());
   const auto stats = allocator->getDeviceStats(device_.index());
   const int64_t now = stats.allocated_bytes[all].current;
-  events_.push_back({tape, what, index, stats.allocated_bytes[all].peak, now});
+  const auto requests = static_cast<int64_t>(stats.allocation[all].allocated + stats.allocation[all].freed);
+  events_.push_back({tape, what, index, stats.allocated_bytes[all].peak, now, {}, requests});
   allocator->resetPeakStats(device_.index());
   if (launches_told_ && asks_for_launches(what)) {
     const std::optional<LaunchTimes> told = read_launches(device_);
@@ -48,7 +49,7 @@ void MemoryLog::note(int32_t tape, Happened what, int32_t index) {
       ++at;
       continue;
     }
-    events_.push_back({one.tape, Happened::kDied, one.value, now, now});
+    events_.push_back({one.tape, Happened::kDied, one.value, now, now, {}, requests});
     one = std::move(followed_.back());
     followed_.pop_back();
   }
@@ -57,15 +58,17 @@ void MemoryLog::note(int32_t tape, Happened what, int32_t index) {
 void MemoryLog::follow(int32_t tape, int32_t value, const c10::Storage& storage) {
   const std::lock_guard<std::mutex> lock(mutex_);
   followed_.push_back({tape, value, storage.getWeakStorageImpl()});
+  const void* begin = storage.unsafeGetStorageImpl()->_mutable_data_ptr_no_checks().get();
+  places_.push_back({tape, value, reinterpret_cast<uint64_t>(begin), events_.size()});
 }
 
 void MemoryLog::read(const c10::Storage& storage) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (events_.empty()) return;
-  const int64_t now = events_.back().bytes;
+  const int64_t now = events_.back().bytes, requests = events_.back().requests;
   for (const Followed& one : followed_) {
     if (one.storage._unsafe_get_target() != storage.unsafeGetStorageImpl()) continue;
-    events_.push_back({one.tape, Happened::kRead, one.value, now, now});
+    events_.push_back({one.tape, Happened::kRead, one.value, now, now, {}, requests});
   }
 }
 
@@ -82,6 +85,11 @@ std::optional<std::vector<LaunchTimes>> MemoryLog::launches() {
 std::vector<MemoryEvent> MemoryLog::events() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   return events_;
+}
+
+std::vector<MemoryPlace> MemoryLog::places() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return places_;
 }
 
 }  // namespace bayplan::recompute

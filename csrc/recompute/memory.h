@@ -45,6 +45,14 @@ struct MemoryEvent {
   // What ran since the last event that asked: operators and replays that begin or end, each node that ran again, waits
   // and marks do.
   LaunchTimes launched = {};
+  int64_t requests = 0;  // of the allocator until now: blocks taken, and blocks given back
+};
+
+// A storage of a value (or below 0: of what the region was given) began at an address before event number `event`.
+struct MemoryPlace {
+  int32_t tape, value;
+  uint64_t address;
+  size_t event;
 };
 
 class MemoryLog {
@@ -61,6 +69,7 @@ class MemoryLog {
   // An operator of another region, or of none, reads the storage.
   void read(const c10::Storage& storage);
   std::vector<MemoryEvent> events() const;
+  std::vector<MemoryPlace> places() const;  // of all that was followed
   // By event, and last of all what has run since, for which the device is asked once; nothing where it does not tell.
   std::optional<std::vector<LaunchTimes>> launches();
 
@@ -75,6 +84,7 @@ class MemoryLog {
   int32_t tapes_ = 0;
   std::vector<Followed> followed_;
   std::vector<MemoryEvent> events_;
+  std::vector<MemoryPlace> places_;
   bool launches_told_ = true;
   std::optional<LaunchTimes> since_;
 };

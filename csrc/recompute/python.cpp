@@ -380,6 +380,19 @@ void bind_memory(py::module_& module) {
           },
           py::arg("tape"), py::arg("index"), py::arg("tensor"))
       .def("launches", &launches_of)
+      .def_property_readonly("requests",
+                             [](const MemoryLog& log) {
+                               std::vector<int64_t> all;
+                               for (const MemoryEvent& one : log.events()) all.push_back(one.requests);
+                               return all;
+                             })
+      .def_property_readonly("places",
+                             [](const MemoryLog& log) {
+                               std::vector<std::tuple<int32_t, int32_t, uint64_t, size_t>> all;
+                               for (const MemoryPlace& one : log.places())
+                                 all.emplace_back(one.tape, one.value, one.address, one.event);
+                               return all;
+                             })
       .def_property_readonly("events", [](const MemoryLog& log) {
         using Told = std::tuple<int32_t, uint8_t, int32_t, int64_t, int64_t>;
         std::vector<Told> all;

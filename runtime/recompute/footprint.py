@@ -101,6 +101,11 @@ class Footprint:
         self._base = self._held([call.policy for call in self.calls])[0]
 
     @property
+    def alone(self) -> Sequence[Sequence[int]]:
+        """By call the values whose first storage only its tape held on to."""
+        return self._alone
+
+    @property
     def most_bytes(self) -> int:
         """Of the measured step itself, until its backward pass ends."""
         return int(self._before.max(initial=0))

@@ -1,12 +1,16 @@
 """Plans that keep a budget: made again where one took more than was reckoned, or less of segments than it might."""
 
 import logging
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import torch
 
 from runtime.device import memory_stats
 from runtime.recompute.decisions import Decisions, Kept
+from runtime.recompute.footprint import Footprint
+from runtime.recompute.foresight import Foreseen, Foresight, Taken
+from runtime.recompute.requested import Pass
 from runtime.recompute.segments import Segments
 from runtime.recompute.together import Together
 from solvers.ir.errors import InfeasibleBudget
@@ -16,6 +20,8 @@ MOST_CORRECTIONS = 6
 """How often a plan that took more than the budget is made again."""
 LEAST_LEFT = 1 / 100
 """Share of the budget that stays free from the second of these times on, doubled each time: steps differ."""
+MOST_REPLAYS = 4
+"""How often a plan is made for less, as its segments would take more, before the one of the fewest bytes is."""
 HALVINGS = 3
 """How often less is left free, where there is no plan otherwise, before nothing is."""
 
@@ -46,6 +52,8 @@ class Keeping:
         self.replanned = self._corrected = 0
         self._begun = self._warned = False
         self._refused: InfeasibleBudget | None = None
+        self.foresight: Foresight | None = None
+        self._foreseen: Taken | None = None
 
     @property
     def within_budget(self) -> bool | None:
@@ -66,19 +74,80 @@ class Keeping:
         self.left_bytes = 0  # what was seen is kept to, and nothing beside it
         self.plans.decide(within)
 
+    def foresee(self, measured: Pass | None, footprint: Footprint, stays: Callable[[], Iterable[torch.Tensor]]) -> None:
+        """A pass was measured, with what it asked the allocator for, where that is known."""
+        known = measured is not None and self.segments.there
+        self.foresight = Foresight(self.device, measured, footprint, stays) if measured and known else None
+
     def decide_first(self) -> None:
         """For the budget, less a margin where segments are, as far as there is a plan for so little."""
         segments = self.segments
         segments.leave_margin(self.plans.largest_bytes)
+        foresight = self.foresight if self._together is None and segments.replays else None
         if self._together is not None:
             segments.spare_bytes = 0
-        if segments.spare_bytes and self._decide_between(0):
-            return
+        elif foresight is not None:
+            segments.leave_little()
+        self._foreseen, found = None, bool(segments.spare_bytes) and self._decide_between(0)
         error = self._refused
-        if error is not None and segments.leave_all_but_least(self.budget_bytes, error) and self._decides():
+        if not found and error is not None and segments.leave_all_but_least(self.budget_bytes, error):
+            found = bool(self._decides())
+        if not found:
+            segments.spare_bytes = 0
+            self.decide()
+        if foresight is not None:
+            self._foresee(foresight)
+
+    def _foresee(self, foresight: Foresight) -> None:
+        """Decide again, for less, until a replay of the plan's requests keeps the budget.
+
+        Raises `InfeasibleBudget` where not even the plan of the fewest bytes does, with what that one needs.
+        """
+        segments, budget_bytes = self.segments, self.budget_bytes
+        for turn in range(MOST_REPLAYS):
+            foreseen = foresight.of(self.plans.policies())
+            if self._is_foreseen(foreseen):
+                return
+            last = segments.spare_bytes
+            more = max(foreseen.least() - budget_bytes, int(LEAST_LEFT * budget_bytes) << turn)
+            segments.spare_bytes = min(budget_bytes, last + more)
+            if not self._decide_between(last):
+                break
+        self._foresee_least(foresight)
+
+    def _is_foreseen(self, foreseen: Foreseen) -> bool:
+        taken = foreseen.within(self.budget_bytes)
+        if taken.bytes <= self.budget_bytes:
+            self._tried.clear()
+            self._foreseen = taken
+            return True
+        self._tried.append(_Tried(self.segments.spare_bytes, taken.bytes, self.plans.cost, self.plans.keep()))
+        return False
+
+    def _foresee_least(self, foresight: Foresight) -> None:
+        """Decide for the fewest bytes."""
+        self.segments.spare_bytes = self.budget_bytes
+        self._decides()
+        error = self._refused
+        if error is not None and error.least_budget_bytes is not None:
+            self.segments.spare_bytes = max(0, self.budget_bytes - error.least_budget_bytes)
+        if self._decides() is None:
+            self.segments.spare_bytes = 0
+            self.decide()
+        foreseen = foresight.of(self.plans.policies())
+        if self._is_foreseen(foreseen):
             return
-        segments.spare_bytes = 0
-        self.decide()
+        least = foreseen.least()
+        if self._begun:  # what trained is not lost
+            self._go_back("a step was measured again, and no plan for it was found whose segments keep the budget")
+            return
+        self._tried.clear()
+        raise InfeasibleBudget(
+            f"the budget is {self.budget_bytes} bytes, and no plan was found whose segments keep it: the one of the "
+            f"fewest bytes takes {least}, by a replay of what the measured step asked the allocator for: raise it to "
+            f"that{self.segments.other_remedy}",
+            least,
+        )
 
     def _decide_between(self, spare_bytes: int) -> bool:
         """Leave what is to be left to segments; more, where that is a plan that took too much, and less, where none is.
@@ -125,7 +194,7 @@ class Keeping:
     def begin_pass(self) -> None:
         """A pass begins, with segments for all of it where it is the plan's first."""
         if self.segments.begins:
-            self.segments.expect(self.plans.promised_bytes, self.plans.small_bytes)
+            self.segments.expect(self.plans.promised_bytes, self.plans.small_bytes, self._foreseen)
         self.segments.begin()
 
     def forget_peaks(self) -> None:
@@ -219,7 +288,7 @@ class Keeping:
         """From here on train by the plan whose segments took least; `why` none kept the budget."""
         best = min(self._tried, key=lambda one: one.took_bytes)
         self.plans.go_back(best.plan)
-        self.segments.spare_bytes = best.spare_bytes
+        self.segments.spare_bytes, self._foreseen = best.spare_bytes, None
         self.begin_plan()
         self._give_up(best.spare_bytes, why, best.took_bytes)
 
@@ -234,7 +303,7 @@ class Keeping:
 
         A plan that left them `spare_bytes` took too much.
         """
-        took, wanted = self.segments.judged_bytes, self.segments.spare_bytes
+        took, wanted, self._foreseen = self.segments.judged_bytes, self.segments.spare_bytes, None
         self.begin_plan()
         if self._together is not None:
             try:

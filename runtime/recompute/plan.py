@@ -5,7 +5,7 @@ One file: what a session measures, decides and keeps is one state.
 
 import logging
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from types import TracebackType
 from typing import Any, Self
@@ -82,7 +82,7 @@ class RecomputeSession:
         self._first_peak_bytes = 0
         self._keeping = Keeping(self.plans, self._budget_bytes, self._device)
         self._counts = Counts()
-        self._staying = Staying(model, self._is_over, self._keeping.segments.remember)
+        self._staying = Staying(model, self._is_over, _before_gathering(weakref.ref(self)))
         self._timed_pass: PassClock | None = None
         if self._joint is not None or self._by_default:
             weakref.finalize(self, trim_host, self._device).atexit = False
@@ -153,6 +153,18 @@ class RecomputeSession:
         """Whether all passes so far have had their backward pass, and one rank decides for itself."""
         return self._walk is not None and self._walk.idle and self._together is None
 
+    def _stand_aside(self) -> None:
+        """The model is evaluated between passes."""
+        self._keeping.segments.stand_aside()
+        if self._walk is not None:
+            self._walk.end_requests()
+
+    def before_gathering(self) -> None:
+        """What stays is about to be moved."""
+        self._keeping.segments.remember()
+        if self._walk is not None:
+            self._walk.end_requests()
+
     def _open(self) -> None:
         """The blocks' tapes from now on: of the plan, or of the first step, which is measured."""
         count = len(self._blocks)
@@ -161,7 +173,7 @@ class RecomputeSession:
         walk = Walk(self._blocks, self._device, policies, timed=first, intervals=first, counts=self._counts)
         walk.clocked = self._joint is not None or (first and self._by_default)  # who decides is not known before
         walk.numbering = self._numbering
-        walk.on_pass, walk.on_aside = self._next_pass, self._keeping.segments.stand_aside
+        walk.on_pass, walk.on_aside = self._next_pass, self._stand_aside
         walk.on_other = self._gives_way
         walk.on_peak = self._end_part  # somebody else may begin the statistics anew between steps
         self._walk = walk.__enter__()
@@ -353,6 +365,7 @@ class RecomputeSession:
         self.plans.measured(layers, walk.uses(), footprint, walk.at_once())
         self.plans.measured_level_bytes = self._begun_bytes
         self._keeping.left_bytes = self.plans.uncalled_bytes
+        self._keeping.foresee(walk.requests(), footprint, self._staying.tensors)
         if self._estimated:  # by what memory is there now but gradients; how much it is, the next pass tells
             self._first_peak_bytes = max(self._first_peak_bytes, footprint.most_bytes)
             self.plans.level_bytes = self._in_use() - self._gradient_bytes()
@@ -448,6 +461,17 @@ class RecomputeSession:
         )
 
 
+def _before_gathering(session: "weakref.ref[RecomputeSession]") -> Callable[[], None]:
+    """Tells a session that lives; who is told keeps it not alive."""
+
+    def tell() -> None:
+        alive = session()
+        if alive is not None:
+            alive.before_gathering()
+
+    return tell
+
+
 def plan(
     model: nn.Module,
     *,
@@ -466,10 +490,10 @@ def plan(
     swaps. None: `heu`, and `greedy-joint` where blocks are not alike, or the model has none that repeat.
 
     `budget` is the device's peak allocated bytes, parameters and all; where its allocator holds segments, these too: a
-    plan that takes more of them is made again for less, up to four times; where none takes little enough, the report
-    and a warning say how much it takes. `blocks` are
-    found by structure unless given; where none repeat, a solver of the whole step takes the modules that the model is
-    made of.
+    plan that takes more of them is made again for less, before it runs where its requests can be replayed (sim), else
+    up to four times; where none takes little enough, the budget is refused, or the report and a warning say how much it
+    takes. `blocks` are found by structure unless given; where none repeat, a solver of the whole step takes the modules
+    that the model is made of.
     Raises `InvalidInput` where the model has no repeated blocks (nor others that would do), the solver is of another
     kind or an argument cannot mean anything, and, after the first step, `InfeasibleBudget` with the least budget.
     """

@@ -11,6 +11,7 @@ import torch
 from runtime.device.device import memory_limit_bytes, segment_settings
 from runtime.device.held import held_memory
 from runtime.device.memory import MemoryStats, memory_stats
+from runtime.recompute.foresight import Taken
 from solvers.ir.amounts import show_bytes
 from solvers.ir.errors import InfeasibleBudget
 from solvers.timeline.segments.settings import LARGE_SEGMENT, LEAST_OWN_SEGMENT, SMALL_SEGMENT
@@ -60,6 +61,7 @@ class Segments:
         self._left_bytes: int | None = None
         self._small_bytes = self._margin_bytes = self._holes_bytes = 0
         self._expected_bytes = self._stored_bytes = self._lent_bytes = 0
+        self._foreseen: Taken | None = None
 
     def _pools(self) -> _Pools:
         told = torch.accelerator.memory_stats(self._device)
@@ -99,14 +101,32 @@ class Segments:
         self.spare_bytes = self.least_spare_bytes
 
     @property
+    def replays(self) -> bool:
+        """Whether the allocator is one that a replay knows: its large requests come from one stream."""
+        return self._fixed or self._expandable
+
+    def leave_little(self) -> None:
+        """For a first plan whose requests are replayed: what is known to be lost, and a little."""
+        if self.there:
+            self.spare_bytes = self._holes_bytes + int(LEAST_MORE * self._budget_bytes)
+
+    @property
+    def other_remedy(self) -> str:
+        """What else helps than a larger budget, as the end of a sentence."""
+        return "" if self._expandable else ", or set PYTORCH_ALLOC_CONF=expandable_segments:True"
+
+    @property
     def least_spare_bytes(self) -> int:
         """What plans leave to segments in any case."""
         return self._holes_bytes + self._margin_bytes
 
-    def expect(self, promised_bytes: int, small_stored_bytes: int) -> None:
-        """What a plan promises to take at most, and stores in small blocks beside what the measured step had."""
+    def expect(self, promised_bytes: int, small_stored_bytes: int, foreseen: Taken | None = None) -> None:
+        """What a plan promises to take at most, and stores in small blocks beside what the measured step had.
+
+        `foreseen`: what a replay of its requests held, where there was one that keeps the budget.
+        """
         self._expected_bytes = promised_bytes + self.least_spare_bytes
-        self._stored_bytes = small_stored_bytes
+        self._stored_bytes, self._foreseen = small_stored_bytes, foreseen
 
     def _lend(self) -> None:
         """Have the allocator cache one segment for all large requests of a pass, but what small ones will need.
@@ -115,11 +135,15 @@ class Segments:
         would find none at all, where of other segments the allocator gives back what it caches.
         """
         ends = memory_limit_bytes(self._device) < self._budget_bytes + LARGE_SEGMENT if self._fixed else False
-        if not self._fixed or (ends and self._expected_bytes > self._budget_bytes):
+        known = self._foreseen
+        if not self._fixed or (known is None and ends and self._expected_bytes > self._budget_bytes):
+            return
+        if known is not None and not known.lends:
             return
         now = self._pools()
-        small = max(0, self._small_bytes + self._stored_bytes - now.small)
-        room = min(self._most_bytes, self._expected_bytes) - now.reserved - small
+        small = self._small_bytes + self._stored_bytes if known is None else known.small_bytes
+        within = min(self._most_bytes, self._expected_bytes) if known is None else self._budget_bytes
+        room = within - now.reserved - max(0, small - now.small)
         room -= room % SMALL_SEGMENT
         if room >= LEAST_OWN_SEGMENT:
             try:
@@ -229,5 +253,5 @@ class Segments:
             show_bytes(budget_bytes),
             show_bytes(took_bytes),
             why,  # no error: whoever keeps the record keeps no frames, which hold tensors
-            "" if self._expandable else ", or set PYTORCH_ALLOC_CONF=expandable_segments:True",
+            self.other_remedy,
         )

@@ -18,6 +18,7 @@ from torch.utils._pytree import tree_leaves
 
 from runtime.blocks.replacing import forward_replaced
 from runtime.device.native import core
+from runtime.device.trace import RequestTrace
 from runtime.recompute.calls import Call, Given, calls_before, given_by, most_made, regions_of, returned_by
 from runtime.recompute.counts import Counts, PassClock
 from runtime.recompute.course import LAST, TapeShape
@@ -29,6 +30,7 @@ from runtime.recompute.numbering import Numbering
 from runtime.recompute.outside import Uses, uses_of
 from runtime.recompute.parts import parts_us, ran_in_parts
 from runtime.recompute.passes import passes_at_once
+from runtime.recompute.requested import Pass
 from runtime.recompute.tape import NOTHING, StorePolicy, Tape, record
 from runtime.recompute.together import groups_of
 from runtime.recompute.work import carry_out
@@ -81,6 +83,7 @@ class Walk(AbstractContextManager["Walk"]):
     _mover: Mover | None = None
     _began: PassClock | None = None
     _memory: core.MemoryLog | None = None
+    _asked: RequestTrace | None = None
     _told: int = 0
     _ending: bool = False
     _gave_way: bool = False
@@ -112,6 +115,7 @@ class Walk(AbstractContextManager["Walk"]):
         assert self._stack is not None
         self._stack.close()
         self._stack = None
+        self.end_requests()
         self._last = None
         self.settle()
 
@@ -119,7 +123,13 @@ class Walk(AbstractContextManager["Walk"]):
         """From here on log what the device's memory does; no pass may have begun."""
         torch.accelerator.reset_peak_memory_stats(self.device)
         self._memory = core.MemoryLog(self.device)
+        self._asked = RequestTrace(self.device)
         self.windows.tell(self._memory)
+
+    def end_requests(self) -> None:
+        """What the allocator is asked from here on is none of the step's."""
+        if self._asked is not None:
+            self._asked.stop()
 
     def _look_for_moves(self) -> None:
         """Whether the policies move anything; passes are then timed as a whole, too."""
@@ -148,6 +158,7 @@ class Walk(AbstractContextManager["Walk"]):
     def follow(self, policies: Sequence[BlockPolicy]) -> None:
         """Other policies from the next pass on, unmeasured; the walk must be idle."""
         self.policies, self.timed, self._memory = policies, False, None
+        self.end_requests()
         self._look_for_moves()
         self.settle()
         self.windows.stop()
@@ -388,6 +399,16 @@ class Walk(AbstractContextManager["Walk"]):
         """What the step so far did to the device's memory; the walk must be `timed`, with `intervals`."""
         assert self._memory is not None
         return Footprint(self._memory.events, self._facts())
+
+    def requests(self) -> Pass | None:
+        """What it asked of the device's allocator, likewise; None where nobody knows."""
+        told = None if self._asked is None else self._asked.steps()
+        if told is None or self._memory is None:
+            return None
+        before, steps = told
+        counts = [one - before for one in self._memory.requests]
+        given = {(call.number, -1 - place): size for call in self.calls for place, size in enumerate(call.own_bytes)}
+        return Pass.of(self._memory.events, steps, counts, self._memory.places, given)
 
     def at_once(self) -> dict[int, float]:
         """By block how many calls such as the one that `layers` tells of there were at once, by their bytes.

@@ -2,7 +2,7 @@
 
 import logging
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
@@ -13,6 +13,7 @@ from torch.optim.optimizer import Optimizer
 from torch.utils.hooks import RemovableHandle
 
 from runtime.loop.hooks import OptimizerHooks
+from runtime.storage.access import tensors_in
 from runtime.storage.gathering import gather
 
 LOG = logging.getLogger("bayplan.recompute")
@@ -52,6 +53,10 @@ class Staying:
             self._gather()
         self._done = True
         self.stop()
+
+    def tensors(self) -> Iterator[torch.Tensor]:
+        """What stays, as far as it is known, and gradients."""
+        return tensors_in([self._model(), *self._optimizers])
 
     def before_step(self, around: FrameType, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         """An optimizer begins to step."""

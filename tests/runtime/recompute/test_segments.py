@@ -1,7 +1,6 @@
 """Plans on a device whose allocator holds segments: these keep the budget too, or the report says what they take."""
 
 import gc
-import logging
 import math
 from collections.abc import Callable
 from functools import cache
@@ -15,6 +14,8 @@ from experiments.models.workload import Workload
 from experiments.recompute.models import Trainee
 from runtime.device import CachingAllocator, memory_stats, reset_peak_memory, use_sim
 from runtime.recompute import RecomputeReport, plan
+from runtime.recompute.keeping import Keeping
+from solvers.ir.errors import InfeasibleBudget
 from solvers.ir.solution import Limits
 from tests.accelerators import prepare_sim
 from tests.runtime.recompute.test_staying import step, training
@@ -151,17 +152,48 @@ def test_what_segments_need_changes_no_bit(solver: str, share: float, expandable
     assert report.plan_peak_bytes <= report.peak_bytes <= report.budget_bytes and report.within_budget
 
 
-def test_where_no_plan_takes_fewer_segments_training_goes_on_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
-    """Little above the least budget in bytes, of blocks of 6 and 12 MiB, next to nothing is left to segments."""
+def by_towers(budget: int) -> RecomputeReport | tuple[str, int | None]:
+    """What a session reports, or why it refuses and the least budget that it names; the error's frames hold tensors."""
     device = use_sim(races="off", allocator=CachingAllocator(), shapes_only=True).device
     model, optimizer, data = training(device)
-    with (
-        caplog.at_level(logging.WARNING, logger="bayplan.recompute"),
-        plan(model, budget=150 * 2**20, solver="heu") as session,
-    ):
-        for _ in range(6):
-            step(model, optimizer, data)
-        report = session.report()
-    assert report.peak_bytes <= report.budget_bytes < report.reserved_peak_bytes and report.within_budget is False
-    (said,) = [one for one in (record.getMessage() for record in caplog.records) if "none was found" in one]
-    assert "segments took" in said and "raise the budget, or set PYTORCH_ALLOC_CONF" in said
+    steps = 0
+    try:
+        with plan(model, budget=budget, solver="heu") as session:
+            for _ in range(6):
+                step(model, optimizer, data)
+                steps += 1
+            return session.report()
+    except InfeasibleBudget as error:
+        return f"after {steps} step: {error}", error.least_budget_bytes
+
+
+def test_what_no_plan_keeps_is_refused_before_the_first_planned_pass_with_what_is_enough() -> None:
+    """Little above the least budget in bytes, of blocks of 6 and 12 MiB, next to nothing is left to segments."""
+    refused = by_towers(150 * 2**20)
+    assert isinstance(refused, tuple)
+    said, least = refused
+    assert said.startswith("after 1 step: ") and "no plan was found whose segments keep it" in said
+    assert least is not None and 150 * 2**20 < least < 160 * 2**20 and f"takes {least}, " in said
+    report = by_towers(least)
+    assert isinstance(report, RecomputeReport)
+    assert report.within_budget and report.reserved_peak_bytes <= least and report.replanned == 0
+
+
+@pytest.mark.parametrize("expandable", [False, True])
+@pytest.mark.parametrize(("solver", "share"), [("heu", 0.6), ("opt", 0.6), ("greedy-joint", 0.5)])
+def test_a_plan_is_replayed_to_the_segment_before_it_runs(
+    solver: str, share: float, expandable: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What its first pass will hold is known, whatever runs again and moves."""
+    told: list[int] = []
+    decided = Keeping.decide_first
+
+    def decide_first(keeping: Keeping) -> None:
+        decided(keeping)
+        assert keeping.foresight is not None
+        told.append(keeping.foresight.of(keeping.plans.policies()).within(keeping.budget_bytes).bytes)
+
+    monkeypatch.setattr(Keeping, "decide_first", decide_first)
+    report = planned(solver, share, expandable=expandable)
+    assert len(told) == 1 and report.replanned == 0 and report.within_budget
+    assert told[0] - 8 * 2**20 <= report.reserved_peak_bytes <= told[0] <= report.budget_bytes

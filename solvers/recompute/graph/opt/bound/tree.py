@@ -113,7 +113,7 @@ class BoundSearch:
         return Prices(byte, windows)
 
     def patterns(self, layer: Sequence[int]) -> list[Pattern]:
-        """What the relaxation drops of such a layer, as patterns: op k in the q-th of them if at least q layers drop it.
+        """What the relaxation drops of such a layer, as patterns: op k in the q-th if at least q layers drop it.
 
         The rows of a class are differences of columns, so each of these patterns keeps what it is computed from.
         """

@@ -1,4 +1,7 @@
-"""Plans that keep a budget: made again where one took more than was reckoned, or less of segments than it might."""
+"""Plans that keep a budget: made again where one took more than was reckoned, or less of segments than it might.
+
+One file: the plans that were tried, and the way back to one of them, are one state.
+"""
 
 import logging
 from collections.abc import Callable, Iterable

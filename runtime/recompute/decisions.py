@@ -68,6 +68,7 @@ class Decisions:
         self.measured_level_bytes = self.level_bytes = self.beyond_bytes = 0
         self.promised_bytes = 0
         self.decided: Decided | None = None
+        self._own: tuple[RecomputeLayerPlan | None, list[Layer], list[BlockPolicy]] | None = None
 
     @property
     def joint(self) -> JointStep | None:
@@ -181,7 +182,18 @@ class Decisions:
         """What each block does; nothing is stored where nothing is decided."""
         if self.whole is not None:
             return store_nothing(self._blocks) if self.decided is None else self.whole.policies
-        return self._policies_of(self._alike(), None if self.decided is None else self.decided[1].plan)
+        plan = None if self.decided is None else self.decided[1].plan
+        if self._own is None or self._own[0] is not plan or self._own[1] is not self.layers:
+            self._own = plan, self.layers, self._own_limits(self._policies_of(self._alike(), plan))
+        return self._own[2]
+
+    def _own_limits(self, policies: Sequence[BlockPolicy]) -> list[BlockPolicy]:
+        """The same, each block by its own size: of two towers of like blocks one may grow to the other's."""
+        measured = [
+            one if one.store.most_bytes is None else replace(one, store=layer.storing(one.store.store))
+            for one, layer in zip(policies, self.layers, strict=False)
+        ]
+        return [*measured, *policies[len(self.layers) :]]
 
     def _policies_of(self, layer: Layer, plan: RecomputeLayerPlan | None) -> list[BlockPolicy]:
         """What each block does by a plan; without one nothing is stored."""

@@ -214,26 +214,31 @@ class Keeping:
         self.segments.look(stats)
         self.note_peak(stats.peak_bytes)
 
-    def note_peak(self, peak_bytes: int) -> None:
-        """So much was in use, as statistics or, of a pass that was measured, its log tells."""
+    def note_peak(self, peak_bytes: int, *, measured: bool = False) -> None:
+        """So much was in use, as statistics or, of a pass that was `measured`, its log tells."""
         self.most_bytes = max(self.most_bytes, peak_bytes)
         if self._begun:
             self.kept_bytes = max(self.kept_bytes, peak_bytes)
         if self.kept_bytes > self.budget_bytes and not self._warned:
-            self._warn()
+            self._warn(measured=measured)
 
-    def _warn(self) -> None:
+    def _warn(self, *, measured: bool) -> None:
         """Say once that a step took more than the budget."""
         self._warned = True
+        why = "outside of the blocks' passes, as in the optimizer's step, which no plan changes; raise the budget"
+        if measured:
+            why = "it is another one than was planned for, and was measured with nothing stored; raise the budget"
+        elif self._passes_bytes > self.budget_bytes:
+            why = (
+                "steps take more than the one that was measured, so it is planned again; give a smaller budget where "
+                "that must not happen"
+            )
         LOG.warning(
             "a step took %d bytes, %d more than the budget of %d: %s",
             self.kept_bytes,
             self.kept_bytes - self.budget_bytes,
             self.budget_bytes,
-            "steps take more than the one that was measured, so it is planned again; give a smaller budget where that "
-            "must not happen"
-            if self._passes_bytes > self.budget_bytes
-            else "outside of the blocks' passes, as in the optimizer's step, which no plan changes; raise the budget",
+            why,
         )
 
     def end_part(self) -> None:

@@ -357,7 +357,7 @@ class RecomputeSession:
         """A step was measured, the first one or another: the next pass begins with a plan for it."""
         called, footprint = (self._numbering.places, walk.numbering.places), walk.footprint()
         if not self._estimated:
-            self._keeping.note_peak(footprint.most_bytes)
+            self._keeping.note_peak(footprint.most_bytes, measured=True)
         if not self._measuring.end(self.layers, layers, called) or not self.plans.takes(layers):
             walk.numbering = self._numbering
             return

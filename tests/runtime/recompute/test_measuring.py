@@ -138,6 +138,22 @@ def longer_answers(device: torch.device) -> Trainee:
     return Trainee(blocks, tuple(blocks), loss)
 
 
+def towers(device: torch.device) -> Trainee:
+    """Two towers of like blocks: pictures are as large as ever, their captions grow to that from the third pass on."""
+    blocks, passes = nn.ModuleList(Attending() for _ in range(4)).to(device), [0]
+    pictures, captions = torch.randn(16, 64, WIDTH).to(device), torch.randn(16, 60, WIDTH).to(device)
+
+    def loss() -> torch.Tensor:
+        passes[0] += 1
+        seen, read = blocks[1](blocks[0](pictures)), captions[:, : 16 if passes[0] < 3 else 60].contiguous()
+        for block in blocks[2:]:
+            read = block(read)
+        found: torch.Tensor = (seen.mean(1) * read.mean(1)).sum(-1).square().mean()
+        return found
+
+    return Trainee(blocks, tuple(blocks), loss)
+
+
 def thawed(device: torch.device) -> Trainee:
     """The first half of the blocks trains from the third pass on."""
     blocks, data, passes = _blocks().to(device), torch.randn(4 * ROWS, WIDTH).to(device), [0]
@@ -163,7 +179,8 @@ def test_later_steps_that_are_not_the_first_one_keep_the_budget(make: Make, solv
 
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize(
-    ("make", "solver"), [(fewer_rows, "heu"), (fewer_rows, "greedy-joint"), (longer_answers, "greedy-joint")]
+    ("make", "solver"),
+    [(fewer_rows, "heu"), (fewer_rows, "greedy-joint"), (longer_answers, "greedy-joint"), (towers, "heu")],
 )
 def test_passes_that_are_larger_inside_keep_the_budget(make: Make, solver: str) -> None:
     """The first of them, too: what its blocks have stored goes. It took up to a third more."""

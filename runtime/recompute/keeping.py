@@ -1,4 +1,7 @@
-"""Plans that keep a budget: made again where one took more than was reckoned, or less of segments than it might."""
+"""Plans that keep a budget: made again where one took more than was reckoned, in bytes or in segments.
+
+One file: what was decided, foreseen and seen of a plan is one state.
+"""
 
 import logging
 from collections.abc import Callable, Iterable

@@ -3,6 +3,7 @@
 Whatever the policies, a step's operators, what autograd asks for and when it lets go are the same. Between two events
 the memory that a policy has is that of the measured step, less what the measured step's tapes held then, and what the
 policy's hold (`course.py`). What runs again when autograd asks, or in a window, is added where it would run.
+One file: the walk and what it is told are one model.
 """
 
 from collections.abc import Sequence

@@ -5,6 +5,7 @@ The requests are those of the measured pass under the plan's policies (`asking.p
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
@@ -21,11 +22,14 @@ from solvers.timeline.segments.settings import LEAST_OWN_SEGMENT, SMALL_SEGMENT,
 
 
 class Taken(NamedTuple):
-    """What segments hold of a plan, those of the pool for small requests among it, and whether they lend an arena."""
+    """What segments hold of a plan, and those of the pool for small requests among it.
+
+    An arena takes what others leave of `within_bytes`; None: there is none.
+    """
 
     bytes: int
     small_bytes: int
-    lends: bool
+    within_bytes: int | None
 
 
 ARENA = -(1 << 60)
@@ -81,34 +85,37 @@ class Foreseen:
         return replay(requests, self._settings, runs=runs).reserved_peak
 
     def with_arena(self, within_bytes: int) -> int:
-        """What segments hold, where one for all large requests takes what the others leave of so many bytes."""
-        if self._settings.expandable:
-            return self.alone()
+        """What segments that do not grow hold, where one for all large requests takes what is left of so many bytes."""
         room = within_bytes - self.small_bytes - self.begin_bytes
         room -= room % SMALL_SEGMENT
         first = [Request(ARENA, room, self._stream), Request(ARENA, 0)] if room >= LEAST_OWN_SEGMENT else []
         return self.small_bytes + self._most(False, [*first, *self._large])
 
+    @cached_property
     def alone(self) -> int:
         """What segments hold without one for all."""
         return self.small_bytes + self._most(False, self._large)
 
-    def within(self, budget_bytes: int) -> "Taken":
-        """The better of both, where a budget is to be kept."""
-        lent, alone = self.with_arena(budget_bytes), None
-        if lent > budget_bytes:
-            alone = self.alone()
-        if self._settings.expandable or (alone is not None and alone < lent):
-            return Taken(self.alone() if alone is None else alone, self.small_bytes, lends=False)
-        return Taken(lent, self.small_bytes, lends=True)
+    def within(self, budget_bytes: int) -> Taken:
+        """How a budget is kept; where it is not, the least that is."""
+        if not self._settings.expandable:
+            lent = self.with_arena(budget_bytes)
+            if lent <= budget_bytes:
+                return Taken(lent, self.small_bytes, budget_bytes)
+            if self.alone > budget_bytes:
+                return self.least()
+        return Taken(self.alone, self.small_bytes, None)
 
-    def least(self) -> int:
-        """The least budget that is kept, of those that halving tries."""
-        low, high = self.small_bytes + self.begin_bytes, self.alone()
-        while not self._settings.expandable and high - low > SMALL_SEGMENT:
+    def least(self) -> Taken:
+        """The least budget that is kept, of those that halving tries: with a smaller arena less may be enough."""
+        low, high, lends = self.small_bytes + self.begin_bytes, self.alone, False
+        while high - low > SMALL_SEGMENT:
             middle = (low + high) // 2
-            low, high = (low, middle) if self.with_arena(middle) <= middle else (middle, high)
-        return high
+            if self.with_arena(middle) <= middle:
+                high, lends = middle, True
+            else:
+                low = middle
+        return Taken(high, self.small_bytes, high if lends else None)
 
 
 def _twice(asked: Sequence[Request], there: dict[int, int]) -> list[Request]:

@@ -1,6 +1,6 @@
-"""Plans that keep a budget: made again where one took more than was reckoned, or less of segments than it might.
+"""Plans that keep a budget: made again where one took more than was reckoned, in bytes or in segments.
 
-One file: the plans that were tried, and the way back to one of them, are one state.
+One file: what was decided, foreseen and seen of a plan is one state.
 """
 
 import logging
@@ -12,7 +12,7 @@ import torch
 from runtime.device import memory_stats
 from runtime.recompute.decisions import Decisions, Kept
 from runtime.recompute.footprint import Footprint
-from runtime.recompute.foresight import Foreseen, Foresight, Taken
+from runtime.recompute.foresight import Foresight, Taken
 from runtime.recompute.requested import Pass
 from runtime.recompute.segments import Segments
 from runtime.recompute.together import Together
@@ -31,12 +31,16 @@ HALVINGS = 3
 
 @dataclass(frozen=True)
 class _Tried:
-    """A plan whose segments took more than the budget: what it left to them, what they took, and how to go back."""
+    """A plan whose segments took more than the budget: what it left to them, what they took, and how to go back.
+
+    `foreseen`: it did not run, and takes that by a replay.
+    """
 
     spare_bytes: int
     took_bytes: int
     cost: float
     plan: Kept
+    foreseen: Taken | None = None
 
 
 class Keeping:
@@ -83,7 +87,7 @@ class Keeping:
         self.foresight = Foresight(self.device, measured, footprint, stays) if measured and known else None
 
     def decide_first(self) -> None:
-        """For the budget, less a margin where segments are, as far as there is a plan for so little."""
+        """For the budget, less a margin where segments are, as far as there is a plan for so little; it begins."""
         segments = self.segments
         segments.leave_margin(self.plans.largest_bytes)
         foresight = self.foresight if self._together is None and segments.replays else None
@@ -98,36 +102,38 @@ class Keeping:
         if not found:
             segments.spare_bytes = 0
             self.decide()
-        if foresight is not None:
-            self._foresee(foresight)
+        if foresight is None or self._foresee(foresight):
+            self.begin_plan()
 
-    def _foresee(self, foresight: Foresight) -> None:
-        """Decide again, for less, until a replay of the plan's requests keeps the budget.
+    def _foresee(self, foresight: Foresight) -> bool:
+        """Decide again, for less, until a replay of the plan's requests keeps the budget; False where none does.
 
-        Raises `InfeasibleBudget` where not even the plan of the fewest bytes does, with what that one needs.
+        Raises `InfeasibleBudget` where nothing was planned before, with what the plan of the fewest bytes needs.
         """
         segments, budget_bytes = self.segments, self.budget_bytes
         for turn in range(MOST_REPLAYS):
-            foreseen = foresight.of(self.plans.policies())
-            if self._is_foreseen(foreseen):
-                return
+            taken = self._foreseen_by(foresight)
+            if taken.bytes <= budget_bytes:
+                return True
             last = segments.spare_bytes
-            more = max(foreseen.least() - budget_bytes, int(LEAST_LEFT * budget_bytes) << turn)
+            more = max(taken.bytes - budget_bytes, int(LEAST_LEFT * budget_bytes) << turn)
             segments.spare_bytes = min(budget_bytes, last + more)
             if not self._decide_between(last):
                 break
-        self._foresee_least(foresight)
+        return self._foresee_least(foresight)
 
-    def _is_foreseen(self, foreseen: Foreseen) -> bool:
-        taken = foreseen.within(self.budget_bytes)
+    def _foreseen_by(self, foresight: Foresight) -> Taken:
+        """What the plan takes: within the budget, or at least."""
+        taken = foresight.of(self.plans.policies()).within(self.budget_bytes)
         if taken.bytes <= self.budget_bytes:
             self._tried.clear()
             self._foreseen = taken
-            return True
-        self._tried.append(_Tried(self.segments.spare_bytes, taken.bytes, self.plans.cost, self.plans.keep()))
-        return False
+        else:
+            spare_bytes, plan = self.segments.spare_bytes, self.plans.keep()
+            self._tried.append(_Tried(spare_bytes, taken.bytes, self.plans.cost, plan, taken))
+        return taken
 
-    def _foresee_least(self, foresight: Foresight) -> None:
+    def _foresee_least(self, foresight: Foresight) -> bool:
         """Decide for the fewest bytes."""
         self.segments.spare_bytes = self.budget_bytes
         self._decides()
@@ -137,13 +143,12 @@ class Keeping:
         if self._decides() is None:
             self.segments.spare_bytes = 0
             self.decide()
-        foreseen = foresight.of(self.plans.policies())
-        if self._is_foreseen(foreseen):
-            return
-        least = foreseen.least()
+        least = self._foreseen_by(foresight).bytes
+        if least <= self.budget_bytes:
+            return True
         if self._begun:  # what trained is not lost
             self._go_back("a step was measured again, and no plan for it was found whose segments keep the budget")
-            return
+            return False
         self._tried.clear()
         raise InfeasibleBudget(
             f"the budget is {self.budget_bytes} bytes, and no plan was found whose segments keep it: the one of the "
@@ -208,11 +213,11 @@ class Keeping:
         """The device's peaks are those from here on."""
         torch.accelerator.reset_peak_memory_stats(self.device)
 
-    def end_peak(self) -> None:
-        """The peaks until here count, whatever ran."""
+    def end_peak(self, *, measured: bool = False) -> None:
+        """The peaks until here count, whatever ran; `measured`: a pass that is none of the plan's."""
         stats = memory_stats(self.device)
         self.segments.look(stats)
-        self.note_peak(stats.peak_bytes)
+        self.note_peak(stats.peak_bytes, measured=measured)
 
     def note_peak(self, peak_bytes: int, *, measured: bool = False) -> None:
         """So much was in use, as statistics or, of a pass that was `measured`, its log tells."""
@@ -227,7 +232,7 @@ class Keeping:
         self._warned = True
         why = "outside of the blocks' passes, as in the optimizer's step, which no plan changes; raise the budget"
         if measured:
-            why = "it is another one than was planned for, and was measured with nothing stored; raise the budget"
+            why = "steps like it are measured and planned for; this one stored nothing of the blocks"
         elif self._passes_bytes > self.budget_bytes:
             why = (
                 "steps take more than the one that was measured, so it is planned again; give a smaller budget where "
@@ -296,7 +301,7 @@ class Keeping:
         """From here on train by the plan whose segments took least; `why` none kept the budget."""
         best = min(self._tried, key=lambda one: one.took_bytes)
         self.plans.go_back(best.plan)
-        self.segments.spare_bytes, self._foreseen = best.spare_bytes, None
+        self.segments.spare_bytes, self._foreseen = best.spare_bytes, best.foreseen
         self.begin_plan()
         self._give_up(best.spare_bytes, why, best.took_bytes)
 
@@ -334,9 +339,11 @@ class Keeping:
         why = "plans for less are the same" if error is None else str(error)
         if self._tried:
             self._go_back(why)
-        else:
+            return
+        self.segments.spare_bytes = 0
+        self.decide()  # raises where the bytes in use are too many
+        if took_bytes > self.budget_bytes:
             self._give_up(0, why, took_bytes)
-            self.decide()
 
     @property
     def _together(self) -> Together | None:

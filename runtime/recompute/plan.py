@@ -182,7 +182,7 @@ class RecomputeSession:
     def _end_part(self) -> None:
         """A pass is at its peak; that of one that is measured again is none of the plan's."""
         again = self._walk is not None and self._walk.timed and bool(self.layers)
-        (self._keeping.end_peak if again else self._keeping.end_part)()
+        self._keeping.end_peak(measured=True) if again else self._keeping.end_part()
 
     def _reserve_host(self, beside: Decided | None = None) -> None:
         """For what is decided, if that is another thing than before.
@@ -244,7 +244,6 @@ class RecomputeSession:
         if self._stale and not self._estimated:
             plans.level_bytes = max(plans.level_bytes, level_bytes)
             self._decide_first()
-            self._keeping.begin_plan()
             return
         if self._estimated:
             gradient_bytes = self._gradient_bytes()
@@ -257,7 +256,6 @@ class RecomputeSession:
             if not self._doubted or level_bytes < plans.level_bytes:
                 plans.level_bytes, self._stale = level_bytes, True  # until there is a plan
                 self._decide_first()
-                self._keeping.begin_plan()
             self._doubted = self._together is None
             return
         self._before_growth = plans.keep() if grown > 0 and self._together is None else None

@@ -123,7 +123,7 @@ class Segments:
     def expect(self, promised_bytes: int, small_stored_bytes: int, foreseen: Taken | None = None) -> None:
         """What a plan promises to take at most, and stores in small blocks beside what the measured step had.
 
-        `foreseen`: what a replay of its requests held, where there was one that keeps the budget.
+        `foreseen`: what a replay of its requests held, where there was one.
         """
         self._expected_bytes = promised_bytes + self.least_spare_bytes
         self._stored_bytes, self._foreseen = small_stored_bytes, foreseen
@@ -138,11 +138,11 @@ class Segments:
         known = self._foreseen
         if not self._fixed or (known is None and ends and self._expected_bytes > self._budget_bytes):
             return
-        if known is not None and not known.lends:
+        within = min(self._most_bytes, self._expected_bytes) if known is None else known.within_bytes
+        if within is None:
             return
         now = self._pools()
         small = self._small_bytes + self._stored_bytes if known is None else known.small_bytes
-        within = min(self._most_bytes, self._expected_bytes) if known is None else self._budget_bytes
         room = within - now.reserved - max(0, small - now.small)
         room -= room % SMALL_SEGMENT
         if room >= LEAST_OWN_SEGMENT:

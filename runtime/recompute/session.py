@@ -277,7 +277,10 @@ class Walk(AbstractContextManager["Walk"]):
         self.settle()
         if self.on_pass is not None:
             self.on_pass(given)
-        self.given, self.strayed, self.growth = given, False, 0.0
+        if self.calls:  # another pass is under way: what is seen of both is told when both are over
+            self.given = max(self.given, given, key=lambda one: one.extent)
+        else:
+            self.given, self.strayed, self.growth = given, False, 0.0
         self._gave_way = False
         self.whole = self._ending = False
         if self.clocked or self._mover is not None:

@@ -179,6 +179,26 @@ def test_what_no_plan_keeps_is_refused_before_the_first_planned_pass_with_what_i
     assert report.within_budget and report.reserved_peak_bytes <= least and report.replanned == 0
 
 
+@pytest.mark.parametrize(("budget", "kept"), [(150, True), (146, False)])
+def test_larger_steps_that_no_plan_keeps_go_on_with_one_warning(
+    budget: int, kept: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They are measured when training is under way; an arena smaller than the budget is what keeps it, or takes least.
+
+    With one of the budget's size both took 166 MiB, and were warned of twice.
+    """
+    device = use_sim(races="off", allocator=CachingAllocator(), shapes_only=True).device
+    model, optimizer = training(device)[:2]
+    data = torch.zeros(4096, 512, device=device)
+    with plan(model, budget=budget * 2**20, solver="heu") as session:
+        for number in range(8):
+            step(model, optimizer, data[: 2048 if number < 3 else 3072])
+    report, said = session.report(), [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
+    assert report.measured == 2 and report.replanned == 0
+    assert report.within_budget is kept and report.reserved_peak_bytes <= 150 * 2**20
+    assert len(said) == (not kept) and all("a step was measured again" in one for one in said)
+
+
 @pytest.mark.parametrize("expandable", [False, True])
 @pytest.mark.parametrize(("solver", "share"), [("heu", 0.6), ("opt", 0.6), ("greedy-joint", 0.5)])
 def test_a_plan_is_replayed_to_the_segment_before_it_runs(

@@ -34,6 +34,8 @@ enum class Happened : uint8_t {
   kMark,    // a moment that the walk names
   kElse,    // an operator outside of all regions begins or ends
   kRead,    // the operator that began last reads the value's first storage, and is not of the value's region
+  kRetain,  // a backward pass comes to the region whose graph stays
+  kRetained,  // ... and is over there: what ran again for it goes
 };
 
 struct MemoryEvent {

@@ -326,6 +326,8 @@ void bind_tape(py::module_& module) {
           },
           py::arg("nodes"))
       .def("drop", &Tape::drop, py::arg("nodes"))
+      .def("begin_retained", &Tape::begin_retained)
+      .def("end_retained", &Tape::end_retained)
       .def("pause_before", &Tape::pause_before, py::arg("nodes"), py::arg("then"))
       .def("held", &held_of, py::arg("node"))
       .def("__len__", [](const Tape& tape) { return tape.nodes().size(); });

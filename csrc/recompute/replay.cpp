@@ -253,6 +253,32 @@ void Tape::drop(const std::vector<NodeIndex>& nodes) {
   settle();
 }
 
+void Tape::begin_retained() {
+  const Held held(*this);
+  if (recording_ || retaining_) return;
+  retaining_ = true;
+  note(Happened::kRetain, kNone);
+}
+
+// What a backward pass has written stays as it is: the next one is told so, as without a tape.
+void Tape::end_retained() {
+  const Held held(*this);
+  if (!retaining_) return;
+  const auto count = static_cast<NodeIndex>(nodes_.size());
+  for (NodeIndex index = 0; index < count; ++index) {
+    const Node& node = nodes_[index];
+    const bool spoilt = std::any_of(node.made.begin(), node.made.end(),
+                                    [&](const Made& made) { return values_[made.value].spoilt(); });
+    if (node.stored == kNothing && !spoilt && can_run_again(index)) {
+      for (const Made& made : node.made) values_[made.value].present.reset();
+    }
+    pending_.push_back(index);
+  }
+  retaining_ = false;
+  settle();
+  note(Happened::kRetained, kNone);
+}
+
 // The place of an argument that is not the region's and was changed in place since.
 std::optional<size_t> Tape::changed_argument(const Node& node) const {
   for (size_t place = 0; place < node.tensors.size(); ++place) {
@@ -288,7 +314,8 @@ torch::jit::Stack Tape::stack_of(Node& node, std::vector<c10::Storage>& written)
     Value& value = values_[argument.value];
     // A graph of second order may hold what it was given, too.
     const bool others =
-        value.saved > 0 || value.readers > 1 || !settled_ || value.latest || value.present->use_count() > 1;
+        value.saved > 0 || value.readers > 1 || !settled_ || retaining_ || value.latest ||
+        value.present->use_count() > 1;
     own.emplace_back(argument.value, others ? copy_of(*value.present) : *value.present);
     if (!others) {
       value.present.reset();

@@ -186,9 +186,13 @@ void Tape::need_more(ValueIndex index) {
   settle();
 }
 
+void Tape::let_go_of(Value& value) {
+  if (!retaining_ || nodes_[value.node].stored != kAll) value.present.reset();
+}
+
 // Nobody needs the value any more.
 void Tape::need_less(ValueIndex index) {
-  values_[index].present.reset();
+  let_go_of(values_[index]);
   pending_.push_back(values_[index].node);
   settle();
 }
@@ -210,7 +214,7 @@ void Tape::update(NodeIndex index) {
   for (const Made& made : node.made) {
     Value& value = values_[made.value];
     if (!value.needed()) {
-      value.present.reset();
+      let_go_of(value);
       continue;
     }
     needed = true;
@@ -224,12 +228,12 @@ void Tape::update(NodeIndex index) {
       const bool before = value.needed();
       value.readers += wants ? 1 : -1;
       if (settled_ && before != value.needed()) {
-        if (!value.needed()) value.present.reset();
+        if (!value.needed()) let_go_of(value);
         pending_.push_back(value.node);
       }
     }
   }
-  if (needed) return;
+  if (needed || retaining_) return;
   ++closed_;
   node.closed = true;  // readers come later in the region: none is left
   node.let_go();

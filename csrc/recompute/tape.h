@@ -154,6 +154,11 @@ class Tape : public std::enable_shared_from_this<Tape> {
   int64_t replay(const std::vector<NodeIndex>& nodes);
   // Lets go of what these nodes made, where they can run again; who needs it runs them again.
   void drop(const std::vector<NodeIndex>& nodes);
+  // A backward pass is about to ask for what the region made, and its graph stays (`retain_graph`): until its end no
+  // node is forgotten, and what is stored stays, as another pass may ask for the same.
+  void begin_retained();
+  // It is over: what ran again for it goes.
+  void end_retained();
   int64_t present_bytes() const;
   // The storages that there are of what the node made, in the order of `Node::made`: what the tape holds, else the
   // first one for as long as somebody else does.
@@ -223,6 +228,7 @@ class Tape : public std::enable_shared_from_this<Tape> {
   double between_us(const Moment& first, const Moment& last) const;
   torch::jit::Stack stack_of(Node& node, std::vector<c10::Storage>& written);
   bool can_run_again(NodeIndex node) const;
+  void let_go_of(Value& value);
   std::optional<size_t> changed_argument(const Node& node) const;
 
   void need_more(ValueIndex value);
@@ -239,7 +245,8 @@ class Tape : public std::enable_shared_from_this<Tape> {
   const bool timed_;
   std::atomic<bool> recording_{false};
   pthread_t recorder_ = 0;
-  bool settled_ = false;  // counts of readers hold from the end of the region on
+  bool settled_ = false;    // counts of readers hold from the end of the region on
+  bool retaining_ = false;  // a backward pass is under way whose graph stays
   std::optional<c10::Stream> stream_;
   const c10::impl::DeviceGuardImplInterface* guard_ = nullptr;  // where there is a stream
   Nodes nodes_;

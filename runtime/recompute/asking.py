@@ -87,7 +87,7 @@ class _Asking(Course):
         for value, written in node.arguments:
             if not written or self._present[value] == ABSENT or value not in over:
                 continue
-            if self._saved[value] > 0 or self._readers[value] > 1 or self._latest[value]:
+            if self._is_kept(value):
                 made[over[value]] = self._blocks.take_another(self._sizes[value], stream)
             elif value in self._own:
                 made[over[value]] = self._own.pop(value)
@@ -101,29 +101,12 @@ class _Asking(Course):
             self._replay(Happened.IN_BACKWARD, 0)
             return
         for index in deed.nodes:
-            if not self._can_run_again(index):
+            if not self.can_run_again(index):
                 continue
             for value, _ in self._nodes[index].results:
                 self._hold(value, ABSENT)
             self._pending.append(index)
         self._settle()
-
-    def _can_run_again(self, wanted: int) -> bool:
-        left, seen = [wanted], set[int]()
-        while left:
-            index = left.pop()
-            if index in seen:
-                continue
-            seen.add(index)
-            node = self._nodes[index]
-            if self._closed[index] or not node.runs_again:
-                return False
-            for value, _ in node.arguments:
-                if self._closed[self._maker[value]]:
-                    return False
-                if self._present[value] == ABSENT:
-                    left.append(self._maker[value])
-        return True
 
 
 class PlannedPass:

@@ -19,8 +19,8 @@ GRAIN_BYTES = 512
 class Happened(IntEnum):
     """What an event of a measured step is; as in `csrc/recompute/memory.h`, and the two kinds of served waits."""
 
-    NODE, MADE, RUN, RAN, SAVE, TAKE, TAKEN, UNSAVE, DIED, END, WAIT, MARK, ELSE, READ = range(14)
-    IN_FORWARD, IN_BACKWARD = 14, 15
+    NODE, MADE, RUN, RAN, SAVE, TAKE, TAKEN, UNSAVE, DIED, END, WAIT, MARK, ELSE, READ, RETAIN, RETAINED = range(16)
+    IN_FORWARD, IN_BACKWARD = 16, 17
 
 
 Event = tuple[int, int, int, int, int]
@@ -106,7 +106,7 @@ class Course:
         self._present, self._saved, self._readers = [ABSENT] * values, [0] * values, [0] * values
         self._dead, self._latest, self._ever_saved = [False] * values, [False] * values, [False] * values
         self._wants, self._closed = [False] * len(shape.nodes), [False] * len(shape.nodes)
-        self._settled = False
+        self._settled = self._retaining = False
         self._pending: list[int] = []
         self.held = 0
         self.ran = Ran()
@@ -128,10 +128,14 @@ class Course:
         elif what is Happened.UNSAVE:
             self._saved[index] -= 1
             if self._settled and not self._needed(index):
-                self._hold(index, ABSENT)
+                self._let_go(index)
                 self._settle(self._maker[index])
         elif what is Happened.DIED:
             self._die(index)
+        elif what is Happened.RETAIN:
+            self._retaining = True
+        elif what is Happened.RETAINED:
+            self._end_retained()
         elif what in (Happened.IN_FORWARD, Happened.IN_BACKWARD):
             most = self._replay(what, index)
         return max(most, self.held)
@@ -210,7 +214,7 @@ class Course:
         node, wants, needed = self._nodes[index], False, False
         for value, _ in node.results:
             if not self._needed(value):
-                self._hold(value, ABSENT)
+                self._let_go(value)
                 continue
             needed = True
             wants = wants or self._present[value] == ABSENT
@@ -221,9 +225,41 @@ class Course:
                 self._readers[value] += 1 if wants else -1
                 if self._settled and before != self._needed(value):
                     if before:
-                        self._hold(value, ABSENT)
+                        self._let_go(value)
                     self._pending.append(self._maker[value])
-        self._closed[index] = not needed
+        self._closed[index] = not needed and not self._retaining
+
+    def _let_go(self, value: int) -> None:
+        """Nobody needs it; what is stored stays as long as another backward pass may need it."""
+        if not self._retaining or self._store[self._maker[value]] != 2:
+            self._hold(value, ABSENT)
+
+    def _end_retained(self) -> None:
+        """A backward pass whose graph stays is over here: what ran again for it goes."""
+        for index, node in enumerate(self._nodes):
+            if self._store[index] == 0 and self.can_run_again(index):
+                for value, _ in node.results:
+                    self._hold(value, ABSENT)
+        self._retaining = False
+        self._settle(*range(len(self._nodes)))
+
+    def can_run_again(self, wanted: int) -> bool:
+        """Whether a node could run now: what it reads is there, or made by nodes that could."""
+        left, seen = [wanted], set[int]()
+        while left:
+            index = left.pop()
+            if index in seen:
+                continue
+            seen.add(index)
+            node = self._nodes[index]
+            if self._closed[index] or not node.runs_again:
+                return False
+            for value, _ in node.arguments:
+                if self._closed[self._maker[value]]:
+                    return False
+                if self._present[value] == ABSENT:
+                    left.append(self._maker[value])
+        return True
 
     # ---- running again
     def _adopt(self, value: int) -> bool:
@@ -258,7 +294,7 @@ class Course:
         for value, written in node.arguments:
             if not written or self._present[value] == ABSENT:
                 continue
-            if self._saved[value] > 0 or self._readers[value] > 1 or self._latest[value]:
+            if self._is_kept(value):
                 copied += self._sizes[value]
             else:
                 self._hold(value, ABSENT)
@@ -271,6 +307,10 @@ class Course:
         most = max(most, self.held)
         self._settle(index)
         return most
+
+    def _is_kept(self, value: int) -> bool:
+        """Whether who writes over it writes a copy, as somebody else needs it."""
+        return self._retaining or self._saved[value] > 0 or self._readers[value] > 1 or self._latest[value]
 
     def _replay(self, phase: Happened, wait: int) -> int:
         most, ran = self.held, []

@@ -16,13 +16,15 @@ from runtime.recompute.joint_problem import peaks_all_there
 from runtime.recompute.layer import BlockPolicy, Layer, policy_of
 from runtime.recompute.outside import Uses, held_units
 from runtime.recompute.session import store_nothing
-from runtime.recompute.whole import WholeStep
-from solvers.ir.errors import InvalidInput
+from runtime.recompute.whole import WholeStep, answer_of_nothing
+from solvers.ir.errors import InfeasibleBudget, InvalidInput
 from solvers.ir.joint import JointProblem
 from solvers.ir.recompute import RecomputeGraphProblem, RecomputeLayerPlan, RecomputeLayerProblem
 from solvers.ir.solution import Limits, Solution
 from solvers.planner import build_solver, solve, solver_entry
 
+MOST_WALKS = 8
+"""How often a plan of a whole step is made for less, where further backward passes take more than the first."""
 AnyProblem = RecomputeLayerProblem | RecomputeGraphProblem | JointProblem
 Decided = tuple[AnyProblem, Solution[Any]]
 
@@ -68,6 +70,7 @@ class Decisions:
         self.measured_level_bytes = self.level_bytes = self.beyond_bytes = 0
         self.promised_bytes = 0
         self.decided: Decided | None = None
+        self._returns = 1
         self._own: tuple[RecomputeLayerPlan | None, list[Layer], list[BlockPolicy]] | None = None
 
     @property
@@ -75,13 +78,15 @@ class Decisions:
         """Who decides, where storages leave for the host."""
         return self.whole if isinstance(self.whole, JointStep) else None
 
-    def measured(self, layers: list[Layer], uses: Uses, footprint: Footprint, at_once: Mapping[int, float]) -> None:
+    def measured(
+        self, layers: list[Layer], uses: Uses, footprint: Footprint, at_once: Mapping[int, float], returns: int
+    ) -> None:
         """What the first step was; blocks that are not alike are refused by name, where they have to be.
 
         `at_once`: by block, how many calls like its measured one came before a backward pass. A plan of the whole step
-        has them as one, in which each op stands for so many.
+        has them as one, in which each op stands for so many. `returns`: how many backward passes came to a block at most.
         """
-        self.layers, self.footprint, self._uses = layers, footprint, uses
+        self.layers, self.footprint, self._uses, self._returns = layers, footprint, uses, returns
         self._peaks = footprint.peaks
         if self._by_default and self.whole is None and not _alike(layers):
             self.whole = JointStep(build_solver(OF_UNLIKE_BLOCKS, {}), self._limits, self._device)
@@ -125,9 +130,9 @@ class Decisions:
     def decide(self, within_bytes: int) -> None:
         """Ask the solver for a plan of so many bytes; raises `InfeasibleBudget`."""
         if self.whole is not None:
-            solution = self.whole.decide(self.step("whole step"), self.layers, within_bytes)
-            assert self.whole.problem is not None
-            self.decided, self.promised_bytes = (self.whole.problem, solution), self.whole.peak_bytes
+            self._decide_whole(self.whole, within_bytes)
+            if self.comes_again and (self.joint is None or self.joint.together is None):
+                self._decide_for_all_passes(self.whole, within_bytes)
             return
         layer = self._alike()
 
@@ -143,6 +148,61 @@ class Decisions:
         )  # fmt: skip
         self.decided = decided
         self.promised_bytes = peak_of(decided[1].plan)
+
+    @property
+    def comes_again(self) -> bool:
+        """Whether further backward passes of a step come to a block (`retain_graph`)."""
+        return self._returns > 1
+
+    def _decide_whole(self, whole: WholeStep | JointStep, within_bytes: int) -> None:
+        step = self.step("whole step")
+        if isinstance(whole, JointStep):
+            solution: Solution[Any] = whole.decide(step, self.layers, within_bytes, moves=not self.comes_again)
+        else:
+            solution = whole.decide(step, self.layers, within_bytes)
+        assert whole.problem is not None
+        self.decided, self.promised_bytes = (whole.problem, solution), whole.peak_bytes
+        if self.comes_again:  # the plan knows the first backward pass only: what runs again does so when it is asked for
+            whole.policies = [replace(policy, work=None) for policy in whole.policies]
+
+    def _decide_for_all_passes(self, whole: WholeStep | JointStep, within_bytes: int) -> None:
+        """The graph knows a block's first backward pass, behind which what is stored stays for the others.
+
+        A walk through the measured step tells what all of them take; the plan is made for less until that fits.
+        """
+        room = within_bytes
+        for turn in range(MOST_WALKS):
+            took = self._walked_bytes(whole.policies)
+            if took <= within_bytes:
+                self.promised_bytes = took
+                return
+            room -= max(took - within_bytes, (within_bytes >> 7) << turn)
+            try:
+                self._decide_whole(whole, room)
+            except InfeasibleBudget:
+                break
+        self._store_nothing(whole, within_bytes)
+
+    def _walked_bytes(self, policies: Sequence[BlockPolicy]) -> int:
+        """What a walk through the measured step takes under policies, with what later steps have beside it."""
+        assert self.footprint is not None
+        return self.footprint.walk(policies).peak_bytes + self._later_bytes
+
+    def _store_nothing(self, whole: WholeStep | JointStep, within_bytes: int) -> None:
+        """Where none of the solver's plans keeps the budget in all backward passes, the measured step may."""
+        nothing = store_nothing(self._blocks)
+        took = self._walked_bytes(nothing)
+        if took > within_bytes:
+            raise InfeasibleBudget(
+                f"the budget is {within_bytes} bytes, the least feasible one {took}, at which the blocks store nothing "
+                "in the step that was measured, whose graph stays for further backward passes (retain_graph): raise it",
+                took,
+            )
+        assert self.decided is not None
+        problem, solution = self.decided
+        assert not isinstance(problem, RecomputeLayerProblem)
+        self.decided = answer_of_nothing(self.step("whole step"), self.layers, problem, solution)
+        whole.policies, self.promised_bytes = nothing, took
 
     def keep(self) -> Kept:
         """What is decided now, to go back to."""

@@ -26,6 +26,11 @@ def mark_of(call: int, backward: bool) -> int:
     return 2 * call + backward
 
 
+def again_mark_of(call: int) -> int:
+    """The mark at which a further backward pass of a graph that stayed comes to a call."""
+    return LAST - 1 - call
+
+
 @dataclass(frozen=True)
 class CallFacts:
     """A call of a block in the measured step: which block, the call before it in the same pass, what its tape is."""
@@ -231,6 +236,8 @@ def _intervals(events: Sequence[Event], calls: Sequence[CallFacts]) -> list[int 
             interval = "loss"
         elif what == Happened.MARK and index == LAST:
             interval = "forward"
+        elif what == Happened.MARK and index < LAST:
+            interval = calls[LAST - 1 - index].block
         elif what == Happened.MARK and index % 2:
             interval = calls[index // 2].block
     return found

@@ -9,6 +9,7 @@ from collections.abc import Collection, Sequence
 
 import torch
 import torch.distributed as dist
+from msgspec.structs import replace
 
 from runtime.device.native import core
 from runtime.loop.nesting import active
@@ -197,15 +198,19 @@ class JointStep:
         if self.together is None:
             self.together = together_with(groups)
 
-    def decide(self, step: Step, layers: Sequence[Layer], budget_bytes: int) -> Solution[JointPlan]:
+    def decide(
+        self, step: Step, layers: Sequence[Layer], budget_bytes: int, *, moves: bool = True
+    ) -> Solution[JointPlan]:
         """The plan; raises `InfeasibleBudget` where there is none, and `InvalidInput` as `require_simulated`.
 
-        Ranks whose blocks communicate have one, and come here together.
+        Where `moves` is false nothing leaves for the host: what a further backward pass reads, too, would be back for
+        good after the first. Ranks whose blocks communicate have one, and come here together.
         """
         require_simulated(self._device, layers)
         if self._hardware is None:
             self._hardware = by_direction(hardware_of(self._device))
         problem = joint_problem(step, layers, self._hardware, budget_bytes)
+        problem = problem if moves else replace(problem, host_budget_bytes=0)
         if self.together is not None:
             problem = self.together.problem(problem)
         if self.answer is None or problem != self.problem:

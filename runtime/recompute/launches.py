@@ -195,6 +195,8 @@ class _Reader:
             self._wait(self.stalls_us[index])
 
     def _mark(self, index: int) -> None:
+        if index < LAST:  # a further backward pass: the pass is the first one
+            return
         if index == LAST:
             self.now, self.took_ns = None, self.real.now_ns - self.began_ns
             return

@@ -125,7 +125,7 @@ class _Clock:
         elif what == Happened.END:
             behind = self._calls[tape].block + 1
             self._turn(tape, (0, behind, -1 if behind < self._blocks else 0))
-        elif what == Happened.MARK and index == LAST:
+        elif what == Happened.MARK and index <= LAST:
             self.where = AFTER
         elif what == Happened.MARK:
             call, backward = divmod(index, 2)

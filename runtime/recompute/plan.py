@@ -360,7 +360,7 @@ class RecomputeSession:
             walk.numbering = self._numbering
             return
         self._numbering = walk.numbering
-        self.plans.measured(layers, walk.uses(), footprint, walk.at_once())
+        self.plans.measured(layers, walk.uses(), footprint, walk.at_once(), walk.returns)
         self.plans.measured_level_bytes = self._begun_bytes
         self._keeping.left_bytes = self.plans.uncalled_bytes
         self._keeping.foresee(walk.requests(), footprint, self._staying.tensors)
@@ -454,7 +454,7 @@ class RecomputeSession:
             measured=self._measuring.times,
             **asdict(self._counts.moves),
             host_bytes=0 if joint is None else joint.host_bytes,
-            predicted_pass_us=None if joint is None or self.plans.passes > 1 else round(solution.objective),
+            predicted_pass_us=None if joint is None or self.plans.passes > 1 or self.plans.comes_again else round(solution.objective),
             pass_us=None if self._timed_pass is None else self._timed_pass.took_us,
         )
 

@@ -22,7 +22,7 @@ from runtime.device.trace import RequestTrace
 from runtime.recompute.calls import Call, Given, calls_before, given_by, most_made, regions_of, returned_by
 from runtime.recompute.counts import Counts, PassClock
 from runtime.recompute.course import LAST, TapeShape
-from runtime.recompute.footprint import CallFacts, Footprint, mark_of
+from runtime.recompute.footprint import CallFacts, Footprint, again_mark_of, mark_of
 from runtime.recompute.launches import BlockLaunches, Parts, Reading, read_launches
 from runtime.recompute.layer import BlockPolicy, Layer, node_waits, units_of
 from runtime.recompute.moves import Move, Mover
@@ -86,6 +86,8 @@ class Walk(AbstractContextManager["Walk"]):
     _asked: RequestTrace | None = None
     _told: int = 0
     _ending: bool = False
+    _retaining: Call | None = None
+    _came_again: bool = False
     _gave_way: bool = False
     _passed: bool = False
     _last: Call | None = None
@@ -344,7 +346,16 @@ class Walk(AbstractContextManager["Walk"]):
 
     def begin_backward(self, call: Call) -> None:
         """The gradient of what the block returned is there."""
+        number = torch._C._current_graph_task_id()
+        if call.backward_pass == number:
+            return
+        call.backward_pass, call.returns = number, call.returns + 1
+        self._retain(call)
+        if not self._ending:
+            self._ending = True
+            torch.autograd.Variable._execution_engine.queue_callback(_end_whole(weakref.ref(self)))
         if call.backward_waits is not None:
+            self._begin_again(call)
             return
         now = len(self.windows.waits)
         self.windows.end_pause()
@@ -358,9 +369,6 @@ class Walk(AbstractContextManager["Walk"]):
         before = call.before
         if before is None and self.on_peak is not None:
             self.on_peak()
-        if not self._ending:
-            self._ending = True
-            torch.autograd.Variable._execution_engine.queue_callback(_end_whole(weakref.ref(self)))
         if before is None and self._began is not None:
             torch.autograd.Variable._execution_engine.queue_callback(partial(self._end_pass, self._began))
         if call.policy.work is not None:
@@ -368,8 +376,35 @@ class Walk(AbstractContextManager["Walk"]):
         else:
             self.windows.plan([] if before is None else _work(before, before.policy.in_backward))
 
+    def _retain(self, call: Call) -> None:
+        """The backward pass comes to a block: what ran again for the last one goes where the graph stays.
+
+        Not where the backward pass has a graph of its own (`create_graph`), which holds what it read.
+        """
+        last, self._retaining = self._retaining, None
+        if last is not None and last.tape is not None:
+            last.tape.end_retained()
+        if call.tape is not None and keeps_graph() and not torch.is_grad_enabled():
+            call.tape.begin_retained()
+            self._retaining = call
+
+    def _begin_again(self, call: Call) -> None:
+        """A further backward pass of a graph that stayed comes to a block: plans foresee none, so that it is on demand."""
+        if not self.timed:
+            return
+        self._end_backward(self.windows.mark())
+        self._mark(again_mark_of(call.number))
+        self._came_again = True
+
     def end_whole(self) -> None:
         """The backward pass is over, whichever blocks had a part in it."""
+        last, self._retaining = self._retaining, None
+        if last is not None and last.tape is not None:
+            last.tape.end_retained()
+        if self._came_again:
+            self._end_backward(self.windows.mark())
+            self._mark(LAST)
+        self._came_again = False
         self.whole, self._ending = True, False
         if self.on_peak is not None:
             self.on_peak()
@@ -422,6 +457,11 @@ class Walk(AbstractContextManager["Walk"]):
         facts, sizes = self._facts(), {call.number: sum(call.own_bytes) for call in self.calls}
         told = [(one.block, sum(one.shape.sizes) + sizes.get(number, 0)) for number, one in enumerate(facts)]
         return passes_at_once(self._memory.events, told)
+
+    @property
+    def returns(self) -> int:
+        """How many backward passes came to a block's call, at most."""
+        return max((call.returns for call in self.calls), default=0)
 
     def uses(self) -> Uses:
         """What the program did with the blocks' tensors outside of them, likewise."""
@@ -505,12 +545,17 @@ class Walk(AbstractContextManager["Walk"]):
         first, last = call.backward_marks
         if last is None:
             return 0.0
-        again = sum(took for _, took in call.tape.again_us)
+        again = sum(took for _, took in call.tape.again_us) / max(1, call.returns)  # the first of as many
         return max(0.0, self.windows.at_us(last) - self.windows.at_us(first) - stalls_us - again)
 
     def _waits(self, began: int, ended: int) -> tuple[float, ...]:
         pairs = self.windows.waits[began:ended]
         return tuple(self.windows.at_us(last) - self.windows.at_us(first) for first, last in pairs)
+
+
+def keeps_graph() -> bool:
+    """Whether the backward pass that is under way lets its graph stay (`retain_graph`)."""
+    return bool(torch._C._autograd._get_current_graph_task_keep_graph())
 
 
 def _watch(windows: core.Windows, device: torch.device) -> None:

@@ -8,17 +8,24 @@ blocks need not be alike.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
+
+from msgspec.structs import replace
 
 from runtime.recompute.graph import Place, Step, again
 from runtime.recompute.layer import BlockPolicy, Layer
 from runtime.recompute.tape import StorePolicy
 from runtime.recompute.work import Deed, Work
-from solvers.ir.errors import InfeasibleBudget
+from solvers.check.plan import judge_of
+from solvers.ir.errors import BayplanError, InfeasibleBudget
+from solvers.ir.joint import JointPlan, JointProblem
 from solvers.ir.recompute import RecomputeGraphPlan, RecomputeGraphProblem, RecomputeOp
 from solvers.ir.schedule import Schedule
 from solvers.ir.solution import Limits, Solution, Status
 from solvers.planner import AnySolver, Checked, lower_plan, require_clean, solve
 from solvers.timeline.simulate import simulate
+
+WholeProblem = RecomputeGraphProblem | JointProblem
 
 
 def problem_of(step: Step, budget_bytes: int) -> RecomputeGraphProblem:
@@ -45,21 +52,37 @@ def begin_of(step: Step) -> int:
     return next(index for index, place in enumerate(step.places) if place.kind == "begin")
 
 
-def nothing_stored(step: Step, layers: Sequence[Layer]) -> RecomputeGraphPlan:
-    """The plan of the measured step: each block's units run again right before its backward pass."""
+def nothing_stored(step: Step, layers: Sequence[Layer], problem: WholeProblem) -> RecomputeGraphPlan:
+    """The plan of the measured step: each block's units run again right before its backward pass, where they may."""
     units = {(place.block, place.index): op for op, place in enumerate(step.places) if place.kind == "unit"}
-    made = {op.outputs[0]: index for index, op in enumerate(step.graph.ops)}
     compute: list[tuple[int, int]] = []
     keep: set[tuple[int, int]] = set()
     latest: dict[int, int] = {}
     for stage, place in enumerate(step.places):
-        runs = {units[place.block, one] for one in again(layers[place.block])} if place.kind == "begin" else set()
-        for op in sorted(runs | {stage}):
+        due = {units[place.block, one] for one in again(layers[place.block])} if place.kind == "begin" else set()
+        for op in sorted({one for one in due if problem.ops[one].replay} | {stage}):
             compute.append((stage, op))
-            for read in {made[one] for one in step.graph.ops[op].inputs}:
+            for read in problem.ops[op].inputs:
                 keep |= {(t, read) for t in range(latest[read] + 1, stage + 1)}
             latest[op] = stage
     return RecomputeGraphPlan(compute=tuple(compute), keep=tuple(sorted(keep)))
+
+
+def answer_of_nothing(
+    step: Step, layers: Sequence[Layer], problem: WholeProblem, instead: Solution[Any]
+) -> tuple[WholeProblem, Solution[Any]]:
+    """The plan that stores nothing, for a problem of as much room as it takes, `instead` of another one; judged."""
+    roomy = replace(problem, budget_bytes=2**53)
+    found = nothing_stored(step, layers, problem)
+    plan = JointPlan(compute=found.compute, keep=found.keep) if isinstance(problem, JointProblem) else found
+    roomy = replace(problem, budget_bytes=max(1, simulate(roomy, lower_plan(roomy, plan)).peak_bytes))
+    verdict = judge_of(problem.KIND).decision(roomy, plan)
+    if verdict.violations:
+        raise BayplanError(f"storing nothing is no plan ({verdict.violations[0]}): that is a fault of Bayplan, report it")
+    reason = "nothing is stored: no plan was found that keeps the budget in all backward passes (retain_graph)"
+    return roomy, replace(
+        instead, plan=plan, status=Status.FEASIBLE, objective=verdict.objective_us, bound=instead.base, reason=reason
+    )
 
 
 def decide_step(solver: AnySolver, step: Step, layers: Sequence[Layer], budget_bytes: int, limits: Limits) -> Checked:
@@ -71,7 +94,7 @@ def decide_step(solver: AnySolver, step: Step, layers: Sequence[Layer], budget_b
     answer = solve(solver, problem, limits)
     if answer.schedule is not None:
         return answer
-    plan = nothing_stored(step, layers)
+    plan = nothing_stored(step, layers, problem)
     base = sum(op.time_us for op in problem.ops)
     roomy = RecomputeGraphProblem(
         name=problem.name, budget_bytes=2**53, static_bytes=problem.static_bytes, ops=problem.ops,

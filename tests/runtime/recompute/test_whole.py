@@ -205,7 +205,7 @@ def test_the_graph_is_the_problem_and_peaks_where_the_measured_step_did(device: 
     assert made == problem_of(session.plans.step("whole step"), budget_of(free_of(_dropping), 0.7))
     bare = step_of(session.layers, session.plans.footprint.peaks, beyond_bytes=0, name="bare", source="")
     problem = problem_of(bare, session._first_peak_bytes)
-    require_valid(problem, nothing_stored(bare, session.layers), "nothing stored")
+    require_valid(problem, nothing_stored(bare, session.layers, problem), "nothing stored")
     plain_peak, whole_peak = max(free_of(_dropping).peaks), max(session.graph().memory_bytes)
     assert abs(whole_peak - plain_peak) <= 0.03 * plain_peak  # with everything kept
 

@@ -21,8 +21,8 @@ class Call:
 
     By address of their storages: `own`, what it is given and no block before it was, `own_bytes` each; and what of its
     results it `returned`. Of these, `passed_on` are the next block's, or the loss's, where that keeps them. `awaits` is
-    gone once nothing can come back to the call's results. `backward_pass` is autograd's number of the last backward pass
-    that came to it, of `returns` so far: several where its graph stays (`retain_graph`).
+    gone once nothing can come back to the call's results. `backward_pass` is autograd's number of the last backward
+    pass that came to it, of `returns` so far: several where its graph `stays` (`retain_graph`).
     """
 
     block: int
@@ -43,6 +43,7 @@ class Call:
     awaits: "weakref.ref[Any] | None" = None
     backward_pass: int | None = None
     returns: int = 0
+    stays: bool = False
 
     @property
     def finished(self) -> bool:

@@ -59,7 +59,7 @@ class Decisions:
         by_default: bool,
     ) -> None:
         self._solver, self._limits, self._device = build_solver(solver, parameters), limits, device
-        self._blocks, self._by_default = blocks, by_default
+        self._named, self._blocks, self._by_default = solver, blocks, by_default
         kind = solver_entry(solver).kind
         self.whole: WholeStep | JointStep | None = WholeStep(self._solver, limits) if kind == WHOLE else None
         if kind == JOINT:
@@ -70,7 +70,7 @@ class Decisions:
         self.measured_level_bytes = self.level_bytes = self.beyond_bytes = 0
         self.promised_bytes = 0
         self.decided: Decided | None = None
-        self._returns = 1
+        self.stays = False
         self._own: tuple[RecomputeLayerPlan | None, list[Layer], list[BlockPolicy]] | None = None
 
     @property
@@ -79,17 +79,18 @@ class Decisions:
         return self.whole if isinstance(self.whole, JointStep) else None
 
     def measured(
-        self, layers: list[Layer], uses: Uses, footprint: Footprint, at_once: Mapping[int, float], returns: int
+        self, layers: list[Layer], uses: Uses, footprint: Footprint, at_once: Mapping[int, float], stays: bool
     ) -> None:
         """What the first step was; blocks that are not alike are refused by name, where they have to be.
 
         `at_once`: by block, how many calls like its measured one came before a backward pass. A plan of the whole step
-        has them as one, in which each op stands for so many. `returns`: how many backward passes came to a block at most.
+        has them as one, in which each op stands for so many. `stays`: a backward pass left the graph (`retain_graph`).
         """
-        self.layers, self.footprint, self._uses, self._returns = layers, footprint, uses, returns
+        self.layers, self.footprint, self._uses, self.stays = layers, footprint, uses, stays
         self._peaks = footprint.peaks
         if self._by_default and self.whole is None and not _alike(layers):
-            self.whole = JointStep(build_solver(OF_UNLIKE_BLOCKS, {}), self._limits, self._device)
+            self._named = OF_UNLIKE_BLOCKS
+            self.whole = JointStep(build_solver(self._named, {}), self._limits, self._device)
         if self.whole is None:
             self._alike()
             return
@@ -130,9 +131,10 @@ class Decisions:
     def decide(self, within_bytes: int) -> None:
         """Ask the solver for a plan of so many bytes; raises `InfeasibleBudget`."""
         if self.whole is not None:
-            self._decide_whole(self.whole, within_bytes)
-            if self.comes_again and (self.joint is None or self.joint.together is None):
+            if self.stays and (self.joint is None or self.joint.together is None):
                 self._decide_for_all_passes(self.whole, within_bytes)
+            else:
+                self._decide_whole(self.whole, within_bytes)
             return
         layer = self._alike()
 
@@ -149,20 +151,15 @@ class Decisions:
         self.decided = decided
         self.promised_bytes = peak_of(decided[1].plan)
 
-    @property
-    def comes_again(self) -> bool:
-        """Whether further backward passes of a step come to a block (`retain_graph`)."""
-        return self._returns > 1
-
     def _decide_whole(self, whole: WholeStep | JointStep, within_bytes: int) -> None:
         step = self.step("whole step")
         if isinstance(whole, JointStep):
-            solution: Solution[Any] = whole.decide(step, self.layers, within_bytes, moves=not self.comes_again)
+            solution: Solution[Any] = whole.decide(step, self.layers, within_bytes, moves=not self.stays)
         else:
             solution = whole.decide(step, self.layers, within_bytes)
         assert whole.problem is not None
         self.decided, self.promised_bytes = (whole.problem, solution), whole.peak_bytes
-        if self.comes_again:  # the plan knows the first backward pass only: what runs again does so when it is asked for
+        if self.stays:  # the plan knows the first backward pass only: what runs again does so when it is asked for
             whole.policies = [replace(policy, work=None) for policy in whole.policies]
 
     def _decide_for_all_passes(self, whole: WholeStep | JointStep, within_bytes: int) -> None:
@@ -172,15 +169,15 @@ class Decisions:
         """
         room = within_bytes
         for turn in range(MOST_WALKS):
+            try:
+                self._decide_whole(whole, room)
+            except InfeasibleBudget:
+                break
             took = self._walked_bytes(whole.policies)
             if took <= within_bytes:
                 self.promised_bytes = took
                 return
             room -= max(took - within_bytes, (within_bytes >> 7) << turn)
-            try:
-                self._decide_whole(whole, room)
-            except InfeasibleBudget:
-                break
         self._store_nothing(whole, within_bytes)
 
     def _walked_bytes(self, policies: Sequence[BlockPolicy]) -> int:
@@ -198,10 +195,9 @@ class Decisions:
                 "in the step that was measured, whose graph stays for further backward passes (retain_graph): raise it",
                 took,
             )
-        assert self.decided is not None
-        problem, solution = self.decided
-        assert not isinstance(problem, RecomputeLayerProblem)
-        self.decided = answer_of_nothing(self.step("whole step"), self.layers, problem, solution)
+        step = self.step("whole step")
+        problem = whole.asked(step, self.layers, took)
+        self.decided = problem, answer_of_nothing(step, self.layers, problem, self._named)
         whole.policies, self.promised_bytes = nothing, took
 
     def keep(self) -> Kept:

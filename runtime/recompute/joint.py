@@ -207,9 +207,7 @@ class JointStep:
         good after the first. Ranks whose blocks communicate have one, and come here together.
         """
         require_simulated(self._device, layers)
-        if self._hardware is None:
-            self._hardware = by_direction(hardware_of(self._device))
-        problem = joint_problem(step, layers, self._hardware, budget_bytes)
+        problem = self.asked(step, layers, budget_bytes)
         problem = problem if moves else replace(problem, host_budget_bytes=0)
         if self.together is not None:
             problem = self.together.problem(problem)
@@ -224,6 +222,12 @@ class JointStep:
         self.report = simulate(problem, self.answer.schedule)
         return self.answer.solution
 
+    def asked(self, step: Step, layers: Sequence[Layer], budget_bytes: int) -> JointProblem:
+        """What the solver is asked."""
+        if self._hardware is None:
+            self._hardware = by_direction(hardware_of(self._device))
+        return joint_problem(step, layers, self._hardware, budget_bytes)
+
     def reserve_host(self) -> None:
         """Have page-locked what the plan takes of the host, so that no step waits for it; nothing without a plan."""
         if self.answer is not None:
@@ -231,8 +235,10 @@ class JointStep:
 
     @property
     def host_bytes(self) -> int:
-        """What the plan takes of the host at once, in blocks as the engine page-locks them."""
-        assert self.answer is not None and self.answer.schedule is not None
+        """What the plan takes of the host at once, in blocks as the engine page-locks them; 0 without a plan."""
+        if self.answer is None:
+            return 0
+        assert self.answer.schedule is not None
         requests: list[tuple[bool, int]] = []
         coming: dict[int, int] = {}  # swap-ins whose first reader has not begun, and which request they answer
         taken: dict[int, int] = {}

@@ -48,6 +48,9 @@ LOG = logging.getLogger("bayplan.recompute")
 MOST_WAITED = 32
 """For how many passes of the first step at most the decision waits for the optimizer's states."""
 
+GRAPHS_STAY = 2
+"""After so many passes that began while an earlier one's graph stayed (`retain_graph`, its loss kept), it is over."""
+
 
 class RecomputeSession:
     """Trains a model's blocks by a plan that it makes after the first step; see `plan`."""
@@ -198,7 +201,7 @@ class RecomputeSession:
         if walk is None:
             return
         self._meet(walk)
-        ready = not walk.calls or walk.idle
+        ready = not walk.calls or walk.idle or (self._unready >= GRAPHS_STAY and walk.returned)
         if not (ready if self._together is None else self._together.all(ready)):
             self._unready += 1
             if self._unready == MOST_WAITED and not self.layers:
@@ -208,7 +211,7 @@ class RecomputeSession:
                     MOST_WAITED,
                 )
             return
-        if walk.idle:
+        if walk.calls or walk.idle:
             self._look(walk)
         occasion = Occasion(given, *self._trainable())
         planned = self.plans.decided is not None
@@ -360,7 +363,7 @@ class RecomputeSession:
             walk.numbering = self._numbering
             return
         self._numbering = walk.numbering
-        self.plans.measured(layers, walk.uses(), footprint, walk.at_once(), walk.returns)
+        self.plans.measured(layers, walk.uses(), footprint, walk.at_once(), walk.stays)
         self.plans.measured_level_bytes = self._begun_bytes
         self._keeping.left_bytes = self.plans.uncalled_bytes
         self._keeping.foresee(walk.requests(), footprint, self._staying.tensors)
@@ -454,7 +457,9 @@ class RecomputeSession:
             measured=self._measuring.times,
             **asdict(self._counts.moves),
             host_bytes=0 if joint is None else joint.host_bytes,
-            predicted_pass_us=None if joint is None or self.plans.passes > 1 or self.plans.comes_again else round(solution.objective),
+            predicted_pass_us=None
+            if joint is None or self.plans.passes > 1 or self.plans.stays
+            else round(solution.objective),
             pass_us=None if self._timed_pass is None else self._timed_pass.took_us,
         )
 

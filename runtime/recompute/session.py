@@ -386,10 +386,10 @@ class Walk(AbstractContextManager["Walk"]):
             last.tape.end_retained()
         if call.tape is not None and keeps_graph() and not torch.is_grad_enabled():
             call.tape.begin_retained()
-            self._retaining = call
+            call.stays, self._retaining = True, call
 
     def _begin_again(self, call: Call) -> None:
-        """A further backward pass of a graph that stayed comes to a block: plans foresee none, so that it is on demand."""
+        """A further backward pass of a graph that stayed comes to a block; no plan has work for it."""
         if not self.timed:
             return
         self._end_backward(self.windows.mark())
@@ -459,9 +459,14 @@ class Walk(AbstractContextManager["Walk"]):
         return passes_at_once(self._memory.events, told)
 
     @property
-    def returns(self) -> int:
-        """How many backward passes came to a block's call, at most."""
-        return max((call.returns for call in self.calls), default=0)
+    def stays(self) -> bool:
+        """Whether a backward pass left a block's graph (`retain_graph`), be it that no further one came."""
+        return any(call.stays for call in self.calls)
+
+    @property
+    def returned(self) -> bool:
+        """Whether a backward pass came to each call that is not finished, and is over; another one may come."""
+        return self._passed and not self._ending and all(call.finished or call.stays for call in self.calls)
 
     def uses(self) -> Uses:
         """What the program did with the blocks' tensors outside of them, likewise."""

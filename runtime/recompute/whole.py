@@ -68,21 +68,20 @@ def nothing_stored(step: Step, layers: Sequence[Layer], problem: WholeProblem) -
     return RecomputeGraphPlan(compute=tuple(compute), keep=tuple(sorted(keep)))
 
 
-def answer_of_nothing(
-    step: Step, layers: Sequence[Layer], problem: WholeProblem, instead: Solution[Any]
-) -> tuple[WholeProblem, Solution[Any]]:
-    """The plan that stores nothing, for a problem of as much room as it takes, `instead` of another one; judged."""
-    roomy = replace(problem, budget_bytes=2**53)
+def answer_of_nothing(step: Step, layers: Sequence[Layer], problem: WholeProblem, solver: str) -> Solution[Any]:
+    """Instead of a solver's answer the plan that stores nothing, whatever room that takes; judged."""
     found = nothing_stored(step, layers, problem)
     plan = JointPlan(compute=found.compute, keep=found.keep) if isinstance(problem, JointProblem) else found
-    roomy = replace(problem, budget_bytes=max(1, simulate(roomy, lower_plan(roomy, plan)).peak_bytes))
-    verdict = judge_of(problem.KIND).decision(roomy, plan)
+    verdict = judge_of(problem.KIND).decision(replace(problem, budget_bytes=2**53), plan)
     if verdict.violations:
-        raise BayplanError(f"storing nothing is no plan ({verdict.violations[0]}): that is a fault of Bayplan, report it")
-    reason = "nothing is stored: no plan was found that keeps the budget in all backward passes (retain_graph)"
-    return roomy, replace(
-        instead, plan=plan, status=Status.FEASIBLE, objective=verdict.objective_us, bound=instead.base, reason=reason
-    )
+        raise BayplanError(
+            f"storing nothing is no plan of this step ({verdict.violations[0]}): a fault of Bayplan, report it"
+        )
+    return Solution(
+        status=Status.FEASIBLE, plan=plan, solver=solver, objective=verdict.objective_us,
+        base=sum(op.time_us for op in problem.ops),
+        reason="nothing is stored: no plan was found that keeps the budget in all backward passes (retain_graph)",
+    )  # fmt: skip
 
 
 def decide_step(solver: AnySolver, step: Step, layers: Sequence[Layer], budget_bytes: int, limits: Limits) -> Checked:
@@ -231,6 +230,10 @@ class WholeStep:
         self.problem: RecomputeGraphProblem | None = None
         self.answer: Checked | None = None
         self.policies: list[BlockPolicy] = []
+
+    def asked(self, step: Step, layers: Sequence[Layer], budget_bytes: int) -> RecomputeGraphProblem:
+        """What the solver is asked."""
+        return problem_of(step, budget_bytes)
 
     def decide(self, step: Step, layers: Sequence[Layer], budget_bytes: int) -> Solution[RecomputeGraphPlan]:
         """The plan; raises `InfeasibleBudget` as `decide_step` does."""

@@ -86,11 +86,15 @@ class _Search:
         self.placed = set[tuple[int, tuple[tuple[int, ...], ...]]]()
         self.cleared = 0  # no plan whose busiest node has a smaller load is better than the best
         self.splits, self.doubted = dict[tuple[int, ...], None](), set[tuple[int, int, int]]()
-        self.market = Market(problem, self.restorer.kinds, self.restorer.sizes, self.restorer.topology)
         steps.effort.spend(_BEGIN_US)
         self.best, self.known = Replanned(progress.incumbent_us), dict[tuple[tuple[int, ...], ...], Restored]()
         self.least, self.enough_us = 0, Fraction(self.interval_us)
         self.loads = tuple(load for load in steps.movable.loads if self._lost_us(load) < self.interval_us)
+
+    @cached_property
+    def market(self) -> Market:
+        """What is priced."""
+        return Market(self.problem, self.restorer.kinds, self.restorer.sizes, self.restorer.topology)
 
     def run(self) -> Replanned:
         """The best plan; what it proves is noted in `progress`."""

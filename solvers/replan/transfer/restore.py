@@ -125,8 +125,8 @@ class Restorer:
     ) -> Restored:
         """Where so many nodes of each kind take the stages that need the same, [kind, need], and send so many copies.
 
-        `sent`: of kind and layer; `patterns`: kind, how many layers of each size, and how many nodes send these. On hosts
-        senders are chosen here instead, and nodes exchange stages until none has more than the `limit`, a load.
+        `sent`: of kind and layer; `patterns`: kind, how many layers of each size, and how many nodes send these. On
+        hosts senders are chosen here, and nodes exchange stages until none has more than the `limit`, a load.
         """
         stages = self.stages(pipelines)
         alike = alike_stages(stages)

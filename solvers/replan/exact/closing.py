@@ -226,7 +226,7 @@ class _Closing:
         ]
         if len({number for number, _ in shares}) < len(numbers):
             return None
-        program = Program(self.market, self.load, [shape for _, shape in shares])
+        program = Program(self.market.by_host, self.load, [shape for _, shape in shares])
         return program.placed([number for number, _ in shares], list(numbers.values()), self.effort)
 
     def _learn(self, nodes: IntArray, sent: IntArray, told: dict[Shape, int]) -> None:

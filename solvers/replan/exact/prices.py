@@ -25,6 +25,7 @@ from solvers.replan.exact.market import NEVER, Market, Pattern
 from solvers.replan.exact.placement import Priced, cheap_split
 from solvers.replan.progress import Effort, Stop
 from solvers.replan.transfer.owners import Interval, intervals
+from solvers.replan.transfer.transportation import transport
 
 UNIT = 2**24
 """Prices are counted in this part of a microbatch."""
@@ -52,6 +53,10 @@ _WHOLE = 1e-6
 """A number this close to a whole one is one."""
 _ROW_US, _ENTRIES_A_US = 14, 4
 """About what each row of a program takes, and how many of its entries a microsecond."""
+_CENTS = 1000
+"""Prices of nodes mapped anew are counted in this part, and what they receive as this part of a price at most."""
+_BEGIN_US, _CELLS_ON_HOSTS_A_US = 4_000, 90
+"""About what each program takes where hosts matter, and how many of its rows times columns a microsecond."""
 _PLACED = 4
 """So many times what a program takes its whole nodes take."""
 _CELLS_A_US = 45
@@ -381,8 +386,8 @@ class Pricing:
         self.effort.spend(program.about_us)
         found = glop.most(program.worth, program.matrix, program.upper)
         if found is None:  # the engine failed: prices of nothing prove nothing
-            nothing = np.zeros(len(self.market.runs), dtype=np.int64), np.zeros(self.market.layers, dtype=np.int64)
-            return Mixture((), ()), *nothing
+            nothing = [np.zeros(len(some), dtype=np.int64) for some in (self.market.runs, self.market.weights)]
+            return Mixture((), ()), nothing[0], nothing[1]
         nodes, sent = program.prices(found.prices, UNIT)
         amounts = found.amounts[: len(shapes)]
         some = np.flatnonzero(amounts > 1e-9).tolist()
@@ -433,7 +438,10 @@ def whole_plan(
         if share is None or effort.over():
             return None
         if share[0] >= 1 - _WHOLE:
-            return program.placed(range(len(shapes)), numbers, effort)
+            if market.by_host is not market:
+                some = [shape for shape, number in zip(shapes, numbers, strict=True) if number]
+                program, numbers = Program(market.by_host, load, some), [number for number in numbers if number]
+            return program.placed(range(len(numbers)), numbers, effort)
         _, nodes, sent = share
     return None
 
@@ -465,7 +473,10 @@ class Program:
     @property
     def about_us(self) -> int:
         """About what solving it takes."""
-        return _ROW_US * len(self.upper) + int(self.matrix.nnz) // _ENTRIES_A_US
+        entries_us = int(self.matrix.nnz) // _ENTRIES_A_US
+        if len(self._market.links) == 1:
+            return _ROW_US * len(self.upper) + entries_us
+        return _BEGIN_US + entries_us + len(self.upper) * len(self.worth) // _CELLS_ON_HOSTS_A_US
 
     def parts(self) -> tuple[float, IntArray, IntArray] | None:
         """The most microbatches of fractions of pipelines, and the prices of nodes and of sent layers."""
@@ -513,6 +524,8 @@ class Program:
             amounts[some] = np.ceil(found.amounts[some] - _WHOLE)
             if (rows @ amounts <= upper).all() and (each @ amounts >= numbers).all():
                 return self.whole(amounts.astype(np.int64))
+        if len(self._market.links) > 1:  # where nodes stand decides more than fractions
+            return None if found is None else self._rounded(found, kinds, numbers)
         effort.spend(_PLACED * self.about_us)
         rules = [LinearConstraint(self.matrix, ub=self.upper), LinearConstraint(each, lb=numbers, ub=numbers)]
         integral = milp(
@@ -520,12 +533,42 @@ class Program:
         )
         return None if integral.x is None else self.whole(np.rint(integral.x).astype(np.int64))
 
+    def _rounded(self, found: glop.Priced, kinds: Sequence[int], numbers: Sequence[int]) -> Whole | None:
+        """So many whole pipelines, of amounts that are fractions; None: no nodes lack as little as the load.
+
+        What is whole of the nodes on each stage stays, the others are mapped anew where what they lack is cheapest.
+        """
+        market, amounts = self._market, found.amounts[: len(self._shapes)] + _WHOLE
+        whole = amounts.astype(np.int64)
+        for kind, number in enumerate(numbers):
+            some = [shape for shape, one in enumerate(kinds) if one == kind]
+            first = sorted(some, key=lambda shape: whole[shape] - amounts[shape])
+            whole[first[: max(0, number - int(whole[some].sum()))]] += 1
+            whole[first[0]] += number - int(whole[some].sum())  # where fractions keep to the load in part only
+        pipelines = tuple(
+            shape for shape, amount in zip(self._shapes, whole.tolist(), strict=True) for _ in range(amount)
+        )
+        counts = Counter(stage for layers, _ in pipelines for stage in intervals(layers))
+        needed = np.array([counts[stage] for stage in self.stages], dtype=np.int64)
+        flow = np.zeros((len(market.runs), len(self.stages)), dtype=np.int64)
+        for column, (kind, number) in self.served.items():
+            flow[kind, number] = int(found.amounts[column] + _WHOLE)
+        for number, most in enumerate(needed.tolist()):
+            flow[:, number] = _first(flow[:, number], most)
+        start, stop = np.array(self.stages, dtype=np.int64).reshape(-1, 2).T
+        sums, prices = market.before(market.weights), market.before(self.prices(found.prices, _CENTS)[1])
+        load = sums[:, stop] - sums[:, start]
+        cost = (prices[:, stop] - prices[:, start]) * _CENTS + load * _CENTS // max(1, int(load.max()))
+        cost = np.where(load <= self._load, cost.astype(np.float64), np.inf)
+        rest = transport(cost, market.counts - flow.sum(axis=1), needed - flow.sum(axis=0))
+        return None if rest is None else Whole(pipelines, tuple(self.stages), flow + rest, {}, ())
+
     def prices(self, told: FloatArray, scale: int) -> tuple[IntArray, IntArray]:
         """The prices of nodes and of sent layers that a program's solution says, in whole numbers."""
-        kinds, layers = len(self._market.runs), self._market.layers
+        kinds, copies = len(self._market.runs), len(self._market.weights)
         prices = np.maximum(np.rint(told * scale), 0).astype(np.int64)
-        nodes, sent = prices[:kinds], prices[kinds : kinds + layers]
-        sent[self._market.sizes == 0] = 0
+        nodes, sent = prices[:kinds], prices[kinds : kinds + copies]
+        sent[self._market.weights == 0] = 0
         return nodes, sent
 
     def whole(self, amounts: IntArray) -> Whole:
@@ -559,23 +602,37 @@ class Program:
 
         Entries, and the number of columns.
         """
-        market, sizes = self._market, self._market.sizes
-        sums, stages = np.concatenate([[0], np.cumsum(sizes)]), np.array(self.stages, dtype=np.int64).reshape(-1, 2)
+        market, stages = self._market, np.array(self.stages, dtype=np.int64).reshape(-1, 2)
         start, stop = stages[:, :1], stages[:, 1:]
         runs = np.array([(0, 0), *market.runs], dtype=np.int64)  # the first kind stands for all that bring nothing
         begin, last = np.maximum(runs[:, 0], start), np.minimum(runs[:, 1], stop)
         brings = begin < last
         begin, last = np.where(brings, begin, stop), np.where(brings, last, stop)
+        far = np.concatenate([[0], np.cumsum(market.weights[: market.layers])])
+        before = np.vstack([far, market.before(market.weights)])
+        if market.inside:
+            near = np.zeros((len(market.runs) + 1, market.layers + 1), dtype=np.int64)
+            np.cumsum(market.near, axis=1, out=near[1:, 1:])
+            brings |= near[:, stop[:, 0]].T > near[:, start[:, 0]].T
         brings[:, 0] = True
-        number, kind = np.nonzero(brings & ((sums[stop] - sums[start]) - (sums[last] - sums[begin]) <= self._load))
+        number, kind = np.nonzero(brings & (self._load >= before[:, stop[:, 0]].T - before[:, start[:, 0]].T))
         columns = self._placed + np.arange(len(number))
         layer = start[number] + np.arange(int((stop - start).max(initial=0)))
         lacks = (layer < begin[number, kind][:, None]) | (layer >= last[number, kind][:, None])
         lacks &= layer < stop[number]
-        lacks[lacks] &= sizes[layer[lacks]] > 0
-        kinds = len(market.runs)
-        loose = 2 * kinds + market.layers
-        rows = np.column_stack([np.where(kind, kind - 1, loose), self._stage + number, kinds + layer])
+        lacks[lacks] &= market.sizes[layer[lacks]] > 0
+        copies = layer
+        if market.inside:
+            copies = np.vstack([np.arange(market.layers), market.copy])[
+                kind[:, None], layer.clip(max=market.layers - 1)
+            ]
+        rows = np.column_stack(
+            [
+                np.where(kind, kind - 1, market.loose_row),
+                self._stage + number,
+                market.copy_row + copies,
+            ]
+        )
         values = np.column_stack([np.ones_like(kind), -np.ones_like(kind), lacks])
         some = values != 0
         for column, k, n in zip(columns.tolist(), kind.tolist(), number.tolist(), strict=True):

@@ -4,7 +4,6 @@ One file: loads one by one, prices and plans one by one share the incumbent, its
 """
 
 from bisect import bisect_left, bisect_right
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -24,7 +23,6 @@ from solvers.replan.exact.prices import Mixture, Pricing, Whole, whole_plan
 from solvers.replan.exact.step import NEVER_US, Fastest
 from solvers.replan.exact.steps import StepTimes
 from solvers.replan.progress import GRACE_S, Progress
-from solvers.replan.transfer.owners import Interval
 from solvers.replan.transfer.restore import Restored, Restorer
 
 _SHALLOW = 32
@@ -37,6 +35,8 @@ _QUESTIONS = 40
 """How often a load of the busiest node is priced, each limit on the fullest stage for itself."""
 _ALIKE_US, _ON_HOSTS_US, _PRICED_US = (5, 2), (36, 8), (2, 1)
 """About what choosing nodes takes for each stage and each transfer; where hosts matter; where prices have chosen."""
+_EXCHANGE_US = 60
+"""About what each exchange of stages takes that is looked at."""
 _FIRST_S = 2.0
 """Seconds behind the limits in which the nodes of the first plan may still be chosen."""
 _LAST = 0.85
@@ -81,18 +81,20 @@ class _Search:
         self.problem, self.steps, self.progress = problem, steps, progress
         self.restart_us, self.interval_us = problem.restart_us or 0, problem.expected_interval_us or 0
         self.restorer = Restorer(problem, stop=steps.stop)
-        held = Counter[Interval]()  # in the order of the restorer's kinds, which `placed` counts on
-        for kind in self.restorer.kinds:
-            held[kind.held] += len(kind.nodes)
         self.work, self.questions = _WORK, _QUESTIONS
         self.asked = set[tuple[int, tuple[Split, ...]]]()
+        self.placed = set[tuple[int, tuple[tuple[int, ...], ...]]]()
         self.cleared = 0  # no plan whose busiest node has a smaller load is better than the best
         self.splits, self.doubted = dict[tuple[int, ...], None](), set[tuple[int, int, int]]()
-        self.market = Market(problem, held, self.restorer.sizes)
         steps.effort.spend(_BEGIN_US)
         self.best, self.known = Replanned(progress.incumbent_us), dict[tuple[tuple[int, ...], ...], Restored]()
         self.least, self.enough_us = 0, Fraction(self.interval_us)
         self.loads = tuple(load for load in steps.movable.loads if self._lost_us(load) < self.interval_us)
+
+    @cached_property
+    def market(self) -> Market:
+        """What is priced."""
+        return Market(self.problem, self.restorer.kinds, self.restorer.sizes, self.restorer.topology)
 
     def run(self) -> Replanned:
         """The best plan; what it proves is noted in `progress`."""
@@ -122,7 +124,12 @@ class _Search:
         return bound
 
     def _lost_us(self, load: int) -> Fraction:
-        return self.restart_us + self.restorer.topology.least_us(load)
+        """What is lost where the busiest node receives or sends so many bytes."""
+        return self._taken_us(load * self.restorer.topology.least_price)
+
+    def _taken_us(self, load: int) -> Fraction:
+        """What is lost with this load of the busiest node."""
+        return self.restart_us + self.restorer.topology.time_us(load)
 
     def _cutoff_us(self, lost_us: Fraction, objective: int | None = None) -> int | None:
         """The least T_step that, with such a transition, is no better than the best plan, or than this objective."""
@@ -203,16 +210,17 @@ class _Search:
         """
         if self.best.objective_us is None or self._over() or not self._prices:
             return bound
-        self.steps.effort.spend(len(self.market.runs) * self.problem.layers**2 // _STAGES_A_US)
+        if not self._hosts:
+            self.steps.effort.spend(len(self.market.runs) * self.problem.layers**2 // _STAGES_A_US)
         grid = self.market.loads(self._load_below(least_step_us, self.best.objective_us))
-        low = bisect_left(grid, self.cleared)
+        low = bisect_left(grid, self.cleared * self.restorer.topology.least_price)
         unsure, tried, high = len(grid), low, len(grid)
         asks = _ASKS
         while self.questions > 0:  # all below `low` are excluded; nothing was found from `unsure` to before `tried`
             if self._over() or (low >= unsure and tried >= high):
                 break
             middle = (low + unsure) // 2 if low < unsure else (tried + high) // 2
-            left = self._left(self._latest_us(self._lost_us(grid[low])), grid[middle])
+            left = self._left(self._latest_us(self._taken_us(grid[low])), grid[middle])
             if left is None:
                 return bound
             self.questions -= max(1, len(left))
@@ -250,7 +258,7 @@ class _Search:
     def _none_below(self, objective: int, loads: Sequence[int], least_step_us: int) -> bool:
         """Whether prices exclude all plans of less than this objective with one of these loads, smaller ones first."""
         for load in loads:
-            latest_us = self._latest_us(self._lost_us(load), objective)
+            latest_us = self._latest_us(self._taken_us(load), objective)
             if latest_us < least_step_us:
                 break
             left = self._left(latest_us, load)
@@ -283,7 +291,7 @@ class _Search:
                     continue
                 kept.append((pricing, refined))
                 if whole.plan is not None and not (self._hosts and self.steps.effort.over(_LAST)):
-                    self._take(whole.plan)
+                    self._take(whole.plan, pricing.load)
                 if whole.splits and self.best.objective_us == objective:
                     self._mixed(pricing, least_step_us, whole.splits)
         return kept
@@ -300,23 +308,27 @@ class _Search:
     def _prices(self) -> bool:
         """Whether prices are asked for."""
         deepest = min(self.problem.max_depth, self.problem.layers, self.problem.nodes)
-        return deepest > _SHALLOW and self.market.small_enough and self.best.objective_us is not None
+        return deepest > _SHALLOW and self.market.small_enough() and self.best.objective_us is not None
 
     def _floor_us(self, least_step_us: int, load: int | None) -> int:
         """No plan has a lower objective whose busiest node has this load at least; None: none is better than known."""
         best = self.best.objective_us or 0
-        floor = best if load is None else stretched_us(self.problem, least_step_us, self._lost_us(load))
+        floor = best if load is None else stretched_us(self.problem, least_step_us, self._taken_us(load))
         return best if floor is None else min(floor, best)
 
     def _load_below(self, least_step_us: int, objective: int) -> int:
         """The most that the busiest node may have to send or receive, in bytes, for a plan to be better."""
         lost = self.interval_us - Fraction(least_step_us * self.interval_us, objective - 1)
-        return floor((lost - self.restart_us) / self.restorer.topology.least_us(1))
+        return floor((lost - self.restart_us) / self.restorer.topology.time_us(1))
 
-    def _left(self, latest_us: int, load: int) -> list[tuple[Pricing, Mixture]] | None:
-        """What prices leave of plans with a T_step up to this one in which no node is busier; None: not known."""
-        within, mixtures = self.steps.within(latest_us, load), list[tuple[Pricing, Mixture]]()
-        if within is None:
+    def _left(self, latest_us: int, load: int, market: Market | None = None) -> list[tuple[Pricing, Mixture]] | None:
+        """What prices leave of plans with a T_step up to this one in which no node is busier; None: not known.
+
+        `market`: what is priced, in whose loads (None: the market of all links).
+        """
+        market, mixtures = market or self.market, list[tuple[Pricing, Mixture]]()
+        within = self.steps.within(latest_us, load // market.links[-1])
+        if within is None or not all(market.small_enough(some.widest) for some in within):
             return None
         for some in within:
             known = [
@@ -327,7 +339,7 @@ class _Search:
                 and (most := self.steps.most_within(layers, some.limit_us)) > 0
             ]
             counted = partial(self.steps.most_within, limit_us=some.limit_us)
-            pricing = Pricing(self.market, load, some, self.steps.stop, self.steps.effort, counted)
+            pricing = Pricing(market, load, some, self.steps.stop, self.steps.effort, counted)
             mixture = pricing.excluded(known)
             self.splits |= dict.fromkeys(layers for layers, _ in (mixture.splits if mixture else ()))
             mixtures += [] if mixture is None else [(pricing, mixture)]
@@ -357,7 +369,7 @@ class _Search:
         load, limit_us = pricing.load, pricing.within.limit_us
         if self._hosts and self.steps.effort.over(_LAST):
             return
-        latest_us = self._latest_us(self._lost_us(load))
+        latest_us = self._latest_us(self._taken_us(load))
         sync_us, before = self.steps.sync_of_us(pricing.within.limits.fullest), self.best.objective_us
         for number, within_us in enumerate((least_step_us - sync_us, latest_us - sync_us, limit_us)):
             counted = partial(self.steps.most_within, limit_us=min(limit_us, within_us))
@@ -372,18 +384,23 @@ class _Search:
             found = whole_plan(self.market, load, shapes, self.problem.microbatches, self.steps.effort)
             if found is None:
                 continue
-            self._take(found)
+            self._take(found, load)
             if self.best.objective_us != before:
                 break
             self.questions -= 1  # its nodes move more than was priced, and the next ones' may
 
-    def _take(self, found: Whole) -> None:
-        """Judge whole pipelines, on the nodes that prices chose where all links are alike."""
+    def _take(self, found: Whole, load: int) -> None:
+        """Judge whole pipelines, on the nodes that prices chose; on hosts these exchange stages to keep to the load."""
         pipelines = counted_exactly(list(found.pipelines), self.problem.microbatches)
-        if len(pipelines) == len(found.pipelines) and not self._hosts:
-            restored = self.restorer.placed(pipelines, found.stages, found.flow, found.sent, found.patterns)
-            self.known[stages := tuple(layers for layers, _ in pipelines)] = restored
-            self._count(stages, _PRICED_US)
+        stages = tuple(layers for layers, _ in pipelines)
+        if len(pipelines) == len(found.pipelines) and not (self._hosts and (load, stages) in self.placed):
+            self.placed.add((load, stages))
+            exchanges, known = self.restorer.exchanges, self.known.get(stages)
+            restored = self.restorer.placed(pipelines, found.stages, found.flow, found.sent, found.patterns, load)
+            if not (self._hosts and known and known.transfer_us <= restored.transfer_us):
+                self.known[stages] = restored
+            self._count(stages, _ALIKE_US if self._hosts else _PRICED_US)
+            self.steps.effort.spend(_EXCHANGE_US * (self.restorer.exchanges - exchanges))
         self._judge(pipelines)
 
     def _enumerated(self, bound: int) -> int | None:
@@ -449,7 +466,8 @@ class _Search:
                 self.steps.most_suffixes = 0
                 found = self._steps(middle, lost)
                 self.steps.most_suffixes = known
-                if not found.splits and self._left(self._latest_us(lost), self.loads[middle + 1] - 1) == []:
+                most = self.loads[middle + 1] - 1
+                if not found.splits and self._left(self._latest_us(lost), most, self.market.at_one_rate) == []:
                     low = middle + 1
                     continue
             if not self._prices or not found.splits:

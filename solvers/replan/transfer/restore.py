@@ -9,7 +9,7 @@ such, the way found is the quickest. With two bandwidths nodes then exchange pla
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 from itertools import islice
@@ -32,6 +32,7 @@ from solvers.replan.transfer.owners import (
     unowned_layers,
 )
 from solvers.replan.transfer.senders import Owners, Sending, choose_senders, least_sent
+from solvers.replan.transfer.spread import TRIES, Spread
 from solvers.replan.transfer.topology import Topology
 
 Split = tuple[tuple[int, ...], int]
@@ -95,6 +96,8 @@ class Restorer:
         held = held_layers(problem)
         self.owners = Owners(held)
         self._held = held | dict.fromkeys(idle_nodes(problem), NOTHING)
+        self.exchanges = 0
+        """Looked at so far, where hosts matter and nodes are told."""
         self.kinds = node_kinds(self._held, self.topology)
 
     def restore(self, pipelines: Sequence[Split]) -> Restored:
@@ -118,10 +121,12 @@ class Restorer:
         flow: NDArray[np.int64],
         sent: Mapping[tuple[int, int], int],
         patterns: Sequence[tuple[int, Sequence[tuple[int, int]], int]],
+        limit: int = 0,
     ) -> Restored:
         """Where so many nodes of each kind take the stages that need the same, [kind, need], and send so many copies.
 
-        `sent`: of kind and layer; `patterns`: kind, how many layers of each size, and how many nodes send these.
+        `sent`: of kind and layer; `patterns`: kind, how many layers of each size, and how many nodes send these. On
+        hosts senders are chosen here, and nodes exchange stages until none has more than the `limit`, a load.
         """
         stages = self.stages(pipelines)
         alike = alike_stages(stages)
@@ -130,6 +135,8 @@ class Restorer:
         load = received_load(self.kinds, list(alike), self.sizes, self.topology)
         mapping = hand_out(flow, self.kinds, list(alike.values()), load)
         least_us = self.topology.time_us(self._bound(stages, 0))
+        if self.topology.nodes_per_host > 1:  # which owners are near is another matter
+            return self._spread(pipelines, mapping, max(mapping.most, limit), least_us)
         slots = dict[tuple[int, int], list[int]]()
         free = [iter(kind.nodes) for kind in self.kinds]
         for kind, pattern, count in patterns:
@@ -150,6 +157,21 @@ class Restorer:
             loads[source] += self.sizes[layer] * self.topology.outside_price
         most = max([mapping.most, *loads.values()])
         way = Way(mapping.nodes, mapping.most, Sending(tuple(found), found, loads, {}, most))
+        return self._restored(pipelines, way, least_us)
+
+    def _spread(self, pipelines: Sequence[Split], mapping: NodeMapping, limit: int, least_us: Fraction) -> Restored:
+        """Senders for a mapping, nodes exchanging stages until no node is busier than the limit, or none helps."""
+        stages = self.stages(pipelines)
+        way = replace(self._way(stages, mapping.nodes, limit), most_received=mapping.most)
+        if way.load > limit:
+            spread = Spread(stages, way.nodes, way.sending.sources, self._held, self.sizes, self.topology, limit)
+            spread.run()
+            self.exchanges += TRIES - spread.tries
+            needs, sources = self._needs(stages, spread.nodes), spread.sending
+            sources |= {need: self.owners.first(need[1]) for need in needs if need not in sources}
+            sending = Sending(needs, sources, spread.loads(True), spread.loads(False), 0)
+            if sending.most < way.load:
+                way = Way(spread.nodes, 0, sending)
         return self._restored(pipelines, way, least_us)
 
     def _needs(self, stages: Sequence[Interval], nodes: tuple[int, ...]) -> list[tuple[int, int]]:

@@ -51,7 +51,7 @@ class Topology:
     def of(cls, problem: ReplanProblem) -> "Topology":
         """The problem's links."""
         between = problem.bytes_per_s or 1
-        if problem.hosts is None:
+        if problem.hosts is None or problem.hosts.nodes == 1:
             return cls.flat(between)
         return cls(
             nodes_per_host=problem.hosts.nodes,

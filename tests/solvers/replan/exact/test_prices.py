@@ -16,7 +16,9 @@ from solvers.replan.exact.closing import Closed
 from solvers.replan.exact.market import Market
 from solvers.replan.exact.prices import Pricing, whole_plan
 from solvers.replan.instances import HOUR_US, Model
+from solvers.replan.transfer.mapping import NodeKind
 from solvers.replan.transfer.restore import Restorer
+from solvers.replan.transfer.topology import Topology
 from tests.solvers.replan.brute_force import optimum, random_problem, unlike_problem
 
 LIMITS = Limits(time_s=60)
@@ -147,9 +149,15 @@ def three_layers() -> ReplanProblem:
     return Model(layers=3).problem("three", 3, 2, 8)
 
 
+def flat_market(held: dict[tuple[int, int], int], sizes: list[int]) -> Market:
+    """Nodes of which so many hold the same, links of one rate."""
+    kinds = [NodeKind(run, frozenset(), tuple(range(count))) for run, count in held.items()]
+    return Market(three_layers(), kinds, sizes, Topology.flat(1))
+
+
 def test_whole_pipelines_keep_to_nodes_and_load() -> None:
     """Two kinds of nodes, three layers of which the first is larger."""
-    market = Market(three_layers(), {(0, 2): 4, (2, 3): 4}, [5, 1, 1])
+    market = flat_market({(0, 2): 4, (2, 3): 4}, [5, 1, 1])
     plan = whole_plan(market, 1, [((2, 1), 2)], 8)
     assert plan is not None and len(plan.pipelines) == 4
     assert plan.stages == ((0, 2), (2, 3)) and plan.flow.tolist() == [[4, 0], [0, 4]]
@@ -160,9 +168,9 @@ def test_whole_pipelines_keep_to_nodes_and_load() -> None:
 
 
 def test_an_owner_sends_whole_layers() -> None:
-    market = Market(three_layers(), {(0, 3): 1}, [5, 2, 2])
+    market = flat_market({(0, 3): 1}, [5, 2, 2])
     assert market.loads(10) == [0, 2, 4, 5, 6, 7, 8, 9, 10]
-    assert market.patterns(0, 9) == [((5, 0), (2, 4)), ((5, 1), (2, 2))]
+    assert market.patterns((0, 3), 9) == [((5, 0), (2, 4)), ((5, 1), (2, 2))]
 
 
 def test_whole_pipelines_are_made_of_splits_that_lose_a_little(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,98 @@
+"""Prices where hosts matter: no load is excluded that a plan keeps to, and large clusters on hosts are told apart."""
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+
+import msgspec
+import pytest
+
+from experiments.bench.deep import deep_cluster
+from solvers.check.replan.judge import judge_replan
+from solvers.ir import Hosts, Limits, ReplanProblem, Status
+from solvers.replan import ExactReplan
+from solvers.replan.algorithm1 import Algorithm1
+from solvers.replan.exact import transition
+from solvers.replan.exact.closing import closed
+from solvers.replan.exact.movable import Movable
+from solvers.replan.exact.prices import Pricing
+from solvers.replan.exact.steps import StepTimes
+from solvers.replan.progress import Progress
+from solvers.replan.transfer.owners import layer_bytes
+from solvers.replan.transfer.topology import Topology
+from tests.solvers.replan.brute_force import optimum, random_problem, unlike_problem
+
+LIMITS = Limits(time_s=60)
+
+
+def on_hosts(problem: ReplanProblem, nodes: int, times: int) -> ReplanProblem:
+    """The same on hosts of so many nodes, so many times as fast inside, if it runs."""
+    if problem.current is None:
+        return problem
+    return msgspec.structs.replace(problem, hosts=Hosts(nodes=nodes, bytes_per_s=times * (problem.bytes_per_s or 1)))
+
+
+def small(seed: int, cluster: Callable[[int], ReplanProblem]) -> ReplanProblem:
+    draw = random.Random(seed)
+    return on_hosts(cluster(seed), draw.choice([2, 3, 4]), draw.choice([2, 3, 9]))
+
+
+@pytest.mark.parametrize("cluster", [random_problem, unlike_problem])
+def test_no_load_is_excluded_that_a_plan_keeps_to(cluster: Callable[[int], ReplanProblem]) -> None:
+    """Plans of two solvers, asked for with their own step and the load of their own busiest node; less is excluded."""
+    asked = less = 0
+    for problem in (small(seed, cluster) for seed in range(120)):
+        if problem.hosts is None:
+            continue
+        for solver in (ExactReplan(), Algorithm1()):
+            plan = solver.solve(problem, LIMITS).plan
+            if plan is None or plan.policy == "reroute" or plan.transfers is None:
+                continue
+            topology, sizes, loads = Topology.of(problem), layer_bytes(problem), Counter[tuple[int, str]]()
+            for move in plan.transfers:
+                for end in ((move.source, "sends"), (move.target, "receives")):
+                    loads[end] += sizes[move.layer] * topology.price(move.source, move.target)
+            load, steps = max(loads.values(), default=0), StepTimes(problem, Movable(problem), 2000, lambda: False)
+            step = steps.step_us(tuple((one.layers, one.microbatches) for one in plan.pipelines))
+            search = transition._Search(problem, steps, Progress(LIMITS, None))
+            within = search.steps.within(step, load // topology.least_price) or []
+            for market, most in (
+                (search.market, load),
+                (search.market.at_one_rate, load // topology.least_price),
+            ):
+                counts = [partial(steps.most_within, limit_us=some.limit_us) for some in within]
+                pricing = [
+                    Pricing(market, most, some, lambda: False, None, count)
+                    for some, count in zip(within, counts, strict=True)
+                ]
+                left = [one for one in pricing if one.excluded([]) is not None]
+                assert not within or not all(closed(one).excluded for one in left), problem.name
+                asked += bool(within)
+            less += (
+                bool(within)
+                and load > 0
+                and not any(Pricing(search.market, load - 1, some, lambda: False).excluded([]) for some in within)
+            )
+    assert asked > 10 and less > 5, (asked, less)
+
+
+def test_no_plan_is_better_than_what_prices_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing but prices bounds transitions; every plan of tiny clusters was tried."""
+    monkeypatch.setattr(transition, "_SMALL", 0)
+    monkeypatch.setattr(transition, "_SHALLOW", 0)
+    monkeypatch.setattr(transition._Search, "_bound", lambda self, least: 0)
+    for seed in range(40):
+        for problem in (small(seed, random_problem), small(seed, unlike_problem)):
+            answer, best = ExactReplan().solve(problem, LIMITS), optimum(problem)
+            if best is not None and answer.bound is not None and answer.objective is not None:
+                assert answer.bound <= best <= answer.objective, problem.name
+
+
+@pytest.mark.parametrize(("seed", "nodes", "times"), [(63005, 8, 4), (63024, 6, 2)])
+def test_whole_objectives_of_large_clusters_on_hosts_are_proven(seed: int, nodes: int, times: int) -> None:
+    """1,275 and 1,855 nodes: 1.8e-5 and 1.1e-4 were open where all links were counted as the quicker ones."""
+    problem = on_hosts(deep_cluster(seed), nodes, times)
+    answer = ExactReplan().solve(problem, LIMITS)
+    assert answer.plan is not None and answer.status is Status.OPTIMAL
+    assert judge_replan(problem, answer.plan).objective_us == answer.objective

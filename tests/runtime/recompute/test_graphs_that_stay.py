@@ -146,8 +146,7 @@ def _planned(loop: Loop, make: Callable[[], nn.Module], share: float, solver: st
     return free, kept
 
 
-@pytest.mark.parametrize("solver", [None, "greedy-joint", "opt"])
-@pytest.mark.parametrize("make", [Chain, Uneven])
+@pytest.mark.parametrize(("make", "solver"), [(Chain, None), (Chain, "greedy-joint"), (Uneven, None), (Uneven, "opt")])
 @pytest.mark.parametrize("loop", [two_losses, for_no_reason, some_gradients_first])
 def test_budgets_are_kept_that_plain_training_does_not_fit(
     loop: Loop, make: Callable[[], nn.Module], solver: str | None

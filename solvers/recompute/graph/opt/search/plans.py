@@ -13,8 +13,12 @@ from solvers.recompute.graph.opt.search.fit import COMPARED, anneal_excess, evic
 from solvers.recompute.graph.opt.search.state import State
 from solvers.recompute.graph.replay import Instance, replay, useful
 
-PASSES = (Eviction(1.0, 1.0), Eviction(1.0, 0.5), Eviction(0.5, 1.0))
-CAREFUL = tuple(Eviction(cost, wait, 128, 400) for cost, wait in ((1.0, 1.0), (1.0, 0.5), (0.5, 0.5), (1.0, 0.25)))
+PASSES = tuple(Eviction(cost, wait, spread=0.1) for cost, wait in ((1.0, 1.0), (1.0, 0.5), (0.5, 1.0)))
+CAREFUL = tuple(
+    Eviction(cost, wait, 1000, spread)
+    for spread in (0.2, 0.5)
+    for cost, wait in ((1.0, 1.0), (1.0, 0.5), (0.5, 0.5), (1.0, 0.25))
+)
 """The passes over the stages: quick ones first, careful ones where those find no plan."""
 SQUEEZE, LONGER = 20, 1.5
 """Moves per op of the first annealing towards a valid plan, and the factor by which each next one is longer."""

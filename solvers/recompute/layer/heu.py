@@ -126,7 +126,8 @@ class Heu:
             return ask.unknown(f"bytes or times beyond {LARGEST} are too large for the engines: give coarser units")
         needs_s = COLUMN_S * len(problem.ops) * (2 + len(problem.windows))
         known = [first or quick_policy(ask), _without_windows(ask, _Clock(ask, watch, ALONE_SHARE))]
-        proven, engine, said = None, None, TOO_LATE
+        proven, engine = None, None
+        said: str | None = TOO_LATE
         if ask.left_s > needs_s:
             proven = mix_bound(problem, self.engine, ask.limits_left())
         for name in (self.engine, "cpsat") if self.engine == "auto" and is_present("cpsat") else (self.engine,):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from experiments.commands import pareto as command
-from experiments.joint.pareto import Crossing, Pareto, Point, curve, first_paying
+from experiments.joint.pareto import Allowed, Crossing, Pareto, Point, curve, first_paying
 from solvers.ir import Limits
 from tests.experiments.commands.console import call, refused
 from tests.solvers.joint.test_policy import chain
@@ -53,7 +53,7 @@ def test_the_tables(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_small_budgets_plan_stands_at_a_larger_one_where_the_solver_finds_a_worse() -> None:
-    points = curve(chain(), 5, Limits(work=0.001, time_s=60.0))
+    points = curve(chain(), 5, Allowed(Limits(work=0.001, time_s=60.0)))
     for smaller, larger in pairwise(points):
         assert larger.joint_us is not None and smaller.joint_us is not None
         assert larger.joint_us <= smaller.joint_us and larger.bound_us <= smaller.bound_us

@@ -161,7 +161,7 @@ def test_a_layer_with_too_many_policies_goes_to_the_programme(monkeypatch: pytes
     assert answer.bound is not None
 
 
-def test_where_the_programme_runs_out_of_time_nothing_is_worse_than_everything_again(
+def test_where_the_programme_runs_out_of_time_everything_again_is_no_better(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     forget_fronts()

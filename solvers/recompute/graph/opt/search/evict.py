@@ -3,7 +3,7 @@
 import math
 import random
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush, heapreplace
 
@@ -45,6 +45,20 @@ def run_through(
     return _Pass(given, eviction, source).run(stop)
 
 
+def leave_or_run(
+    given: Instance, eviction: Eviction, returns: Sequence[float], stop: Callable[[], bool]
+) -> tuple[list[set[int]], set[tuple[int, int]]] | None:
+    """The same where outputs may leave for a host, too: (op, last stage that touches it before) of those that do.
+
+    What is missing comes back, at the price `returns` of its op in the unit of times, where to compute it costs more.
+    It counts until the end of the stage that touches it last. Then there is a plan from the largest op beside its
+    inputs on, but where a stage needs what the one before it has had to give up.
+    """
+    one = _Pass(given, eviction, random.Random(0), returns)
+    found = one.run(stop)
+    return None if found is None else (found, one.away)
+
+
 def missing(given: Instance, resident: Collection[int], wanted: Iterable[int]) -> set[int]:
     """What of the wanted is not resident, with its inputs that are not either."""
     found: set[int] = set()
@@ -82,8 +96,13 @@ class _Pass:
     as it stays the lowest.
     """
 
-    def __init__(self, given: Instance, eviction: Eviction, source: random.Random) -> None:
-        self.given, self.eviction = given, eviction
+    def __init__(
+        self, given: Instance, eviction: Eviction, source: random.Random, returns: Sequence[float] | None = None
+    ) -> None:
+        self.given, self.eviction, self.returns = given, eviction, returns
+        self.touched = [-1] * len(given)
+        self.away: set[tuple[int, int]] = set()
+        self.back: set[int] = set()
         self.room = given.budget - given.static
         self.last = latest_dependants(given)
         self.ahead = inputs_ahead(given)
@@ -104,7 +123,7 @@ class _Pass:
             if stop():
                 return None
             wanted = {*self.given.inputs[t], *self.ahead[t]} - {t}
-            again = missing(self.given, self.resident, wanted)
+            again = self._fetched(t, wanted)
             if again and (self.given.comm[t] or not all(self.given.may_replay(t, i) for i in again)):
                 return None
             if not self._stage(t, sorted({t, *again}), wanted):
@@ -112,18 +131,39 @@ class _Pass:
             recomputed.append(again)
         return recomputed
 
+    def _fetched(self, t: int, wanted: set[int]) -> set[int]:
+        """What is computed again for the wanted; `back` is then what comes back for them."""
+        given, self.back = self.given, set()
+        if self.returns is None or wanted <= self.resident:
+            return missing(given, self.resident, wanted)
+        absent, cheap = missing(given, self.resident, wanted), dict[int, float]()
+        for i in sorted(absent):
+            runs = math.inf
+            if given.may_replay(t, i) and not given.comm[t]:
+                runs = given.time[i] + sum(cheap[k] for k in given.inputs[i] if k in absent)
+            moves = self.returns[i] if self.touched[i] < t - 1 else math.inf
+            cheap[i] = min(runs, moves)
+            if moves < runs:
+                self.back.add(i)
+        again = missing(given, self.resident | self.back, wanted)
+        self.back &= {j for i in (*again, t) for j in given.inputs[i]} | wanted
+        self.away |= {(j, self.touched[j]) for j in self.back}
+        return again
+
     def _stage(self, t: int, order: list[int], wanted: set[int]) -> bool:
         """Run the steps of stage t; False where one does not fit beside what must stay."""
         given = self.given
         final = {j: i for i in order for j in given.inputs[i]}
         pinned = {*wanted, *final}
+        for j in sorted(self.back):
+            if not self._placed(t, j, pinned):
+                return False
         for i in order:
             pinned.add(i)
-            short = self.level + given.size[i] - self.room
-            if short > 0 and not self._evict(t, short, pinned):
+            if not self._placed(t, i, pinned):
                 return False
-            self.resident.add(i)
-            self.level += given.size[i]
+            for j in (*given.inputs[i], i):
+                self.touched[j] = t
             for j in (*given.inputs[i], i):
                 if final.get(j, j) > i:
                     continue
@@ -139,6 +179,15 @@ class _Pass:
                     self._enter(t, u)
         return True
 
+    def _placed(self, t: int, i: int, pinned: set[int]) -> bool:
+        """Make room for op i's output and put it there; False where there is none."""
+        short = self.level + self.given.size[i] - self.room
+        if short > 0 and not self._evict(t, short, pinned):
+            return False
+        self.resident.add(i)
+        self.level += self.given.size[i]
+        return True
+
     def _drop(self, j: int) -> None:
         if j in self.resident:
             self.resident.remove(j)
@@ -151,7 +200,7 @@ class _Pass:
 
     def _evict(self, t: int, short: int, pinned: set[int]) -> bool:
         """Free `short` bytes, the lowest score first; False where there are not as many."""
-        aside = []
+        aside: list[tuple[float, int]] = []
         while short > 0:
             found = self._lowest(t, pinned, aside)
             if found is None:
@@ -170,7 +219,7 @@ class _Pass:
             if j not in self.resident or self.known[j] != known or not may_leave(self.given, t, j):
                 heappop(heap)
                 continue
-            if j in pinned:
+            if j in pinned or (self.returns is not None and self.touched[j] == t):
                 aside.append(heappop(heap))
                 continue
             score = self._score(t, j)
@@ -185,10 +234,11 @@ class _Pass:
     def _score(self, t: int, j: int) -> float:
         needed = self._needed(t, j)
         wait = max(1, self.start[needed] - self.start[t]) if needed < len(self.given) else 10 * self.start[-1] + 1
-        return float(max(1, self._cost(j)) ** self.eviction.cost / (self.worth[j] * wait**self.eviction.wait))
+        cost = self._cost(j) if self.returns is None else min(self._cost(j), self.returns[j])
+        return float(max(1, cost) ** self.eviction.cost / (self.worth[j] * wait**self.eviction.wait))
 
     def _needed(self, t: int, j: int) -> int:
-        """The next stage behind t that reads op j, or reads what must be computed from it again; the count where none."""
+        """The next stage behind t that reads op j, or what must be computed from it again; the count where none."""
         given, found, stack, seen, most = self.given, len(self.given), [j], {j}, self.eviction.deep // 8
         while stack:
             users = given.users[stack.pop()]

@@ -23,6 +23,8 @@ CAREFUL = tuple(
 SQUEEZE, LONGER = 20, 1.5
 """Moves per op of the first annealing towards a valid plan, and the factor by which each next one is longer."""
 
+LONG = 1_500
+"""Ops up to which more than the quick passes is tried where rounds are counted."""
 ROUND = 5
 """Moves per op of each of many polishings."""
 
@@ -57,6 +59,8 @@ class _Construction:
         for eviction in PASSES:
             if not self._stop():
                 self._offer(run_through(self.given, eviction, self.source, self._stop))
+        if rounds is not None and len(self.given) > LONG:
+            return self.best  # what follows takes minutes there, and no round is short
         for compared in COMPARED:
             if not self._greedy(compared):
                 break

@@ -170,7 +170,7 @@ def test_a_pass_over_a_long_step_makes_few_scores(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(_Pass, "_score", counted)
     half = 10_000
-    inputs = [(t - 1,) if t else () for t in range(half)]
+    inputs: list[tuple[int, ...]] = [(t - 1,) if t else () for t in range(half)]
     inputs += [(half - 1,), *((half - 1 - t, half + t - 1) for t in range(1, half))]
     ops = tuple(
         RecomputeOp(name=str(t), time_us=1 + t % 7, output_bytes=1 + t % 5, inputs=read, comm=False)

@@ -1,6 +1,7 @@
 """`bayplan pareto`: monotone, within its bounds, with a picture; and what is refused."""
 
 import json
+import time
 from itertools import pairwise
 from pathlib import Path
 
@@ -50,6 +51,27 @@ def test_the_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "_found", lambda *_: nothing)
     outcome = call("pareto", *SHAPE)
     assert outcome.code == 1 and "not even 1 GB/s beats recomputation alone" in outcome.out
+
+
+def test_a_time_limit_that_is_over_leaves_one_budget_and_says_so() -> None:
+    """Its plans are those without a search, its bound holds; where swapping pays is not told."""
+    outcome = call("pareto", *SHAPE, *FEW, "--time-limit", 0, "--json")
+    told = json.loads(outcome.out)
+    assert outcome.code == 0
+    assert "--time-limit was over before the end: 1 of 3 budgets" in outcome.err
+    (point,) = told["points"]
+    assert told["base_us"] <= point["bound_us"] <= point["joint_us"]
+    assert told["out_of_time"] and told["rates"] == []
+    assert "swapping_pays_from_bytes_per_s" not in told
+    assert refused(call("pareto", *SHAPE, "--time-limit", -1)) == "--time-limit is -1.0: give at least 0"
+
+
+def test_parts_share_what_is_left_of_the_time() -> None:
+    allowed = Allowed(Limits(time_s=60.0, work=1.0), time.perf_counter() + 100.0)
+    assert 9.0 < allowed.among(10).time_s <= 10.0
+    assert allowed.among(1).time_s == 60.0
+    assert not allowed.over and Allowed(Limits(), 0.0).over
+    assert Allowed(Limits(), 0.0).among(3).time_s == 0.0
 
 
 def test_a_small_budgets_plan_stands_at_a_larger_one_where_the_solver_finds_a_worse() -> None:

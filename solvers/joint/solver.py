@@ -51,7 +51,7 @@ LONGEST_S = 120.0
 """The most seconds for a single technique's solver, however much time there is."""
 GAPS = 100  # choices by the model of gaps that a unit of work allows in long steps
 FULL = 0.1  # the work from which on stretches get all the linear programs that they may have
-GREEDY, SINGLES, BOUND, FIRST, STRETCHES, COUNTED = 0.3, 0.15, 0.3, 0.8, 0.2, 0.05
+GREEDY, SINGLES, BOUND, FIRST, STRETCHES, COUNTED = 0.5, 0.15, 0.3, 0.8, 0.2, 0.05
 """Shares of the time: the greedy for long steps, each single solver, the bound at moments, its first moment at most,
 stretches, counts."""
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from solvers.ir.joint import JointProblem
 
 LONGEST_S = 3600.0
+LATE = "--time-limit was over before the end: {} of {} budgets were looked at, and not where swapping begins to pay"
 SUFFIXES = (".svg", ".png")
 HEADERS = ("budget", "of everything kept", "greedy-joint", "joint", "no plan below", "gap")
 HELP = """Print the step over the memory budget, keeping, swapping and recomputing together.
@@ -48,6 +49,7 @@ Ctrl-C or SIGTERM: what was whole until then is told, and nothing drawn, with ex
 @click.option("--budgets", type=click.IntRange(2, 100), default=8, show_default=True, help="How many.")
 @click.option("--position", type=float, default=0.1, show_default=True, help="Where the crossing is looked for.")
 @click.option("--work", type=float, default=0.02, show_default=True, help="Of each planner: same work, same answer.")
+@click.option("--time-limit", type=float, metavar="S", help="Seconds for all plans together, as far as work allows.")
 @click.option("--picture", type=click.Path(path_type=Path), metavar="P.svg", help="Where to draw it, .svg or .png.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object in place of tables.")
 def command(factory: str | None, shape: str | None, as_json: bool, **options: Any) -> int:
@@ -59,6 +61,8 @@ def command(factory: str | None, shape: str | None, as_json: bool, **options: An
         raise InvalidInput(f"--position is {position}: give 0 (the least budget) to 1 (everything kept)")
     if not (work >= 0 and math.isfinite(work)):
         raise InvalidInput(f"--work is {work}: give a finite number of at least 0")
+    if options["time_limit"] is not None and not options["time_limit"] >= 0:
+        raise InvalidInput(f"--time-limit is {options['time_limit']}: give at least 0")
     if picture is not None:
         if picture.suffix not in SUFFIXES:
             raise InvalidInput(f"--picture is {picture}, of no kind that can be drawn: end it in .svg or .png")
@@ -74,6 +78,8 @@ def command(factory: str | None, shape: str | None, as_json: bool, **options: An
         print_json(found.told())
     else:
         _show(found)
+    if found.out_of_time and interrupts.asked_by is None:
+        click.echo(f"bayplan: warning: {LATE.format(len(found.points), options['budgets'])}", err=True)
     if interrupts.asked_by is not None:
         drawn = "; nothing was drawn" if picture is not None else ""
         whole = f"what is told was whole until then, {len(found.points)} of {options['budgets']} budgets{drawn}"
@@ -83,11 +89,12 @@ def command(factory: str | None, shape: str | None, as_json: bool, **options: An
 
 def _found(factory: str | None, shape: str | None, options: dict[str, Any]) -> "Pareto":
     from experiments.commands.kinds.face import Request
-    from experiments.joint.pareto import Crossing, length_crossings, pareto
+    from experiments.joint.pareto import Allowed, Crossing, length_crossings, pareto
     from solvers.joint.make import make_joint_problem
 
     machine, position = read_hardware(options["hardware"]), options["position"]
     limits = Limits(time_s=LONGEST_S, work=options["work"])
+    time_s = math.inf if options["time_limit"] is None else options["time_limit"]
     cut = {name: options[name] for name in CUT}
     if factory is not None:
         from experiments.commands.fit import refuse_cut
@@ -98,17 +105,18 @@ def _found(factory: str | None, shape: str | None, options: dict[str, Any]) -> "
         graph = recorded_program(factory, machine).trace.graph
         for doubt in (*doubts(graph), *sizes_doubts(graph), *temporaries_doubts(graph)):
             click.echo(f"bayplan: warning: {printable(doubt)}", err=True)
-        return pareto(make_joint_problem(graph, machine), machine.name, options["budgets"], position, limits)
+        problem = make_joint_problem(graph, machine)
+        return pareto(problem, machine.name, options["budgets"], position, limits, time_s=time_s)
     request = Request("pareto", options["hardware"], machine, None, cut)
     problem, sequence = _problem(request, str(shape))
 
-    def lengths(limits: Limits) -> tuple[Crossing, ...]:
+    def lengths(allowed: Allowed) -> tuple[Crossing, ...]:
         def make(length: int) -> "JointProblem":
             return _problem(replace(request, cut={**cut, "sequence": length}), str(shape))[0]
 
-        return length_crossings(make, sequence, position, limits)
+        return length_crossings(make, sequence, position, allowed)
 
-    return pareto(problem, machine.name, options["budgets"], position, limits, lengths)
+    return pareto(problem, machine.name, options["budgets"], position, limits, lengths, time_s)
 
 
 def _problem(request: "Request", shape: str) -> tuple["JointProblem", int]:

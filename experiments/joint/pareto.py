@@ -1,6 +1,8 @@
 """What memory costs: the step over the budget for `greedy-joint` and `joint`, and what no plan can be below."""
 
-from collections.abc import Callable, Iterable, Sequence
+import math
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache, partial
 from typing import Any
@@ -23,6 +25,8 @@ Best = tuple[int | None, int | None]
 FORMAT = "bayplan-pareto/1"
 FACTORS = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1, 2, 4, 8, 16)
 """Of the link's rate: where swapping begins to pay is looked for at these."""
+LONG, JUDGED = 1_500, 2
+"""Ops from which on a step is long, and plans that are then judged again at the next budget or rate."""
 SHARES = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1)
 """Of a sample's tokens."""
 
@@ -58,7 +62,7 @@ class Crossing:
 
 @dataclass(frozen=True)
 class Pareto:
-    """All that one call found; `interrupted`: Ctrl-C came before the end, and what was not whole then is left out."""
+    """All that one call found; what was not whole when Ctrl-C came (`interrupted`), or the time was up, is left out."""
 
     name: str
     hardware: str
@@ -71,6 +75,7 @@ class Pareto:
     rates: tuple[Crossing, ...]
     lengths: tuple[Crossing, ...]
     interrupted: bool = False
+    out_of_time: bool = False
 
     def told(self) -> dict[str, Any]:
         """As JSON."""
@@ -78,7 +83,11 @@ class Pareto:
             "swapping_pays_from_bytes_per_s": self.rates,
             "swapping_pays_from_sequence": self.lengths,
         }
-        pays = {name: first_paying(ones) for name, ones in asked.items() if ones or not self.interrupted}
+        pays = {
+            name: first_paying(ones)
+            for name, ones in asked.items()
+            if ones or not (self.interrupted or self.out_of_time)
+        }
         return {"format": FORMAT, **asdict(self), **pays}
 
 
@@ -92,71 +101,103 @@ def first_paying(crossings: Sequence[Crossing]) -> int | None:
     return found
 
 
-def curve(problem: JointProblem, count: int, limits: Limits) -> tuple[Point, ...]:
+@dataclass(frozen=True)
+class Allowed:
+    """What each planner is allowed, and when all of them must have ended (`time.perf_counter`)."""
+
+    limits: Limits
+    until: float = math.inf
+
+    @property
+    def over(self) -> bool:
+        """Whether no planner is to begin any more."""
+        return time.perf_counter() >= self.until
+
+    def among(self, parts: float) -> Limits:
+        """The limits of one planner, where so many are to come."""
+        left = max(0.0, self.until - time.perf_counter()) / parts
+        return replace(self.limits, time_s=min(self.limits.time_s, left))
+
+
+def curve(problem: JointProblem, count: int, allowed: Allowed, later: int = 0) -> tuple[Point, ...]:
     """The points at `count` budgets from the least to everything kept, monotone by proof.
 
     A plan for a smaller budget is valid at a larger one and ends no later there; the judge says when. A bound for a
-    larger budget holds for a smaller one.
+    larger budget holds for a smaller one. `later`: so many planners are to come behind them.
     """
     budgets = sorted({at_position(problem, place / (count - 1)).budget_bytes for place in range(count)})
     greedy: list[tuple[int, JointPlan]] = []
     joint: list[tuple[int, JointPlan]] = []
 
-    def point(budget: int) -> tuple[float, tuple[int, Best, Best]]:
+    def point(number: int) -> tuple[float, tuple[int, Best, Best]]:
+        budget, left = budgets[number], 3 * (len(budgets) - number)  # joint's turn is twice as long
         at = replace(problem, budget_bytes=budget)
-        for name, plans in (("greedy-joint", greedy), ("joint", joint)):
-            answer = build_solver(name, {}).solve(at, limits)
+        for name, plans, parts in (("greedy-joint", greedy, left), ("joint", joint, (left - 1) / 2)):
+            answer = build_solver(name, {}).solve(at, allowed.among(parts + later))
             if answer.plan is not None:
                 plans.append((budget, answer.plan))
-        return float(answer.bound or 0.0), (budget, _best(at, greedy), _best(at, [*greedy, *joint]))  # joint's bound
+        by_greedy, by_joint = _best(at, greedy), _best(at, joint)
+        both = min((best for best in (by_greedy, by_joint) if best[0] is not None), default=(None, None))
+        return float(answer.bound or 0.0), (budget, by_greedy, both)  # joint's bound
 
-    found = until_asked(partial(point, budget) for budget in budgets)
+    found = until_asked(partial(point, number) for number in range(len(budgets)) if not (number and allowed.over))
     return tuple(
         Point(budget, one[0], both[0], max(bound for bound, _ in found[number:]), one[1], both[1])
         for number, (_, (budget, one, both)) in enumerate(found)
     )
 
 
-def _best(problem: JointProblem, plans: Iterable[tuple[int, JointPlan]]) -> Best:
-    """The least step among these plans at the problem's budget, by the judge, and the budget that it was made for."""
+def _best(problem: JointProblem, plans: list[tuple[int, JointPlan]]) -> Best:
+    """The least step among these plans at the problem's budget, by the judge, and the budget that it was made for.
+
+    Of long steps, which the judge follows for a second, only the best plans stay among them.
+    """
     judge = judge_of(problem.KIND).decision
-    steps = [(verdict.objective_us, budget) for budget, plan in plans if (verdict := judge(problem, plan)).clean]
-    return min(((step, budget) for step, budget in steps if step is not None), default=(None, None))
+    judged = [(judge(problem, plan), budget, plan) for budget, plan in plans]
+    valid = [(verdict.objective_us, budget, plan) for verdict, budget, plan in judged if verdict.clean]
+    known = sorted(((step, budget, plan) for step, budget, plan in valid if step is not None), key=lambda one: one[:2])
+    if len(problem.ops) > LONG:
+        plans[:] = [(budget, plan) for _, budget, plan in known[:JUDGED]]
+    return known[0][:2] if known else (None, None)
 
 
-def rate_crossings(problem: JointProblem, position: float, limits: Limits) -> tuple[Crossing, ...]:
+def rate_crossings(problem: JointProblem, position: float, allowed: Allowed, later: int = 0) -> tuple[Crossing, ...]:
     """Both techniques beside recomputation alone, over the link's rate; a plan for a slower link holds for a faster.
 
     At that position of the problem's budgets.
     """
     placed, link = cache(lambda: at_position(problem, position)), problem.link
-    alone = cache(lambda: _alone(placed(), limits))
+    alone = cache(lambda: _alone(placed(), allowed.among(len(FACTORS) + 1 + later)))
     plans: list[tuple[int, JointPlan]] = []
 
-    def crossing(factor: float) -> Crossing:
-        recomputed = alone()
+    def crossing(number: int) -> Crossing:
+        recomputed, factor = alone(), FACTORS[number]
         rates = [max(1, min(LARGEST, round(rate * factor))) for rate in (link.out_bytes_per_s, link.in_bytes_per_s)]
         at = replace(placed(), link=replace(link, out_bytes_per_s=rates[0], in_bytes_per_s=rates[1]))
-        answer = build_solver("greedy-joint", {}).solve(at, limits)
+        answer = build_solver("greedy-joint", {}).solve(at, allowed.among(len(FACTORS) - number + later))
         if answer.plan is not None:
             plans.append((rates[0], answer.plan))
         return Crossing(rates[0], recomputed, _best(at, plans)[0])
 
-    return _whole(until_asked(partial(crossing, factor) for factor in FACTORS), len(FACTORS))
+    return _whole(
+        until_asked(partial(crossing, number) for number in range(len(FACTORS)) if not allowed.over), len(FACTORS)
+    )
 
 
 def length_crossings(
-    make: Callable[[int], JointProblem], sequence: int, position: float, limits: Limits
+    make: Callable[[int], JointProblem], sequence: int, position: float, allowed: Allowed
 ) -> tuple[Crossing, ...]:
     """The same over the tokens of a sample, each length at that position of its own budgets."""
 
-    def crossing(share: float) -> Crossing:
-        length = max(1, round(sequence * share))
+    def crossing(number: int) -> Crossing:
+        length, left = max(1, round(sequence * SHARES[number])), 2 * (len(SHARES) - number)
         problem = at_position(make(length), position)
-        answer = build_solver("greedy-joint", {}).solve(problem, limits)
-        return Crossing(length, _alone(problem, limits), answer.objective)
+        answer = build_solver("greedy-joint", {}).solve(problem, allowed.among(left))
+        return Crossing(length, _alone(problem, allowed.among(left - 1)), answer.objective)
 
-    return _whole(until_asked(partial(crossing, share) for share in SHARES), len(SHARES))
+    return _whole(
+        until_asked(partial(crossing, number) for number in range(len(SHARES)) if not allowed.over), len(SHARES)
+    )
 
 
 def _whole(found: tuple[Crossing, ...], count: int) -> tuple[Crossing, ...]:
@@ -180,9 +221,18 @@ def pareto(
     count: int,
     position: float,
     limits: Limits,
-    lengths: Callable[[Limits], tuple[Crossing, ...]] | None = None,
+    lengths: Callable[[Allowed], tuple[Crossing, ...]] | None = None,
+    time_s: float = math.inf,
 ) -> Pareto:
-    """Everything of one step; where Ctrl-C came (`Interrupts`), what was whole until then."""
+    """Everything of one step; where Ctrl-C came (`Interrupts`), what was whole until then.
+
+    `limits` are each planner's; all end within `time_s`, shared out among them.
+    """
+    allowed = Allowed(limits, time.perf_counter() + time_s)
+    last = 0 if lengths is None else 2 * len(SHARES)
+    points = curve(problem, count, allowed, len(FACTORS) + 1 + last)
+    rates = rate_crossings(problem, position, allowed, last)
+    crossed = () if lengths is None else lengths(allowed)
     return Pareto(
         name=problem.name,
         hardware=hardware,
@@ -190,8 +240,9 @@ def pareto(
         static_bytes=problem.static_bytes,
         least_budget_bytes=least_budget_bytes(problem),
         peak_bytes=peak_bytes(problem),
-        points=curve(problem, count, limits),
+        points=points,
         position=position,
-        rates=rate_crossings(problem, position, limits),
-        lengths=() if lengths is None else lengths(limits),
+        rates=rates,
+        lengths=crossed,
+        out_of_time=not rates or (lengths is not None and not crossed),
     )

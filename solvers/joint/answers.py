@@ -1,6 +1,8 @@
 """What all solvers of this room answer alike: the closed forms, and the best draft so far."""
 
+import itertools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from solvers.ir.joint import JointPlan
@@ -11,6 +13,8 @@ from solvers.joint.draft import Draft, measure, plan_of
 from solvers.joint.given import Given, least_budget_bytes
 from solvers.joint.swaps import timed
 
+LONG, LOOKS = 1_500, 10_000_000
+"""Ops from which on a step is long; of one, ops that a heuristic may look at for a unit of deterministic work."""
 KEPT = 4
 """How many drafts are kept to begin a search from."""
 
@@ -82,6 +86,12 @@ class Incumbent:
         bound = self.bound if self.bound > -math.inf else None
         if self.watch is not None and self.watch(self.objective, bound, self.call.elapsed_s):
             self.stopped = True
+
+    def limited(self) -> Callable[[], bool]:
+        """`over`, and in a long step after so much of the work; heuristics ask it for each op that they look at."""
+        work, looks = self.call.limits.work, itertools.count()
+        most = math.inf if work is None or len(self.given) <= LONG else LOOKS * work
+        return lambda: self.over() or next(looks) > most
 
     def asked(self) -> bool:
         """`over`, after whoever watches was asked."""

@@ -1,6 +1,7 @@
 """`greedy-joint`: one pass by price per byte, as the public planners of selective checkpointing with offload do it."""
 
 import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -11,7 +12,12 @@ from solvers.ir.solution import INTERRUPTED, Call, Limits, Solution, Watch
 from solvers.joint.answers import Incumbent, trivial
 from solvers.joint.choice import Choice, Prices, closure, fill, keep_all, swap_all
 from solvers.joint.draft import kept_of, plan_of
+from solvers.joint.evict import evicted
 from solvers.joint.given import Given, given_of
+
+GREEDY = 0.6
+"""Of the time limit, what the greedy may take: where it finds no plan another one is looked for."""
+EVICTED = "the greedy found no plan: this is the best of a few passes over the step that evict"
 
 
 @dataclass(frozen=True)
@@ -33,7 +39,14 @@ class GreedyJoint:
         best = Incumbent(given, watch, call.based(given.base_us), bound=-math.inf)
         said = None
         try:
-            best.offer_choice(greedy(given, best.asked), "greedy")
+            until = time.perf_counter() + GREEDY * best.call.left_s
+            enough = best.limited()
+            found = greedy(given, lambda: best.asked() or enough() or time.perf_counter() > until)
+            best.offer_choice(found, "greedy")
+            if best.draft is None:
+                for choice in evicted(given, lambda: best.stopped or (best.draft is not None and best.over())):
+                    best.offer_choice(choice, EVICTED)
+                said = best.by or None
         except KeyboardInterrupt:
             said = INTERRUPTED
         if best.draft is None:

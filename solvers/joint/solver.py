@@ -1,11 +1,14 @@
-"""`joint`: never worse than the best single technique, with a bound that anyone can add up again (README, `joint`)."""
+"""`joint`: never worse than the best single technique, with a bound that anyone can add up again (README, `joint`).
+
+One file: the parts of one solve share its best draft, its proofs and its clock.
+"""
 
 import math
 import random
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import cycle, takewhile
+from itertools import cycle, islice, takewhile
 from typing import NamedTuple
 
 import msgspec
@@ -15,11 +18,12 @@ from solvers.ir.joint import JointPlan, JointProblem
 from solvers.ir.solution import INTERRUPTED, Call, Limits, Solution, Watch
 from solvers.joint import anneal
 from solvers.joint.anneal import PATTERNS, annealing_of
-from solvers.joint.answers import Incumbent, trivial
+from solvers.joint.answers import LONG, Incumbent, trivial
 from solvers.joint.branch import PROGRAMS
 from solvers.joint.choice import Shadow, fill, keep_all, swap_all
 from solvers.joint.counted import CountedProof, refined
 from solvers.joint.draft import Draft, plan_of
+from solvers.joint.evict import evicted
 from solvers.joint.gaps import planned
 from solvers.joint.given import Given, given_of
 from solvers.joint.greedy import Hiding, greedy, link_prices
@@ -45,9 +49,11 @@ SHOWN = (1.0, 0.5, 0.2, 0.0)
 """What is left of the time of ops that communication could hide, in variants of the greedy."""
 LONGEST_S = 120.0
 """The most seconds for a single technique's solver, however much time there is."""
+GAPS = 100  # choices by the model of gaps that a unit of work allows in long steps
 FULL = 0.1  # the work from which on stretches get all the linear programs that they may have
-SINGLES, BOUND, FIRST, STRETCHES, COUNTED = 0.15, 0.3, 0.8, 0.2, 0.05
-"""Shares of the time: each single solver, the bound at moments, its first moment at most, stretches, counts."""
+GREEDY, SINGLES, BOUND, FIRST, STRETCHES, COUNTED = 0.5, 0.15, 0.3, 0.8, 0.2, 0.05
+"""Shares of the time: the greedy for long steps, each single solver, the bound at moments, its first moment at most,
+stretches, counts."""
 
 
 @dataclass(frozen=True)
@@ -110,8 +116,24 @@ class _Solve:
         return self._answered()
 
     def _first(self) -> None:
-        self._everything()
-        self.best.offer_hidden(greedy(self.given, self.best.asked), "greedy")
+        """Plans that cost little to find: of long steps first what takes tenths of a second, then the greedy's."""
+        until = math.inf
+        if len(self.given) > LONG:
+            self._evicted()
+            until = time.perf_counter() + self.call.share_s(GREEDY)
+        if self.best.draft is None:
+            self._everything()
+        enough = self.best.limited()
+        found = greedy(self.given, lambda: self.best.asked() or enough() or time.perf_counter() > until)
+        self.best.offer_hidden(found, "greedy")
+        if found is None and len(self.given) <= LONG:
+            self._evicted()
+
+    def _evicted(self) -> None:
+        """Without a plan whatever time is left."""
+        best = self.best
+        for choice in evicted(self.given, lambda: best.stopped or (best.draft is not None and best.over())):
+            best.offer_choice(choice, "eviction")
 
     def _everything(self) -> None:
         """The plan that there always is without a host limit, so that nothing later has to find one."""
@@ -119,13 +141,14 @@ class _Solve:
 
     def _variants(self) -> None:
         """The greedy with less of the link's time, with the earliest outputs first, and counting on communication."""
-        hiding = Hiding(self.given, self.best.over)
+        stop = self.best.limited()
+        hiding = Hiding(self.given, stop)
         shown = SHOWN if any(self.given.hideable) else (1.0,)
         for link, early, left in (*((1.0, True, left) for left in shown), *((link, False, 1.0) for link in FEWER)):
             if self.best.over():
                 break
             prices = link_prices(self.given, hiding.swaps(link, early, enough=early))
-            filled = fill(self.given, keep_all(self.given), replace(prices, shown=left), self.best.over)
+            filled = fill(self.given, keep_all(self.given), replace(prices, shown=left), stop)
             self.best.offer_hidden(filled, "greedy")
 
     def _bound(self) -> None:
@@ -191,14 +214,20 @@ class _Solve:
 
     def _guided(self) -> None:
         """Choices at the relaxations' prices, the best bound's first, and by the model of gaps."""
-        proofs = sorted(self.proofs, key=lambda proof: -proof.bound_us)
+        proofs, stop, work = (
+            sorted(self.proofs, key=lambda proof: -proof.bound_us),
+            self.best.limited(),
+            self.call.limits.work,
+        )
+        most = None if work is None or len(self.given) <= LONG else math.ceil(GAPS * work)
         for proof in proofs[:3]:
             if self.best.over():
                 return
             prices = relaxed_prices(self.given, proof)
-            self.best.offer_hidden(fill(self.given, keep_all(self.given), prices, self.best.over), "relaxation")
+            self.best.offer_hidden(fill(self.given, keep_all(self.given), prices, stop), "relaxation")
         try:
-            for choice in planned(self.given, proofs, self._unbound, self.options.engine, self.best.over):
+            found = planned(self.given, proofs, self._unbound, self.options.engine, self.best.over)
+            for choice in islice(found, most):
                 self.best.offer_hidden(choice, "gaps")
         except BayplanError as error:
             self._refused(error)

@@ -1,6 +1,7 @@
 """`capuchin-swap`: Capuchin's swap policy (Peng et al., ASPLOS 2020), reconstructed (README, `capuchin-swap`)."""
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,7 +46,7 @@ class CapuchinSwap:
         known = trivial(problem, given, call)
         if known is not None:
             return known
-        best, reason = _Policy(given, self).best(), None
+        best, reason = _Policy(given, self).best(lambda: call.left_s <= 0), None
         if best is None:
             found = whatever_fits(problem, given, call)
             if isinstance(found, Solution):
@@ -72,8 +73,11 @@ class _Policy:
         self.earlier = [0] * len(given.size)
         self.missing = np.array(given.need, dtype=np.int64)
 
-    def best(self) -> tuple[list[Choice], int] | None:
-        """The choices of the fastest measured iteration and its makespan; None where memory never suffices."""
+    def best(self, stop: Callable[[], bool]) -> tuple[list[Choice], int] | None:
+        """The choices of the fastest measured iteration and its makespan; None where memory never suffices.
+
+        No iteration follows once `stop` answers True.
+        """
         issue = self._choose()
         if issue is None:
             return None
@@ -84,7 +88,7 @@ class _Policy:
             assert measured is not None, "each op's need was covered"
             if best is None or measured.makespan < best[1]:
                 best = choices, measured.makespan
-            if not self._feed_back(issue, choices, measured):
+            if stop() or not self._feed_back(issue, choices, measured):
                 break
         return best
 

@@ -21,6 +21,10 @@ SLACK = 1e-6
 """The relative tolerance of the float engines' integer searches: their bounds are lowered by it before rounding up."""
 TICKS = 200_000
 """Steps of polishing first plans that a unit of deterministic work allows, divided by the number of ops."""
+LATE_S = 1.0
+"""Seconds of the processor that a search for a quick plan has at least, even behind the limits, where there is none."""
+ASKED = 64
+"""How many times it is asked whether that is over before the processor's clock is, which is slow to tell."""
 FITS = "everything fits: nothing needs to be recomputed"
 
 
@@ -42,10 +46,11 @@ class Search:
     engine: str | None = None
     notes: list[str] = field(default_factory=list)
     stopped: bool = False
+    whole_s: float = 0.0
 
     def __post_init__(self) -> None:
-        """Each op runs at least once."""
-        self.bound = self.given.base
+        """Each op runs at least once; `whole_s` is the time limit, of which parts of a search have shares."""
+        self.bound, self.whole_s = self.given.base, self.limits.time_s
 
     def left_s(self) -> float:
         """Seconds left of the time limit."""
@@ -161,16 +166,40 @@ def trivial(search: Search) -> Answer | None:
     return None
 
 
+def any_plan(search: Search) -> None:
+    """The first plan that eviction finds, whatever share of the limits there is."""
+    for recomputed in evictions(search.given, _once_found(search), search.done):
+        if search.offer(recomputed):
+            break
+
+
 def first_plans(search: Search, windows: Sequence[int]) -> None:
-    """Offer quick plans (milliseconds to a few seconds): evict and recompute on demand, then polish.
+    """Offer quick plans (milliseconds to a few seconds): evict and recompute on demand, then polish, the best first.
 
     `windows` are the communications that may hide recomputation.
     """
-    given, stop = search.given, search.counted(TICKS / len(search.given))
-    for recomputed in evictions(given, search.done):
-        search.offer(polish(given, recomputed, windows, stop))
+    given, stop, plans = search.given, search.counted(TICKS / len(search.given)), list[tuple[int, list[set[int]]]]()
+    for recomputed in evictions(given, _once_found(search), search.done):
+        search.offer(recomputed)
+        plans.append((sum(given.time[i] for run in recomputed for i in run), recomputed))
+    for _, recomputed in sorted(plans, key=lambda plan: plan[0]):
         if search.done():
             break
+        search.offer(polish(given, recomputed, windows, stop))
+
+
+def _once_found(search: Search) -> Callable[[], bool]:
+    """Whether to end a search for plans: `done`; without a plan only behind all limits of time, `LATE_S` at most."""
+    began, late = time.thread_time(), itertools.count(1)
+
+    def stop() -> bool:
+        if search.runs is not None or search.stopped or search.limits.work is not None:
+            return search.done()
+        if time.perf_counter() <= search.began + search.whole_s:
+            return False
+        return next(late) % ASKED == 0 and time.thread_time() > began + LATE_S
+
+    return stop
 
 
 def windows_of(given: Instance) -> list[int]:

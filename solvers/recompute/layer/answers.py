@@ -31,6 +31,11 @@ class Ask:
         return time.perf_counter() - self.began
 
     @property
+    def left_s(self) -> float:
+        """Seconds left of the time limit."""
+        return self.limits.time_s - self.elapsed_s
+
+    @property
     def room_bytes(self) -> int:
         """What static bytes and the kept layer inputs leave of the budget."""
         return self.problem.budget_bytes - fixed_bytes(self.problem)
@@ -45,7 +50,7 @@ class Ask:
 
     def limits_left(self) -> Limits:
         """The limits with the time that is left."""
-        return msgspec.structs.replace(self.limits, time_s=max(0.0, self.limits.time_s - self.elapsed_s))
+        return msgspec.structs.replace(self.limits, time_s=max(0.0, self.left_s))
 
     def objective(self, groups: Sequence[LayerGroup]) -> int:
         """Recomputation on the critical path, over all layers."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from solvers.recompute.layer.mix import MARGIN, FloatArray, Menu, peak_bounds, price
-from solvers.recompute.layer.pareto import IntArray, nondominated
+from solvers.recompute.layer.pareto import IntArray, TooManyStates, nondominated
 
 Mix = tuple[tuple[int, int], ...]
 """(policy, layers) pairs."""
@@ -71,10 +71,10 @@ def best_mix(
         try:
             if work <= 0 or stop():
                 raise OutOfWork
-            search = _Search(menu, peak, best.time_us, work)
+            search = _Search(menu, peak, best.time_us, work, stop)
             found = search.run()
             work -= search.made
-        except OutOfWork:
+        except (OutOfWork, TooManyStates):
             return Blend(best.mix, best.time_us, min(best.time_us, max(0, int(np.ceil(bounds[peak])))))
         best = best if found is None else Blend(found, menu.time_of(found), 0)
     return Blend(best.mix, best.time_us, best.time_us)
@@ -136,15 +136,15 @@ class _Search:
     counts of fast and light follow from the memory.
     """
 
-    def __init__(self, menu: Menu, peak: int, best: int, work: int) -> None:
-        self.menu, self.peak, self.best, self.work = menu, peak, best, work
+    def __init__(self, menu: Menu, peak: int, best: int, work: int, stop: Callable[[], bool]) -> None:
+        self.menu, self.peak, self.best, self.work, self.stop = menu, peak, best, work, stop
         self.layers = menu.layers - 1
         self.room = menu.room_bytes - int(menu.working_bytes[peak] + menu.share_bytes[peak])
         self.made = EACH
         self.levels: list[tuple[int, IntArray, IntArray]] = []
 
     def run(self) -> Mix | None:
-        """None where no such mix is faster. Raises `OutOfWork`."""
+        """None where no such mix is faster. Raises `OutOfWork`, and `TooManyStates` where it is stopped."""
         among = self.menu.up_to(int(self.menu.working_bytes[self.peak]))
         found = price(self.menu, among, self.layers, self.room)
         if found is None:
@@ -182,7 +182,7 @@ class _Search:
             if self.made > self.work:
                 raise OutOfWork
         joined, parent, count_of = np.concatenate(parts, axis=1), np.concatenate(parents), np.concatenate(counts)
-        kept = nondominated(np.concatenate([joined, -joined[:1]]))
+        kept = nondominated(np.concatenate([joined, -joined[:1]]), self.stop)
         self.levels.append((policy, parent[kept], count_of[kept]))
         return joined[:, kept], loss[parent[kept]] + cost * count_of[kept]
 

@@ -83,7 +83,7 @@ class _Enumeration:
     def run(self, max_states: int, stop: Callable[[], bool]) -> Policies:
         """Op by op: choose, forget what no later op depends on, keep the nondominated partial policies."""
         levels, made = [], 0
-        reachable = [_reachable_sums(self.layer, w) for w in self.open]
+        reachable = [_reachable_sums(self.layer, w, stop) for w in self.open]
         for step, i in enumerate(self.layer.useful):
             parent, choice = self._choose(i)
             made += self.states.shape[1]
@@ -176,11 +176,13 @@ class _Enumeration:
         return rows
 
 
-def _reachable_sums(layer: Layer, w: int) -> list[IntArray | None]:
+def _reachable_sums(layer: Layer, w: int, stop: Callable[[], bool]) -> list[IntArray | None]:
     """For each useful op, the times that ops after it can fill window w with, ascending; None: too many to list."""
     sums: IntArray | None = np.zeros(1, dtype=np.int64)
     found: list[IntArray | None] = []
     for i in reversed(layer.useful):
+        if stop():
+            raise TooManyStates
         found.append(sums)
         if sums is not None and layer.fits(i, w):
             sums = np.unique(np.concatenate([sums, sums + layer.ops[i].time_us]))

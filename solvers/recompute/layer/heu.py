@@ -11,7 +11,7 @@ from solvers.engines import NAMES
 from solvers.engines.choice import is_present
 from solvers.ir.errors import InvalidInput
 from solvers.ir.names import unknown
-from solvers.ir.recompute import LayerGroup, RecomputeLayerPlan, RecomputeLayerProblem
+from solvers.ir.recompute import RecomputeLayerPlan, RecomputeLayerProblem
 from solvers.ir.solution import Limits, Solution, Status, Watch
 from solvers.recompute.layer.answers import TOO_LARGE, Ask, fixed_bytes
 from solvers.recompute.layer.blend import QUICK, THOROUGH, Blend, best_mix, best_mix_with_last, best_pair
@@ -19,7 +19,8 @@ from solvers.recompute.layer.front import Front, Policy, TooManyStates, front_of
 from solvers.recompute.layer.ilp import least_bytes, mix_bound, solve_programme
 from solvers.recompute.layer.layer import Layer
 from solvers.recompute.layer.mix import Menu, least_bound, peak_bounds
-from solvers.recompute.layer.policies import keep_all, on_critical_path
+from solvers.recompute.layer.policies import keep_all
+from solvers.recompute.layer.quick import quick_policy
 
 FRONT = "front"
 LARGEST = 2**49
@@ -30,6 +31,11 @@ FRONT_SHARE = 0.75
 """Of the time limit: what the list of policies may take; a layer with too many has the rest for other ways."""
 TOO_MANY = "the layer has too many policies to list, so the integer programme decides: the bound is its relaxation's"
 TOO_SLOW = TOO_MANY.replace("to list", f"to list in {FRONT_SHARE:.0%} of the time")
+ALONE_SHARE, COLUMN_S = 0.8, 5e-6
+"""Of the time limit: by when policies without windows are listed. Seconds that an engine takes a column at least."""
+LONG = 100
+"""Ops of a layer from which on the quick policy is made first."""
+TOO_LATE = "no time was left for an engine"
 STOPPED = "stopped before the layer's policies were listed: give more time"
 
 
@@ -71,13 +77,14 @@ class Heu:
             return ask.feasible(everything, bound=0, engine="closed form", reason=EVERYTHING_FITS)
         if ask.too_large:
             return ask.unknown(TOO_LARGE)
+        first = quick_policy(ask) if len(layer.useful) > LONG else None  # later there may be no time for it
         clock = _Clock(ask, watch, FRONT_SHARE)
         try:
             front = front_of(layer, problem.inflight_microbatches, clock.stop)
         except TooManyStates:
             if clock.told or ask.limits.time_s <= 0:
-                return _simplest(ask, layer)
-            return self._by_programme(ask, watch, TOO_SLOW if clock.stopped else TOO_MANY)
+                return _quickest(ask, first)
+            return self._by_programme(ask, watch, TOO_SLOW if clock.stopped else TOO_MANY, first)
         return self._by_front(ask, front, _Clock(ask, watch))
 
     def _by_front(self, ask: Ask, front: Front, clock: "_Clock") -> Solution[RecomputeLayerPlan]:
@@ -109,32 +116,40 @@ class Heu:
         mix = search(menu, bounds, pair, QUICK if self.groups == 1 else THOROUGH, clock.stop)
         return {1: single, 2: pair, None: mix}[self.groups], mix.bound
 
-    def _by_programme(self, ask: Ask, watch: Watch | None, note: str | None) -> Solution[RecomputeLayerPlan]:
+    def _by_programme(
+        self, ask: Ask, watch: Watch | None, note: str | None, first: Policy | None = None
+    ) -> Solution[RecomputeLayerPlan]:
         """One policy by (I); the bound by its relaxation, valid for every mix."""
         problem = ask.problem
         copies = problem.layers * (problem.inflight_microbatches + 2)
         if max(max(copies * op.output_bytes, op.time_us) for op in problem.ops) > LARGEST:
             return ask.unknown(f"bytes or times beyond {LARGEST} are too large for the engines: give coarser units")
-        alone = _without_windows(ask, _Clock(ask, watch))
-        proven = mix_bound(problem, self.engine, ask.limits_left())
-        answer, policy = solve_programme(problem, self.engine, ask.limits_left(), watch)
-        again = answer.status is Status.UNKNOWN and self.engine == "auto" and not answer.interrupted
-        if again and ask.limits_left().time_s > 0 and is_present("cpsat"):
-            answer, policy = solve_programme(problem, "cpsat", ask.limits_left(), watch)
-        if answer.status is Status.INFEASIBLE:
-            least = least_bytes(problem, self.engine, ask.limits_left())
-            if least is not None:
-                return ask.infeasible(*least, engine=answer.engine)
+        needs_s = COLUMN_S * len(problem.ops) * (2 + len(problem.windows))
+        known = [first or quick_policy(ask), _without_windows(ask, _Clock(ask, watch, ALONE_SHARE))]
+        proven, engine = None, None
+        said: str | None = TOO_LATE
+        if ask.left_s > needs_s:
+            proven = mix_bound(problem, self.engine, ask.limits_left())
+        for name in (self.engine, "cpsat") if self.engine == "auto" and is_present("cpsat") else (self.engine,):
+            if ask.left_s <= needs_s:
+                break
+            answer, policy = solve_programme(problem, name, ask.limits_left(), watch)
+            known, engine, said = [policy, *known], answer.engine, answer.reason
+            if answer.status is Status.INFEASIBLE:
+                least = least_bytes(problem, self.engine, ask.limits_left())
+                if least is not None:
+                    return ask.infeasible(*least, engine=engine)
+            if answer.status is not Status.UNKNOWN or answer.interrupted:
+                break
         bound = None if proven is None else max(0, math.ceil(proven - 1e-6 * max(1.0, abs(proven))))
-        reason = "; ".join(filter(None, (note, answer.reason))) or None
-        known = (policy, alone, None if policy or alone else on_critical_path(Layer.of(problem)))
+        reason = "; ".join(filter(None, (note, said))) or None
         plans = [[one.group(problem.layers)] for one in known if one is not None]
         fitting = [plan for plan in plans if ask.fits(plan)]
         if not fitting:
-            return ask.unknown(reason or "no plan within the limits: give more time", engine=answer.engine)
+            return ask.unknown(reason or "no plan within the limits: give more time", engine=engine)
         best = min(fitting, key=ask.objective)
         objective = ask.objective(best)
-        return ask.feasible(best, None if bound is None else min(bound, objective), answer.engine, reason)
+        return ask.feasible(best, None if bound is None else min(bound, objective), engine, reason)
 
 
 class _Clock:
@@ -168,9 +183,7 @@ def _without_windows(ask: Ask, clock: _Clock) -> Policy | None:
     return Policy(found.stored, tuple((i, len(problem.windows)) for i, _ in found.recomputed))
 
 
-def _simplest(ask: Ask, layer: Layer) -> Solution[RecomputeLayerPlan]:
-    """What can be said without a search: recompute everything where that fits."""
-    group: LayerGroup = on_critical_path(layer).group(ask.problem.layers)
-    if ask.fits([group]):
-        return ask.feasible([group], reason=STOPPED)
-    return ask.unknown(STOPPED)
+def _quickest(ask: Ask, first: Policy | None) -> Solution[RecomputeLayerPlan]:
+    """What can be said without a search."""
+    found = first or quick_policy(ask)
+    return ask.unknown(STOPPED) if found is None else ask.feasible([found.group(ask.problem.layers)], reason=STOPPED)

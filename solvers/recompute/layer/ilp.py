@@ -63,19 +63,23 @@ def _admitted(layer: Layer, i: int, w: int) -> bool:
 
 def _cover(builder: ModelBuilder, problem: RecomputeLayerProblem, stored: IntArray, recomputed: IntArray) -> None:
     """(I1) an op is stored or recomputed at most once, at least once where it is needed."""
-    for i, op in enumerate(problem.ops):
-        builder.row([stored[i], *recomputed[:, i]], lower=float(op.needed), upper=1, name="once")
+    count = len(stored)
+    columns = np.concatenate([stored[None], recomputed])
+    rows = np.broadcast_to(np.arange(count), columns.shape)
+    needed = np.array([op.needed for op in problem.ops], dtype=np.float64)
+    builder.rows(rows.ravel(), columns.ravel(), lower=needed, upper=1, name="once", count=count)
 
 
 def _order(builder: ModelBuilder, problem: RecomputeLayerProblem, stored: IntArray, recomputed: IntArray) -> None:
     """(I2) what is recomputed in w or before has inputs that are stored, or recomputed in w or before."""
-    for i, op in enumerate(problem.ops):
-        for j in set(op.inputs):
-            for w in range(len(recomputed)):
-                before = recomputed[: w + 1, j]
-                columns = [*recomputed[: w + 1, i], stored[j], *before]
-                values = [1.0] * (w + 1) + [-1.0] * (w + 2)
-                builder.row(columns, values, upper=0, name="order")
+    pairs = [(i, j) for i, op in enumerate(problem.ops) for j in set(op.inputs)]
+    reader, source = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+    for w in range(len(recomputed)):
+        mine, before = recomputed[: w + 1, reader], np.concatenate([stored[None], recomputed[: w + 1]])[:, source]
+        columns = np.concatenate([mine, before]).ravel()
+        values = np.repeat([1.0, -1.0], [mine.size, before.size])
+        rows = np.tile(np.arange(len(pairs)), 2 * w + 3)
+        builder.rows(rows, columns, values, upper=0, name="order", count=len(pairs))
 
 
 def _fill_windows(builder: ModelBuilder, problem: RecomputeLayerProblem, recomputed: IntArray) -> None:

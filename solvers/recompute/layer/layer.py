@@ -47,7 +47,11 @@ class Layer:
     @cached_property
     def readers(self) -> tuple[tuple[int, ...], ...]:
         """For each op the useful ops that read its output."""
-        return tuple(tuple(i for i in self.useful if j in self.ops[i].inputs) for j in range(len(self.ops)))
+        found: list[list[int]] = [[] for _ in self.ops]
+        for i in self.useful:
+            for j in set(self.ops[i].inputs):
+                found[j].append(i)
+        return tuple(map(tuple, found))
 
     @cached_property
     def open(self) -> tuple[int, ...]:

@@ -1,13 +1,14 @@
 """`bayplan pareto`: monotone, within its bounds, with a picture; and what is refused."""
 
 import json
+import time
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from experiments.commands import pareto as command
-from experiments.joint.pareto import Crossing, Pareto, Point, curve, first_paying
+from experiments.joint.pareto import Allowed, Crossing, Pareto, Point, curve, first_paying
 from solvers.ir import Limits
 from tests.experiments.commands.console import call, refused
 from tests.solvers.joint.test_policy import chain
@@ -52,8 +53,29 @@ def test_the_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     assert outcome.code == 1 and "not even 1 GB/s beats recomputation alone" in outcome.out
 
 
+def test_a_time_limit_that_is_over_leaves_one_budget_and_says_so() -> None:
+    """Its plans are those without a search, its bound holds; where swapping pays is not told."""
+    outcome = call("pareto", *SHAPE, *FEW, "--time-limit", 0, "--json")
+    told = json.loads(outcome.out)
+    assert outcome.code == 0
+    assert "--time-limit was over before the end: 1 of 3 budgets" in outcome.err
+    (point,) = told["points"]
+    assert told["base_us"] <= point["bound_us"] <= point["joint_us"]
+    assert told["out_of_time"] and told["rates"] == []
+    assert "swapping_pays_from_bytes_per_s" not in told
+    assert refused(call("pareto", *SHAPE, "--time-limit", -1)) == "--time-limit is -1.0: give at least 0"
+
+
+def test_parts_share_what_is_left_of_the_time() -> None:
+    allowed = Allowed(Limits(time_s=60.0, work=1.0), time.perf_counter() + 100.0)
+    assert 9.0 < allowed.among(10).time_s <= 10.0
+    assert allowed.among(1).time_s == 60.0
+    assert not allowed.over and Allowed(Limits(), 0.0).over
+    assert Allowed(Limits(), 0.0).among(3).time_s == 0.0
+
+
 def test_a_small_budgets_plan_stands_at_a_larger_one_where_the_solver_finds_a_worse() -> None:
-    points = curve(chain(), 5, Limits(work=0.001, time_s=60.0))
+    points = curve(chain(), 5, Allowed(Limits(work=0.001, time_s=60.0)))
     for smaller, larger in pairwise(points):
         assert larger.joint_us is not None and smaller.joint_us is not None
         assert larger.joint_us <= smaller.joint_us and larger.bound_us <= smaller.bound_us

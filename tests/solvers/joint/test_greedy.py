@@ -8,7 +8,7 @@ from solvers.joint import GreedyJoint
 from solvers.joint.choice import where
 from solvers.joint.draft import measure
 from solvers.joint.given import given_of
-from solvers.joint.greedy import Hiding
+from solvers.joint.greedy import EVICTED, Hiding
 from solvers.joint.singles import recompute_only, swap_only
 from tests.solvers.joint.brute_force import random_problem
 from tests.solvers.joint.layered import layered
@@ -72,7 +72,10 @@ def test_out_of_time_stopped_or_interrupted_everything_is_swapped() -> None:
 
     stopped = GreedyJoint().solve(layered(0.1), Limits(), lambda incumbent, bound, elapsed_s: True)
     interrupted = GreedyJoint().solve(layered(0.1), Limits(), interrupt)
-    for solution in (GreedyJoint().solve(layered(0.1), Limits(time_s=0)), stopped, interrupted):
+    late = GreedyJoint().solve(layered(0.1), Limits(time_s=0))
+    assert late.objective is not None and stopped.objective is not None
+    assert late.reason == EVICTED and late.objective < stopped.objective
+    for solution in (stopped, interrupted):
         assert solution.plan is not None and solution.reason is not None
         assert "everything is swapped" in solution.reason
         assert judge_joint(layered(0.1), solution.plan).objective_us == solution.objective

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 
 import numpy as np
 
@@ -39,16 +40,12 @@ def find_layers(given: Instance, least: int = 2) -> Layers | None:
     the layer before. Only runs that are read again behind their end count: those of a forward pass.
     """
     signature = _signatures(given)
-    best: tuple[int, int, int] | None = None
-    for size in range(2, len(given) // 2 + 1):
-        start, length = _longest_run(signature[:-size] == signature[size:])
-        count = length // size + 1
-        if length and count >= least and (best is None or count * size > best[0]):
-            candidate = _aligned(given, start, size, length)
-            if _is_read_later(given, candidate):
-                best = (count * size, size, start)
-                found = candidate
-    return None if best is None else found
+    runs = [(size, *_longest_run(signature[:-size] == signature[size:])) for size in range(2, len(given) // 2 + 1)]
+    covered = [((length // size + 1) * size, size, start, length) for size, start, length in runs if length]
+    for ops, size, start, length in sorted(covered, key=lambda run: (-run[0], run[1])):
+        if ops >= least * size and _is_read_later(given, found := _aligned(given, start, size, length)):
+            return found
+    return None
 
 
 def _signatures(given: Instance) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
@@ -75,14 +72,24 @@ def _longest_run(equal: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> tuple[int
 def _aligned(given: Instance, start: int, size: int, length: int) -> Layers:
     """Cut the run where its layers read the fewest ops of other layers, keeping as many layers as there can be."""
     most = length // size + 1
-    spare = length - (most - 1) * size
-    options = [Layers(start + shift, size, most) for shift in range(min(spare, size - 1) + 1)]
-    return min(options, key=lambda layers: (_crossing(given, layers), layers.first))
+    spare = min(length - (most - 1) * size, size - 1)
+    crossing = _crossings(given, start + size, spare + 1, size)
+    shift = min(range(spare + 1), key=lambda shift: (crossing[shift], shift))
+    return Layers(start + shift, size, most)
 
 
-def _crossing(given: Instance, layers: Layers) -> int:
-    first = layers.op(1, 0)
-    return len({j for i in range(first, first + layers.size) for j in given.inputs[i] if j < first})
+def _crossings(given: Instance, start: int, count: int, size: int) -> list[int]:
+    """By the first op of a layer from `start` on, the ops of other layers that it reads."""
+    change, known = [0] * (count + 1), dict[int, int]()
+    for i in range(start, start + count - 1 + size):
+        last = min(i, start + count - 1)
+        for j in given.inputs[i]:
+            first = max(known.get(j, start), j + 1, i - size + 1)  # the first ones of which op i makes op j count anew
+            if first <= last:
+                change[first - start] += 1
+                change[last + 1 - start] -= 1
+                known[j] = last + 1
+    return [*accumulate(change)][:count]
 
 
 def _is_read_later(given: Instance, layers: Layers) -> bool:

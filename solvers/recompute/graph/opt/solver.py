@@ -15,8 +15,7 @@ import msgspec
 from solvers.ir.errors import InvalidInput
 from solvers.ir.recompute import RecomputeGraphProblem
 from solvers.ir.solution import INTERRUPTED, Limits, Watch
-from solvers.recompute.graph.answers import Answer, Search, no_plan, trivial
-from solvers.recompute.graph.evict import evictions
+from solvers.recompute.graph.answers import Answer, Search, any_plan, no_plan, trivial
 from solvers.recompute.graph.opt import members
 from solvers.recompute.graph.opt.bound.cut import CutRelaxation, Shape
 from solvers.recompute.graph.opt.bound.shapes import WHOLE, general_shapes, layered_shapes
@@ -38,8 +37,6 @@ PATIENCE = 30
 """Leaves without a better bound after which plans have their turn."""
 SEEDS = 100_003
 """How far the seeds of one polishing lie from those of the next."""
-LATE_S = 0.5
-"""How long a quick plan may be looked for behind the limits, where there is none."""
 LEAVES, MOVES, CUTS, ROUNDS = 20, 20_000, 8, 4
 """What one unit of deterministic work allows: leaves of the tree, moves of the local search, cuts tried, and rounds of
 careful constructions of a first plan."""
@@ -90,15 +87,15 @@ class _Optimum:
         self.impossible: Answer | None = None
         self.starts: list[list[set[int]]] = []
         self.polished = 0
+        self.reserve: int | None = None
 
     def answer(self) -> Answer:
         """Every part in turn until one proves the end."""
+        any_plan(self.search)
         parts = self._tiny if self.columns < members.TINY else self._general if self._irregular else self._layered
         parts()
         if self.impossible is not None:
             return self.impossible
-        if self.search.objective is None:
-            self._any_plan()
         if not self.search.stopped and self.search.left_s() > 0:
             with self.search.share(CERTIFYING):
                 self._tighten()  # what an engine proved may have a certificate, too
@@ -139,6 +136,7 @@ class _Optimum:
 
     def _layered(self) -> None:
         """Repeated layers: patterns first."""
+        self.reserve = self.search.objective
         self._share(0.25, self._choose_cut)
         self._share(0.6, self._patterns)
         self._share(0.3, self._first_plan)
@@ -234,7 +232,7 @@ class _Optimum:
 
     def _first_plan(self) -> None:
         search = self.search
-        if search.objective is not None:
+        if search.objective not in (None, self.reserve):
             return
         work = search.limits.work
         rounds = None if work is None else 1 + int(ROUNDS * work)
@@ -242,17 +240,6 @@ class _Optimum:
         found = construct(search.given, deadline, search.limits.seed, self._watched, rounds)
         if found is not None:
             search.offer(found)
-
-    def _any_plan(self) -> None:
-        """Where time is over without a plan, one pass over the stages still finds many."""
-        search, deadline = self.search, time.perf_counter() + LATE_S
-
-        def stop() -> bool:
-            return search.stopped or (search.limits.work is None and time.perf_counter() > deadline)
-
-        for found in evictions(search.given, stop):
-            if search.offer(found):
-                return
 
     def _polish(self) -> None:
         search = self.search

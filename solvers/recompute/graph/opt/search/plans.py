@@ -13,12 +13,18 @@ from solvers.recompute.graph.opt.search.fit import COMPARED, anneal_excess, evic
 from solvers.recompute.graph.opt.search.state import State
 from solvers.recompute.graph.replay import Instance, replay, useful
 
-PASSES = (Eviction(1.0, 1.0), Eviction(1.0, 0.5), Eviction(0.5, 1.0))
-CAREFUL = tuple(Eviction(cost, wait, 128, 400) for cost, wait in ((1.0, 1.0), (1.0, 0.5), (0.5, 0.5), (1.0, 0.25)))
+PASSES = tuple(Eviction(cost, wait, spread=0.1) for cost, wait in ((1.0, 1.0), (1.0, 0.5), (0.5, 1.0)))
+CAREFUL = tuple(
+    Eviction(cost, wait, 1000, spread)
+    for spread in (0.2, 0.5)
+    for cost, wait in ((1.0, 1.0), (1.0, 0.5), (0.5, 0.5), (1.0, 0.25))
+)
 """The passes over the stages: quick ones first, careful ones where those find no plan."""
 SQUEEZE, LONGER = 20, 1.5
 """Moves per op of the first annealing towards a valid plan, and the factor by which each next one is longer."""
 
+LONG = 1_500
+"""Ops up to which more than the quick passes is tried where rounds are counted."""
 ROUND = 5
 """Moves per op of each of many polishings."""
 
@@ -53,6 +59,8 @@ class _Construction:
         for eviction in PASSES:
             if not self._stop():
                 self._offer(run_through(self.given, eviction, self.source, self._stop))
+        if rounds is not None and len(self.given) > LONG:
+            return self.best  # what follows takes minutes there, and no round is short
         for compared in COMPARED:
             if not self._greedy(compared):
                 break

@@ -103,10 +103,10 @@ def _measured(job: ElasticJob) -> Measured:
 
 
 def _require_own(owners: dict[int, int], layer: Layer) -> None:
-    """Raise `InvalidInput` where what is trained is another layer's already, which may come to another process."""
+    """Raise `InvalidInput` where a parameter is another layer's already, which may come to another process."""
     for name, one in layer.module.named_parameters():
         place = one.untyped_storage().data_ptr()
-        owner = owners.setdefault(place, layer.number) if place and one.requires_grad else layer.number
+        owner = owners.setdefault(place, layer.number) if place else layer.number
         if owner != layer.number:
             raise InvalidInput(
                 f"layers {owner} and {layer.number} share {name}, but each may come to another process, so that the "

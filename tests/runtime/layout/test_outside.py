@@ -1,4 +1,4 @@
-"""What a program does around a wrapped model: to what it is given, with its modules alone, in threads, between steps."""
+"""What a program does around a wrapped model: to what it is given, with its modules, in threads, between steps."""
 
 import copy
 import pickle

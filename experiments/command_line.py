@@ -7,7 +7,9 @@ closed before the answer was there (as in `bayplan … | head`; shells know it a
 
 import os
 import sys
+from _thread import interrupt_main
 from importlib import import_module
+from threading import Timer
 
 import click
 from click.shell_completion import CompletionItem
@@ -19,7 +21,7 @@ from solvers.ir.names import unknown
 
 TRACEBACK = "BAYPLAN_TRACEBACK"
 """The environment variable that makes a fault of Bayplan show its Python traceback."""
-FAULT, UNREAD = 70, 141
+FAULT, UNREAD, AGAIN_S = 70, 141, 0.01
 
 COMMANDS = {
     "profile": "One real training step of your model as a graph file.",
@@ -90,11 +92,13 @@ def bayplan() -> None:
 
 def run(command: click.Command, name: str, arguments: list[str]) -> int:
     """Run a command line; every fault becomes a line of stderr and an exit code, unless BAYPLAN_TRACEBACK is set."""
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115  # it was closed before the command began
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:  # a terminal without µ still gets its answer
             reconfigure(errors="backslashreplace")
     answered = UNREAD
+    before, sys.unraisablehook = sys.unraisablehook, _unraisable
     try:
         with command.make_context(name, arguments) as context:
             code = command.invoke(context)
@@ -111,6 +115,10 @@ def run(command: click.Command, name: str, arguments: list[str]) -> int:
         return _say("interrupted", INTERRUPTED)
     except BrokenPipeError:  # `bayplan … | head`: stop quietly, as the reader wanted
         return _silenced(answered)
+    except SystemExit as error:
+        if not isinstance(error.__context__, BrokenPipeError):
+            raise
+        return _silenced(answered)  # as rich ends a program whose reader has gone
     except OSError as error:
         return _silenced(_say(f"the system refused ({error}): free or choose the resource, then repeat", 2))
     except Exception as error:
@@ -119,6 +127,18 @@ def run(command: click.Command, name: str, arguments: list[str]) -> int:
         if _interrupted(error):
             return _say("interrupted", INTERRUPTED)
         return _say(_fault(error), FAULT)
+    finally:
+        sys.unraisablehook = before
+
+
+def _unraisable(raised: "sys.UnraisableHookArgs") -> None:
+    """Python drops what callbacks raise, where a Ctrl-C may come, too: let it come again when this has returned."""
+    if issubclass(raised.exc_type, KeyboardInterrupt):
+        again = Timer(AGAIN_S, interrupt_main)
+        again.daemon = True
+        again.start()
+    else:
+        sys.__unraisablehook__(raised)
 
 
 def _say(sentence: str, code: int) -> int:

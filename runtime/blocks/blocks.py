@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import torch
 from torch import nn
+from torch.nn.utils.parametrize import is_parametrized
 
 from solvers.ir.errors import InvalidInput
 
@@ -86,10 +87,14 @@ def _has_parameters(module: nn.Module) -> bool:
 
 
 def _build(module: nn.Module) -> tuple[object, ...]:
-    """What makes modules alike: their class; of PyTorch's own, also the build of what is inside."""
-    if type(module).__module__.startswith("torch.nn"):
-        return (type(module), *(_build(child) for child in module.children()))
-    return (type(module),)
+    """What makes modules alike: their class; of PyTorch's own, also the build of what is inside.
+
+    A parametrized module (weight norm, say) has a class of its own, derived from the one that it had.
+    """
+    kind = type(module).__mro__[int(is_parametrized(module))]
+    if kind.__module__.startswith("torch.nn"):
+        return (kind, *(_build(child) for child in module.children()))
+    return (kind,)
 
 
 def states_of(module: nn.Module) -> dict[int, torch.Tensor]:

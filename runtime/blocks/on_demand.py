@@ -14,7 +14,7 @@ from torch import nn
 
 from runtime.blocks.blocks import states_of
 from runtime.blocks.saved import device_bytes
-from runtime.storage.access import ensure_in, is_swapped_out, release_host_memory, swap_out
+from runtime.storage.access import ensure_in, is_swapped_out, may_leave, release_host_memory, swap_out
 
 
 class Resident:
@@ -107,6 +107,8 @@ class OnDemand(Resident):
         for tensor in inputs:
             address = tensor.untyped_storage()._cdata
             if address not in self._sent:
+                if not may_leave(tensor):
+                    continue
                 swap_out(tensor)
                 self._sent[address] = _Sent(device_bytes(tensor), [])
             self._sent[address].tensors.append(weakref.ref(tensor))

@@ -14,7 +14,7 @@ from runtime.blocks.blocks import find_blocks, states_of
 from runtime.blocks.buffers import Buffers
 from runtime.blocks.replacing import forward_replaced
 from runtime.blocks.saved import device_tensors, without_graph
-from runtime.storage.access import ensure_in, swap_out
+from runtime.storage.access import ensure_in, may_leave, swap_out
 from solvers.ir.layout import Policy
 
 
@@ -47,8 +47,9 @@ class AtOnce:
         """Nothing yet."""
 
     def send(self, tensor: torch.Tensor) -> None:
-        """To host memory."""
-        swap_out(tensor)
+        """To host memory, but for what is empty or must stay."""
+        if may_leave(tensor):
+            swap_out(tensor)
 
     def begins(self, number: int) -> None:
         """Nothing depends on it."""

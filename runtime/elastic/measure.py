@@ -71,6 +71,7 @@ def _measured(job: ElasticJob) -> Measured:
     hidden, targets = job.batches(0, 0)
     shapes, times, sizes, layers = [], [], [], []
     written: list[str] = []
+    owners: dict[int, int] = {}
     for number in range(len(job.layers)):
         layer = Layer(job, number, canonical=False)
         shapes.append((str(hidden.dtype).removeprefix("torch."), tuple(hidden.shape)))
@@ -83,6 +84,7 @@ def _measured(job: ElasticJob) -> Measured:
         times.append(min(forward))
         sizes.append(kept)
         layers.append(layer)
+        _require_own(owners, layer)
     _, gradient = loss_of(job, hidden, targets)
     back: Tensor | None = gradient
     costs = []
@@ -98,6 +100,18 @@ def _measured(job: ElasticJob) -> Measured:
         layer.update()
         costs.append(Costs(times[layer.number], took_us, layer.static_bytes(), sizes[layer.number]))
     return Measured(tuple(reversed(costs)), tuple(shapes), tuple(written))
+
+
+def _require_own(owners: dict[int, int], layer: Layer) -> None:
+    """Raise `InvalidInput` where a parameter is another layer's already, which may come to another process."""
+    for name, one in layer.module.named_parameters():
+        place = one.untyped_storage().data_ptr()
+        owner = owners.setdefault(place, layer.number) if place else layer.number
+        if owner != layer.number:
+            raise InvalidInput(
+                f"layers {owner} and {layer.number} share {name}, but each may come to another process, so that the "
+                "two would part: let each layer make its own"
+            )
 
 
 def _same(before: Tensor | None, after: Tensor | None) -> bool:

@@ -6,9 +6,9 @@ same in reverse, as gradients of the blocks' results become known (formats.md 8.
 
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
-from threading import Lock
+from threading import Lock, RLock, get_ident
 from typing import Any
 
 import torch
@@ -20,10 +20,10 @@ from runtime.blocks.replacing import forward_replaced
 from runtime.blocks.saved import device_tensors, hooks_in_force
 from runtime.layout.chunk import Chunk
 from runtime.layout.masters import Places, accumulating_node
+from runtime.layout.refusals import require_as_laid_out, require_no_transform
 from runtime.layout.store import Store, flats
 from runtime.layout.swaps import Swaps
 from runtime.layout.updates import Updates
-from solvers.ir.errors import InvalidInput
 from solvers.ir.layout import Policy
 
 
@@ -46,10 +46,10 @@ class Walk:
         self._swaps = Swaps(store.log, self._begins)
         self._device = store.device
         self._flats = flats(store.chunks)
-        self._running = False
+        self._runs_in: int | None = None
         self._called = 0
         self._in_backward: int | None = None
-        self._beginning = Lock()
+        self._beginning, self._turn = Lock(), RLock()
         blocks = list(dict.fromkeys(walked.calls))
         inside = {module for block in blocks for module in block.modules()}
         self._rest = [module for module in walked.model.modules() if module not in inside]
@@ -70,6 +70,11 @@ class Walk:
         self._stack.close()
 
     @property
+    def _running(self) -> bool:
+        """Whether the model's forward of a step runs, in this thread: others take turns."""
+        return self._runs_in == get_ident()
+
+    @property
     def modules(self) -> list[nn.Module]:
         """All modules of the model."""
         return list(self._walked.model.modules())
@@ -84,6 +89,11 @@ class Walk:
             self._policies = enter(block_policies(model, walked.policies, self._device, walked.interval, self._swaps))
         for block in blocks:
             enter(forward_replaced(block, self._block(block)))
+        for module in list(model.modules()):
+            own = list(module.modules())
+            first = self._places.first(own)
+            if first is not None and module is not model and not any(one in self._inner for one in own):
+                enter(forward_replaced(module, self._alone(module, own, first)))
         enter(forward_replaced(model, self._root()))
 
     def _watch(self, chunk: Chunk, place: int, working: nn.Parameter) -> None:
@@ -124,6 +134,32 @@ class Walk:
         node.register_prehook(before)
         node.register_hook(after)
 
+    def _alone(self, module: nn.Module, own: Sequence[nn.Module], first: nn.Module) -> Callable[..., Any]:
+        """Forward of a module beside or inside blocks, also where neither model nor block runs around it.
+
+        As where the program calls it, or a checkpoint of the model's own computes it again.
+        """
+        forward = module.forward
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            if self._places.holds(first):
+                return forward(*args, **kwargs)
+            with self._by_itself(()), self._places.installed(own):
+                return forward(*args, **kwargs)
+
+        return run
+
+    @contextmanager
+    def _by_itself(self, chunks: Sequence[int]) -> Iterator[None]:
+        """Around what runs outside the model's forward: nothing of it is half updated, and what it saves is watched."""
+        if self._running or torch._C._current_graph_task_id() != -1:
+            yield
+            return
+        with self._turn:
+            self._updates.require_readable(chunks)
+            with self._guarded() if torch.is_grad_enabled() else nullcontext():
+                yield
+
     def _inside(self, block: nn.Module) -> Callable[..., Any]:
         """A block's own forward, also when it is computed again."""
         forward, modules = block.forward, list(block.modules())
@@ -141,10 +177,9 @@ class Walk:
         def run(*args: Any, **kwargs: Any) -> Any:
             again = torch._C._current_graph_task_id() != -1
             if again or not self._running:  # computed again, or not trained
-                if not again:
-                    self._updates.require_readable(chunks)
-                self._store.need(chunks)
-                return inside(*args, **kwargs)
+                with self._by_itself(chunks):
+                    self._store.need(chunks)
+                    return inside(*args, **kwargs)
             self._called += 1
             number, last = self._called, len(self._walked.calls)
             planned = number <= last and self._walked.calls[number - 1] is block
@@ -167,21 +202,26 @@ class Walk:
             if self._running or torch._C._current_graph_task_id() != -1:
                 return forward(*args, **kwargs)
             trains = torch.is_grad_enabled()
+            with self._turn:
+                return once(trains, args, kwargs)
+
+        def once(trains: bool, args: Any, kwargs: Any) -> Any:
             self._updates.require_whole() if trains else self._updates.require_readable()
             if trains:
-                self._require_as_laid_out()
+                require_no_transform()
+                require_as_laid_out(self._store.chunks)
                 self._policies.begin_step()
                 self._swaps.begin_step()
             self._store.begin(planned=trains)
             self._called, self._in_backward = 0, None
             with self._places.installed(self._rest), self._guarded():
-                self._running = trains
+                self._runs_in = get_ident() if trains else None
                 try:
                     if trains:
                         self._store.enter(0, ())
                     result = forward(*args, **kwargs)
                 finally:
-                    self._running = False
+                    self._runs_in = None
             if trains:
                 self._hook(result, (), last + 2, ())
             else:
@@ -189,21 +229,6 @@ class Walk:
             return result
 
         return run
-
-    def _require_as_laid_out(self) -> None:
-        """Raise `InvalidInput` where a parameter is frozen, or not any more, or another one is in its place."""
-        for chunk in self._store.chunks:
-            for slot in chunk.slots:
-                if slot.master.requires_grad != slot.trainable:
-                    done = "frozen" if slot.trainable else "unfrozen"
-                elif any(module._parameters.get(key) is not slot.master for module, key in slot.places):
-                    done = "replaced"
-                else:
-                    continue
-                raise InvalidInput(
-                    f"parameter {slot.name!r} was {done} after the layout was decided, and would train as before: "
-                    "unwrap(model), change it, and wrap again"
-                )
 
     def _hook(self, values: Any, more: Any, number: int, chunks: Sequence[int]) -> None:
         """Begin a backward pass where the gradient of any of these tensors is known."""

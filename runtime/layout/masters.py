@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from runtime.device import shapes_only
 from runtime.layout.chunk import Chunk, Slot, aligned, pinned, working_view
 from runtime.layout.foreach import is_plain
+from solvers.ir.errors import InvalidInput
 
 Touch = Callable[[Chunk, int], None]
 
@@ -188,6 +189,7 @@ class Places:
 
     def __init__(self, chunks: Sequence[Chunk], touch: Touch) -> None:
         self._working: dict[nn.Module, dict[str, nn.Parameter | None]] = {}
+        self._masters: dict[nn.Module, dict[str, nn.Parameter]] = {}
         found: dict[nn.Module, dict[str, tuple[Chunk, int]]] = {}
         for chunk in chunks:
             for place, slot in enumerate(chunk.slots):
@@ -201,15 +203,27 @@ class Places:
             }
             away = {key: slot for key, slot in mine.items() if not slot[0].persistent}
             self._working[module] = _Watched(away, touch, values)
+            self._masters[module] = {key: chunk.slots[place].master for key, (chunk, place) in mine.items()}
+
+    def first(self, modules: Iterable[nn.Module]) -> nn.Module | None:
+        """The first of these modules that holds other parameters while it runs."""
+        return next((module for module in modules if module in self._working), None)
+
+    def holds(self, module: nn.Module) -> bool:
+        """Whether this module holds its working parameters now."""
+        return module.__dict__["_parameters"] is self._working[module]
 
     @contextmanager
     def installed(self, modules: Iterable[nn.Module]) -> Iterator[None]:
-        """Inside, these modules hold their working parameters."""
+        """Inside, these modules hold their working parameters; raises `InvalidInput` where they hold others' now."""
         before: list[tuple[nn.Module, Any, Any]] = []
         for module in modules:
             working = self._working.get(module)
             if working is not None:
-                before.append((module, module.__dict__["_parameters"], module.__dict__.get("_flat_weights")))
+                held = module.__dict__["_parameters"]
+                if held is not working:
+                    self._require_masters(module, held)
+                before.append((module, held, module.__dict__.get("_flat_weights")))
                 module.__dict__["_parameters"] = working
                 if "_flat_weights" in module.__dict__:  # recurrent nets keep a list of their own
                     names: list[str] = module.__dict__["_flat_weights_names"]
@@ -221,3 +235,12 @@ class Places:
                 module.__dict__["_parameters"] = parameters
                 if flat is not None:
                     module.__dict__["_flat_weights"] = flat
+
+    def _require_masters(self, module: nn.Module, held: dict[str, nn.Parameter | None]) -> None:
+        for key, master in self._masters[module].items():
+            if held.get(key) is not master:
+                raise InvalidInput(
+                    f"{key!r} of a {type(module).__name__} is another one than when the layout was decided, as under "
+                    "torch.func.functional_call, but a wrapped model computes with its own parameters: unwrap(model) "
+                    "first"
+                )

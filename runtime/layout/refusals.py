@@ -1,29 +1,43 @@
 """What cannot be wrapped, or done to a wrapped model, is refused in a sentence before half of it is done."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import nn
 
+from runtime.layout.chunk import Chunk, Slot
 from solvers.ir.errors import InvalidInput
 
 
 @contextmanager
 def refused(model: nn.Module, device: torch.device) -> Iterator[None]:
     """Inside, the model stays where it is and is not copied; asking for the device that it is used on does nothing."""
-    named = ("_apply", "__deepcopy__")
     modules = list(model.modules())
     for module in modules:
-        module.__dict__.update(_apply=_applied(module, device), __deepcopy__=_never(*_COPIED))
+        module.__dict__["_apply"] = _applied(module, device)
     model.__dict__["to"] = _to(model, device)
     try:
-        yield
+        with uncopied(modules):
+            yield
     finally:
         del model.__dict__["to"]
         for module in modules:
-            for name in named:
+            module.__dict__.pop("_apply", None)
+
+
+@contextmanager
+def uncopied(modules: Iterable[nn.Module]) -> Iterator[None]:
+    """Inside, none of these is copied or pickled, with the forward that has taken its own's place."""
+    never = {name: _never(*_COPIED) for name in ("__deepcopy__", "__reduce_ex__")}
+    for module in modules:
+        module.__dict__.update(never)
+    try:
+        yield
+    finally:
+        for module in modules:
+            for name in never:
                 module.__dict__.pop(name, None)
 
 
@@ -69,11 +83,48 @@ def require_plain(model: nn.Module) -> None:
             "model.gradient_checkpointing_disable() first"
         )
     for name, parameter in model.named_parameters():
+        if isinstance(parameter, nn.UninitializedParameter):
+            raise InvalidInput(
+                f"parameter {name!r} has no shape yet, as those of lazy modules before their first forward: run the "
+                "model once on the host before wrap"
+            )
         if parameter._backward_hooks or parameter._post_accumulate_grad_hooks:
             raise InvalidInput(
                 f"parameter {name!r} has hooks on its gradient, but a wrapped model computes with working parameters, "
                 "whose gradients come to it afterwards: remove the hooks"
             )
+
+
+def require_no_transform() -> None:
+    """Refuse forwards inside `torch.func.vmap` and its like, whose tensors have no bytes of their own that may move."""
+    if torch._C._functorch.peek_interpreter_stack() is not None:
+        raise InvalidInput(
+            "a wrapped model is trained inside a transform of torch.func, whose tensors cannot leave the device: "
+            "unwrap(model) first, or give the model whole batches"
+        )
+
+
+def require_as_laid_out(chunks: Iterable[Chunk]) -> None:
+    """Raise `InvalidInput` where a parameter is frozen, or not any more, replaced by another one, or has hooks now."""
+    for slot in (slot for chunk in chunks for slot in chunk.slots):
+        if slot.master.requires_grad != slot.trainable:
+            done = "frozen" if slot.trainable else "unfrozen"
+        elif any(module._parameters.get(key) is not slot.master for module, key in slot.places):
+            done = "replaced"
+        elif _has_hooks(slot):
+            done = "given hooks on its gradient, which would not run,"
+        else:
+            continue
+        raise InvalidInput(
+            f"parameter {slot.name!r} was {done} after the layout was decided, and would train as before: "
+            "unwrap(model), change it, and wrap again"
+        )
+
+
+def _has_hooks(slot: Slot) -> bool:
+    """Whether somebody has put hooks on a master; a working parameter has one of ours."""
+    ours = int(slot.trainable and slot.working is slot.master)
+    return bool(slot.master._backward_hooks) or len(slot.master._post_accumulate_grad_hooks or ()) > ours
 
 
 def require_not_captured(optimizer: torch.optim.Optimizer) -> None:
@@ -86,7 +137,7 @@ def require_not_captured(optimizer: torch.optim.Optimizer) -> None:
         )
 
 
-_COPIED = ("copied", "copy its state_dict() into another model, or unwrap(model) first")
+_COPIED = ("copied or pickled", "copy its state_dict() into another model, or unwrap(model) first")
 
 
 def _never(done: str, remedy: str) -> Callable[..., Any]:

@@ -62,7 +62,8 @@ class LayoutReport:
         bound = "" if self.bound_us is None else f", no layout below {self.bound_us:.0f}"
         solver = "given" if self.solver is None else f"of {self.solver}"
         above = self.peak_bytes > problem.device_bytes
-        over = f", above the budget of {problem.device_bytes}: give wrap a step with its loss" if above else ""
+        remedy = "give wrap a step with its loss, of the largest batch"
+        over = f", above the budget of {problem.device_bytes}: {remedy}" if above else ""
         return [
             f"plan          {solver}" + ("" if self.reason is None else f" ({self.reason})"),
             f"chunks        {len(problem.chunks)} of {show_bytes(problem.chunk_bytes)}: {len(plan.persistent)} stay, "

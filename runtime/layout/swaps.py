@@ -11,6 +11,7 @@ from torch import Tensor
 from runtime.blocks.policies import AtOnce
 from runtime.device.native import core
 from runtime.layout.log import Log
+from runtime.storage.access import may_leave
 
 
 class Swaps(AtOnce):
@@ -27,7 +28,7 @@ class Swaps(AtOnce):
 
     def leaving(self, number: int, tensors: Sequence[Tensor]) -> None:
         """A block's forward is launched: copy these behind it."""
-        movable = [one for one in tensors if core.why_it_stays(one) is None]
+        movable = list(filter(may_leave, tensors))
         if not movable:
             return
         self._out.wait_event(torch.accelerator.current_stream(self._log.device).record_event())

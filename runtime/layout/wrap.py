@@ -1,12 +1,12 @@
 """`wrap`: one line, and a model's states are where its layout puts them while an ordinary loop trains it."""
 
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from functools import partial
 from typing import Any, TypedDict, Unpack
 
 import torch
 from torch import nn
-from torch.utils._pytree import tree_leaves
 
 from runtime.blocks import blocks as found_blocks
 from runtime.blocks.replacing import forward_replaced
@@ -14,6 +14,7 @@ from runtime.device import accelerator_of, memory_limit_bytes
 from runtime.layout.chunk import Chunk
 from runtime.layout.course import Course
 from runtime.layout.deciding import Asked, Decided, costs_of, decide, measure
+from runtime.layout.first import put_back, train_once
 from runtime.layout.gradients import Gradients
 from runtime.layout.hooks import Walk, Walked
 from runtime.layout.host_lane import host_lane
@@ -32,6 +33,7 @@ from runtime.layout.refusals import (
     require_one_by_one,
     require_own_parameters,
     require_plain,
+    uncopied,
 )
 from runtime.layout.report import LayoutReport, layout_report
 from runtime.layout.scalers import let_scalers_wait
@@ -160,7 +162,7 @@ class Wrapped:
         self.decided: Decided | None = None
         self._costs: LayoutCosts | None = None
         self._walk: Walk | None = None
-        self._waiting: Any = None
+        self._waiting: ExitStack | None = None
 
     def wait_for_a_forward(self) -> None:
         """Measure the first forward that trains, before it runs."""
@@ -173,23 +175,27 @@ class Wrapped:
                 )
             self._stop_waiting()
             try:
-                step = partial(_train, self.model, args, kwargs)
-                self.lay_out(measure(self.model, step, self.device, self.asked.compute_dtype))
+                step = partial(train_once, self.model, args, kwargs)
+                with put_back((args, kwargs)):
+                    profile = measure(self.model, step, self.device, self.asked.compute_dtype)
+                self.lay_out(profile)
             except BaseException:
                 del self.model.__dict__[WRAPPED]
                 raise
             return self.model.forward(*args, **kwargs)
 
-        self._waiting = forward_replaced(self.model, first)
-        self._waiting.__enter__()
+        self._waiting = waiting = ExitStack()
+        waiting.enter_context(uncopied([self.model]))
+        waiting.enter_context(forward_replaced(self.model, first))
 
     def _stop_waiting(self) -> None:
         if self._waiting is not None:
-            self._waiting.__exit__(None, None, None)
+            self._waiting.close()
             self._waiting = None
 
     def lay_out(self, profile: MemoryProfile) -> None:
         """Decide, and move everything to its place."""
+        require_plain(self.model)
         decided = self.decided = decide(profile, self.model, self.optimizer, self.device, self.asked)
         self._costs = costs_of(decided, self.model, self.optimizer, self.device)
         chunks = self._build(decided)
@@ -258,17 +264,6 @@ class Wrapped:
         for chunk in self.store.chunks:
             chunk.give_back()
         settle_states(self.optimizer)
-
-
-def _train(model: nn.Module, args: Any, kwargs: Any) -> None:
-    """A forward and a backward of what it returns: of a loss where there is one, else of the sum of all."""
-    result = model(*args, **kwargs)
-    loss = getattr(result, "loss", None)
-    leaves = [loss] if loss is not None else tree_leaves(result)
-    trained = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
-    if not trained:
-        raise InvalidInput("nothing that the model returns needs gradients: give wrap a step that trains it")
-    torch.autograd.backward([leaf.float().sum() for leaf in trained])
 
 
 def _device_of(model: nn.Module) -> torch.device | None:

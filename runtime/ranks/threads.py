@@ -122,6 +122,8 @@ def run_ranks(
     """
     if type(ranks) is not int or ranks < 1:
         raise InvalidInput(f"ranks is {ranks!r}: give a whole number, at least 1")
+    if not timeout_s > 0:
+        raise InvalidInput(f"timeout_s is {timeout_s!r}: give seconds above 0")
     if algorithm not in get_args(Algorithm):
         raise InvalidInput(f"algorithm is {algorithm!r}: choose of {', '.join(map(repr, get_args(Algorithm)))}")
     if current() is not None:

@@ -30,6 +30,11 @@ def swap_out(tensor: torch.Tensor) -> None:
     core.swap_out(tensor)
 
 
+def may_leave(tensor: torch.Tensor) -> bool:
+    """Whether the tensor's storage could be swapped out: it has bytes, here, and nobody else knows their address."""
+    return core.why_it_stays(tensor) is None
+
+
 def is_swapped_out(tensor: torch.Tensor) -> bool:
     """Whether the tensor's storage is on the host, or on its way out or back."""
     return core.is_out(tensor)

@@ -6,6 +6,7 @@ import sys
 import types
 from pathlib import Path
 
+import click
 import pytest
 
 from experiments import command_line
@@ -129,3 +130,32 @@ def test_whoever_stops_reading_gets_no_other_answer(tmp_path: Path) -> None:
     line = f"{sys.executable} -m experiments.cli check {problem} {missing} 2>/dev/null | true; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", line], cwd=ROOT, check=False, timeout=120)
     assert done.returncode in (1, 141)
+
+
+def test_an_answer_that_nobody_reads_is_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    line = f"{sys.executable} -m experiments.cli solvers >&-"
+    assert subprocess.run(["bash", "-c", line], cwd=ROOT, check=False, timeout=120).returncode == 0
+
+    @click.command()
+    def ending() -> None:  # as rich does where its reader has gone
+        try:
+            raise BrokenPipeError
+        except BrokenPipeError:
+            raise SystemExit(1)  # noqa: B904
+
+    monkeypatch.setattr(sys, "stdout", sys.stdout)
+    assert command_line.run(ending, "ending", []) == 141
+
+
+def test_ctrl_c_in_a_callback_ends_the_command(tmp_path: Path) -> None:
+    """Python only tells of what a weak reference's callback raises, and goes on."""
+    program = (
+        "import signal, sys, time, weakref\nfrom experiments import command_line\nimport click\n"
+        "class Held: pass\n"
+        "def callback(_): signal.raise_signal(signal.SIGINT); [None for _ in range(9)]\n"
+        "@click.command()\ndef waiting():\n"
+        "    held = Held(); kept = weakref.ref(held, callback); del held; time.sleep(1); print('went on')\n"
+        "sys.exit(command_line.run(waiting, 'waiting', []))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "bayplan: interrupted\n")

@@ -2,6 +2,7 @@
 
 import pytest
 from torch import nn
+from torch.nn.utils.parametrizations import weight_norm
 
 from runtime.blocks.blocks import find_parts
 from runtime.profile.memory import find_blocks
@@ -23,6 +24,11 @@ def test_composed_blocks_win_over_bare_layers_of_an_outer_sequence() -> None:
 
 def test_bare_layers_are_blocks_where_nothing_larger_repeats() -> None:
     assert list(find_blocks(nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4), nn.ReLU()))) == ["0", "2"]
+
+
+def test_parametrized_layers_are_alike() -> None:
+    layers = [nn.Sequential(weight_norm(nn.Linear(4, 4)), nn.Tanh()) for _ in range(2)]
+    assert list(find_blocks(nn.Sequential(*layers, nn.Linear(4, 1)))) == ["0", "1"]
 
 
 def test_sequences_of_different_inside_are_not_alike() -> None:

@@ -2,11 +2,13 @@
 
 from dataclasses import replace
 
+import pytest
 import torch
 from torch import Tensor, nn
 
 from runtime.elastic import Options, train
 from runtime.elastic.measure import measure
+from solvers.ir.errors import InvalidInput
 from tests.runtime.elastic.jobs import WIDTH, costs, normed, small
 
 JOB = "tests.runtime.elastic.jobs:normed"
@@ -38,6 +40,13 @@ def test_buffers_that_come_and_go_are_named_and_nans_are_not() -> None:
     job = small(torch.device("cpu"))
     odd = measure(replace(job, layers=[job.layers[0], Odd, *job.layers[2:]]))
     assert sorted(odd.written) == ["1.first", "1.seen"]
+
+
+def test_layers_that_share_what_is_trained_are_refused() -> None:
+    job, shared = small(torch.device("cpu")), nn.Linear(WIDTH, WIDTH)
+    tied = replace(job, layers=[job.layers[0], lambda: shared, lambda: shared, job.layers[-1]])
+    with pytest.raises(InvalidInput, match="layers 1 and 2 share weight"):
+        measure(tied)
 
 
 def test_a_training_whose_bits_depend_on_them_says_so() -> None:

@@ -198,9 +198,10 @@ def test_training_goes_on_after_a_penalty_raised(sim: SimDevice) -> None:
         raise ValueError("the user's own")
 
     master = next(one for one in model.parameters() if one.is_cpu)
+    loss = loss_of(model, 0)
     hook = master.register_post_accumulate_grad_hook(failing)  # type: ignore[no-untyped-call]
     with pytest.raises(ValueError, match="the user's own"):
-        penalizing(model, optimizer)
+        torch.autograd.backward([loss, *(0.01 * one.abs().sum() for one in model.parameters())])
     hook.remove()
     optimizer.zero_grad()
     going_on = Thread(target=penalizing, args=(model, optimizer), daemon=True)

@@ -253,6 +253,8 @@ def test_too_many_ranks_and_none() -> None:
         run_ranks(lambda rank: None, 0)
     with pytest.raises(InvalidInput, match="ranks is '4': give a whole number"):
         run_ranks(lambda rank: None, "4")  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match="timeout_s is -1: give seconds above 0"):
+        run_ranks(lambda rank: None, 2, timeout_s=-1)
     with pytest.raises(InvalidInput, match="algorithm is 'tre': choose of 'ring', 'tree', 'fastest'"):
         run_ranks(lambda rank: None, 2, algorithm="tre")  # type: ignore[arg-type]
 

@@ -1,11 +1,13 @@
 """When the work of the last step ran: events at its begin and end, on the lanes that ran it."""
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
 
+from runtime.device import memory_stats
 from solvers.check.layout.lanes import LANES, TaskSpan
 
 
@@ -18,11 +20,19 @@ class _Span:
     end: torch.Event
 
 
-class Log:
-    """The spans of one step; a step begins with its first forward and ends with the optimizer's step."""
+LOG = logging.getLogger("bayplan.layout")
+REMEDY = "give wrap a step with its loss, of the largest batch"
 
-    def __init__(self, device: torch.device) -> None:
+
+class Log:
+    """The spans of one step; a step begins with its first forward and ends with the optimizer's step.
+
+    The first one after which the device's peak is above the budget is told in a warning.
+    """
+
+    def __init__(self, device: torch.device, budget_bytes: int) -> None:
         self.device = device
+        self._budget_bytes, self._told = budget_bytes, False
         self._spans: list[_Span] = []
         self._last: list[_Span] = []
         self._begun: torch.Event | None = None
@@ -47,6 +57,17 @@ class Log:
         if self._begun is not None:
             self._step = self._begun, self.mark()
             self._last, self._begun = self._spans, None
+            self._look_at_peak()
+
+    def _look_at_peak(self) -> None:
+        peak = 0 if self._told else memory_stats(self.device).peak_bytes
+        if peak > self._budget_bytes:
+            self._told = True
+            LOG.warning(
+                "a step took %d bytes, %d more than the layout's budget of %d: steps take more than the one that was "
+                "measured; %s",
+                peak, peak - self._budget_bytes, self._budget_bytes, REMEDY,
+            )  # fmt: skip
 
     def begin_pass(self, what: str, number: int) -> None:
         """The forward or backward of a block is launched from here on."""

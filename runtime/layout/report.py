@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from runtime.device import memory_stats
 from runtime.layout.deciding import Decided
-from runtime.layout.log import Log
+from runtime.layout.log import REMEDY, Log
 from runtime.layout.store import Store
 from runtime.layout.updates import Updates
 from solvers.check.layout.lanes import LANES, TaskSpan, end_us
@@ -62,8 +62,7 @@ class LayoutReport:
         bound = "" if self.bound_us is None else f", no layout below {self.bound_us:.0f}"
         solver = "given" if self.solver is None else f"of {self.solver}"
         above = self.peak_bytes > problem.device_bytes
-        remedy = "give wrap a step with its loss, of the largest batch"
-        over = f", above the budget of {problem.device_bytes}: {remedy}" if above else ""
+        over = f", above the budget of {problem.device_bytes}: {REMEDY}" if above else ""
         return [
             f"plan          {solver}" + ("" if self.reason is None else f" ({self.reason})"),
             f"chunks        {len(problem.chunks)} of {show_bytes(problem.chunk_bytes)}: {len(plan.persistent)} stay, "

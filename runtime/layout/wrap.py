@@ -10,7 +10,7 @@ from torch import nn
 
 from runtime.blocks import blocks as found_blocks
 from runtime.blocks.replacing import forward_replaced
-from runtime.device import accelerator_of, memory_limit_bytes
+from runtime.device import accelerator_of, memory_limit_bytes, reset_peak_memory
 from runtime.layout.chunk import Chunk
 from runtime.layout.course import Course
 from runtime.layout.deciding import Asked, Decided, costs_of, decide, measure
@@ -200,7 +200,7 @@ class Wrapped:
         self._costs = costs_of(decided, self.model, self.optimizer, self.device)
         chunks = self._build(decided)
         lane = self.lane = host_lane(self.device)
-        log = self.log = Log(self.device)
+        log = self.log = Log(self.device, decided.problem.device_bytes)
         gradients = Gradients(log, lane)
         course = Course.of(decided.problem, decided.plan)
         self.store = store = Store(chunks, log, decided.plan.buffers, course, gradients)
@@ -211,6 +211,7 @@ class Wrapped:
         self._refused = refused(self.model, self.device)
         self._refused.__enter__()
         self._guard = self.model.register_state_dict_pre_hook(lambda *_: self.updates.require_unchanged())  # type: ignore[no-untyped-call]
+        reset_peak_memory(self.device)  # what measuring and moving took is no step's
 
     def _build(self, decided: Decided) -> list[Chunk]:
         held = held_parameters(self.model)

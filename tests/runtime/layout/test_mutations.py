@@ -110,7 +110,7 @@ def swapping(layouts: Layouts) -> LayoutPlan:
 
 def swap_by_hand(sim: SimDevice) -> None:
     """A storage goes as soon as it is made, another one takes its bytes meanwhile, and it comes back."""
-    moves = vars(hooks)["Swaps"](Log(sim.device), lambda number: None)
+    moves = vars(hooks)["Swaps"](Log(sim.device, 2**60), lambda number: None)
     tensor = torch.randn(1 << 16, device="sim")
     before = tensor.cpu()
     tensor = tensor * 2

@@ -143,6 +143,29 @@ def test_a_peak_above_the_budget_is_told(sim: SimDevice) -> None:
     assert f"above the budget of {budget}: give wrap a step" in str(replace(told, peak_bytes=budget + 1))
 
 
+def test_the_first_step_above_the_budget_is_told_in_a_warning(sim: SimDevice, caplog: pytest.LogCaptureFixture) -> None:
+    """Batches that grow are no longer those that were measured; steps within the budget, and later ones, say nothing."""
+    model = Language(width=64)
+    optimizer = adamw(list(model.parameters()))
+
+    def train(rows: int) -> None:
+        optimizer.zero_grad()
+        model(torch.zeros(rows, 16, dtype=torch.int64, device="sim")).square().mean().backward()
+        optimizer.step()
+
+    wrap(model, optimizer, budget="3MiB", host_budget="1GiB")
+    train(4)
+    train(4)
+    told = report(model)
+    assert told.peak_bytes <= told.problem.device_bytes and not caplog.messages
+    for rows in (64, 64, 128):
+        train(rows)
+    assert report(model).peak_bytes > told.problem.device_bytes
+    (warning,) = caplog.messages
+    assert warning.startswith("a step took ")
+    assert warning.endswith("measured; give wrap a step with its loss, of the largest batch")
+
+
 def penalizing(model: nn.Module, optimizer: Optimizer) -> list[Tensor]:
     """A penalty on the parameters themselves, whose gradients come to them in another of autograd's threads."""
     losses = []

@@ -144,7 +144,7 @@ def test_a_peak_above_the_budget_is_told(sim: SimDevice) -> None:
 
 
 def test_the_first_step_above_the_budget_is_told_in_a_warning(sim: SimDevice, caplog: pytest.LogCaptureFixture) -> None:
-    """Batches that grow are no longer those that were measured; steps within the budget, and later ones, say nothing."""
+    """Batches grow beyond what was measured; steps within the budget, and later ones, say nothing."""
     model = Language(width=64)
     optimizer = adamw(list(model.parameters()))
 
